@@ -1,0 +1,21 @@
+"""Position encodings for fairseq: rotary and others, as a ``--user-dir`` plug-in.
+
+Importing the package registers its architectures with fairseq.
+"""
+
+import sys
+
+__version__ = "0.1.0"
+
+
+def register() -> None:
+    """Repair known quirks of the installed fairseq and register the architectures."""
+    from fairseq_posenc import compat, models  # noqa: F401
+
+    compat.apply()
+
+
+# `python -m fairseq_posenc doctor` has to run where fairseq does not import.  While Python looks
+# for the module that -m names, and at no other time, sys.argv[0] is "-m".
+if sys.argv[:1] != ["-m"]:
+    register()

@@ -1,0 +1,1 @@
+"""Attention layers: fused and explicit attention, self-attention with positions, cross-attention."""

@@ -1,0 +1,124 @@
+"""Scaled dot-product attention with additive terms, fused where PyTorch can, explicit where not.
+
+Attention(q, k, v) = softmax(scale · q kᵀ + bias) v   (Vaswani et al. 2017, Eq. 1, with the bias of
+relative encodings; RoFormer Eq. 2).  A query whose keys are all masked attends to nothing: zeros.
+"""
+
+from typing import Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_posenc import compat
+
+
+def additive_mask(
+    query_length: int,
+    key_length: int,
+    causal: bool,
+    key_padding_mask: Optional[Tensor],
+    like: Tensor,
+) -> Optional[Tensor]:
+    """Mask to add to the logits: 0 where a query may look, -inf where it may not.
+
+    Queries are the last T of S positions, so one decoding step needs no special case.
+
+    Args:
+        query_length: T.
+        key_length: S.
+        causal: hide keys after each query's own position.
+        key_padding_mask: (B, S), True at padding, or None.
+        like: tensor whose dtype and device the result takes.
+
+    Returns:
+        (1|B, 1, 1|T, S), or None if nothing is hidden.
+    """
+    hidden = None
+    if causal and query_length > 1:
+        offset = key_length - query_length
+        ones = torch.ones(query_length, key_length, dtype=torch.bool, device=like.device)
+        hidden = ones.triu(offset + 1).view(1, 1, query_length, key_length)
+    if key_padding_mask is not None:
+        padding = key_padding_mask.bool().view(-1, 1, 1, key_length)
+        hidden = padding if hidden is None else hidden | padding
+    if hidden is None:
+        return None
+    return torch.zeros_like(hidden, dtype=like.dtype).masked_fill_(hidden, float("-inf"))
+
+
+def add_terms(*terms: Optional[Tensor]) -> Optional[Tensor]:
+    """Sum of the additive terms that are there, or None if none is."""
+    total = None
+    for term in terms:
+        if term is not None:
+            total = term if total is None else total + term
+    return total
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    bias: Optional[Tensor] = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attention output through the fused kernel; the weights never exist in memory.
+
+    Args:
+        q: queries (B, H, T, D).
+        k: keys (B, H, S, D).
+        v: values (B, H, S, D).
+        scale: factor on q·k.
+        bias: additive term (1|B, 1|H, 1|T, S) in the dtype of *q*, -inf at hidden keys.
+        causal: hide later keys; needs T = S and no *bias*.
+        dropout: probability of dropping an attention weight.
+
+    Returns:
+        (B, H, T, D); zeros for a query that may look nowhere.
+    """
+    if not compat.HAS_SDPA or (bias is not None and not compat.SDPA_SAFE_MASKS):
+        return attend_with_weights(q, k, v, scale, bias, causal, dropout)[0]
+    if compat.SDPA_HAS_SCALE:
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=causal, scale=scale
+        )
+    q = q * (scale * q.size(-1) ** 0.5)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=causal
+    )
+
+
+def attend_with_weights(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    bias: Optional[Tensor] = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tuple[Tensor, Tensor]:
+    """Attention output and weights, with the softmax in float32.
+
+    Args: as for :func:`attend`; hidden keys are those where *bias* is -inf.
+
+    Returns:
+        output (B, H, T, D) and weights before dropout (B, H, T, S), both in the dtype of *q*.
+    """
+    if causal:
+        bias = add_terms(bias, additive_mask(q.size(2), k.size(2), True, None, q))
+    logits = torch.matmul(q * scale, k.transpose(-2, -1))  # (B, H, T, S)
+    logits = logits.to(torch.promote_types(q.dtype, torch.float32))
+    if bias is not None:
+        logits = logits + bias
+        nowhere = (bias == float("-inf")).all(dim=-1, keepdim=True)
+        # softmax over nothing but -inf is NaN, and so is its gradient: look anywhere, weigh 0
+        weights = torch.softmax(logits.masked_fill(nowhere, 0.0), dim=-1)
+        weights = weights.masked_fill(nowhere, 0.0)
+    else:
+        weights = torch.softmax(logits, dim=-1)
+    weights = weights.type_as(q)
+    dropped = F.dropout(weights, dropout) if dropout > 0 else weights
+    return torch.matmul(dropped, v), weights

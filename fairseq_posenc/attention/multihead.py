@@ -1,0 +1,106 @@
+"""Multi-head self-attention for every position encoding, with fairseq's parameters and cache.
+
+Parameter names are fairseq's (q_proj, k_proj, v_proj, out_proj), so checkpoints and every flag
+that looks for them (quantisation noise, pruning, initialisation) go on working.
+"""
+
+from typing import Any, Dict, Optional, Tuple
+
+import torch
+from fairseq.modules import MultiheadAttention as StockMultiheadAttention
+from torch import Tensor
+
+from fairseq_posenc.attention.functional import add_terms, attend, attend_with_weights
+from fairseq_posenc.encodings import PositionEncoding
+
+IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
+
+
+def split_heads(x: Tensor, head_dim: int) -> Tensor:
+    """(T, B, C) -> (T, B, H, D)."""
+    return x.view(x.size(0), x.size(1), -1, head_dim)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """(B, H, T, D) -> (T, B, C)."""
+    return x.permute(2, 0, 1, 3).flatten(2)
+
+
+def attention_dropout(module: StockMultiheadAttention) -> float:
+    """Dropout on the attention weights in force now (fairseq may keep it on at inference)."""
+    dropout = module.dropout_module
+    return dropout.p if module.training or dropout.apply_during_inference else 0.0
+
+
+class MultiheadAttention(StockMultiheadAttention):
+    """Self-attention whose queries and keys know their position (RoFormer Eq. 1 and 2).
+
+    Args:
+        embed_dim: C.
+        num_heads: H.
+        encoding: what the stack's ``--position-encoding`` composed.
+        kwargs: passed to fairseq's attention (dropout, quantisation noise).
+    """
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: Any
+    ) -> None:
+        super().__init__(embed_dim, num_heads, self_attention=True, **kwargs)
+        self.encoding = encoding
+        self.position_terms = encoding.build_layer()
+
+    def forward(  # type: ignore[override]
+        self,
+        x: Tensor,
+        bias: Optional[Tensor] = None,
+        causal: bool = False,
+        rotation: Optional[Tensor] = None,
+        query_positions: Optional[Tensor] = None,
+        key_positions: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        need_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Attend from the new tokens to all tokens so far.
+
+        Args:
+            x: layer input for the new tokens, (T, B, C).
+            bias: masks and content-free logits, (1|B, 1|H, 1|T, S), or None.
+            causal: hide later keys where no *bias* does.
+            rotation: table of the rotation for the new positions, or None.
+            query_positions: (1|B, T), for content-dependent terms; else None.
+            key_positions: (1|B, S), likewise.
+            incremental_state: fairseq's cache; keys are kept already rotated.
+            need_weights: also return the attention weights.
+
+        Returns:
+            output (T, B, C) and weights (B, H, T, S) or None.
+        """
+        q = split_heads(self.q_proj(x), self.head_dim)  # (T, B, C) -> (T, B, H, D)
+        k = split_heads(self.k_proj(x), self.head_dim)
+        v = split_heads(self.v_proj(x), self.head_dim)
+        q, k = self.encoding.rotate(q, k, rotation)
+        q, k, v = (t.permute(1, 2, 0, 3) for t in (q, k, v))  # (T, B, H, D) -> (B, H, T, D)
+        if incremental_state is not None:
+            k, v = self._append_to_cache(k, v, incremental_state)
+        if self.position_terms is not None:
+            terms = (t(q, k, query_positions, key_positions) for t in self.position_terms.values())
+            bias = add_terms(bias, *terms)
+        arguments = (q, k, v, self.encoding.scale, bias, causal, attention_dropout(self))
+        out, weights = attend_with_weights(*arguments) if need_weights else (attend(*arguments), None)
+        return self.out_proj(join_heads(out)), weights
+
+    def cached_length(self, incremental_state: IncrementalState) -> int:
+        """How many tokens of this layer's cache precede the new ones."""
+        key = self._get_input_buffer(incremental_state).get("prev_key")
+        return 0 if key is None else key.size(2)
+
+    def _append_to_cache(
+        self, k: Tensor, v: Tensor, incremental_state: IncrementalState
+    ) -> Tuple[Tensor, Tensor]:
+        """Keys and values of all tokens so far, (B, H, S, D); beam search reorders the cache."""
+        saved = self._get_input_buffer(incremental_state)
+        if saved.get("prev_key") is not None:
+            k = torch.cat((saved["prev_key"], k), dim=2)
+            v = torch.cat((saved["prev_value"], v), dim=2)
+        self._set_input_buffer(incremental_state, {"prev_key": k, "prev_value": v})
+        return k, v

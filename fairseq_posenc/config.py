@@ -1,0 +1,185 @@
+"""The flags of the model families, their defaults and presets.
+
+fairseq keeps two shapes of the Transformer's configuration: flat on the command line
+(``--encoder-embed-dim``) and nested inside its modules (``cfg.encoder.embed_dim``).  The flat form
+is derived here from the nested one that is installed, so every flag of the installed fairseq is
+there, with its help; the encodings add their own.
+
+In the flat form every field starts as None, "not given".  That is what lets a preset be told apart
+from a user's choice, also under ``fairseq-hydra-train``, where fairseq fills dataclass defaults in
+before a preset is asked (and so loses its presets).
+"""
+
+import contextlib
+import dataclasses
+from argparse import Namespace
+from typing import Any, List, Mapping, Optional, Tuple
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models.transformer import TransformerConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from fairseq_posenc.encodings import ENCODINGS, Stack, build_encoding, parse_encodings
+from fairseq_posenc.errors import UsageError
+
+Field = Tuple[str, Any, Any]
+
+# fairseq reads these as comma-separated text, whatever type it declares
+_AS_TEXT = ("layers_to_keep", "adaptive_softmax_cutoff")
+
+
+def _optional(name: str, kind: Any, metadata: Mapping[str, Any]) -> Field:
+    metadata = dict(metadata)
+    default = metadata.get("default")
+    if default is not None:
+        metadata["help"] += f" (default: {default})"
+    return name, Optional[kind], dataclasses.field(default=None, metadata=metadata)
+
+
+def _flat_fields(nested: type, prefix: str = "") -> List[Field]:
+    """Fields of a nested fairseq dataclass as optional flat ones, ``encoder.layers`` by prefix."""
+    fields: List[Field] = []
+    defaults = nested()
+    for field in dataclasses.fields(nested):
+        value = getattr(defaults, field.name)
+        value = value() if isinstance(value, type) else value
+        if field.name.startswith("_"):
+            continue
+        if isinstance(value, FairseqDataclass):
+            fields += _flat_fields(type(value), f"{field.name}_")
+            continue
+        kind = str if field.name.endswith(_AS_TEXT) else field.type
+        default = None if isinstance(value, str) and value.startswith("${") else value
+        metadata = dict(field.metadata, default=getattr(default, "value", default))
+        metadata.setdefault("help", field.name.replace("_", " "))
+        fields.append(_optional(prefix + field.name, kind, metadata))
+    return fields
+
+
+def _encoding_fields() -> List[Field]:
+    known = ", ".join(sorted(ENCODINGS))
+    text = f"position encoding: one of {known}, or several joined with +"
+    fields = [_optional("position_encoding", str, {"help": text})]
+    for encoding in ENCODINGS.values():
+        for field in dataclasses.fields(encoding.flags) if encoding.flags else ():
+            fields.append((field.name, field.type, _optional(field.name, str, field.metadata)[2]))
+    return fields
+
+
+def _family(name: str, fields: List[Field]) -> type:
+    return dataclasses.make_dataclass(name, fields, bases=(FairseqDataclass,))
+
+
+TranslationConfig = _family(
+    "TranslationConfig",
+    _flat_fields(TransformerConfig)
+    + _encoding_fields()
+    + [
+        _optional("alignment_layer", int, {"help": "decoder layer trained on word alignments"}),
+        _optional("alignment_heads", int, {"help": "heads of that layer trained on alignments"}),
+        _optional(
+            "full_context_alignment",
+            bool,
+            {"help": "let the alignment see the whole target sentence", "default": False},
+        ),
+    ],
+)
+
+
+# sizes of the decoder default to those of the encoder, as in fairseq; in this order
+_FOLLOWS = {
+    "decoder_embed_dim": "encoder_embed_dim",
+    "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",
+    "decoder_input_dim": "decoder_embed_dim",
+    "decoder_output_dim": "decoder_embed_dim",
+}
+
+
+def configure(cfg: Any, family: type, preset: Mapping[str, Any]) -> None:
+    """Complete and check a flat configuration, in place; doing it twice changes nothing.
+
+    What was not given comes from *preset*, else from the default.
+
+    Args:
+        cfg: flat configuration, a namespace or a DictConfig.
+        family: its dataclass.
+        preset: the architecture's own values.
+
+    Raises:
+        UsageError: if flags contradict each other or ask for what cannot work.
+    """
+    fields = {field.name: field.metadata.get("default") for field in dataclasses.fields(family)}
+    with open_dict(cfg) if isinstance(cfg, DictConfig) else contextlib.nullcontext():
+        _settle_encoding(cfg, fields, preset)
+        for name in [n for n in fields if n not in _FOLLOWS] + [n for n in _FOLLOWS if n in fields]:
+            if getattr(cfg, name, None) is None:
+                leader = _FOLLOWS.get(name)
+                default = getattr(cfg, leader) if leader in fields else fields[name]
+                setattr(cfg, name, preset.get(name, default))
+    _refuse_what_cannot_work(cfg)
+
+
+def _settle_encoding(cfg: Any, fields: Mapping[str, Any], preset: Mapping[str, Any]) -> None:
+    """Reconcile --position-encoding with fairseq's own flags for position tables."""
+    sides = [side for side in ("encoder", "decoder") if f"{side}_learned_pos" in fields]
+    learned = [side for side in sides if getattr(cfg, f"{side}_learned_pos", None)]
+    no_table = bool(getattr(cfg, "no_token_positional_embeddings", None))
+    value = getattr(cfg, "position_encoding", None) or preset.get("position_encoding")
+    if value is None:
+        value = "none" if no_table else "learned" if learned == sides else "sinusoidal"
+    tables = {encoding.input for encoding in parse_encodings(value)} - {None}
+    one_side = tables == {"sinusoidal"} and learned != sides  # fairseq lets one table be learned
+    if learned and "learned" not in tables and not one_side:
+        instead = "learned" if tables else f"learned+{value}"
+        raise UsageError(
+            f"--{learned[0]}-learned-pos contradicts --position-encoding {value}; "
+            f"for a learned table give --position-encoding {instead} alone"
+        )
+    if no_table and tables:
+        raise UsageError(
+            f"--no-token-positional-embeddings contradicts --position-encoding {value}, "
+            "which adds such embeddings; drop one of the two"
+        )
+    cfg.position_encoding = value
+    cfg.no_token_positional_embeddings = not tables
+    if tables == {"learned"}:
+        for side in sides:
+            setattr(cfg, f"{side}_learned_pos", True)
+
+
+def stack_of(cfg: Any, side: str) -> Stack:
+    """The :class:`Stack` that a flat configuration describes for one *side*.
+
+    Raises:
+        UsageError: if the heads do not divide the channels.
+    """
+    channels, heads = getattr(cfg, f"{side}_embed_dim"), getattr(cfg, f"{side}_attention_heads")
+    if heads < 1 or channels % heads:
+        raise UsageError(
+            f"--{side}-attention-heads {heads}: must divide --{side}-embed-dim {channels}"
+        )
+    length = cfg.max_source_positions if side == "encoder" else cfg.max_target_positions
+    return Stack(side, heads, channels // heads, side == "decoder", length)
+
+
+def _refuse_what_cannot_work(cfg: Any) -> None:
+    if getattr(cfg, "cross_self_attention", False):
+        raise UsageError(
+            "--cross-self-attention: source and target positions cannot share one attention here; "
+            "drop it, or use fairseq's --arch transformer"
+        )
+    for side in ("encoder", "decoder"):
+        if not hasattr(cfg, f"{side}_embed_dim"):
+            continue
+        if getattr(cfg, f"{side}_xformers_att_config", None):
+            raise UsageError(
+                f"--{side}-xformers-att-config: xFormers attention takes no position encoding; "
+                "drop it, or use fairseq's --arch transformer"
+            )
+        build_encoding(cfg, stack_of(cfg, side))
+
+
+def nested(cfg: Any) -> TransformerConfig:
+    """fairseq's nested configuration, with the encodings' flags as extra attributes."""
+    plain = OmegaConf.to_container(cfg, enum_to_str=True) if OmegaConf.is_config(cfg) else vars(cfg)
+    return TransformerConfig.from_namespace(Namespace(**plain))

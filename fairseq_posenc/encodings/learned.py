@@ -1,0 +1,14 @@
+"""A learned table of absolute positions added to the embeddings (Gehring et al.; BERT).
+
+x_i + p_i with p in R^{L x C} trained (RoFormer Eq. 30); the table is fairseq's own.
+"""
+
+from fairseq_posenc.encodings.base import Encoding
+
+LEARNED = Encoding(
+    name="learned",
+    paper="Gehring et al. 2017, arXiv 1705.03122; Devlin et al. 2019, arXiv 1810.04805",
+    summary="a trained vector per position added to the embeddings",
+    input="learned",
+    relative=False,
+)

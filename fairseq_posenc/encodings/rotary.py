@@ -1,0 +1,139 @@
+"""Rotary position embedding (RoPE).
+
+RoFormer, Su et al., arXiv 2104.09864.  Queries and keys are rotated by an angle that grows with
+their position, so that their product depends on the distance only (Eq. 8):
+
+    (R_m q)·(R_n k) = q · R_{n-m} k,    R_m = diag of 2x2 rotations by m·θ_i   (Eq. 7)
+    θ_i = base^{-2(i-1)/d},  i = 1 … d/2,  base = 10000
+
+A 2x2 rotation is a complex multiplication (Eq. 4), which is how it is computed here: a pair of
+channels is one complex number, multiplied by e^{i m θ}.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.encodings.base import Encoding, Rotation, Stack
+from fairseq_posenc.errors import UsageError
+
+PAIRINGS = ("interleaved", "half")
+
+
+@dataclass
+class RotaryFlags:
+    """Flags of the rotary encoding."""
+
+    rotary_base: Optional[float] = field(
+        default=None,
+        metadata={"help": "base of the rotary frequencies θ_i = base^(-2i/d)", "default": 10000.0},
+    )
+    rotary_fraction: Optional[float] = field(
+        default=None,
+        metadata={
+            "help": "share of each head's channels that is rotated, above 0 and up to 1; the rest "
+            "of the head carries no position",
+            "default": 1.0,
+        },
+    )
+    rotary_pairing: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "which channels form a pair: interleaved (1,2)(3,4)… as in RoFormer Eq. 26, "
+            "or half (i, i+d/2) as in GPT-NeoX and Llama",
+            "default": "interleaved",
+        },
+    )
+
+
+def frequencies(dim: int, base: float, device: Any = None) -> Tensor:
+    """θ_i = base^{-2(i-1)/dim} for i = 1 … dim/2 (RoFormer Eq. 7), float64, shape (dim/2,)."""
+    exponent = torch.arange(0, dim, 2, dtype=torch.float64, device=device) / dim
+    return base**-exponent
+
+
+class Rotary(Rotation):
+    """Rotates the leading channels of every head (RoFormer Eq. 4 and 7).
+
+    Args:
+        options: reads ``rotary_base``, ``rotary_fraction`` and ``rotary_pairing``.
+        stack: head size and side.
+
+    Raises:
+        UsageError: if the flags or the head size leave no whole pair of channels to rotate.
+    """
+
+    def __init__(self, options: Any, stack: Stack) -> None:
+        self.base = float(options.rotary_base)
+        self.pairing = str(options.rotary_pairing)
+        fraction = float(options.rotary_fraction)
+        size = f"head size {stack.head_dim} of the {stack.side}"
+        if not self.base > 1:
+            raise UsageError(f"--rotary-base {self.base:g}: must be above 1, usually 10000")
+        if self.pairing not in PAIRINGS:
+            known = " or ".join(PAIRINGS)
+            raise UsageError(f"--rotary-pairing {self.pairing}: must be {known}")
+        if not 0 < fraction <= 1:
+            raise UsageError(f"--rotary-fraction {fraction:g}: must be above 0 and at most 1")
+        if stack.head_dim % 2:
+            raise UsageError(
+                f"--position-encoding rotary: {size} is odd; choose --{stack.side}-embed-dim and "
+                f"--{stack.side}-attention-heads so that their quotient is even"
+            )
+        self.dim = 2 * round(stack.head_dim * fraction / 2)
+        if self.dim == 0:
+            raise UsageError(
+                f"--rotary-fraction {fraction:g}: leaves no pair of channels of {size}; "
+                f"the smallest that works is {2 / stack.head_dim:g}"
+            )
+
+    def table(self, positions: Tensor) -> Tensor:
+        """e^{i m θ} for every position m and frequency θ.
+
+        Angles are float64: in float32 an angle of 4,096 radians is already off by 2e-4, in half
+        precision by whole turns.  The result is complex64, which no ``.half()`` can touch.
+
+        Args:
+            positions: (1|B, T), integers.
+
+        Returns:
+            (T, 1|B, 1, d/2), complex64.
+        """
+        theta = frequencies(self.dim, self.base, positions.device)
+        angles = positions.t().to(torch.float64).unsqueeze(-1) * theta  # (T, 1|B, d/2)
+        return torch.polar(torch.ones_like(angles), angles).to(torch.complex64).unsqueeze(2)
+
+    def rotate(self, x: Tensor, table: Tensor) -> Tensor:
+        """Rotate the first d channels of each head by *table*, in float32.
+
+        Args:
+            x: queries or keys, (T, B, H, D).
+            table: (T, 1|B, 1, d/2), from :meth:`table`.
+
+        Returns:
+            (T, B, H, D), in the dtype of *x*.
+        """
+        if self.dim < x.size(-1):
+            rotated, kept = x[..., : self.dim], x[..., self.dim :]
+            return torch.cat((self._rotate_all(rotated, table), kept), dim=-1)
+        return self._rotate_all(x, table)
+
+    def _rotate_all(self, x: Tensor, table: Tensor) -> Tensor:
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        if self.pairing == "half":
+            first, second = wide.chunk(2, dim=-1)
+            turned = torch.complex(first, second) * table
+            return torch.cat((turned.real, turned.imag), dim=-1).type_as(x)
+        pairs = wide.reshape(*x.shape[:-1], self.dim // 2, 2)
+        return torch.view_as_real(torch.view_as_complex(pairs) * table).flatten(-2).type_as(x)
+
+
+ROTARY = Encoding(
+    name="rotary",
+    paper="Su et al. 2021, arXiv 2104.09864",
+    summary="queries and keys turned by an angle proportional to their position (RoFormer)",
+    flags=RotaryFlags,
+    rotation=Rotary,
+)

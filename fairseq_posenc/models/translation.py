@@ -1,0 +1,144 @@
+"""Translation: an encoder-decoder Transformer with any position encoding, and its presets."""
+
+from functools import partial
+from typing import Any, Callable, Dict, Optional, Tuple
+
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    register_model,
+    register_model_architecture,
+)
+from fairseq.models.transformer import TransformerModelBase
+from torch import Tensor, nn
+
+from fairseq_posenc.config import TranslationConfig, configure, nested
+from fairseq_posenc.models.families import refuse_other_families
+from fairseq_posenc.modules.decoder import TransformerDecoder
+from fairseq_posenc.modules.encoder import TransformerEncoder
+
+MODEL = "posenc_transformer"
+
+
+def _sizes(channels: int, ffn: int, heads: int, layers: int) -> Dict[str, int]:
+    return {
+        "encoder_embed_dim": channels,
+        "encoder_ffn_embed_dim": ffn,
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": heads,
+        "encoder_layers": layers,
+        "decoder_layers": layers,
+    }
+
+
+ROTARY = {"position_encoding": "rotary"}
+PRESETS: Dict[str, Dict[str, Any]] = {
+    # for tests and the quickstart
+    "roformer_tiny": dict(ROTARY, **_sizes(128, 512, 4, 2)),
+    # fairseq's shape for small corpora
+    "roformer_iwslt_de_en": dict(ROTARY, **_sizes(512, 1024, 4, 6)),
+    # RoFormer Table 1: the Transformer base of WMT14 En-De
+    "roformer_base": dict(ROTARY, **_sizes(512, 2048, 8, 6)),
+    "roformer_wmt_en_de": dict(ROTARY, **_sizes(512, 2048, 8, 6)),
+    "roformer_big": dict(ROTARY, dropout=0.3, **_sizes(1024, 4096, 16, 6)),
+    # Garg et al. 2019: word alignments supervised in one layer
+    "roformer_align": dict(
+        ROTARY, alignment_layer=4, alignment_heads=1, **_sizes(512, 2048, 8, 6)
+    ),
+}
+
+
+@register_model(MODEL, dataclass=TranslationConfig)
+class TranslationModel(TransformerModelBase):
+    """Transformer for ``--task translation`` whose attention layers know positions.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration with the encodings' flags.
+        encoder: the encoder.
+        decoder: the decoder.
+    """
+
+    def __init__(self, cfg: Any, encoder: TransformerEncoder, decoder: TransformerDecoder) -> None:
+        super().__init__(cfg, encoder, decoder)
+        self.full_context_alignment = cfg.full_context_alignment  # read by fairseq-generate
+
+    @classmethod
+    def add_args(cls, parser: Any) -> None:
+        """Add the flags without defaults, so that what was not given can be told."""
+        gen_parser_from_dataclass(parser, TranslationConfig(), delete_default=True)
+
+    @classmethod
+    def build_model(cls, cfg: Any, task: Any) -> "TranslationModel":
+        """Build the model for *task* from a flat configuration.
+
+        Raises:
+            UsageError: if the task is of another family or the flags contradict each other.
+        """
+        refuse_other_families("translation", getattr(cfg, "_name", MODEL), task)
+        configure(cfg, TranslationConfig, {})
+        return super().build_model(nested(cfg), task)
+
+    @classmethod
+    def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> nn.Module:
+        """The encoder, with positions."""
+        return TransformerEncoder(cfg, src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding) -> nn.Module:
+        """The decoder, with positions."""
+        return TransformerDecoder(cfg, tgt_dict, embed_tokens, cfg.no_cross_attention)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Optional[Tensor],
+        prev_output_tokens: Tensor,
+        return_all_hiddens: bool = True,
+        features_only: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
+        """Encode the source, decode the target, and align them if the flags say so.
+
+        Args:
+            src_tokens: (B, S).
+            src_lengths: (B), unused.
+            prev_output_tokens: target shifted right, (B, T).
+            return_all_hiddens: also return the states between layers.
+            features_only: stop before the projection to the vocabulary.
+            alignment_layer: layer whose attention is returned; default ``--alignment-layer``.
+            alignment_heads: heads averaged there; default ``--alignment-heads``.
+
+        Returns:
+            logits (B, T, V) and a dictionary with the attention under ``"attn"``.
+        """
+        heads = self.cfg.alignment_heads if alignment_heads is None else alignment_heads
+        layer = self.cfg.alignment_layer if alignment_layer is None else alignment_layer
+        decode = partial(
+            self.decoder,
+            prev_output_tokens,
+            encoder_out=self.encoder(
+                src_tokens, src_lengths=src_lengths, return_all_hiddens=return_all_hiddens
+            ),
+            alignment_layer=layer,
+            alignment_heads=heads,
+        )
+        out, extra = decode(features_only=features_only)
+        if self.full_context_alignment:
+            _, alignment = decode(features_only=True, full_context_alignment=True)
+            extra["attn"] = alignment["attn"]
+        return out, extra
+
+
+def _architecture(name: str, preset: Dict[str, Any]) -> Callable[[Any], None]:
+    def architecture(cfg: Any) -> None:
+        refuse_other_families("translation", name, cfg)
+        configure(cfg, TranslationConfig, preset)
+
+    return architecture
+
+
+# register_model has put a function there that does nothing; defaults belong into the checkpoint
+ARCH_CONFIG_REGISTRY[MODEL] = _architecture(MODEL, {})
+for _name, _preset in PRESETS.items():
+    register_model_architecture(MODEL, _name)(_architecture(_name, _preset))

@@ -1,0 +1,105 @@
+"""Transformer encoder: fairseq's, with positions and masks worked out once per forward."""
+
+from typing import Any, Dict, List, Optional
+
+import torch
+from fairseq.models.transformer import TransformerEncoderBase
+from torch import Tensor, nn
+
+from fairseq_posenc.attention.functional import add_terms, additive_mask
+from fairseq_posenc.config import stack_of
+from fairseq_posenc.encodings import build_encoding
+from fairseq_posenc.modules.layers import TransformerEncoderLayer, wrap_layer
+from fairseq_posenc.modules.warm_start import adapt_positions
+
+
+class TransformerEncoder(TransformerEncoderBase):
+    """Encoder of N layers with any position encoding (RoFormer Table 1: N = 6).
+
+    Args:
+        cfg: fairseq's nested Transformer configuration with the encodings' flags.
+        dictionary: source dictionary.
+        embed_tokens: source embedding.
+        return_fc: also return every layer's feed-forward output.
+    """
+
+    def __init__(
+        self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, return_fc: bool = False
+    ) -> None:
+        self.encoding = build_encoding(cfg, stack_of(cfg, "encoder"))  # read by build_encoder_layer
+        super().__init__(cfg, dictionary, embed_tokens, return_fc)
+        self.position_bias = self.encoding.build_shared()
+
+    def build_encoder_layer(self, cfg: Any) -> nn.Module:
+        """One layer, checkpointed and sharded as the flags ask."""
+        return wrap_layer(TransformerEncoderLayer(cfg, self.encoding, self.return_fc), cfg)
+
+    def forward_scriptable(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Optional[Tensor] = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Optional[Tensor] = None,
+    ) -> Dict[str, List[Tensor]]:
+        """Encode a batch; same arguments and result as fairseq's encoder.
+
+        Args:
+            src_tokens: (B, T), padded on either side.
+            src_lengths: unused, as in fairseq.
+            return_all_hiddens: also return the input of every layer and the last output.
+            token_embeddings: (B, T, C) instead of looking *src_tokens* up.
+
+        Returns:
+            fairseq's dictionary of lists: encoder_out (T, B, C), encoder_padding_mask (B, T),
+            encoder_embedding (B, T, C), encoder_states, fc_results, src_tokens, src_lengths (B, 1).
+        """
+        padding_mask = src_tokens.eq(self.padding_idx)
+        has_padding = bool(padding_mask.any())
+        x, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        if has_padding:
+            x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
+        x = x.transpose(0, 1)  # (B, T, C) -> (T, B, C)
+
+        mask = padding_mask if has_padding else None
+        positions = self.encoding.positions(src_tokens.size(1), mask, src_tokens.device)
+        rotation = self.encoding.rotation_table(positions)
+        bias = add_terms(
+            additive_mask(x.size(0), x.size(0), False, mask, x),
+            self.encoding.shared_bias(self.position_bias, positions, positions, x),
+        )
+        # content-dependent terms are the only ones to need positions in every layer
+        positions = positions if self.encoding.layer else None
+
+        states = [x] if return_all_hiddens else []
+        fc_results: List[Optional[Tensor]] = []
+        for layer in self.layers:
+            x = layer(
+                x,
+                bias=bias,
+                rotation=rotation,
+                query_positions=positions,
+                key_positions=positions,
+            )
+            x, fc_result = x if self.return_fc else (x, None)
+            if return_all_hiddens:
+                states.append(x)
+                fc_results.append(fc_result)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+
+        lengths = (~padding_mask).sum(dim=1, dtype=torch.int32).unsqueeze(1)
+        return {
+            "encoder_out": [x],
+            "encoder_padding_mask": [padding_mask],
+            "encoder_embedding": [embedding],
+            "encoder_states": states,
+            "fc_results": fc_results,
+            "src_tokens": [],
+            "src_lengths": [lengths],
+        }
+
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
+        """Fit an older or differently encoded checkpoint, listing what position state changes."""
+        super().upgrade_state_dict_named(state_dict, name)
+        adapt_positions(self, state_dict, name)
+        return state_dict

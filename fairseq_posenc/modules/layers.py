@@ -1,0 +1,219 @@
+"""Encoder and decoder layers: fairseq's, with masks and positions as explicit arguments.
+
+The sub-layers, their order, their parameter names and their flags are fairseq's (dropout, pre- and
+post-norm, quantisation noise, learned scales).  What differs is the attention they call.
+"""
+
+from typing import Any, Optional, Tuple
+
+from fairseq.distributed import fsdp_wrap
+from fairseq.modules import transformer_layer as stock
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from torch import Tensor, nn
+
+from fairseq_posenc import compat
+from fairseq_posenc.attention.cross import CrossAttention
+from fairseq_posenc.attention.multihead import IncrementalState, MultiheadAttention
+from fairseq_posenc.encodings import PositionEncoding
+
+
+def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
+    """Apply --checkpoint-activations and FSDP to a layer, as fairseq's stacks do to theirs.
+
+    A checkpointed layer is always its own FSDP unit, whatever its size.
+    """
+    if not cfg.checkpoint_activations:
+        return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
+    layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    return fsdp_wrap(layer, min_num_params=0)
+
+
+class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
+    """Self-attention and feed-forward, each with a residual connection and a norm.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration.
+        encoding: position encoding of the stack.
+        return_fc: also return the feed-forward output before its residual connection.
+    """
+
+    def __init__(self, cfg: Any, encoding: PositionEncoding, return_fc: bool = False) -> None:
+        self.encoding = encoding  # read by build_self_attention, which the base class calls
+        super().__init__(cfg, return_fc)
+        compat.no_fast_path(self)
+
+    def build_self_attention(self, embed_dim: int, cfg: Any) -> MultiheadAttention:
+        """The attention layer, with the stack's position encoding."""
+        return MultiheadAttention(
+            embed_dim,
+            cfg.encoder.attention_heads,
+            self.encoding,
+            dropout=cfg.attention_dropout,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
+
+    def forward(  # type: ignore[override]
+        self,
+        x: Tensor,
+        bias: Optional[Tensor] = None,
+        rotation: Optional[Tensor] = None,
+        query_positions: Optional[Tensor] = None,
+        key_positions: Optional[Tensor] = None,
+    ) -> Any:
+        """Encode one layer further.
+
+        Args:
+            x: (T, B, C).
+            bias: masks and content-free logits, (1|B, 1|H, 1|T, T), or None.
+            rotation: table of the rotation, or None.
+            query_positions: (1|B, T), for content-dependent terms; else None.
+            key_positions: (1|B, T), likewise.
+
+        Returns:
+            (T, B, C), with the feed-forward output beside it under *return_fc*.
+        """
+        residual = x
+        if self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+        x, _ = self.self_attn(
+            x,
+            bias=bias,
+            rotation=rotation,
+            query_positions=query_positions,
+            key_positions=key_positions,
+        )
+        x = self.residual_connection(self.dropout_module(x), residual)
+        if not self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+
+        residual = x
+        if self.normalize_before:
+            x = self.final_layer_norm(x)
+        fc_out = self.fc2(self.activation_dropout_module(self.activation_fn(self.fc1(x))))
+        x = self.residual_connection(self.dropout_module(fc_out), residual)
+        if not self.normalize_before:
+            x = self.final_layer_norm(x)
+        return (x, fc_out) if self.return_fc else x
+
+
+class TransformerDecoderLayer(stock.TransformerDecoderLayerBase):
+    """Causal self-attention, attention to the source, feed-forward.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration.
+        encoding: position encoding of the stack.
+        no_encoder_attn: leave out the attention to the source.
+    """
+
+    def __init__(
+        self, cfg: Any, encoding: PositionEncoding, no_encoder_attn: bool = False
+    ) -> None:
+        self.encoding = encoding
+        super().__init__(cfg, no_encoder_attn)
+
+    def build_self_attention(
+        self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False
+    ) -> MultiheadAttention:
+        """The causal attention layer, with the stack's position encoding."""
+        return MultiheadAttention(
+            embed_dim,
+            cfg.decoder.attention_heads,
+            self.encoding,
+            dropout=cfg.attention_dropout,
+            add_bias_kv=add_bias_kv,
+            add_zero_attn=add_zero_attn,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
+
+    def build_encoder_attention(self, embed_dim: int, cfg: Any) -> CrossAttention:
+        """The attention to the source, without positions."""
+        return CrossAttention(
+            embed_dim,
+            cfg.decoder.attention_heads,
+            kdim=cfg.encoder.embed_dim,
+            vdim=cfg.encoder.embed_dim,
+            dropout=cfg.attention_dropout,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
+
+    def forward(  # type: ignore[override]
+        self,
+        x: Tensor,
+        encoder_out: Optional[Tensor] = None,
+        encoder_bias: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        bias: Optional[Tensor] = None,
+        causal: bool = False,
+        rotation: Optional[Tensor] = None,
+        query_positions: Optional[Tensor] = None,
+        key_positions: Optional[Tensor] = None,
+        need_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor], None]:
+        """Decode one layer further.
+
+        Args:
+            x: states of the new tokens, (T, B, C).
+            encoder_out: source states (S', B, C of the encoder), or None.
+            encoder_bias: padding mask of the source, (B, 1, 1, S'), or None.
+            incremental_state: fairseq's cache.
+            bias: masks and content-free logits, (1|B, 1|H, 1|T, S), or None.
+            causal: hide later keys where no *bias* does.
+            rotation: table of the rotation for the new positions, or None.
+            query_positions: (1|B, T), for content-dependent terms; else None.
+            key_positions: (1|B, S), likewise.
+            need_weights: also return the attention weights over the source.
+
+        Returns:
+            states (T, B, C), weights (B, H, T, S') or None, and None (fairseq expects three).
+        """
+        residual = x
+        if self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+        x, weights = self.self_attn(
+            x,
+            bias=bias,
+            causal=causal,
+            rotation=rotation,
+            query_positions=query_positions,
+            key_positions=key_positions,
+            incremental_state=incremental_state,
+        )
+        if self.c_attn is not None:  # --scale-heads: one learned factor per head
+            x = x * self.c_attn.repeat_interleave(self.head_dim)
+        if self.attn_ln is not None:
+            x = self.attn_ln(x)
+        x = self.residual_connection(self.dropout_module(x), residual)
+        if not self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+
+        if self.encoder_attn is not None and encoder_out is not None:
+            residual = x
+            if self.normalize_before:
+                x = self.encoder_attn_layer_norm(x)
+            x, weights = self.encoder_attn(
+                x,
+                encoder_out,
+                bias=encoder_bias,
+                incremental_state=incremental_state,
+                need_weights=need_weights,
+            )
+            x = self.residual_connection(self.dropout_module(x), residual)
+            if not self.normalize_before:
+                x = self.encoder_attn_layer_norm(x)
+
+        residual = x
+        if self.normalize_before:
+            x = self.final_layer_norm(x)
+        x = self.activation_dropout_module(self.activation_fn(self.fc1(x)))
+        if self.ffn_layernorm is not None:
+            x = self.ffn_layernorm(x)
+        x = self.dropout_module(self.fc2(x))
+        if self.w_resid is not None:  # --scale-resids: one learned factor per channel
+            residual = residual * self.w_resid
+        x = self.residual_connection(x, residual)
+        if not self.normalize_before:
+            x = self.final_layer_norm(x)
+        return x, weights, None

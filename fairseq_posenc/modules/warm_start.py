@@ -1,0 +1,46 @@
+"""Loading a checkpoint that was trained with another position encoding.
+
+Everything but the position state has the same names in every encoding, in stock fairseq too, and
+fairseq loads it strictly.  Position state is the exception: what the model has no place for is left
+out, what the checkpoint has not is kept as initialised, and both are listed.
+"""
+
+import logging
+import re
+from typing import Dict, Iterable, List
+
+from torch import Tensor, nn
+
+logger = logging.getLogger(__name__)
+
+_POSITION_STATE = re.compile(r"\.(embed_positions|position_bias|position_terms)\.")
+
+
+def _kind(key: str) -> str:
+    """The key without its layer number: pruning renumbers layers after this module has run."""
+    return re.sub(r"\.layers\.\d+\.", ".layers.*.", key)
+
+
+def _position_keys(keys: Iterable[str], prefix: str) -> List[str]:
+    return [key for key in keys if key.startswith(prefix) and _POSITION_STATE.search(key)]
+
+
+def adapt_positions(stack: nn.Module, state_dict: Dict[str, Tensor], name: str) -> None:
+    """Fit the position state in *state_dict* to *stack*, in place, and log every difference.
+
+    Args:
+        stack: the encoder or decoder about to be loaded.
+        state_dict: the checkpoint's parameters.
+        name: name of *stack* in it, for example ``encoder``.
+    """
+    own = {f"{name}.{key}": value for key, value in stack.state_dict().items()}
+    wanted = {_kind(key) for key in own}
+    left_out = [k for k in _position_keys(state_dict, f"{name}.") if _kind(k) not in wanted]
+    present = {_kind(key) for key in state_dict}
+    new = [k for k in _position_keys(own, f"{name}.") if _kind(k) not in present]
+    for key in left_out:
+        shape = tuple(state_dict.pop(key).shape)
+        logger.warning("warm start: left out %s %s, which this encoding has no use for", key, shape)
+    for key in new:
+        state_dict[key] = own[key]
+        logger.warning("warm start: %s %s starts untrained", key, tuple(own[key].shape))
