@@ -4,10 +4,31 @@
 absent.  No other module of the package patches anything.
 """
 
+from fairseq_posenc.checkpoints import allow_fairseq_checkpoints
+from fairseq_posenc.compat.batching import keep_every_sentence
+from fairseq_posenc.compat.checkpoint_errors import readable_checkpoint_errors
+from fairseq_posenc.compat.fast_path import no_fast_path
+from fairseq_posenc.compat.language_model import eval_lm_needs_tokens
+from fairseq_posenc.compat.numpy2 import numpy_compat_long, percentile_interpolation
+from fairseq_posenc.compat.user_dir import user_dir_twice
 from fairseq_posenc.compat.versions import HAS_SDPA, SDPA_HAS_SCALE, SDPA_SAFE_MASKS, TORCH_VERSION
 
-__all__ = ["HAS_SDPA", "SDPA_HAS_SCALE", "SDPA_SAFE_MASKS", "TORCH_VERSION", "apply"]
+__all__ = [
+    "HAS_SDPA",
+    "SDPA_HAS_SCALE",
+    "SDPA_SAFE_MASKS",
+    "TORCH_VERSION",
+    "apply",
+    "no_fast_path",
+]
 
 
 def apply() -> None:
     """Install every work-around; calling it again changes nothing."""
+    allow_fairseq_checkpoints()
+    readable_checkpoint_errors()
+    keep_every_sentence()
+    eval_lm_needs_tokens()
+    user_dir_twice()
+    numpy_compat_long()
+    percentile_interpolation()

@@ -15,7 +15,7 @@ def parse_version(text: str) -> Tuple[int, int]:
     """
     match = re.match(r"(\d+)\.(\d+)", text)
     if match is None:
-        raise ValueError("not a version: {!r}".format(text))
+        raise ValueError(f"not a version: {text!r}")
     return int(match.group(1)), int(match.group(2))
 
 

@@ -1,0 +1,148 @@
+"""One line instead of a traceback where a checkpoint is missing, damaged or of another model."""
+
+import os
+from typing import Any, Callable, Dict, Optional
+
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+
+from fairseq_posenc.checkpoints import read_checkpoint
+from fairseq_posenc.compat.patching import wrap
+from fairseq_posenc.errors import UsageError
+
+_DEFAULT_RESTORE_FILE = "checkpoint_last.pt"
+_ENCODING = "position_encoding"
+
+
+def readable_checkpoint_errors() -> None:
+    """Say what is wrong with a checkpoint in one line, in every command of fairseq.
+
+    Three functions of ``fairseq.checkpoint_utils``: reading a file, building models from
+    files (generate, interactive, validate, eval-lm), and restoring a training.  The last
+    one starts from random weights when ``--restore-file`` does not exist (fairseq issue
+    999); here only an absent checkpoint of the run itself is a fresh start.
+    """
+    wrap(checkpoint_utils, "load_checkpoint_to_cpu", _reading)
+    wrap(checkpoint_utils, "load_model_ensemble_and_task", _building)
+    wrap(checkpoint_utils, "load_checkpoint", _restoring)
+
+
+def _reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(
+        path: str, arg_overrides: Optional[Dict[str, Any]] = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        overrides, encoding = _without_encoding(arg_overrides)
+        try:
+            state = load_checkpoint_to_cpu(path, overrides, *args, **kwargs)
+        except Exception as error:
+            read_checkpoint(PathManager.get_local_path(path))  # has the better words, if it fails
+            if isinstance(error, KeyError):
+                raise UsageError(
+                    f"{path}: not a fairseq checkpoint, it has no entry {error}; give a file that "
+                    "fairseq-train wrote"
+                ) from error
+            raise
+        if encoding is not None:
+            _check_encoding(state, encoding, path)
+        return state
+
+    return wrapper
+
+
+def _without_encoding(overrides: Optional[Dict[str, Any]]) -> Any:
+    """Split overrides into those for fairseq and the position encoding asked for, if any."""
+    overrides = dict(overrides) if overrides is not None else None
+    if not overrides:
+        return overrides, None
+    encoding = overrides.pop(_ENCODING, None)
+    if isinstance(overrides.get("model"), dict):
+        overrides["model"] = dict(overrides["model"])
+        encoding = overrides["model"].pop(_ENCODING, encoding)
+    return overrides, encoding
+
+
+def _check_encoding(state: Dict[str, Any], asked: str, path: str) -> None:
+    settings = state["cfg"].model if state.get("cfg") is not None else state["args"]
+    trained = getattr(settings, _ENCODING, None)
+    if asked != trained:
+        raise UsageError(
+            "--model-overrides position_encoding={!r}: {} was trained with {}, and the encoding "
+            "belongs to the trained model; to change it, continue training with --restore-file {} "
+            "--position-encoding {}".format(
+                asked, path, trained and repr(trained) or "none of this plug-in", path, asked
+            )
+        )
+
+
+def _building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(filenames: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return load_model_ensemble_and_task(filenames, *args, **kwargs)
+        except OSError as error:
+            before, _, missing = str(error).partition("Model file not found: ")
+            if before == "" and missing:
+                read_checkpoint(missing)
+            raise
+        except RuntimeError as error:
+            if "Error(s) in loading state_dict" in str(error):
+                raise UsageError(
+                    "--path {}: the parameters do not fit the model that its own settings and the "
+                    "dictionaries of the data give ({}); give the data folder it was trained "
+                    "on".format(":".join(filenames), _first_mismatch(error))
+                ) from error
+            raise
+
+    return wrapper
+
+
+def _restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        _check_restore_file(cfg, trainer.checkpoint_suffix)
+        try:
+            return load_checkpoint(cfg, trainer, *args, **kwargs)
+        except UsageError:
+            raise
+        except Exception as error:
+            text = str(error)
+            if text.startswith("--finetune-from-model"):
+                raise UsageError(text.partition(": {")[0]) from error
+            if text.startswith("Cannot load model parameters from checkpoint"):
+                raise _misfit(text, error.__context__) from error
+            raise
+
+    return wrapper
+
+
+def _check_restore_file(cfg: Any, suffix: Optional[str]) -> None:
+    own = os.path.join(cfg.save_dir, _DEFAULT_RESTORE_FILE)
+    named = cfg.restore_file
+    if named == _DEFAULT_RESTORE_FILE:
+        own_with_suffix = own.replace(".pt", (suffix or "") + ".pt")
+        if cfg.finetune_from_model is not None and not PathManager.exists(own_with_suffix):
+            _check_exists("--finetune-from-model", cfg.finetune_from_model)
+    elif os.path.abspath(named) != os.path.abspath(own):
+        _check_exists("--restore-file", named.replace(".pt", (suffix or "") + ".pt"))
+
+
+def _check_exists(flag: str, path: str) -> None:
+    if not PathManager.isfile(path):
+        raise UsageError(
+            f"{flag} {path}: no such file (the path is relative to the current folder, "
+            f"{os.getcwd()}, and not to --save-dir)"
+        )
+
+
+def _misfit(text: str, cause: Optional[BaseException]) -> UsageError:
+    """Say which parameter does not fit; fairseq only says that something does not."""
+    if isinstance(cause, UsageError):
+        return cause
+    return UsageError(
+        "--restore-file: {} (first difference: {})".format(
+            text.rstrip("."), _first_mismatch(cause) if cause is not None else "unknown"
+        )
+    )
+
+
+def _first_mismatch(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[1] if len(lines) > 1 else lines[0])[:300].rstrip(".") if lines else repr(error)

@@ -1,0 +1,46 @@
+"""BetterTransformer's fast path in fairseq 0.12.2."""
+
+import types
+from typing import Any, Dict
+
+from torch import Tensor, nn
+
+#: Second copies of a layer's parameters, which fairseq 0.12.2 registers and saves.
+_DUPLICATES = (
+    "in_proj_weight",
+    "in_proj_bias",
+    "out_proj_weight",
+    "out_proj_bias",
+    "fc1_weight",
+    "fc1_bias",
+    "fc2_weight",
+    "fc2_bias",
+)
+
+
+def no_fast_path(layer: nn.Module) -> None:
+    """Make an encoder layer compute what its own ``forward`` says, and hold each weight once.
+
+    fairseq 0.12.2 calls a fused kernel in place of ``self_attn`` once a checkpoint is
+    loaded and the model evaluates: position encodings inside the attention are silently
+    left out (torch 1.12), or generation stops with "Mask Type should be defined" (1.13
+    and 2.4).  It also registers a second copy of eight parameters in every layer, which
+    newer fairseq refuses to load.  Afterwards checkpoints are the same under every
+    fairseq, and those of 0.12.2 load everywhere.
+
+    Args:
+        layer: a ``TransformerEncoderLayerBase``, just constructed.
+    """
+    layer._register_load_state_dict_pre_hook(_drop_duplicates)
+    if not hasattr(layer, "can_use_fastpath"):
+        return
+    layer.can_use_fastpath = False
+    for name in _DUPLICATES:
+        layer._parameters.pop(name, None)
+    # 0.12.2 overrides this to fill the copies, and fails where a projection is absent
+    layer._load_from_state_dict = types.MethodType(nn.Module._load_from_state_dict, layer)
+
+
+def _drop_duplicates(state_dict: Dict[str, Tensor], prefix: str, *_: Any) -> None:
+    for name in _DUPLICATES:
+        state_dict.pop(prefix + name, None)
