@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Write a small English-German corpus: train, valid and test as OUT/{train,valid,test}.{en,de}.
+
+The sentences come from a grammar of our own (toy_grammar.py), drawn with a seed; nothing is
+downloaded. No source or target sentence occurs twice, so the splits share none.
+"""
+
+import argparse
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple
+
+from toy_grammar import (
+    ACC,
+    DAT,
+    INDEFINITE,
+    PRONOUNS,
+    Clause,
+    NounPhrase,
+    Prepositional,
+    Sentence,
+)
+from toy_lexicon import ADJECTIVES, ADVERBS, BELIEF_VERBS, NOUNS, VERBS
+
+Pair = Tuple[str, str]
+
+SINGULAR = ("the", "the", "the", "a", "a", "this", "every", "my", "your", "his", "her", "our")
+PLURAL = ("the", "the", "bare", "this", "two", "three", "ten", "my", "your", "his", "her", "our")
+OWNED_BY = ("the", "this", "my", "our")  # determiners of a possessor
+TENSES = ("present",) * 5 + ("past",) * 5 + ("can", "should", "will", "may", "want to", "have to")
+PLACE_PREPOSITIONS = (("in", "in"), ("behind", "hinter"), ("in front of", "vor"))
+COMPANIONS = (("with", "mit", DAT), ("for", "für", ACC), ("without", "ohne", ACC))
+PLAIN_VERBS = [verb for name, verb in VERBS.items() if name not in BELIEF_VERBS]
+MAX_FRUITLESS_DRAWS = 2000  # in a row without a new sentence: the grammar is used up
+
+
+class Sampler:
+    """Draws sentences from the grammar; equal seeds draw equal sentences."""
+
+    def __init__(self, seed: int):
+        self.random = random.Random(seed)
+
+    def maybe(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+    def noun_phrase(self, kinds: Iterable[str], determiners: Sequence[str] = ()) -> NounPhrase:
+        draw, plural = self.random, self.maybe(0.35)
+        noun = draw.choice([n for n in NOUNS.values() if n.kinds & set(kinds)])
+        determiner = draw.choice(determiners or (PLURAL if plural else SINGULAR))
+        fitting = [a for a in ADJECTIVES.values() if a.kinds & noun.kinds]
+        adjective = draw.choice(fitting) if self.maybe(0.35) else None
+        owned = determiner == "the" and not determiners and self.maybe(0.15)
+        owner = self.noun_phrase(["person"], OWNED_BY) if owned else None
+        return NounPhrase(noun, plural, determiner, adjective, owner)
+
+    def thing_or_pronoun(self, kinds: Iterable[str], chance: float, others: Sequence[object] = ()):
+        """A noun phrase or, for persons, a pronoun that none of the others is."""
+        if "person" in kinds and self.maybe(chance):
+            taken = [other.person for other in others if other and other.pronoun]
+            return self.random.choice([p for p in PRONOUNS if p.person not in taken])
+        return self.noun_phrase(kinds)
+
+    def place(self) -> Prepositional:
+        english, german = self.random.choice(PLACE_PREPOSITIONS)
+        where = self.noun_phrase(["place"], ("the", "the", "the", "our"))
+        return Prepositional(english, german, DAT, where)
+
+    def companion(self) -> Prepositional:
+        english, german, case = self.random.choice(COMPANIONS)
+        return Prepositional(english, german, case, self.noun_phrase(["person"]))
+
+    def predicate(self, subject) -> object:
+        kinds = {"person"} if subject.pronoun else subject.noun.kinds
+        return self.random.choice([a for a in ADJECTIVES.values() if a.kinds & kinds])
+
+    def clause(self, may_front: bool = False) -> Clause:
+        draw = self.random
+        verb, tense = draw.choice(PLAIN_VERBS), draw.choice(TENSES)
+        copula = verb.english == "be"
+        tense = tense if tense == "past" or not copula else "present"
+        subject_kinds = ["person", "animal", "thing"] if copula else ["person"]
+        subject = self.thing_or_pronoun(subject_kinds, 0.35)
+        dative = self.thing_or_pronoun([verb.dative], 0.3, [subject]) if verb.dative else None
+        accusative = None
+        if verb.accusative:
+            accusative = self.thing_or_pronoun(sorted(verb.accusative), 0.2, [subject, dative])
+        time: Optional[object] = None
+        if self.maybe(0.35):
+            kind = tense if tense in ("present", "past") else "modal"
+            time = draw.choice([a for a in ADVERBS.values() if kind in a.tenses])
+        place = self.place() if not copula and self.maybe(0.25) else None
+        fronted = [name for name, part in (("time", time), ("place", place)) if part]
+        return Clause(
+            subject, verb, tense, self.maybe(0.2), dative, accusative,
+            predicate=self.predicate(subject) if copula else None,
+            companion=self.companion() if not copula and self.maybe(0.12) else None,
+            place=place, time=time,
+            front=draw.choice(fronted) if may_front and fronted and self.maybe(0.6) else "",
+        )
+
+    def sentence(self) -> Sentence:
+        kind = self.random.choices(("", "that", "because", "if", "if first"), (50, 15, 13, 8, 14))[0]
+        if kind == "that":
+            tense = self.random.choice(("present", "past"))
+            verb = VERBS[self.random.choice(BELIEF_VERBS)]
+            main = Clause(self.thing_or_pronoun(["person"], 0.5), verb, tense, self.maybe(0.15))
+        else:
+            main = self.clause(may_front=kind != "if first")
+        if not kind:
+            return Sentence(main)
+        return Sentence(main, kind.split()[0], self.clause(), kind.endswith("first"))
+
+
+def is_natural(clause: Clause) -> bool:
+    """Leaves out what is odd in German: kein or nicht with every, a person twice in a clause."""
+    phrases = [p for p in (clause.subject, clause.dative, clause.accusative) if p]
+    nouns = [p.noun for p in phrases if not p.pronoun]
+    quantified = any(not p.pronoun and p.determiner == "every" for p in phrases)
+    indefinite_dative = (clause.dative and not clause.dative.pronoun
+                         and clause.dative.determiner in INDEFINITE)
+    return len(set(nouns)) == len(nouns) and not (
+        clause.negated and (quantified or indefinite_dative))
+
+
+def draw_pairs(count: int, seed: int) -> List[Pair]:
+    """Returns: `count` pairs, no source and no target twice.
+
+    Raises:
+        ValueError: the grammar has fewer sentences than were asked for.
+    """
+    sampler, pairs = Sampler(seed), {}  # type: Sampler, Dict[str, str]
+    targets, fruitless = set(), 0
+    while len(pairs) < count:
+        sentence = sampler.sentence()
+        fruitless += 1
+        if fruitless > MAX_FRUITLESS_DRAWS:
+            raise ValueError(f"the grammar gave only {len(pairs):,} sentences")
+        if not all(is_natural(c) for c in (sentence.main, sentence.subordinate) if c):
+            continue
+        source, target = sentence.pair()
+        if source not in pairs and target not in targets:
+            pairs[source] = target
+            targets.add(target)
+            fruitless = 0
+    return list(pairs.items())
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Writes beside the file first: a reader finds the whole file or none."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    os.replace(str(partial), str(path))
+
+
+def write_corpus(folder: Path, sizes: Dict[str, int], seed: int) -> None:
+    """Draws all splits together and writes them as {split}.en and {split}.de."""
+    pairs = draw_pairs(sum(sizes.values()), seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, size in sizes.items():
+        part, pairs = pairs[:size], pairs[size:]
+        write_lines(folder / (split + ".en"), (source for source, _ in part))
+        write_lines(folder / (split + ".de"), (target for _, target in part))
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("output", type=Path, metavar="OUT", help="folder for the six files")
+    parser.add_argument("--seed", type=int, default=1, help="equal seeds give equal files")
+    for split, size in (("train", 10000), ("valid", 500), ("test", 500)):
+        parser.add_argument("--" + split, type=int, default=size, metavar="N",
+                            help=f"pairs in {split} (default {size})")
+    args = parser.parse_args(arguments)
+    sizes = {split: getattr(args, split) for split in ("train", "valid", "test")}
+    for split, size in sizes.items():
+        if size < 1:
+            sys.exit(f"--{split} {size}: must be 1 or more")
+    try:
+        write_corpus(args.output, sizes, args.seed)
+    except (OSError, ValueError) as error:
+        sys.exit(f"{args.output}: {error}")
+
+
+if __name__ == "__main__":
+    main()
