@@ -101,7 +101,8 @@ class Sampler:
         )
 
     def sentence(self) -> Sentence:
-        kind = self.random.choices(("", "that", "because", "if", "if first"), (50, 15, 13, 8, 14))[0]
+        kinds, weights = ("", "that", "because", "if", "if first"), (50, 15, 13, 8, 14)
+        kind = self.random.choices(kinds, weights)[0]
         if kind == "that":
             tense = self.random.choice(("present", "past"))
             verb = VERBS[self.random.choice(BELIEF_VERBS)]
