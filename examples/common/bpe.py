@@ -1,0 +1,84 @@
+"""Joint byte-pair encoding with subword-nmt: learn from several texts, apply to one.
+
+    python bpe.py learn --operations 32000 CODES INPUT [INPUT ...]
+    python bpe.py apply CODES INPUT OUTPUT
+
+Words are counted in parallel and sorted before learning, so the codes do not depend on
+the number of processes.
+"""
+
+import argparse
+import io
+from collections import Counter
+from typing import Callable, List, Optional, Sequence
+
+from text import (
+    add_workers_flag,
+    atomic_writer,
+    fail,
+    map_lines,
+    parallel_map,
+)
+
+try:
+    from subword_nmt.apply_bpe import BPE
+    from subword_nmt.learn_bpe import learn_bpe
+except ImportError:
+    fail("subword-nmt is not installed; run: pip install subword-nmt")
+
+
+def _splitter() -> Callable[[str], List[str]]:
+    return str.split
+
+
+def learn(paths: Sequence[str], codes: str, operations: int, workers: int) -> None:
+    """Learn one set of merges from all texts together and write it to ``codes``."""
+    words: Counter = Counter()
+    for path in paths:
+        for line in parallel_map(_splitter, (), path, workers):
+            words.update(line)
+    if not words:
+        fail("{}: no words to learn from".format(" ".join(paths)))
+    ranked = sorted(words.items(), key=lambda item: (-item[1], item[0]))
+    dictionary = io.StringIO("".join("{} {}\n".format(*item) for item in ranked))
+    with atomic_writer(codes) as stream:
+        learn_bpe(dictionary, stream, operations, is_dict=True)
+
+
+def segmenter(codes: str) -> Callable[[str], str]:
+    """Return the function from a tokenised line to its subwords (joined by ``@@ ``)."""
+    try:
+        with open(codes, encoding="utf-8") as stream:
+            return BPE(stream).process_line
+    except OSError as error:
+        fail(f"{codes}: {error.strerror}")
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    actions = parser.add_subparsers(dest="action", metavar="{learn,apply}")
+    actions.required = True
+    learning = actions.add_parser("learn", help="learn merges")
+    learning.add_argument("--operations", type=int, default=32000, help="number of merges")
+    learning.add_argument("codes")
+    learning.add_argument("inputs", nargs="+")
+    applying = actions.add_parser("apply", help="apply merges")
+    applying.add_argument("codes")
+    applying.add_argument("input")
+    applying.add_argument("output")
+    for action in (learning, applying):
+        add_workers_flag(action)
+    args = parser.parse_args(argv)
+    if args.action == "learn":
+        if args.operations < 1:
+            fail(f"--operations {args.operations}: expected 1 or more")
+        learn(args.inputs, args.codes, args.operations, args.workers)
+    else:
+        map_lines(segmenter, (args.codes,), args.input, args.output, args.workers)
+
+
+if __name__ == "__main__":
+    main()

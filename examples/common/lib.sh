@@ -1,0 +1,162 @@
+# shellcheck shell=bash
+# Helpers shared by the recipes in examples/.  Source this file, do not run it:
+#
+#     set -euo pipefail
+#     . "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/../common/lib.sh"
+#
+# It sets REPO (repository root), COMMON (this folder) and DRY_RUN (0), makes the
+# repository's .venv usable when no environment is active, and defines
+#
+#     usage                      print the comment at the head of the script, leave with 0
+#     die TEXT                   one-line error, leave with 1
+#     log TEXT                   one line with the time, on standard error
+#     value "$@"                 the value of option $1, or an error when there is none
+#     whole_number FLAG VALUE    error unless VALUE is a whole number above 0
+#     absolute PATH              PATH from the root of the file system
+#     need COMMAND...            error unless every command is installed (not in a dry run)
+#     run COMMAND...             print the command and run it; only print it in a dry run
+#     step NAME COMMAND...       run COMMAND once; STEPS names the folder of the markers
+#     verify FILE [DIGEST]       check a file, or record its sha256 in RECORD; sets SHA256
+#     fetch URL FILE [DIGEST]    download with resume, then verify
+#     plugin_dir                 print what to give to --user-dir
+
+COMMON=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+REPO=$(cd "$COMMON/../.." && pwd)
+DRY_RUN=0
+STEP_CHAIN=""
+
+if ! command -v fairseq-train >/dev/null && [[ -x $REPO/.venv/bin/fairseq-train ]]; then
+    PATH=$REPO/.venv/bin:$PATH
+fi
+
+usage() {
+    sed -n '2,/^[^#]/{/^#SBATCH/d;/^#/s/^# \{0,1\}//p}' "$0"
+    exit 0
+}
+
+die() {
+    printf '%s: error: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+log() {
+    printf '%s %s\n' "$(date +%H:%M:%S)" "$*" >&2
+}
+
+value() {
+    (($# >= 2)) || die "$1 needs a value; see --help"
+    printf '%s' "$2"
+}
+
+whole_number() {
+    [[ $2 =~ ^[1-9][0-9]*$ ]] || die "$1 $2: expected a whole number above 0"
+}
+
+absolute() {
+    case $1 in
+        /*) printf '%s' "$1" ;;
+        *) printf '%s/%s' "$PWD" "$1" ;;
+    esac
+}
+
+need() {
+    local command
+    ((DRY_RUN)) && return 0
+    for command in "$@"; do
+        command -v "$command" >/dev/null ||
+            die "$command is not installed; run scripts/setup.sh or activate your environment"
+    done
+}
+
+run() {
+    printf '+' >&2
+    printf ' %q' "$@" >&2
+    printf '\n' >&2
+    ((DRY_RUN)) && return 0
+    "$@" || die "stopped with status $? in: $*"
+}
+
+# A marker holds a hash of this step's command and of all steps before it, so a
+# changed option repeats the steps that depend on it and no others.
+step() {
+    local name=$1 marker=$STEPS/$1 key
+    shift
+    STEP_CHAIN+="$name: $*"$'\n'
+    key=$(printf '%s' "$STEP_CHAIN" | sha256sum)
+    if ((!DRY_RUN)) && [[ -f $marker && $(<"$marker") == "$key" ]]; then
+        log "$name: done before"
+        return 0
+    fi
+    log "$name"
+    if declare -F "$1" >/dev/null; then
+        "$@"
+    else
+        run "$@"
+    fi
+    ((DRY_RUN)) && return 0
+    mkdir -p "$STEPS"
+    printf '%s\n' "$key" >"$marker.part"
+    mv "$marker.part" "$marker"
+}
+
+# The digest on record for file name $2 in the sha256sum-style file $1, or nothing.
+recorded_digest() {
+    [[ -f $1 ]] || return 0
+    awk -v name="$2" '$1 !~ /^#/ && ($2 == name || $2 == "*" name) { print $1; exit }' "$1"
+}
+
+# DIGEST is sha256:HEX, md5:HEX or "-" for not known.  Entries in CHECKSUMS (a file the
+# user trusts) go before it, RECORD (what was seen on the first download) comes after it.
+verify() {
+    local file=$1 digest=${2:--} name=${1##*/} given source="the recipe" seen
+    name=${name%.part}
+    given=$(recorded_digest "${CHECKSUMS:-}" "$name")
+    if [[ -n $given ]]; then
+        digest=sha256:$given source=$CHECKSUMS
+    elif [[ $digest == - ]]; then
+        given=$(recorded_digest "${RECORD:-}" "$name")
+        [[ -z $given ]] || digest=sha256:$given source=$RECORD
+    fi
+    SHA256=$(sha256sum <"$file")
+    SHA256=${SHA256%% *}
+    case $digest in
+        sha256:*) seen=sha256:$SHA256 ;;
+        md5:*) seen=$(md5sum <"$file") && seen=md5:${seen%% *} ;;
+        -) seen=- ;;
+        *) die "$name: digest $digest: expected sha256:HEX, md5:HEX or -" ;;
+    esac
+    if [[ $seen != "$digest" ]]; then
+        die "$file has $seen but $source says $digest; replace the file, or give --checksums"
+    fi
+    case $digest in
+        -) log "$name: no digest known, trusting sha256 $SHA256 from now on" ;;
+        *) log "$name: $digest as $source says" ;;
+    esac
+    if [[ -n ${RECORD:-} && -z $(recorded_digest "$RECORD" "$name") ]]; then
+        mkdir -p "$(dirname "$RECORD")"
+        printf '%s  %s\n' "$SHA256" "$name" >>"$RECORD"
+    fi
+}
+
+fetch() {
+    local url=$1 file=$2 digest=${3:--}
+    if [[ ! -f $file ]]; then
+        need curl
+        run mkdir -p "$(dirname "$file")"
+        # An interrupted download is continued; only a verified one gets its final name.
+        run curl --fail --location --retry 5 --continue-at - --output "$file.part" "$url"
+        ((DRY_RUN)) || verify "$file.part" "$digest"
+        run mv "$file.part" "$file"
+    elif ((!DRY_RUN)); then
+        verify "$file" "$digest"
+    fi
+}
+
+# The checkout goes before an installed copy: recipe and plug-in are then one version.
+plugin_dir() {
+    if [[ -f $REPO/fairseq_posenc/__init__.py ]]; then
+        printf '%s' "$REPO/fairseq_posenc"
+    else
+        python -m fairseq_posenc path || die "fairseq_posenc is not installed; give --user-dir"
+    fi
+}

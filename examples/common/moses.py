@@ -1,0 +1,79 @@
+"""Moses punctuation normalisation and tokenisation of a text, or the way back.
+
+    python moses.py tokenize --lang de [--dash-splits] INPUT OUTPUT
+    python moses.py detokenize --lang de INPUT OUTPUT
+
+Tokenising makes the text safe first: control, format and private-use characters become
+spaces, runs of white space become one space, so every line stays one line.
+"""
+
+import argparse
+import unicodedata
+from typing import Callable, Dict, Optional, Sequence
+
+from text import add_workers_flag, fail, map_lines
+
+try:
+    from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+except ImportError:
+    fail("sacremoses is not installed; run: pip install sacremoses")
+
+
+class _Printable(Dict[int, str]):
+    """Translation table that turns characters of Unicode's C categories into spaces."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        self[code] = " " if unicodedata.category(character)[0] == "C" else character
+        return self[code]
+
+
+def tokenizer(lang: str, dash_splits: bool) -> Callable[[str], str]:
+    """Return the function from a plain line to a normalised, tokenised line.
+
+    Args:
+        lang: two-letter language code.
+        dash_splits: split hyphenated words as ``rich @-@ text`` (Moses' ``-a``).
+    """
+    printable = _Printable()
+    normalizer = MosesPunctNormalizer(lang=lang)
+    moses = MosesTokenizer(lang=lang)
+
+    def tokenize(line: str) -> str:
+        line = " ".join(line.translate(printable).split())
+        line = normalizer.normalize(line)
+        line = moses.tokenize(line, aggressive_dash_splits=dash_splits, return_str=True)
+        return " ".join(line.split())
+
+    return tokenize
+
+
+def detokenizer(lang: str) -> Callable[[str], str]:
+    """Return the function from a tokenised line to a plain one."""
+    moses = MosesDetokenizer(lang=lang)
+    return lambda line: moses.detokenize(line.split())
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("action", choices=["tokenize", "detokenize"])
+    parser.add_argument("--lang", required=True, help="two-letter language code")
+    parser.add_argument(
+        "--dash-splits", action="store_true", help="split hyphenated words: rich @-@ text"
+    )
+    add_workers_flag(parser)
+    parser.add_argument("input")
+    parser.add_argument("output")
+    args = parser.parse_args(argv)
+    if args.action == "tokenize":
+        make: tuple = (tokenizer, (args.lang, args.dash_splits))
+    else:
+        make = (detokenizer, (args.lang,))
+    map_lines(make[0], make[1], args.input, args.output, args.workers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Line-by-line text files: reading, writing whole or not at all, and parallel mapping."""
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import sys
+import time
+from typing import Any, Callable, Iterable, Iterator, List, NoReturn, TextIO, Tuple
+
+CHUNK = 2000  # lines given to a worker process at a time
+_function = None  # what a worker process applies to each line
+
+
+def fail(message: str) -> NoReturn:
+    """Leave with status 1 and one line on standard error."""
+    raise SystemExit(f"{os.path.basename(sys.argv[0])}: error: {message}")
+
+
+def read_lines(path: str) -> Iterator[str]:
+    """Yield the lines of a UTF-8 text, which end in a line feed and in nothing else.
+
+    Common Crawl holds carriage returns inside sentences; Python's default would break the
+    line there and shift the two languages against each other.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="\n") as stream:
+            for line in stream:
+                yield line.rstrip("\n")
+    except OSError as error:
+        fail(f"{path}: {error.strerror}")
+    except UnicodeDecodeError as error:
+        fail(f"{path}: not UTF-8 ({error.reason})")
+
+
+def read_pairs(source: str, target: str) -> Iterator[Tuple[str, str]]:
+    """Yield the line pairs of two parallel texts; differing line counts are an error."""
+    for one, two in itertools.zip_longest(read_lines(source), read_lines(target)):
+        if one is None or two is None:
+            fail(f"{source} and {target} differ in their number of lines")
+        yield one, two
+
+
+@contextlib.contextmanager
+def atomic_writer(path: str) -> Iterator[TextIO]:
+    """Write a text that appears under its name only when it is complete."""
+    part = path + ".part"
+    folder = os.path.dirname(path)
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+    try:
+        with open(part, "w", encoding="utf-8", newline="\n") as stream:
+            yield stream
+        os.replace(part, path)
+    finally:
+        if os.path.exists(part):
+            os.remove(part)
+
+
+def _start_worker(make: Callable[..., Callable[[str], Any]], arguments: tuple) -> None:
+    global _function
+    _function = make(*arguments)
+
+
+def _apply(lines: List[str]) -> List[Any]:
+    assert _function is not None
+    return [_function(line) for line in lines]
+
+
+def _batches(items: Iterable[Any], size: int) -> Iterator[List[Any]]:
+    iterator = iter(items)
+    return iter(lambda: list(itertools.islice(iterator, size)), [])
+
+
+def parallel_map(
+    make: Callable[..., Callable[[str], Any]],
+    arguments: tuple,
+    path: str,
+    workers: int,
+) -> Iterator[Any]:
+    """Apply a function to every line of a text, in order, on several processes.
+
+    Args:
+        make: called once in each process as ``make(*arguments)``; returns the function
+            that is applied to a line.  A top-level function or class.
+        arguments: what ``make`` is called with.
+        path: text to read.
+        workers: number of processes; 1 stays in this process.
+    """
+    started, count = time.time(), 0
+    chunks = _batches(read_lines(path), CHUNK)
+    # A mistake in the arguments must show here: in a process of a pool it would hang.
+    _start_worker(make, arguments)
+    with contextlib.ExitStack() as stack:
+        results: Iterator[List[Any]] = map(_apply, chunks)
+        if workers > 1:
+            pool = stack.enter_context(
+                multiprocessing.Pool(workers, _start_worker, (make, arguments))
+            )
+            # The text is read by this thread, a few chunks a worker ahead and no more.
+            rounds = _batches(chunks, 8 * workers)
+            results = (result for group in rounds for result in pool.imap(_apply, group))
+        for result in results:
+            count += len(result)
+            yield from result
+    print(f"{path}: {count} lines in {time.time() - started:.0f} s", file=sys.stderr)
+
+
+def map_lines(
+    make: Callable[..., Callable[[str], str]],
+    arguments: tuple,
+    source: str,
+    target: str,
+    workers: int,
+) -> None:
+    """Write the mapped lines of one text to another; see :func:`parallel_map`."""
+    with atomic_writer(target) as stream:
+        for line in parallel_map(make, arguments, source, workers):
+            stream.write(line + "\n")
+
+
+def add_workers_flag(parser: Any) -> None:
+    """Add ``--workers``, whose default is the environment's WORKERS or 1."""
+    default = os.environ.get("WORKERS", "1")
+    if not default.isdigit() or int(default) < 1:
+        fail(f"WORKERS={default}: expected a whole number above 0")
+    parser.add_argument(
+        "--workers", type=int, default=int(default), help="processes (default: $WORKERS or 1)"
+    )
