@@ -258,8 +258,8 @@ def _explain(path: str, error: Exception) -> UsageError:
         )
     reason = text.rpartition("WeightsUnpickler error: ")[2].strip().split("\n")[0]
     return UsageError(
-        f"{path}: cannot be read as a checkpoint ({type(error).__name__}: {reason}); use an earlier "
-        "checkpoint or copy it again"
+        f"{path}: cannot be read as a checkpoint ({type(error).__name__}: {reason}); use an "
+        "earlier checkpoint or copy it again"
     )
 
 

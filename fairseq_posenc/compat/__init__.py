@@ -7,6 +7,7 @@ absent.  No other module of the package patches anything.
 from fairseq_posenc.checkpoints import allow_fairseq_checkpoints
 from fairseq_posenc.compat.batching import keep_every_sentence
 from fairseq_posenc.compat.checkpoint_errors import readable_checkpoint_errors
+from fairseq_posenc.compat.empty_data import empty_data
 from fairseq_posenc.compat.fast_path import no_fast_path
 from fairseq_posenc.compat.language_model import eval_lm_needs_tokens
 from fairseq_posenc.compat.numpy2 import numpy_compat_long, percentile_interpolation
@@ -28,6 +29,7 @@ def apply() -> None:
     allow_fairseq_checkpoints()
     readable_checkpoint_errors()
     keep_every_sentence()
+    empty_data()
     eval_lm_needs_tokens()
     user_dir_twice()
     numpy_compat_long()

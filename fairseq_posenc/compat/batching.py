@@ -1,4 +1,4 @@
-"""Batches: no sentence is lost, and a set without a sentence is an error."""
+"""Batches: no sentence is lost."""
 
 from typing import Any, Callable, List
 
@@ -6,6 +6,7 @@ import numpy as np
 from fairseq.data import data_utils
 
 from fairseq_posenc.compat.patching import wrap
+from fairseq_posenc.errors import UsageError
 
 
 def keep_every_sentence() -> None:
@@ -15,7 +16,8 @@ def keep_every_sentence() -> None:
     ``--required-batch-size-multiple`` (8 by default), ``batch_by_size`` drops the whole
     last batch, of training, validation and test sets alike: 461 sentences in, 456
     translations out.  fairseq 0.12.2 keeps it.  Also, an empty set makes the same lines
-    fail with an IndexError; here it has no batches.
+    fail with an IndexError; here it has no batches.  A sentence longer than
+    ``--max-tokens`` is an error of one line.
     """
     wrap(data_utils, "batch_by_size", _with_last_batch)
 
@@ -26,7 +28,15 @@ def _with_last_batch(batch_by_size: Callable[..., List[Any]]) -> Callable[..., L
             indices = np.fromiter(indices, dtype=np.int64, count=-1)
         if len(indices) == 0:
             return []
-        batches = batch_by_size(indices, *args, **kwargs)
+        try:
+            batches = batch_by_size(indices, *args, **kwargs)
+        except AssertionError as error:
+            if "Sentences lengths should not exceed max_tokens" not in str(error):
+                raise
+            raise UsageError(
+                f"{error}; raise --max-tokens (--max-tokens-valid while training) above the length "
+                "of the longest sentence"
+            ) from error
         kept = sum(len(batch) for batch in batches)  # batches are consecutive pieces
         return batches if kept == len(indices) else [*batches, indices[kept:]]
 

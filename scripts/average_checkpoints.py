@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Average the parameters of several checkpoints into one that fairseq-generate takes."""
+
+import argparse
+import os
+import sys
+from typing import List, Optional
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from fairseq_posenc import averaging  # noqa: E402
+from fairseq_posenc.checkpoints import write_checkpoint  # noqa: E402
+from fairseq_posenc.errors import UsageError  # noqa: E402
+
+
+def get_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="The result has no optimiser state: it is for generating, or to start a new "
+        "training from with --finetune-from-model or --restore-file.",
+    )
+    parser.add_argument(
+        "--inputs", nargs="+", required=True, metavar="PATH", help="checkpoints, or one folder"
+    )
+    parser.add_argument("--output", required=True, metavar="FILE", help="the file to write")
+    number = parser.add_mutually_exclusive_group()
+    number.add_argument(
+        "--num-epoch-checkpoints",
+        type=int,
+        metavar="N",
+        help="average the last N checkpoint<epoch>.pt of the folder",
+    )
+    number.add_argument(
+        "--num-update-checkpoints",
+        type=int,
+        metavar="N",
+        help="average the last N checkpoint_<epoch>_<update>.pt of the folder",
+    )
+    number.add_argument(
+        "--num-best-checkpoints",
+        type=int,
+        metavar="N",
+        help="average the best N checkpoint.best_<metric>_<score>.pt of the folder",
+    )
+    parser.add_argument(
+        "--checkpoint-upper-bound",
+        type=int,
+        metavar="NUMBER",
+        help="last epoch, or update, to use with --num-epoch-checkpoints or "
+        "--num-update-checkpoints",
+    )
+    return parser
+
+
+def select(args: argparse.Namespace) -> List[str]:
+    """Return the checkpoints that the flags mean.
+
+    Raises:
+        UsageError: the flags contradict each other, or there are too few checkpoints.
+    """
+    counts = (
+        (averaging.EPOCH, args.num_epoch_checkpoints),
+        (averaging.UPDATE, args.num_update_checkpoints),
+        (averaging.BEST, args.num_best_checkpoints),
+    )
+    chosen = [(kind, count) for kind, count in counts if count is not None]
+    bound = args.checkpoint_upper_bound
+    if bound is not None and (not chosen or chosen[0][0] is averaging.BEST):
+        raise UsageError(
+            f"--checkpoint-upper-bound {bound}: needs --num-epoch-checkpoints or "
+            "--num-update-checkpoints"
+        )
+    if not chosen:
+        folders = [path for path in args.inputs if os.path.isdir(path)]
+        if folders:
+            raise UsageError(
+                f"--inputs {folders[0]}: is a folder; say which of its checkpoints with "
+                "--num-epoch-checkpoints N, --num-update-checkpoints N or --num-best-checkpoints N"
+            )
+        return list(args.inputs)
+    (kind, count) = chosen[0]
+    if len(args.inputs) != 1:
+        raise UsageError(
+            f"{kind.flag} {count}: needs one folder as --inputs, not {len(args.inputs)} paths"
+        )
+    return averaging.find_checkpoints(args.inputs[0], kind, count, bound)
+
+
+def main(argv: Optional[List[str]] = None) -> None:
+    args = get_parser().parse_args(argv)
+    paths = select(args)
+    folder = os.path.dirname(os.path.abspath(args.output))
+    if not os.path.isdir(folder):
+        raise UsageError(f"--output {args.output}: there is no folder {folder}; make it first")
+    if os.path.realpath(args.output) in map(os.path.realpath, paths):
+        raise UsageError(f"--output {args.output}: is one of the inputs; give another name")
+    print(f"averaging {len(paths)} checkpoints:")
+    for path in paths:
+        print("  " + path)
+    write_checkpoint(averaging.average_checkpoints(paths), args.output)
+    print("wrote " + args.output)
+
+
+if __name__ == "__main__":
+    main()
