@@ -14,7 +14,7 @@
 #     whole_number FLAG VALUE    error unless VALUE is a whole number above 0
 #     absolute PATH              PATH from the root of the file system
 #     need COMMAND...            error unless every command is installed (not in a dry run)
-#     run COMMAND...             print the command and run it; only print it in a dry run
+#     run COMMAND...             print the command and run it; in a dry run only print it
 #     step NAME COMMAND...       run COMMAND once; STEPS names the folder of the markers
 #     verify FILE [DIGEST]       check a file, or record its sha256 in RECORD; sets SHA256
 #     fetch URL FILE [DIGEST]    download with resume, then verify
@@ -69,10 +69,13 @@ need() {
 }
 
 run() {
-    printf '+' >&2
-    printf ' %q' "$@" >&2
-    printf '\n' >&2
-    ((DRY_RUN)) && return 0
+    local line
+    printf -v line ' %q' "$@"
+    if ((DRY_RUN)); then
+        printf '+%s\n' "$line"
+        return 0
+    fi
+    printf '+%s\n' "$line" >&2
     "$@" || die "stopped with status $? in: $*"
 }
 
@@ -105,10 +108,19 @@ recorded_digest() {
     awk -v name="$2" '$1 !~ /^#/ && ($2 == name || $2 == "*" name) { print $1; exit }' "$1"
 }
 
+# Never put the digest of half an archive on record.
+check_whole() {
+    case $2 in
+        *.gz | *.tgz)
+            gzip --test <"$1" 2>/dev/null || die "$1: damaged or incomplete; replace or remove it"
+            ;;
+    esac
+}
+
 # DIGEST is sha256:HEX, md5:HEX or "-" for not known.  Entries in CHECKSUMS (a file the
 # user trusts) go before it, RECORD (what was seen on the first download) comes after it.
 verify() {
-    local file=$1 digest=${2:--} name=${1##*/} given source="the recipe" seen
+    local file=$1 digest=${2:--} name=${1##*/} given seen source="the recipe"
     name=${name%.part}
     given=$(recorded_digest "${CHECKSUMS:-}" "$name")
     if [[ -n $given ]]; then
@@ -122,12 +134,12 @@ verify() {
     case $digest in
         sha256:*) seen=sha256:$SHA256 ;;
         md5:*) seen=$(md5sum <"$file") && seen=md5:${seen%% *} ;;
-        -) seen=- ;;
+        -) seen=- && check_whole "$file" "$name" ;;
         *) die "$name: digest $digest: expected sha256:HEX, md5:HEX or -" ;;
     esac
-    if [[ $seen != "$digest" ]]; then
-        die "$file has $seen but $source says $digest; replace the file, or give --checksums"
-    fi
+    [[ $seen == "$digest" ]] ||
+        die "$file has $seen but $source says $digest; remove it, or give --checksums FILE"
+    STEP_CHAIN+="$name $SHA256"$'\n'
     case $digest in
         -) log "$name: no digest known, trusting sha256 $SHA256 from now on" ;;
         *) log "$name: $digest as $source says" ;;

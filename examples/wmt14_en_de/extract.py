@@ -1,0 +1,116 @@
+"""Take parallel texts out of tar archives without unpacking the rest.
+
+    python extract.py SOURCE_OUTPUT TARGET_OUTPUT \\
+        --from ARCHIVE.tgz MEMBER.en MEMBER.de [--from ...]
+
+The corpora are joined in the order given.  Members that end in .sgm are reduced to the
+text of their segments.  Both sides of a corpus must have the same number of lines.
+"""
+
+import argparse
+import gzip
+import io
+import os
+import sys
+import tarfile
+import zlib
+from typing import Callable, Dict, Iterator, Optional, Sequence, TextIO
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+
+from sgm import read_segments  # noqa: E402
+from text import atomic_writer, fail  # noqa: E402
+
+
+def member_lines(stream: TextIO, name: str) -> Iterator[str]:
+    """Yield the sentences of an archive member, plain or SGM."""
+    if name.endswith(".sgm"):
+        yield from read_segments(stream.read(), name)
+    else:
+        for line in stream:
+            yield line.rstrip("\n")
+
+
+def walk(archive: str, wanted: Dict[str, Callable[[TextIO], None]]) -> None:
+    """Read an archive once, from end to end, and hand over the wanted members as text.
+
+    Args:
+        archive: path of a gzip-compressed tar file.
+        wanted: what to call for a member, by its name.
+    """
+    try:
+        with gzip.open(archive) as unzipped:
+            with tarfile.open(fileobj=unzipped, mode="r|") as tar:
+                for member in tar:
+                    consume = wanted.get(os.path.normpath(member.name))
+                    raw = tar.extractfile(member) if consume and member.isfile() else None
+                    if consume and raw is not None:
+                        consume(io.TextIOWrapper(raw, encoding="utf-8", newline="\n"))
+            while unzipped.read(1 << 20):  # the check sum stands at the very end
+                pass
+    except UnicodeDecodeError as error:
+        fail(f"{archive}: not UTF-8 ({error.reason})")
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        fail(f"{archive}: damaged or no archive ({error}); replace it")
+
+
+def extract(archive: str, names: Sequence[str], outputs: Sequence[TextIO]) -> int:
+    """Append one corpus of an archive to the outputs.
+
+    Args:
+        archive: path of the archive.
+        names: its source and its target member.
+        outputs: where the two go.
+
+    Returns:
+        the number of sentence pairs.
+    """
+    counts: Dict[str, int] = {}
+
+    def copier(name: str, output: TextIO) -> Callable[[TextIO], None]:
+        def copy(stream: TextIO) -> None:
+            counts[name] = 0
+            for line in member_lines(stream, name):
+                output.write(line + "\n")
+                counts[name] += 1
+
+        return copy
+
+    walk(archive, {name: copier(name, output) for name, output in zip(names, outputs)})
+    for name in names:
+        if name not in counts:
+            fail(f"{archive}: has no {name}; is it the right archive?")
+    source, target = (counts[name] for name in names)
+    if source != target:
+        fail(f"{archive}: {names[0]} has {source} lines, {names[1]} has {target}")
+    return source
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source_output")
+    parser.add_argument("target_output")
+    parser.add_argument(
+        "--from",
+        dest="corpora",
+        action="append",
+        nargs=3,
+        required=True,
+        metavar=("ARCHIVE", "SOURCE", "TARGET"),
+        help="archive and its two members; may be repeated",
+    )
+    args = parser.parse_args(argv)
+    total = 0
+    with atomic_writer(args.source_output) as left, atomic_writer(args.target_output) as right:
+        for archive, source, target in args.corpora:
+            count = extract(archive, (source, target), (left, right))
+            print(f"{source}: {count} pairs", file=sys.stderr)
+            total += count
+    print(f"{args.source_output}: {total} pairs", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# WMT14 English-German: download, tokenise, learn BPE, clean, binarise.
+#
+#   prepare.sh OUT [options]
+#
+# OUT/data-bin is then what train.sh and evaluate.sh take. Stopped and started again, it
+# goes on where it was; a changed option repeats only what depends on it.
+#
+#   --raw DIR             take the five archives from DIR, download nothing
+#   --checksums FILE      sha256sum-style list to trust before any other
+#   --bpe-operations N    merges of the joint BPE (32000; the Transformer paper had 37000)
+#   --no-dash-splits      leave rich-text whole (default: rich @-@ text)
+#   --max-length N        drop training pairs with more BPE tokens a side (250)
+#   --ratio R             drop training pairs more unequal than this (1.5)
+#   --workers N           processes (all cores)
+#   --dry-run             print the commands of all steps, run none
+#   --help                this text
+
+set -euo pipefail
+RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../common/lib.sh
+. "$RECIPE/../common/lib.sh"
+
+# name, address, published digest ("-": none known; see README.md for where they are from)
+ARCHIVES=(
+    "training-parallel-europarl-v7.tgz https://www.statmt.org/wmt13/ sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7"
+    "training-parallel-commoncrawl.tgz https://www.statmt.org/wmt13/ sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5"
+    "training-parallel-nc-v9.tgz https://www.statmt.org/wmt14/ sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485"
+    "dev.tgz https://www.statmt.org/wmt14/ -"
+    "test-full.tgz https://www.statmt.org/wmt14/ md5:a8cd784e006feb32ac6f3d9ec7eb389a"
+)
+
+OUT="" RAW="" CHECKSUMS="" OPERATIONS=32000 DASH=--dash-splits MAX_LENGTH=250 RATIO=1.5
+WORKERS=$(nproc)
+while (($#)); do
+    case $1 in
+        --help) usage ;;
+        --dry-run) DRY_RUN=1; shift ;;
+        --no-dash-splits) DASH=""; shift ;;
+        --raw) RAW=$(value "$@"); shift 2 ;;
+        --checksums) CHECKSUMS=$(value "$@"); shift 2 ;;
+        --bpe-operations) OPERATIONS=$(value "$@"); shift 2 ;;
+        --max-length) MAX_LENGTH=$(value "$@"); shift 2 ;;
+        --ratio) RATIO=$(value "$@"); shift 2 ;;
+        --workers) WORKERS=$(value "$@"); shift 2 ;;
+        -*) die "$1: unknown option; see --help" ;;
+        *)
+            [[ -z $OUT ]] || die "$1: one folder too many; see --help"
+            OUT=$1; shift ;;
+    esac
+done
+[[ -n $OUT ]] || die "give the folder to write to; see --help"
+whole_number --bpe-operations "$OPERATIONS"
+whole_number --max-length "$MAX_LENGTH"
+whole_number --workers "$WORKERS"
+[[ $RATIO =~ ^[0-9]+(\.[0-9]+)?$ ]] || die "--ratio $RATIO: expected a number such as 1.5"
+[[ -z $CHECKSUMS || -f $CHECKSUMS ]] || die "--checksums $CHECKSUMS: no such file"
+[[ -z $RAW || -d $RAW ]] || die "--raw $RAW: no such folder"
+export WORKERS
+need python fairseq-preprocess
+
+OUT=$(absolute "$OUT")
+STEPS=$OUT/steps
+RECORD=$OUT/checksums.sha256
+ARCHIVE_DIR=$(absolute "${RAW:-$OUT/raw}")
+
+for entry in "${ARCHIVES[@]}"; do
+    read -r name address digest <<<"$entry"
+    if [[ -z $RAW ]]; then
+        fetch "$address$name" "$ARCHIVE_DIR/$name" "$digest"
+    elif [[ ! -f $ARCHIVE_DIR/$name ]]; then
+        die "--raw $RAW: has no $name"
+    elif ((!DRY_RUN)); then
+        verify "$ARCHIVE_DIR/$name" "$digest"
+    fi
+done
+
+step extract-train python "$RECIPE/extract.py" "$OUT/plain/train.en" "$OUT/plain/train.de" \
+    --from "$ARCHIVE_DIR/training-parallel-europarl-v7.tgz" \
+    training/europarl-v7.de-en.en training/europarl-v7.de-en.de \
+    --from "$ARCHIVE_DIR/training-parallel-commoncrawl.tgz" \
+    commoncrawl.de-en.en commoncrawl.de-en.de \
+    --from "$ARCHIVE_DIR/training-parallel-nc-v9.tgz" \
+    training/news-commentary-v9.de-en.en training/news-commentary-v9.de-en.de
+step extract-valid python "$RECIPE/extract.py" "$OUT/plain/valid.en" "$OUT/plain/valid.de" \
+    --from "$ARCHIVE_DIR/dev.tgz" dev/newstest2013-src.en.sgm dev/newstest2013-ref.de.sgm
+step extract-test python "$RECIPE/extract.py" "$OUT/plain/test.en" "$OUT/plain/test.de" \
+    --from "$ARCHIVE_DIR/test-full.tgz" \
+    test-full/newstest2014-deen-src.en.sgm test-full/newstest2014-deen-ref.de.sgm
+
+for text in {train,valid,test}.{en,de}; do
+    step "tokenize-$text" python "$COMMON/moses.py" tokenize --lang "${text##*.}" \
+        ${DASH:+"$DASH"} "$OUT/plain/$text" "$OUT/tokens/$text"
+done
+step learn-bpe python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$OUT/bpe/codes" \
+    "$OUT/tokens/train.en" "$OUT/tokens/train.de"
+for text in {train,valid,test}.{en,de}; do
+    step "apply-bpe-$text" python "$COMMON/bpe.py" apply "$OUT/bpe/codes" \
+        "$OUT/tokens/$text" "$OUT/bpe/$text"
+done
+step clean python "$COMMON/clean.py" --max-length "$MAX_LENGTH" --ratio "$RATIO" \
+    "$OUT/bpe/train.en" "$OUT/bpe/train.de" "$OUT/bpe/clean.en" "$OUT/bpe/clean.de"
+
+binarize() {
+    local part=$OUT/data-bin.part split
+    run rm -rf "$part"
+    run fairseq-preprocess --source-lang en --target-lang de --joined-dictionary \
+        --trainpref "$OUT/bpe/clean" --validpref "$OUT/bpe/valid" --testpref "$OUT/bpe/test" \
+        --destdir "$part" --workers "$WORKERS"
+    # What evaluate.sh compares with travels with the data.
+    for split in valid test; do
+        run cp "$OUT/plain/$split.de" "$part/reference.$split.de"
+        run cp "$OUT/tokens/$split.de" "$part/reference.$split.tok.de"
+    done
+    run cp "$OUT/bpe/codes" "$part/bpe.codes"
+    run rm -rf "$OUT/data-bin"
+    run mv "$part" "$OUT/data-bin"
+}
+step binarize binarize
+
+log "data for train.sh: $OUT/data-bin"
