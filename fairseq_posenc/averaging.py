@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 import torch
 from torch import Tensor
 
-from fairseq_posenc.checkpoints import read_checkpoint
+from fairseq_posenc.checkpoints import checkpoints_near, read_checkpoint
 from fairseq_posenc.errors import UsageError
 
 #: Ends of the names of buffers that must be the same in every checkpoint, because a mean of
@@ -69,8 +69,7 @@ def find_checkpoints(
     if len(found) < count:
         raise UsageError(
             f"{kind.flag} {count}: {folder} has {len(found)} checkpoints named {kind.name}{bound}; "
-            f"ask for {len(found) or 'another kind'}, or train with settings that keep more "
-            "(--keep-last-epochs, --keep-interval-updates, --keep-best-checkpoints)"
+            f"ask for fewer, or train with settings that keep more; {checkpoints_near(folder)}"
         )
     paths = [os.path.join(folder, name) for _, name in found]
     if kind is BEST and not _higher_is_better(paths[0]):
@@ -142,11 +141,9 @@ def model_settings(state: Dict[str, Any]) -> Dict[str, Any]:
     for name, group in groups.items():
         if name != "model" and hasattr(group, "keys"):
             elsewhere.update(set(group) - {"_name"})
-    return {
-        name: value
-        for name, value in settings.items()
-        if name not in elsewhere and not _TRAINING_ONLY.search(name)
-    }
+    names = [name for name in settings if name not in elsewhere and not _TRAINING_ONLY.search(name)]
+    names.sort(key=lambda name: name not in ("arch", "_name"))  # what to complain about first
+    return {name: settings[name] for name in names}
 
 
 class _RunningMean:

@@ -3,15 +3,14 @@
 import contextlib
 import importlib
 import os
-import pickle
 import re
-import types
 import zipfile
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.restricted_pickle import load_restricted
 
 #: What fairseq's own checkpoint files hold beside tensors and plain containers: the flags
 #: of an architecture defined with argparse, and the counts that ``--eval-bleu`` keeps as
@@ -42,18 +41,6 @@ BROADCAST_GLOBALS = (
 )
 
 ALLOWED_GLOBALS = FILE_GLOBALS + BROADCAST_GLOBALS
-
-#: How PyTorch itself writes tensors; only needed where PyTorch's own safe reader is not.
-_TENSOR_GLOBALS = (
-    "collections.OrderedDict",
-    "torch._utils._rebuild_parameter",
-    "torch._utils._rebuild_tensor",
-    "torch._utils._rebuild_tensor_v2",
-    "torch.Size",
-    "torch.Tensor",
-    "torch.device",
-    "torch.nn.parameter.Parameter",
-)
 
 # The name can differ from the object's own only since PyTorch 2.6, which reading a file
 # of another numpy needs; the same release brought this function.
@@ -91,7 +78,8 @@ def load_file(path: Union[str, "os.PathLike[str]"]) -> Any:
         if _HAS_NAMED_SAFE_GLOBALS:
             with torch.serialization.safe_globals(_safe_globals(FILE_GLOBALS)):
                 return torch.load(path, map_location="cpu", weights_only=True)
-        return torch.load(path, map_location="cpu", pickle_module=_restricted_pickle())
+        allowed = {name: _resolve(name) for name in FILE_GLOBALS}
+        return load_restricted(path, allowed)
     except Exception as error:  # whatever a damaged file makes the reader raise
         raise _explain(path, error) from error
 
@@ -174,40 +162,6 @@ def _safe_globals(names: Tuple[str, ...]) -> List[Any]:
     return found if _HAS_NAMED_SAFE_GLOBALS else [thing for thing, _ in found]
 
 
-class _RestrictedUnpickler(pickle.Unpickler):
-    """The allow-list for PyTorch before 2.6; storages are resolved by PyTorch itself."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        full_name = f"{module}.{name}"
-        if full_name == "_codecs.encode":
-            return _encode_latin1
-        dtype = getattr(torch, name, None)
-        if module == "torch" and isinstance(dtype, torch.dtype):
-            return dtype
-        if full_name not in FILE_GLOBALS + _TENSOR_GLOBALS:
-            raise pickle.UnpicklingError(f"Unsupported global: GLOBAL {full_name} ")
-        return _resolve(full_name)
-
-
-def _encode_latin1(text: str, encoding: str) -> bytes:
-    """How pickle protocol 2 writes bytes; any other encoding is not its work."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"bytes encoded as {encoding!r}")
-    return text.encode("latin1")
-
-
-def _restricted_load(file: Any, **kwargs: Any) -> Any:
-    return _RestrictedUnpickler(file, **kwargs).load()
-
-
-def _restricted_pickle() -> types.ModuleType:
-    """Return what ``torch.load(pickle_module=...)`` takes."""
-    module = types.ModuleType("restricted_pickle")
-    module.Unpickler = _RestrictedUnpickler  # type: ignore[attr-defined]
-    module.load = _restricted_load  # type: ignore[attr-defined]
-    return module
-
-
 def _check_is_checkpoint_file(path: str) -> None:
     """Refuse what is no file of ``torch.save`` before any reader sees it."""
     try:
@@ -216,7 +170,7 @@ def _check_is_checkpoint_file(path: str) -> None:
     except OSError as error:
         raise UsageError(
             f"{path}: no checkpoint can be read there ({error.strerror or error}); "
-            f"{_checkpoints_near(path)}"
+            f"{checkpoints_near(path)}"
         ) from error
     if not head:
         raise UsageError(
@@ -251,7 +205,7 @@ def _explain(path: str, error: Exception) -> UsageError:
             "and which could run code when loaded; if you trust the file, load it once with "
             "torch.load(..., weights_only=False) and save it again without that object"
         )
-    if isinstance(error, EOFError) or re.search("truncated|unexpected EOF", text):
+    if isinstance(error, (EOFError, IndexError)) or re.search("truncated|unexpected EOF", text):
         return UsageError(
             f"{path}: is truncated or damaged, so the run or the copy that wrote it was "
             "interrupted; use an earlier checkpoint or copy it again"
@@ -263,8 +217,8 @@ def _explain(path: str, error: Exception) -> UsageError:
     )
 
 
-def _checkpoints_near(path: str) -> str:
-    """Say which checkpoints lie in the folder that was meant."""
+def checkpoints_near(path: str) -> str:
+    """Say which checkpoints lie in the folder that was meant, for an error message."""
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     try:
         found = sorted(name for name in os.listdir(folder) if name.endswith(".pt"))

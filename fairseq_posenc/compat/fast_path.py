@@ -34,11 +34,12 @@ def no_fast_path(layer: nn.Module) -> None:
     layer._register_load_state_dict_pre_hook(_drop_duplicates)
     if not hasattr(layer, "can_use_fastpath"):
         return
-    layer.can_use_fastpath = False
+    layer.can_use_fastpath = False  # type: ignore[assignment]
     for name in _DUPLICATES:
         layer._parameters.pop(name, None)
     # 0.12.2 overrides this to fill the copies, and fails where a projection is absent
-    layer._load_from_state_dict = types.MethodType(nn.Module._load_from_state_dict, layer)
+    load = types.MethodType(nn.Module._load_from_state_dict, layer)
+    layer._load_from_state_dict = load  # type: ignore[method-assign]
 
 
 def _drop_duplicates(state_dict: Dict[str, Tensor], prefix: str, *_: Any) -> None:
