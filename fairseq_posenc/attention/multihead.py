@@ -100,7 +100,16 @@ class MultiheadAttention(StockMultiheadAttention):
         """Keys and values of all tokens so far, (B, H, S, D); beam search reorders the cache."""
         saved = self._get_input_buffer(incremental_state)
         if saved.get("prev_key") is not None:
-            k = torch.cat((saved["prev_key"], k), dim=2)
-            v = torch.cat((saved["prev_value"], v), dim=2)
+            k = _extend(saved["prev_key"], k)
+            v = _extend(saved["prev_value"], v)
         self._set_input_buffer(incremental_state, {"prev_key": k, "prev_value": v})
         return k, v
+
+
+def _extend(old: Tensor, new: Tensor) -> Tensor:
+    """Concatenate (B, H, S, D) and (B, H, T, D) in time, as (B·H, S + T, D).
+
+    PyTorch concatenates 3-d tensors on a CPU several times faster than 4-d ones.
+    """
+    both = torch.cat((old.flatten(0, 1), new.flatten(0, 1)), dim=1)
+    return both.view(*old.shape[:2], -1, old.size(3))

@@ -11,6 +11,7 @@ channels is one complex number, multiplied by e^{i m θ}.
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Optional
 
 import torch
@@ -48,6 +49,7 @@ class RotaryFlags:
     )
 
 
+@lru_cache(maxsize=None)  # a constant; without the cache it costs more than the rest of a step
 def frequencies(dim: int, base: float, device: Any = None) -> Tensor:
     """θ_i = base^{-2(i-1)/dim} for i = 1 … dim/2 (RoFormer Eq. 7), float64, shape (dim/2,)."""
     exponent = torch.arange(0, dim, 2, dtype=torch.float64, device=device) / dim
@@ -116,18 +118,17 @@ class Rotary(Rotation):
             (T, B, H, D), in the dtype of *x*.
         """
         if self.dim < x.size(-1):
-            rotated, kept = x[..., : self.dim], x[..., self.dim :]
-            return torch.cat((self._rotate_all(rotated, table), kept), dim=-1)
+            rotated = self._rotate_all(x[..., : self.dim].contiguous(), table)
+            return torch.cat((rotated, x[..., self.dim :]), dim=-1)
         return self._rotate_all(x, table)
 
     def _rotate_all(self, x: Tensor, table: Tensor) -> Tensor:
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
         if self.pairing == "half":
-            first, second = wide.chunk(2, dim=-1)
-            turned = torch.complex(first, second) * table
-            return torch.cat((turned.real, turned.imag), dim=-1).type_as(x)
-        pairs = wide.reshape(*x.shape[:-1], self.dim // 2, 2)
-        return torch.view_as_real(torch.view_as_complex(pairs) * table).flatten(-2).type_as(x)
+            turned = torch.complex(*wide.chunk(2, dim=-1)) * table
+            return torch.cat((turned.real, turned.imag), dim=-1).to(x.dtype)
+        pairs = torch.view_as_complex(wide.view(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * table).view(x.shape).to(x.dtype)
 
 
 ROTARY = Encoding(

@@ -1,5 +1,5 @@
 """Model families; importing this registers them with fairseq."""
 
-from fairseq_posenc.models import translation
+from fairseq_posenc.models import multilingual, translation
 
-__all__ = ["translation"]
+__all__ = ["multilingual", "translation"]

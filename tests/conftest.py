@@ -1,0 +1,46 @@
+"""Set-up shared by all tests: quiet, deterministic, one thread, and the plug-in loaded."""
+
+import logging
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch  # noqa: E402
+
+import fairseq_posenc  # noqa: E402, F401
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_configure(config):
+    """Leave out the deprecation notices of hydra, which are fairseq's to mend."""
+    config.addinivalue_line("filterwarnings", "ignore::UserWarning")
+    config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def deterministic():
+    """The same random numbers for every test, whatever ran before."""
+    torch.set_num_threads(1)
+    random.seed(0)
+    torch.manual_seed(0)
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture(scope="session")
+def golden():
+    """Loader of reference outputs of independent implementations; skips where there are none."""
+
+    def load(name):
+        path = SHARED / "golden" / f"{name}.pt"
+        if not path.exists():
+            pytest.skip(f"no reference outputs beside the checkout ({name})")
+        return torch.load(path, weights_only=True)
+
+    return load

@@ -1,0 +1,96 @@
+"""Tiny models, built the way the command line builds them, and a second opinion on attention."""
+
+import copy
+import functools
+import math
+from argparse import Namespace
+
+import torch
+from fairseq import models, options
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+from fairseq_posenc.encodings import ENCODINGS, Stack, build_encoding
+
+PAD = 1
+VOCABULARY = Dictionary()
+for _i in range(60):
+    VOCABULARY.add_symbol(f"w{_i}")
+
+TINY = [
+    *("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-layers", "2"),
+    *("--decoder-embed-dim", "32", "--decoder-ffn-embed-dim", "48", "--decoder-layers", "2"),
+    *("--encoder-attention-heads", "4", "--decoder-attention-heads", "4", "--dropout", "0"),
+]
+
+# every registered encoding, and compositions of the places they use
+EVERY_ENCODING = sorted(ENCODINGS) + ["learned+rotary", "sinusoidal+rotary"]
+
+
+class TranslationTask:
+    """The little of a translation task that building a model needs."""
+
+    source_dictionary = target_dictionary = VOCABULARY
+    cfg = Namespace(_name="translation")
+
+
+@functools.lru_cache(maxsize=None)
+def _parse(arch, flags, task):
+    arguments = ["data", "--task", task, "--arch", arch, *flags]
+    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    return convert_namespace_to_omegaconf(args)
+
+
+def parse(arch, *flags, task="translation"):
+    """The configuration that fairseq-train would work with."""
+    return copy.deepcopy(_parse(arch, flags, task))
+
+
+def build(arch, *flags):
+    """A model of *arch* for a toy translation task."""
+    return models.build_model(parse(arch, *flags).model, TranslationTask())
+
+
+def tiny(encoding, *flags):
+    """A two-layer translation model with *encoding*, in evaluation mode."""
+    return build("posenc_transformer", "--position-encoding", encoding, *TINY, *flags).eval()
+
+
+def sentences(batch, length, seed=0):
+    """Random tokens (B, T) without padding."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(4, len(VOCABULARY), (batch, length), generator=generator)
+
+
+def rotary_flags(**changes):
+    """Options as an encoding reads them, with the defaults of rotary."""
+    flags = dict(rotary_base=10000.0, rotary_fraction=1.0, rotary_pairing="interleaved")
+    return Namespace(position_encoding="rotary", **dict(flags, **changes))
+
+
+def encoding_of(name, heads=4, head_dim=8, causal=False, **changes):
+    """A composed encoding outside of any model."""
+    options_ = rotary_flags(**changes)
+    options_.position_encoding = name
+    return build_encoding(options_, Stack("encoder", heads, head_dim, causal, 64))
+
+
+def slow_attention(q, k, v, scale, allowed, bias=None):
+    """softmax(scale·q·k + bias) v by loops in float64, over the keys *allowed*[b][i][j] only.
+
+    Args: q (B, H, T, D), k and v (B, H, S, D), allowed (B, T, S) bool, bias (B, H, T, S) or None.
+    """
+    q, k, v = (x.detach().double() for x in (q, k, v))
+    out = torch.zeros_like(q)
+    for b in range(q.size(0)):
+        for h in range(q.size(1)):
+            for i in range(q.size(2)):
+                keys = [j for j in range(k.size(2)) if allowed[b][i][j]]
+                if not keys:
+                    continue
+                extra = [float(bias[b, h, i, j]) if bias is not None else 0.0 for j in keys]
+                logits = [scale * float(q[b, h, i] @ k[b, h, j]) + e for j, e in zip(keys, extra)]
+                top = max(logits)
+                exps = [math.exp(x - top) for x in logits]
+                out[b, h, i] = sum(w / sum(exps) * v[b, h, j] for w, j in zip(exps, keys))
+    return out

@@ -1,0 +1,65 @@
+"""Encodings of the tests' own, one for each place that no shipped encoding uses yet.
+
+They are what a user would write to add an encoding: a class for the place, and an entry.
+"""
+
+import torch
+from torch import nn
+
+from fairseq_posenc.encodings.base import Encoding, LayerTerms, SharedBias
+
+
+class DistancePenalty(SharedBias):
+    """-slope_h · |i - j|, one learned slope a head: content-free and relative."""
+
+    def __init__(self, options, stack):
+        super().__init__(options, stack)
+        self.slope = nn.Parameter(torch.linspace(0.1, 1.0, stack.num_heads))
+
+    def forward(self, query_positions, key_positions):
+        distance = (query_positions[:, :, None] - key_positions[:, None, :]).abs()
+        return -self.slope[:, None, None] * distance[:, None]
+
+
+class PositionProducts(SharedBias):
+    """p_i · p_j of a learned table: content-free and absolute, so padding must not shift it."""
+
+    def __init__(self, options, stack):
+        super().__init__(options, stack)
+        self.table = nn.Embedding(stack.max_positions, 4)
+
+    def forward(self, query_positions, key_positions):
+        q, k = self.table(query_positions), self.table(key_positions)
+        return torch.matmul(q, k.transpose(-1, -2))[:, None]
+
+
+class ClippedDistanceKeys(LayerTerms):
+    """q_i · a_{clip(j - i)} / sqrt(D), a table in every layer: content-dependent."""
+
+    def __init__(self, options, stack):
+        super().__init__(options, stack)
+        self.table = nn.Embedding(9, stack.head_dim)
+
+    def forward(self, q, k, query_positions, key_positions):
+        products = torch.matmul(q, self.table.weight.t()) / q.size(-1) ** 0.5  # (B, H, T, 9)
+        distance = key_positions[:, None, :] - query_positions[:, :, None]  # (1|B, T, S)
+        index = distance.clamp(-4, 4) + 4
+        index = index[:, None].expand(q.size(0), q.size(1), -1, -1)
+        return products.gather(-1, index)
+
+
+OWN = {
+    e.name: e
+    for e in (
+        Encoding("own_shared", "none", "content-free, relative", shared=DistancePenalty),
+        Encoding(
+            "own_absolute",
+            "none",
+            "content-free, absolute",
+            shared=PositionProducts,
+            logit_scale=0.5**0.5,
+            relative=False,
+        ),
+        Encoding("own_layer", "none", "content-dependent", layer=ClippedDistanceKeys),
+    )
+}

@@ -1,0 +1,223 @@
+"""What must hold for every position encoding, whatever it is.
+
+Parametrised over the registry, compositions, and encodings of the tests' own, so an encoding is
+tested the moment it is registered.
+"""
+
+import copy
+
+import pytest
+import torch
+from helpers import EVERY_ENCODING, PAD, build, sentences, tiny
+from own_encodings import OWN
+
+from fairseq_posenc.encodings import ENCODINGS, parse_encodings
+
+NAMES = EVERY_ENCODING + sorted(OWN) + ["own_shared+own_absolute+own_layer+rotary"]
+every_encoding = pytest.mark.parametrize("name", NAMES)
+B, T = 3, 9
+
+
+@pytest.fixture(autouse=True)
+def own_encodings(monkeypatch):
+    for name, encoding in OWN.items():
+        monkeypatch.setitem(ENCODINGS, name, encoding)
+
+
+def no_grad(test):
+    return torch.no_grad()(test)
+
+
+def decode_in_steps(model, source, target, steps):
+    """Logits of *target* decoded with a cache that sees *steps* tokens at a time."""
+    encoder_out = model.encoder(source)
+    state, outputs = {}, []
+    ends = [sum(steps[: i + 1]) for i in range(len(steps))]
+    for end in ends:
+        out, _ = model.decoder(target[:, :end], encoder_out=encoder_out, incremental_state=state)
+        outputs.append(out)
+    return torch.cat(outputs, dim=1)
+
+
+@every_encoding
+@pytest.mark.parametrize("steps", [[1] * T, [4] + [1] * 5, [1, 3, 5], [T]])
+@no_grad
+def test_cached_decoding_equals_the_full_forward(name, steps):
+    model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
+    full, _ = model(source, None, target)
+    torch.testing.assert_close(decode_in_steps(model, source, target, steps), full, atol=1e-5, rtol=0)
+
+
+@every_encoding
+@no_grad
+def test_cached_decoding_of_a_left_padded_prefix(name):
+    model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
+    target[0, :3] = PAD
+    source[1, :2] = PAD
+    full, _ = model(source, None, target)
+    got = decode_in_steps(model, source, target, [4] + [1] * 5)
+    real = target.ne(PAD)
+    torch.testing.assert_close(got[real], full[real], atol=1e-5, rtol=0)
+
+
+@every_encoding
+@no_grad
+def test_cached_decoding_survives_beam_reordering(name):
+    """Hypotheses are swapped and copied between steps, as beam search does it."""
+    model, beam = tiny(name), 2
+    source = sentences(B, 7).repeat_interleave(beam, dim=0)
+    target = sentences(B * beam, T, seed=1)
+    model.decoder.set_beam_size(beam)
+    encoder_out, state = model.encoder(source), {}
+    for step in range(1, T + 1):
+        out, _ = model.decoder(target[:, :step], encoder_out=encoder_out, incremental_state=state)
+        full, _ = model(source, None, target[:, :step])
+        torch.testing.assert_close(out[:, -1], full[:, -1], atol=1e-5, rtol=0)
+        # within sentences: swap the first's hypotheses, keep the second's, copy the third's first
+        order = torch.tensor([1, 0, 2, 3, 4, 4])
+        if step == 5:  # the first sentence is finished and leaves
+            order = order[2:]
+            source = source[2:]
+            encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
+        elif step > 5:
+            order = torch.tensor([1, 0, 3, 2])
+        target = target[order]
+        model.decoder.reorder_incremental_state_scripting(state, order)
+
+
+@every_encoding
+@no_grad
+def test_padding_on_either_side_changes_nothing(name):
+    """Source and target, padded left or right, give what they give alone."""
+    model = tiny(name)
+    source, target = sentences(1, 5), sentences(1, 6, seed=1)
+    alone, _ = model(source, None, target)
+    others, other_targets = sentences(2, 9, seed=2), sentences(2, 8, seed=3)
+    source_gap, target_gap = torch.full((1, 4), PAD), torch.full((1, 2), PAD)
+    for source_left in (True, False):
+        for target_left in (True, False):
+            row = torch.cat((source_gap, source) if source_left else (source, source_gap), dim=1)
+            out_row = torch.cat((target_gap, target) if target_left else (target, target_gap), 1)
+            padded, _ = model(
+                torch.cat((others, row)), None, torch.cat((other_targets, out_row))
+            )
+            real = padded[-1, 2:] if target_left else padded[-1, :-2]
+            torch.testing.assert_close(real, alone[0], atol=1e-5, rtol=0)
+
+
+@every_encoding
+@no_grad
+def test_later_target_tokens_and_padding_sources_are_invisible(name):
+    model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
+    before, _ = model(source, None, target)
+    changed = target.clone()
+    changed[:, 5:] = sentences(B, T - 5, seed=9)
+    after, _ = model(source, None, changed)
+    assert torch.equal(before[:, :5], after[:, :5])
+    assert not torch.equal(before[:, 5:], after[:, 5:])
+
+
+@every_encoding
+@no_grad
+def test_order_matters_to_the_encoder_unless_there_is_no_encoding(name):
+    model, source = tiny(name), sentences(1, 8)
+    order = torch.tensor([3, 1, 0, 2, 7, 6, 5, 4])
+    out = model.encoder(source)["encoder_out"][0]
+    permuted = model.encoder(source[:, order])["encoder_out"][0]
+    same = torch.allclose(out[order], permuted, atol=1e-5)
+    assert same == (name == "none")
+
+
+@every_encoding
+@no_grad
+def test_relative_encodings_do_not_see_where_counting_starts(name, monkeypatch):
+    model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
+    before, _ = model(source, None, target)
+    encoding = model.encoder.encoding
+    assert encoding.relative == all(e.relative for e in parse_encodings(name))
+    if not encoding.relative:
+        return
+    for stack in (model.encoder, model.decoder):
+        plain = stack.encoding.positions
+        monkeypatch.setattr(stack.encoding, "positions", lambda *a, f=plain: f(*a) + 1000)
+    after, _ = model(source, None, target)
+    torch.testing.assert_close(after, before, atol=2e-5, rtol=0)
+
+
+@every_encoding
+def test_checkpointed_activations_give_the_same_gradients(name):
+    plain = tiny(name)
+    checkpointed = tiny(name, "--checkpoint-activations")
+    checkpointed.load_state_dict(plain.state_dict())
+    source, target = sentences(B, 7), sentences(B, T, seed=1)
+    source[0, :2] = PAD
+    for model in (plain, checkpointed):
+        model.train()
+        model(source, None, target)[0].float().pow(2).mean().backward()
+    for (key, a), (_, b) in zip(plain.named_parameters(), checkpointed.named_parameters()):
+        assert a.grad is not None, key
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-6, rtol=1e-5, msg=key)
+
+
+@every_encoding
+@no_grad
+def test_saving_and_loading_changes_no_bit(name, tmp_path):
+    model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    other = tiny(name)
+    other.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
+    assert torch.equal(model(source, None, target)[0], other(source, None, target)[0])
+
+
+@every_encoding
+@no_grad
+def test_a_copy_is_independent_of_its_original(name):
+    """--store-ema and averaging rely on deep copies."""
+    model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
+    twin = copy.deepcopy(model)
+    before = twin(source, None, target)[0]
+    for parameter in model.parameters():
+        parameter.add_(1.0)
+    assert torch.equal(twin(source, None, target)[0], before)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 0.02), (torch.bfloat16, 0.12)])
+@every_encoding
+@no_grad
+def test_half_precision_stays_near_float32_at_length_4096(name, dtype, tolerance):
+    """Worst difference of the encoder's normalised output (values of about 1) at 4,096 tokens."""
+    flags = ["--max-source-positions", "5000", "--encoder-embed-dim", "16", "--encoder-layers", "1"]
+    flags += ["--decoder-embed-dim", "16", "--encoder-attention-heads", "2"]
+    model, source = tiny(name, *flags), sentences(1, 4096)
+    exact = model.encoder(source)["encoder_out"][0]
+    halved = model.to(dtype).encoder(source)["encoder_out"][0]
+    assert halved.dtype is dtype
+    assert (halved.float() - exact).abs().max() < tolerance
+
+
+@every_encoding
+@no_grad
+def test_sentences_of_nothing_but_padding_stay_finite(name):
+    model, source, target = tiny(name), sentences(2, 5), sentences(2, 4, seed=1)
+    source[0] = PAD
+    target[1] = PAD
+    out, _ = model(source, None, target)
+    assert torch.isfinite(out).all()
+
+
+@every_encoding
+@no_grad
+def test_attention_over_the_source_is_returned_in_evaluation(name):
+    model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
+    attention = model(source, None, target)[1]["attn"][0]
+    assert attention.shape == (B, T, 7)
+    torch.testing.assert_close(attention.sum(-1), torch.ones(B, T))
+
+
+def test_dropout_of_every_kind_is_active_in_training_only():
+    flags = ["--dropout", "0.3", "--attention-dropout", "0.2", "--activation-dropout", "0.2"]
+    model = build("roformer_tiny", *flags)
+    source, target = sentences(B, 7), sentences(B, T, seed=1)
+    assert not torch.equal(model(source, None, target)[0], model(source, None, target)[0])
+    model.eval()
+    assert torch.equal(model(source, None, target)[0], model(source, None, target)[0])
