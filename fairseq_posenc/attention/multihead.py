@@ -89,6 +89,10 @@ class MultiheadAttention(StockMultiheadAttention):
         out, weights = attend_with_weights(*arguments) if need_weights else (attend(*arguments), None)
         return self.out_proj(join_heads(out)), weights
 
+    def extra_repr(self) -> str:
+        """What ``print(model)`` says of this layer."""
+        return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
+
     def cached_length(self, incremental_state: IncrementalState) -> int:
         """How many tokens of this layer's cache precede the new ones."""
         key = self._get_input_buffer(incremental_state).get("prev_key")

@@ -2,4 +2,7 @@
 
 from fairseq_posenc.models import multilingual, translation
 
-__all__ = ["multilingual", "translation"]
+#: Architectures with their own settings, by the name of the model they configure.
+PRESETS_OF = {module.MODEL: module.PRESETS for module in (translation, multilingual)}
+
+__all__ = ["PRESETS_OF", "multilingual", "translation"]

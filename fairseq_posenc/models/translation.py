@@ -33,6 +33,7 @@ def _sizes(channels: int, ffn: int, heads: int, layers: int) -> Dict[str, int]:
 
 ROTARY = {"position_encoding": "rotary"}
 PRESETS: Dict[str, Dict[str, Any]] = {
+    MODEL: {},
     # for tests and the quickstart
     "roformer_tiny": dict(ROTARY, **_sizes(128, 512, 4, 2)),
     # fairseq's shape for small corpora
@@ -138,7 +139,8 @@ def _architecture(name: str, preset: Dict[str, Any]) -> Callable[[Any], None]:
     return architecture
 
 
-# register_model has put a function there that does nothing; defaults belong into the checkpoint
-ARCH_CONFIG_REGISTRY[MODEL] = _architecture(MODEL, {})
 for _name, _preset in PRESETS.items():
-    register_model_architecture(MODEL, _name)(_architecture(_name, _preset))
+    if _name != MODEL:
+        register_model_architecture(MODEL, _name)(_architecture(_name, _preset))
+# register_model has put a function there that does nothing; defaults belong into the checkpoint
+ARCH_CONFIG_REGISTRY[MODEL] = _architecture(MODEL, PRESETS[MODEL])
