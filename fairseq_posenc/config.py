@@ -181,5 +181,7 @@ def _refuse_what_cannot_work(cfg: Any) -> None:
 
 def nested(cfg: Any) -> TransformerConfig:
     """fairseq's nested configuration, with the encodings' flags as extra attributes."""
-    plain = OmegaConf.to_container(cfg, enum_to_str=True) if OmegaConf.is_config(cfg) else vars(cfg)
+    plain: Any = vars(cfg)
+    if OmegaConf.is_config(cfg):
+        plain = OmegaConf.to_container(cfg, enum_to_str=True)
     return TransformerConfig.from_namespace(Namespace(**plain))

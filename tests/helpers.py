@@ -64,7 +64,7 @@ def sentences(batch, length, seed=0):
 
 def rotary_flags(**changes):
     """Options as an encoding reads them, with the defaults of rotary."""
-    flags = dict(rotary_base=10000.0, rotary_fraction=1.0, rotary_pairing="interleaved")
+    flags = {"rotary_base": 10000.0, "rotary_fraction": 1.0, "rotary_pairing": "interleaved"}
     return Namespace(position_encoding="rotary", **dict(flags, **changes))
 
 

@@ -25,8 +25,10 @@ def allowed_keys(causal, padding, t=T, s=S):
     """Which keys each query may see, by the definition: the queries are the last t of s."""
     return [
         [
-            [(not causal or j <= s - t + i) and not (padding is not None and bool(padding[b, j]))
-             for j in range(s)]
+            [
+                (not causal or j <= s - t + i) and not (padding is not None and bool(padding[b, j]))
+                for j in range(s)
+            ]
             for i in range(t)
         ]
         for b in range(B)
@@ -106,9 +108,11 @@ def test_the_whole_rotary_layer_is_equations_1_to_8(pairing):
     got, _ = layer(x, rotation=encoding.rotation_table(positions))
 
     def project(linear):  # (T, B, C) -> (B, H, T, D)
-        return (x.double() @ linear.weight.double().t() + linear.bias.double()).view(
-            5, B, 2, 8
-        ).permute(1, 2, 0, 3)
+        return (
+            (x.double() @ linear.weight.double().t() + linear.bias.double())
+            .view(5, B, 2, 8)
+            .permute(1, 2, 0, 3)
+        )
 
     q, k, v = project(layer.q_proj), project(layer.k_proj), project(layer.v_proj)
     for m in range(5):

@@ -90,7 +90,7 @@ def test_defaults_survive_what_hydra_does_to_a_configuration(arch):
 
     ARCH_CONFIG_REGISTRY[arch](cfg)
     want = dict(parse(arch).model, encoder_layers=1)
-    assert {k: v for k, v in cfg.items()} == want
+    assert dict(cfg.items()) == want
     assert len(model.build_model(cfg, TranslationTask()).encoder.layers) == 1
 
 

@@ -45,7 +45,9 @@ def decode_in_steps(model, source, target, steps):
 def test_cached_decoding_equals_the_full_forward(name, steps):
     model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
     full, _ = model(source, None, target)
-    torch.testing.assert_close(decode_in_steps(model, source, target, steps), full, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        decode_in_steps(model, source, target, steps), full, atol=1e-5, rtol=0
+    )
 
 
 @every_encoding
@@ -98,9 +100,7 @@ def test_padding_on_either_side_changes_nothing(name):
         for target_left in (True, False):
             row = torch.cat((source_gap, source) if source_left else (source, source_gap), dim=1)
             out_row = torch.cat((target_gap, target) if target_left else (target, target_gap), 1)
-            padded, _ = model(
-                torch.cat((others, row)), None, torch.cat((other_targets, out_row))
-            )
+            padded, _ = model(torch.cat((others, row)), None, torch.cat((other_targets, out_row)))
             real = padded[-1, 2:] if target_left else padded[-1, :-2]
             torch.testing.assert_close(real, alone[0], atol=1e-5, rtol=0)
 

@@ -96,11 +96,11 @@ def test_frequencies_are_those_of_the_paper():
 @pytest.mark.parametrize(
     "flags, words",
     [
-        (dict(rotary_fraction=0.0), "--rotary-fraction 0"),
-        (dict(rotary_fraction=1.5), "--rotary-fraction 1.5"),
-        (dict(rotary_fraction=0.01), "smallest that works is 0.125"),
-        (dict(rotary_pairing="both"), "--rotary-pairing both"),
-        (dict(rotary_base=1.0), "--rotary-base 1"),
+        ({"rotary_fraction": 0.0}, "--rotary-fraction 0"),
+        ({"rotary_fraction": 1.5}, "--rotary-fraction 1.5"),
+        ({"rotary_fraction": 0.01}, "smallest that works is 0.125"),
+        ({"rotary_pairing": "both"}, "--rotary-pairing both"),
+        ({"rotary_base": 1.0}, "--rotary-base 1"),
     ],
 )
 def test_impossible_flags_are_refused_by_name(flags, words):
@@ -136,8 +136,8 @@ class TestOtherImplementations:
         [
             ("full", {}, 0),
             ("offset5", {}, 5),
-            ("partial8", dict(rotary_fraction=0.5), 0),
-            ("theta500", dict(rotary_base=500.0), 0),
+            ("partial8", {"rotary_fraction": 0.5}, 0),
+            ("theta500", {"rotary_base": 500.0}, 0),
         ],
     )
     def test_rotary_embedding_torch(self, golden, case, flags, offset):

@@ -28,7 +28,7 @@ class CrossAttention(StockMultiheadAttention):
     def __init__(self, embed_dim: int, num_heads: int, **kwargs: Any) -> None:
         super().__init__(embed_dim, num_heads, encoder_decoder_attention=True, **kwargs)
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         x: Tensor,
         encoder_out: Tensor,
@@ -55,7 +55,9 @@ class CrossAttention(StockMultiheadAttention):
             q = _fold(q, beam)
             bias = bias[::beam] if bias is not None else None
         arguments = (q, k, v, self.scaling, bias, False, attention_dropout(self))
-        out, weights = attend_with_weights(*arguments) if need_weights else (attend(*arguments), None)
+        out, weights = (
+            attend_with_weights(*arguments) if need_weights else (attend(*arguments), None)
+        )
         if beam > 1:
             out = _unfold(out, beam)
             weights = _unfold(weights, beam) if weights is not None else None

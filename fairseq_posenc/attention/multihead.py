@@ -49,7 +49,7 @@ class MultiheadAttention(StockMultiheadAttention):
         self.encoding = encoding
         self.position_terms = encoding.build_layer()
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         x: Tensor,
         bias: Optional[Tensor] = None,
@@ -86,7 +86,9 @@ class MultiheadAttention(StockMultiheadAttention):
             terms = (t(q, k, query_positions, key_positions) for t in self.position_terms.values())
             bias = add_terms(bias, *terms)
         arguments = (q, k, v, self.encoding.scale, bias, causal, attention_dropout(self))
-        out, weights = attend_with_weights(*arguments) if need_weights else (attend(*arguments), None)
+        out, weights = (
+            attend_with_weights(*arguments) if need_weights else (attend(*arguments), None)
+        )
         return self.out_proj(join_heads(out)), weights
 
     def extra_repr(self) -> str:

@@ -45,4 +45,11 @@ def build_encoding(options: Any, stack: Stack) -> PositionEncoding:
     return PositionEncoding(parse_encodings(options.position_encoding), options, stack)
 
 
-__all__ = ["ENCODINGS", "Encoding", "PositionEncoding", "Stack", "build_encoding", "parse_encodings"]
+__all__ = [
+    "ENCODINGS",
+    "Encoding",
+    "PositionEncoding",
+    "Stack",
+    "build_encoding",
+    "parse_encodings",
+]

@@ -1,4 +1,4 @@
-"""No position encoding: attention that sees a bag of tokens (and, in a decoder, what came before)."""
+"""No position encoding: attention over a bag of tokens (in a decoder, of those so far)."""
 
 from fairseq_posenc.encodings.base import Encoding
 

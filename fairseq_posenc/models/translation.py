@@ -43,9 +43,7 @@ PRESETS: Dict[str, Dict[str, Any]] = {
     "roformer_wmt_en_de": dict(ROTARY, **_sizes(512, 2048, 8, 6)),
     "roformer_big": dict(ROTARY, dropout=0.3, **_sizes(1024, 4096, 16, 6)),
     # Garg et al. 2019: word alignments supervised in one layer
-    "roformer_align": dict(
-        ROTARY, alignment_layer=4, alignment_heads=1, **_sizes(512, 2048, 8, 6)
-    ),
+    "roformer_align": dict(ROTARY, alignment_layer=4, alignment_heads=1, **_sizes(512, 2048, 8, 6)),
 }
 
 

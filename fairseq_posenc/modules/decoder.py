@@ -14,7 +14,7 @@ from fairseq_posenc.attention.multihead import IncrementalState
 from fairseq_posenc.config import stack_of
 from fairseq_posenc.encodings import build_encoding
 from fairseq_posenc.modules.layers import TransformerDecoderLayer, wrap_layer
-from fairseq_posenc.modules.warm_start import adapt_positions
+from fairseq_posenc.modules.warm_start import State, adapt_positions
 
 EncoderOut = Optional[Dict[str, List[Tensor]]]
 
@@ -169,7 +169,7 @@ class TransformerDecoder(TransformerDecoderBase):
         padding_mask = masks[0] if masks and masks[0].any() else None
         return states, additive_mask(1, states.size(0), False, padding_mask, like)
 
-    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
+    def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
         """Fit an older or differently encoded checkpoint, listing what position state changes."""
         super().upgrade_state_dict_named(state_dict, name)
         adapt_positions(self, state_dict, name)

@@ -10,7 +10,7 @@ from fairseq_posenc.attention.functional import add_terms, additive_mask
 from fairseq_posenc.config import stack_of
 from fairseq_posenc.encodings import build_encoding
 from fairseq_posenc.modules.layers import TransformerEncoderLayer, wrap_layer
-from fairseq_posenc.modules.warm_start import adapt_positions
+from fairseq_posenc.modules.warm_start import State, adapt_positions
 
 
 class TransformerEncoder(TransformerEncoderBase):
@@ -54,13 +54,12 @@ class TransformerEncoder(TransformerEncoderBase):
             encoder_embedding (B, T, C), encoder_states, fc_results, src_tokens, src_lengths (B, 1).
         """
         padding_mask = src_tokens.eq(self.padding_idx)
-        has_padding = bool(padding_mask.any())
+        mask = padding_mask if padding_mask.any() else None
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
-        if has_padding:
-            x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
+        if mask is not None:
+            x = x.masked_fill(mask.unsqueeze(-1), 0.0)
         x = x.transpose(0, 1)  # (B, T, C) -> (T, B, C)
 
-        mask = padding_mask if has_padding else None
         positions = self.encoding.positions(src_tokens.size(1), mask, src_tokens.device)
         rotation = self.encoding.rotation_table(positions)
         bias = add_terms(
@@ -68,7 +67,7 @@ class TransformerEncoder(TransformerEncoderBase):
             self.encoding.shared_bias(self.position_bias, positions, positions, x),
         )
         # content-dependent terms are the only ones to need positions in every layer
-        positions = positions if self.encoding.layer else None
+        layer_positions = positions if self.encoding.layer else None
 
         states = [x] if return_all_hiddens else []
         fc_results: List[Optional[Tensor]] = []
@@ -77,8 +76,8 @@ class TransformerEncoder(TransformerEncoderBase):
                 x,
                 bias=bias,
                 rotation=rotation,
-                query_positions=positions,
-                key_positions=positions,
+                query_positions=layer_positions,
+                key_positions=layer_positions,
             )
             x, fc_result = x if self.return_fc else (x, None)
             if return_all_hiddens:
@@ -98,7 +97,7 @@ class TransformerEncoder(TransformerEncoderBase):
             "src_lengths": [lengths],
         }
 
-    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
+    def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
         """Fit an older or differently encoded checkpoint, listing what position state changes."""
         super().upgrade_state_dict_named(state_dict, name)
         adapt_positions(self, state_dict, name)

@@ -53,7 +53,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
             qn_block_size=self.quant_noise_block_size,
         )
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         x: Tensor,
         bias: Optional[Tensor] = None,
@@ -106,9 +106,7 @@ class TransformerDecoderLayer(stock.TransformerDecoderLayerBase):
         no_encoder_attn: leave out the attention to the source.
     """
 
-    def __init__(
-        self, cfg: Any, encoding: PositionEncoding, no_encoder_attn: bool = False
-    ) -> None:
+    def __init__(self, cfg: Any, encoding: PositionEncoding, no_encoder_attn: bool = False) -> None:
         self.encoding = encoding
         super().__init__(cfg, no_encoder_attn)
 
@@ -139,7 +137,7 @@ class TransformerDecoderLayer(stock.TransformerDecoderLayerBase):
             qn_block_size=self.quant_noise_block_size,
         )
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         x: Tensor,
         encoder_out: Optional[Tensor] = None,

@@ -11,6 +11,7 @@ from typing import Dict, Iterable, List
 
 from torch import Tensor, nn
 
+State = Dict[str, Tensor]
 logger = logging.getLogger(__name__)
 
 _POSITION_STATE = re.compile(r"\.(embed_positions|position_bias|position_terms)\.")
@@ -25,7 +26,7 @@ def _position_keys(keys: Iterable[str], prefix: str) -> List[str]:
     return [key for key in keys if key.startswith(prefix) and _POSITION_STATE.search(key)]
 
 
-def adapt_positions(stack: nn.Module, state_dict: Dict[str, Tensor], name: str) -> None:
+def adapt_positions(stack: nn.Module, state_dict: State, name: str) -> None:
     """Fit the position state in *state_dict* to *stack*, in place, and log every difference.
 
     Args:
