@@ -79,16 +79,26 @@ def attend(
     Returns:
         (B, H, T, D); zeros for a query that may look nowhere.
     """
-    if not compat.HAS_SDPA or (bias is not None and not compat.SDPA_SAFE_MASKS):
+    if not compat.HAS_SDPA:
         return attend_with_weights(q, k, v, scale, bias, causal, dropout)[0]
+    nowhere = None
+    if bias is not None and not compat.SDPA_SAFE_MASKS:
+        bias, nowhere = _open_blind_rows(bias)
     if compat.SDPA_HAS_SCALE:
-        return F.scaled_dot_product_attention(
-            q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=causal, scale=scale
-        )
-    q = q * (scale * q.size(-1) ** 0.5)
-    return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=causal
-    )
+        out = F.scaled_dot_product_attention(q, k, v, bias, dropout, causal, scale=scale)
+    else:
+        q = q * (scale * q.size(-1) ** 0.5)
+        out = F.scaled_dot_product_attention(q, k, v, bias, dropout, causal)
+    return out if nowhere is None else out.masked_fill(nowhere, 0.0)
+
+
+def _open_blind_rows(bias: Tensor) -> Tuple[Tensor, Tensor]:
+    """Let queries that may look nowhere look anywhere, and say which they are, (1|B, 1|H, T, 1).
+
+    Softmax over nothing but -inf is NaN, and so is its gradient; the caller puts zeros instead.
+    """
+    nowhere = (bias == float("-inf")).all(dim=-1, keepdim=True)
+    return bias.masked_fill(nowhere, 0.0), nowhere
 
 
 def attend_with_weights(
@@ -111,14 +121,11 @@ def attend_with_weights(
         bias = add_terms(bias, additive_mask(q.size(2), k.size(2), True, None, q))
     logits = torch.matmul(q * scale, k.transpose(-2, -1))  # (B, H, T, S)
     logits = logits.to(torch.promote_types(q.dtype, torch.float32))
-    if bias is not None:
-        logits = logits + bias
-        nowhere = (bias == float("-inf")).all(dim=-1, keepdim=True)
-        # softmax over nothing but -inf is NaN, and so is its gradient: look anywhere, weigh 0
-        weights = torch.softmax(logits.masked_fill(nowhere, 0.0), dim=-1)
-        weights = weights.masked_fill(nowhere, 0.0)
-    else:
+    if bias is None:
         weights = torch.softmax(logits, dim=-1)
+    else:
+        bias, nowhere = _open_blind_rows(bias)
+        weights = torch.softmax(logits + bias, dim=-1).masked_fill(nowhere, 0.0)
     weights = weights.type_as(q)
     dropped = F.dropout(weights, dropout) if dropout > 0 else weights
     return torch.matmul(dropped, v), weights
