@@ -167,7 +167,7 @@ class _RunningMean:
             if self.leader[key] != key:
                 continue
             if value.is_floating_point() and not (identical and key.endswith(identical)):
-                self.averaged[key] = value.double()
+                self.averaged[key] = value.to(torch.float64, copy=True)
             else:
                 self.fixed[key] = value.clone()
 

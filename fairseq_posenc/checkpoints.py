@@ -76,8 +76,7 @@ def load_file(path: Union[str, "os.PathLike[str]"]) -> Any:
     _check_is_checkpoint_file(path)
     try:
         if _HAS_NAMED_SAFE_GLOBALS:
-            with torch.serialization.safe_globals(_safe_globals(FILE_GLOBALS)):
-                return torch.load(path, map_location="cpu", weights_only=True)
+            return _load_with_safe_globals(path)
         allowed = {name: _resolve(name) for name in FILE_GLOBALS}
         return load_restricted(path, allowed)
     except Exception as error:  # whatever a damaged file makes the reader raise
@@ -140,6 +139,15 @@ def write_checkpoint(state: Dict[str, Any], path: Union[str, "os.PathLike[str]"]
     finally:
         with contextlib.suppress(OSError):
             os.remove(temporary)
+
+
+def _load_with_safe_globals(path: str) -> Any:
+    before = torch.serialization.get_safe_globals()
+    try:
+        with torch.serialization.safe_globals(_safe_globals(FILE_GLOBALS)):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    finally:  # leaving the block also takes away what had been there before it
+        torch.serialization.add_safe_globals(before)
 
 
 def _resolve(name: str) -> Optional[Any]:

@@ -247,7 +247,7 @@ def test_writing_where_one_cannot_is_a_usage_error(tmp_path):
 
 
 @pytest.mark.skipif(not NAMED, reason="torch.load is not restricted by default before 2.6")
-def test_stock_loading_needs_the_allow_list_only():
+def test_stock_loading_needs_the_allow_list_only(tmp_path):
     buffer = io.BytesIO()
     torch.save(fairseq_state(), buffer)
     saved = torch.serialization.get_safe_globals()
@@ -257,6 +257,8 @@ def test_stock_loading_needs_the_allow_list_only():
             torch.load(io.BytesIO(buffer.getvalue()))
         for _ in range(2):
             checkpoints.allow_fairseq_checkpoints()
+        torch.load(io.BytesIO(buffer.getvalue()))
+        read_checkpoint(save(fairseq_state(), tmp_path / "checkpoint.pt"))
         torch.load(io.BytesIO(buffer.getvalue()))
         buffer = io.BytesIO()
         torch.save(Calls(os.getcwd), buffer)
