@@ -9,6 +9,7 @@ the number of processes.
 
 import argparse
 import io
+import os
 from collections import Counter
 from typing import Callable, List, Optional, Sequence
 
@@ -20,6 +21,8 @@ from text import (
     parallel_map,
 )
 
+# subword-nmt shows its progress ten times a second, which fills the logs of a cluster.
+os.environ.setdefault("TQDM_MININTERVAL", "10")
 try:
     from subword_nmt.apply_bpe import BPE
     from subword_nmt.learn_bpe import learn_bpe
@@ -48,10 +51,11 @@ def learn(paths: Sequence[str], codes: str, operations: int, workers: int) -> No
 def segmenter(codes: str) -> Callable[[str], str]:
     """Return the function from a tokenised line to its subwords (joined by ``@@ ``)."""
     try:
-        with open(codes, encoding="utf-8") as stream:
-            return BPE(stream).process_line
+        stream = open(codes, encoding="utf-8")
     except OSError as error:
         fail(f"{codes}: {error.strerror}")
+    with stream:
+        return BPE(stream).process_line
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:

@@ -76,7 +76,11 @@ run() {
         return 0
     fi
     printf '+%s\n' "$line" >&2
-    "$@" || die "stopped with status $? in: $*"
+    "$@" || {
+        local status=$? name=$1
+        [[ $name != python ]] || name=$2
+        die "${name##*/} stopped with status $status (see above)"
+    }
 }
 
 # A marker holds a hash of this step's command and of all steps before it, so a
@@ -121,7 +125,7 @@ check_whole() {
 # user trusts) go before it, RECORD (what was seen on the first download) comes after it.
 verify() {
     local file=$1 digest=${2:--} name=${1##*/} given seen source="the recipe"
-    name=${name%.part}
+    name=${name%.new}
     given=$(recorded_digest "${CHECKSUMS:-}" "$name")
     if [[ -n $given ]]; then
         digest=sha256:$given source=$CHECKSUMS
@@ -150,18 +154,22 @@ verify() {
     fi
 }
 
+# FILE.part is an interrupted download, which is continued; FILE.new a complete one that
+# is not verified yet.
 fetch() {
     local url=$1 file=$2 digest=${3:--}
-    if [[ ! -f $file ]]; then
+    if [[ -f $file ]]; then
+        ((DRY_RUN)) || verify "$file" "$digest"
+        return 0
+    fi
+    if [[ ! -f $file.new ]]; then
         need curl
         run mkdir -p "$(dirname "$file")"
-        # An interrupted download is continued; only a verified one gets its final name.
         run curl --fail --location --retry 5 --continue-at - --output "$file.part" "$url"
-        ((DRY_RUN)) || verify "$file.part" "$digest"
-        run mv "$file.part" "$file"
-    elif ((!DRY_RUN)); then
-        verify "$file" "$digest"
+        run mv "$file.part" "$file.new"
     fi
+    ((DRY_RUN)) || verify "$file.new" "$digest"
+    run mv "$file.new" "$file"
 }
 
 # The checkout goes before an installed copy: recipe and plug-in are then one version.

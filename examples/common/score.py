@@ -12,7 +12,7 @@ sacreBLEU            detokenised text against the untouched reference
 import argparse
 import json
 import re
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from moses import detokenizer
 from text import atomic_writer, fail, read_lines
@@ -21,6 +21,15 @@ try:
     from sacrebleu.metrics import BLEU
 except ImportError:
     fail("sacrebleu is not installed; run: pip install sacrebleu")
+
+
+class Score(NamedTuple):
+    """A named BLEU (0 to 100), what computed it, and over how many sentences."""
+
+    name: str
+    score: float
+    signature: str
+    hypotheses: int
 
 
 def join_dashes(line: str) -> str:
@@ -58,7 +67,7 @@ def score(
     tokenized_reference: Sequence[str],
     lang: str,
     compound_split: bool,
-) -> List[Dict[str, object]]:
+) -> List[Score]:
     """Compute the named scores.
 
     Args:
@@ -67,9 +76,6 @@ def score(
         tokenized_reference: the reference, tokenised as the training text was.
         lang: language of the target.
         compound_split: add compound-split BLEU.
-
-    Returns:
-        one entry a score: ``name``, ``score`` (0 to 100), ``signature``, ``hypotheses``.
     """
     system = [join_dashes(line) for line in hypotheses]
     gold = [join_dashes(line) for line in tokenized_reference]
@@ -88,14 +94,7 @@ def score(
     scores = []
     for name, metric, output, references in jobs:
         result = metric.corpus_score(output, [references])
-        scores.append(
-            {
-                "name": name,
-                "score": result.score,
-                "signature": str(metric.get_signature()),
-                "hypotheses": len(output),
-            }
-        )
+        scores.append(Score(name, result.score, str(metric.get_signature()), len(output)))
     return scores
 
 
@@ -122,10 +121,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
             )
     scores = score(hypotheses, reference, tokenized, args.lang, args.compound_split)
     for entry in scores:
-        print("{name:<19} {score:6.2f}  {signature}".format(**entry))
+        print(f"{entry.name:<19} {entry.score:6.2f}  {entry.signature}")
     if args.json:
         with atomic_writer(args.json) as stream:
-            json.dump(scores, stream, indent=2)
+            json.dump([entry._asdict() for entry in scores], stream, indent=2)
             stream.write("\n")
 
 

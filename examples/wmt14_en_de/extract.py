@@ -9,12 +9,11 @@ text of their segments.  Both sides of a corpus must have the same number of lin
 
 import argparse
 import gzip
-import io
 import os
 import sys
 import tarfile
 import zlib
-from typing import Callable, Dict, Iterator, Optional, Sequence, TextIO
+from typing import IO, Callable, Dict, Iterator, Optional, Sequence, TextIO
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
 
@@ -22,17 +21,17 @@ from sgm import read_segments  # noqa: E402
 from text import atomic_writer, fail  # noqa: E402
 
 
-def member_lines(stream: TextIO, name: str) -> Iterator[str]:
+def member_lines(stream: IO[bytes], name: str) -> Iterator[str]:
     """Yield the sentences of an archive member, plain or SGM."""
     if name.endswith(".sgm"):
-        yield from read_segments(stream.read(), name)
+        yield from read_segments(stream.read().decode("utf-8"), name)
     else:
         for line in stream:
-            yield line.rstrip("\n")
+            yield line.decode("utf-8").rstrip("\n")
 
 
-def walk(archive: str, wanted: Dict[str, Callable[[TextIO], None]]) -> None:
-    """Read an archive once, from end to end, and hand over the wanted members as text.
+def walk(archive: str, wanted: Dict[str, Callable[[IO[bytes]], None]]) -> None:
+    """Read an archive once, from end to end, and hand over the wanted members.
 
     Args:
         archive: path of a gzip-compressed tar file.
@@ -43,9 +42,9 @@ def walk(archive: str, wanted: Dict[str, Callable[[TextIO], None]]) -> None:
             with tarfile.open(fileobj=unzipped, mode="r|") as tar:
                 for member in tar:
                     consume = wanted.get(os.path.normpath(member.name))
-                    raw = tar.extractfile(member) if consume and member.isfile() else None
-                    if consume and raw is not None:
-                        consume(io.TextIOWrapper(raw, encoding="utf-8", newline="\n"))
+                    stream = tar.extractfile(member) if consume else None
+                    if consume and stream is not None:
+                        consume(stream)
             while unzipped.read(1 << 20):  # the check sum stands at the very end
                 pass
     except UnicodeDecodeError as error:
@@ -67,8 +66,8 @@ def extract(archive: str, names: Sequence[str], outputs: Sequence[TextIO]) -> in
     """
     counts: Dict[str, int] = {}
 
-    def copier(name: str, output: TextIO) -> Callable[[TextIO], None]:
-        def copy(stream: TextIO) -> None:
+    def copier(name: str, output: TextIO) -> Callable[[IO[bytes]], None]:
+        def copy(stream: IO[bytes]) -> None:
             counts[name] = 0
             for line in member_lines(stream, name):
                 output.write(line + "\n")

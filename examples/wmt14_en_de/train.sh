@@ -60,6 +60,7 @@ done
 whole_number --tokens-per-batch "$BATCH"
 whole_number --tokens-per-gpu "$LIMIT"
 whole_number --nodes "$NODES"
+[[ -z $GPUS ]] || whole_number --gpus "$GPUS"
 [[ $NODE_RANK =~ ^[0-9]+$ && $NODE_RANK -lt $NODES ]] ||
     die "--node-rank $NODE_RANK: expected 0 to $((NODES - 1)) for --nodes $NODES"
 [[ -z ${MASTER_ADDR:-} || -z ${WORLD_SIZE:-} || -z ${RANK:-} ]] ||
@@ -76,7 +77,6 @@ if [[ -n $CPU ]]; then
 else
     GPUS=${GPUS:-$(python -c 'import torch; print(torch.cuda.device_count())' 2>/dev/null || echo 0)}
     [[ $GPUS != 0 ]] || die "no GPU is visible; give --cpu, or --gpus N for a dry run"
-    whole_number --gpus "$GPUS"
     DEVICE=(--fp16)
 fi
 
