@@ -272,7 +272,7 @@ def test_a_training_without_a_checkpoint_of_its_own_is_a_fresh_start(folder, tmp
 def test_resuming_another_architecture_names_the_parameter(folder, trained, tmp_path):
     flags = ("--save-dir", tmp_path, "--restore-file", trained, "--encoder-ffn-embed-dim", 16)
     message = commands.run("train", folder / "data", *TINY, *flags).message()
-    assert str(trained) in message and "encoder.layers.0.fc1.weight" in message
+    assert str(trained) in message and "encoder.layers.0.fc1" in message
 
 
 def test_another_dictionary_is_named(trained, folder, tmp_path):

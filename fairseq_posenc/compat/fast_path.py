@@ -1,9 +1,13 @@
 """BetterTransformer's fast path in fairseq 0.12.2."""
 
 import types
-from typing import Any, Dict
+from typing import Any, Callable, Dict
 
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
+
+from fairseq_posenc.compat.patching import wrap
+from fairseq_posenc.compat.versions import TORCH_VERSION
 
 #: Second copies of a layer's parameters, which fairseq 0.12.2 registers and saves.
 _DUPLICATES = (
@@ -40,6 +44,26 @@ def no_fast_path(layer: nn.Module) -> None:
     # 0.12.2 overrides this to fill the copies, and fails where a projection is absent
     load = types.MethodType(nn.Module._load_from_state_dict, layer)
     layer._load_from_state_dict = load  # type: ignore[method-assign]
+
+
+def stock_layers_take_padding() -> None:
+    """Let fairseq's own Transformer generate and validate with fairseq 0.12.2.
+
+    Measured with PyTorch 1.13 and 2.4: the kernel of the fast path refuses every batch with
+    padding ("Mask Type should be defined"), so the stock models that one compares with
+    train but do not translate.  Their layers keep their parameters and skip the kernel.
+    """
+    if TORCH_VERSION >= (1, 13):
+        wrap(TransformerEncoderLayerBase, "__init__", _without_kernel)
+
+
+def _without_kernel(init: Callable[..., None]) -> Callable[..., None]:
+    def wrapper(layer: Any, *args: Any, **kwargs: Any) -> None:
+        init(layer, *args, **kwargs)
+        if hasattr(layer, "can_use_fastpath"):
+            layer.can_use_fastpath = False
+
+    return wrapper
 
 
 def _drop_duplicates(state_dict: Dict[str, Tensor], prefix: str, *_: Any) -> None:
