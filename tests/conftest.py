@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch  # noqa: E402
 
 import fairseq_posenc  # noqa: E402, F401
+from fairseq_posenc.checkpoints import load_file  # noqa: E402
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -41,6 +42,6 @@ def golden():
         path = SHARED / "golden" / f"{name}.pt"
         if not path.exists():
             pytest.skip(f"no reference outputs beside the checkout ({name})")
-        return torch.load(path, weights_only=True)
+        return load_file(path)
 
     return load

@@ -3,8 +3,10 @@
 import copy
 import functools
 import math
+import re
 from argparse import Namespace
 
+import pytest
 import torch
 from fairseq import models, options
 from fairseq.data import Dictionary
@@ -54,6 +56,22 @@ def build(arch, *flags):
 def tiny(encoding, *flags):
     """A two-layer translation model with *encoding*, in evaluation mode."""
     return build("posenc_transformer", "--position-encoding", encoding, *TINY, *flags).eval()
+
+
+def parameters_of(model):
+    """Parameters by name, without the copies that fairseq 0.12.2 keeps of its encoder layers'."""
+    copies = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
+    return {k: p for k, p in model.named_parameters() if not copies.search(k)}
+
+
+def skip_without_cpu_kernels(dtype):
+    """Skip where PyTorch (before 2.1, for float16) has no such arithmetic on the CPU."""
+    try:
+        torch.nn.functional.layer_norm(
+            torch.ones(2, 2, dtype=dtype) @ torch.ones(2, 2).to(dtype), (2,)
+        )
+    except RuntimeError as error:
+        pytest.skip(f"this PyTorch has no {dtype} on the CPU: {error}")
 
 
 def sentences(batch, length, seed=0):

@@ -8,7 +8,7 @@ import copy
 
 import pytest
 import torch
-from helpers import EVERY_ENCODING, PAD, build, sentences, tiny
+from helpers import EVERY_ENCODING, PAD, build, sentences, skip_without_cpu_kernels, tiny
 from own_encodings import OWN
 
 from fairseq_posenc.encodings import ENCODINGS, parse_encodings
@@ -186,6 +186,7 @@ def test_a_copy_is_independent_of_its_original(name):
 @no_grad
 def test_half_precision_stays_near_float32_at_length_4096(name, dtype, tolerance):
     """Worst difference of the encoder's normalised output (values of about 1) at 4,096 tokens."""
+    skip_without_cpu_kernels(dtype)
     flags = ["--max-source-positions", "5000", "--encoder-embed-dim", "16", "--encoder-layers", "1"]
     flags += ["--decoder-embed-dim", "16", "--encoder-attention-heads", "2"]
     model, source = tiny(name, *flags), sentences(1, 4096)
