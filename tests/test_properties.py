@@ -11,6 +11,7 @@ import torch
 from helpers import EVERY_ENCODING, PAD, build, sentences, skip_without_cpu_kernels, tiny
 from own_encodings import OWN
 
+from fairseq_posenc.compat import TORCH_VERSION
 from fairseq_posenc.encodings import ENCODINGS, parse_encodings
 
 NAMES = EVERY_ENCODING + sorted(OWN) + ["own_shared+own_absolute+own_layer+rotary"]
@@ -194,6 +195,20 @@ def test_half_precision_stays_near_float32_at_length_4096(name, dtype, tolerance
     halved = model.to(dtype).encoder(source)["encoder_out"][0]
     assert halved.dtype is dtype
     assert (halved.float() - exact).abs().max() < tolerance
+
+
+@every_encoding
+@pytest.mark.skipif(TORCH_VERSION < (2, 0), reason="CPU autocast is incomplete before PyTorch 2.0")
+def test_mixed_precision_trains(name):
+    """--amp: parameters in float32, arithmetic in half precision where PyTorch thinks it safe."""
+    model, source, target = tiny(name).train(), sentences(B, 7), sentences(B, T, seed=1)
+    source[0, :2] = PAD
+    exact, _ = model(source, None, target)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed, _ = model(source, None, target)
+    mixed.float().pow(2).mean().backward()
+    assert (mixed.float() - exact).abs().max() < 0.15
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
 @every_encoding

@@ -72,7 +72,7 @@ def attend(
         k: keys (B, H, S, D).
         v: values (B, H, S, D).
         scale: factor on q·k.
-        bias: additive term (1|B, 1|H, 1|T, S) in the dtype of *q*, -inf at hidden keys.
+        bias: additive term (1|B, 1|H, 1|T, S), -inf at hidden keys.
         causal: hide later keys; needs T = S and no *bias*.
         dropout: probability of dropping an attention weight.
 
@@ -82,8 +82,10 @@ def attend(
     if not compat.HAS_SDPA:
         return attend_with_weights(q, k, v, scale, bias, causal, dropout)[0]
     nowhere = None
-    if bias is not None and not compat.SDPA_SAFE_MASKS:
-        bias, nowhere = _open_blind_rows(bias)
+    if bias is not None:
+        bias = bias.to(q.dtype)  # under autocast, projections are narrower than what went in
+        if not compat.SDPA_SAFE_MASKS:
+            bias, nowhere = _open_blind_rows(bias)
     if compat.SDPA_HAS_SCALE:
         out = F.scaled_dot_product_attention(q, k, v, bias, dropout, causal, scale=scale)
     else:
