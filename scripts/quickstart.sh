@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# From nothing to a trained RoFormer: install, make a toy corpus, train, translate, score.
+#
+#   quickstart.sh [options]
+#
+# Runs on the CPU. Finished steps are kept: run again, it only prints the results, and a changed
+# option repeats what depends on it. Everything but the environment goes to the output folder.
+#
+#   --arch NAME       architecture (roformer_tiny)
+#   --seed N          of the corpus and of the training (1)
+#   --output DIR      folder for data, checkpoints and results (runs/quickstart)
+#   --venv DIR        environment to make or to use (.venv), see setup.sh
+#   --pairs N         sentence pairs to train on (10000)
+#   --epochs N        passes over them; the last 5 are averaged (12)
+#   --min-bleu X      lower BLEU is a failure (90)
+#   --help            this text
+
+set -euo pipefail
+SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../examples/common/lib.sh
+. "$SCRIPTS/../examples/common/lib.sh"
+
+ARCH=roformer_tiny SEED=1 OUT=$REPO/runs/quickstart VENV=$REPO/.venv
+PAIRS=10000 EPOCHS=12 MIN_BLEU=90 AVERAGE=5
+while (($#)); do
+    case $1 in
+        --help) usage ;;
+        --arch) ARCH=$(value "$@"); shift 2 ;;
+        --seed) SEED=$(value "$@"); shift 2 ;;
+        --output) OUT=$(value "$@"); shift 2 ;;
+        --venv) VENV=$(value "$@"); shift 2 ;;
+        --pairs) PAIRS=$(value "$@"); shift 2 ;;
+        --epochs) EPOCHS=$(value "$@"); shift 2 ;;
+        --min-bleu) MIN_BLEU=$(value "$@"); shift 2 ;;
+        *) die "$1: unknown option; see --help" ;;
+    esac
+done
+whole_number --seed "$SEED"
+whole_number --pairs "$PAIRS"
+whole_number --epochs "$EPOCHS"
+[[ $MIN_BLEU =~ ^[0-9]+([.][0-9]+)?$ ]] || die "--min-bleu $MIN_BLEU: expected a number"
+OUT=$(absolute "$OUT") VENV=$(absolute "$VENV")
+[[ ! -d $OUT || -d $OUT/steps || -z $(ls -A "$OUT") ]] ||
+    die "--output $OUT: holds other files; give a new folder"
+
+DATA=$OUT/data BINARY=$OUT/data-bin CHECKPOINTS=$OUT/checkpoints STEPS=$OUT/steps
+USER_DIR=$REPO/fairseq_posenc
+SPLITS=(train valid test)
+# A model of this size gains nothing from more threads, and loses from as many as cores.
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
+
+title() {
+    STAGE=$((${STAGE:-0} + 1))
+    printf '\n[%3d s] %d/8 %s\n' "$SECONDS" "$STAGE" "$1"
+}
+
+# So that a changed program repeats the steps that run it.
+checksum() { cat "$@" | sha256sum | cut -c 1-12; }
+
+# The output is for the log file; what went wrong is for the user.
+quietly() {
+    local file=$1
+    shift
+    printf '+ %s\n' "$*"
+    "$@" >"$file" 2>&1 || die "$1 failed: $(tail -n 1 "$file") (all of it: $file)"
+}
+
+make_corpus() { run python "$SCRIPTS/toy_corpus.py" "$DATA" --train "$PAIRS" --seed "$SEED"; }
+
+split_words() {
+    local lang split
+    for lang in en de; do
+        for split in "${SPLITS[@]}"; do
+            run python "$COMMON/moses.py" tokenize --lang "$lang" --workers 2 \
+                "$DATA/$split.$lang" "$DATA/$split.tok.$lang"
+        done
+    done
+    run python "$COMMON/bpe.py" learn --operations "$1" --workers 2 \
+        "$DATA/codes" "$DATA/train.tok.en" "$DATA/train.tok.de"
+    for lang in en de; do
+        for split in "${SPLITS[@]}"; do
+            run python "$COMMON/bpe.py" apply --workers 2 \
+                "$DATA/codes" "$DATA/$split.tok.$lang" "$DATA/$split.bpe.$lang"
+        done
+    done
+}
+
+binarize() {
+    rm -rf "$BINARY"
+    quietly "$OUT/preprocess.log" fairseq-preprocess --source-lang en --target-lang de \
+        --trainpref "$DATA/train.bpe" --validpref "$DATA/valid.bpe" --testpref "$DATA/test.bpe" \
+        --joined-dictionary --destdir "$BINARY"
+}
+
+# Prints a line an epoch and keeps all of the log.
+train() {
+    rm -rf "$CHECKPOINTS"
+    printf '+ %s\n' "$*"
+    "$@" 2>&1 | tee "$OUT/train.log" | awk -v epochs="$EPOCHS" '
+        /\| valid \|/ {
+            match($0, /"epoch": [0-9]+/); epoch = substr($0, RSTART + 9, RLENGTH - 9)
+            match($0, /"valid_loss": "[0-9.]+/); loss = substr($0, RSTART + 15, RLENGTH - 15)
+            printf "    epoch %s of %s, loss on valid %s\n", epoch, epochs, loss; fflush()
+        }' || die "training failed: $(tail -n 1 "$OUT/train.log") (all of it: $OUT/train.log)"
+}
+
+translate() {
+    # Without --required-batch-size-multiple 1, fairseq main and its fork drop up to 7 sentences.
+    quietly "$OUT/generate.log" fairseq-generate "$BINARY" --user-dir "$USER_DIR" --cpu \
+        --path "$OUT/average.pt" --beam 4 --lenpen 0.6 --remove-bpe --max-tokens 4000 \
+        --required-batch-size-multiple 1 --results-path "$OUT"
+    # Back to the order of the test set, which batching by length changed.
+    grep '^H-' "$OUT/generate-test.txt" | cut -c 3- | sort -n | cut -f 3 >"$DATA/output.tok.de"
+    run python "$COMMON/moses.py" detokenize --lang de --workers 1 \
+        "$DATA/output.tok.de" "$OUT/output.de"
+}
+
+title "environment"
+"$SCRIPTS/setup.sh" "$VENV"
+PATH=$VENV/bin:$PATH
+
+title "corpus of $PAIRS pairs"
+step corpus make_corpus "$PAIRS" "$SEED" "$(checksum "$SCRIPTS"/toy_*.py)"
+
+title "words and subwords"
+step subwords split_words 2000 "$(checksum "$COMMON"/{moses,bpe,text}.py)"
+
+title "binary data"
+step binary binarize
+
+title "training $ARCH"
+shopt -s globstar
+STEP_CHAIN+="plug-in $(checksum "$USER_DIR"/**/*.py)"$'\n'
+step training train fairseq-train "$BINARY" --user-dir "$USER_DIR" --arch "$ARCH" \
+    --share-all-embeddings --dropout 0.1 --cpu --num-workers 0 --seed "$SEED" \
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+    --optimizer adam --adam-betas "(0.9, 0.98)" --lr 0.002 --lr-scheduler inverse_sqrt \
+    --warmup-updates 200 --max-tokens 2000 --required-batch-size-multiple 1 \
+    --max-epoch "$EPOCHS" --save-dir "$CHECKPOINTS" --keep-last-epochs "$AVERAGE" \
+    --log-format json --log-interval 20
+
+title "average of the last $AVERAGE checkpoints"
+step average run python "$SCRIPTS/average_checkpoints.py" --inputs "$CHECKPOINTS" \
+    --num-epoch-checkpoints "$AVERAGE" --output "$OUT/average.pt"
+
+title "translation of the test set, beam 4"
+step translation translate
+
+title "results"
+run python "$SCRIPTS/plot_training.py" --output "$OUT/training.png" --labels "$ARCH" \
+    -- "$OUT/train.log"
+for line in 1 2 3 4 5; do
+    printf '\n'
+    for text in "source   :$DATA/test.en" "output   :$OUT/output.de" "reference:$DATA/test.de"; do
+        printf '    %s %s\n' "${text%%:*}" "$(sed -n "${line}p" "${text#*:}")"
+    done
+done
+printf '\n'
+run sacrebleu "$DATA/test.de" -i "$OUT/output.de" -m bleu -f text -w 2 | tee "$OUT/bleu.txt"
+printf '[%3d s] checkpoint %s, curves %s\n' "$SECONDS" "$OUT/average.pt" "$OUT/training.png"
+BLEU=$(sed -E 's/.* = ([0-9.]+) .*/\1/' "$OUT/bleu.txt")
+awk -v bleu="$BLEU" -v least="$MIN_BLEU" 'BEGIN { exit !(bleu >= least) }' ||
+    die "BLEU $BLEU is below $MIN_BLEU"

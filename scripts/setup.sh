@@ -1,0 +1,225 @@
+#!/usr/bin/env bash
+# Make a virtual environment with fairseq, fairseq_posenc and all that scripts and tests use.
+#
+#   setup.sh [--device NAME] [--dry-run] [VENV_DIR]
+#
+# VENV_DIR is .venv at the root of the repository unless given. In an environment that exists
+# already, the torch, numpy and fairseq found there stay as they are. A second run finds nothing
+# to do; after an interruption it goes on where it stopped.
+#
+#   --device NAME   which PyTorch to install: cpu, cuda, v100 (CUDA, for V100 and older) or
+#                   auto: what the GPU of this machine needs, cpu where there is none (auto)
+#   --dry-run       print what would be chosen, do nothing
+#   --help          this text
+#
+# Environment variables: PYTHON, the interpreter for a new environment (python3); TORCH, what to
+# install as PyTorch in place of the version that is tested here, as in TORCH=torch==2.6.0
+
+set -euo pipefail
+# shellcheck source=../examples/common/lib.sh
+. "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/../examples/common/lib.sh"
+
+CPU_INDEX=https://download.pytorch.org/whl/cpu # PyTorch's own
+VENV=$REPO/.venv
+DEVICE=auto
+while (($#)); do
+    case $1 in
+        --help) usage ;;
+        --dry-run) DRY_RUN=1; shift ;;
+        --device) DEVICE=$(value "$@"); shift 2 ;;
+        -*) die "$1: unknown option; see --help" ;;
+        *) VENV=$(absolute "$1"); shift ;;
+    esac
+done
+VENV_PYTHON=$VENV/bin/python
+LOG=$VENV/setup.log
+BUILD=$VENV/build-fairseq
+
+# The marker holds a hash of all that decides what is installed, or "unfinished".
+MARKER=$VENV/.fairseq_posenc
+READY=$(cat "$0" "$REPO/setup.py" "$REPO/constraints/v100.txt" <(echo "$REPO") | sha256sum)
+if [[ $DRY_RUN == 0 && -x $VENV_PYTHON && -f $MARKER && $(<"$MARKER") == "$READY" ]]; then
+    log "$VENV is ready"
+    exit 0
+fi
+
+# Compute capability up to 7.0 needs an older PyTorch.
+detect_device() {
+    local gpus
+    gpus=$(nvidia-smi --query-gpu=compute_cap,name --format=csv,noheader 2>/dev/null) ||
+        gpus=$(nvidia-smi -L 2>/dev/null) || gpus=""
+    case $gpus in
+        "") echo cpu ;;
+        [3-6].* | 7.0* | *$'\n'[3-6].* | *$'\n'7.0* | *V100*) echo v100 ;;
+        *) echo cuda ;;
+    esac
+}
+
+# Sets FAIRSEQ, what it needs, NUMPY and TORCH for this version of Python.
+choose_versions() {
+    local python=$1
+    FAIRSEQ=fairseq-fixed==0.12.3.1
+    NEEDS=(omegaconf==2.3.0 hydra-core==1.3.2 packaging regex sacrebleu tqdm bitarray scikit-learn)
+    NUMPY="numpy<2"
+    case $python in
+        3.8 | 3.9) # the official release, which Python 3.11 cannot import
+            FAIRSEQ=fairseq==0.12.2
+            NEEDS=("omegaconf<2.1" "hydra-core>=1.0.7,<1.1" regex sacrebleu tqdm bitarray cffi)
+            TORCH=${TORCH:-torch==1.13.1}
+            ;;
+        3.10) TORCH=${TORCH:-torch==2.4.1} ;;
+        3.11 | 3.12) [[ $DEVICE != v100 ]] || TORCH=${TORCH:-torch==2.4.1} ;;
+        3.13)
+            NUMPY="numpy>=2.1,<2.4" # the first with wheels, the last that fairseq runs with
+            [[ $DEVICE != v100 ]] || die "--device v100: no PyTorch for Python 3.13; use 3.10"
+            ;;
+        *) die "Python $python: fairseq runs on 3.8 to 3.13; give one, as PYTHON=python3.11" ;;
+    esac
+    TORCH=${TORCH:-torch==2.13.0}
+}
+
+# From elsewhere than the user's folder, where a checkout could hide what is installed.
+in_venv() { (cd "$VENV" && exec "$VENV_PYTHON" "$@"); }
+imports() { in_venv -c "import $1" >>"$LOG" 2>&1; }
+pip() { in_venv -m pip --quiet --no-input --disable-pip-version-check "$@"; }
+last_error() { grep -i error "$LOG" | tail -n 1 | cut -c 1-200 || true; }
+
+# A job is a process group of its own: what ends this script ends the compilers, too.
+launch() {
+    set -m
+    "$@" >>"$LOG" 2>&1 &
+    set +m
+    JOB=$!
+}
+
+attend() {
+    local text=$1 job=$2 start=$SECONDS shown=$SECONDS
+    while kill -0 "$job" 2>/dev/null; do
+        sleep 0.2
+        if ((SECONDS >= shown + 15)); then
+            shown=$SECONDS
+            log "    $text: $((shown - start)) s"
+        fi
+    done
+    wait "$job"
+}
+
+stop_jobs() {
+    local job
+    for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done
+    rm -rf "$BUILD"
+}
+
+install() {
+    local what=$1
+    shift
+    log "installing $what"
+    launch pip install --no-compile "$@"
+    attend "$what" "$JOB"
+}
+
+# pip takes a package that it was killed over for a whole one. Its last act is to sign it.
+forget_half_installed() {
+    in_venv - <<'END'
+import pathlib, shutil, sysconfig
+site = pathlib.Path(sysconfig.get_path("purelib"))
+for folder in [*site.glob("*.dist-info"), *site.glob("~*")]:
+    if not (folder / "INSTALLER").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+END
+}
+
+# Never the CUDA build for a machine without GPU: it is several gigabytes.
+install_torch() {
+    if [[ $DEVICE != cpu || $(uname) != Linux || $TORCH == *+* ]]; then
+        install "$TORCH" "$TORCH" || die "$TORCH: $(last_error)"
+        return
+    fi
+    install "$TORCH+cpu" "$TORCH+cpu" ||
+        install "$TORCH+cpu from $CPU_INDEX" "$TORCH+cpu" \
+            --extra-index-url "$CPU_INDEX" --timeout 15 --retries 1 ||
+        die "$TORCH+cpu: neither your package index nor $CPU_INDEX has it;" \
+            "give --device cuda for the CUDA build, or install torch into $VENV yourself"
+}
+
+# Built with this torch and with numpy 2, whose headers serve numpy 1 as well; never taken from
+# pip's cache, where it may have been built for others. Two files at a time, which ninja prevents.
+build_fork() {
+    pip install --no-compile --target "$BUILD/tools" setuptools wheel cython "numpy>=2" || return
+    command -v ninja || printf '[build_ext]\nparallel = 2\n' >"$BUILD/build.cfg"
+    unset CUDA_HOME
+    export CFLAGS="${CFLAGS:-} -g0" DIST_EXTRA_CONFIG=$BUILD/build.cfg PYTHONPATH=$BUILD/tools
+    pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir "$BUILD" "$FAIRSEQ"
+}
+
+need_compiler() {
+    [[ $FAIRSEQ == fairseq-fixed* && $python == 3.12 ]] && return # there is a wheel
+    command -v "${CXX:-g++}" >/dev/null || die "g++ is not installed; it compiles fairseq"
+    [[ -e $(in_venv -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h ]] ||
+        die "Python.h is missing; install the development files of Python $python (python3-dev)"
+}
+
+case $DEVICE in
+    auto) DEVICE=$(detect_device) ;;
+    cpu | cuda | v100) ;;
+    *) die "--device $DEVICE: expected auto, cpu, cuda or v100" ;;
+esac
+interpreter=$VENV_PYTHON
+if [[ ! -e $VENV_PYTHON ]]; then
+    interpreter=${PYTHON:-python3}
+    command -v "$interpreter" >/dev/null || die "PYTHON=$interpreter: no such command"
+    [[ ! -e $VENV || -e $VENV/pyvenv.cfg || (-d $VENV && -z $(ls -A "$VENV")) ]] ||
+        die "$VENV: exists and is no virtual environment"
+fi
+python=$("$interpreter" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+choose_versions "$python"
+log "Python $python, device $DEVICE: $FAIRSEQ, $TORCH, $NUMPY, unless there is one already"
+((!DRY_RUN)) || exit 0
+
+trap stop_jobs EXIT
+trap 'exit 130' INT TERM
+if [[ ! -e $VENV_PYTHON ]]; then
+    log "making $VENV"
+    "$interpreter" -m venv "$VENV" ||
+        die "$interpreter -m venv $VENV failed; on Debian and Ubuntu: apt install python3-venv"
+fi
+: >"$LOG"
+[[ ! -f $MARKER || $(<"$MARKER") != unfinished ]] || forget_half_installed
+echo unfinished >"$MARKER"
+imports pip || in_venv -m ensurepip >>"$LOG" 2>&1 || die "$VENV has no pip: $(last_error)"
+
+imports torch || install_torch
+imports numpy || install "$NUMPY" "$NUMPY" || die "$NUMPY: $(last_error)"
+{ in_venv -m pip list --format freeze 2>>"$LOG" | grep -iE '^(torch|numpy)==' || true; } \
+    >"$VENV/constraints.txt"
+
+build=""
+if imports fairseq; then
+    NEEDS=()
+    log "keeping fairseq in $(in_venv -c 'import fairseq; print(*fairseq.__path__)' 2>>"$LOG")"
+elif pip show fairseq >/dev/null 2>&1 || pip show fairseq-fixed >/dev/null 2>&1; then
+    die "the fairseq in $VENV does not import; mend it or remove it: $(last_error)"
+elif [[ $FAIRSEQ == fairseq-fixed* ]]; then
+    need_compiler
+    log "compiling $FAIRSEQ meanwhile"
+    mkdir -p "$BUILD"
+    launch build_fork
+    build=$JOB
+else
+    need_compiler
+    install "pip<24.1, as newer ones refuse omegaconf 2.0" "pip<24.1" || die "pip: $(last_error)"
+    install "$FAIRSEQ" --no-deps "$FAIRSEQ" || die "$FAIRSEQ: $(last_error)"
+fi
+install "setuptools" "setuptools>=64" wheel || die "setuptools: $(last_error)"
+install "fairseq_posenc and tools" --constraint "$VENV/constraints.txt" --no-build-isolation \
+    --editable "${REPO}[test]" ${NEEDS[@]+"${NEEDS[@]}"} || die "$(last_error)"
+if [[ -n $build ]]; then
+    attend "compiling" "$build" || die "compiling $FAIRSEQ: $(last_error) (all of it: $LOG)"
+    install "$FAIRSEQ" --no-deps "$BUILD"/*.whl || die "$FAIRSEQ: $(last_error)"
+fi
+
+imports fairseq.data.data_utils_fast,fairseq.data.token_block_utils_fast,fairseq_posenc ||
+    die "$VENV: installed, but importing it fails: $(last_error)"
+printf '%s\n' "$READY" >"$MARKER.part"
+mv "$MARKER.part" "$MARKER"
+log "$VENV is ready after $SECONDS s; to use it: . $VENV/bin/activate"

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Check the code with ruff and run the fast tests, in an environment made or reused by setup.sh.
+#
+#   test.sh [--venv DIR] [arguments for pytest]
+#
+# Arguments go to pytest after the usual ones: `test.sh -m slow` runs the long tests,
+# `test.sh -n 0 -k rotary` one at a time those that name rotary.
+#
+#   --venv DIR   environment to make or to use (.venv)
+#   --help       this text
+
+set -euo pipefail
+SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../examples/common/lib.sh
+. "$SCRIPTS/../examples/common/lib.sh"
+
+VENV=$REPO/.venv
+case ${1:-} in
+    --help) usage ;;
+    --venv) VENV=$(value "$@"); shift 2 ;;
+esac
+VENV=$(absolute "$VENV")
+"$SCRIPTS/setup.sh" "$VENV"
+PATH=$VENV/bin:$PATH
+cd "$REPO"
+
+# Two processes of one thread each: quicker than one of two for models this small.
+export OMP_NUM_THREADS=1
+status=0
+ruff check . || status=$?
+python -m pytest -n 2 -m "not slow" "$@" || status=$?
+exit "$status"
