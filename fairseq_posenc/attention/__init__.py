@@ -1,1 +1,1 @@
-"""Attention layers: fused and explicit attention, self-attention with positions, cross-attention."""
+"""Attention: fused and explicit, self-attention with positions, and cross-attention."""

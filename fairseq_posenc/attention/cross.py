@@ -66,7 +66,7 @@ class CrossAttention(StockMultiheadAttention):
     def _source(
         self, encoder_out: Tensor, incremental_state: IncrementalState
     ) -> Tuple[Tensor, Tensor]:
-        """Keys and values of the source, (B or B/beam, H, S, D), from the cache if they are there."""
+        """Keys and values of the source, (B or B/beam, H, S, D), cached if there is a cache."""
         if incremental_state is not None:
             saved = self._get_input_buffer(incremental_state)
             if saved.get("prev_key") is not None:

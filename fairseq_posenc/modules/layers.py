@@ -4,7 +4,8 @@ The sub-layers, their order, their parameter names and their flags are fairseq's
 post-norm, quantisation noise, learned scales).  What differs is the attention they call.
 """
 
-from typing import Any, Optional, Tuple
+from functools import partial
+from typing import Any, Callable, Optional, Tuple
 
 from fairseq.distributed import fsdp_wrap
 from fairseq.modules import transformer_layer as stock
@@ -26,6 +27,40 @@ def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
         return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
     layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
     return fsdp_wrap(layer, min_num_params=0)
+
+
+def add_and_norm(
+    layer: Any,
+    norm: nn.Module,
+    x: Tensor,
+    function: Callable[[Tensor], Tuple[Tensor, Optional[Tensor]]],
+    residual_scale: Optional[Tensor] = None,
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """x + dropout(function(x)), with the norm before *function* or after the sum.
+
+    Args:
+        layer: whose dropout, residual connection and choice of norm place count.
+        norm: the sub-layer's norm.
+        x: (T, B, C).
+        function: the sub-layer; returns its output (T, B, C) and whatever else it has to say.
+        residual_scale: factor on *x* in the sum, per channel.
+
+    Returns:
+        (T, B, C), and what *function* said.
+    """
+    out, extra = function(norm(x) if layer.normalize_before else x)
+    residual = x if residual_scale is None else x * residual_scale
+    x = layer.residual_connection(layer.dropout_module(out), residual)
+    return (x if layer.normalize_before else norm(x)), extra
+
+
+def feed_forward(layer: Any, x: Tensor) -> Tuple[Tensor, Tensor]:
+    """Position-wise feed-forward (Vaswani et al. 2017, Eq. 2), (T, B, C); returned twice."""
+    x = layer.activation_dropout_module(layer.activation_fn(layer.fc1(x)))
+    if getattr(layer, "ffn_layernorm", None) is not None:  # --scale-fc, decoders only
+        x = layer.ffn_layernorm(x)
+    x = layer.fc2(x)
+    return x, x
 
 
 class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
@@ -73,27 +108,15 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         Returns:
             (T, B, C), with the feed-forward output beside it under *return_fc*.
         """
-        residual = x
-        if self.normalize_before:
-            x = self.self_attn_layer_norm(x)
-        x, _ = self.self_attn(
-            x,
+        attention = partial(
+            self.self_attn,
             bias=bias,
             rotation=rotation,
             query_positions=query_positions,
             key_positions=key_positions,
         )
-        x = self.residual_connection(self.dropout_module(x), residual)
-        if not self.normalize_before:
-            x = self.self_attn_layer_norm(x)
-
-        residual = x
-        if self.normalize_before:
-            x = self.final_layer_norm(x)
-        fc_out = self.fc2(self.activation_dropout_module(self.activation_fn(self.fc1(x))))
-        x = self.residual_connection(self.dropout_module(fc_out), residual)
-        if not self.normalize_before:
-            x = self.final_layer_norm(x)
+        x, _ = add_and_norm(self, self.self_attn_layer_norm, x, attention)
+        x, fc_out = add_and_norm(self, self.final_layer_norm, x, partial(feed_forward, self))
         return (x, fc_out) if self.return_fc else x
 
 
@@ -167,11 +190,8 @@ class TransformerDecoderLayer(stock.TransformerDecoderLayerBase):
         Returns:
             states (T, B, C), weights (B, H, T, S') or None, and None (fairseq expects three).
         """
-        residual = x
-        if self.normalize_before:
-            x = self.self_attn_layer_norm(x)
-        x, weights = self.self_attn(
-            x,
+        attention = partial(
+            self._self_attention,
             bias=bias,
             causal=causal,
             rotation=rotation,
@@ -179,39 +199,25 @@ class TransformerDecoderLayer(stock.TransformerDecoderLayerBase):
             key_positions=key_positions,
             incremental_state=incremental_state,
         )
-        if self.c_attn is not None:  # --scale-heads: one learned factor per head
-            x = x * self.c_attn.repeat_interleave(self.head_dim)
-        if self.attn_ln is not None:
-            x = self.attn_ln(x)
-        x = self.residual_connection(self.dropout_module(x), residual)
-        if not self.normalize_before:
-            x = self.self_attn_layer_norm(x)
-
+        x, weights = add_and_norm(self, self.self_attn_layer_norm, x, attention)
         if self.encoder_attn is not None and encoder_out is not None:
-            residual = x
-            if self.normalize_before:
-                x = self.encoder_attn_layer_norm(x)
-            x, weights = self.encoder_attn(
-                x,
-                encoder_out,
+            attention = partial(
+                self.encoder_attn,
+                encoder_out=encoder_out,
                 bias=encoder_bias,
                 incremental_state=incremental_state,
                 need_weights=need_weights,
             )
-            x = self.residual_connection(self.dropout_module(x), residual)
-            if not self.normalize_before:
-                x = self.encoder_attn_layer_norm(x)
-
-        residual = x
-        if self.normalize_before:
-            x = self.final_layer_norm(x)
-        x = self.activation_dropout_module(self.activation_fn(self.fc1(x)))
-        if self.ffn_layernorm is not None:
-            x = self.ffn_layernorm(x)
-        x = self.dropout_module(self.fc2(x))
-        if self.w_resid is not None:  # --scale-resids: one learned factor per channel
-            residual = residual * self.w_resid
-        x = self.residual_connection(x, residual)
-        if not self.normalize_before:
-            x = self.final_layer_norm(x)
+            x, weights = add_and_norm(self, self.encoder_attn_layer_norm, x, attention)
+        feed = partial(feed_forward, self)
+        x, _ = add_and_norm(self, self.final_layer_norm, x, feed, self.w_resid)
         return x, weights, None
+
+    def _self_attention(self, x: Tensor, **arguments: Any) -> Tuple[Tensor, Optional[Tensor]]:
+        """Self-attention with fairseq's learned scales of its output, where flags ask for them."""
+        x, weights = self.self_attn(x, **arguments)
+        if self.c_attn is not None:  # --scale-heads: one factor per head
+            x = x * self.c_attn.repeat_interleave(self.head_dim)
+        if self.attn_ln is not None:  # --scale-attn
+            x = self.attn_ln(x)
+        return x, weights
