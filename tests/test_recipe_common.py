@@ -1,42 +1,21 @@
-"""The recipes' shared helpers: text cleaning, BPE, scores, and the shell library."""
+"""The recipes' Python helpers: tokenising, cleaning, BPE and scores."""
 
-import functools
-import hashlib
-import http.server
 import math
 import os
 import random
-import shutil
 import subprocess
 import sys
-import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from recipes import COMMON, write
 
-pytest.importorskip("sacremoses", reason="the recipes need sacremoses")
-pytest.importorskip("subword_nmt", reason="the recipes need subword-nmt")
-
-ROOT = Path(__file__).resolve().parents[1]
-COMMON = ROOT / "examples" / "common"
-sys.path.insert(0, str(COMMON))
-
-import bpe  # noqa: E402
-import clean  # noqa: E402
-import moses  # noqa: E402
-import score  # noqa: E402
-import text  # noqa: E402
-
-SCRIPTS = [
-    COMMON / "lib.sh",
-    *sorted((ROOT / "examples" / "wmt14_en_de").glob("*.s[hb]*")),
-]
-
-
-def write(path, lines):
-    path.write_bytes("".join(line + "\n" for line in lines).encode())
-    return str(path)
+import bpe  # isort: skip
+import clean  # isort: skip
+import moses  # isort: skip
+import score  # isort: skip
+import text  # isort: skip
 
 
 def lines_of(path):
@@ -142,7 +121,7 @@ def test_unequal_texts_are_refused_and_nothing_is_written(tmp_path):
 # --- BPE
 
 
-def test_bpe_is_joint_reversible_and_the_same_for_any_number_of_workers(tmp_path):
+def test_bpe_is_joint_reversible_and_independent_of_workers_and_order(tmp_path):
     rng = random.Random(2)
     words = ["".join(rng.choices("abcdeß", k=rng.randint(1, 8))) for _ in range(40)]
     texts = [
@@ -151,8 +130,9 @@ def test_bpe_is_joint_reversible_and_the_same_for_any_number_of_workers(tmp_path
     ]
     for workers in (1, 2):
         bpe.learn(texts, str(tmp_path / f"codes{workers}"), 30, workers)
+    bpe.learn(texts[::-1], str(tmp_path / "codes3"), 30, 1)
     codes = lines_of(tmp_path / "codes1")
-    assert codes == lines_of(tmp_path / "codes2")
+    assert codes == lines_of(tmp_path / "codes2") == lines_of(tmp_path / "codes3")
     assert len(codes) == 31  # the version, then the merges
     bpe.main(["apply", str(tmp_path / "codes1"), texts[0], str(tmp_path / "out")])
     segmented = lines_of(tmp_path / "out")
@@ -268,160 +248,6 @@ def test_hypotheses_come_in_order_best_first_and_none_may_lack(tmp_path):
     flags = ["--lang", "de", "--reference", write(tmp_path / "r", ["a"] * 4)]
     flags += ["--tokenized-reference", write(tmp_path / "rt", ["a"] * 3), path]
     assert "4 lines" in error_of(score.main, flags)
-
-
-# --- the shell library
-
-
-def shell(body, cwd, **environment):
-    script = cwd / "script.sh"
-    script.write_text(f'set -euo pipefail\n. "{COMMON}/lib.sh"\n{body}\n')
-    return subprocess.run(
-        ["bash", str(script)],
-        cwd=cwd,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
-def assert_error(result, *parts):
-    """The script failed with one line about it, the last it wrote."""
-    assert result.returncode == 1, result.stderr
-    last = result.stderr.strip().split("\n")[-1]
-    assert "error:" in last and all(part in last for part in parts), result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_a_dry_run_prints_and_does_nothing(tmp_path):
-    body = "DRY_RUN=1 STEPS=steps\nrun touch 'a b'\nstep one touch c\nfetch http://x/y d"
-    result = shell(body, tmp_path)
-    assert result.returncode == 0
-    printed = [line for line in result.stdout.splitlines() if line.startswith("+ ")]
-    assert printed[0] == "+ touch a\\ b" and printed[1] == "+ touch c"
-    assert printed[3].startswith("+ curl ") and printed[3].endswith(" d.part http://x/y")
-    assert os.listdir(tmp_path) == ["script.sh"]
-
-
-def test_a_failing_command_stops_the_script_with_one_line(tmp_path):
-    assert_error(shell("run false\ntouch after", tmp_path), "status 1", "false")
-    body = "STEPS=steps\nboth() { run false; touch after; }\nstep one both"
-    assert_error(shell(body, tmp_path), "status 1")
-    assert os.listdir(tmp_path) == ["script.sh"]
-
-
-def test_steps_run_once_until_something_before_them_changes(tmp_path):
-    body = "STEPS=steps\n" + "".join(
-        f"step {name} bash -c 'echo {name} >>log' {name} \"${{{name}:-}}\"\n" for name in "abc"
-    )
-    ran = []
-    for environment in ({}, {}, {"b": "1"}, {"b": "1"}, {"b": "1", "a": "1"}):
-        (tmp_path / "log").write_text("")
-        assert shell(body, tmp_path, **environment).returncode == 0
-        ran.append("".join((tmp_path / "log").read_text().split()))
-    assert ran == ["abc", "", "bc", "", "abc"]
-
-
-def test_an_interrupted_step_is_run_again(tmp_path):
-    body = "STEPS=steps\nstep one test -f ready"
-    assert shell(body, tmp_path).returncode == 1
-    (tmp_path / "ready").touch()
-    assert shell(body, tmp_path).returncode == 0
-    (tmp_path / "ready").unlink()
-    assert shell(body, tmp_path).returncode == 0
-
-
-def test_digests_published_given_and_recorded(tmp_path):
-    file, trusted = tmp_path / "file", tmp_path / "trusted"
-    file.write_text("one")
-    sha = hashlib.sha256(b"one").hexdigest()
-    md5 = hashlib.md5(b"one").hexdigest()
-    assert shell(f"verify file sha256:{sha}", tmp_path).returncode == 0
-    assert shell(f"verify file md5:{md5}", tmp_path).returncode == 0
-    assert_error(shell(f"verify file sha256:{sha[::-1]}", tmp_path), "file", sha, sha[::-1])
-    assert_error(shell(f"verify file md5:{md5[::-1]}", tmp_path), "file", md5)
-    # the list of the user goes before the published digest
-    write(trusted, ["# mine", f"{sha}  file"])
-    checks = "CHECKSUMS=trusted\nverify file sha256:" + sha[::-1]
-    assert shell(checks, tmp_path).returncode == 0
-    # nothing known: recorded, said so, and compared from then on
-    unknown = shell("RECORD=record\nverify file -", tmp_path)
-    assert unknown.returncode == 0 and "no digest known" in unknown.stderr
-    assert (tmp_path / "record").read_text() == f"{sha}  file\n"
-    assert shell("RECORD=record\nverify file -", tmp_path).returncode == 0
-    file.write_text("two")
-    assert_error(shell("RECORD=record\nverify file -", tmp_path), "record", "file", sha)
-    assert_error(shell(checks, tmp_path), "trusted")
-    assert (tmp_path / "record").read_text() == f"{sha}  file\n"
-
-
-def test_half_an_archive_is_never_recorded(tmp_path):
-    (tmp_path / "half.tgz").write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\3")
-    assert_error(shell("RECORD=record\nverify half.tgz -", tmp_path), "half.tgz", "incomplete")
-    assert not (tmp_path / "record").exists()
-
-
-class RangeHandler(http.server.SimpleHTTPRequestHandler):
-    """Serves one content, whole or from an offset, and notes what was asked for."""
-
-    def __init__(self, content, asked, *args):
-        self.content, self.asked = content, asked
-        super().__init__(*args)
-
-    def do_GET(self):
-        wanted = self.headers.get("Range")
-        self.asked.append(wanted)
-        start = int(wanted[len("bytes=") :].rstrip("-")) if wanted else 0
-        size = len(self.content)
-        self.send_response(206 if wanted else 200)
-        if wanted:
-            self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
-        self.send_header("Content-Length", str(len(self.content) - start))
-        self.end_headers()
-        self.wfile.write(self.content[start:])
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_a_download_is_continued_and_gets_its_name_only_when_right(tmp_path):
-    content, asked = bytes(random.Random(5).choices(range(256), k=5000)), []
-    handler = functools.partial(RangeHandler, content, asked)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        address = f"http://127.0.0.1:{server.server_address[1]}/file"
-        good = f"fetch {address} got sha256:{hashlib.sha256(content).hexdigest()}"
-        (tmp_path / "got.part").write_bytes(content[:2000])
-        assert shell(good, tmp_path, no_proxy="127.0.0.1").returncode == 0
-        assert asked == ["bytes=2000-"]
-        assert (tmp_path / "got").read_bytes() == content
-        assert not (tmp_path / "got.part").exists()
-        assert shell(good, tmp_path).returncode == 0
-        assert len(asked) == 1  # a file that is there is checked, not loaded again
-        # interrupted between the last byte and the check: nothing is left to load
-        (tmp_path / "got").rename(tmp_path / "got.new")
-        assert shell(good, tmp_path, no_proxy="127.0.0.1").returncode == 0
-        assert (tmp_path / "got").read_bytes() == content
-        assert len(asked) == 1
-        bad = f"fetch {address} other sha256:{'0' * 64}"
-        assert_error(shell(bad, tmp_path, no_proxy="127.0.0.1"), "other", "0" * 64)
-        assert not (tmp_path / "other").exists()
-        assert_error(shell(bad, tmp_path, no_proxy="127.0.0.1"), "other.new", "remove it")
-        assert len(asked) == 2
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_shellcheck(script):
-    result = subprocess.run(["shellcheck", str(script)], capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout
-    assert "shellcheck disable" not in script.read_text()
 
 
 def test_every_helper_explains_itself():

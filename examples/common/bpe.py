@@ -3,8 +3,8 @@
     python bpe.py learn --operations 32000 CODES INPUT [INPUT ...]
     python bpe.py apply CODES INPUT OUTPUT
 
-Words are counted in parallel and sorted before learning, so the codes do not depend on
-the number of processes.
+Words are counted first, so memory grows with the vocabulary and not with the text, and the
+codes depend neither on the order of the sentences nor on the number of processes.
 """
 
 import argparse
@@ -42,8 +42,7 @@ def learn(paths: Sequence[str], codes: str, operations: int, workers: int) -> No
             words.update(line)
     if not words:
         fail("{}: no words to learn from".format(" ".join(paths)))
-    ranked = sorted(words.items(), key=lambda item: (-item[1], item[0]))
-    dictionary = io.StringIO("".join("{} {}\n".format(*item) for item in ranked))
+    dictionary = io.StringIO("".join(f"{word} {count}\n" for word, count in words.items()))
     with atomic_writer(codes) as stream:
         learn_bpe(dictionary, stream, operations, is_dict=True)
 

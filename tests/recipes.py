@@ -1,0 +1,66 @@
+"""What the tests of the recipes share: running their scripts and reading what they print."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+for _module in ("sacremoses", "subword_nmt", "sacrebleu"):
+    pytest.importorskip(_module, reason=f"the recipes need {_module}")
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+COMMON = EXAMPLES / "common"
+WMT14 = EXAMPLES / "wmt14_en_de"
+for _folder in (COMMON, WMT14):
+    sys.path.insert(0, str(_folder))
+
+ENVIRONMENT = {
+    **{name: text for name, text in os.environ.items() if not name.startswith("SLURM_")},
+    "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def bash(script, *arguments, cwd, timeout=300, **environment):
+    """Run a script, by its path or by its name in the WMT14 recipe."""
+    return subprocess.run(
+        ["bash", str(WMT14 / script), *map(str, arguments)],
+        cwd=cwd,
+        env={**ENVIRONMENT, **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def assert_error(result, *parts):
+    """The script failed, and the last line it wrote says why."""
+    assert result.returncode == 1, result.stderr
+    last = result.stderr.strip().split("\n")[-1]
+    assert ": error: " in last and all(part in last for part in parts), result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def commands(result):
+    """The commands that a dry run printed, as lists of words."""
+    assert result.returncode == 0, result.stderr
+    lines = [line for line in result.stdout.splitlines() if line.startswith("+ ")]
+    return [shlex.split(line[2:]) for line in lines]
+
+
+def flags_of(command):
+    """Flags of a command and the values after them; a repeated flag keeps its last value."""
+    flags = {}
+    for word, following in zip(command, [*command[1:], "--"]):
+        if word.startswith("--"):
+            flags[word] = None if following.startswith("--") else following
+    return flags
+
+
+def write(path, lines):
+    """Write a text with line feeds and return its path."""
+    path.write_bytes("".join(line + "\n" for line in lines).encode())
+    return str(path)
