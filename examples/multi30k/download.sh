@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Multi30k English-German: download the six raw texts.
+#
+#   download.sh DATA_DIR [options]
+#
+# DATA_DIR appears when all six texts are there; until then DATA_DIR.part holds them, and
+# the command started again goes on where it was.
+#
+#   --checksums FILE      sha256sum-style list of the archives to trust before any other
+#   --dry-run             print the commands, run none
+#   --help                this text
+
+set -euo pipefail
+RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../common/lib.sh
+. "$RECIPE/../common/lib.sh"
+
+ADDRESS=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/
+# The md5 digests are those that torchtext published for these addresses.
+ARCHIVES=(
+    "train.en.gz md5:0065d13af80720a55ca8153d126e6627"
+    "train.de.gz md5:81ff90b99829c0cd4b1b587d394afd39"
+    "val.en.gz md5:2b69aa9253948ac9f67e94917272dd40"
+    "val.de.gz md5:6e0e229eb049e3fc99a1ef02fb2d5f91"
+    "test_2016_flickr.en.gz md5:ff2c0fcb4893a13bd73414306bc250ae"
+    "test_2016_flickr.de.gz md5:efd67d314d98489b716b145475101932"
+)
+
+DATA="" CHECKSUMS=""
+while (($#)); do
+    case $1 in
+        --help) usage ;;
+        --dry-run) DRY_RUN=1; shift ;;
+        --checksums) CHECKSUMS=$(value "$@"); shift 2 ;;
+        -*) die "$1: unknown option; see --help" ;;
+        *)
+            [[ -z $DATA ]] || die "$1: one folder too many; see --help"
+            DATA=$1; shift ;;
+    esac
+done
+[[ -n $DATA ]] || die "give the folder to write to; see --help"
+[[ -z $CHECKSUMS || -f $CHECKSUMS ]] || die "--checksums $CHECKSUMS: no such file"
+[[ ! -e $DATA ]] || die "$DATA: is there already; give a folder that is not"
+
+PART=$DATA.part
+RECORD=$PART/archives.sha256
+for entry in "${ARCHIVES[@]}"; do
+    read -r name digest <<<"$entry"
+    fetch "$ADDRESS$name" "$PART/$name" "$digest"
+    run gunzip --force --keep "$PART/$name"
+done
+run mv "$PART" "$DATA"

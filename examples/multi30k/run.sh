@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# Multi30k English-German: one architecture from raw text to BLEU, small enough for a CPU.
+#
+#   run.sh DATA_DIR OUT_DIR ARCH [options] [-- flags for fairseq-train]
+#
+# DATA_DIR holds {train,val,test_2016_flickr}.{en,de}; when there is no such folder it is
+# downloaded. ARCH is any architecture for translation, fairseq's own too; all get the
+# same size, data order and budget. Results go to OUT_DIR/NAME. Stopped and started again,
+# it goes on where it was. Several architectures can share OUT_DIR, at the same time too.
+#
+#   --name NAME           folder of this run (ARCH-seedSEED)
+#   --seed N              of fairseq-train (1)
+#   --epochs N            passes over the training data (15)
+#   --average N           epoch checkpoints to average, the last ones (5)
+#   --bpe-operations N    merges of the joint BPE (6000)
+#   --checksums FILE      for a download: sha256sum-style list to trust before any other
+#   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
+#   --dry-run             print the commands, run none
+#   --help                this text
+
+set -euo pipefail
+RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../common/lib.sh
+. "$RECIPE/../common/lib.sh"
+
+DATA="" OUT="" ARCH="" NAME="" CHECKSUMS="" USER_DIR=""
+SEED=1 EPOCHS=15 AVERAGE=5 OPERATIONS=6000
+KEPT=10  # epoch checkpoints that stay, so that --average can be changed afterwards
+while (($#)); do
+    case $1 in
+        --help) usage ;;
+        --dry-run) DRY_RUN=1; shift ;;
+        --name) NAME=$(value "$@"); shift 2 ;;
+        --seed) SEED=$(value "$@"); shift 2 ;;
+        --epochs) EPOCHS=$(value "$@"); shift 2 ;;
+        --average) AVERAGE=$(value "$@"); shift 2 ;;
+        --bpe-operations) OPERATIONS=$(value "$@"); shift 2 ;;
+        --checksums) CHECKSUMS=$(value "$@"); shift 2 ;;
+        --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
+        --) shift; break ;;
+        -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
+        *)
+            [[ -z $ARCH ]] || die "$1: one argument too many; flags for fairseq-train go after --"
+            if [[ -z $DATA ]]; then DATA=$1; elif [[ -z $OUT ]]; then OUT=$1; else ARCH=$1; fi
+            shift ;;
+    esac
+done
+# What is left in "$@" is for fairseq-train.
+
+[[ -n $ARCH ]] || die "give the data folder, the output folder and the architecture; see --help"
+whole_number --seed "$SEED"
+whole_number --epochs "$EPOCHS"
+whole_number --average "$AVERAGE"
+whole_number --bpe-operations "$OPERATIONS"
+((AVERAGE <= (EPOCHS < KEPT ? EPOCHS : KEPT))) ||
+    die "--average $AVERAGE: there are $EPOCHS epochs, and the last $KEPT checkpoints are kept"
+NAME=${NAME:-$ARCH-seed$SEED}
+[[ $NAME =~ ^[A-Za-z0-9._-]+$ && $NAME != data ]] ||
+    die "--name $NAME: expected letters, digits, '.', '_' and '-', and not data"
+need python flock fairseq-preprocess fairseq-train fairseq-generate
+
+DATA=$(absolute "$DATA") OUT=$(absolute "$OUT")
+USER_DIR=${USER_DIR:-$(plugin_dir)}
+WORK=$OUT/data
+RUN=$OUT/$NAME
+
+# ---- data, the same for all runs in OUT_DIR
+
+if [[ ! -e $DATA ]]; then
+    log "$DATA: no such folder; downloading"
+    run "$RECIPE/download.sh" "$DATA" ${CHECKSUMS:+--checksums "$CHECKSUMS"}
+fi
+declare -A TEXTS=([train]=train [valid]=val [test]=test_2016_flickr)
+for lang in en de; do
+    for split in train valid test; do
+        text=$DATA/${TEXTS[$split]}.$lang
+        ((DRY_RUN)) || [[ -f $text ]] ||
+            die "$text: no such file; $RECIPE/download.sh fetches the data into a new folder"
+        ((DRY_RUN)) || STEP_CHAIN+="$split.$lang $(sha256sum <"$text")"$'\n'
+    done
+done
+
+((DRY_RUN)) || (cd "$DATA" && sha256sum --status --check "$RECIPE/texts.sha256") ||
+    log "$DATA: not the texts behind the table in README.md; scores will differ from it"
+
+binarize() {
+    local part=$WORK/data-bin.part
+    run rm -rf "$part"
+    run fairseq-preprocess --source-lang en --target-lang de --joined-dictionary \
+        --trainpref "$WORK/bpe/train" --validpref "$WORK/bpe/valid" \
+        --testpref "$WORK/bpe/test" --destdir "$part"
+    run rm -rf "$WORK/data-bin"
+    run mv "$part" "$WORK/data-bin"
+}
+
+prepare() {
+    local lang split
+    STEPS=$WORK/steps
+    for lang in en de; do
+        for split in train valid test; do
+            step "tokenize-$split.$lang" python "$COMMON/moses.py" tokenize --lang "$lang" \
+                "$DATA/${TEXTS[$split]}.$lang" "$WORK/tokens/$split.$lang"
+        done
+    done
+    step learn-bpe python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$WORK/bpe/codes" \
+        "$WORK/tokens/train.en" "$WORK/tokens/train.de"
+    for lang in en de; do
+        for split in train valid test; do
+            step "apply-bpe-$split.$lang" python "$COMMON/bpe.py" apply "$WORK/bpe/codes" \
+                "$WORK/tokens/$split.$lang" "$WORK/bpe/$split.$lang"
+        done
+    done
+    step binarize binarize
+}
+
+run mkdir -p "$RUN" "$WORK"
+if ((DRY_RUN)); then
+    prepare
+else
+    # Two runs started together must not write the same files.
+    exec {lock}>"$WORK/lock"
+    flock "$lock"
+    prepare
+    flock --unlock "$lock"
+fi
+
+# ---- training; fairseq goes on from checkpoint_last.pt by itself
+
+TRAIN=(fairseq-train "$WORK/data-bin" --user-dir "$USER_DIR" --task translation
+    --source-lang en --target-lang de --arch "$ARCH" --share-all-embeddings
+    --encoder-layers 3 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256
+    --encoder-attention-heads 4
+    --decoder-layers 3 --decoder-embed-dim 128 --decoder-ffn-embed-dim 256
+    --decoder-attention-heads 4
+    --dropout 0.2 --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+    --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0
+    --lr 3e-3 --lr-scheduler inverse_sqrt --warmup-init-lr 1e-7 --warmup-updates 1000
+    --max-tokens 2048 --required-batch-size-multiple 1 --num-workers 0 --seed "$SEED"
+    --save-dir "$RUN" --keep-last-epochs "$KEPT"
+    --log-format simple --log-interval 100 --log-file "$RUN/train.log" "$@")
+
+# A run that is continued must be the one that was begun; more --epochs are fine.
+if ((!DRY_RUN)); then
+    printf -v begun '%q ' "${TRAIN[@]}"
+    [[ ! -f $RUN/command || $(<"$RUN/command") == "$begun" ]] ||
+        die "$RUN was begun with other flags (see its file command); give another --name"
+    printf '%s\n' "$begun" >"$RUN/command"
+fi
+TIMEFORMAT="training took %R s (processor time %U s)"
+time run "${TRAIN[@]}" --max-epoch "$EPOCHS"
+
+# ---- test
+
+run python "$REPO/scripts/average_checkpoints.py" --inputs "$RUN" \
+    --num-epoch-checkpoints "$AVERAGE" --output "$RUN/average$AVERAGE.pt"
+# Without --required-batch-size-multiple 1, fairseq main and its fork drop up to 7 sentences.
+run fairseq-generate "$WORK/data-bin" --user-dir "$USER_DIR" --task translation \
+    --source-lang en --target-lang de --path "$RUN/average$AVERAGE.pt" --gen-subset test \
+    --beam 4 --lenpen 0.6 --remove-bpe --max-tokens 4000 --required-batch-size-multiple 1 \
+    --results-path "$RUN"
+run python "$COMMON/score.py" --lang de --reference "$DATA/test_2016_flickr.de" \
+    --tokenized-reference "$WORK/tokens/test.de" --json "$RUN/scores.json" \
+    "$RUN/generate-test.txt"

@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""Time training steps and beam search of architectures against each other.
+
+    python scripts/benchmark.py --archs transformer roformer_base --size base --layers 6
+    python scripts/benchmark.py --archs transformer "posenc_transformer --position-encoding learned"
+
+An entry of --archs is an architecture, with flags of its own if need be. The first entry is
+the baseline: the others are given as ratios to it. In every round each model runs once, one
+after the other, and a ratio compares two runs of the same round, so a machine that is slow
+for a while does not favour one of them. Shown are the median of the rounds and the quartiles
+of the ratios.
+
+training    forward and backward of label-smoothed cross-entropy, with dropout, no optimiser
+generation  beam search of fairseq-generate, exactly --length tokens a sentence
+
+Clocks: wall; processor (time of all threads, on the CPU); device (CUDA events, on a GPU).
+Memory is the peak of two runs in a process of its own: on the CPU that of the whole process,
+Python and PyTorch included, on a GPU what PyTorch had allocated.
+"""
+
+import argparse
+import csv
+import io
+import json
+import logging
+import multiprocessing
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, Dict, List, Optional
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import torch  # noqa: E402
+from benchmark_jobs import BEAM, DTYPES, JOBS, SIZES, Run, Subject  # noqa: E402
+from fairseq.models import ARCH_MODEL_REGISTRY  # noqa: E402
+
+import fairseq_posenc  # noqa: E402, F401
+from fairseq_posenc.errors import UsageError  # noqa: E402
+
+WARM_UP = 2  # rounds that do not count
+
+
+def get_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--archs", nargs="+", default=["transformer", "roformer_base"], metavar="'ARCH [FLAGS]'"
+    )
+    parser.add_argument("--jobs", nargs="+", choices=list(JOBS), default=list(JOBS))
+    parser.add_argument(
+        "--size",
+        choices=list(SIZES),
+        default="base",
+        help="; ".join("{}: {} channels, ffn {}, {} heads".format(k, *v) for k, v in SIZES.items()),
+    )
+    parser.add_argument("--layers", type=int, default=6, help="of encoder and of decoder (6)")
+    parser.add_argument("--vocabulary", type=int, default=10000, help="symbols (10000)")
+    parser.add_argument("--batch", type=int, default=16, help="sentences (16)")
+    parser.add_argument(
+        "--length",
+        type=int,
+        nargs="+",
+        default=[32],
+        help="tokens of the longest source and target, one number for both or two (32); the "
+        "other sentences of the batch are up to a quarter shorter",
+    )
+    parser.add_argument("--repeat", type=int, default=11, help="rounds that count (11)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--dtype", choices=list(DTYPES), default="float32")
+    parser.add_argument("--threads", type=int, help="of PyTorch (its own default)")
+    parser.add_argument("--seed", type=int, default=1, help="of parameters and sentences (1)")
+    parser.add_argument("--skip-memory", action="store_true", help="do not measure memory")
+    parser.add_argument("--csv", metavar="FILE", help="write the table")
+    parser.add_argument("--json", metavar="FILE", help="write the table and the settings")
+    return parser
+
+
+def check(args: argparse.Namespace) -> None:
+    """Stop at the first flag that cannot work.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    for entry in args.archs:
+        name = entry.split(None, 1)[0] if entry.strip() else entry
+        if name not in ARCH_MODEL_REGISTRY:
+            raise UsageError(f"--archs {entry!r}: {name!r} is not an architecture of fairseq or of "
+                             "the plug-in; python -m fairseq_posenc list names them")
+    # four symbols of a dictionary are not words; quartiles need two rounds
+    for name, least in (("layers", 1), ("vocabulary", 5), ("batch", 1), ("threads", 1),
+                        ("repeat", 2)):
+        value = getattr(args, name)
+        if value is not None and value < least:
+            raise UsageError(f"--{name} {value}: expected {least} or more")
+    if len(args.length) > 2 or min(args.length) < 1:
+        given = " ".join(map(str, args.length))
+        raise UsageError(f"--length {given}: expected one or two numbers above 0")
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: PyTorch finds no GPU; give --device cpu")
+    if args.dtype == "float16" and args.device == "cpu":
+        raise UsageError("--dtype float16: needs --device cuda; on the CPU give bfloat16")
+    for flag, path in (("--csv", args.csv), ("--json", args.json)):
+        if path and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+            raise UsageError(f"{flag} {path}: there is no such folder; make it first")
+
+
+def timed(run: Run, device: torch.device) -> Dict[str, float]:
+    """Run once and return milliseconds by clock."""
+    if device.type == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize(device)
+        wall = time.perf_counter()
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize(device)
+        return {"device": start.elapsed_time(end), "wall": 1e3 * (time.perf_counter() - wall)}
+    wall, processor = time.perf_counter(), time.process_time()
+    run()
+    processor = time.process_time() - processor
+    return {"processor": 1e3 * processor, "wall": 1e3 * (time.perf_counter() - wall)}
+
+
+def prepare_process(args: argparse.Namespace) -> None:
+    """Set the number of threads, and silence what fairseq and hydra say about themselves."""
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+
+
+def _peak(entry: str, job: str, args: argparse.Namespace) -> float:
+    prepare_process(args)
+    run = JOBS[job](Subject(entry, args))
+    for _ in range(2):  # the gradients of the first step are there in the second
+        run()
+    if torch.device(args.device).type == "cuda":
+        return torch.cuda.max_memory_allocated(args.device) / 2**20
+    unit = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def peak_memory(entry: str, job: str, args: argparse.Namespace) -> float:
+    """Return the peak memory of one job in a fresh process, in MiB."""
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=fresh) as process:
+        return process.submit(_peak, entry, job, args).result()
+
+
+def compare(times: List[List[float]]) -> List[Dict[str, float]]:
+    """Summarise times[model][round]; the first model is the baseline.
+
+    Returns:
+        for each model the median time, and median and quartiles of its ratio to the baseline
+        in the same round.
+    """
+    summary = []
+    for mine in times:
+        ratios = [one / base for one, base in zip(mine, times[0])]
+        low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+        summary.append({"median_ms": statistics.median(mine), "ratio": middle,
+                        "ratio_q1": low, "ratio_q3": high})
+    return summary
+
+
+def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
+    """Run all jobs; returns one row for each job, clock and model."""
+    prepare_process(args)
+    device = torch.device(args.device)
+    jobs = [job for job in JOBS if job in args.jobs]
+    # First, because Linux counts what the parent held at its start to the peak of a process.
+    memory = {
+        (job, entry): None if args.skip_memory else peak_memory(entry, job, args)
+        for job in jobs
+        for entry in args.archs
+    }
+    subjects = [Subject(entry, args) for entry in args.archs]
+    rows = []
+    for job in jobs:
+        runs = [JOBS[job](subject) for subject in subjects]
+        rounds: List[List[Dict[str, float]]] = []
+        for number in range(WARM_UP + args.repeat):
+            rounds.append([timed(run, device) for run in runs])
+            print(f"\r{job}: round {number + 1} of {WARM_UP + args.repeat}", end="",
+                  file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+        del rounds[:WARM_UP]
+        for clock in rounds[0][0]:
+            times = [[one[i][clock] for one in rounds] for i in range(len(runs))]
+            for subject, summary in zip(subjects, compare(times)):
+                size = sum(p.numel() for p in subject.model.parameters())
+                rows.append(dict(job=job, clock=clock, model=subject.entry, **summary,
+                                 peak_mib=memory[job, subject.entry], parameters=size))
+    return rows
+
+
+def settings(args: argparse.Namespace) -> Dict[str, Any]:
+    """What the figures depend on, besides the flags: versions and device."""
+    device = torch.device(args.device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    return dict(vars(args), beam=BEAM, device_name=name, threads=torch.get_num_threads(),
+                cores=os.cpu_count(), torch=torch.__version__, python=platform.python_version())
+
+
+def table(rows: List[Dict[str, Any]]) -> str:
+    """The rows as text for people."""
+    width = max(len(row["model"]) for row in rows)
+    head = f"{'job':<11}{'clock':<11}{'model':<{width}}{'ms':>10}{'ratio':>8}  quartiles      MiB"
+    lines = [head]
+    for row in rows:
+        memory = "-" if row["peak_mib"] is None else format(row["peak_mib"], ".0f")
+        lines.append("{job:<11}{clock:<11}{model:<{width}}{median_ms:>10.1f}{ratio:>8.3f}  "
+                     "{ratio_q1:.3f}-{ratio_q3:.3f}{memory:>8}".format(
+                         **row, width=width, memory=memory))
+    return "\n".join(lines)
+
+
+def write(path: str, text: str) -> None:
+    """Write a file that is complete or not there."""
+    part = path + ".part"
+    try:
+        with open(part, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+        os.replace(part, path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+
+
+def main(argv: Optional[List[str]] = None) -> None:
+    args = get_parser().parse_args(argv)
+    check(args)
+    rows = measure(args)
+    conditions = settings(args)
+    print(json.dumps(conditions))
+    print(table(rows))
+    if args.csv:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write(args.csv, text.getvalue())
+    if args.json:
+        write(args.json, json.dumps({"settings": conditions, "rows": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

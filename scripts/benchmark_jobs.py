@@ -1,0 +1,104 @@
+"""What benchmark.py times: models built by fairseq's own option parsing, and their jobs."""
+
+import argparse
+import shlex
+from typing import Any, Callable, Dict, List
+
+import torch
+from fairseq import options, utils
+from fairseq.data import Dictionary
+from fairseq.data.language_pair_dataset import collate
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks.translation import TranslationTask
+
+Run = Callable[[], Any]
+
+# channels, feed-forward channels, heads
+SIZES = {"tiny": (128, 512, 4), "base": (512, 2048, 8), "big": (1024, 4096, 16)}
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+BEAM = 4
+
+
+class Subject:
+    """One architecture with its task, as fairseq's own option parsing builds them.
+
+    Args:
+        entry: architecture and flags, as in ``--archs``.
+        args: what the command line gave.
+    """
+
+    def __init__(self, entry: str, args: argparse.Namespace) -> None:
+        self.entry, self.args = entry, args
+        self.cfg = self._parse(options.get_training_parser(), *self._training_flags())
+        vocabulary = Dictionary()
+        while len(vocabulary) < args.vocabulary:
+            vocabulary.add_symbol(f"w{len(vocabulary)}")
+        self.task = TranslationTask(self.cfg.task, vocabulary, vocabulary)
+        torch.manual_seed(args.seed)
+        self.model = self.task.build_model(self.cfg.model).to(args.device, DTYPES[args.dtype])
+        self.sample = self._sample(vocabulary)
+
+    @staticmethod
+    def _parse(parser: argparse.ArgumentParser, *flags: str) -> Any:
+        return convert_namespace_to_omegaconf(
+            options.parse_args_and_arch(parser, ["-", "--task", "translation", *flags])
+        )
+
+    def _training_flags(self) -> List[str]:
+        channels, ffn, heads = SIZES[self.args.size]
+        flags = ["--share-all-embeddings", "--label-smoothing", "0.1"]
+        flags += ["--criterion", "label_smoothed_cross_entropy"]
+        for side, length in (("encoder", "source"), ("decoder", "target")):
+            flags += [f"--{side}-layers", str(self.args.layers)]
+            flags += [f"--{side}-embed-dim", str(channels), f"--{side}-ffn-embed-dim", str(ffn)]
+            flags += [f"--{side}-attention-heads", str(heads)]
+            flags += [f"--max-{length}-positions", str(max(1024, *self.args.length) + 2)]
+        return [*flags, "--arch", *shlex.split(self.entry)]  # last, so that its own flags win
+
+    def _sample(self, vocabulary: Dictionary) -> Dict[str, Any]:
+        """One batch of random sentences, padded as fairseq pads them."""
+        draw = torch.Generator().manual_seed(self.args.seed)
+        samples = []
+        for i in range(self.args.batch):
+            pair = {}
+            for side, longest in zip(("source", "target"), self.args.length * 2):
+                length = longest - longest * i // (4 * self.args.batch)
+                words = (max(1, length - 1),)
+                tokens = torch.randint(vocabulary.nspecial, len(vocabulary), words, generator=draw)
+                pair[side] = torch.cat([tokens, torch.tensor([vocabulary.eos()])])
+            samples.append(dict(pair, id=i))
+        sample = collate(samples, vocabulary.pad(), vocabulary.eos(), left_pad_source=True)
+        on_gpu = torch.device(self.args.device).type == "cuda"
+        return utils.move_to_cuda(sample, torch.device(self.args.device)) if on_gpu else sample
+
+    def training(self) -> Run:
+        """Return what runs one training step."""
+        self.model.train()
+        criterion = self.task.build_criterion(self.cfg.criterion)
+
+        def step() -> None:
+            self.model.zero_grad()
+            criterion(self.model, self.sample)[0].backward()
+
+        return step
+
+    def generation(self) -> Run:
+        """Return what gives the hypotheses of the batch; after this the model cannot be trained."""
+        longest = str(self.args.length[-1])
+        cfg = self._parse(
+            options.get_generation_parser(),
+            *("--path", "-", "--beam", str(BEAM), "--lenpen", "0.6"),
+            *("--max-len-a", "0", "--max-len-b", longest, "--min-len", longest),
+        )
+        self.model.zero_grad(set_to_none=True)
+        self.model.eval()
+        self.model.prepare_for_inference_(cfg)
+        generator = self.task.build_generator([self.model], cfg.generation)
+
+        return lambda: self.task.inference_step(generator, [self.model], self.sample)
+
+
+JOBS: Dict[str, Callable[[Subject], Run]] = {  # in this order: generation ends training
+    "training": Subject.training,
+    "generation": Subject.generation,
+}

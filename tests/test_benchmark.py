@@ -1,0 +1,184 @@
+"""scripts/benchmark.py: what it builds, what it runs, and that its figures are consistent."""
+
+import csv
+import json
+import random
+import statistics
+
+import benchmark
+import pytest
+import torch
+from benchmark_jobs import Subject
+from helpers import EVERY_ENCODING
+
+from fairseq_posenc.errors import UsageError
+
+SMALL = [
+    *("--size", "tiny", "--layers", "1", "--vocabulary", "50", "--batch", "3"),
+    *("--length", "9", "7", "--repeat", "3", "--threads", "1"),
+]
+
+
+def settings(*flags):
+    return benchmark.get_parser().parse_args([*SMALL, *flags])
+
+
+def subject(entry, *flags):
+    return Subject(entry, settings(*flags))
+
+
+# --- what is built
+
+
+def test_flags_of_an_entry_go_before_the_common_ones():
+    one, two = subject("transformer"), subject("transformer --encoder-layers 2")
+    assert (len(one.model.encoder.layers), len(two.model.encoder.layers)) == (1, 2)
+    assert len(one.model.decoder.layers) == len(two.model.decoder.layers) == 1
+
+
+def test_both_sides_have_the_size_asked_for():
+    model = subject("roformer_base", "--size", "base", "--layers", "2").model
+    for side in (model.encoder, model.decoder):
+        assert len(side.layers) == 2
+        assert side.layers[0].fc1.weight.shape == (2048, 512)
+        assert side.layers[0].self_attn.num_heads == 8
+    assert model.encoder.embed_tokens is model.decoder.embed_tokens
+    assert model.decoder.output_projection.weight is model.decoder.embed_tokens.weight
+
+
+def test_the_batch_is_padded_as_fairseq_pads():
+    flags = ("--batch", "4", "--length", "16", "8", "--seed", "3")
+    first, second = (subject(arch, *flags).sample for arch in ("transformer", "roformer_base"))
+    source, target = first["net_input"]["src_tokens"], first["target"]
+    assert torch.equal(source, second["net_input"]["src_tokens"])
+    assert torch.equal(target, second["target"])
+    assert source.shape == (4, 16) and target.shape == (4, 8)
+    lengths = source.ne(1).sum(1)
+    assert lengths.max() == 16 and lengths.min() < 16 and lengths.min() >= 12
+    assert source[:, -1].eq(2).all() and source[:, 0].eq(1).any()  # padding left of the source
+    assert target[:, 0].ne(1).all() and target[:, -1].eq(1).any()  # and right of the target
+
+
+def test_the_baseline_is_stock():
+    assert type(subject("transformer").model).__module__.startswith("fairseq.")
+
+
+# --- what is run
+
+
+@pytest.mark.parametrize("encoding", EVERY_ENCODING)
+def test_every_encoding_is_trained_and_translates_to_the_full_length(encoding):
+    made = subject(f"posenc_transformer --position-encoding {encoding}")
+    made.training()()
+    assert all(p.grad is not None for p in made.model.parameters() if p.requires_grad)
+    hypotheses = made.generation()()
+    assert [len(beam) for beam in hypotheses] == [4, 4, 4]
+    assert {len(hypothesis["tokens"]) for beam in hypotheses for hypothesis in beam} == {7 + 1}
+
+
+def test_a_step_does_not_add_to_the_gradients_of_the_one_before():
+    made = subject("transformer --dropout 0")
+    step = made.training()
+    step()
+    weight = made.model.encoder.layers[0].fc1.weight
+    before = weight.grad.clone()
+    step()
+    assert before.abs().sum() > 0
+    assert torch.allclose(weight.grad, before)
+
+
+# --- what is reported
+
+
+def test_ratios_are_of_the_same_round():
+    draw = random.Random(1)
+    weather = [draw.uniform(1, 50) for _ in range(9)]  # a machine with other work to do
+    factors = [2 + i / 10 for i in range(9)]
+    times = [weather, [w * f for w, f in zip(weather, factors)]]
+    base, other = benchmark.compare(times)
+    assert base == {
+        "median_ms": statistics.median(weather),
+        "ratio": 1,
+        "ratio_q1": 1,
+        "ratio_q3": 1,
+    }
+    assert other["median_ms"] == sorted(times[1])[4]
+    assert other["ratio"] == pytest.approx(2.4)
+    assert (other["ratio_q1"], other["ratio_q3"]) == pytest.approx((2.2, 2.6))
+
+
+def test_stock_against_stock_is_even_and_written_down(tmp_path, capsys):
+    files = ["--csv", str(tmp_path / "t.csv"), "--json", str(tmp_path / "t.json")]
+    archs = ["--archs", "transformer", "transformer", "transformer --encoder-layers 8"]
+    benchmark.main([*SMALL, "--skip-memory", "--repeat", "7", *files, *archs])
+    printed = capsys.readouterr().out
+    written = json.loads((tmp_path / "t.json").read_text())
+    rows = written["rows"]
+    assert len(rows) == 2 * 2 * 3  # jobs, clocks, models
+    assert {(row["job"], row["clock"]) for row in rows} == {
+        (job, clock) for job in ("training", "generation") for clock in ("processor", "wall")
+    }
+    for row in rows:
+        assert row["median_ms"] > 0
+        assert 0 < row["ratio_q1"] <= row["ratio"] <= row["ratio_q3"]
+        assert f"{row['median_ms']:.1f}" in printed
+    even = [row["ratio"] for row in rows[1::3] if row["clock"] == "processor"]
+    assert all(0.6 < ratio < 1.6 for ratio in even), even
+    deeper = [row for row in rows[2::3] if row["clock"] == "processor" and row["job"] == "training"]
+    assert deeper[0]["ratio"] > 1.6  # eight encoder layers for one
+    assert [row["parameters"] for row in rows[:2]] == [rows[0]["parameters"]] * 2
+    assert rows[2]["parameters"] > rows[0]["parameters"]
+    assert written["settings"]["torch"] == torch.__version__
+    with open(tmp_path / "t.csv", newline="") as stream:
+        table = list(csv.DictReader(stream))
+    assert [float(row["ratio"]) for row in table] == [row["ratio"] for row in rows]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv", "t.json"]
+
+
+def test_memory_is_that_of_a_process_with_one_model():
+    args = settings()
+    wide = "transformer --encoder-ffn-embed-dim 131072"  # 128 MiB, and its gradients as much
+    small, large = (benchmark.peak_memory(e, "training", args) for e in ("transformer", wide))
+    assert small > 50
+    assert large - small > 200
+
+
+# --- mistakes
+
+
+@pytest.mark.parametrize(
+    "flags, parts",
+    [
+        (["--archs", "transformer", "roformer_bas"], ["--archs", "roformer_bas", "list"]),
+        (["--archs", ""], ["--archs"]),
+        (["--repeat", "1"], ["--repeat 1", "2 or more"]),
+        (["--layers", "0"], ["--layers 0"]),
+        (["--vocabulary", "4"], ["--vocabulary 4"]),
+        (["--length", "5", "6", "7"], ["--length 5 6 7"]),
+        (["--length", "0"], ["--length 0"]),
+        (["--dtype", "float16"], ["--dtype float16", "--device cuda"]),
+        (["--csv", "nowhere/table.csv"], ["--csv nowhere/table.csv"]),
+    ],
+)
+def test_a_mistake_is_named_before_anything_is_measured(flags, parts):
+    with pytest.raises(UsageError) as caught:
+        benchmark.main([*SMALL, *flags])
+    message = str(caught.value)
+    assert all(part in message for part in parts) and "\n" not in message
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_named():
+    with pytest.raises(UsageError, match="--device cuda: PyTorch finds no GPU"):
+        benchmark.main([*SMALL, "--device", "cuda"])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_on_a_gpu_events_are_the_clock(tmp_path, dtype):
+    path = tmp_path / "t.json"
+    benchmark.main([*SMALL, "--device", "cuda", "--dtype", dtype, "--json", str(path)])
+    rows = json.loads(path.read_text())["rows"]
+    assert {row["clock"] for row in rows} == {"device", "wall"}
+    assert all(row["median_ms"] > 0 and row["peak_mib"] > 0 for row in rows)
