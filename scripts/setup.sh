@@ -143,13 +143,18 @@ install_torch() {
 }
 
 # Built with this torch and with numpy 2, whose headers serve numpy 1 as well; never taken from
-# pip's cache, where it may have been built for others. Two files at a time, which ninja prevents.
+# pip's cache, where it may have been built for others.
 build_fork() {
+    local wheel=(wheel --no-cache-dir --no-deps --no-build-isolation -w "$BUILD" "$FAIRSEQ")
     pip install --no-compile --target "$BUILD/tools" setuptools wheel cython "numpy>=2" || return
-    command -v ninja || printf '[build_ext]\nparallel = 2\n' >"$BUILD/build.cfg"
     unset CUDA_HOME
-    export CFLAGS="${CFLAGS:-} -g0" DIST_EXTRA_CONFIG=$BUILD/build.cfg PYTHONPATH=$BUILD/tools
-    pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir "$BUILD" "$FAIRSEQ"
+    export CFLAGS="-O2 -g0 -DNDEBUG -fwrapv" PYTHONPATH=$BUILD/tools
+    # Two files at a time. torch's way with ninja or ccache is one at a time: shut them out.
+    mkdir "$BUILD/bin"
+    ln -s "$(type -P false)" "$BUILD/bin/ninja"
+    printf '[build_ext]\nparallel = 2\n' >"$BUILD/build.cfg"
+    PATH=$BUILD/bin:$PATH TORCH_NO_COMPILER_WRAPPER=1 DIST_EXTRA_CONFIG=$BUILD/build.cfg \
+        pip "${wheel[@]}" || pip "${wheel[@]}"
 }
 
 need_compiler() {

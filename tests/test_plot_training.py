@@ -1,0 +1,69 @@
+"""Loss curves: what is read from each kind of log, and errors of one line."""
+
+import pytest
+
+pytest.importorskip("matplotlib")
+import plot_training  # noqa: E402
+
+JSON_LOG = """\
+2026-01-01 10:00:00 | INFO | fairseq_cli.train | task: TranslationTask
+2026-01-01 10:00:01 | INFO | train_inner | {"epoch": 1, "update": 0.5, "loss": "9.5", \
+"nll_loss": "9.1", "ppl": "548", "num_updates": "10", "lr": "0.1"}
+{"epoch": 1, "update": 1.0, "loss": "8.25", "nll_loss": "8.0", "num_updates": "20"}
+2026-01-01 10:00:02 | INFO | valid | {"epoch": 1, "valid_loss": "7.5", "valid_nll_loss": "7.0", \
+"valid_num_updates": "20"}
+2026-01-01 10:00:02 | INFO | train | {"epoch": 1, "train_loss": "8.9", "train_num_updates": "20"}
+{"epoch": 1, "update": 1.0, "loss": "8.25", "nll_loss": "8.0", "num_updates": "20"}
+2026-01-01 10:00:03 | INFO | valid | {"epoch": 2, "valid_loss": "6.5", "valid_num_updates": "40"}
+2026-01-01 10:00:03 | INFO | train_inner | {"epoch": 3, "loss": "6
+"""
+SIMPLE_LOG = """\
+x | INFO | train_inner | epoch 001:     10 / 20 loss=9.5, nll_loss=9.1, ppl=548, num_updates=10
+epoch 001:     20 / 20 loss=8.25, nll_loss=8.0, ppl=256, num_updates=20, lr=0.1
+x | INFO | valid | epoch 001 | valid on 'valid' subset | loss 7.5 | nll_loss 7 | num_updates 20
+x | INFO | train | epoch 001 | loss 8.9 | nll_loss 8.5 | num_updates 20
+x | INFO | valid | epoch 002 | valid on 'valid' subset | loss 6.5 | bleu 3.5 | num_updates 40
+"""
+
+
+@pytest.mark.parametrize("log", [JSON_LOG, SIMPLE_LOG], ids=["json", "simple"])
+def test_both_log_formats_give_the_same_curves(log):
+    curves = plot_training.read_curves(log.splitlines(), "loss")
+    assert curves.train == {10: 9.5, 20: 8.25}
+    assert curves.valid == {20: 7.5, 40: 6.5}
+
+
+def test_other_metrics():
+    assert plot_training.read_curves(JSON_LOG.splitlines(), "nll_loss").valid == {20: 7.0}
+    assert plot_training.read_curves(SIMPLE_LOG.splitlines(), "bleu").valid == {40: 3.5}
+
+
+def test_two_runs_make_one_picture(tmp_path):
+    for name, log in (("a", JSON_LOG), ("b", SIMPLE_LOG)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.log").write_text(log)
+    output = tmp_path / "curves.png"
+    logs = [str(tmp_path / name / "train.log") for name in "ab"]
+    plot_training.main(["--output", str(output), *logs])
+    assert output.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "curves.png"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing.log"], ["missing.log", "No such file"]),
+        (["empty.log"], ["empty.log", "--log-format json"]),
+        (["run.log", "--labels", "one", "two"], ["--labels one two", "expected 1"]),
+        (["run.log", "run.log"], ["--labels", "all different"]),
+    ],
+)
+def test_errors_are_one_line(tmp_path, monkeypatch, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.log").write_text("nothing here\n")
+    (tmp_path / "run.log").write_text(JSON_LOG)
+    with pytest.raises(SystemExit) as error:
+        plot_training.main(["--output", "out.png", *arguments])
+    message = str(error.value.code)
+    assert "\n" not in message and all(word in message for word in words)
+    assert not (tmp_path / "out.png").exists()
