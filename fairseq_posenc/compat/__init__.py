@@ -11,6 +11,7 @@ from fairseq_posenc.compat.empty_data import empty_data
 from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padding
 from fairseq_posenc.compat.language_model import eval_lm_needs_tokens
 from fairseq_posenc.compat.numpy2 import numpy_compat_long, percentile_interpolation
+from fairseq_posenc.compat.safe_loading import load_with_allow_list
 from fairseq_posenc.compat.user_dir import user_dir_twice
 from fairseq_posenc.compat.versions import HAS_SDPA, SDPA_HAS_SCALE, SDPA_SAFE_MASKS, TORCH_VERSION
 
@@ -27,6 +28,7 @@ __all__ = [
 def apply() -> None:
     """Install every work-around; calling it again changes nothing."""
     allow_fairseq_checkpoints()
+    load_with_allow_list()
     readable_checkpoint_errors()
     keep_every_sentence()
     empty_data()

@@ -34,6 +34,8 @@ def _reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
         overrides, encoding = _without_encoding(arg_overrides)
         try:
             state = load_checkpoint_to_cpu(path, overrides, *args, **kwargs)
+        except UsageError:
+            raise
         except Exception as error:
             read_checkpoint(PathManager.get_local_path(path))  # has the better words, if it fails
             if isinstance(error, KeyError):
