@@ -12,17 +12,9 @@ import sys
 from pathlib import Path
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
-from toy_grammar import (
-    ACC,
-    DAT,
-    INDEFINITE,
-    PRONOUNS,
-    Clause,
-    NounPhrase,
-    Prepositional,
-    Sentence,
-)
-from toy_lexicon import ADJECTIVES, ADVERBS, BELIEF_VERBS, NOUNS, VERBS
+from toy_grammar import PRONOUNS, Clause, NounPhrase, Phrase, Prepositional, Sentence
+from toy_inflection import ACC, DAT, INDEFINITE
+from toy_lexicon import ADJECTIVES, ADVERBS, BELIEF_VERBS, NOUNS, VERBS, Adjective, Adverb
 
 Pair = Tuple[str, str]
 
@@ -55,10 +47,12 @@ class Sampler:
         owner = self.noun_phrase(["person"], OWNED_BY) if owned else None
         return NounPhrase(noun, plural, determiner, adjective, owner)
 
-    def thing_or_pronoun(self, kinds: Iterable[str], chance: float, others: Sequence[object] = ()):
+    def phrase(
+        self, kinds: Iterable[str], chance: float, others: Sequence[Optional[Phrase]] = ()
+    ) -> Phrase:
         """A noun phrase or, for persons, a pronoun that none of the others is."""
         if "person" in kinds and self.maybe(chance):
-            taken = [other.person for other in others if other and other.pronoun]
+            taken = [other.person for other in others if other and not other.noun]
             return self.random.choice([p for p in PRONOUNS if p.person not in taken])
         return self.noun_phrase(kinds)
 
@@ -71,8 +65,8 @@ class Sampler:
         english, german, case = self.random.choice(COMPANIONS)
         return Prepositional(english, german, case, self.noun_phrase(["person"]))
 
-    def predicate(self, subject) -> object:
-        kinds = {"person"} if subject.pronoun else subject.noun.kinds
+    def predicate(self, subject: Phrase) -> Adjective:
+        kinds = subject.noun.kinds if subject.noun else {"person"}
         return self.random.choice([a for a in ADJECTIVES.values() if a.kinds & kinds])
 
     def clause(self, may_front: bool = False) -> Clause:
@@ -81,12 +75,12 @@ class Sampler:
         copula = verb.english == "be"
         tense = tense if tense == "past" or not copula else "present"
         subject_kinds = ["person", "animal", "thing"] if copula else ["person"]
-        subject = self.thing_or_pronoun(subject_kinds, 0.35)
-        dative = self.thing_or_pronoun([verb.dative], 0.3, [subject]) if verb.dative else None
-        accusative = None
+        subject = self.phrase(subject_kinds, 0.35)
+        dative = self.phrase([verb.dative], 0.3, [subject]) if verb.dative else None
+        accusative: Optional[Phrase] = None
         if verb.accusative:
-            accusative = self.thing_or_pronoun(sorted(verb.accusative), 0.2, [subject, dative])
-        time: Optional[object] = None
+            accusative = self.phrase(sorted(verb.accusative), 0.2, [subject, dative])
+        time: Optional[Adverb] = None
         if self.maybe(0.35):
             kind = tense if tense in ("present", "past") else "modal"
             time = draw.choice([a for a in ADVERBS.values() if kind in a.tenses])
@@ -106,7 +100,7 @@ class Sampler:
         if kind == "that":
             tense = self.random.choice(("present", "past"))
             verb = VERBS[self.random.choice(BELIEF_VERBS)]
-            main = Clause(self.thing_or_pronoun(["person"], 0.5), verb, tense, self.maybe(0.15))
+            main = Clause(self.phrase(["person"], 0.5), verb, tense, self.maybe(0.15))
         else:
             main = self.clause(may_front=kind != "if first")
         if not kind:
@@ -117,12 +111,12 @@ class Sampler:
 def is_natural(clause: Clause) -> bool:
     """Leaves out what is odd in German: kein or nicht with every, a person twice in a clause."""
     phrases = [p for p in (clause.subject, clause.dative, clause.accusative) if p]
-    nouns = [p.noun for p in phrases if not p.pronoun]
-    quantified = any(not p.pronoun and p.determiner == "every" for p in phrases)
-    indefinite_dative = (clause.dative and not clause.dative.pronoun
-                         and clause.dative.determiner in INDEFINITE)
-    return len(set(nouns)) == len(nouns) and not (
-        clause.negated and (quantified or indefinite_dative))
+    nouns = [p.noun for p in phrases if p.noun]
+    if len(set(nouns)) < len(nouns):
+        return False
+    quantified = any(p.determiner == "every" for p in phrases)
+    indefinite = bool(clause.dative and clause.dative.determiner in INDEFINITE)
+    return not (clause.negated and (quantified or indefinite))
 
 
 def draw_pairs(count: int, seed: int) -> List[Pair]:
@@ -131,8 +125,9 @@ def draw_pairs(count: int, seed: int) -> List[Pair]:
     Raises:
         ValueError: the grammar has fewer sentences than were asked for.
     """
-    sampler, pairs = Sampler(seed), {}  # type: Sampler, Dict[str, str]
-    targets, fruitless = set(), 0
+    sampler, fruitless = Sampler(seed), 0
+    pairs: Dict[str, str] = {}
+    targets = set()
     while len(pairs) < count:
         sentence = sampler.sentence()
         fruitless += 1
@@ -166,7 +161,7 @@ def write_corpus(folder: Path, sizes: Dict[str, int], seed: int) -> None:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("output", type=Path, metavar="OUT", help="folder for the six files")
     parser.add_argument("--seed", type=int, default=1, help="equal seeds give equal files")
     for split, size in (("train", 10000), ("valid", 500), ("test", 500)):

@@ -1,78 +1,37 @@
 """A small English-German grammar: one structure, realised in both languages.
 
-Nouns carry gender, plural and genitive; articles and adjectives agree with them in gender, number
-and case. Clauses know three German word orders: verb second, verb first after a fronted clause,
-and verb final. The German of a sentence is a function of its English.
+Articles and adjectives agree with their noun in gender, number and case, verbs with their subject.
+Clauses know three German word orders: verb second, verb first after a fronted clause, and verb
+final. The German of a sentence is a function of its English.
 """
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from toy_lexicon import IRREGULAR, Adjective, Adverb, Noun, Verb
-
-NOM, ACC, DAT, GEN = range(4)
-THIRD_SINGULAR, THIRD_PLURAL = 2, 4  # among ich, du, er, wir, sie
-
-# Endings by gender (m, f, n) or plural (p), in the order nominative, accusative, dative, genitive.
-DEFINITE = {"m": "der den dem des", "f": "die die der der", "n": "das das dem des",
-            "p": "die die den der"}
-DER_WORD = {"m": "er en em es", "f": "e e er er", "n": "es es em es", "p": "e e en er"}
-EIN_WORD = {"m": "- en em es", "f": "e e er er", "n": "- - em es", "p": "e e en er"}
-WEAK = {"m": "e en en en", "f": "e e en en", "n": "e e en en", "p": "en en en en"}
-MIXED = {"m": "er en en en", "f": "e e en en", "n": "es es en en", "p": "en en en en"}
-STRONG = {"p": "e e en er"}
-
-
-def ending(table: dict, gender: str, case: int) -> str:
-    return table[gender].split()[case].replace("-", "")
-
-
-class Determiner(NamedTuple):
-    """English singular and plural ("" where there is none), German stem, the two ending tables."""
-
-    english: Tuple[str, str]
-    german: str
-    endings: Optional[dict]  # None: the stem does not inflect
-    adjective: dict
-
-    def inflect(self, gender: str, case: int) -> str:
-        return self.german + (ending(self.endings, gender, case) if self.endings else "")
+from toy_inflection import (
+    ACC,
+    DAT,
+    DETERMINERS,
+    GEN,
+    INDEFINITE,
+    NOM,
+    THIRD_PLURAL,
+    THIRD_SINGULAR,
+    conjugate_english,
+    conjugate_german,
+    ending,
+    noun_form,
+)
+from toy_lexicon import Adjective, Adverb, Noun, Verb
 
 
-DETERMINERS = {
-    "the": Determiner(("the", "the"), "", DEFINITE, WEAK),
-    "this": Determiner(("this", "these"), "dies", DER_WORD, WEAK),
-    "every": Determiner(("every", ""), "jed", DER_WORD, WEAK),
-    "a": Determiner(("a", ""), "ein", EIN_WORD, MIXED),
-    "no": Determiner(("", ""), "kein", EIN_WORD, MIXED),  # German only: not + a
-    "my": Determiner(("my", "my"), "mein", EIN_WORD, MIXED),
-    "your": Determiner(("your", "your"), "dein", EIN_WORD, MIXED),
-    "his": Determiner(("his", "his"), "sein", EIN_WORD, MIXED),
-    "her": Determiner(("her", "her"), "ihr", EIN_WORD, MIXED),
-    "our": Determiner(("our", "our"), "unser", EIN_WORD, MIXED),
-    "bare": Determiner(("", ""), "", None, STRONG),
-    "two": Determiner(("", "two"), "zwei", None, STRONG),
-    "three": Determiner(("", "three"), "drei", None, STRONG),
-    "ten": Determiner(("", "ten"), "zehn", None, STRONG),
-}
-INDEFINITE = ("a", "bare")  # negated by kein, not by nicht
-
-
-def noun_form(noun: Noun, plural: bool, case: int) -> str:
-    """German noun in number and case: dative plural -n, genitive, weak masculines (den Jungen)."""
-    if plural:
-        takes_n = case == DAT and noun.german_plural[-1] not in "ns"
-        return noun.german_plural + ("n" if takes_n else "")
-    weak = noun.gender == "m" and not noun.german_genitive.endswith("s")
-    return noun.german_genitive if case == GEN or (weak and case != NOM) else noun.german
-
-
-class NounPhrase(NamedTuple):
+@dataclass(frozen=True)
+class NounPhrase:
     noun: Noun
     plural: bool = False
     determiner: str = "the"
     adjective: Optional[Adjective] = None
     owner: Optional["NounPhrase"] = None
-    pronoun = False
 
     @property
     def person(self) -> int:
@@ -96,12 +55,18 @@ class NounPhrase(NamedTuple):
         words.append(noun_form(self.noun, self.plural, case))
         return [w for w in words if w] + (self.owner.german(GEN) if self.owner else [])
 
+    def with_kein(self) -> Optional["NounPhrase"]:
+        """The phrase with kein where that is what "not" does to it, or None."""
+        return replace(self, determiner="no") if self.determiner in INDEFINITE else None
 
-class Pronoun(NamedTuple):
+
+@dataclass(frozen=True)
+class Pronoun:
     person: int
     english_forms: str  # subject, object
     german_forms: str  # nominative, accusative, dative
-    pronoun = True
+    noun = None
+    determiner = ""
 
     def english(self, case: int) -> List[str]:
         return [self.english_forms.split()[0 if case == NOM else 1]]
@@ -109,7 +74,11 @@ class Pronoun(NamedTuple):
     def german(self, case: int) -> List[str]:
         return [self.german_forms.split()[case]]
 
+    def with_kein(self) -> None:
+        return None
 
+
+Phrase = Union[NounPhrase, Pronoun]
 PRONOUNS = (
     Pronoun(0, "I me", "ich mich mir"),
     Pronoun(1, "you you", "du dich dir"),
@@ -136,45 +105,15 @@ class Prepositional(NamedTuple):
         return ["im"] + words[2:] if words[:2] == ["in", "dem"] else words
 
 
-def conjugate_english(verb: str, person: int) -> str:
-    """Present tense of an English verb, of its first word where it has a particle."""
-    if verb == "be":
-        return ("am", "are", "is", "are", "are")[person]
-    if person != THIRD_SINGULAR:
-        return verb
-    head, _, particle = verb.partition(" ")
-    if head == "have":
-        head = "has"
-    elif head.endswith(("s", "sh", "ch", "x", "o")):
-        head += "es"
-    elif head.endswith("y") and head[-2] not in "aeiou":
-        head = head[:-1] + "ies"
-    else:
-        head += "s"
-    return (head + " " + particle).strip()
-
-
-def conjugate_german(infinitive: str, person: int, changed_stem: str = "") -> str:
-    """Present tense of a German verb without its separable prefix."""
-    if infinitive in IRREGULAR:
-        return IRREGULAR[infinitive].split()[person]
-    stem = infinitive[:-2]
-    if person not in (1, THIRD_SINGULAR):
-        return stem + "e" if person == 0 else infinitive
-    linking = "e" if stem[-1] in "td" and not changed_stem else ""
-    stem = (changed_stem or stem) + linking
-    return stem + ("st" if person == 1 and stem[-1] not in "sßz" else "t")
-
-
 class Clause(NamedTuple):
     """One clause; `tense` is "present", "past" or a modal's English (a key of MODALS)."""
 
-    subject: object  # NounPhrase or Pronoun
+    subject: Phrase
     verb: Verb
     tense: str = "present"
     negated: bool = False
-    dative: Optional[object] = None
-    accusative: Optional[object] = None
+    dative: Optional[Phrase] = None
+    accusative: Optional[Phrase] = None
     predicate: Optional[Adjective] = None
     companion: Optional[Prepositional] = None
     place: Optional[Prepositional] = None
@@ -183,19 +122,18 @@ class Clause(NamedTuple):
 
     def english(self) -> List[str]:
         person, verb = self.subject.person, self.verb
-        negation = ["not"] if self.negated else []
         if self.tense in MODALS:
             predicate = MODALS[self.tense].english(person, self.negated) + [verb.english]
         elif verb.english == "be":
-            past = "was" if person in (0, THIRD_SINGULAR) else "were"
-            predicate = [past if self.tense == "past" else conjugate_english("be", person)]
-            predicate += negation
+            was = "was" if person in (0, THIRD_SINGULAR) else "were"
+            predicate = [was if self.tense == "past" else conjugate_english("be", person)]
+            predicate += ["not"] if self.negated else []
         elif self.negated:
             do = "did" if self.tense == "past" else conjugate_english("do", person)
             predicate = [do, "not", verb.english]
         else:
-            past = self.tense == "past"
-            predicate = [verb.english_past if past else conjugate_english(verb.english, person)]
+            present = conjugate_english(verb.english, person)
+            predicate = [verb.english_past if self.tense == "past" else present]
         first = getattr(self, self.front).english() if self.front else []
         words = first + self.subject.english(NOM) + predicate
         words += [self.predicate.english] if self.predicate else []
@@ -220,14 +158,13 @@ class Clause(NamedTuple):
 
     def german_middle(self) -> List[str]:
         """Everything between the verbs but the subject."""
-        accusative, nicht = self.accusative, ["nicht"] if self.negated else []
-        if self.negated and accusative and not accusative.pronoun:
-            if accusative.determiner in INDEFINITE:
-                accusative, nicht = accusative._replace(determiner="no"), []
-        objects = [(p, c) for p, c in ((self.dative, DAT), (accusative, ACC)) if p]
-        words = [w for p, c in objects if p.pronoun for w in p.german(c)]
+        accusative = self.accusative
+        kein = accusative.with_kein() if self.negated and accusative else None
+        objects = [(p, c) for p, c in ((self.dative, DAT), (kein or accusative, ACC)) if p]
+        words = [w for p, c in objects if not p.noun for w in p.german(c)]
         words += self.time.german() if self.time and self.front != "time" else []
-        words += [w for p, c in objects if not p.pronoun for w in p.german(c)] + nicht
+        words += [w for p, c in objects if p.noun for w in p.german(c)]
+        words += ["nicht"] if self.negated and not kein else []
         words += self.companion.german() if self.companion else []
         words += self.place.german() if self.place and self.front != "place" else []
         return words + ([self.predicate.german] if self.predicate else [])

@@ -199,7 +199,9 @@ def read_noun(english: str, german: str, kinds: str) -> Noun:
     article, forms = german.split()
     gender = {"der": "m", "die": "f", "das": "n"}[article]
     singular, plural = english.split("/")
-    return Noun(singular, plural, gender, *forms.split("/"), kinds=frozenset(kinds.split()))
+    nominative, german_plural, genitive = forms.split("/")
+    fits = frozenset(kinds.split())
+    return Noun(singular, plural, gender, nominative, german_plural, genitive, fits)
 
 
 def read_verb(english, past, german, participle, auxiliary, dative, accusative) -> Verb:

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
 import toy_corpus  # noqa: E402
-from toy_grammar import Clause, NounPhrase, Pronoun, Sentence, conjugate_german  # noqa: E402
+from toy_grammar import Clause, NounPhrase, Pronoun, Sentence  # noqa: E402
+from toy_inflection import conjugate_german  # noqa: E402
 from toy_lexicon import ADJECTIVES, ADVERBS, NOUNS, VERBS  # noqa: E402
 
 # ---- German as a grammar book has it, independent of the generator
@@ -168,7 +170,7 @@ BY_HAND = [
         "Wenn er das Buch kaufen muss, ruft die Frau den Arzt an.",
     ),
     (
-        Sentence(BUY._replace(negated=True, accusative=BOOK._replace(determiner="a"))),
+        Sentence(BUY._replace(negated=True, accusative=replace(BOOK, determiner="a"))),
         "He does not buy a book.",
         "Er kauft kein Buch.",
     ),
