@@ -1,6 +1,7 @@
 """Tiny models, built the way the command line builds them, and a second opinion on attention."""
 
 import copy
+import dataclasses
 import functools
 import math
 import re
@@ -80,17 +81,17 @@ def sentences(batch, length, seed=0):
     return torch.randint(4, len(VOCABULARY), (batch, length), generator=generator)
 
 
-def rotary_flags(**changes):
-    """Options as an encoding reads them, with the defaults of rotary."""
-    flags = {"rotary_base": 10000.0, "rotary_fraction": 1.0, "rotary_pairing": "interleaved"}
-    return Namespace(position_encoding="rotary", **dict(flags, **changes))
+def encoding_flags(name="rotary", **changes):
+    """Options as encodings read them: the defaults of all, but for *changes*."""
+    flags = [encoding.flags for encoding in ENCODINGS.values() if encoding.flags]
+    defaults = {f.name: f.metadata["default"] for each in flags for f in dataclasses.fields(each)}
+    return Namespace(position_encoding=name, **{**defaults, **changes})
 
 
 def encoding_of(name, heads=4, head_dim=8, causal=False, **changes):
     """A composed encoding outside of any model."""
-    options_ = rotary_flags(**changes)
-    options_.position_encoding = name
-    return build_encoding(options_, Stack("encoder", heads, head_dim, causal, 64))
+    stack = Stack("encoder", heads, head_dim, causal, 64)
+    return build_encoding(encoding_flags(name, **changes), stack)
 
 
 def slow_attention(q, k, v, scale, allowed, bias=None):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from helpers import encoding_of, rotary_flags
+from helpers import encoding_flags, encoding_of
 
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.rotary import Rotary, frequencies
@@ -12,7 +12,7 @@ from fairseq_posenc.errors import UsageError
 
 
 def rotary(head_dim=16, **flags):
-    return Rotary(rotary_flags(**flags), Stack("encoder", 3, head_dim, False, 64))
+    return Rotary(encoding_flags(**flags), Stack("encoder", 3, head_dim, False, 64))
 
 
 def rotated(x, positions, **flags):

@@ -2,15 +2,27 @@
 
 from typing import Any, Dict, List
 
+from fairseq_posenc.encodings.alibi import ALIBI
 from fairseq_posenc.encodings.base import Encoding, PositionEncoding, Stack
 from fairseq_posenc.encodings.learned import LEARNED
 from fairseq_posenc.encodings.none import NONE
 from fairseq_posenc.encodings.rotary import ROTARY
 from fairseq_posenc.encodings.sinusoidal import SINUSOIDAL
+from fairseq_posenc.encodings.t5 import T5
 from fairseq_posenc.errors import UsageError
 
 # A new encoding is one file in this folder and one entry here.
-ENCODINGS: Dict[str, Encoding] = {e.name: e for e in (NONE, SINUSOIDAL, LEARNED, ROTARY)}
+ENCODINGS: Dict[str, Encoding] = {
+    encoding.name: encoding
+    for encoding in (
+        NONE,
+        SINUSOIDAL,
+        LEARNED,
+        ROTARY,
+        ALIBI,
+        T5,
+    )
+}
 
 
 def parse_encodings(value: str) -> List[Encoding]:

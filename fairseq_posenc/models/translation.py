@@ -32,18 +32,21 @@ def _sizes(channels: int, ffn: int, heads: int, layers: int) -> Dict[str, int]:
 
 
 ROTARY = {"position_encoding": "rotary"}
+BASE = _sizes(512, 2048, 8, 6)  # RoFormer Table 1: the Transformer base of WMT14 En-De
 PRESETS: Dict[str, Dict[str, Any]] = {
     MODEL: {},
     # for tests and the quickstart
-    "roformer_tiny": dict(ROTARY, **_sizes(128, 512, 4, 2)),
+    "roformer_tiny": {**ROTARY, **_sizes(128, 512, 4, 2)},
     # fairseq's shape for small corpora
-    "roformer_iwslt_de_en": dict(ROTARY, **_sizes(512, 1024, 4, 6)),
-    # RoFormer Table 1: the Transformer base of WMT14 En-De
-    "roformer_base": dict(ROTARY, **_sizes(512, 2048, 8, 6)),
-    "roformer_wmt_en_de": dict(ROTARY, **_sizes(512, 2048, 8, 6)),
-    "roformer_big": dict(ROTARY, dropout=0.3, **_sizes(1024, 4096, 16, 6)),
+    "roformer_iwslt_de_en": {**ROTARY, **_sizes(512, 1024, 4, 6)},
+    "roformer_base": {**ROTARY, **BASE},
+    "roformer_wmt_en_de": {**ROTARY, **BASE},
+    "roformer_big": {**ROTARY, **_sizes(1024, 4096, 16, 6), "dropout": 0.3},
     # Garg et al. 2019: word alignments supervised in one layer
-    "roformer_align": dict(ROTARY, alignment_layer=4, alignment_heads=1, **_sizes(512, 2048, 8, 6)),
+    "roformer_align": {**ROTARY, **BASE, "alignment_layer": 4, "alignment_heads": 1},
+    # what rotary is compared with
+    "t5bias_base": {"position_encoding": "t5", **BASE},
+    "alibi_base": {"position_encoding": "alibi", **BASE},
 }
 
 

@@ -1,0 +1,53 @@
+"""ALiBi: attention with linear biases, a penalty that grows with the distance.
+
+Press, Smith, Lewis, arXiv 2108.12409, section 3: head h of H adds -m_h · (i - j) to the logit of
+query i and key j, with m_h = 2^(-8h/H).  An encoder sees both sides and uses |i - j|; in a decoder
+later keys are hidden, so the same formula serves both.
+"""
+
+import math
+from typing import Any, List
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.encodings.base import Encoding, SharedBias, Stack
+
+
+def slopes(num_heads: int) -> List[float]:
+    """m_1 … m_H (section 3, and the authors' rule where H is no power of two).
+
+    Then the slopes of the next lower power of two are used, followed by every other slope of the
+    next higher one.
+    """
+    lower = 2 ** math.floor(math.log2(num_heads))
+    first = [2.0 ** (-8.0 * h / lower) for h in range(1, lower + 1)]
+    between = [2.0 ** (-4.0 * h / lower) for h in range(1, 2 * lower + 1, 2)]
+    return first + between[: num_heads - lower]
+
+
+class Alibi(SharedBias):
+    """-m_h · |i - j|; nothing is learned.
+
+    Args:
+        options: not read.
+        stack: number of heads.
+    """
+
+    def __init__(self, options: Any, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.slopes = slopes(stack.num_heads)  # plain numbers, which no .half() can touch
+
+    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Logits (1|B, H, T, S), float32, for positions (1|B, T) and (1|B, S)."""
+        distance = (query_positions.unsqueeze(2) - key_positions.unsqueeze(1)).abs()  # (1|B, T, S)
+        factors = torch.tensor(self.slopes, dtype=torch.float32, device=distance.device)
+        return -factors.view(1, -1, 1, 1) * distance.unsqueeze(1)
+
+
+ALIBI = Encoding(
+    name="alibi",
+    paper="Press et al. 2021, arXiv 2108.12409",
+    summary="a fixed penalty on the logits, linear in the distance",
+    shared=Alibi,
+)

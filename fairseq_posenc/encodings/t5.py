@@ -1,0 +1,101 @@
+"""T5's relative position bias: one learned logit for each bucket of distances and each head.
+
+Raffel et al., arXiv 1910.10683, section 2.1 (RoFormer Eq. 35; the relative part of TUPE-R):
+q_i · k_j + b_{bucket(j - i)}.  Short distances have a bucket each, longer ones share buckets of
+logarithmic width, and everything beyond the maximum distance shares the last.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.encodings.base import Encoding, SharedBias, Stack
+from fairseq_posenc.errors import UsageError
+
+
+@dataclass
+class T5Flags:
+    """Flags of the T5 bias."""
+
+    t5_num_buckets: Optional[int] = field(
+        default=None,
+        metadata={"help": "number of buckets; encoders use half for each side", "default": 32},
+    )
+    t5_max_distance: Optional[int] = field(
+        default=None,
+        metadata={"help": "distance in tokens from which on all share a bucket", "default": 128},
+    )
+
+
+def buckets(distance: Tensor, num_buckets: int, max_distance: int, causal: bool) -> Tensor:
+    """Bucket of each distance key minus query.
+
+    Args:
+        distance: any shape, integers, in tokens.
+        num_buckets: how many there are.
+        max_distance: from here on, all distances share the last bucket of their side.
+        causal: all buckets for earlier keys; else half of them for each side.
+
+    Returns:
+        numbers from 0 to *num_buckets* - 1, shaped like *distance*.
+    """
+    first = torch.zeros_like(distance)
+    if causal:
+        steps = (-distance).clamp(min=0)
+    else:
+        num_buckets //= 2
+        first = (distance > 0).long() * num_buckets
+        steps = distance.abs()
+    exact = num_buckets // 2
+    # logarithmic from *exact* to *max_distance*; the clamp only keeps log(0) out
+    growth = torch.log(steps.clamp(min=1).float() / exact) / math.log(max_distance / exact)
+    wide = (exact + (growth * (num_buckets - exact)).long()).clamp(max=num_buckets - 1)
+    return first + torch.where(steps < exact, steps, wide)
+
+
+class T5Bias(SharedBias):
+    """b_{bucket(j - i), h}, one table for all layers of the stack.
+
+    Args:
+        options: reads ``t5_num_buckets`` and ``t5_max_distance``.
+        stack: number of heads, and whether buckets for later keys are needed.
+
+    Raises:
+        UsageError: if the buckets leave no room for a logarithmic range.
+    """
+
+    def __init__(self, options: Any, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.num_buckets, self.max_distance = options.t5_num_buckets, options.t5_max_distance
+        self.causal = stack.causal
+        least = 2 if self.causal else 4
+        if self.num_buckets < least or self.num_buckets % 2:
+            raise UsageError(
+                f"--t5-num-buckets {self.num_buckets}: must be even and at least {least}"
+            )
+        if self.max_distance <= self.num_buckets // (2 if self.causal else 4):
+            raise UsageError(
+                f"--t5-max-distance {self.max_distance}: must be above "
+                f"{self.num_buckets // (2 if self.causal else 4)} for --t5-num-buckets "
+                f"{self.num_buckets}"
+            )
+        self.table = nn.Embedding(self.num_buckets, stack.num_heads)
+        nn.init.normal_(self.table.weight, std=0.02)
+
+    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Logits (1|B, H, T, S) for positions (1|B, T) and (1|B, S)."""
+        distance = key_positions.unsqueeze(1) - query_positions.unsqueeze(2)  # (1|B, T, S)
+        index = buckets(distance, self.num_buckets, self.max_distance, self.causal)
+        return self.table(index).permute(0, 3, 1, 2)
+
+
+T5 = Encoding(
+    name="t5",
+    paper="Raffel et al. 2020, arXiv 1910.10683",
+    summary="a learned logit per bucket of distances and head, shared by all layers",
+    flags=T5Flags,
+    shared=T5Bias,
+)

@@ -1,0 +1,92 @@
+"""ALiBi and the T5 bias against their definitions and against other implementations."""
+
+import math
+
+import pytest
+import torch
+from helpers import encoding_of
+
+from fairseq_posenc.encodings.alibi import slopes
+from fairseq_posenc.encodings.t5 import buckets
+from fairseq_posenc.errors import UsageError
+
+
+def positions(length):
+    return torch.arange(length)[None]
+
+
+def bias_of(name, queries, keys, heads=4, causal=False, **flags):
+    encoding = encoding_of(name, heads=heads, causal=causal, **flags)
+    return encoding.build_shared()[name](queries, keys)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 8, 16])
+def test_alibi_slopes_are_a_geometric_sequence(heads):
+    assert slopes(heads) == pytest.approx([2 ** (-8 * h / heads) for h in range(1, heads + 1)])
+
+
+def test_alibi_is_a_penalty_per_token_of_distance():
+    bias = bias_of("alibi", positions(5)[:, 3:], positions(5), heads=2)
+    for h, slope in enumerate((2**-4, 2**-8)):
+        for i in range(2):
+            want = [-slope * abs(i + 3 - j) for j in range(5)]
+            assert bias[0, h, i].tolist() == pytest.approx(want)
+
+
+def bucket_by_hand(distance, num_buckets, max_distance, causal):
+    """The bucket of one distance, key minus query, in words: exact, then logarithmic, then one."""
+    if not causal:
+        half = num_buckets // 2
+        side = half if distance > 0 else 0
+        return side + bucket_by_hand(-abs(distance), half, max_distance, True)
+    back, exact = max(0, -distance), num_buckets // 2
+    if back < exact:
+        return back
+    share = math.log(back / exact) / math.log(max_distance / exact)
+    return min(num_buckets - 1, exact + int(share * (num_buckets - exact)))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("num_buckets, max_distance", [(32, 128), (16, 50)])
+def test_t5_buckets_by_hand(num_buckets, max_distance, causal):
+    distances = torch.arange(-200, 201)
+    got = buckets(distances, num_buckets, max_distance, causal).tolist()
+    want = [bucket_by_hand(d, num_buckets, max_distance, causal) for d in distances.tolist()]
+    assert got == want
+
+
+def test_t5_encoders_tell_both_sides_apart_and_decoders_do_not_need_to():
+    there, back = torch.tensor([5]), torch.tensor([-5])
+    assert buckets(there, 32, 128, False) != buckets(back, 32, 128, False)
+    assert buckets(there, 32, 128, True) == buckets(torch.tensor([0]), 32, 128, True)
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        ({"t5_num_buckets": 3, "t5_max_distance": 128}, "--t5-num-buckets 3: must be even"),
+        ({"t5_num_buckets": 32, "t5_max_distance": 8}, "--t5-max-distance 8: must be above 8"),
+    ],
+)
+def test_t5_flags_that_leave_no_room_are_refused(flags, words):
+    with pytest.raises(UsageError, match=words):
+        bias_of("t5", positions(4), positions(4), **flags)
+
+
+class TestOtherImplementations:
+    @pytest.mark.parametrize("heads", [4, 6, 8, 12])
+    def test_alibi(self, golden, heads):
+        out = golden("alibi")["outputs"]
+        keys = positions(14)
+        torch.testing.assert_close(torch.tensor(slopes(heads)), out[f"slopes_h{heads}"].flatten())
+        for queries, name in ((keys, f"bias_h{heads}"), (keys[:, -5:], f"bias_h{heads}_q5_k14")):
+            got = bias_of("alibi", queries, keys, heads=heads)[0]
+            torch.testing.assert_close(got, out[name], atol=1e-5, rtol=0)
+
+    @pytest.mark.parametrize("kind", ["bi", "uni"])
+    @pytest.mark.parametrize("size", [(32, 128), (16, 64), (64, 256), (32, 20)])
+    def test_t5_buckets(self, golden, kind, size):
+        ref = golden("t5_bucket")
+        want = ref["outputs"]["{}_n{}_m{}".format(kind, *size)]
+        got = buckets(ref["inputs"]["relative_position"], *size, kind == "uni")
+        assert torch.equal(got, want)
