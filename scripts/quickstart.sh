@@ -11,7 +11,7 @@
 #   --output DIR      folder for data, checkpoints and results (runs/quickstart)
 #   --venv DIR        environment to make or to use (.venv), see setup.sh
 #   --pairs N         sentence pairs to train on (10000)
-#   --epochs N        passes over them; the last 5 are averaged (12)
+#   --epochs N        passes over them; the last 5 are averaged (10)
 #   --min-bleu X      lower BLEU is a failure (90)
 #   --help            this text
 
@@ -21,7 +21,7 @@ SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$SCRIPTS/../examples/common/lib.sh"
 
 ARCH=roformer_tiny SEED=1 OUT=$REPO/runs/quickstart VENV=$REPO/.venv
-PAIRS=10000 EPOCHS=12 MIN_BLEU=90 AVERAGE=5
+PAIRS=10000 EPOCHS=10 MIN_BLEU=90 AVERAGE=5
 while (($#)); do
     case $1 in
         --help) usage ;;
@@ -134,8 +134,8 @@ STEP_CHAIN+="plug-in $(checksum "$USER_DIR"/**/*.py)"$'\n'
 step training train fairseq-train "$BINARY" --user-dir "$USER_DIR" --arch "$ARCH" \
     --share-all-embeddings --dropout 0.1 --cpu --num-workers 0 --seed "$SEED" \
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-    --optimizer adam --adam-betas "(0.9, 0.98)" --lr 0.002 --lr-scheduler inverse_sqrt \
-    --warmup-updates 200 --max-tokens 2000 --required-batch-size-multiple 1 \
+    --optimizer adam --adam-betas "(0.9, 0.98)" --lr 0.0025 --lr-scheduler inverse_sqrt \
+    --warmup-updates 150 --max-tokens 2000 --required-batch-size-multiple 1 \
     --max-epoch "$EPOCHS" --save-dir "$CHECKPOINTS" --keep-last-epochs "$AVERAGE" \
     --log-format json --log-interval 20
 
