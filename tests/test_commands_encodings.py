@@ -1,0 +1,83 @@
+"""Position encodings, their flags, and what is not in stock, through fairseq's command lines."""
+
+import pytest
+import torch
+from commands import SMALL, generate, read, train
+
+from fairseq_posenc.checkpoints import read_checkpoint
+from fairseq_posenc.encodings import ENCODINGS
+
+pytest_plugins = ["toy"]
+
+ROFORMER = ["--arch", "roformer_tiny", *SMALL]
+
+
+@pytest.fixture(scope="module")
+def plain(toy, tmp_path_factory):
+    """Losses of the RoFormer without further flags."""
+    return train(toy.joined, tmp_path_factory.mktemp("plain"), *ROFORMER).losses()
+
+
+@pytest.mark.parametrize("encoding", [*ENCODINGS, "learned+rotary", "sinusoidal+rotary"])
+def test_every_encoding_trains_and_generates(encoding, toy, tmp_path):
+    flags = ["--arch", "posenc_transformer", "--position-encoding", encoding, *SMALL]
+    assert len(train(toy.separate, tmp_path, *flags).losses()) == 6
+    parameters, settings = read(tmp_path / "checkpoint_last.pt")
+    assert settings["position_encoding"] == encoding
+    assert ("encoder.embed_positions.weight" in parameters) == ("learned" in encoding)
+    found = generate(toy.separate, tmp_path / "checkpoint_last.pt").hypotheses()
+    assert sorted(found) == list(range(24))
+
+
+@pytest.mark.parametrize(
+    "name, value", [("fraction", "0.5"), ("pairing", "half"), ("base", "50.0")]
+)
+def test_a_rotary_flag_changes_the_model_and_is_kept(name, value, toy, tmp_path, plain):
+    losses = train(toy.joined, tmp_path, *ROFORMER, f"--rotary-{name}", value).losses()
+    assert losses.keys() == plain.keys() and losses != plain
+    _, settings = read(tmp_path / "checkpoint_last.pt")
+    assert str(settings[f"rotary_{name}"]) == value
+    assert len(generate(toy.joined, tmp_path / "checkpoint_last.pt").hypotheses()) == 24
+
+
+@pytest.mark.parametrize("flag", ["--checkpoint-activations", "--offload-activations"])
+def test_saving_memory_changes_no_loss(flag, toy, tmp_path, plain):
+    assert train(toy.joined, tmp_path, *ROFORMER, flag).losses() == plain
+
+
+def test_quantisation_noise_is_in_training_alone(toy, tmp_path, plain):
+    noise = ["--quant-noise-pq", "0.5", "--quant-noise-pq-block-size", "4"]
+    losses = train(toy.joined, tmp_path, *ROFORMER, *noise).losses()
+    assert losses["update 1"] != plain["update 1"]
+    found = [generate(toy.joined, tmp_path / "checkpoint_last.pt").hypotheses() for _ in range(2)]
+    assert found[0] == found[1] and len(found[0]) == 24
+
+
+@pytest.mark.gpu
+def test_scalar_quantisation_noise(toy, tmp_path, plain):
+    if not torch.cuda.is_available():
+        pytest.skip("fairseq's scalar quantisation moves its scales to CUDA, in stock models too")
+    losses = train(toy.joined, tmp_path, *ROFORMER, "--quant-noise-scalar", "0.5").losses()
+    assert losses["update 1"] != plain["update 1"]
+
+
+def test_keeping_some_layers_is_the_model_with_those_layers(toy, tmp_path):
+    layers = ["--encoder-layers", "3", "--decoder-layers", "3"]
+    drop = ["--encoder-layerdrop", "0.2", "--decoder-layerdrop", "0.2"]
+    train(toy.separate, tmp_path, *ROFORMER, *layers, *drop)
+    checkpoint, pruned = tmp_path / "checkpoint_last.pt", tmp_path / "pruned.pt"
+    keep = {"encoder": [0, 2], "decoder": [1]}
+
+    state = read_checkpoint(checkpoint)
+    for side, kept in keep.items():
+        state["cfg"]["model"][f"{side}_layers"] = len(kept)
+        for key in [key for key in state["model"] if key.startswith(f"{side}.layers.")]:
+            value, (_, _, layer, name) = state["model"].pop(key), key.split(".", 3)
+            if int(layer) in kept:
+                state["model"][f"{side}.layers.{kept.index(int(layer))}.{name}"] = value
+    torch.save(state, str(pruned))
+
+    overrides = {f"{side}_layers_to_keep": ",".join(map(str, k)) for side, k in keep.items()}
+    found = generate(toy.separate, checkpoint, "--model-overrides", str(overrides)).hypotheses()
+    assert found == generate(toy.separate, pruned).hypotheses()
+    assert found != generate(toy.separate, checkpoint).hypotheses()

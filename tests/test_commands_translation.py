@@ -1,0 +1,58 @@
+"""Every named translation architecture through fairseq's command lines, from start to end."""
+
+import pytest
+from commands import SMALL, average, generate, train, validate
+from fairseq.models import ARCH_MODEL_INV_REGISTRY
+from toy import TEST_SIZES
+
+pytest_plugins = ["toy"]
+
+ARCHITECTURES = ARCH_MODEL_INV_REGISTRY["posenc_transformer"]
+# fairseq groups sentences into batches once a run, by the epoch in which that run began
+SAME_BATCHES = ["--update-epoch-batch-itr", "True"]
+# its layer of alignments is the fifth, which the small models have not
+OWN_FLAGS = {"roformer_align": ["--alignment-layer", "1"]}
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_architecture_trains_resumes_averages_and_generates(arch, toy, tmp_path):
+    flags = ["--arch", arch, *SMALL, *OWN_FLAGS.get(arch, []), *SAME_BATCHES, "--max-epoch", "2"]
+    whole = train(toy.separate, tmp_path / "whole", *flags).losses()
+    assert len(whole) == 12  # eight updates; training and validation of two epochs
+    in_parts = {}
+    for updates in ("4", "6", "0"):  # stop at the end of the first epoch, and within the second
+        run = train(toy.separate, tmp_path / "parts", *flags, "--max-update", updates)
+        in_parts.update(run.losses())
+    assert in_parts == whole
+    checkpoint = average(tmp_path / "parts", "--num-epoch-checkpoints", "2")
+    assert sorted(generate(toy.separate, checkpoint).hypotheses()) == list(range(24))
+
+
+def test_resuming_within_the_first_epoch_needs_no_flag(toy, tmp_path):
+    flags = ["--arch", "roformer_tiny", *SMALL]
+    whole = train(toy.separate, tmp_path / "whole", *flags).losses()
+    in_parts = train(toy.separate, tmp_path / "parts", *flags, "--max-update", "2").losses()
+    in_parts.update(train(toy.separate, tmp_path / "parts", *flags).losses())
+    assert in_parts == whole
+
+
+@pytest.mark.parametrize("number, size", list(enumerate(TEST_SIZES)))
+def test_every_sentence_of_a_test_set_is_translated(number, size, toy, trained):
+    subset = f"test{number or ''}"
+    checkpoint = trained / "checkpoint_last.pt"
+    found = generate(toy.separate, checkpoint, "--gen-subset", subset, "--beam", "1")
+    assert sorted(found.hypotheses()) == list(range(size))
+
+
+def test_every_sentence_is_trained_on_and_validated(toy, tmp_path):
+    flags = ["--batch-size", "7", "--required-batch-size-multiple", "8"]
+    run = train(toy.separate, tmp_path, "--arch", "roformer_tiny", *SMALL, *flags)
+    sentences = sum(float(entry["bsz"]) for entry in run.entries("train_inner"))
+    assert sentences == len((toy.text / "train.src").read_text().splitlines())
+
+
+def test_validating_a_checkpoint_gives_the_loss_that_training_logged(toy, tmp_path):
+    logged = train(toy.separate, tmp_path, "--arch", "roformer_tiny", *SMALL).losses()
+    found = validate(toy.separate, tmp_path / "checkpoint_last.pt", "--max-tokens", "100")
+    (entry,) = found.entries("valid")
+    assert float(entry["valid_loss"]) == pytest.approx(logged["valid 1"], abs=2e-3)
