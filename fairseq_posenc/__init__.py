@@ -5,6 +5,12 @@ Importing the package registers its architectures with fairseq.
 
 import sys
 
+if __name__ != "fairseq_posenc":  # fairseq imports a --user-dir under the name of its folder
+    raise SystemExit(
+        f"fairseq_posenc: error: --user-dir: the folder is named {__name__}; it has to be named "
+        "fairseq_posenc, by which its modules import each other"
+    )
+
 __version__ = "0.1.0"
 
 
