@@ -37,7 +37,9 @@ class Finished:
 
     def entries(self, kind: str) -> List[Dict[str, Any]]:
         """Lines of a ``--log-format json`` log of one *kind*: train_inner, train or valid."""
-        lines = re.findall(rf"\| {kind} \| (\{{.*\}})$", self.out + self.err, flags=re.MULTILINE)
+        # fairseq-train writes "| INFO | train | {…}", Hydra "[train][INFO] - {…}"
+        pattern = rf"(?:\| {kind} \||\[{kind}\]\[INFO\] -) (\{{.*\}})$"
+        lines = re.findall(pattern, self.out + self.err, flags=re.MULTILINE)
         return [json.loads(line) for line in lines]
 
     def losses(self) -> Dict[str, float]:
