@@ -10,7 +10,7 @@
 #
 #   --name NAME           folder of this run (ARCH-seedSEED)
 #   --seed N              of fairseq-train (1)
-#   --epochs N            passes over the training data (15)
+#   --epochs N            passes over the training data (12)
 #   --average N           epoch checkpoints to average, the last ones (5)
 #   --bpe-operations N    merges of the joint BPE (6000)
 #   --checksums FILE      for a download: sha256sum-style list to trust before any other
@@ -24,7 +24,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$RECIPE/../common/lib.sh"
 
 DATA="" OUT="" ARCH="" NAME="" CHECKSUMS="" USER_DIR=""
-SEED=1 EPOCHS=15 AVERAGE=5 OPERATIONS=6000
+SEED=1 EPOCHS=12 AVERAGE=5 OPERATIONS=6000
 KEPT=10  # epoch checkpoints that stay, so that --average can be changed afterwards
 while (($#)); do
     case $1 in
