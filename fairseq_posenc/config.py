@@ -28,12 +28,17 @@ Field = Tuple[str, Any, Any]
 _AS_TEXT = ("layers_to_keep", "adaptive_softmax_cutoff")
 
 
+# fairseq's trainer compares these with a number, under hydra before the model has filled them in
+_NEVER_NONE = ("base_layers",)
+
+
 def _optional(name: str, kind: Any, metadata: Mapping[str, Any]) -> Field:
     metadata = dict(metadata)
     default = metadata.get("default")
     if default is not None:
         metadata["help"] += f" (default: {default})"
-    return name, Optional[kind], dataclasses.field(default=None, metadata=metadata)
+    start = default if name in _NEVER_NONE else None
+    return name, Optional[kind], dataclasses.field(default=start, metadata=metadata)
 
 
 def _flat_fields(nested: type, prefix: str = "") -> List[Field]:

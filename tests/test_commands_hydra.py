@@ -49,7 +49,6 @@ def test_the_command_line_overrides_the_file(toy, tmp_path):
     assert settings["encoder_attention_heads"] == 4  # of roformer_tiny still
 
 
-@pytest.mark.xfail(strict=True, reason="fairseq's trainer finds base_layers=None in its settings")
 @pytest.mark.parametrize("encoding", ["learned", "rotary"])
 def test_the_generic_model_takes_any_encoding(encoding, toy, tmp_path):
     model = ["model._name=posenc_transformer", f"model.position_encoding={encoding}"]
