@@ -100,6 +100,7 @@ def _become(arguments: List[str], streams: str) -> None:
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     sys.stdout, sys.stderr = (open(n, "w", encoding="utf-8", closefd=False) for n in (1, 2))
     logging.getLogger().handlers.clear()
+    multiprocessing.set_start_method(None, force=True)  # the server's way is not a user's
     torch.set_num_threads(1)
     sys.argv = arguments
     execute = runpy.run_path if arguments[0].endswith(".py") else runpy.run_module

@@ -26,6 +26,12 @@ FLAGS = {
     "offloaded activations": ["--offload-activations"],
     "half precision": ["--memory-efficient-fp16"],
 }
+TOGETHER = [
+    ["activation", "pre-norm", "tied output", "LayerDrop", "lengths", "checkpointed activations"],
+    ["tied embeddings", "embedding norm", "half precision", "offloaded activations"],
+    ["pre-norm without the last norm", "decoder sizes", "adaptive softmax"],
+    ["no cross-attention"],
+]
 POSITION_FLAGS = {
     "learned": ["--encoder-learned-pos", "--decoder-learned-pos"],
     "learned in the decoder": ["--decoder-learned-pos"],
@@ -33,8 +39,8 @@ POSITION_FLAGS = {
 }
 
 
-def same_as_stock(flags, toy, tmp_path):
-    """Losses of stock, after checking that ours with the same flags has the same."""
+@pytest.mark.parametrize("flags", [*FLAGS.values(), *POSITION_FLAGS.values()], ids=" ".join)
+def test_a_flag_does_what_it_does_to_stock(flags, toy, tmp_path):
     flags = [*SMALL, *flags]
     stock = train(toy.joined, tmp_path / "stock", "--arch", "transformer", *flags).losses()
     ours = train(toy.joined, tmp_path / "ours", "--arch", "posenc_transformer", *flags).losses()
@@ -42,15 +48,10 @@ def same_as_stock(flags, toy, tmp_path):
     assert ours == pytest.approx(stock, abs=2e-3)
 
 
-@pytest.mark.parametrize("name", FLAGS)
-def test_a_flag_does_what_it_does_to_stock(name, toy, tmp_path):
-    same_as_stock(FLAGS[name], toy, tmp_path)
-    roformer = ["--arch", "roformer_tiny", *SMALL, *FLAGS[name]]
-    train(toy.joined, tmp_path / "roformer", *roformer)
-    found = generate(toy.joined, tmp_path / "roformer" / "checkpoint_last.pt").hypotheses()
+@pytest.mark.parametrize("names", TOGETHER, ids=" ".join)
+def test_a_roformer_takes_the_flags_of_stock(names, toy, tmp_path):
+    flags = [flag for name in names for flag in FLAGS[name]]
+    run = train(toy.joined, tmp_path, "--arch", "roformer_tiny", *SMALL, *flags)
+    assert len(run.losses()) == 6
+    found = generate(toy.joined, tmp_path / "checkpoint_last.pt").hypotheses()
     assert sorted(found) == list(range(24))
-
-
-@pytest.mark.parametrize("name", POSITION_FLAGS)
-def test_a_position_flag_does_what_it_does_to_stock(name, toy, tmp_path):
-    same_as_stock(POSITION_FLAGS[name], toy, tmp_path)

@@ -20,12 +20,20 @@ def test_every_architecture_trains_resumes_averages_and_generates(arch, toy, tmp
     whole = train(toy.separate, tmp_path / "whole", *flags).losses()
     assert len(whole) == 12  # eight updates; training and validation of two epochs
     in_parts = {}
-    for updates in ("4", "6", "0"):  # stop at the end of the first epoch, and within the second
+    for updates in ("6", "0"):  # four updates are an epoch: stop within the second
         run = train(toy.separate, tmp_path / "parts", *flags, "--max-update", updates)
         in_parts.update(run.losses())
     assert in_parts == whole
     checkpoint = average(tmp_path / "parts", "--num-epoch-checkpoints", "2")
     assert sorted(generate(toy.separate, checkpoint).hypotheses()) == list(range(24))
+
+
+def test_resuming_at_the_end_of_an_epoch(toy, tmp_path):
+    flags = ["--arch", "roformer_tiny", *SMALL, *SAME_BATCHES]
+    whole = train(toy.separate, tmp_path / "whole", *flags, "--max-epoch", "2").losses()
+    in_parts = train(toy.separate, tmp_path / "parts", *flags).losses()
+    in_parts.update(train(toy.separate, tmp_path / "parts", *flags, "--max-epoch", "2").losses())
+    assert in_parts == whole
 
 
 def test_resuming_within_the_first_epoch_needs_no_flag(toy, tmp_path):
