@@ -13,13 +13,19 @@ before a preset is asked (and so loses its presets).
 import contextlib
 import dataclasses
 from argparse import Namespace
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Tuple
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fairseq_posenc.encodings import ENCODINGS, Stack, build_encoding, parse_encodings
+from fairseq_posenc.encodings import (
+    ENCODINGS,
+    Stack,
+    build_encoding,
+    encoding_flags,
+    parse_encodings,
+)
 from fairseq_posenc.errors import UsageError
 
 Field = Tuple[str, Any, Any]
@@ -32,7 +38,8 @@ _AS_TEXT = ("layers_to_keep", "adaptive_softmax_cutoff")
 _NEVER_NONE = ("base_layers",)
 
 
-def _optional(name: str, kind: Any, metadata: Mapping[str, Any]) -> Field:
+def optional(name: str, kind: Any, metadata: Mapping[str, Any]) -> Field:
+    """A field that starts as None, its default and help text in *metadata*."""
     metadata = dict(metadata)
     default = metadata.get("default")
     if default is not None:
@@ -41,7 +48,7 @@ def _optional(name: str, kind: Any, metadata: Mapping[str, Any]) -> Field:
     return name, Optional[kind], dataclasses.field(default=start, metadata=metadata)
 
 
-def _flat_fields(nested: type, prefix: str = "") -> List[Field]:
+def flat_fields(nested: type, prefix: str = "") -> List[Field]:
     """Fields of a nested fairseq dataclass as optional flat ones, ``encoder.layers`` by prefix."""
     fields: List[Field] = []
     defaults = nested()
@@ -51,38 +58,39 @@ def _flat_fields(nested: type, prefix: str = "") -> List[Field]:
         if field.name.startswith("_"):
             continue
         if isinstance(value, FairseqDataclass):
-            fields += _flat_fields(type(value), f"{field.name}_")
+            fields += flat_fields(type(value), f"{field.name}_")
             continue
         kind = str if field.name.endswith(_AS_TEXT) else field.type
         default = None if isinstance(value, str) and value.startswith("${") else value
         metadata = dict(field.metadata, default=getattr(default, "value", default))
         metadata.setdefault("help", field.name.replace("_", " "))
-        fields.append(_optional(prefix + field.name, kind, metadata))
+        fields.append(optional(prefix + field.name, kind, metadata))
     return fields
 
 
-def _encoding_fields() -> List[Field]:
+def encoding_fields() -> List[Field]:
+    """``--position-encoding`` and the flags of every registered encoding."""
     known = ", ".join(sorted(ENCODINGS))
     text = f"position encoding: one of {known}, or several joined with +"
-    fields = [_optional("position_encoding", str, {"help": text})]
-    for encoding in ENCODINGS.values():
-        for field in dataclasses.fields(encoding.flags) if encoding.flags else ():
-            fields.append((field.name, field.type, _optional(field.name, str, field.metadata)[2]))
+    fields = [optional("position_encoding", str, {"help": text})]
+    for flag in encoding_flags():
+        fields.append((flag.name, flag.type, optional(flag.name, str, flag.metadata)[2]))
     return fields
 
 
-def _family(name: str, fields: List[Field]) -> type:
+def family_config(name: str, fields: List[Field]) -> type:
+    """The dataclass of a family's flags."""
     return dataclasses.make_dataclass(name, fields, bases=(FairseqDataclass,))
 
 
-TranslationConfig = _family(
+TranslationConfig = family_config(
     "TranslationConfig",
-    _flat_fields(TransformerConfig)
-    + _encoding_fields()
+    flat_fields(TransformerConfig)
+    + encoding_fields()
     + [
-        _optional("alignment_layer", int, {"help": "decoder layer trained on word alignments"}),
-        _optional("alignment_heads", int, {"help": "heads of that layer trained on alignments"}),
-        _optional(
+        optional("alignment_layer", int, {"help": "decoder layer trained on word alignments"}),
+        optional("alignment_heads", int, {"help": "heads of that layer trained on alignments"}),
+        optional(
             "full_context_alignment",
             bool,
             {"help": "let the alignment see the whole target sentence", "default": False},
@@ -91,8 +99,10 @@ TranslationConfig = _family(
 )
 
 
-# sizes of the decoder default to those of the encoder, as in fairseq; in this order
+# a size that was not given is that of its leader, as in fairseq; in this order
 _FOLLOWS = {
+    "encoder_input_dim": "encoder_embed_dim",
+    "num_positions": "max_positions",
     "decoder_embed_dim": "encoder_embed_dim",
     "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",
     "decoder_input_dim": "decoder_embed_dim",
@@ -100,7 +110,17 @@ _FOLLOWS = {
 }
 
 
-def configure(cfg: Any, family: type, preset: Mapping[str, Any]) -> None:
+def translation_stacks(cfg: Any) -> List[Stack]:
+    """The stacks of an encoder-decoder."""
+    return [stack_of(cfg, side) for side in ("encoder", "decoder")]
+
+
+def configure(
+    cfg: Any,
+    family: type,
+    preset: Mapping[str, Any],
+    stacks: Callable[[Any], List[Stack]] = translation_stacks,
+) -> None:
     """Complete and check a flat configuration, in place; doing it twice changes nothing.
 
     What was not given comes from *preset*, else from the default.
@@ -109,6 +129,7 @@ def configure(cfg: Any, family: type, preset: Mapping[str, Any]) -> None:
         cfg: flat configuration, a namespace or a DictConfig.
         family: its dataclass.
         preset: the architecture's own values.
+        stacks: says which stacks a complete configuration describes.
 
     Raises:
         UsageError: if flags contradict each other or ask for what cannot work.
@@ -122,6 +143,8 @@ def configure(cfg: Any, family: type, preset: Mapping[str, Any]) -> None:
                 default = getattr(cfg, leader) if leader in fields else fields[name]
                 setattr(cfg, name, preset.get(name, default))
     _refuse_what_cannot_work(cfg)
+    for stack in stacks(cfg):
+        build_encoding(cfg, stack)
 
 
 def _settle_encoding(cfg: Any, fields: Mapping[str, Any], preset: Mapping[str, Any]) -> None:
@@ -147,13 +170,13 @@ def _settle_encoding(cfg: Any, fields: Mapping[str, Any], preset: Mapping[str, A
         )
     cfg.position_encoding = value
     cfg.no_token_positional_embeddings = not tables
-    if tables == {"learned"}:
-        for side in sides:
-            setattr(cfg, f"{side}_learned_pos", True)
+    if tables == {"learned"} or not sides:  # without those flags fairseq has to be told either way
+        for side in sides or ("encoder",):
+            setattr(cfg, f"{side}_learned_pos", tables == {"learned"})
 
 
-def stack_of(cfg: Any, side: str) -> Stack:
-    """The :class:`Stack` that a flat configuration describes for one *side*.
+def heads_of(cfg: Any, side: str) -> Tuple[int, int]:
+    """Number and size of the heads of one *side*.
 
     Raises:
         UsageError: if the heads do not divide the channels.
@@ -163,8 +186,13 @@ def stack_of(cfg: Any, side: str) -> Stack:
         raise UsageError(
             f"--{side}-attention-heads {heads}: must divide --{side}-embed-dim {channels}"
         )
+    return heads, channels // heads
+
+
+def stack_of(cfg: Any, side: str) -> Stack:
+    """The :class:`Stack` that the configuration of an encoder-decoder describes for one *side*."""
     length = cfg.max_source_positions if side == "encoder" else cfg.max_target_positions
-    return Stack(side, heads, channels // heads, side == "decoder", length)
+    return Stack(side, *heads_of(cfg, side), side == "decoder", length)
 
 
 def _refuse_what_cannot_work(cfg: Any) -> None:
@@ -174,14 +202,11 @@ def _refuse_what_cannot_work(cfg: Any) -> None:
             "drop it, or use fairseq's --arch transformer"
         )
     for side in ("encoder", "decoder"):
-        if not hasattr(cfg, f"{side}_embed_dim"):
-            continue
         if getattr(cfg, f"{side}_xformers_att_config", None):
             raise UsageError(
                 f"--{side}-xformers-att-config: xFormers attention takes no position encoding; "
                 "drop it, or use fairseq's --arch transformer"
             )
-        build_encoding(cfg, stack_of(cfg, side))
 
 
 def nested(cfg: Any) -> TransformerConfig:

@@ -1,7 +1,6 @@
 """Tiny models, built the way the command line builds them, and a second opinion on attention."""
 
 import copy
-import dataclasses
 import functools
 import math
 import re
@@ -13,6 +12,7 @@ from fairseq import models, options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+from fairseq_posenc import encodings
 from fairseq_posenc.encodings import ENCODINGS, Stack, build_encoding
 
 PAD = 1
@@ -27,7 +27,7 @@ TINY = [
 ]
 
 # every registered encoding, and compositions of the places they use
-EVERY_ENCODING = sorted(ENCODINGS) + ["learned+rotary", "sinusoidal+rotary"]
+EVERY_ENCODING = sorted(ENCODINGS) + ["learned+rotary", "sinusoidal+rotary", "tupe+t5"]
 
 
 class TranslationTask:
@@ -83,8 +83,7 @@ def sentences(batch, length, seed=0):
 
 def encoding_flags(name="rotary", **changes):
     """Options as encodings read them: the defaults of all, but for *changes*."""
-    flags = [encoding.flags for encoding in ENCODINGS.values() if encoding.flags]
-    defaults = {f.name: f.metadata["default"] for each in flags for f in dataclasses.fields(each)}
+    defaults = {flag.name: flag.metadata["default"] for flag in encodings.encoding_flags()}
     return Namespace(position_encoding=name, **{**defaults, **changes})
 
 

@@ -168,8 +168,8 @@ def test_what_cannot_work_is_refused_by_name(arch, flags, words):
 @pytest.mark.parametrize(
     "task, instead",
     [
-        ("masked_lm", "roberta_base"),
-        ("sentence_prediction", "roberta_base"),
+        ("masked_lm", "roformer_masked_lm_base"),
+        ("sentence_prediction", "roformer_masked_lm_base"),
         ("language_modeling", "transformer_lm"),
     ],
 )

@@ -16,8 +16,12 @@ from recipes import EXAMPLES, assert_error, bash, commands, flags_of
 RECIPE = EXAMPLES / "multi30k"
 RUN, DOWNLOAD = RECIPE / "run.sh", RECIPE / "download.sh"
 SIZES = {"train": 90, "val": 15, "test_2016_flickr": 23}  # no multiples of eight
-WORDS = dict(zip("a dog man sees the big house runs".split(),
-                 "ein Hund Mann sieht das große Haus läuft".split()))
+WORDS = dict(
+    zip(
+        "a dog man sees the big house runs".split(),
+        "ein Hund Mann sieht das große Haus läuft".split(),
+    )
+)
 ARCHS = ("transformer", "roformer_tiny")
 
 

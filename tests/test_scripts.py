@@ -96,7 +96,10 @@ def plan(tmp_path, python, *arguments, smi="exit 9"):
     executable(tmp_path / "fakes" / "nvidia-smi", smi + "\n")
     path = f"{tmp_path / 'fakes'}:{os.environ['PATH']}"
     return shell(
-        SCRIPTS / "setup.sh", "--dry-run", *arguments, tmp_path / "venv",
+        SCRIPTS / "setup.sh",
+        "--dry-run",
+        *arguments,
+        tmp_path / "venv",
         env={"PYTHON": str(interpreter), "PATH": path, "TORCH": ""},
     )
 
@@ -208,7 +211,8 @@ def test_setup_that_is_ended_ends_what_it_started(tmp_path):
     env = fake_environment(tmp_path, 'sleep 60 & echo "$!" >"$here/sleeping"; wait')
     process = subprocess.Popen(
         [str(SCRIPTS / "setup.sh"), str(tmp_path / "venv")],
-        env={**os.environ, **env}, stderr=subprocess.DEVNULL,
+        env={**os.environ, **env},
+        stderr=subprocess.DEVNULL,
     )
     sleeping = tmp_path / "venv" / "bin" / "sleeping"
     deadline = time.monotonic() + 20
@@ -266,8 +270,15 @@ def test_help_is_the_head_of_the_script(script):
 def test_quickstart_from_end_to_end(tmp_path):
     """A tiny run: every step once, then none again, and low BLEU is a failure."""
     command = [
-        SCRIPTS / "quickstart.sh", "--venv", sys.prefix, "--output", tmp_path / "out",
-        "--pairs", "300", "--epochs", "5",
+        SCRIPTS / "quickstart.sh",
+        "--venv",
+        sys.prefix,
+        "--output",
+        tmp_path / "out",
+        "--pairs",
+        "300",
+        "--epochs",
+        "5",
     ]
     first = shell(*command, "--min-bleu", "0", timeout=600)
     assert first.returncode == 0, first.stderr

@@ -54,7 +54,7 @@ class MultiheadAttention(StockMultiheadAttention):
         x: Tensor,
         bias: Optional[Tensor] = None,
         causal: bool = False,
-        rotation: Optional[Tensor] = None,
+        table: Optional[Tensor] = None,
         query_positions: Optional[Tensor] = None,
         key_positions: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
@@ -66,7 +66,7 @@ class MultiheadAttention(StockMultiheadAttention):
             x: layer input for the new tokens, (T, B, C).
             bias: masks and content-free logits, (1|B, 1|H, 1|T, S), or None.
             causal: hide later keys where no *bias* does.
-            rotation: table of the rotation for the new positions, or None.
+            table: what changes q and k at the new positions, such as a rotation, or None.
             query_positions: (1|B, T), for content-dependent terms; else None.
             key_positions: (1|B, S), likewise.
             incremental_state: fairseq's cache; keys are kept already rotated.
@@ -78,7 +78,7 @@ class MultiheadAttention(StockMultiheadAttention):
         q = split_heads(self.q_proj(x), self.head_dim)  # (T, B, C) -> (T, B, H, D)
         k = split_heads(self.k_proj(x), self.head_dim)
         v = split_heads(self.v_proj(x), self.head_dim)
-        q, k = self.encoding.rotate(q, k, rotation)
+        q, k, v = self.encoding.map(q, k, v, table)
         q, k, v = (t.permute(1, 2, 0, 3) for t in (q, k, v))  # (T, B, H, D) -> (B, H, T, D)
         if incremental_state is not None:
             k, v = self._append_to_cache(k, v, incremental_state)

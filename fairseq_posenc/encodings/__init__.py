@@ -1,14 +1,19 @@
 """Position encodings: one file each, and the registry that names them."""
 
+import dataclasses
 from typing import Any, Dict, List
 
 from fairseq_posenc.encodings.alibi import ALIBI
-from fairseq_posenc.encodings.base import Encoding, PositionEncoding, Stack
+from fairseq_posenc.encodings.base import Encoding, Stack
+from fairseq_posenc.encodings.composition import PositionEncoding
 from fairseq_posenc.encodings.learned import LEARNED
 from fairseq_posenc.encodings.none import NONE
 from fairseq_posenc.encodings.rotary import ROTARY
+from fairseq_posenc.encodings.separate import SEPARATE
+from fairseq_posenc.encodings.shared import UntieClsFlags
 from fairseq_posenc.encodings.sinusoidal import SINUSOIDAL
 from fairseq_posenc.encodings.t5 import T5
+from fairseq_posenc.encodings.tupe import TUPE
 from fairseq_posenc.errors import UsageError
 
 # A new encoding is one file in this folder and one entry here.
@@ -21,8 +26,16 @@ ENCODINGS: Dict[str, Encoding] = {
         ROTARY,
         ALIBI,
         T5,
+        TUPE,
+        SEPARATE,
     )
 }
+
+
+def encoding_flags() -> List["dataclasses.Field[Any]"]:
+    """The flags of all registered encodings, with defaults and help texts in their metadata."""
+    own = [encoding.flags for encoding in ENCODINGS.values() if encoding.flags]
+    return [flag for flags in (*own, UntieClsFlags) for flag in dataclasses.fields(flags)]
 
 
 def parse_encodings(value: str) -> List[Encoding]:
@@ -63,5 +76,6 @@ __all__ = [
     "PositionEncoding",
     "Stack",
     "build_encoding",
+    "encoding_flags",
     "parse_encodings",
 ]

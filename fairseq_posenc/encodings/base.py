@@ -7,7 +7,7 @@ length, H heads, D size of one head, C channels.
 place                                   examples                    computed
 ======================================  ==========================  =======================
 ``input``: added to the embeddings      sinusoidal, learned         once per forward
-``rotation``: multiplies q and k        rotary                      table once, used a layer
+``query_key``: changes q and k          rotary, BERT-A^d            table once, used a layer
 ``shared``: content-free logits         TUPE, T5 bias, ALiBi        once per forward
 ``layer``: content-dependent terms      Shaw, Transformer-XL        every layer
 ======================================  ==========================  =======================
@@ -16,12 +16,9 @@ Nothing here knows fairseq: an encoding sees positions, queries and keys, no mod
 """
 
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
-import torch
 from torch import Tensor, nn
-
-from fairseq_posenc.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -34,6 +31,7 @@ class Stack:
         head_dim: D.
         causal: whether queries see only keys at or before their own position.
         max_positions: longest sequence the stack accepts, in tokens.
+        has_cls: whether its input starts with a [CLS] token.
     """
 
     side: str
@@ -41,12 +39,13 @@ class Stack:
     head_dim: int
     causal: bool
     max_positions: int
+    has_cls: bool = False
 
 
-class Rotation:
-    """Multiplies queries and keys by something that depends on their position.
+class QueryKeyMap(nn.Module):
+    """Changes queries and keys by something that depends on their position.
 
-    It holds no parameters and no tensors, so it may be shared by all layers.
+    One object serves all layers of a stack, which owns its parameters, if it has any.
 
     Args:
         options: the model configuration, read for this encoding's own flags.
@@ -54,14 +53,15 @@ class Rotation:
     """
 
     def __init__(self, options: Any, stack: Stack) -> None:
-        pass
+        super().__init__()
+        self.relative = True  # whether shifting every position by the same amount changes nothing
 
     def table(self, positions: Tensor) -> Tensor:
-        """Factors for *positions* (1|B, T), once per forward; complex, so never cast to half."""
+        """What :meth:`forward` needs of *positions* (1|B, T), once per forward."""
         raise NotImplementedError
 
-    def rotate(self, x: Tensor, table: Tensor) -> Tensor:
-        """Apply *table* to queries or keys *x* (T, B, H, D); returns the same shape and dtype."""
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tuple[Tensor, ...]:
+        """Queries, keys and values (T, B, H, D) with *table* in them, shape and dtype kept."""
         raise NotImplementedError
 
 
@@ -79,6 +79,10 @@ class SharedBias(nn.Module):
     def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Logits (1|B, 1|H, T, S) for positions (1|B, T) and (1|B, S), added to q·k unscaled."""
         raise NotImplementedError
+
+    def cls_logits(self) -> Optional[Tensor]:
+        """θ1 and θ2 (2, H) of TUPE Eq. 9, if the encoding has a form of its own for them."""
+        return None
 
 
 class LayerTerms(nn.Module):
@@ -117,11 +121,12 @@ class Encoding:
         flags: dataclass whose fields are this encoding's flags; every field is optional,
             starts with None and carries its default in ``metadata["default"]``.
         input: name of fairseq's table added to the embeddings, if any.
-        rotation: class that rotates queries and keys, if any.
+        query_key: class that changes queries and keys, if any.
         shared: class of content-free logits, if any.
         layer: class of content-dependent terms, if any.
         logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
         relative: True if shifting every position by the same amount changes nothing.
+        bounded: True if there is a table of positions that cannot grow.
     """
 
     name: str
@@ -129,108 +134,9 @@ class Encoding:
     summary: str
     flags: Optional[type] = None
     input: Optional[str] = None
-    rotation: Optional[Callable[[Any, Stack], Rotation]] = None
+    query_key: Optional[Callable[[Any, Stack], QueryKeyMap]] = None
     shared: Optional[Callable[[Any, Stack], SharedBias]] = None
     layer: Optional[Callable[[Any, Stack], LayerTerms]] = None
     logit_scale: float = 1.0
     relative: bool = True
-
-
-class PositionEncoding:
-    """The encodings of one stack, composed: at most one input table and one rotation.
-
-    A plain object without parameters: the stack owns what :meth:`build_shared` returns,
-    each attention layer owns what :meth:`build_layer` returns.
-
-    Args:
-        encodings: what ``--position-encoding`` named, in order.
-        options: the model configuration with every encoding's flags.
-        stack: the encoder or decoder served.
-
-    Raises:
-        UsageError: if two of *encodings* want the same exclusive place, or one of them
-            cannot serve *stack*.
-    """
-
-    def __init__(self, encodings: List[Encoding], options: Any, stack: Stack) -> None:
-        self.name = "+".join(e.name for e in encodings)
-        self.options = options
-        self.stack = stack
-        self.input = self._only_one(encodings, "input")
-        rotation = self._only_one(encodings, "rotation")
-        self.rotation: Optional[Rotation] = rotation(options, stack) if rotation else None
-        self.shared = [e for e in encodings if e.shared]
-        self.layer = [e for e in encodings if e.layer]
-        self.relative = all(e.relative for e in encodings)
-        self.scale = stack.head_dim**-0.5
-        for encoding in encodings:
-            self.scale *= encoding.logit_scale
-
-    def _only_one(self, encodings: List[Encoding], place: str) -> Any:
-        users = [e for e in encodings if getattr(e, place) is not None]
-        if len(users) > 1:
-            names = " and ".join(e.name for e in users)
-            raise UsageError(
-                f"--position-encoding {self.name}: {names} both use the {place} place; keep one"
-            )
-        return getattr(users[0], place) if users else None
-
-    def build_shared(self) -> Optional[nn.ModuleDict]:
-        """Content-free terms by encoding name, to be owned by the stack; None if there are none."""
-        terms = {e.name: e.shared(self.options, self.stack) for e in self.shared if e.shared}
-        return nn.ModuleDict(terms) if terms else None
-
-    def build_layer(self) -> Optional[nn.ModuleDict]:
-        """Content-dependent terms by encoding name, to be owned by a layer; None if none."""
-        terms = {e.name: e.layer(self.options, self.stack) for e in self.layer if e.layer}
-        return nn.ModuleDict(terms) if terms else None
-
-    def positions(self, length: int, padding_mask: Optional[Tensor], device: Any) -> Tensor:
-        """Positions of a sequence, counted from the first real token where that matters.
-
-        Relative encodings do not care where counting starts, so they share one row.
-
-        Args:
-            length: S.
-            padding_mask: (B, S), True at padding, or None if there is none.
-            device: where the result lives.
-
-        Returns:
-            (1, S) or (B, S), int64, from 0; padding gets the position of a neighbour.
-        """
-        if padding_mask is None or self.relative:
-            return torch.arange(length, device=device).unsqueeze(0)
-        return (torch.cumsum(~padding_mask, dim=1) - 1).clamp(min=0)
-
-    def shared_bias(
-        self,
-        terms: Optional[nn.ModuleDict],
-        query_positions: Tensor,
-        key_positions: Tensor,
-        like: Tensor,
-    ) -> Optional[Tensor]:
-        """Sum of the content-free logits, in the dtype of *like*, cast last.
-
-        Args:
-            terms: what :meth:`build_shared` returned.
-            query_positions: (1|B, T).
-            key_positions: (1|B, S).
-            like: tensor whose dtype the result takes.
-
-        Returns:
-            (1|B, 1|H, T, S), or None without such terms.
-        """
-        if terms is None:
-            return None
-        logits = [term(query_positions, key_positions) for term in terms.values()]
-        return sum(logits[1:], logits[0]).type_as(like)
-
-    def rotation_table(self, query_positions: Tensor) -> Optional[Tensor]:
-        """The rotation's table for (1|B, T) positions, or None without a rotation."""
-        return self.rotation.table(query_positions) if self.rotation else None
-
-    def rotate(self, q: Tensor, k: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
-        """Rotate queries and keys (T, B, H, D) by *table*; without one they pass unchanged."""
-        if self.rotation is None or table is None:
-            return q, k
-        return self.rotation.rotate(q, table), self.rotation.rotate(k, table)
+    bounded: bool = False

@@ -11,4 +11,5 @@ LEARNED = Encoding(
     summary="a trained vector per position added to the embeddings",
     input="learned",
     relative=False,
+    bounded=True,
 )

@@ -12,12 +12,12 @@ channels is one complex number, multiplied by e^{i m θ}.
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 import torch
 from torch import Tensor
 
-from fairseq_posenc.encodings.base import Encoding, Rotation, Stack
+from fairseq_posenc.encodings.base import Encoding, QueryKeyMap, Stack
 from fairseq_posenc.errors import UsageError
 
 PAIRINGS = ("interleaved", "half")
@@ -47,6 +47,14 @@ class RotaryFlags:
             "default": "interleaved",
         },
     )
+    rotary_value: Optional[bool] = field(
+        default=None,
+        metadata={
+            "help": "rotate the values, too, as some released models do; positions are no longer "
+            "only relative then",
+            "default": False,
+        },
+    )
 
 
 @lru_cache(maxsize=None)  # a constant; without the cache it costs more than the rest of a step
@@ -56,11 +64,12 @@ def frequencies(dim: int, base: float, device: Any = None) -> Tensor:
     return base**-exponent
 
 
-class Rotary(Rotation):
+class Rotary(QueryKeyMap):
     """Rotates the leading channels of every head (RoFormer Eq. 4 and 7).
 
     Args:
-        options: reads ``rotary_base``, ``rotary_fraction`` and ``rotary_pairing``.
+        options: reads ``rotary_base``, ``rotary_fraction``, ``rotary_pairing`` and
+            ``rotary_value``.
         stack: head size and side.
 
     Raises:
@@ -68,8 +77,11 @@ class Rotary(Rotation):
     """
 
     def __init__(self, options: Any, stack: Stack) -> None:
+        super().__init__(options, stack)
         self.base = float(options.rotary_base)
         self.pairing = str(options.rotary_pairing)
+        self.rotate_values = bool(options.rotary_value)
+        self.relative = not self.rotate_values
         fraction = float(options.rotary_fraction)
         size = f"head size {stack.head_dim} of the {stack.side}"
         if not self.base > 1:
@@ -107,6 +119,11 @@ class Rotary(Rotation):
         angles = positions.t().to(torch.float64).unsqueeze(-1) * theta  # (T, 1|B, d/2)
         return torch.polar(torch.ones_like(angles), angles).to(torch.complex64).unsqueeze(2)
 
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tuple[Tensor, ...]:
+        """Queries, keys and values (T, B, H, D), the first two rotated by *table*."""
+        v = self.rotate(v, table) if self.rotate_values else v
+        return self.rotate(q, table), self.rotate(k, table), v
+
     def rotate(self, x: Tensor, table: Tensor) -> Tensor:
         """Rotate the first d channels of each head by *table*, in float32.
 
@@ -136,5 +153,5 @@ ROTARY = Encoding(
     paper="Su et al. 2021, arXiv 2104.09864",
     summary="queries and keys turned by an angle proportional to their position (RoFormer)",
     flags=RotaryFlags,
-    rotation=Rotary,
+    query_key=Rotary,
 )

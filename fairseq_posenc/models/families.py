@@ -19,7 +19,7 @@ _FAMILIES = {
     ),
     "masked_lm": (
         "a masked language model",
-        "roberta_base",
+        "roformer_masked_lm_base",
         ("masked_lm", "sentence_prediction", "sentence_ranking", "multilingual_masked_lm"),
     ),
     "language_model": (

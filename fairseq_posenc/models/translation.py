@@ -32,11 +32,12 @@ def _sizes(channels: int, ffn: int, heads: int, layers: int) -> Dict[str, int]:
 
 
 ROTARY = {"position_encoding": "rotary"}
+TINY = _sizes(128, 512, 4, 2)
 BASE = _sizes(512, 2048, 8, 6)  # RoFormer Table 1: the Transformer base of WMT14 En-De
 PRESETS: Dict[str, Dict[str, Any]] = {
     MODEL: {},
     # for tests and the quickstart
-    "roformer_tiny": {**ROTARY, **_sizes(128, 512, 4, 2)},
+    "roformer_tiny": {**ROTARY, **TINY},
     # fairseq's shape for small corpora
     "roformer_iwslt_de_en": {**ROTARY, **_sizes(512, 1024, 4, 6)},
     "roformer_base": {**ROTARY, **BASE},
@@ -45,6 +46,8 @@ PRESETS: Dict[str, Dict[str, Any]] = {
     # Garg et al. 2019: word alignments supervised in one layer
     "roformer_align": {**ROTARY, **BASE, "alignment_layer": 4, "alignment_heads": 1},
     # what rotary is compared with
+    "tupe_tiny": {"position_encoding": "tupe", **TINY},
+    "tupe_base": {"position_encoding": "tupe", **BASE},
     "t5bias_base": {"position_encoding": "t5", **BASE},
     "alibi_base": {"position_encoding": "alibi", **BASE},
 }

@@ -30,6 +30,8 @@ class TransformerDecoder(TransformerDecoderBase):
         output_projection: projection to the vocabulary, if not to be built here.
     """
 
+    refuse_other_positions = False  # whether a checkpoint's position state has to fit
+
     def __init__(
         self,
         cfg: Any,
@@ -41,6 +43,7 @@ class TransformerDecoder(TransformerDecoderBase):
         self.encoding = build_encoding(cfg, stack_of(cfg, "decoder"))  # read by build_decoder_layer
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         self.position_bias = self.encoding.build_shared()
+        self.position_map = self.encoding.query_key
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
         """One layer, checkpointed and sharded as the flags ask."""
@@ -79,7 +82,7 @@ class TransformerDecoder(TransformerDecoderBase):
         padding_mask = self._padding_mask(prev_output_tokens, full_context_alignment)
         key_positions = self.encoding.positions(length, padding_mask, x.device)
         query_positions = key_positions[:, seen:]
-        rotation = self.encoding.rotation_table(query_positions)
+        table = self.encoding.table(query_positions)
         shared = self.encoding.shared_bias(self.position_bias, query_positions, key_positions, x)
         causal = not full_context_alignment
         bias = None
@@ -103,7 +106,7 @@ class TransformerDecoder(TransformerDecoderBase):
                 incremental_state,
                 bias=bias,
                 causal=causal,
-                rotation=rotation,
+                table=table,
                 query_positions=positions[0],
                 key_positions=positions[1],
                 need_weights=need_weights,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention.functional import add_terms, additive_mask
 from fairseq_posenc.config import stack_of
-from fairseq_posenc.encodings import build_encoding
+from fairseq_posenc.encodings import Stack, build_encoding
 from fairseq_posenc.modules.layers import TransformerEncoderLayer, wrap_layer
 from fairseq_posenc.modules.warm_start import State, adapt_positions
 
@@ -23,12 +23,19 @@ class TransformerEncoder(TransformerEncoderBase):
         return_fc: also return every layer's feed-forward output.
     """
 
+    refuse_other_positions = False  # whether a checkpoint's position state has to fit
+
     def __init__(
         self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, return_fc: bool = False
     ) -> None:
-        self.encoding = build_encoding(cfg, stack_of(cfg, "encoder"))  # read by build_encoder_layer
+        self.encoding = build_encoding(cfg, self.stack(cfg))  # read by build_encoder_layer
         super().__init__(cfg, dictionary, embed_tokens, return_fc)
         self.position_bias = self.encoding.build_shared()
+        self.position_map = self.encoding.query_key
+
+    def stack(self, cfg: Any) -> Stack:
+        """What the encodings may know of this encoder."""
+        return stack_of(cfg, "encoder")
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
         """One layer, checkpointed and sharded as the flags ask."""
@@ -61,9 +68,9 @@ class TransformerEncoder(TransformerEncoderBase):
         x = x.transpose(0, 1)  # (B, T, C) -> (T, B, C)
 
         positions = self.encoding.positions(src_tokens.size(1), mask, src_tokens.device)
-        rotation = self.encoding.rotation_table(positions)
+        table = self.encoding.table(positions)
         bias = add_terms(
-            additive_mask(x.size(0), x.size(0), False, mask, x),
+            additive_mask(x.size(0), x.size(0), self.encoding.stack.causal, mask, x),
             self.encoding.shared_bias(self.position_bias, positions, positions, x),
         )
         # content-dependent terms are the only ones to need positions in every layer
@@ -75,7 +82,7 @@ class TransformerEncoder(TransformerEncoderBase):
             x = layer(
                 x,
                 bias=bias,
-                rotation=rotation,
+                table=table,
                 query_positions=layer_positions,
                 key_positions=layer_positions,
             )

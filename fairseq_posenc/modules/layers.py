@@ -92,7 +92,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         self,
         x: Tensor,
         bias: Optional[Tensor] = None,
-        rotation: Optional[Tensor] = None,
+        table: Optional[Tensor] = None,
         query_positions: Optional[Tensor] = None,
         key_positions: Optional[Tensor] = None,
     ) -> Any:
@@ -101,7 +101,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         Args:
             x: (T, B, C).
             bias: masks and content-free logits, (1|B, 1|H, 1|T, T), or None.
-            rotation: table of the rotation, or None.
+            table: what changes q and k, such as a rotation, or None.
             query_positions: (1|B, T), for content-dependent terms; else None.
             key_positions: (1|B, T), likewise.
 
@@ -111,7 +111,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         attention = partial(
             self.self_attn,
             bias=bias,
-            rotation=rotation,
+            table=table,
             query_positions=query_positions,
             key_positions=key_positions,
         )
@@ -168,7 +168,7 @@ class TransformerDecoderLayer(stock.TransformerDecoderLayerBase):
         incremental_state: IncrementalState = None,
         bias: Optional[Tensor] = None,
         causal: bool = False,
-        rotation: Optional[Tensor] = None,
+        table: Optional[Tensor] = None,
         query_positions: Optional[Tensor] = None,
         key_positions: Optional[Tensor] = None,
         need_weights: bool = False,
@@ -182,7 +182,7 @@ class TransformerDecoderLayer(stock.TransformerDecoderLayerBase):
             incremental_state: fairseq's cache.
             bias: masks and content-free logits, (1|B, 1|H, 1|T, S), or None.
             causal: hide later keys where no *bias* does.
-            rotation: table of the rotation for the new positions, or None.
+            table: what changes q and k at the new positions, such as a rotation, or None.
             query_positions: (1|B, T), for content-dependent terms; else None.
             key_positions: (1|B, S), likewise.
             need_weights: also return the attention weights over the source.
@@ -194,7 +194,7 @@ class TransformerDecoderLayer(stock.TransformerDecoderLayerBase):
             self._self_attention,
             bias=bias,
             causal=causal,
-            rotation=rotation,
+            table=table,
             query_positions=query_positions,
             key_positions=key_positions,
             incremental_state=incremental_state,

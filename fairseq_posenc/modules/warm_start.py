@@ -7,14 +7,16 @@ out, what the checkpoint has not is kept as initialised, and both are listed.
 
 import logging
 import re
-from typing import Dict, Iterable, List
+from typing import Any, Dict, Iterable, List
 
-from torch import Tensor, nn
+from torch import Tensor
+
+from fairseq_posenc.errors import UsageError
 
 State = Dict[str, Tensor]
 logger = logging.getLogger(__name__)
 
-_POSITION_STATE = re.compile(r"\.(embed_positions|position_bias|position_terms)\.")
+_POSITION_STATE = re.compile(r"\.(embed_positions|position_(bias|map|terms))\.")
 
 
 def _kind(key: str) -> str:
@@ -26,19 +28,29 @@ def _position_keys(keys: Iterable[str], prefix: str) -> List[str]:
     return [key for key in keys if key.startswith(prefix) and _POSITION_STATE.search(key)]
 
 
-def adapt_positions(stack: nn.Module, state_dict: State, name: str) -> None:
+def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
     """Fit the position state in *state_dict* to *stack*, in place, and log every difference.
 
     Args:
         stack: the encoder or decoder about to be loaded.
         state_dict: the checkpoint's parameters.
         name: name of *stack* in it, for example ``encoder``.
+
+    Raises:
+        UsageError: there is a difference where *stack* allows none.
     """
     own = {f"{name}.{key}": value for key, value in stack.state_dict().items()}
     wanted = {_kind(key) for key in own}
     left_out = [k for k in _position_keys(state_dict, f"{name}.") if _kind(k) not in wanted]
     present = {_kind(key) for key in state_dict}
     new = [k for k in _position_keys(own, f"{name}.") if _kind(k) not in present]
+    if stack.refuse_other_positions and left_out + new:
+        odd = (left_out + new)[0]
+        raise UsageError(
+            f"--position-encoding {stack.encoding.name}: the checkpoint was trained with another "
+            f"one (first difference: {odd}, only in {'it' if left_out else 'this model'}); give "
+            "its encoding and options"
+        )
     for key in left_out:
         shape = tuple(state_dict.pop(key).shape)
         logger.warning("warm start: left out %s %s, which this encoding has no use for", key, shape)

@@ -1,0 +1,75 @@
+"""Untied positions: the correlation of two positions has projections of its own.
+
+TUPE, Ke, He, Liu, arXiv 2006.15595.  Nothing is added to the embeddings; positions correlate with
+positions and words with words, each scaled by 1/sqrt(2D) (Eq. 7):
+
+    α_ij = 1/√(2D) · (x_i W^Q)·(x_j W^K)  +  1/√(2D) · (p_i U^Q)·(p_j U^K)
+
+The second term is the same in every layer.  p is a learned table, normalised where it is used
+(section 3.3); U^Q and U^K differ by head.  As in the released code they have biases.  With
+``--untie-cls`` this is TUPE-A (Eq. 10), and ``tupe+t5`` is TUPE-R (Eq. 11).
+"""
+
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.encodings.base import Encoding, SharedBias, Stack
+
+
+class UntiedPositions(SharedBias):
+    """1/√(2D) · (LayerNorm(p_i) U^Q)·(LayerNorm(p_j) U^K) (Eq. 7).
+
+    Under ``--untie-cls``, θ = 1/√(2D) · (p_θ U^Q)·(p_θ U^K) (section 3.3): p_θ1 is a row of its
+    own, p_θ2 the row of position 0, which nothing else uses: all its correlations are reset.
+
+    Args:
+        options: reads ``untie_cls``.
+        stack: heads, head size, and the longest sequence, which is the size of the table.
+    """
+
+    def __init__(self, options: Any, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.head_dim = stack.head_dim
+        self.scale = (2 * stack.head_dim) ** -0.5
+        channels = stack.num_heads * stack.head_dim
+        self.table = nn.Embedding(stack.max_positions, channels)
+        self.cls = nn.Embedding(1, channels) if options.untie_cls else None
+        self.norm = nn.LayerNorm(channels)
+        self.q_proj = nn.Linear(channels, channels)
+        self.k_proj = nn.Linear(channels, channels)
+        for module in (self.table, self.cls, self.q_proj, self.k_proj):
+            if module is not None:
+                nn.init.normal_(module.weight, std=0.02)
+        for projection in (self.q_proj, self.k_proj):
+            nn.init.zeros_(projection.bias)
+
+    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Logits (1|B, H, T, S) for positions (1|B, T) and (1|B, S)."""
+        q = self._heads(self.q_proj, self.table(query_positions)) * self.scale  # (1|B, T, H, D)
+        k = self._heads(self.k_proj, self.table(key_positions))
+        return torch.einsum("bthd,bshd->bhts", q, k)
+
+    def cls_logits(self) -> Optional[Tensor]:
+        """θ1 and θ2 of every head, (2, H), or None while [CLS] is tied."""
+        if self.cls is None:
+            return None
+        p = torch.cat((self.cls.weight, self.table.weight[:1]))  # (2, C)
+        q = self._heads(self.q_proj, p) * self.scale  # (2, H, D)
+        return (q * self._heads(self.k_proj, p)).sum(dim=-1)
+
+    def _heads(self, projection: nn.Module, p: Tensor) -> Tensor:
+        """LayerNorm(p) U of rows *p* (…, C), by heads: (…, H, D)."""
+        return projection(self.norm(p)).view(*p.shape[:-1], -1, self.head_dim)
+
+
+TUPE = Encoding(
+    name="tupe",
+    paper="Ke et al. 2021, arXiv 2006.15595",
+    summary="learned positions correlate with each other apart from the words (TUPE)",
+    shared=UntiedPositions,
+    logit_scale=2**-0.5,
+    relative=False,
+    bounded=True,
+)

@@ -1,0 +1,134 @@
+"""Encoder and head of a masked language model: RoBERTa's, with positions, segments and sizes.
+
+BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692.
+"""
+
+from typing import Any, Optional, Tuple
+
+from fairseq.models.roberta.model import RobertaEncoder, RobertaLMHead
+from fairseq.modules import LayerNorm
+from fairseq.modules.transformer_sentence_encoder import init_bert_params
+from torch import Tensor, nn
+
+from fairseq_posenc.config import heads_of, nested
+from fairseq_posenc.encodings import Stack
+from fairseq_posenc.modules.encoder import TransformerEncoder
+
+
+def masked_lm_stack(cfg: Any) -> Stack:
+    """The stack that a flat configuration describes: its input starts with [CLS]."""
+    heads, head_dim = heads_of(cfg, "encoder")
+    return Stack("encoder", heads, head_dim, bool(cfg.causal), cfg.num_positions, has_cls=True)
+
+
+class SentenceEncoder(TransformerEncoder):
+    """Transformer encoder whose embeddings may have segments and a size of their own.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration, with ``num_segments`` and ``causal``.
+        dictionary: the dictionary.
+        embed_tokens: token embedding (V, E); if E is not C, a projection follows the embeddings.
+    """
+
+    def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+        super().__init__(cfg, dictionary, embed_tokens)
+        size, channels = embed_tokens.embedding_dim, cfg.encoder.embed_dim
+        self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
+        self.embed_project = nn.Linear(size, channels) if size != channels else None
+        if self.layer_norm is not None and size != channels:
+            self.layer_norm = LayerNorm(channels)
+
+    def stack(self, cfg: Any) -> Stack:
+        """What the encodings may know of this encoder."""
+        return masked_lm_stack(cfg)
+
+    def embed(self, src_tokens: Tensor, segment_labels: Optional[Tensor]) -> Tensor:
+        """Token plus segment embeddings (B, T, E); without labels (B, T) all are segment 0."""
+        x = self.embed_tokens(src_tokens)
+        if self.embed_segments is None:
+            return x
+        if segment_labels is None:
+            return x + self.embed_segments.weight[0]
+        return x + self.embed_segments(segment_labels)
+
+    def forward_embedding(
+        self, src_tokens: Tensor, token_embedding: Optional[Tensor] = None
+    ) -> Tuple[Tensor, Tensor]:
+        """Input of the first layer (B, T, C), and the embeddings it comes from (B, T, E)."""
+        x, embedding = super().forward_embedding(src_tokens, token_embedding)
+        return (x if self.embed_project is None else self.embed_project(x)), embedding
+
+
+class MaskedLMHead(RobertaLMHead):
+    """Dense, activation, norm, projection to the vocabulary (BERT section 3.1).
+
+    Args:
+        embed_dim: C.
+        size: E, the size of a token embedding.
+        vocabulary: V.
+        activation_fn: name of the activation.
+        weight: (V, E), or None for one of its own.
+    """
+
+    def __init__(
+        self, embed_dim: int, size: int, vocabulary: int, activation_fn: str, weight: Any
+    ) -> None:
+        super().__init__(size, vocabulary, activation_fn, weight)
+        if embed_dim != size:
+            self.dense = nn.Linear(embed_dim, size)
+
+
+class MaskedLMEncoder(RobertaEncoder):
+    """Sentence encoder and language-model head, by fairseq's names.
+
+    Args:
+        cfg: flat configuration of the masked-LM family, complete.
+        dictionary: the dictionary.
+    """
+
+    def build_embedding(self, vocab_size: int, embedding_dim: int, padding_idx: int) -> nn.Module:
+        """Token embedding (V, E)."""
+        return super().build_embedding(vocab_size, self.args.encoder_input_dim, padding_idx)
+
+    def build_encoder(self, args: Any, dictionary: Any, embed_tokens: nn.Embedding) -> nn.Module:
+        """The sentence encoder, initialised as BERT."""
+        cfg = nested(args)
+        cfg.max_source_positions = args.num_positions  # the rows of fairseq's learned table
+        return SentenceEncoder(cfg, dictionary, embed_tokens).apply(init_bert_params)
+
+    def build_lm_head(
+        self, embed_dim: int, output_dim: int, activation_fn: str, weight: Any
+    ) -> MaskedLMHead:
+        """The language-model head, its last weight tied to the embedding if one is given."""
+        size = self.args.encoder_input_dim
+        return MaskedLMHead(embed_dim, size, output_dim, activation_fn, weight)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        masked_tokens: Optional[Tensor] = None,
+        segment_labels: Optional[Tensor] = None,
+        **unused: Any,
+    ) -> Tuple[Tensor, Any]:
+        """Logits of the tokens.
+
+        Args:
+            src_tokens: (B, T), starting with [CLS].
+            features_only: stop before the head.
+            return_all_hiddens: also return the states between layers.
+            masked_tokens: (B, T), True where logits are wanted; default everywhere.
+            segment_labels: (B, T) segment of each token; default 0.
+            unused: ignored, as in fairseq (``src_lengths``).
+
+        Returns:
+            logits (B, T, V), or (N, V) for N *masked_tokens*, or features (B, T, C); and
+            ``{"inner_states": [(T, B, C), ...] or None}``.
+        """
+        x, extra = self.extract_features(
+            src_tokens,
+            return_all_hiddens,
+            token_embeddings=self.sentence_encoder.embed(src_tokens, segment_labels),
+        )
+        return (x if features_only else self.output_layer(x, masked_tokens=masked_tokens)), extra
