@@ -15,8 +15,8 @@ __version__ = "0.1.0"
 
 
 def register() -> None:
-    """Repair known quirks of the installed fairseq and register the architectures."""
-    from fairseq_posenc import compat, models  # noqa: F401
+    """Repair known quirks of the installed fairseq; register architectures and criterions."""
+    from fairseq_posenc import compat, criterions, models  # noqa: F401
 
     compat.apply()
 

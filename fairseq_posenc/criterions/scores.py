@@ -1,0 +1,114 @@
+"""The scores of GLUE (Wang et al. 2018) for whole sets of predictions, in percent, never NaN."""
+
+import importlib
+import math
+from typing import Callable, NamedTuple, Optional
+
+import numpy as np
+
+from fairseq_posenc.errors import UsageError
+
+
+class Score(NamedTuple):
+    """A score and what it needs.
+
+    Args:
+        compute: from predictions (N,), targets (N,) and the positive class to a fraction.
+        regression: whether predictions are numbers; else they are class indices.
+        package: distribution on the package index that computes it, if any.
+    """
+
+    compute: Callable[[np.ndarray, np.ndarray, int], float]
+    regression: bool
+    package: Optional[str] = None
+
+
+def accuracy(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
+    """Share of equal class indices."""
+    return float(np.mean(predictions == targets))
+
+
+def f1(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
+    """Binary F1 of class *positive*, every other class counting as negative."""
+    from sklearn.metrics import f1_score
+
+    return f1_score(targets == positive, predictions == positive, zero_division=0)
+
+
+def mcc(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
+    """Matthews correlation of class indices; 0 when either side is constant."""
+    from sklearn.metrics import matthews_corrcoef
+
+    return 0.0 if _constant(predictions, targets) else matthews_corrcoef(targets, predictions)
+
+
+def pearson(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
+    """Pearson correlation; 0 when either side is constant."""
+    from scipy.stats import pearsonr
+
+    return 0.0 if _constant(predictions, targets) else pearsonr(predictions, targets)[0]
+
+
+def spearman(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
+    """Spearman rank correlation; 0 when either side is constant."""
+    from scipy.stats import spearmanr
+
+    return 0.0 if _constant(predictions, targets) else spearmanr(predictions, targets)[0]
+
+
+def _constant(*sides: np.ndarray) -> bool:
+    return any(np.all(side == side[0]) for side in sides)
+
+
+SCORES = {
+    "accuracy": Score(accuracy, False),
+    "f1": Score(f1, False, "scikit-learn"),
+    "mcc": Score(mcc, False, "scikit-learn"),
+    "pearson": Score(pearson, True, "scipy"),
+    "spearman": Score(spearman, True, "scipy"),
+}
+_MODULES = {"scikit-learn": "sklearn.metrics", "scipy": "scipy.stats"}
+
+
+def percent(name: str, predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
+    """Compute a score, in percent with two decimals.
+
+    Where it is not defined (predictions that are NaN or all the same) it is 0, so that the best
+    checkpoint can be told.
+
+    Args:
+        name: a key of SCORES.
+        predictions: class indices or numbers, (N,).
+        targets: the same, (N,).
+        positive: class index that F1 is of.
+    """
+    if not np.all(np.isfinite(predictions)):
+        return 0.0
+    value = float(SCORES[name].compute(predictions, targets, positive))
+    return round(100 * value, 2) if math.isfinite(value) else 0.0
+
+
+def check(name: str, regression: bool) -> None:
+    """Say what is wrong with asking for a score, before any training.
+
+    Raises:
+        UsageError: if there is no such score, if it is not one of regression (or of
+            classification), or if the package that computes it is missing.
+    """
+    fitting = [key for key in SCORES if SCORES[key].regression == regression]
+    if name not in fitting:
+        kind = "regression" if regression else "classification"
+        wrong = f"is not for {kind}" if name in SCORES else "is unknown"
+        raise UsageError(
+            f"--metrics {name}: {wrong}; for {kind} there are {', '.join(fitting)} "
+            f"({'without' if regression else 'with'} --regression-target there are others)"
+        )
+    package = SCORES[name].package
+    if package is None:
+        return
+    try:
+        importlib.import_module(_MODULES[package])
+    except ImportError as error:
+        raise UsageError(
+            f"--metrics {name}: {package} is not installed; run: pip install {package}"
+        ) from error

@@ -1,0 +1,193 @@
+"""Loss and GLUE scores for fairseq's ``sentence_prediction`` task."""
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from fairseq.criterions import register_criterion
+from fairseq.criterions.sentence_prediction import (
+    SentencePredictionConfig,
+    SentencePredictionCriterion,
+)
+from fairseq.distributed import utils as distributed_utils
+from fairseq.logging import metrics
+from fairseq.logging.meters import Meter
+from torch import Tensor
+
+from fairseq_posenc.criterions.scores import SCORES, check, percent
+from fairseq_posenc.errors import UsageError
+
+# Entries of a logging output. Workers' outputs are added up, so all of it is numbers.
+_ROWS = "_rows"
+_ASKED = "_asked/{}/{}"  # name of a score, positive class
+
+# Flags of fairseq main and its fork, whose scores fail on labels that are text.
+_REPORTS = {
+    "report_mcc": "mcc",
+    "report_acc_and_f1": "accuracy,f1",
+    "report_pearson_and_spearman": "pearson,spearman",
+}
+
+
+@dataclass
+class SentencePredictionMetricsConfig(SentencePredictionConfig):
+    """fairseq's flags for ``sentence_prediction`` and those of the scores."""
+
+    metrics: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": f"scores of the validation set, in percent: some of {','.join(SCORES)} "
+            "(default: accuracy, or pearson,spearman with --regression-target)"
+        },
+    )
+    positive_label: str = field(
+        default="1", metadata={"help": "label whose F1 is computed, as it is in the data"}
+    )
+
+
+@register_criterion("sentence_prediction_metrics", dataclass=SentencePredictionMetricsConfig)
+class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
+    """fairseq's ``sentence_prediction``, with scores of the whole validation set.
+
+    The scores are those of GLUE: accuracy, binary F1, Matthews, Pearson and Spearman
+    correlation.  Each is computed once over all predictions, whatever the batches and the
+    number of workers, and logged under its name, so that ``--best-checkpoint-metric mcc
+    --maximize-best-checkpoint-metric`` works.  F1 is of ``--positive-label``, ``1`` unless
+    given: in GLUE's MRPC and QQP that is "the two mean the same".
+
+    Args:
+        cfg: the flags.
+        task: a ``sentence_prediction`` task.
+
+    Raises:
+        UsageError: if a score does not exist or does not fit, or if no class has the
+            positive label.
+    """
+
+    def __init__(self, cfg: SentencePredictionMetricsConfig, task: Any) -> None:
+        for name, instead in _REPORTS.items():
+            if getattr(cfg, name, False):
+                flag = "--" + name.replace("_", "-")
+                raise UsageError(
+                    f"{flag}: belongs to fairseq's --criterion sentence_prediction; "
+                    f"with sentence_prediction_metrics give --metrics {instead}"
+                )
+        super().__init__(cfg, task)
+        asked = cfg.metrics or ("pearson,spearman" if cfg.regression_target else "accuracy")
+        self.scores = [name.strip() for name in asked.split(",")]
+        for name in self.scores:
+            check(name, cfg.regression_target)
+        self.positive = 0
+        if "f1" in self.scores:
+            self.positive = self._class_of(cfg.positive_label, task)
+
+    @staticmethod
+    def _class_of(label: str, task: Any) -> int:
+        labels = task.label_dictionary
+        known = labels.symbols[labels.nspecial :][: task.cfg.num_classes]
+        if label not in known:
+            raise UsageError(
+                f"--positive-label {label}: the data have the labels {', '.join(known)}; name the "
+                "one whose F1 is wanted, or leave f1 out of --metrics"
+            )
+        return known.index(label)
+
+    def forward(
+        self, model: Any, sample: Dict[str, Any], reduce: bool = True
+    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+        """Compute the loss, and in evaluation keep what the scores are made of.
+
+        Args:
+            model: a model with classification heads.
+            sample: a batch of B sentences or pairs.
+            reduce: not used; there for fairseq.
+
+        Returns:
+            the summed loss, B, and what is logged.
+        """
+        if model.training:
+            return super().forward(model, sample, reduce)
+        outputs: List[Tensor] = []
+        hook = model.register_forward_hook(lambda _, __, output: outputs.append(output[0]))
+        try:
+            loss, sample_size, logging_output = super().forward(model, sample, reduce)
+        finally:
+            hook.remove()
+        (logits,) = outputs
+        targets = model.get_targets(sample, [logits]).view(-1)
+        predictions = logits.view(-1) if self.regression_target else logits.argmax(dim=-1)
+        logging_output[_ROWS] = _rows_of_all_workers(predictions, targets)
+        for name in self.scores:
+            logging_output[_ASKED.format(name, self.positive)] = 1
+        if "accuracy" in self.scores:
+            del logging_output["ncorrect"]  # fairseq's accuracy is rounded to one decimal
+        return loss, sample_size, logging_output
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+        """Log the loss, and in evaluation the scores of all batches so far.
+
+        Args:
+            logging_outputs: of one or more batches.
+        """
+        SentencePredictionCriterion.reduce_metrics(logging_outputs)
+        for output in logging_outputs:
+            if _ROWS in output:
+                metrics.log_custom(_Predictions, _ROWS, output[_ROWS])
+        asked = [key.split("/")[1:] for key in logging_outputs[0] if key.startswith("_asked/")]
+        for name, positive in asked:
+            metrics.log_derived(name, _scorer(name, int(positive)))
+
+
+def _rows_of_all_workers(predictions: Tensor, targets: Tensor) -> Tensor:
+    """Predictions, targets and ones in a row for each worker, of which only this one's is filled.
+
+    fairseq adds up what the workers log, and zeroes it where a worker had no batch left and
+    repeated another; adding up such rows collects them, and the ones tell which are filled.
+
+    Args:
+        predictions: of this worker, (B,).
+        targets: of this worker, (B,).
+
+    Returns:
+        (workers, 3, largest B), float64.
+    """
+    workers, worker = distributed_utils.get_data_parallel_world_size(), 0
+    longest = torch.tensor([targets.numel()], device=targets.device)
+    if workers > 1:
+        worker = distributed_utils.get_data_parallel_rank()
+        group = distributed_utils.get_data_parallel_group()
+        longest = distributed_utils.all_reduce(longest, group=group, op="max")
+    rows = predictions.new_zeros((workers, 3, int(longest)), dtype=torch.double)
+    for row, values in zip(rows[worker], (predictions, targets, torch.ones_like(targets))):
+        row[: targets.numel()] = values
+    return rows
+
+
+class _Predictions(Meter):
+    """Predictions and targets of a validation set, batch after batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reset()
+
+    def reset(self) -> None:
+        self.batches: List[Tensor] = []
+
+    def update(self, rows: Tensor) -> None:
+        """Add the filled part of ``rows`` (workers, 3, B)."""
+        rows = rows.detach().cpu().transpose(1, 2)  # (workers, 3, B) -> (workers, B, 3)
+        self.batches.append(rows[rows[:, :, 2] > 0])
+
+    @property
+    def smoothed_value(self) -> int:
+        """Number of predictions."""
+        return sum(map(len, self.batches))
+
+
+def _scorer(name: str, positive: int) -> Any:
+    def score(meters: Dict[str, Any]) -> float:
+        predictions, targets, _ = torch.cat(meters[_ROWS].batches).numpy().T
+        return percent(name, predictions, targets, positive)
+
+    return score
