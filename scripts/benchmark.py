@@ -3,6 +3,8 @@
 
     python scripts/benchmark.py --archs transformer roformer_base --size base --layers 6
     python scripts/benchmark.py --archs transformer "posenc_transformer --position-encoding learned"
+    python scripts/benchmark.py --jobs masked-lm --archs roberta_base tupe_r_masked_lm_base \
+        --batch 4 --length 512
 
 An entry of --archs is an architecture, with flags of its own if need be. The first entry is
 the baseline: the others are given as ratios to it. In every round each model runs once, one
@@ -12,6 +14,9 @@ of the ratios.
 
 training    forward and backward of label-smoothed cross-entropy, with dropout, no optimiser
 generation  beam search of fairseq-generate, exactly --length tokens a sentence
+masked-lm   forward and backward of the masked-LM loss, with dropout, no optimiser, on sentences
+            of --length tokens; --archs are masked language models, or hf-roformer, which is
+            Hugging Face's RoFormer of the same shape (pip install transformers)
 
 Clocks: wall; processor (time of all threads, on the CPU); device (CUDA events, on a GPU).
 Memory is the peak of two runs in a process of its own: on the CPU that of the whole process,
@@ -32,18 +37,26 @@ import sys
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import torch  # noqa: E402
-from benchmark_jobs import BEAM, DTYPES, JOBS, SIZES, Run, Subject  # noqa: E402
+from benchmark_jobs import BEAM, DTYPES, SIZES, Run, TranslationSubject  # noqa: E402
+from benchmark_masked_lm import HUGGING_FACE, MaskedLMSubject  # noqa: E402
 from fairseq.models import ARCH_MODEL_REGISTRY  # noqa: E402
 
 import fairseq_posenc  # noqa: E402, F401
 from fairseq_posenc.errors import UsageError  # noqa: E402
 
 WARM_UP = 2  # rounds that do not count
+
+# what is timed, and what does it; in this order, because generation ends training
+JOBS: Dict[str, Tuple[Callable[..., Any], Callable[[Any], Run]]] = {
+    "training": (TranslationSubject, TranslationSubject.training),
+    "generation": (TranslationSubject, TranslationSubject.generation),
+    "masked-lm": (MaskedLMSubject, MaskedLMSubject.training),
+}
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -53,14 +66,14 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--archs", nargs="+", default=["transformer", "roformer_base"], metavar="'ARCH [FLAGS]'"
     )
-    parser.add_argument("--jobs", nargs="+", choices=list(JOBS), default=list(JOBS))
+    parser.add_argument("--jobs", nargs="+", choices=list(JOBS), default=["training", "generation"])
     parser.add_argument(
         "--size",
         choices=list(SIZES),
         default="base",
         help="; ".join("{}: {} channels, ffn {}, {} heads".format(k, *v) for k, v in SIZES.items()),
     )
-    parser.add_argument("--layers", type=int, default=6, help="of encoder and of decoder (6)")
+    parser.add_argument("--layers", type=int, default=6, help="of each encoder and decoder (6)")
     parser.add_argument("--vocabulary", type=int, default=10000, help="symbols (10000)")
     parser.add_argument("--batch", type=int, default=16, help="sentences (16)")
     parser.add_argument(
@@ -90,9 +103,14 @@ def check(args: argparse.Namespace) -> None:
     """
     for entry in args.archs:
         name = entry.split(None, 1)[0] if entry.strip() else entry
-        if name not in ARCH_MODEL_REGISTRY:
+        if name not in ARCH_MODEL_REGISTRY and name != HUGGING_FACE:
             raise UsageError(f"--archs {entry!r}: {name!r} is not an architecture of fairseq or of "
                              "the plug-in; python -m fairseq_posenc list names them")
+    if len({JOBS[job][0] for job in args.jobs}) > 1:
+        raise UsageError("--jobs {}: masked-lm takes other models than the rest; give it alone"
+                         .format(" ".join(args.jobs)))
+    if HUGGING_FACE in args.archs and args.jobs != ["masked-lm"]:
+        raise UsageError(f"--archs {HUGGING_FACE}: only for --jobs masked-lm")
     # four symbols of a dictionary are not words; quartiles need two rounds
     for name, least in (("layers", 1), ("vocabulary", 5), ("batch", 1), ("threads", 1),
                         ("repeat", 2)):
@@ -138,7 +156,8 @@ def prepare_process(args: argparse.Namespace) -> None:
 
 def _peak(entry: str, job: str, args: argparse.Namespace) -> float:
     prepare_process(args)
-    run = JOBS[job](Subject(entry, args))
+    subject, start = JOBS[job]
+    run = start(subject(entry, args))
     for _ in range(2):  # the gradients of the first step are there in the second
         run()
     if torch.device(args.device).type == "cuda":
@@ -181,10 +200,11 @@ def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
         for job in jobs
         for entry in args.archs
     }
-    subjects = [Subject(entry, args) for entry in args.archs]
+    kind = JOBS[jobs[0]][0]
+    subjects = [kind(entry, args) for entry in args.archs]
     rows = []
     for job in jobs:
-        runs = [JOBS[job](subject) for subject in subjects]
+        runs = [JOBS[job][1](subject) for subject in subjects]
         rounds: List[List[Dict[str, float]]] = []
         for number in range(WARM_UP + args.repeat):
             rounds.append([timed(run, device) for run in runs])

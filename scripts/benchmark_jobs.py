@@ -14,12 +14,23 @@ from fairseq.tasks.translation import TranslationTask
 Run = Callable[[], Any]
 
 # channels, feed-forward channels, heads
-SIZES = {"tiny": (128, 512, 4), "base": (512, 2048, 8), "big": (1024, 4096, 16)}
+SIZES = {
+    "tiny": (128, 512, 4),
+    "base": (512, 2048, 8),
+    "bert-base": (768, 3072, 12),
+    "big": (1024, 4096, 16),
+}
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 BEAM = 4
 
 
-class Subject:
+def parse_training(*flags: str) -> Any:
+    """The configuration that fairseq-train would work with."""
+    args = options.parse_args_and_arch(options.get_training_parser(), ["-", *flags])
+    return convert_namespace_to_omegaconf(args)
+
+
+class TranslationSubject:
     """One architecture with its task, as fairseq's own option parsing builds them.
 
     Args:
@@ -29,7 +40,7 @@ class Subject:
 
     def __init__(self, entry: str, args: argparse.Namespace) -> None:
         self.entry, self.args = entry, args
-        self.cfg = self._parse(options.get_training_parser(), *self._training_flags())
+        self.cfg = parse_training("--task", "translation", *self._training_flags())
         vocabulary = Dictionary()
         while len(vocabulary) < args.vocabulary:
             vocabulary.add_symbol(f"w{len(vocabulary)}")
@@ -37,12 +48,6 @@ class Subject:
         torch.manual_seed(args.seed)
         self.model = self.task.build_model(self.cfg.model).to(args.device, DTYPES[args.dtype])
         self.sample = self._sample(vocabulary)
-
-    @staticmethod
-    def _parse(parser: argparse.ArgumentParser, *flags: str) -> Any:
-        return convert_namespace_to_omegaconf(
-            options.parse_args_and_arch(parser, ["-", "--task", "translation", *flags])
-        )
 
     def _training_flags(self) -> List[str]:
         channels, ffn, heads = SIZES[self.args.size]
@@ -85,20 +90,14 @@ class Subject:
     def generation(self) -> Run:
         """Return what gives the hypotheses of the batch; after this the model cannot be trained."""
         longest = str(self.args.length[-1])
-        cfg = self._parse(
-            options.get_generation_parser(),
-            *("--path", "-", "--beam", str(BEAM), "--lenpen", "0.6"),
-            *("--max-len-a", "0", "--max-len-b", longest, "--min-len", longest),
-        )
+        flags = ["--path", "-", "--beam", str(BEAM), "--lenpen", "0.6", "--max-len-a", "0"]
+        flags += ["--max-len-b", longest, "--min-len", longest]
+        parser = options.get_generation_parser()
+        args = options.parse_args_and_arch(parser, ["-", "--task", "translation", *flags])
+        cfg = convert_namespace_to_omegaconf(args)
         self.model.zero_grad(set_to_none=True)
         self.model.eval()
         self.model.prepare_for_inference_(cfg)
         generator = self.task.build_generator([self.model], cfg.generation)
 
         return lambda: self.task.inference_step(generator, [self.model], self.sample)
-
-
-JOBS: Dict[str, Callable[[Subject], Run]] = {  # in this order: generation ends training
-    "training": Subject.training,
-    "generation": Subject.generation,
-}

@@ -8,7 +8,7 @@ import statistics
 import benchmark
 import pytest
 import torch
-from benchmark_jobs import Subject
+from benchmark_jobs import TranslationSubject
 from helpers import EVERY_ENCODING
 
 from fairseq_posenc.errors import UsageError
@@ -24,7 +24,7 @@ def settings(*flags):
 
 
 def subject(entry, *flags):
-    return Subject(entry, settings(*flags))
+    return TranslationSubject(entry, settings(*flags))
 
 
 # --- what is built

@@ -79,13 +79,14 @@ def attend(
     Returns:
         (B, H, T, D); zeros for a query that may look nowhere.
     """
-    if not compat.HAS_SDPA:
+    if not (compat.HAS_SDPA and _has_kernel(q, bias, dropout)):
         return attend_with_weights(q, k, v, scale, bias, causal, dropout)[0]
     nowhere = None
     if bias is not None:
         bias = bias.to(q.dtype)  # under autocast, projections are narrower than what went in
         if not compat.SDPA_SAFE_MASKS:
-            bias, nowhere = _open_blind_rows(bias)
+            nowhere = _blind_rows(bias)  # their softmax is NaN, and so are its gradients
+            bias = bias.masked_fill(nowhere, 0.0)
     if compat.SDPA_HAS_SCALE:
         out = F.scaled_dot_product_attention(q, k, v, bias, dropout, causal, scale=scale)
     else:
@@ -94,13 +95,18 @@ def attend(
     return out if nowhere is None else out.masked_fill(nowhere, 0.0)
 
 
-def _open_blind_rows(bias: Tensor) -> Tuple[Tensor, Tensor]:
-    """Let queries that may look nowhere look anywhere, and say which they are, (1|B, 1|H, T, 1).
+def _has_kernel(q: Tensor, bias: Optional[Tensor], dropout: float) -> bool:
+    """Whether PyTorch has a fused kernel for this case.
 
-    Softmax over nothing but -inf is NaN, and so is its gradient; the caller puts zeros instead.
+    On a CPU it has none with dropout, or with gradients for the bias.  There it computes what
+    :func:`attend_with_weights` does, in more steps (1.15 times as long at 512 tokens).
     """
-    nowhere = (bias == float("-inf")).all(dim=-1, keepdim=True)
-    return bias.masked_fill(nowhere, 0.0), nowhere
+    return q.is_cuda or not (dropout > 0 or (bias is not None and bias.requires_grad))
+
+
+def _blind_rows(bias: Tensor) -> Tensor:
+    """Queries that may look nowhere, (1|B, 1|H, 1|T, 1)."""
+    return bias.detach().amax(dim=-1, keepdim=True) == float("-inf")
 
 
 def attend_with_weights(
@@ -123,11 +129,13 @@ def attend_with_weights(
         bias = add_terms(bias, additive_mask(q.size(2), k.size(2), True, None, q))
     logits = torch.matmul(q * scale, k.transpose(-2, -1))  # (B, H, T, S)
     logits = logits.to(torch.promote_types(q.dtype, torch.float32))
-    if bias is None:
+    if bias is not None:
+        logits = logits + bias
+    nowhere = None if bias is None else _blind_rows(bias)
+    if nowhere is None or not nowhere.any():
         weights = torch.softmax(logits, dim=-1)
     else:
-        bias, nowhere = _open_blind_rows(bias)
-        weights = torch.softmax(logits + bias, dim=-1).masked_fill(nowhere, 0.0)
+        weights = torch.softmax(logits.masked_fill(nowhere, 0.0), dim=-1).masked_fill(nowhere, 0.0)
     weights = weights.type_as(q)
     dropped = F.dropout(weights, dropout) if dropout > 0 else weights
     return torch.matmul(dropped, v), weights

@@ -24,6 +24,7 @@ from fairseq_posenc.config import (
     flat_fields,
     optional,
 )
+from fairseq_posenc.encodings import build_encoding
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.models.families import refuse_other_families
 from fairseq_posenc.models.fine_tuning import inherit, is_fine_tuning
@@ -105,6 +106,11 @@ def _configure(cfg: Any, preset: Dict[str, Any], longest: Optional[int]) -> None
     """Complete a flat configuration for inputs of at most *longest* tokens."""
     usual = {"position_encoding": "learned", "max_positions": longest or 512}
     configure(cfg, MaskedLMConfig, {**usual, **preset}, lambda cfg: [masked_lm_stack(cfg)])
+    if cfg.max_positions > cfg.num_positions and build_encoding(cfg, masked_lm_stack(cfg)).bounded:
+        raise UsageError(
+            f"--max-positions {cfg.max_positions}: --position-encoding {cfg.position_encoding} has "
+            f"a table of {cfg.num_positions} positions; give at most that"
+        )
 
 
 @register_model(MODEL, dataclass=MaskedLMConfig)
