@@ -168,7 +168,8 @@ def _peak(entry: str, job: str, args: argparse.Namespace) -> float:
 
 def peak_memory(entry: str, job: str, args: argparse.Namespace) -> float:
     """Return the peak memory of one job in a fresh process, in MiB."""
-    fresh = multiprocessing.get_context("spawn")
+    # not "spawn": Linux counts what this process holds to the peak of one that it starts itself
+    fresh = multiprocessing.get_context("forkserver")
     with ProcessPoolExecutor(1, mp_context=fresh) as process:
         return process.submit(_peak, entry, job, args).result()
 
@@ -194,7 +195,6 @@ def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
     prepare_process(args)
     device = torch.device(args.device)
     jobs = [job for job in JOBS if job in args.jobs]
-    # First, because Linux counts what the parent held at its start to the peak of a process.
     memory = {
         (job, entry): None if args.skip_memory else peak_memory(entry, job, args)
         for job in jobs

@@ -87,9 +87,9 @@ def encoding_flags(name="rotary", **changes):
     return Namespace(position_encoding=name, **{**defaults, **changes})
 
 
-def encoding_of(name, heads=4, head_dim=8, causal=False, **changes):
+def encoding_of(name, heads=4, head_dim=8, causal=False, has_cls=False, **changes):
     """A composed encoding outside of any model."""
-    stack = Stack("encoder", heads, head_dim, causal, 64)
+    stack = Stack("encoder", heads, head_dim, causal, 64, has_cls)
     return build_encoding(encoding_flags(name, **changes), stack)
 
 

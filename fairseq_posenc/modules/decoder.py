@@ -76,12 +76,12 @@ class TransformerDecoder(TransformerDecoderBase):
             states (B, T, C) and ``{"attn": [weights (B, T, S') or None], "inner_states": [...]}``.
         """
         seen = self.cached_length(incremental_state)
-        x = self._embed(prev_output_tokens, seen, incremental_state).transpose(0, 1)  # (T, B, C)
-
         length = prev_output_tokens.size(1)
         padding_mask = self._padding_mask(prev_output_tokens, full_context_alignment)
-        key_positions = self.encoding.positions(length, padding_mask, x.device)
+        key_positions = self.encoding.positions(length, padding_mask, prev_output_tokens.device)
         query_positions = key_positions[:, seen:]
+
+        x = self._embed(prev_output_tokens, seen, incremental_state).transpose(0, 1)  # (T, B, C)
         table = self.encoding.table(query_positions)
         shared = self.encoding.shared_bias(self.position_bias, query_positions, key_positions, x)
         causal = not full_context_alignment

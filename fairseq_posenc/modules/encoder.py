@@ -62,12 +62,12 @@ class TransformerEncoder(TransformerEncoderBase):
         """
         padding_mask = src_tokens.eq(self.padding_idx)
         mask = padding_mask if padding_mask.any() else None
+        positions = self.encoding.positions(src_tokens.size(1), mask, src_tokens.device)
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
         if mask is not None:
             x = x.masked_fill(mask.unsqueeze(-1), 0.0)
         x = x.transpose(0, 1)  # (B, T, C) -> (T, B, C)
 
-        positions = self.encoding.positions(src_tokens.size(1), mask, src_tokens.device)
         table = self.encoding.table(positions)
         bias = add_terms(
             additive_mask(x.size(0), x.size(0), self.encoding.stack.causal, mask, x),
