@@ -1,0 +1,206 @@
+"""Masked language models through fairseq's command lines: pre-training, fine-tuning, fill-mask."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from commands import TRAINING, USER_DIR, average, read, run, succeed
+
+from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.models.masked_lm import MODEL, PRESETS
+
+pytest_plugins = ["toy"]
+
+SHAPE = [
+    *("--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"),
+    *("--encoder-attention-heads", "2"),
+]
+MASKED = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "32"]
+MASKED += ["--sample-break-mode", "complete"]
+CLASSIFY = ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
+CLASSIFY += ["--init-token", "0", "--separator-token", "2"]
+FRESH = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
+
+
+@dataclass(frozen=True)
+class Corpora:
+    """Folders for fairseq-train: plain text, labelled pairs, and pairs with a number each."""
+
+    text: Path
+    pairs: Path
+    numbers: Path
+
+
+@pytest.fixture(scope="module")
+def corpora(toy, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpora")
+    made = Corpora(folder / "text", folder / "pairs", folder / "numbers")
+    lines = {n: (toy.text / f"{n}.src").read_text().splitlines() for n in ("train", "valid")}
+
+    def binarise(destination, *flags):
+        parts = [f for n in lines for f in (f"--{n}pref", folder / n)]
+        succeed("preprocess", "--only-source", *parts, "--destdir", destination, *flags)
+
+    def write(make):
+        for name, sentences in lines.items():
+            (folder / name).write_text("\n".join(map(make, sentences)) + "\n")
+
+    write(str)
+    binarise(made.text)
+    for data in (made.pairs, made.numbers):
+        for number, make in enumerate((str, lambda s: " ".join(reversed(s.split())))):
+            write(make)
+            binarise(data / f"input{number}", "--srcdict", made.text / "dict.txt")
+    write(lambda s: "long" if len(s.split()) > 5 else "short")
+    binarise(made.pairs / "label")
+    (made.numbers / "label").mkdir()
+    for name, sentences in lines.items():
+        numbers = "".join(f"{len(s.split())}\n" for s in sentences)
+        (made.numbers / "label" / f"{name}.label").write_text(numbers)
+    return made
+
+
+def train(data, folder, *flags):
+    return succeed("train", data, *USER_DIR, "--save-dir", folder, *TRAINING, *flags)
+
+
+def pretrain(data, folder, arch, *flags):
+    return train(data, folder, "--arch", arch, *SHAPE, *MASKED, *flags)
+
+
+@pytest.fixture(scope="module")
+def pretrained(corpora, tmp_path_factory):
+    """A TUPE-R after two epochs."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    pretrain(corpora.text, folder, "tupe_r_masked_lm_base", "--max-epoch", "2")
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.mark.parametrize("arch", [name for name in PRESETS if name != MODEL])
+def test_every_architecture_trains_resumes_averages_and_validates(arch, corpora, tmp_path):
+    first = pretrain(corpora.text, tmp_path, arch).losses()
+    second = pretrain(corpora.text, tmp_path, arch, "--max-epoch", "2").losses()
+    assert "valid 1" in first and "valid 2" in second and "update 1" not in second
+    mean = average(tmp_path, "--num-epoch-checkpoints", "2")
+    usual = ["--task", "masked_lm", "--cpu", "--log-format", "json", "--max-tokens", "160"]
+    found = succeed(
+        "validate", corpora.text, *USER_DIR, "--path", mean, "--num-workers", "0", *usual
+    )
+    assert 0 < float(found.entries("valid")[0]["valid_loss"]) < 20
+    _, settings = read(mean)
+    assert settings["position_encoding"] == PRESETS[arch]["position_encoding"]
+    assert settings["untie_cls"] == PRESETS[arch].get("untie_cls", False)
+
+
+@pytest.mark.parametrize("encoding", [*ENCODINGS, "tupe+t5", "learned+rotary"])
+def test_every_encoding_is_pretrained_and_fine_tuned(encoding, corpora, tmp_path):
+    pretrain(corpora.text, tmp_path / "pre", MODEL, "--position-encoding", encoding)
+    source = ["--restore-file", tmp_path / "pre" / "checkpoint_last.pt", *FRESH]
+    flags = [*CLASSIFY, "--num-classes", "2", *source]
+    losses = train(corpora.pairs, tmp_path / "fine", "--arch", MODEL, *flags).losses()
+    assert "valid 1" in losses
+    _, settings = read(tmp_path / "fine" / "checkpoint_last.pt")
+    assert settings["position_encoding"] == encoding
+
+
+def test_checkpointed_activations_change_no_loss(corpora, tmp_path):
+    runs = [
+        pretrain(corpora.text, tmp_path / str(len(flags)), "tupe_r_masked_lm_base", *flags).losses()
+        for flags in ([], ["--checkpoint-activations"])
+    ]
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("how", ["--restore-file", "--finetune-from-model"])
+def test_fine_tuning_takes_shape_encoding_and_weights_from_the_checkpoint(
+    how, corpora, pretrained, tmp_path
+):
+    reset = FRESH if how == "--restore-file" else []
+    flags = [*CLASSIFY, "--num-classes", "2", how, pretrained, *reset, "--lr", "0"]
+    train(corpora.pairs, tmp_path, "--arch", MODEL, *flags)
+    before, _ = read(pretrained)
+    after, settings = read(tmp_path / "checkpoint_last.pt")
+    assert (settings["position_encoding"], settings["untie_cls"]) == ("tupe+t5", True)
+    assert (settings["encoder_layers"], settings["num_positions"]) == (2, 32)
+    assert before.keys() < after.keys()
+    assert all(torch.equal(after[key], value) for key, value in before.items())
+    new = {key.split(".")[0] for key in after.keys() - before.keys()}
+    assert new == {"classification_heads"}
+
+
+def test_regression_is_fine_tuned_and_validated(corpora, pretrained, tmp_path):
+    flags = [*CLASSIFY, "--num-classes", "1", "--regression-target", "--best-checkpoint-metric"]
+    flags += ["loss", "--restore-file", pretrained, *FRESH, "--max-epoch", "3"]
+    found = train(corpora.numbers, tmp_path, "--arch", MODEL, *flags).entries("valid")
+    assert float(found[2]["valid_loss"]) < float(found[0]["valid_loss"])
+
+
+def test_a_fine_tuned_checkpoint_is_validated_and_resumed_alone(corpora, pretrained, tmp_path):
+    flags = ["--arch", MODEL, *CLASSIFY, "--num-classes", "2"]
+    train(corpora.pairs, tmp_path, *flags, "--finetune-from-model", pretrained)
+    more = [*flags, "--finetune-from-model", pretrained, "--max-epoch", "2"]
+    assert "update 1" not in train(corpora.pairs, tmp_path, *more).losses()
+    usual = [*CLASSIFY[:4], "--cpu", "--log-format", "json", "--batch-size", "4"]
+    path = ["--path", tmp_path / "checkpoint_last.pt", "--num-workers", "0"]
+    found = succeed("validate", corpora.pairs, *USER_DIR, *path, *usual)
+    assert 0 <= float(found.entries("valid")[0]["valid_accuracy"]) <= 100
+
+
+def test_stock_roberta_is_fine_tuned_as_bert_a(corpora, tmp_path):
+    pretrain(corpora.text, tmp_path / "stock", "roberta_base")
+    source = ["--restore-file", tmp_path / "stock" / "checkpoint_last.pt", *FRESH]
+    flags = [*CLASSIFY, "--num-classes", "2", *source]
+    train(corpora.pairs, tmp_path / "fine", "--arch", MODEL, *flags)
+    _, settings = read(tmp_path / "fine" / "checkpoint_last.pt")
+    assert settings["position_encoding"] == "learned" and settings["encoder_layers"] == 2
+
+
+@pytest.mark.parametrize(
+    "arch, flags, parts",
+    [
+        (MODEL, ["--position-encoding", "rotary"], ["--position-encoding rotary", "tupe+t5"]),
+        (MODEL, ["--t5-num-buckets", "16"], ["--t5-num-buckets 16", "32"]),
+        (MODEL, ["--encoder-layers", "3"], ["--encoder-layers 3", "with 2"]),
+        (MODEL, ["--max-positions", "512"], ["--max-positions 512", "32 positions"]),
+        (MODEL, ["--num-positions", "64"], ["--num-positions 64", "has 32"]),
+        ("roformer_masked_lm_base", [], ["--encoder-layers 12", "has 2", f"--arch {MODEL}"]),
+        ("roformer_tiny", [], ["--arch roformer_tiny", "--arch roformer_masked_lm_base"]),
+    ],
+)
+def test_what_contradicts_the_checkpoint_stops(arch, flags, parts, corpora, pretrained, tmp_path):
+    usual = [*CLASSIFY, "--num-classes", "2", "--restore-file", pretrained, *FRESH]
+    arguments = [*USER_DIR, "--save-dir", tmp_path, *TRAINING, "--arch", arch, *usual, *flags]
+    message = run("train", corpora.pairs, *arguments).message()
+    assert all(part in message for part in parts), message
+
+
+@pytest.mark.parametrize("how", ["--restore-file", "--finetune-from-model"])
+def test_a_missing_pretrained_model_stops(how, corpora, tmp_path):
+    missing = tmp_path / "nowhere" / "model.pt"
+    usual = ["--arch", MODEL, *CLASSIFY, "--num-classes", "2", how, missing]
+    arguments = [*USER_DIR, "--save-dir", tmp_path, *TRAINING, *usual]
+    message = run("train", corpora.pairs, *arguments).message()
+    assert f"{how} {missing}: no such file" in message
+
+
+def test_a_translation_model_is_no_pretrained_encoder(corpora, trained, tmp_path):
+    source = trained / "checkpoint_last.pt"
+    usual = ["--arch", MODEL, *CLASSIFY, "--num-classes", "2", "--restore-file", source, *FRESH]
+    arguments = [*USER_DIR, "--save-dir", tmp_path, *TRAINING, *usual]
+    message = run("train", corpora.pairs, *arguments).message()
+    assert "is no masked language model" in message
+
+
+def test_the_hub_interface_fills_masks(corpora, pretrained):
+    from fairseq_posenc.models.masked_lm import MaskedLMModel
+
+    hub = MaskedLMModel.from_pretrained(
+        str(pretrained.parent), pretrained.name, str(corpora.text), bpe=None
+    )
+    hub.bpe = type("Words", (), {"encode": staticmethod(str), "decode": staticmethod(str)})
+    hub.eval()
+    filled = hub.fill_mask("a1 a2 <mask> a4", topk=3)
+    assert filled and all(0 < probability < 1 for _, probability, _ in filled)
+    assert all(text == f"a1 a2{word} a4" for text, _, word in filled)
+    assert hub.extract_features(hub.encode("a1 a2", "a3")).shape == (1, 7, 16)
