@@ -1,0 +1,126 @@
+"""Numbering a foreign vocabulary the way fairseq's dictionary does.
+
+fairseq numbers ``<s>`` 0, ``<pad>`` 1, ``</s>`` 2, ``<unk>`` 3, then the lines of dict.txt, and
+``--task masked_lm`` appends ``<mask>``.  Other tool kits put their special symbols elsewhere and
+call them otherwise, so the rows of everything of the vocabulary's size have to move.
+"""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+
+from fairseq_posenc.errors import UsageError
+
+LEADING = ("<s>", "<pad>", "</s>", "<unk>")
+MASK = "<mask>"
+SPECIAL = (*LEADING, MASK)
+
+
+class Vocabulary(NamedTuple):
+    """A foreign vocabulary in fairseq's order.
+
+    Args:
+        symbols: the ordinary ones, line by line of dict.txt.
+        counts: their frequencies.
+        order: foreign number of each of our numbers, (V,).
+        source: where it comes from, for messages.
+    """
+
+    symbols: List[str]
+    counts: List[int]
+    order: Tensor
+    source: str
+
+    def rows(self, tensor: Tensor, what: str) -> Tensor:
+        """The rows of *tensor* (V, …) in our order.
+
+        Args:
+            tensor: one row for each foreign number.
+            what: its name and file, for the message.
+
+        Raises:
+            UsageError: its size is not that of the vocabulary.
+        """
+        if len(tensor) != len(self.order):
+            raise UsageError(
+                f"{what} has {len(tensor)} rows, but {self.source} has {len(self.order)} symbols; "
+                "give the vocabulary that the model was trained with"
+            )
+        return tensor[self.order]
+
+    def text(self) -> str:
+        """What dict.txt has to contain."""
+        return "".join(f"{symbol} {count}\n" for symbol, count in zip(self.symbols, self.counts))
+
+
+def renumber(
+    symbols: Sequence[str],
+    special: Dict[str, str],
+    source: str,
+    counts: Optional[Sequence[int]] = None,
+) -> Vocabulary:
+    """Put a foreign vocabulary in fairseq's order.
+
+    Args:
+        symbols: the symbol of every foreign number.
+        special: what the foreign vocabulary calls each of :data:`SPECIAL`.
+        source: the file they come from, for messages.
+        counts: frequencies, if known.
+
+    Raises:
+        UsageError: a special symbol is missing, two symbols are the same, or fairseq could not
+            read one back.
+    """
+    numbers = {symbol: number for number, symbol in enumerate(symbols)}
+    if len(numbers) < len(symbols):
+        twice = next(s for number, s in enumerate(symbols) if numbers[s] != number)
+        raise UsageError(
+            f"{source}: {twice!r} is there twice (numbers {symbols.index(twice)} and "
+            f"{numbers[twice]}), and fairseq refuses such a dictionary; rename one of them"
+        )
+    for ours, theirs in special.items():
+        if theirs not in numbers:
+            raise UsageError(f"{source}: has no {theirs!r}, which becomes fairseq's {ours}")
+    used = set(special.values())
+    ordinary = [number for number, symbol in enumerate(symbols) if symbol not in used]
+    for number in ordinary:
+        _check(symbols[number], number, source)
+    leading = [numbers[special[name]] for name in LEADING]
+    order = [*leading, *ordinary, numbers[special[MASK]]]
+    return Vocabulary(
+        [symbols[number] for number in ordinary],
+        [1 if counts is None else counts[number] for number in ordinary],
+        torch.tensor(order),
+        source,
+    )
+
+
+def _check(symbol: str, number: int, source: str) -> None:
+    """Refuse an ordinary symbol that would not survive dict.txt."""
+    if symbol in SPECIAL:
+        raise UsageError(
+            f"{source}: the ordinary symbol {symbol!r} (number {number}) is one that fairseq "
+            "reserves for itself; rename it"
+        )
+    if symbol.split() != [symbol]:
+        raise UsageError(
+            f"{source}: the symbol {symbol!r} (number {number}) is empty or holds white space, at "
+            "which fairseq splits its text; rename it"
+        )
+
+
+def read_dictionary(path: str) -> List[str]:
+    """The symbol of every number of ours, given dict.txt as ``--task masked_lm`` reads it.
+
+    Raises:
+        UsageError: the file cannot be read or is no dictionary.
+    """
+    try:
+        dictionary = Dictionary.load(path)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).split("\n")[0]
+        raise UsageError(f"{path}: cannot be read as a fairseq dictionary ({reason})") from error
+    dictionary.add_symbol(MASK)
+    return list(dictionary.symbols)

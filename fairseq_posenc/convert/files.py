@@ -1,0 +1,68 @@
+"""Writing a folder so that its files are complete or absent."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from typing import Iterator
+
+from fairseq_posenc.errors import UsageError
+
+
+@contextlib.contextmanager
+def staging(out_dir: str) -> Iterator[str]:
+    """A temporary folder whose files move to *out_dir* at the end, if nothing went wrong.
+
+    Args:
+        out_dir: made if need be; its files of the same names are replaced, each in one step.
+
+    Yields:
+        an empty folder inside *out_dir*.
+
+    Raises:
+        UsageError: *out_dir* cannot be made or written to.
+    """
+    created = not os.path.isdir(out_dir)
+    with _explained(out_dir):
+        os.makedirs(out_dir, exist_ok=True)
+        folder = tempfile.mkdtemp(prefix=".convert-", dir=out_dir)
+    try:
+        yield folder
+        with _explained(out_dir):
+            for name in sorted(os.listdir(folder)):
+                os.replace(os.path.join(folder, name), os.path.join(out_dir, name))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if created:
+            with contextlib.suppress(OSError):
+                os.rmdir(out_dir)  # only if nothing came into it
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a text file in UTF-8.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    """Write a file.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    with _explained(path), open(path, "wb") as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def _explained(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be written ({error.strerror or error}); give a folder that can be "
+            "made or written to, with free space"
+        ) from error

@@ -1,0 +1,189 @@
+"""RoFormer as ``transformers`` saves it.
+
+Imported are masked and causal language models, sequence and token classifiers, with
+``rotary_value`` and ``embedding_size`` other than ``hidden_size``, too; exported are models with
+``--position-encoding rotary`` that the stock classes can express.
+
+Their pairs are interleaved as ours are by default; ``half`` is reordered on the way out.  Their
+table of sines has no counterpart here and is left out, after a check that it is the usual one.
+Token types become segments.  Classes of a sequence classifier go through ``hidden_act``, where
+fairseq has an activation of its own, ``--pooler-activation-fn``.
+"""
+
+import os
+from typing import Any, Dict, List, Optional
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.convert import huggingface
+from fairseq_posenc.convert.base import Format, Imported, State
+from fairseq_posenc.convert.dictionary import renumber
+from fairseq_posenc.convert.huggingface import Folder
+from fairseq_posenc.convert.native import EMBEDDING, LM_HEAD
+from fairseq_posenc.convert.roformer_export import write
+from fairseq_posenc.convert.roformer_names import (
+    ARCHITECTURES,
+    BASE,
+    DECODER,
+    LM_BIAS,
+    SEGMENTS,
+    TABLE,
+    names_of,
+    reference_for,
+    sine_table,
+)
+from fairseq_posenc.errors import UsageError
+
+#: In files of older versions; no output of these models depends on them.
+_UNUSED = ("roformer.pooler.", "roformer.embeddings.position_ids", "cls.seq_relationship.")
+
+
+def read(path: str, vocab: Optional[str]) -> Imported:
+    """Read a folder.
+
+    Args:
+        path: the folder.
+        vocab: its vocab.txt, if that lies elsewhere.
+
+    Raises:
+        UsageError: a file is missing or of another kind, sizes do not agree, or the model has
+            something that ours does not.
+    """
+    folder = huggingface.read_folder(path, "roformer")
+    name = (folder.config.get("architectures") or ["RoFormerForMaskedLM"])[0]
+    if name not in ARCHITECTURES:
+        raise UsageError(
+            f"{os.path.join(path, 'config.json')}: architecture {name} is not supported; known: "
+            f"{', '.join(ARCHITECTURES)}"
+        )
+    settings = _settings(folder)
+    symbols, special, source = huggingface.read_vocabulary(path, vocab)
+    vocabulary = renumber(symbols, special, source)
+
+    rest = dict(folder.state)
+    state: State = {}
+    origin: Dict[str, str] = {}
+
+    def take(ours: str, theirs: str) -> Tensor:
+        if theirs not in rest:
+            raise UsageError(f"{folder.weights}: has no tensor {theirs}")
+        origin[ours] = f"{folder.weights}: {theirs}"
+        state[ours] = rest.pop(theirs)
+        return state[ours]
+
+    def take_rows(ours: str, theirs: str) -> None:
+        state[ours] = vocabulary.rows(take(ours, theirs), f"{folder.weights}: {theirs}")
+
+    take_rows(EMBEDDING, BASE + "embeddings.word_embeddings.weight")
+    take(SEGMENTS, BASE + "embeddings.token_type_embeddings.weight")
+    architecture = ARCHITECTURES[name]
+    projected = settings["encoder_input_dim"] != settings["encoder_embed_dim"]
+    for ours, theirs in names_of(settings["encoder_layers"], projected, architecture).items():
+        take(ours, theirs)
+    if architecture.language_model:
+        settings["untie_weights_roberta"] = _untie(folder, rest)
+        weight = DECODER + "weight"
+        if settings["untie_weights_roberta"]:
+            take_rows(LM_HEAD + "weight", weight)
+        take_rows(LM_HEAD + "bias", LM_BIAS)
+        rest.pop(weight, None), rest.pop(DECODER + "bias", None)
+    _check_table(folder, rest.pop(TABLE, None))
+    rest = {key: value for key, value in rest.items() if not key.startswith(_UNUSED)}
+    if rest:
+        raise UsageError(
+            f"{folder.weights}: there is no place for {sorted(rest)[0]} "
+            f"(and {len(rest) - 1} more) in a {name} as config.json describes it"
+        )
+    settings["load_checkpoint_heads"] = architecture.head is not None
+    return Imported(
+        settings,
+        state,
+        origin,
+        vocabulary,
+        reference_for(path, name, vocabulary.order),
+        f"{name} of transformers",
+        architecture.head,
+        _labels(folder, architecture.head),
+    )
+
+
+def _settings(folder: Folder) -> Dict[str, Any]:
+    """Flags that describe the model in *folder*."""
+    config, file = folder.config, os.path.join(folder.path, "config.json")
+    for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+        if not isinstance(config.get(key), int):
+            raise UsageError(f"{file}: {key} is {config.get(key)!r}; it has to be a number")
+    if config.get("add_cross_attention"):
+        raise UsageError(f"{file}: add_cross_attention: this is half of an encoder-decoder")
+    activation = huggingface.activation_of(folder)
+    dropout = config.get("hidden_dropout_prob", 0.1)
+    return {
+        "position_encoding": "rotary",
+        "rotary_value": bool(config.get("rotary_value", False)),
+        "encoder_layers": config["num_hidden_layers"],
+        "encoder_embed_dim": config["hidden_size"],
+        "encoder_input_dim": config.get("embedding_size") or config["hidden_size"],
+        "encoder_ffn_embed_dim": config["intermediate_size"],
+        "encoder_attention_heads": config["num_attention_heads"],
+        "encoder_normalize_before": False,
+        "layernorm_embedding": True,
+        "layer_norm_eps": config.get("layer_norm_eps", 1e-12),
+        "activation_fn": activation,
+        "pooler_activation_fn": activation,
+        "dropout": dropout,
+        "pooler_dropout": dropout,
+        "attention_dropout": config.get("attention_probs_dropout_prob", 0.1),
+        "activation_dropout": 0.0,
+        "max_positions": config.get("max_position_embeddings", 1536),
+        "num_segments": config.get("type_vocab_size", 2),
+        "causal": bool(config.get("is_decoder", False)),
+    }
+
+
+def _untie(folder: Folder, rest: State) -> bool:
+    """Whether the output has a weight of its own."""
+    tied = folder.config.get("tie_word_embeddings", True)
+    pairs = (
+        (DECODER + "weight", BASE + "embeddings.word_embeddings.weight"),
+        (DECODER + "bias", LM_BIAS),
+    )
+    for own, shared in pairs:
+        if own in rest and not torch.equal(rest[own], folder.state[shared]) and tied:
+            raise UsageError(
+                f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings in "
+                "config.json is true; say there which of the two holds"
+            )
+    if not tied and DECODER + "bias" in rest:
+        rest[LM_BIAS] = rest[DECODER + "bias"]
+    return not tied and DECODER + "weight" in rest
+
+
+def _check_table(folder: Folder, table: Optional[Tensor]) -> None:
+    """Refuse a table of positions that is not the one all RoFormers have."""
+    if table is None:
+        return
+    if not torch.allclose(table, sine_table(*table.shape), atol=2e-3):  # it may have been in fp16
+        raise UsageError(
+            f"{folder.weights}: {TABLE} is not the usual table of sines (base 10000), and there "
+            "is no place for another"
+        )
+
+
+def _labels(folder: Folder, head: Optional[str]) -> List[str]:
+    if head is None:
+        return []
+    names = folder.config.get("id2label") or {}
+    classes = ", ".join(f"{number} {names[number]}" for number in sorted(names, key=int))
+    return [
+        f"its language-model head is untrained: {folder.path} has none",
+        f"head {head}, classes: {classes or '0 LABEL_0, 1 LABEL_1'}",
+    ]
+
+
+HF_ROFORMER = Format(
+    name="hf-roformer",
+    summary="a folder of transformers' RoFormer classes",
+    read=read,
+    write=write,
+)

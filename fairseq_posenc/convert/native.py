@@ -1,0 +1,173 @@
+"""Checkpoints of ours: made from settings and parameters, and taken apart again.
+
+What is written here is what ``fairseq-train --task masked_lm --arch posenc_masked_lm`` writes, but
+for the state of an optimiser: every fairseq command, averaging, ``--restore-file`` and
+``--finetune-from-model`` take it.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+
+import torch
+from fairseq import checkpoint_utils, options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+
+from fairseq_posenc.checkpoints import read_checkpoint
+from fairseq_posenc.convert.dictionary import read_dictionary
+from fairseq_posenc.errors import UsageError
+
+ARCH = "posenc_masked_lm"
+PAD = 1
+ENCODER = "encoder.sentence_encoder."
+EMBEDDING = ENCODER + "embed_tokens.weight"
+LM_HEAD = "encoder.lm_head."
+CLASSIFICATION_HEADS = "classification_heads."
+TOKEN_HEADS = "token_heads."
+
+
+class NativeCheckpoint(NamedTuple):
+    """A masked language model of ours, read from its file.
+
+    Args:
+        path: the file.
+        settings: flags of the model, by name.
+        state: its parameters.
+        symbols: the symbol of each number, ``<s>`` to ``<mask>``.
+        dictionary: the dict.txt they come from.
+    """
+
+    path: str
+    settings: Dict[str, Any]
+    state: Dict[str, Tensor]
+    symbols: List[str]
+    dictionary: str
+
+    def heads(self, prefix: str) -> List[str]:
+        """Names of the heads under :data:`CLASSIFICATION_HEADS` or :data:`TOKEN_HEADS`."""
+        found = [key[len(prefix) :].split(".")[0] for key in self.state if key.startswith(prefix)]
+        return list(dict.fromkeys(found))
+
+
+def new_checkpoint(settings: Dict[str, Any], state: Dict[str, Tensor], data: str) -> Dict[str, Any]:
+    """A checkpoint that fairseq takes for one of its own, before the first update.
+
+    Args:
+        settings: flags of :data:`ARCH` that differ from the defaults, by name.
+        state: the parameters.
+        data: the folder with dict.txt, as ``fairseq-train`` would have been given it.
+    """
+    length = str(settings["max_positions"])
+    flags = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", ARCH]
+    args = options.parse_args_and_arch(
+        options.get_training_parser(),
+        [data, *flags, "--tokens-per-sample", length],
+        modify_parser=lambda parser: parser.set_defaults(**settings),
+    )
+    cfg = convert_namespace_to_omegaconf(args)
+    return {
+        "args": None,
+        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        "model": state,
+        "criterion": None,
+        "optimizer_history": [
+            {
+                "criterion_name": "MaskedLmLoss",
+                "optimizer_name": None,
+                "lr_scheduler_state": {},
+                "num_updates": 0,
+            }
+        ],
+        "task_state": {},
+        "extra_state": {
+            "metrics": {},
+            "previous_training_time": 0.0,
+            "train_iterator": {"epoch": 1, "iterations_in_epoch": 0, "shuffle": True},
+        },
+        "last_optimizer_state": None,
+    }
+
+
+def build(checkpoint: Dict[str, Any], dictionary: str) -> nn.Module:
+    """The untrained model that the settings of *checkpoint* describe, for a dict.txt.
+
+    The same parameters at every call.
+    """
+    cfg = OmegaConf.create(checkpoint["cfg"])
+    with _task(dictionary) as task, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return task.build_model(cfg.model)
+
+
+def load(path: str, dictionary: str) -> nn.Module:
+    """Load a checkpoint the way every fairseq command does, heads included, to evaluate.
+
+    Args:
+        path: the file.
+        dictionary: its dict.txt.
+    """
+    with _task(dictionary) as task:
+        models, _, _ = checkpoint_utils.load_model_ensemble_and_task(
+            [path], arg_overrides={"load_checkpoint_heads": True}, task=task
+        )
+    return models[0].eval()
+
+
+@contextlib.contextmanager
+def _task(dictionary: str) -> Iterator[Any]:
+    """``--task masked_lm`` for a dictionary, whatever its file is called."""
+    with tempfile.TemporaryDirectory() as data:
+        shutil.copy(dictionary, os.path.join(data, "dict.txt"))
+        yield tasks.setup_task(OmegaConf.create({"_name": "masked_lm", "data": data}))
+
+
+def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
+    """Read a checkpoint of ours, with its dictionary.
+
+    Args:
+        path: the file.
+        dictionary: its dict.txt, if that lies neither beside it nor where it was trained.
+
+    Raises:
+        UsageError: it is no masked language model of ours, or the dictionary is missing or of
+            another size.
+    """
+    checkpoint = read_checkpoint(path)
+    state, settings = checkpoint["model"], _model_settings(checkpoint)
+    if EMBEDDING not in state or "position_encoding" not in settings:
+        kind = settings.get("_name") or settings.get("arch")
+        raise UsageError(
+            f"{path}: is no masked language model of this plug-in (its model is {kind}); give a "
+            f"checkpoint of --arch {ARCH} or one of its presets"
+        )
+    dictionary = dictionary or _find_dictionary(path, checkpoint)
+    symbols = read_dictionary(dictionary)
+    if len(symbols) != len(state[EMBEDDING]):
+        raise UsageError(
+            f"{path}: has {len(state[EMBEDDING])} token embeddings, but {dictionary} with the "
+            f"special symbols of fairseq has {len(symbols)}; give the right one with --vocab"
+        )
+    state = {name: value for name, value in state.items() if name != ENCODER + "version"}
+    return NativeCheckpoint(path, settings, state, symbols, dictionary)
+
+
+def _model_settings(checkpoint: Dict[str, Any]) -> Dict[str, Any]:
+    settings: Any = (checkpoint.get("cfg") or {}).get("model") or checkpoint.get("args")
+    return dict(settings if hasattr(settings, "keys") else vars(settings))
+
+
+def _find_dictionary(path: str, checkpoint: Dict[str, Any]) -> str:
+    """Beside the checkpoint, or in the data it was trained on."""
+    task = (checkpoint.get("cfg") or {}).get("task") or {}
+    task = task if hasattr(task, "keys") else vars(task)
+    data = (task.get("data") or "").split(os.pathsep)[0]
+    folders = [os.path.dirname(path) or ".", data, os.path.join(data, "input0")]
+    tried = [os.path.join(folder, "dict.txt") for folder in folders if folder]
+    for candidate in tried:
+        if os.path.isfile(candidate):
+            return candidate
+    raise UsageError(f"{path}: its dictionary is none of {', '.join(tried)}; name it with --vocab")

@@ -1,0 +1,230 @@
+"""TUPE as its authors released it, in checkpoints of fairseq 0.9.
+
+TUPE, Ke, He, Liu, arXiv 2006.15595.  Row 0 of their position table holds p_θ1 (section 3.3), and
+position t is row t + 1.  In TUPE-R the relative part has values of its own for [CLS], in two rows
+of its table that no distance uses; ``--cls-reset each`` says so.  Their dictionary starts with
+seven special symbols, fairseq's with four: the three others become lines of dict.txt.
+"""
+
+import os
+from typing import Any, Dict, List, Optional
+
+import torch
+from fairseq import utils
+from torch import Tensor
+
+from fairseq_posenc.convert.base import Format, Imported, State
+from fairseq_posenc.convert.dictionary import SPECIAL, Vocabulary, renumber
+from fairseq_posenc.convert.native import CLASSIFICATION_HEADS, EMBEDDING, ENCODER, LM_HEAD
+from fairseq_posenc.convert.released_pickle import read_released
+from fairseq_posenc.convert.tupe_reference import released_logits
+from fairseq_posenc.errors import UsageError
+
+_LEADING = ("<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>")
+_STACK = "decoder.sentence_encoder."
+_BIAS = ENCODER + "position_bias."
+_POSITIONS = _STACK + "pos.weight"
+_RELATIVE = _STACK + "relative_attention_bias.weight"
+
+#: Their name and ours, of a weight and a bias each.
+_OUTSIDE = (
+    (_STACK + "pos_ln", _BIAS + "tupe.norm"),
+    ("decoder.lm_head.dense", LM_HEAD + "dense"),
+    ("decoder.lm_head.layer_norm", LM_HEAD + "layer_norm"),
+)
+_OPTIONAL = (
+    (_STACK + "emb_layer_norm", ENCODER + "layernorm_embedding"),
+    (_STACK + "emb_out_layer_norm", ENCODER + "layer_norm"),
+)
+_LAYER = ("self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm")
+
+
+class _Reader:
+    """Takes parameters out of a checkpoint by name, and knows what is left."""
+
+    def __init__(self, path: str, state: State) -> None:
+        self.path = path
+        self.rest = {key: value.float() for key, value in state.items()}
+        self.state: State = {}
+        self.origin: Dict[str, str] = {}
+
+    def __contains__(self, theirs: str) -> bool:
+        return theirs in self.rest
+
+    def take(self, theirs: str) -> Tensor:
+        """A tensor, which then counts as used."""
+        if theirs not in self.rest:
+            raise UsageError(f"{self.path}: has no tensor {theirs}")
+        return self.rest.pop(theirs)
+
+    def put(self, ours: str, value: Tensor, theirs: str) -> None:
+        """Give *value*, made from *theirs*, its name in our models."""
+        self.state[ours] = value
+        self.origin[ours] = f"{self.path}: {theirs}"
+
+    def move(self, theirs: str, ours: str) -> None:
+        """A module's weight and bias, as they are."""
+        for kind in (".weight", ".bias"):
+            self.put(ours + kind, self.take(theirs + kind), theirs + kind)
+
+    def split(self, theirs: str, ours: List[str], separator: str = ".") -> None:
+        """A module's weight and bias, cut into equal parts."""
+        for kind in ("weight", "bias"):
+            name = theirs + separator + kind
+            parts = self.take(name).chunk(len(ours))
+            for part, target in zip(parts, ours):
+                self.put(f"{target}.{kind}", part.clone(), name)
+
+
+def read(path: str, vocab: Optional[str]) -> Imported:
+    """Read a checkpoint.
+
+    Args:
+        path: the file.
+        vocab: its dict.txt, if that does not lie beside it.
+
+    Raises:
+        UsageError: it is no TUPE checkpoint, the dictionary is missing, or sizes do not agree.
+    """
+    checkpoint = read_released(path)
+    checkpoint = checkpoint if hasattr(checkpoint, "keys") else {}
+    args, released = checkpoint.get("args"), checkpoint.get("model")
+    if args is None or not released:
+        raise UsageError(f"{path}: is no checkpoint of fairseq 0.9 (it has no args or no model)")
+    if _POSITIONS not in released:
+        raise UsageError(
+            f"{path}: has no {_POSITIONS}, the table of positions, so it is no TUPE checkpoint"
+        )
+    vocabulary = _vocabulary(vocab or os.path.join(os.path.dirname(path), "dict.txt"))
+    reader = _Reader(path, released)
+    settings = _settings(path, args, reader)
+    embedding = vocabulary.rows(reader.take(_STACK + "embed_tokens.weight"), f"{path}: the model")
+    reader.put(EMBEDDING, embedding, _STACK + "embed_tokens.weight")
+    bias = vocabulary.rows(reader.take("decoder.lm_head.bias"), f"{path}: decoder.lm_head.bias")
+    reader.put(LM_HEAD + "bias", bias, "decoder.lm_head.bias")
+    reader.rest.pop("decoder.lm_head.weight", None)  # the embedding once more
+    reader.rest.pop(_STACK + "rp_bucket", None)  # a constant that an early version saved
+    _encoder(reader, settings)
+    heads = _heads(reader, args, settings)
+    if reader.rest:
+        raise UsageError(
+            f"{path}: there is no place for {sorted(reader.rest)[0]} (and {len(reader.rest) - 1} "
+            "more) in a model as its args describe it"
+        )
+    logits = released_logits(released, settings["encoder_attention_heads"], args)
+
+    def reference(tokens: Tensor, segments: Tensor) -> Tensor:
+        return logits(vocabulary.order[tokens])[..., vocabulary.order]
+
+    words = "the released model's formulas in float64 (its own code needs fairseq 0.9)"
+    notes = [f"classification head {name}" for name in heads]
+    return Imported(
+        settings, reader.state, reader.origin, vocabulary, reference, words, notes=notes
+    )
+
+
+def _vocabulary(path: str) -> Vocabulary:
+    """The dictionary beside a checkpoint: dict.txt after seven special symbols, <mask> last."""
+    symbols, counts = list(_LEADING), [1] * len(_LEADING)
+    try:
+        with open(path, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                symbol, _, count = line.rstrip("\n").rpartition(" ")
+                if not symbol or not count.isdigit():
+                    raise UsageError(
+                        f"{path}: line {number} is {line.rstrip()!r}, but a dictionary has a "
+                        "symbol, a space and a count in every line"
+                    )
+                symbols.append(symbol)
+                counts.append(int(count))
+    except (OSError, UnicodeError) as error:
+        raise UsageError(
+            f"{path}: the dictionary cannot be read ({error}); if it lies elsewhere, name it "
+            "with --vocab"
+        ) from error
+    source = f"{path} with TUPE's {len(_LEADING) + 1} special symbols"
+    return renumber([*symbols, "<mask>"], {s: s for s in SPECIAL}, source, [*counts, 1])
+
+
+def _settings(path: str, args: Any, reader: _Reader) -> Dict[str, Any]:
+    """Flags that describe the model."""
+    activation = getattr(args, "activation_fn", "gelu")
+    if activation not in utils.get_available_activation_fns():
+        raise UsageError(f"{path}: activation_fn {activation!r} is none that fairseq has")
+    channels = getattr(args, "encoder_embed_dim", 768)
+    relative = _RELATIVE in reader
+    return {
+        "position_encoding": "tupe+t5" if relative else "tupe",
+        "untie_cls": True,
+        "cls_reset": "each" if relative else "sum",
+        "encoder_layers": getattr(args, "encoder_layers", 12),
+        "encoder_embed_dim": channels,
+        "encoder_ffn_embed_dim": getattr(args, "encoder_ffn_embed_dim", 3072),
+        "encoder_attention_heads": getattr(args, "encoder_attention_heads", 12),
+        "encoder_normalize_before": _STACK + "emb_out_layer_norm.weight" in reader,
+        "layernorm_embedding": _STACK + "emb_layer_norm.weight" in reader,
+        "activation_fn": activation,
+        "pooler_activation_fn": getattr(args, "pooler_activation_fn", "tanh"),
+        "dropout": getattr(args, "dropout", 0.1),
+        "attention_dropout": getattr(args, "attention_dropout", 0.1),
+        "activation_dropout": getattr(args, "activation_dropout", 0.0),
+        "pooler_dropout": getattr(args, "pooler_dropout", 0.1),
+        "max_positions": len(reader.rest[_POSITIONS]) - 1,
+    }
+
+
+def _encoder(reader: _Reader, settings: Dict[str, Any]) -> None:
+    """Everything between the embedding and the head."""
+    for theirs, ours in _OUTSIDE:
+        reader.move(theirs, ours)
+    for theirs, ours in _OPTIONAL:
+        if theirs + ".weight" in reader:
+            reader.move(theirs, ours)
+    table = reader.take(_POSITIONS)
+    reader.put(_BIAS + "tupe.cls.weight", table[:1].clone(), _POSITIONS)
+    reader.put(_BIAS + "tupe.table.weight", table[1:].clone(), _POSITIONS)
+    projections = [_BIAS + "tupe.q_proj", _BIAS + "tupe.k_proj"]
+    if _STACK + "pos_proj.weight" in reader:  # an early version had both in one
+        reader.split(_STACK + "pos_proj", projections)
+    else:
+        for name, ours in zip(("pos_q_linear", "pos_k_linear"), projections):
+            reader.move(_STACK + name, ours)
+    if _RELATIVE in reader:
+        values = reader.take(_RELATIVE)
+        number = len(values) - 1
+        theta = values[[number // 2, number]]  # from [CLS], to [CLS]
+        reader.put(_BIAS + "t5.table.weight", values[:number].clone(), _RELATIVE)
+        reader.put(_BIAS + "theta", theta, _RELATIVE)
+        settings["t5_num_buckets"] = number
+        settings["t5_max_distance"] = 128
+    for layer in range(settings["encoder_layers"]):
+        theirs, ours = f"{_STACK}layers.{layer}.", f"{ENCODER}layers.{layer}."
+        for name in _LAYER:
+            reader.move(theirs + name, ours + name)
+        parts = [f"{ours}self_attn.{name}_proj" for name in "qkv"]
+        reader.split(theirs + "self_attn.in_proj", parts, separator="_")
+
+
+def _heads(reader: _Reader, args: Any, settings: Dict[str, Any]) -> List[str]:
+    """Names of the classification heads, which have the same names in our models."""
+    keys = [key for key in reader.rest if key.startswith(CLASSIFICATION_HEADS)]
+    heads = list(dict.fromkeys(key[: key.index(".", len(CLASSIFICATION_HEADS))] for key in keys))
+    for head in heads:
+        reader.move(head + ".out_proj", head + ".out_proj")
+        if head + ".dense.weight" in reader:
+            reader.move(head + ".dense", head + ".dense")
+            continue
+        # an early version had no dense layer: the same is one that changes nothing
+        channels = settings["encoder_embed_dim"]
+        reader.put(head + ".dense.weight", torch.eye(channels), head)
+        reader.put(head + ".dense.bias", torch.zeros(channels), head)
+        settings["pooler_activation_fn"] = "linear"
+    settings["load_checkpoint_heads"] = bool(heads)
+    return [head[len(CLASSIFICATION_HEADS) :] for head in heads]
+
+
+TUPE = Format(
+    name="tupe",
+    summary="a checkpoint of TUPE's released code, with its dict.txt beside it",
+    read=read,
+)

@@ -1,0 +1,121 @@
+"""What a released TUPE model computes, from its formulas, in float64 and one head at a time.
+
+Independent of the package's own layers on purpose: ``--verify`` compares the two.  TUPE, Ke, He,
+Liu, arXiv 2006.15595, Eq. 7, 10 and 11, with the details of the released code.
+"""
+
+import math
+from typing import Any, Callable, Dict
+
+import torch
+from fairseq import utils
+from torch import Tensor
+from torch.nn import functional as F
+
+_PAD = 1
+_STACK = "decoder.sentence_encoder."
+
+
+def released_logits(state: Dict[str, Tensor], heads: int, args: Any) -> Callable[[Tensor], Tensor]:
+    """Logits (B, T, V) of tokens (B, T), both in the numbers of the released model.
+
+    Args:
+        state: the model's parameters, by their released names.
+        heads: H.
+        args: the model's flags.
+    """
+    model = {key: value.double() for key, value in state.items()}
+    activation = utils.get_activation_fn(getattr(args, "activation_fn", "gelu"))
+    before = bool(getattr(args, "encoder_normalize_before", False))
+
+    def logits(tokens: Tensor) -> Tensor:
+        bias = _bias(model, heads, tokens.size(1))
+        return torch.stack([_one(model, row, bias, activation, before) for row in tokens])
+
+    return logits
+
+
+def _linear(model: Dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+    return x @ model[name + ".weight"].t() + model[name + ".bias"]
+
+
+def _norm(model: Dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+    if name + ".weight" not in model:
+        return x
+    centred = x - x.mean(-1, keepdim=True)
+    variance = centred.pow(2).mean(-1, keepdim=True)
+    return centred / (variance + 1e-5).sqrt() * model[name + ".weight"] + model[name + ".bias"]
+
+
+def _bucket(distance: int, buckets: int) -> int:
+    """T5's bidirectional bucket of key minus query, with a maximum distance of 128."""
+    half = buckets // 2
+    exact = half // 2
+    steps = abs(distance)
+    if steps >= exact:
+        growth = math.log(steps / exact) / math.log(128 / exact)
+        steps = min(exact + int(growth * (half - exact)), half - 1)
+    return steps + (half if distance > 0 else 0)
+
+
+def _bias(model: Dict[str, Tensor], heads: int, length: int) -> Tensor:
+    """Content-free logits (H, T, T)."""
+    rows = _norm(model, _STACK + "pos_ln", model[_STACK + "pos.weight"][: length + 1])
+    if _STACK + "pos_proj.weight" in model:
+        q, k = _linear(model, _STACK + "pos_proj", rows).chunk(2, dim=-1)
+    else:
+        q, k = (_linear(model, f"{_STACK}pos_{side}_linear", rows) for side in "qk")
+    size = q.size(-1) // heads
+    # rows 0 and 1 with themselves are θ1, from [CLS], and θ2, to [CLS]
+    pairs = [(i, j) for i in range(length) for j in range(length)]
+    row = [0 if i == 0 else 1 if j == 0 else i + 1 for i, j in pairs]
+    column = [0 if i == 0 else 1 if j == 0 else j + 1 for i, j in pairs]
+    parts = [slice(head * size, (head + 1) * size) for head in range(heads)]
+    products = [q[:, part] @ k[:, part].t() / math.sqrt(2 * size) for part in parts]
+    bias = torch.stack([of_head[row, column] for of_head in products])
+    relative = model.get(_STACK + "relative_attention_bias.weight")
+    if relative is not None:
+        last = len(relative) - 1
+        index = [
+            last // 2 if i == 0 else last if j == 0 else _bucket(j - i, last) for i, j in pairs
+        ]
+        bias = bias + relative[index].t()
+    return bias.view(heads, length, length)
+
+
+def _one(
+    model: Dict[str, Tensor], tokens: Tensor, bias: Tensor, activation: Any, before: bool
+) -> Tensor:
+    """Logits (T, V) of one sequence (T,)."""
+    padding = tokens.eq(_PAD)
+    x = _norm(model, _STACK + "emb_layer_norm", model[_STACK + "embed_tokens.weight"][tokens])
+    x = x.masked_fill(padding.unsqueeze(1), 0.0)
+    layer = 0
+    while f"{_STACK}layers.{layer}.fc1.weight" in model:
+        name = f"{_STACK}layers.{layer}."
+        first, last = name + "self_attn_layer_norm", name + "final_layer_norm"
+        y = _attention(model, name, _norm(model, first, x) if before else x, bias, padding)
+        x = x + y if before else _norm(model, first, x + y)
+        y = activation(_linear(model, name + "fc1", _norm(model, last, x) if before else x))
+        y = _linear(model, name + "fc2", y)
+        x = x + y if before else _norm(model, last, x + y)
+        layer += 1
+    x = _norm(model, _STACK + "emb_out_layer_norm", x)
+    x = activation(_linear(model, "decoder.lm_head.dense", x))
+    x = _norm(model, "decoder.lm_head.layer_norm", x)
+    return F.linear(x, model[_STACK + "embed_tokens.weight"], model["decoder.lm_head.bias"])
+
+
+def _attention(
+    model: Dict[str, Tensor], layer: str, x: Tensor, bias: Tensor, padding: Tensor
+) -> Tensor:
+    """Multi-head attention of one sequence (T, C) with content-free logits (H, T, T)."""
+    name = layer + "self_attn."
+    q, k, v = (x @ model[name + "in_proj_weight"].t() + model[name + "in_proj_bias"]).chunk(3, -1)
+    size = x.size(1) // len(bias)
+    heads = []
+    for head, extra in enumerate(bias):
+        part = slice(head * size, (head + 1) * size)
+        scores = q[:, part] @ k[:, part].t() / math.sqrt(2 * size) + extra
+        heads.append(scores.masked_fill(padding, -math.inf).softmax(-1) @ v[:, part])
+    return _linear(model, name + "out_proj", torch.cat(heads, dim=1))
