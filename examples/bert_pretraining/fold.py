@@ -1,0 +1,69 @@
+"""Break lines of more than N tokens, at the end of a sentence where there is one.
+
+    python fold.py --max-tokens 510 INPUT OUTPUT
+
+`--sample-break-mode complete` packs whole lines into a sample; a line longer than a sample would
+be left out of the training. Run it on the text the model sees (after BPE). Blank lines stay.
+"""
+
+import argparse
+from typing import Callable, List, Optional, Sequence
+
+from text import add_workers_flag, fail, map_lines
+
+ENDS = frozenset(".!?。！？")
+CLOSING = frozenset(["&quot;", "&apos;", "'", '"', "”", "’", ")", "&#93;", "»"])
+
+
+def _ends_sentence(tokens: Sequence[str], count: int) -> bool:
+    """Whether a sentence ends after the first *count* tokens."""
+    if tokens[count] in CLOSING:
+        return False
+    while count > 1 and tokens[count - 1] in CLOSING:
+        count -= 1
+    return tokens[count - 1] in ENDS
+
+
+def pieces(tokens: List[str], limit: int) -> List[List[str]]:
+    """Cut a line into pieces of at most *limit* tokens.
+
+    A piece ends after the last sentence that fits, else before the last word that does not,
+    else in mid-word.
+
+    Args:
+        tokens: BPE tokens; ``@@`` marks those that do not end their word.
+        limit: most tokens of a piece.
+    """
+    found = []
+    while len(tokens) > limit:
+        cuts = range(limit, 0, -1)
+        sentences = (cut for cut in cuts if _ends_sentence(tokens, cut))
+        words = (cut for cut in cuts if not tokens[cut - 1].endswith("@@"))
+        cut = next(sentences, None) or next(words, limit)
+        found.append(tokens[:cut])
+        tokens = tokens[cut:]
+    return [*found, tokens]
+
+
+def folder(limit: int) -> Callable[[str], str]:
+    """Return the function from a line to its pieces, joined by line feeds."""
+    return lambda line: "\n".join(" ".join(piece) for piece in pieces(line.split(), limit))
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--max-tokens", type=int, default=510, help="most tokens of a line")
+    add_workers_flag(parser)
+    parser.add_argument("input")
+    parser.add_argument("output")
+    args = parser.parse_args(argv)
+    if args.max_tokens < 1:
+        fail(f"--max-tokens {args.max_tokens}: expected 1 or more")
+    map_lines(folder, (args.max_tokens,), args.input, args.output, args.workers)
+
+
+if __name__ == "__main__":
+    main()

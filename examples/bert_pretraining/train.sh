@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Masked language models: pre-train one model of the TUPE paper, or RoFormer.
+#
+#   train.sh MODEL DATA [options] [-- flags for fairseq-train]
+#
+# MODEL is one of bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer, DATA the
+# data-bin folder that prepare.sh made. The hyper-parameters are those of TUPE, Table 1;
+# flags after -- win over them. fairseq-train starts one process a GPU itself: do not use
+# torchrun. Started again with the same --save-dir, it goes on from checkpoint_last.pt.
+#
+#   --save-dir DIR        checkpoints and train.log (runs/bert_pretraining/MODEL)
+#   --updates N           length of the training (1000000): the first hundredth is
+#                         warm-up, a checkpoint stays at every tenth (100k, 300k, 600k)
+#   --batch N             samples of one update, over all GPUs (256)
+#   --samples-per-gpu N   most samples a GPU takes at once (32); the rest of the batch is
+#                         gathered over several passes (--update-freq)
+#   --gpus N              GPUs of this node (all visible ones)
+#   --cpu                 one process without GPU and fp16, for trying things out
+#   --nodes N             number of nodes (1)
+#   --node-rank N         which of them this is, from 0
+#   --slurm               take the last two from SLURM_NNODES and SLURM_NODEID
+#   --init-method URL     tcp://HOST:PORT of the first node; needed when there are several
+#   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
+#   --dry-run             print the commands, run none
+#   --help                this text
+
+set -euo pipefail
+RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../common/lib.sh
+. "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/cluster.sh
+. "$RECIPE/../common/cluster.sh"
+
+MODELS="bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer"
+MODEL="" DATA="" SAVE_DIR="" USER_DIR="" UPDATES=1000000 BATCH=256 LIMIT=32
+while (($#)); do
+    case $1 in
+        --help) usage ;;
+        --dry-run) DRY_RUN=1; shift ;;
+        --save-dir) SAVE_DIR=$(value "$@"); shift 2 ;;
+        --updates) UPDATES=$(value "$@"); shift 2 ;;
+        --batch) BATCH=$(value "$@"); shift 2 ;;
+        --samples-per-gpu) LIMIT=$(value "$@"); shift 2 ;;
+        --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
+        --cpu | --slurm) cluster_switch "$1"; shift ;;
+        --gpus | --nodes | --node-rank | --init-method) cluster_option "$@"; shift 2 ;;
+        --) shift; break ;;
+        -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
+        *)
+            [[ -z $DATA ]] || die "$1: one argument too many; flags for fairseq-train go after --"
+            if [[ -z $MODEL ]]; then MODEL=$1; else DATA=$1; fi
+            shift ;;
+    esac
+done
+# What is left in "$@" is for fairseq-train.
+
+[[ -n $DATA ]] || die "give the model and the data folder; see --help"
+[[ " $MODELS " == *" $MODEL "* ]] || die "$MODEL: unknown model; expected one of $MODELS"
+whole_number --updates "$UPDATES"
+whole_number --batch "$BATCH"
+whole_number --samples-per-gpu "$LIMIT"
+need python fairseq-train
+((DRY_RUN)) || [[ -f $DATA/dict.txt ]] ||
+    die "$DATA: no dict.txt there; give the data-bin folder that prepare.sh made"
+cluster_flags
+USER_DIR=${USER_DIR:-$(plugin_dir)}
+SAVE_DIR=${SAVE_DIR:-runs/bert_pretraining/$MODEL}
+
+# The fewest passes that divide the batch into equal shares that fit a GPU.
+((BATCH % WORLD == 0)) || die "--batch $BATCH: cannot be shared equally by $WORLD GPUs"
+PASSES=1
+while ((BATCH % (WORLD * PASSES) || BATCH / (WORLD * PASSES) > LIMIT)); do
+    PASSES=$((PASSES + 1))
+done
+SHARE=$((BATCH / (WORLD * PASSES)))
+log "$WORLD processes x $SHARE samples x $PASSES passes = $BATCH samples an update"
+
+fraction() {
+    echo $(($1 / $2 > 0 ? $1 / $2 : 1))
+}
+
+# Epochs count for nothing here: a small corpus has many, a large one less than one between
+# two checkpoints.
+run mkdir -p "$SAVE_DIR"
+run fairseq-train "$DATA" --user-dir "$USER_DIR" --task masked_lm --arch "${MODEL}_masked_lm_base" \
+    --tokens-per-sample 512 --sample-break-mode complete \
+    --mask-prob 0.15 --leave-unmasked-prob 0.1 --random-token-prob 0.1 \
+    --criterion masked_lm --dropout 0.1 --attention-dropout 0.1 \
+    --optimizer adam --adam-betas '(0.9, 0.999)' --adam-eps 1e-6 \
+    --weight-decay 0.01 --clip-norm 1.0 \
+    --lr 1e-4 --lr-scheduler polynomial_decay --warmup-updates "$(fraction "$UPDATES" 100)" \
+    --total-num-update "$UPDATES" --max-update "$UPDATES" \
+    --batch-size "$SHARE" --update-freq "$PASSES" --required-batch-size-multiple 1 \
+    --seed 1 --save-dir "$SAVE_DIR" --no-epoch-checkpoints \
+    --save-interval 1000000 --validate-interval 1000000 \
+    --save-interval-updates "$(fraction "$UPDATES" 100)" --keep-interval-updates 1 \
+    --keep-interval-updates-pattern "$(fraction "$UPDATES" 10)" \
+    --log-format simple --log-interval 100 --log-file "$SAVE_DIR/train.log" \
+    "${CLUSTER[@]}" "$@"

@@ -1,0 +1,107 @@
+# shellcheck shell=bash
+# Training on several GPUs or nodes, for recipes that have sourced lib.sh. Defines
+#
+#     cluster_option "$@"    read option $1 and its value
+#     cluster_switch "$1"    read option $1, which has none
+#     cluster_flags          check the options; set WORLD (number of processes) and
+#                            CLUSTER (flags for fairseq-train)
+#     slurm_job "$@"         run RECIPE/train.sh on all nodes of a Slurm job, requeue it
+#                            before its time is up
+#
+# and the options --gpus N, --cpu, --nodes N, --node-rank N, --slurm, --init-method URL.
+
+GPUS="" CPU="" INIT_METHOD="" NODES=1 NODE_RANK=0 WORLD=1 CLUSTER=()
+
+cluster_option() {
+    case $1 in
+        --gpus) GPUS=$(value "$@") ;;
+        --nodes) NODES=$(value "$@") ;;
+        --node-rank) NODE_RANK=$(value "$@") ;;
+        --init-method) INIT_METHOD=$(value "$@") ;;
+    esac
+}
+
+cluster_switch() {
+    case $1 in
+        --cpu) CPU=1 ;;
+        --slurm)
+            [[ -n ${SLURM_NNODES:-} && -n ${SLURM_NODEID:-} ]] ||
+                die "--slurm: SLURM_NNODES and SLURM_NODEID are not set; start it with srun"
+            NODES=$SLURM_NNODES NODE_RANK=$SLURM_NODEID ;;
+    esac
+}
+
+cluster_flags() {
+    local port
+    whole_number --nodes "$NODES"
+    [[ -z $GPUS ]] || whole_number --gpus "$GPUS"
+    [[ $NODE_RANK =~ ^[0-9]+$ && $NODE_RANK -lt $NODES ]] ||
+        die "--node-rank $NODE_RANK: expected 0 to $((NODES - 1)) for --nodes $NODES"
+    [[ -z ${MASTER_ADDR:-} || -z ${WORLD_SIZE:-} || -z ${RANK:-} ]] ||
+        die "RANK=$RANK is set: do not start this under torchrun, fairseq-train does its work"
+    if [[ -n $CPU ]]; then
+        GPUS=1 CLUSTER=(--cpu)
+    else
+        GPUS=${GPUS:-$(python -c 'import torch; print(torch.cuda.device_count())' 2>/dev/null || echo 0)}
+        [[ $GPUS != 0 ]] || die "no GPU is visible; give --cpu, or --gpus N for a dry run"
+        CLUSTER=(--fp16)
+    fi
+    # The address is always given: with none, fairseq guesses from the variables of Slurm
+    # and torchrun and guesses wrong when several tasks were asked for.
+    WORLD=$((NODES * GPUS))
+    CLUSTER+=(--distributed-world-size "$WORLD")
+    ((WORLD > 1)) || return 0
+    if [[ -z $INIT_METHOD ]]; then
+        ((NODES == 1)) || die "--nodes $NODES: needs --init-method tcp://HOST:PORT of the first node"
+        port=$(python -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
+        INIT_METHOD=tcp://localhost:$port
+    fi
+    # legacy_ddp takes models with unused parameters, which official fairseq 0.12.2 has.
+    CLUSTER+=(--distributed-rank $((NODE_RANK * GPUS))
+        --distributed-init-method "$INIT_METHOD" --ddp-backend legacy_ddp)
+    [[ -z $CPU ]] || CLUSTER+=(--distributed-no-spawn --distributed-backend gloo)
+}
+
+slurm_job() {
+    local argument job port hosts=(localhost) command step="" status=0
+    for argument in "$@"; do
+        case $argument in
+            --help) usage ;;
+            --dry-run) DRY_RUN=1 ;;
+            --) break ;;
+        esac
+    done
+    [[ -n ${SLURM_JOB_ID:-} ]] || ((DRY_RUN)) || die "no Slurm job; submit it: sbatch train.sbatch ..."
+    job=${SLURM_JOB_ID:-0}
+    # Below the ports that the system hands out by itself, another one after each restart.
+    port=$((12000 + (job + ${SLURM_RESTART_COUNT:-0}) % 20000))
+    if [[ -n ${SLURM_JOB_NODELIST:-} ]]; then
+        mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+        ((${#hosts[@]})) || die "scontrol knows no host of $SLURM_JOB_NODELIST"
+    fi
+    command=(srun --ntasks-per-node=1 --kill-on-bad-exit=1
+        "$RECIPE/train.sh" --slurm --init-method "tcp://${hosts[0]}:$port" "$@")
+    if [[ -z ${SLURM_JOB_ID:-} ]]; then
+        run "${command[@]}"
+        return 0
+    fi
+    log "job $job, restart ${SLURM_RESTART_COUNT:-0}, nodes ${hosts[*]}: ${command[*]}"
+
+    # USR1 comes before the time limit: back into the queue, which also ends this run. TERM
+    # is preemption (Slurm requeues by itself) or scancel (must stay cancelled): pass it on.
+    trap '
+        log "out of time: job $job goes back into the queue"
+        scontrol requeue "$job" || log "scontrol could not requeue job $job; submit it again"
+        kill -TERM "$step" 2>/dev/null || true
+    ' USR1
+    trap 'kill -TERM "$step" 2>/dev/null || true' TERM
+    "${command[@]}" &
+    step=$!
+    wait "$step" || status=$?
+    # A trapped signal ends wait while srun is still shutting down.
+    while kill -0 "$step" 2>/dev/null; do
+        status=0
+        wait "$step" || status=$?
+    done
+    return "$status"
+}

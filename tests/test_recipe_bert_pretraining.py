@@ -1,0 +1,254 @@
+"""Pre-training recipe: documents, long lines, the whole chain on a made-up corpus, mistakes."""
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import SHARED
+from fairseq.data import Dictionary, data_utils
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from pretraining import RECIPE
+from recipes import EXAMPLES, assert_error, bash, commands, flags_of, write
+
+pytest_plugins = ["pretraining"]
+sys.path.insert(0, str(RECIPE))
+
+import documents  # noqa: E402  # isort: skip
+import fold  # noqa: E402  # isort: skip
+
+MODELS = "bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer".split()
+SCRIPTS = ("prepare.sh", "train.sh", "train.sbatch")
+
+
+# --- documents
+
+
+def test_blank_lines_separate_documents():
+    lines = ["", "a", " b ", "", "\t", "c", "", ""]
+    assert list(documents.by_blank_lines(lines)) == [["a", "b"], ["c"]]
+    assert list(documents.by_blank_lines(["", " "])) == []
+
+
+def test_first_level_headings_start_documents_of_wikitext():
+    text = """
+
+ = One <unk> =
+
+ A role @-@ playing game , 3 @.@ 5 of 1 @,@ 000 .
+
+ = = Below = =
+
+ x = y .
+ = Two =
+ = = = Far below = = =
+ = = = "= Not a title" = = =
+ End ."""
+    assert list(documents.by_headings(text.split("\n"))) == [
+        ["One unk", "A role-playing game , 3.5 of 1,000 .", "Below", "x = y ."],
+        ["Two", "Far below", '"= Not a title"', "End ."],
+    ]
+
+
+@pytest.mark.parametrize("flags, expected", [([], "a\nb\n\nc\n"), (["--keep-case"], "A\nb\n\nC\n")])
+def test_case_and_one_blank_line_between_documents(tmp_path, flags, expected):
+    source = write(tmp_path / "in", ["A", "b", "", "", "C", ""])
+    documents.main([*flags, source, str(tmp_path / "out")])
+    assert (tmp_path / "out").read_text() == expected
+
+
+def test_a_text_without_text_is_one_line_and_leaves_nothing(tmp_path):
+    source = write(tmp_path / "in", ["", " "])
+    with pytest.raises(SystemExit, match="in: there is no text"):
+        documents.main([source, str(tmp_path / "out")])
+    assert os.listdir(tmp_path) == ["in"]
+
+
+@pytest.mark.skipif(not (SHARED / "data" / "wikitext2").exists(), reason="no real data here")
+def test_real_wikitext_has_its_articles():
+    with open(SHARED / "data" / "wikitext2" / "valid.txt", encoding="utf-8") as stream:
+        found = list(documents.by_headings(stream))
+    assert len(found) == 60  # what the corpus is published with
+    assert found[0][0] == "Homarus gammarus" and not any("@-@" in " ".join(d) for d in found)
+
+
+# --- long lines
+
+
+def test_folded_lines_are_short_and_whole():
+    draw = random.Random(4)
+    for _ in range(300):
+        tokens = draw.choices(["a", "b@@", ".", "&quot;", ")"], k=draw.randint(0, 60))
+        limit = draw.randint(1, 12)
+        found = fold.pieces(tokens, limit)
+        assert sum(found, []) == tokens
+        assert all(0 < len(piece) <= limit for piece in found) or found == [[]]
+        assert len(tokens) > limit or len(found) == 1
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("a b . c d . e f", ["a b . c d .", "e f"]),
+        ("a b . &quot; c d e", ["a b . &quot;", "c d e"]),
+        ("a b . ) &quot; c d e f", ["a b . ) &quot;", "c d e f"]),
+        ("a b c d e f@@ g h", ["a b c d e", "f@@ g h"]),
+        ("a@@ b@@ c@@ d@@ e@@ f@@ g", ["a@@ b@@ c@@ d@@ e@@ f@@", "g"]),
+        ("a b . c d .", ["a b . c d ."]),
+        ("", [""]),
+    ],
+)
+def test_lines_break_after_sentences_then_between_words(line, expected):
+    assert fold.folder(6)(line).split("\n") == expected
+
+
+# --- the whole chain
+
+
+def test_the_data_hold_every_document_and_what_fine_tuning_needs(prepared):
+    data = prepared / "out" / "data-bin"
+    dictionary = Dictionary.load(str(data / "dict.txt"))
+    lines = data_utils.load_indexed_dataset(str(data / "train"), dictionary)
+    lengths = [len(line) for line in lines]
+    assert lengths.count(1) == 19  # a lone </s> between 20 documents
+    assert max(lengths) == 31  # 30 tokens and </s>
+    texts = [dictionary.string(line).replace("@@ ", "") for line in lines]
+    original = (prepared / "text" / "train.txt").read_text(encoding="utf-8").lower()
+    assert len(" ".join(texts).split(".")) == len(original.split("."))
+    assert any("the cat isn &apos;t" in text for text in texts)
+    assert (data / "bpe.codes").read_text().startswith("#version")
+    assert (data / "text").read_text() == "lang en\nkeep-case \n"
+
+
+def test_training_keeps_every_tenth_and_the_last_checkpoint(pretrained):
+    names = {path.name for path in pretrained.glob("*.pt")}
+    updates = {int(n) for n in re.findall(r"checkpoint_\d+_(\d+)\.pt", " ".join(names))}
+    assert set(range(2, 21, 2)) <= updates and len(updates) <= 11
+    assert {"checkpoint_last.pt", "checkpoint_best.pt"} < names
+    log = (pretrained / "train.log").read_text()
+    assert "num_updates=20, lr=0" in log  # linear decay to zero
+
+
+def test_the_plot_of_two_runs_reads_their_logs(pretrained, tmp_path):
+    pytest.importorskip("matplotlib")
+    shutil.copytree(pretrained, tmp_path / "other", ignore=shutil.ignore_patterns("*.pt"))
+    logs = [str(pretrained / "train.log"), str(tmp_path / "other" / "train.log")]
+    plot = [sys.executable, str(EXAMPLES.parent / "scripts" / "plot_training.py")]
+    output = tmp_path / "curves.png"
+    subprocess.run([*plot, "--output", str(output), "--labels", "one", "two", "--", *logs],
+                   check=True)
+    assert output.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_preparing_again_repeats_nothing_and_a_dry_run_prints_everything(prepared, tmp_path):
+    text, options = prepared / "text", ("--bpe-operations", "40", "--max-line", "30")
+    again = bash(RECIPE / "prepare.sh", text, prepared / "out", *options, "--workers", "1",
+                 cwd=tmp_path)
+    assert again.returncode == 0 and again.stderr.count("done before") == 10
+    assert "\n+ " not in again.stderr
+    dry = bash(RECIPE / "prepare.sh", text, "new", *options, "--dry-run", cwd=tmp_path)
+    assert len(commands(dry)) == (prepared / "messages").read_text().count("\n+ ")
+    assert os.listdir(tmp_path) == []
+
+
+# --- what the scripts would run
+
+
+def training(cwd, *arguments):
+    result = bash(RECIPE / "train.sh", *arguments, "--dry-run", cwd=cwd)
+    return flags_of(commands(result)[-1])
+
+
+def test_training_is_the_papers(tmp_path):
+    flags = training(tmp_path, "tupe_a", "data", "--gpus", "8")
+    expected = {
+        "--arch": "tupe_a_masked_lm_base",
+        "--task": "masked_lm",
+        "--sample-break-mode": "complete",
+        "--tokens-per-sample": "512",
+        "--max-update": "1000000",
+        "--total-num-update": "1000000",
+        "--warmup-updates": "10000",
+        "--lr": "1e-4",
+        "--adam-eps": "1e-6",
+        "--adam-betas": "(0.9, 0.999)",
+        "--weight-decay": "0.01",
+        "--clip-norm": "1.0",
+        "--dropout": "0.1",
+        "--mask-prob": "0.15",
+        "--keep-interval-updates-pattern": "100000",
+        "--required-batch-size-multiple": "1",
+    }
+    assert {name: flags.get(name) for name in expected} == expected
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_is_an_architecture(tmp_path, model):
+    assert training(tmp_path, model, "data", "--cpu")["--arch"] in ARCH_CONFIG_REGISTRY
+
+
+@pytest.mark.parametrize("nodes, gpus, limit", [(1, 1, 32), (1, 8, 32), (2, 8, 7), (4, 4, 256)])
+def test_an_update_has_256_samples_whatever_the_machine(tmp_path, nodes, gpus, limit):
+    several = ("--nodes", str(nodes), "--node-rank", "0", "--init-method", "tcp://first:1")
+    flags = training(tmp_path, "bert_a", "data", "--gpus", str(gpus), *several,
+                     "--samples-per-gpu", str(limit))
+    share, passes = int(flags["--batch-size"]), int(flags["--update-freq"])
+    assert share <= limit and nodes * gpus * share * passes == 256
+    assert flags["--distributed-world-size"] == str(nodes * gpus)
+
+
+@pytest.mark.parametrize(
+    "arguments, parts",
+    [
+        (["bert_a"], ["--help"]),
+        (["bert", "data", "--cpu"], ["bert: unknown model", "tupe_a"]),
+        (["bert_a", "data", "more"], ["more", "after --"]),
+        (["bert_a", "data", "--lr", "1"], ["--lr", "after --"]),
+        (["bert_a", "data", "--cpu"], ["data", "dict.txt", "prepare.sh"]),
+        (["bert_a", "data", "--dry-run", "--gpus", "3"], ["--batch 256", "3 GPUs"]),
+        (["bert_a", "data", "--dry-run", "--gpus", "4", "--nodes", "2"], ["--init-method"]),
+        (["bert_a", "data", "--slurm"], ["srun"]),
+        (["bert_a", "data", "--updates", "1e6"], ["--updates 1e6"]),
+    ],
+)
+def test_training_mistakes_are_one_line(tmp_path, arguments, parts):
+    assert_error(bash(RECIPE / "train.sh", *arguments, cwd=tmp_path), *parts)
+    assert os.listdir(tmp_path) == []
+
+
+def test_other_mistakes_are_one_line(tmp_path):
+    prepare = RECIPE / "prepare.sh"
+    assert_error(bash(prepare, "text", cwd=tmp_path), "--help")
+    assert_error(bash(prepare, "text", "out", cwd=tmp_path), "text/train.txt: no such file")
+    assert_error(bash(prepare, "text", "out", "--max-line", "0", cwd=tmp_path), "--max-line 0")
+    assert_error(bash(prepare, "text", "out", "--lang", "EN", cwd=tmp_path), "--lang EN")
+    assert_error(bash(RECIPE / "train.sbatch", "bert_a", "data", cwd=tmp_path), "sbatch")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_slurm_job_starts_the_training_on_every_node(tmp_path):
+    printed = commands(bash(RECIPE / "train.sbatch", "tupe_r", "data", "--dry-run", cwd=tmp_path))
+    (command,) = printed
+    assert command[0] == "srun" and str(RECIPE / "train.sh") in command
+    assert command[-3:] == ["tupe_r", "data", "--dry-run"] and "--slurm" in command
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_names_every_option(tmp_path, script):
+    result = bash(RECIPE / script, "--help", cwd=tmp_path)
+    assert result.returncode == 0 and script in result.stdout
+    text = (RECIPE / script).read_text()
+    options = re.findall(r"^ +((?:--[a-z-]+(?: \| )?)+)\) ", text, re.MULTILINE)
+    taken = {option for group in options for option in group.split(" | ")}
+    assert all(option in result.stdout for option in taken)
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+def test_shellcheck_is_content():
+    shared = EXAMPLES / "common" / "cluster.sh"
+    scripts = [str(RECIPE / name) for name in SCRIPTS]
+    subprocess.run(["shellcheck", str(shared), *scripts], check=True, cwd=RECIPE)
