@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# GLUE: fine-tune a pre-trained model on a task, for all learning rates and seeds.
+#
+#   finetune.sh TASK CHECKPOINT OUT [options] [-- flags for fairseq-train]
+#
+# TASK is a folder that prepare.sh made (glue/CoLA), CHECKPOINT what the pre-training left.
+# The shape and the position encoding of the model come from the checkpoint. Logs go to
+# OUT/NAME/TASK; at the end comes the table of all models and tasks in OUT. Stopped and
+# started again, it goes on with the runs that are not done.
+#
+#   --name NAME           of the model, in the table (the folder of CHECKPOINT)
+#   --paper PAPER         tupe: 10 epochs, 5 for MNLI, QQP and QNLI; accuracy, Matthews
+#                         for CoLA, Pearson for STS-B; median of five seeds (default)
+#                         roformer: 3 epochs; F1 for MRPC and QQP, Spearman for STS-B;
+#                         mean of three seeds
+#   --lr "X ..."          learning rates (2e-5 3e-5 4e-5 5e-5)
+#   --seeds "N ..."       seeds (1 2 3 4 5; with --paper roformer 1 2 3)
+#   --epochs N            passes over the training data, in place of the paper's
+#   --batch N             examples of one update (32)
+#   --epoch WHICH         a run counts with its best epoch on the validation set or with
+#                         its last (best)
+#   --keep-checkpoints    leave the best checkpoint of every run in its folder
+#   --cpu                 without GPU and fp16
+#   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
+#   --dry-run             print the commands, run none
+#   --help                this text
+
+set -euo pipefail
+RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../common/lib.sh
+. "$RECIPE/../common/lib.sh"
+
+DATA="" CHECKPOINT="" OUT="" NAME="" PAPER=tupe SEEDS="" EPOCHS="" USER_DIR=""
+RATES="2e-5 3e-5 4e-5 5e-5" BATCH=32 EPOCH=best SAVE=(--no-save) DEVICE=(--fp16)
+while (($#)); do
+    case $1 in
+        --help) usage ;;
+        --dry-run) DRY_RUN=1; shift ;;
+        --cpu) DEVICE=(--cpu); shift ;;
+        --keep-checkpoints) SAVE=(--no-epoch-checkpoints --no-last-checkpoints); shift ;;
+        --name) NAME=$(value "$@"); shift 2 ;;
+        --paper) PAPER=$(value "$@"); shift 2 ;;
+        --lr) RATES=$(value "$@"); shift 2 ;;
+        --seeds) SEEDS=$(value "$@"); shift 2 ;;
+        --epochs) EPOCHS=$(value "$@"); shift 2 ;;
+        --batch) BATCH=$(value "$@"); shift 2 ;;
+        --epoch) EPOCH=$(value "$@"); shift 2 ;;
+        --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
+        --) shift; break ;;
+        -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
+        *)
+            [[ -z $OUT ]] || die "$1: one argument too many; flags for fairseq-train go after --"
+            if [[ -z $DATA ]]; then DATA=$1; elif [[ -z $CHECKPOINT ]]; then CHECKPOINT=$1; else OUT=$1; fi
+            shift ;;
+    esac
+done
+# What is left in "$@" is for fairseq-train.
+
+[[ -n $OUT ]] || die "give the task's folder, the checkpoint and the output folder; see --help"
+[[ $PAPER == tupe || $PAPER == roformer ]] || die "--paper $PAPER: expected tupe or roformer"
+[[ $EPOCH == best || $EPOCH == last ]] || die "--epoch $EPOCH: expected best or last"
+if [[ -z $SEEDS ]]; then
+    SEEDS="1 2 3"
+    [[ $PAPER == roformer ]] || SEEDS+=" 4 5"
+fi
+for rate in $RATES; do
+    [[ $rate =~ ^[0-9.]+(e-[0-9]+)?$ ]] || die "--lr $rate: expected numbers such as 2e-5"
+done
+for seed in $SEEDS; do
+    whole_number --seeds "$seed"
+done
+whole_number --batch "$BATCH"
+DATA=$(absolute "${DATA%/}") CHECKPOINT=$(absolute "$CHECKPOINT") OUT=$(absolute "$OUT")
+TASK=${DATA##*/}
+[[ " CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE " == *" $TASK "* ]] ||
+    die "$DATA: is no folder of a task; give one that prepare.sh made, such as glue/CoLA"
+NAME=${NAME:-$(basename "$(dirname "$CHECKPOINT")")}
+[[ $NAME =~ ^[A-Za-z0-9._-]+$ ]] || die "--name $NAME: expected letters, digits, '.', '_' and '-'"
+need python fairseq-train
+((DRY_RUN)) || [[ -f $DATA/examples ]] || die "$DATA: is not complete; run prepare.sh"
+((DRY_RUN)) || [[ -f $CHECKPOINT ]] || die "$CHECKPOINT: no such file"
+export PYTHONPATH=$COMMON${PYTHONPATH:+:$PYTHONPATH}
+USER_DIR=${USER_DIR:-$(plugin_dir)}
+
+read -r CLASSES USUAL SCORES BEST < <(python "$RECIPE/tasks.py" settings "$TASK" --paper "$PAPER")
+EPOCHS=${EPOCHS:-$USUAL}
+whole_number --epochs "$EPOCHS"
+EXAMPLES=1
+[[ ! -f $DATA/examples ]] || EXAMPLES=$(<"$DATA/examples")
+PER_EPOCH=$(((EXAMPLES + BATCH - 1) / BATCH))
+UPDATES=$((PER_EPOCH * EPOCHS))
+TARGET=(--num-classes "$CLASSES")
+[[ $TASK != STS-B ]] || TARGET+=(--regression-target)
+[[ $TASK != MNLI ]] || TARGET+=(--valid-subset "valid,valid1")
+
+# A log gets its name when its run is complete. One process: the batch is the paper's
+# whatever the number of GPUs.
+tune() {
+    local folder=$1
+    shift
+    run rm -rf "$folder"
+    run mkdir -p "$folder"
+    run "$@" --log-file "$folder/train.log.part"
+    run mv "$folder/train.log.part" "$folder/train.log"
+}
+
+STEPS=$OUT/$NAME/$TASK/steps
+GIVEN=""
+((DRY_RUN)) || GIVEN=$(sha256sum "$CHECKPOINT")$'\n'
+for rate in $RATES; do
+    for seed in $SEEDS; do
+        folder=$OUT/$NAME/$TASK/lr$rate-seed$seed
+        STEP_CHAIN=$GIVEN
+        step "lr$rate-seed$seed" tune "$folder" fairseq-train "$DATA" --user-dir "$USER_DIR" \
+            --task sentence_prediction --arch posenc_masked_lm --restore-file "$CHECKPOINT" \
+            --reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler \
+            --init-token 0 --separator-token 2 --shorten-method truncate "${TARGET[@]}" \
+            --criterion sentence_prediction_metrics --metrics "$SCORES" \
+            --best-checkpoint-metric "$BEST" --maximize-best-checkpoint-metric \
+            --dropout 0.1 --attention-dropout 0.1 \
+            --optimizer adam --adam-betas '(0.9, 0.999)' --adam-eps 1e-6 \
+            --weight-decay 0.01 --clip-norm 1.0 --lr "$rate" --lr-scheduler polynomial_decay \
+            --total-num-update "$UPDATES" --warmup-updates $((UPDATES * 6 / 100)) \
+            --max-epoch "$EPOCHS" --batch-size "$BATCH" --required-batch-size-multiple 1 \
+            --seed "$seed" --save-dir "$folder" "${SAVE[@]}" --distributed-world-size 1 \
+            --log-format json --log-interval 100 "${DEVICE[@]}" "$@"
+    done
+done
+run python "$RECIPE/scores.py" --paper "$PAPER" --epoch "$EPOCH" "$OUT"

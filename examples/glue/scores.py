@@ -1,0 +1,135 @@
+"""Table of the scores of fine-tuned models: for each task the best learning rate.
+
+    python scores.py [--paper roformer] [--epoch last] OUT
+
+OUT is what was given to finetune.sh: OUT/MODEL/TASK/lrRATE-seedSEED/train.log. A run counts with
+its best epoch, or with its last. The runs of a learning rate that differ in their seed are combined
+to their median, as in the TUPE paper, or with --paper roformer to their mean and standard
+deviation. Then the best learning rate is reported. All scores are in percent.
+"""
+
+import argparse
+import json
+import re
+import statistics
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from tasks import TASKS, reported
+from text import fail, read_lines
+
+# validation sets of MNLI; the others have one
+SUBSETS = {"MNLI": (("MNLI-m", "valid"), ("MNLI-mm", "valid1"))}
+
+
+class Cell(NamedTuple):
+    """The runs of one model on one validation set, by learning rate as it was written."""
+
+    runs: Dict[str, List[float]]
+
+    def best(self, paper: str) -> Tuple[str, float]:
+        """The learning rate whose runs are best together, and what they are together."""
+        together = {rate: combine(scores, paper) for rate, scores in self.runs.items()}
+        rate = max(together, key=lambda rate: together[rate])
+        return rate, together[rate]
+
+
+def combine(scores: Sequence[float], paper: str) -> float:
+    """Median of the seeds as in the TUPE paper, or mean as in RoFormer's."""
+    return statistics.mean(scores) if paper == "roformer" else statistics.median(scores)
+
+
+def score_of(log: str, subset: str, name: str, epoch: str) -> Optional[float]:
+    """The score of one run, if its log has any.
+
+    Args:
+        log: what fairseq-train wrote with --log-format json.
+        subset: name of the validation set, valid or valid1.
+        name: score of the criterion.
+        epoch: best or last.
+    """
+    found = []
+    for line in read_lines(log):
+        start = line.find('{"epoch"')
+        value = json.loads(line[start:]).get(f"{subset}_{name}") if start >= 0 else None
+        if value is not None:
+            found.append(float(value))
+    if not found:
+        return None
+    return max(found) if epoch == "best" else found[-1]
+
+
+def collect(out: Path, paper: str, epoch: str) -> Dict[str, Dict[str, Cell]]:
+    """Scores by model and by validation set, both in the order of the table."""
+    table: Dict[str, Dict[str, Cell]] = {}
+    for log in sorted(out.glob("*/*/lr*-seed*/train.log")):
+        model, task = log.parts[-4:-2]
+        match = re.fullmatch(r"lr(.+)-seed(.+)", log.parent.name)
+        if task not in TASKS or match is None:
+            continue
+        name = reported(TASKS[task], paper)
+        for column, subset in SUBSETS.get(task, ((task, "valid"),)):
+            score = score_of(str(log), subset, name, epoch)
+            if score is None:
+                fail(f"{log}: there is no {subset}_{name} in it")
+            cell = table.setdefault(model, {}).setdefault(f"{column} ({name})", Cell({}))
+            cell.runs.setdefault(match.group(1), []).append(score)
+    if not table:
+        fail(f"{out}: no runs of finetune.sh in it (MODEL/TASK/lrRATE-seedSEED/train.log)")
+    return table
+
+
+def _in_order(columns: Sequence[str]) -> List[str]:
+    tasks = list(TASKS)
+    return sorted(columns, key=lambda c: (tasks.index(re.split("-m| ", c)[0]), c))
+
+
+def render(table: Dict[str, Dict[str, Cell]], paper: str) -> List[str]:
+    """The table in Markdown: a row a model, a column a validation set, then what it is made of."""
+    columns = _in_order(list({column: 0 for cells in table.values() for column in cells}))
+    lines = ["| model | " + " | ".join(columns) + " | average |"]
+    lines.append("|" + " --- |" * (len(columns) + 2))
+    for model, cells in table.items():
+        best = {column: cells[column].best(paper) for column in columns if column in cells}
+        row = [f"{best[c][1]:.2f}" if c in best else "" for c in columns]
+        whole = len(best) == len(columns)
+        row.append(f"{statistics.mean(s for _, s in best.values()):.2f}" if whole else "")
+        lines.append(f"| {model} | " + " | ".join(row) + " |")
+    kind = "mean and standard deviation" if paper == "roformer" else "median"
+    lines += ["", f"{kind} of the seeds, by learning rate:".capitalize(), ""]
+    rates = sorted({r for row in table.values() for cell in row.values() for r in cell.runs},
+                   key=float)
+    lines.append("| model | set (score) | seeds | " + " | ".join(rates) + " |")
+    lines.append("|" + " --- |" * (len(rates) + 3))
+    for model, cells in table.items():
+        for column in _in_order(list(cells)):
+            runs = cells[column].runs
+            seeds = "/".join(map(str, sorted({len(scores) for scores in runs.values()})))
+            row = [_describe(runs.get(rate, []), paper) for rate in rates]
+            lines.append(f"| {model} | {column} | {seeds} | " + " | ".join(row) + " |")
+    return lines
+
+
+def _describe(scores: Sequence[float], paper: str) -> str:
+    if not scores:
+        return ""
+    text = f"{combine(scores, paper):.2f}"
+    if paper == "roformer" and len(scores) > 1:
+        text += f" ± {statistics.stdev(scores):.2f}"
+    return text
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--paper", choices=["tupe", "roformer"], default="tupe")
+    parser.add_argument("--epoch", choices=["best", "last"], default="best")
+    parser.add_argument("out", type=Path)
+    args = parser.parse_args(argv)
+    print("\n".join(render(collect(args.out, args.paper, args.epoch), args.paper)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The tasks of GLUE: where their files keep what, how they are scored, and reading the files.
+
+    python tasks.py extract TASK FILE FOLDER SPLIT [--keep-case]
+    python tasks.py settings TASK [--paper roformer]
+
+`extract` writes FOLDER/input0/SPLIT, input1/SPLIT (for pairs) and label/SPLIT, one example a line.
+`settings` prints, for finetune.sh: number of classes, epochs, scores to log, score to report.
+"""
+
+import argparse
+import contextlib
+import sys
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from text import atomic_writer, fail, read_lines
+
+
+class Task(NamedTuple):
+    """One task of GLUE.
+
+    Args:
+        sentences: columns of the sentence, or of the two sentences.
+        label: column of the label.
+        scores: those of the criterion that make sense, the one of the TUPE paper first.
+        epochs: of fine-tuning, in Table 1 of the TUPE paper.
+        valid: names of the validation sets' files.
+        header: columns, where the files have no line that names them.
+        roformer: score in the RoFormer paper, where it is another than in the TUPE paper.
+        scale: a number as label is divided by this; 0 for classes.
+        classes: how many there are.
+    """
+
+    sentences: Tuple[str, ...]
+    label: str
+    scores: Tuple[str, ...] = ("accuracy",)
+    epochs: int = 10
+    valid: Tuple[str, ...] = ("dev",)
+    header: Tuple[str, ...] = ()
+    roformer: str = ""
+    scale: float = 0
+    classes: int = 2
+
+
+PAIR = ("sentence1", "sentence2")
+TASKS: Dict[str, Task] = {
+    "CoLA": Task(
+        ("sentence",),
+        "label",
+        ("mcc", "accuracy"),
+        header=("source", "label", "mark", "sentence"),
+    ),
+    "SST-2": Task(("sentence",), "label"),
+    "MRPC": Task(("#1 String", "#2 String"), "Quality", ("accuracy", "f1"), roformer="f1"),
+    "STS-B": Task(
+        PAIR, "score", ("pearson", "spearman"), roformer="spearman", scale=5.0, classes=1
+    ),
+    "QQP": Task(
+        ("question1", "question2"), "is_duplicate", ("accuracy", "f1"), epochs=5, roformer="f1"
+    ),
+    "MNLI": Task(
+        PAIR, "gold_label", epochs=5, valid=("dev_matched", "dev_mismatched"), classes=3
+    ),
+    "QNLI": Task(("question", "sentence"), "label", epochs=5),
+    "RTE": Task(PAIR, "label"),
+}
+
+
+def reported(task: Task, paper: str) -> str:
+    """The score that a paper reports for a task."""
+    return task.roformer if paper == "roformer" and task.roformer else task.scores[0]
+
+
+def examples(task: Task, path: str, keep_case: bool) -> Iterator[List[str]]:
+    """Yield the sentences and, last, the label of every example of a file.
+
+    Columns are separated by tabs and by nothing else: quotation marks are part of the text, as
+    in the readers that the published scores were made with.  Lines with too few columns (QQP's
+    training set has some) and examples on whose label the annotators did not agree are left out,
+    and counted on standard error.
+
+    Args:
+        task: whose file it is.
+        path: a TSV file in GLUE's original layout.
+        keep_case: leave capitals.
+    """
+    lines = read_lines(path)
+    header = list(task.header) or next(lines, "").lstrip("\ufeff").rstrip("\r").split("\t")
+    wanted = (*task.sentences, task.label)
+    missing = [name for name in wanted if name not in header]
+    if missing:
+        fail(f"{path}: has no column {missing[0]}, but {', '.join(header[:12])}")
+    # MNLI: the last column of that name, the others are single annotators' in SNLI's layout
+    places = [len(header) - 1 - header[::-1].index(name) for name in wanted]
+    kept = dropped = 0
+    for line in lines:
+        cells = line.lstrip("\ufeff").rstrip("\r").split("\t")
+        if len(cells) <= max(places) or cells[places[-1]] in ("", "-"):
+            dropped += 1
+            continue
+        *sentences, label = (cells[place].strip() for place in places)
+        kept += 1
+        yield [*(s if keep_case else s.lower() for s in sentences), _label(task, label, path)]
+    if not kept:
+        fail(f"{path}: there are no examples in it")
+    print(f"{path}: {kept} examples, {dropped} lines left out", file=sys.stderr)
+
+
+def _label(task: Task, text: str, path: str) -> str:
+    if not task.scale:
+        return text
+    try:
+        return repr(round(float(text) / task.scale, 6))
+    except ValueError:
+        fail(f"{path}: the {task.label} {text!r} is no number")
+
+
+def extract(task: Task, path: str, folder: str, split: str, keep_case: bool) -> None:
+    """Write the examples of a file, one text for each sentence and one for the labels."""
+    names = ["input0", "input1"][: len(task.sentences)] + ["label"]
+    with contextlib.ExitStack() as stack:
+        streams = [stack.enter_context(atomic_writer(f"{folder}/{n}/{split}")) for n in names]
+        for example in examples(task, path, keep_case):
+            for stream, cell in zip(streams, example):
+                stream.write(" ".join(cell.split()) + "\n")
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    actions = parser.add_subparsers(dest="action", metavar="{extract,settings}")
+    actions.required = True
+    extracting = actions.add_parser("extract", help="write sentences and labels of a file")
+    settings = actions.add_parser("settings", help="print how to fine-tune")
+    for action in (extracting, settings):
+        action.add_argument("task", choices=TASKS, metavar="TASK")
+    for name in ("file", "folder", "split"):
+        extracting.add_argument(name)
+    extracting.add_argument("--keep-case", action="store_true", help="leave capitals")
+    settings.add_argument("--paper", choices=["tupe", "roformer"], default="tupe")
+    args = parser.parse_args(argv)
+    task = TASKS[args.task]
+    if args.action == "extract":
+        extract(task, args.file, args.folder, args.split, args.keep_case)
+    else:
+        epochs = 3 if args.paper == "roformer" else task.epochs
+        print(task.classes, epochs, ",".join(task.scores), reported(task, args.paper))
+
+
+if __name__ == "__main__":
+    main()
