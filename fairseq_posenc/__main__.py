@@ -39,7 +39,8 @@ def catalogue() -> str:
         lines += ["", f"architectures of {model} (--arch)"]
         for name, preset in presets.items():
             encoding = preset.get("position_encoding", "chosen by --position-encoding")
-            lines.append(f"  {name:<22} {encoding}")
+            encoding += ", [CLS] untied" if preset.get("untie_cls") else ""
+            lines.append(f"  {name:<31} {encoding}")
     return "\n".join(lines)
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 import shlex
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 import torch
 import torch.nn.functional as F
@@ -105,5 +105,9 @@ class MaskedLMSubject:
 
     def _hugging_face_loss(self) -> Tensor:
         logits = self.model(self.sample["net_input"]["src_tokens"]).logits
-        targets: List[Any] = [logits.flatten(0, 1), self.sample["target"].flatten()]
-        return F.cross_entropy(*targets, ignore_index=self.dictionary.pad(), reduction="sum")
+        return F.cross_entropy(
+            logits.flatten(0, 1),
+            self.sample["target"].flatten(),
+            ignore_index=self.dictionary.pad(),
+            reduction="sum",
+        )

@@ -150,7 +150,7 @@ def expected_products(side: Side, rotary: Rotary, layer: int) -> Tensor:
 def decay(side: Side, length: int) -> Optional[Decay]:
     """The bound of RoFormer Eq. 29, or None where nothing is rotated."""
     rotary = side.encoding.query_key
-    if getattr(rotary, "dim", None) is None or not hasattr(rotary, "pairing"):
+    if not isinstance(rotary, Rotary):
         return None
     sums = partial_sums(rotary, length)
     curves = []

@@ -1,5 +1,6 @@
 """Masked language models through fairseq's command lines: pre-training, fine-tuning, fill-mask."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -190,6 +191,27 @@ def test_a_translation_model_is_no_pretrained_encoder(corpora, trained, tmp_path
     arguments = [*USER_DIR, "--save-dir", tmp_path, *TRAINING, *usual]
     message = run("train", corpora.pairs, *arguments).message()
     assert "is no masked language model" in message
+
+
+def test_hydra_keeps_the_defaults_of_an_architecture(corpora, tmp_path):
+    shape = {flag[2:].replace("-", "_"): int(n) for flag, n in zip(SHAPE[::2], SHAPE[1::2])}
+    settings = {
+        "common": {"cpu": True, "user_dir": USER_DIR[1], "seed": 1},
+        "checkpoint": {"save_dir": str(tmp_path / "checkpoints")},
+        "task": {"_name": "masked_lm", "data": str(corpora.text), "tokens_per_sample": 32},
+        "criterion": {"_name": "masked_lm"},
+        "dataset": {"max_tokens": 160, "num_workers": 0},
+        "optimizer": {"_name": "adam"},
+        "lr_scheduler": {"_name": "fixed"},
+        "optimization": {"lr": [0.01], "max_epoch": 1},
+        "model": {"_name": "tupe_a_masked_lm_base", **shape},
+    }
+    (tmp_path / "tupe.yaml").write_text("# @package _global_\n" + json.dumps(settings))
+    config = ["--config-dir", tmp_path, "--config-name", "tupe", f"hydra.run.dir={tmp_path}"]
+    succeed("hydra_train", *config)
+    parameters, saved = read(tmp_path / "checkpoints" / "checkpoint_last.pt")
+    assert "encoder.sentence_encoder.position_bias.tupe.cls.weight" in parameters
+    assert saved["untie_cls"] and saved["encoder_layers"] == 2 and saved["max_positions"] == 32
 
 
 def test_the_hub_interface_fills_masks(corpora, pretrained):

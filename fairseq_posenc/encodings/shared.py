@@ -10,7 +10,7 @@ the sentence; so whatever logits involve it are reset (Eq. 9, with [CLS] at posi
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterable, Optional, cast
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,7 @@ class SharedTerms(nn.ModuleDict):
         own = [term.cls_logits() is not None for term in terms.values()]
         enough = any(own) if options.cls_reset == "sum" else all(own)
         free = nn.Parameter(torch.zeros(2, stack.num_heads)) if not enough else None
+        self.theta: Optional[nn.Parameter]
         self.register_parameter("theta", free if self.untie_cls else None)
 
     def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
@@ -77,6 +78,6 @@ class SharedTerms(nn.ModuleDict):
 
     def _theta(self) -> Tensor:
         """θ1 and θ2 of every head, (2, H)."""
-        values = [term.cls_logits() for term in self.values()]
-        values = [value for value in [*values, self.theta] if value is not None]
-        return sum(values[1:], values[0])
+        own = [term.cls_logits() for term in cast(Iterable[SharedBias], self.values())]
+        values = [value for value in (*own, self.theta) if value is not None]
+        return torch.stack(values).sum(dim=0)

@@ -35,8 +35,8 @@ class SentenceEncoder(TransformerEncoder):
         size, channels = embed_tokens.embedding_dim, cfg.encoder.embed_dim
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
         self.embed_project = nn.Linear(size, channels) if size != channels else None
-        if self.layer_norm is not None and size != channels:
-            self.layer_norm = LayerNorm(channels)
+        if cfg.encoder.normalize_before and size != channels:
+            self.layer_norm: Optional[nn.Module] = LayerNorm(channels)
 
     def stack(self, cfg: Any) -> Stack:
         """What the encodings may know of this encoder."""
