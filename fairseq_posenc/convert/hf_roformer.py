@@ -11,16 +11,17 @@ fairseq has an activation of its own, ``--pooler-activation-fn``.
 """
 
 import os
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.convert import huggingface
-from fairseq_posenc.convert.base import Format, Imported, State
+from fairseq_posenc.convert.base import Format, Imported
 from fairseq_posenc.convert.dictionary import renumber
 from fairseq_posenc.convert.huggingface import Folder
 from fairseq_posenc.convert.native import EMBEDDING, LM_HEAD
+from fairseq_posenc.convert.reader import Reader
 from fairseq_posenc.convert.roformer_export import write
 from fairseq_posenc.convert.roformer_names import (
     ARCHITECTURES,
@@ -61,50 +62,35 @@ def read(path: str, vocab: Optional[str]) -> Imported:
     symbols, special, source = huggingface.read_vocabulary(path, vocab)
     vocabulary = renumber(symbols, special, source)
 
-    rest = dict(folder.state)
-    state: State = {}
-    origin: Dict[str, str] = {}
-
-    def take(ours: str, theirs: str) -> Tensor:
-        if theirs not in rest:
-            raise UsageError(f"{folder.weights}: has no tensor {theirs}")
-        origin[ours] = f"{folder.weights}: {theirs}"
-        state[ours] = rest.pop(theirs)
-        return state[ours]
-
-    def take_rows(ours: str, theirs: str) -> None:
-        state[ours] = vocabulary.rows(take(ours, theirs), f"{folder.weights}: {theirs}")
-
-    take_rows(EMBEDDING, BASE + "embeddings.word_embeddings.weight")
-    take(SEGMENTS, BASE + "embeddings.token_type_embeddings.weight")
+    reader = Reader(folder.weights, folder.state)
+    reader.move_rows(BASE + "embeddings.word_embeddings.weight", EMBEDDING, vocabulary)
+    reader.move(BASE + "embeddings.token_type_embeddings.weight", SEGMENTS)
     architecture = ARCHITECTURES[name]
     projected = settings["encoder_input_dim"] != settings["encoder_embed_dim"]
     for ours, theirs in names_of(settings["encoder_layers"], projected, architecture).items():
-        take(ours, theirs)
+        reader.move(theirs, ours)
     if architecture.language_model:
-        settings["untie_weights_roberta"] = _untie(folder, rest)
-        weight = DECODER + "weight"
-        if settings["untie_weights_roberta"]:
-            take_rows(LM_HEAD + "weight", weight)
-        take_rows(LM_HEAD + "bias", LM_BIAS)
-        rest.pop(weight, None), rest.pop(DECODER + "bias", None)
-    _check_table(folder, rest.pop(TABLE, None))
-    rest = {key: value for key, value in rest.items() if not key.startswith(_UNUSED)}
-    if rest:
-        raise UsageError(
-            f"{folder.weights}: there is no place for {sorted(rest)[0]} "
-            f"(and {len(rest) - 1} more) in a {name} as config.json describes it"
-        )
+        bias, untied = _output_bias(folder)
+        reader.move_rows(bias, LM_HEAD + "bias", vocabulary)
+        if untied:
+            reader.move_rows(DECODER + "weight", LM_HEAD + "weight", vocabulary)
+        reader.drop(DECODER, LM_BIAS)
+        settings["untie_weights_roberta"] = untied
+    if TABLE in reader:
+        _check_table(folder, reader.take(TABLE))
+    unused = reader.drop(*_UNUSED)
+    reader.finish(f"config.json ({name})")
     settings["load_checkpoint_heads"] = architecture.head is not None
     return Imported(
         settings,
-        state,
-        origin,
+        reader.state,
+        reader.origin,
         vocabulary,
         reference_for(path, name, vocabulary.order),
         f"{name} of transformers",
         architecture.head,
-        _labels(folder, architecture.head),
+        [f"left out {key}, on which nothing depends" for key in unused]
+        + _labels(folder, architecture.head),
     )
 
 
@@ -141,28 +127,26 @@ def _settings(folder: Folder) -> Dict[str, Any]:
     }
 
 
-def _untie(folder: Folder, rest: State) -> bool:
-    """Whether the output has a weight of its own."""
+def _output_bias(folder: Folder) -> Tuple[str, bool]:
+    """Name of the output's bias, and whether the output has a weight of its own, too."""
     tied = folder.config.get("tie_word_embeddings", True)
     pairs = (
         (DECODER + "weight", BASE + "embeddings.word_embeddings.weight"),
         (DECODER + "bias", LM_BIAS),
     )
-    for own, shared in pairs:
-        if own in rest and not torch.equal(rest[own], folder.state[shared]) and tied:
+    state = folder.state
+    for own, shared in pairs if tied else ():
+        if own in state and shared in state and not torch.equal(state[own], state[shared]):
             raise UsageError(
                 f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings in "
                 "config.json is true; say there which of the two holds"
             )
-    if not tied and DECODER + "bias" in rest:
-        rest[LM_BIAS] = rest[DECODER + "bias"]
-    return not tied and DECODER + "weight" in rest
+    bias = LM_BIAS if tied or DECODER + "bias" not in state else DECODER + "bias"
+    return bias, not tied and DECODER + "weight" in state
 
 
-def _check_table(folder: Folder, table: Optional[Tensor]) -> None:
+def _check_table(folder: Folder, table: Tensor) -> None:
     """Refuse a table of positions that is not the one all RoFormers have."""
-    if table is None:
-        return
     if not torch.allclose(table, sine_table(*table.shape), atol=2e-3):  # it may have been in fp16
         raise UsageError(
             f"{folder.weights}: {TABLE} is not the usual table of sines (base 10000), and there "

@@ -80,8 +80,7 @@ def read_folder(path: str, model_type: str) -> Folder:
         weights = os.path.join(path, name)
         if os.path.isfile(weights):
             read = _read_safetensors if name.endswith("safetensors") else load_file
-            state = {key: _float32(value) for key, value in read(weights).items()}
-            return Folder(path, config, weights, state)
+            return Folder(path, config, weights, read(weights))
     raise UsageError(
         f"{path}: has no weights; it needs {' or '.join(_WEIGHTS)} (weights split into several "
         "files have to be saved as one)"
@@ -286,7 +285,3 @@ def _read_json(folder: str, name: str) -> Dict[str, Any]:
 
 def _json(content: Dict[str, Any]) -> str:
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def _float32(value: Tensor) -> Tensor:
-    return value.float() if value.is_floating_point() else value

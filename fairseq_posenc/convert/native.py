@@ -36,7 +36,7 @@ class NativeCheckpoint(NamedTuple):
     Args:
         path: the file.
         settings: flags of the model, by name.
-        state: its parameters.
+        state: its parameters, in float32.
         symbols: the symbol of each number, ``<s>`` to ``<mask>``.
         dictionary: the dict.txt they come from.
     """
@@ -65,10 +65,11 @@ def new_checkpoint(settings: Dict[str, Any], state: Dict[str, Tensor], data: str
     flags = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", ARCH]
     args = options.parse_args_and_arch(
         options.get_training_parser(),
-        [data, *flags, "--tokens-per-sample", length],
+        ["", *flags, "--tokens-per-sample", length],
         modify_parser=lambda parser: parser.set_defaults(**settings),
     )
     cfg = convert_namespace_to_omegaconf(args)
+    cfg.task.data = data  # not above: Hydra would parse it
     return {
         "args": None,
         "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
@@ -151,7 +152,7 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
             f"{path}: has {len(state[EMBEDDING])} token embeddings, but {dictionary} with the "
             f"special symbols of fairseq has {len(symbols)}; give the right one with --vocab"
         )
-    state = {name: value for name, value in state.items() if name != ENCODER + "version"}
+    state = {name: value.float() for name, value in state.items() if name != ENCODER + "version"}
     return NativeCheckpoint(path, settings, state, symbols, dictionary)
 
 

@@ -48,8 +48,8 @@ def import_checkpoint(
         UsageError: the source cannot be read or expressed, *out_dir* cannot be written to, or the
             two sides differ by more than 1e-4; then nothing has been written.
     """
-    folder = source if os.path.isdir(source) else os.path.dirname(source) or "."
-    if os.path.isdir(out_dir) and os.path.samefile(folder, out_dir):
+    folder = source if os.path.isdir(source) else os.path.dirname(source)
+    if os.path.realpath(folder) == os.path.realpath(out_dir):
         raise UsageError(f"{out_dir}: is where the model comes from; give another folder")
     imported = format.read(source, vocab)
     with staging(out_dir) as side:

@@ -13,9 +13,10 @@ import torch
 from fairseq import utils
 from torch import Tensor
 
-from fairseq_posenc.convert.base import Format, Imported, State
+from fairseq_posenc.convert.base import Format, Imported
 from fairseq_posenc.convert.dictionary import SPECIAL, Vocabulary, renumber
 from fairseq_posenc.convert.native import CLASSIFICATION_HEADS, EMBEDDING, ENCODER, LM_HEAD
+from fairseq_posenc.convert.reader import Reader
 from fairseq_posenc.convert.released_pickle import read_released
 from fairseq_posenc.convert.tupe_reference import released_logits
 from fairseq_posenc.errors import UsageError
@@ -39,43 +40,6 @@ _OPTIONAL = (
 _LAYER = ("self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm")
 
 
-class _Reader:
-    """Takes parameters out of a checkpoint by name, and knows what is left."""
-
-    def __init__(self, path: str, state: State) -> None:
-        self.path = path
-        self.rest = {key: value.float() for key, value in state.items()}
-        self.state: State = {}
-        self.origin: Dict[str, str] = {}
-
-    def __contains__(self, theirs: str) -> bool:
-        return theirs in self.rest
-
-    def take(self, theirs: str) -> Tensor:
-        """A tensor, which then counts as used."""
-        if theirs not in self.rest:
-            raise UsageError(f"{self.path}: has no tensor {theirs}")
-        return self.rest.pop(theirs)
-
-    def put(self, ours: str, value: Tensor, theirs: str) -> None:
-        """Give *value*, made from *theirs*, its name in our models."""
-        self.state[ours] = value
-        self.origin[ours] = f"{self.path}: {theirs}"
-
-    def move(self, theirs: str, ours: str) -> None:
-        """A module's weight and bias, as they are."""
-        for kind in (".weight", ".bias"):
-            self.put(ours + kind, self.take(theirs + kind), theirs + kind)
-
-    def split(self, theirs: str, ours: List[str], separator: str = ".") -> None:
-        """A module's weight and bias, cut into equal parts."""
-        for kind in ("weight", "bias"):
-            name = theirs + separator + kind
-            parts = self.take(name).chunk(len(ours))
-            for part, target in zip(parts, ours):
-                self.put(f"{target}.{kind}", part.clone(), name)
-
-
 def read(path: str, vocab: Optional[str]) -> Imported:
     """Read a checkpoint.
 
@@ -96,28 +60,24 @@ def read(path: str, vocab: Optional[str]) -> Imported:
             f"{path}: has no {_POSITIONS}, the table of positions, so it is no TUPE checkpoint"
         )
     vocabulary = _vocabulary(vocab or os.path.join(os.path.dirname(path), "dict.txt"))
-    reader = _Reader(path, released)
+    reader = Reader(path, released)
     settings = _settings(path, args, reader)
-    embedding = vocabulary.rows(reader.take(_STACK + "embed_tokens.weight"), f"{path}: the model")
-    reader.put(EMBEDDING, embedding, _STACK + "embed_tokens.weight")
-    bias = vocabulary.rows(reader.take("decoder.lm_head.bias"), f"{path}: decoder.lm_head.bias")
-    reader.put(LM_HEAD + "bias", bias, "decoder.lm_head.bias")
-    reader.rest.pop("decoder.lm_head.weight", None)  # the embedding once more
-    reader.rest.pop(_STACK + "rp_bucket", None)  # a constant that an early version saved
+    reader.move_rows(_STACK + "embed_tokens.weight", EMBEDDING, vocabulary)
+    reader.move_rows("decoder.lm_head.bias", LM_HEAD + "bias", vocabulary)
+    # the embedding once more, and a constant that an early version saved
+    reader.drop("decoder.lm_head.weight", _STACK + "rp_bucket")
     _encoder(reader, settings)
     heads = _heads(reader, args, settings)
-    if reader.rest:
-        raise UsageError(
-            f"{path}: there is no place for {sorted(reader.rest)[0]} (and {len(reader.rest) - 1} "
-            "more) in a model as its args describe it"
-        )
+    reader.finish("args in the same file")
     logits = released_logits(released, settings["encoder_attention_heads"], args)
 
     def reference(tokens: Tensor, segments: Tensor) -> Tensor:
         return logits(vocabulary.order[tokens])[..., vocabulary.order]
 
     words = "the released model's formulas in float64 (its own code needs fairseq 0.9)"
-    notes = [f"classification head {name}" for name in heads]
+    notes = [
+        f"classification head {name}; --verify compares the tokens' logits only" for name in heads
+    ]
     return Imported(
         settings, reader.state, reader.origin, vocabulary, reference, words, notes=notes
     )
@@ -146,7 +106,7 @@ def _vocabulary(path: str) -> Vocabulary:
     return renumber([*symbols, "<mask>"], {s: s for s in SPECIAL}, source, [*counts, 1])
 
 
-def _settings(path: str, args: Any, reader: _Reader) -> Dict[str, Any]:
+def _settings(path: str, args: Any, reader: Reader) -> Dict[str, Any]:
     """Flags that describe the model."""
     activation = getattr(args, "activation_fn", "gelu")
     if activation not in utils.get_available_activation_fns():
@@ -173,22 +133,23 @@ def _settings(path: str, args: Any, reader: _Reader) -> Dict[str, Any]:
     }
 
 
-def _encoder(reader: _Reader, settings: Dict[str, Any]) -> None:
+def _encoder(reader: Reader, settings: Dict[str, Any]) -> None:
     """Everything between the embedding and the head."""
     for theirs, ours in _OUTSIDE:
-        reader.move(theirs, ours)
+        reader.move_module(theirs, ours)
     for theirs, ours in _OPTIONAL:
         if theirs + ".weight" in reader:
-            reader.move(theirs, ours)
+            reader.move_module(theirs, ours)
     table = reader.take(_POSITIONS)
     reader.put(_BIAS + "tupe.cls.weight", table[:1].clone(), _POSITIONS)
     reader.put(_BIAS + "tupe.table.weight", table[1:].clone(), _POSITIONS)
     projections = [_BIAS + "tupe.q_proj", _BIAS + "tupe.k_proj"]
     if _STACK + "pos_proj.weight" in reader:  # an early version had both in one
-        reader.split(_STACK + "pos_proj", projections)
+        for kind in ("weight", "bias"):
+            reader.split(f"{_STACK}pos_proj.{kind}", projections, kind)
     else:
         for name, ours in zip(("pos_q_linear", "pos_k_linear"), projections):
-            reader.move(_STACK + name, ours)
+            reader.move_module(_STACK + name, ours)
     if _RELATIVE in reader:
         values = reader.take(_RELATIVE)
         number = len(values) - 1
@@ -200,19 +161,20 @@ def _encoder(reader: _Reader, settings: Dict[str, Any]) -> None:
     for layer in range(settings["encoder_layers"]):
         theirs, ours = f"{_STACK}layers.{layer}.", f"{ENCODER}layers.{layer}."
         for name in _LAYER:
-            reader.move(theirs + name, ours + name)
+            reader.move_module(theirs + name, ours + name)
         parts = [f"{ours}self_attn.{name}_proj" for name in "qkv"]
-        reader.split(theirs + "self_attn.in_proj", parts, separator="_")
+        for kind in ("weight", "bias"):
+            reader.split(f"{theirs}self_attn.in_proj_{kind}", parts, kind)
 
 
-def _heads(reader: _Reader, args: Any, settings: Dict[str, Any]) -> List[str]:
+def _heads(reader: Reader, args: Any, settings: Dict[str, Any]) -> List[str]:
     """Names of the classification heads, which have the same names in our models."""
     keys = [key for key in reader.rest if key.startswith(CLASSIFICATION_HEADS)]
     heads = list(dict.fromkeys(key[: key.index(".", len(CLASSIFICATION_HEADS))] for key in keys))
     for head in heads:
-        reader.move(head + ".out_proj", head + ".out_proj")
+        reader.move_module(head + ".out_proj", head + ".out_proj")
         if head + ".dense.weight" in reader:
-            reader.move(head + ".dense", head + ".dense")
+            reader.move_module(head + ".dense", head + ".dense")
             continue
         # an early version had no dense layer: the same is one that changes nothing
         channels = settings["encoder_embed_dim"]

@@ -1,0 +1,104 @@
+"""Small foreign models for the tests of the conversions, and the script that converts."""
+
+import json
+from pathlib import Path
+from typing import Any, Dict, List
+
+import convert_checkpoint
+import pytest
+import torch
+from torch import Tensor
+
+SYMBOLS = [
+    "[PAD]",
+    "[unused1]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "##s",
+    "公园",
+    "a",
+    "b",
+]
+CONFIG: Dict[str, Any] = {
+    "model_type": "roformer",
+    "architectures": ["RoFormerForMaskedLM"],
+    "vocab_size": len(SYMBOLS),
+    "hidden_size": 16,
+    "embedding_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 40,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+}
+
+
+def linear(name: str, out: int, into: int) -> Dict[str, Tensor]:
+    return {f"{name}.weight": torch.randn(out, into) * into**-0.5, f"{name}.bias": torch.randn(out)}
+
+
+def norm(name: str, size: int) -> Dict[str, Tensor]:
+    return {f"{name}.weight": 1 + torch.randn(size) / 5, f"{name}.bias": torch.randn(size) / 5}
+
+
+def roformer_weights() -> Dict[str, Tensor]:
+    """Random weights of a masked RoFormer of the shape in CONFIG, by transformers' names."""
+    state = {
+        "roformer.embeddings.word_embeddings.weight": torch.randn(len(SYMBOLS), 16),
+        "roformer.embeddings.token_type_embeddings.weight": torch.randn(2, 16),
+        **norm("roformer.embeddings.LayerNorm", 16),
+        **linear("cls.predictions.transform.dense", 16, 16),
+        **norm("cls.predictions.transform.LayerNorm", 16),
+        "cls.predictions.bias": torch.randn(len(SYMBOLS)),
+    }
+    for number in range(2):
+        layer = f"roformer.encoder.layer.{number}."
+        for part in ("self.query", "self.key", "self.value", "output.dense"):
+            state.update(linear(f"{layer}attention.{part}", 16, 16))
+        state.update(norm(layer + "attention.output.LayerNorm", 16))
+        state.update(linear(layer + "intermediate.dense", 24, 16))
+        state.update(linear(layer + "output.dense", 16, 24))
+        state.update(norm(layer + "output.LayerNorm", 16))
+    return state
+
+
+def write_folder(folder: Path, state: Any = None, symbols: Any = None, **config: Any) -> Path:
+    """A folder as transformers saved it in 2021, with a pytorch_model.bin."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({**CONFIG, **config}))
+    lines = SYMBOLS if symbols is None else symbols
+    (folder / "vocab.txt").write_text("".join(f"{s}\n" for s in lines), encoding="utf-8")
+    torch.save(roformer_weights() if state is None else state, folder / "pytorch_model.bin")
+    return folder
+
+
+def convert(*arguments: Any) -> None:
+    """The script, in this process."""
+    convert_checkpoint.main([str(argument) for argument in arguments])
+
+
+def refuses(words: List[str], *arguments: Any) -> str:
+    """The script must stop with one line that has all of *words*."""
+    with pytest.raises(SystemExit) as error:
+        convert(*arguments)
+    message = str(error.value)
+    assert message.startswith("fairseq_posenc: error: ") and "\n" not in message
+    for word in words:
+        assert word in message, message
+    return message
+
+
+def load(folder: Path) -> Any:
+    """The imported model, by the function that every fairseq command uses."""
+    from fairseq.checkpoint_utils import load_model_ensemble_and_task
+
+    path = str(folder / "checkpoint.pt")
+    models, _, task = load_model_ensemble_and_task([path], arg_overrides={"data": str(folder)})
+    return models[0].eval(), task.source_dictionary
