@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 METRICS = {  # name: axis title
-    "loss": "loss (bits a token, with label smoothing)",
+    "loss": "training criterion (bits a token)",
     "nll_loss": "negative log-likelihood (bits a token)",
     "ppl": "perplexity",
     "bleu": "BLEU",
