@@ -215,6 +215,10 @@ class MaskedLMModel(RobertaModel):
 
 def _architecture(name: str, preset: Dict[str, Any]) -> Callable[[Any], None]:
     def architecture(args: Any) -> None:
+        if OmegaConf.is_config(args):  # hydra: build_model follows, which knows the longest input
+            OmegaConf.set_struct(args, False)
+            args.update({k: v for k, v in preset.items() if args.get(k) is None})
+            return
         refuse_other_families("masked_lm", name, args)
         inherit(args, name, preset)
         _configure(args, preset, getattr(args, "tokens_per_sample", None))
