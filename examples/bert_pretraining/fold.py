@@ -7,9 +7,13 @@ be left out of the training. Run it on the text the model sees (after BPE). Blan
 """
 
 import argparse
+import os
+import sys
 from typing import Callable, List, Optional, Sequence
 
-from text import add_workers_flag, fail, map_lines
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+
+from text import add_workers_flag, fail, map_lines  # noqa: E402
 
 ENDS = frozenset(".!?。！？")
 CLOSING = frozenset(["&quot;", "&apos;", "'", '"', "”", "’", ")", "&#93;", "»"])

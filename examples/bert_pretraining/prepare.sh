@@ -47,7 +47,7 @@ whole_number --bpe-operations "$OPERATIONS"
 whole_number --max-line "$MAX_LINE"
 whole_number --workers "$WORKERS"
 [[ $TEXT_LANG =~ ^[a-z]{2,3}$ ]] || die "--lang $TEXT_LANG: expected a code such as en"
-export WORKERS PYTHONPATH=$COMMON${PYTHONPATH:+:$PYTHONPATH}
+export WORKERS
 need python fairseq-preprocess
 
 TEXT=$(absolute "$TEXT") OUT=$(absolute "$OUT")

@@ -79,7 +79,6 @@ NAME=${NAME:-$(basename "$(dirname "$CHECKPOINT")")}
 need python fairseq-train
 ((DRY_RUN)) || [[ -f $DATA/examples ]] || die "$DATA: is not complete; run prepare.sh"
 ((DRY_RUN)) || [[ -f $CHECKPOINT ]] || die "$CHECKPOINT: no such file"
-export PYTHONPATH=$COMMON${PYTHONPATH:+:$PYTHONPATH}
 USER_DIR=${USER_DIR:-$(plugin_dir)}
 
 read -r CLASSES USUAL SCORES BEST < <(python "$RECIPE/tasks.py" settings "$TASK" --paper "$PAPER")

@@ -54,7 +54,7 @@ if ((!DRY_RUN)); then
     TEXT_LANG=$(awk '$1 == "lang" { print $2 }' "$PRETRAINED/text")
     KEEP_CASE=$(awk '$1 == "keep-case" { print $2 }' "$PRETRAINED/text")
 fi
-export WORKERS PYTHONPATH=$COMMON${PYTHONPATH:+:$PYTHONPATH}
+export WORKERS
 need python fairseq-preprocess
 GLUE=$(absolute "$GLUE") PRETRAINED=$(absolute "$PRETRAINED") OUT=$(absolute "$OUT")
 

@@ -10,13 +10,17 @@ deviation. Then the best learning rate is reported. All scores are in percent.
 
 import argparse
 import json
+import os
 import re
 import statistics
+import sys
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from tasks import TASKS, reported
-from text import fail, read_lines
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+
+from tasks import TASKS, reported  # noqa: E402
+from text import fail, read_lines  # noqa: E402
 
 # validation sets of MNLI; the others have one
 SUBSETS = {"MNLI": (("MNLI-m", "valid"), ("MNLI-mm", "valid1"))}
@@ -97,8 +101,9 @@ def render(table: Dict[str, Dict[str, Cell]], paper: str) -> List[str]:
         lines.append(f"| {model} | " + " | ".join(row) + " |")
     kind = "mean and standard deviation" if paper == "roformer" else "median"
     lines += ["", f"{kind} of the seeds, by learning rate:".capitalize(), ""]
-    rates = sorted({r for row in table.values() for cell in row.values() for r in cell.runs},
-                   key=float)
+    rates = sorted(
+        {r for row in table.values() for cell in row.values() for r in cell.runs}, key=float
+    )
     lines.append("| model | set (score) | seeds | " + " | ".join(rates) + " |")
     lines.append("|" + " --- |" * (len(rates) + 3))
     for model, cells in table.items():

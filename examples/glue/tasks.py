@@ -9,10 +9,13 @@
 
 import argparse
 import contextlib
+import os
 import sys
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from text import atomic_writer, fail, read_lines
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+
+from text import atomic_writer, fail, read_lines  # noqa: E402
 
 
 class Task(NamedTuple):
@@ -57,9 +60,7 @@ TASKS: Dict[str, Task] = {
     "QQP": Task(
         ("question1", "question2"), "is_duplicate", ("accuracy", "f1"), epochs=5, roformer="f1"
     ),
-    "MNLI": Task(
-        PAIR, "gold_label", epochs=5, valid=("dev_matched", "dev_mismatched"), classes=3
-    ),
+    "MNLI": Task(PAIR, "gold_label", epochs=5, valid=("dev_matched", "dev_mismatched"), classes=3),
     "QNLI": Task(("question", "sentence"), "label", epochs=5),
     "RTE": Task(PAIR, "label"),
 }
