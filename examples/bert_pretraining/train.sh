@@ -60,9 +60,9 @@ whole_number --updates "$UPDATES"
 whole_number --batch "$BATCH"
 whole_number --samples-per-gpu "$LIMIT"
 need python fairseq-train
+cluster_flags
 ((DRY_RUN)) || [[ -f $DATA/dict.txt ]] ||
     die "$DATA: no dict.txt there; give the data-bin folder that prepare.sh made"
-cluster_flags
 USER_DIR=${USER_DIR:-$(plugin_dir)}
 SAVE_DIR=${SAVE_DIR:-runs/bert_pretraining/$MODEL}
 
