@@ -91,7 +91,12 @@ def test_matches_the_formulas(tmp_path, out, capsys, variant):
     parts, args = VARIANTS[variant]
     state = released(**parts)
     convert("import", "tupe", write(tmp_path / "source", state, args), out, "--verify")
-    assert "float64" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert (
+        "float64" in printed
+        and f"--position-encoding {'tupe' if variant == 'tupe-a' else 'tupe+t5'} " in printed
+    )
+    assert ("model.layernorm_embedding=false" in printed) == (variant == "pre-norm")
     model, dictionary = load(out)
     assert dictionary.symbols == [*SPECIAL, *WORDS, "<mask>"]
     assert dictionary.get_count(dictionary.index("w2")) == 7

@@ -6,6 +6,7 @@ for the state of an optimiser: every fairseq command, averaging, ``--restore-fil
 """
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import tempfile
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from fairseq_posenc.checkpoints import read_checkpoint
 from fairseq_posenc.convert.dictionary import read_dictionary
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.models.masked_lm import MaskedLMConfig
 
 ARCH = "posenc_masked_lm"
 PAD = 1
@@ -91,6 +93,24 @@ def new_checkpoint(settings: Dict[str, Any], state: Dict[str, Tensor], data: str
         },
         "last_optimizer_state": None,
     }
+
+
+def flags_of(settings: Dict[str, Any]) -> str:
+    """The part of a command line that describes a model, for training it further.
+
+    Args:
+        settings: flags by name; those with their default value are left out.
+    """
+    words = ["--arch", ARCH]
+    for field in dataclasses.fields(MaskedLMConfig):
+        value = settings.get(field.name)
+        if value is None or value == field.metadata.get("default"):
+            continue
+        if value is False:  # what is on by default, no flag turns off
+            words.append(f"(with fairseq-hydra-train: model.{field.name}=false)")
+        else:
+            words += [f"--{field.name.replace('_', '-')}"] + ([] if value is True else [str(value)])
+    return " ".join(words)
 
 
 def build(checkpoint: Dict[str, Any], dictionary: str) -> nn.Module:

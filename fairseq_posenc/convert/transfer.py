@@ -64,7 +64,8 @@ def import_checkpoint(
             difference = largest_difference(model, imported.head, imported.reference)
             _check(difference, source, imported.compared_with)
     files = [os.path.join(out_dir, name) for name in ("checkpoint.pt", "dict.txt")]
-    return Report(files, imported.notes, difference, imported.compared_with)
+    flags = f"flags to pre-train it further: {native.flags_of(imported.settings)}"
+    return Report(files, [*imported.notes, flags], difference, imported.compared_with)
 
 
 def export_checkpoint(
