@@ -2,7 +2,8 @@
 
 from setuptools import find_packages, setup
 
-RECIPES = ["sentencepiece", "sacremoses", "subword-nmt", "sacrebleu"]
+RECIPES = ["sentencepiece", "sacremoses", "subword-nmt", "sacrebleu", "scikit-learn", "scipy"]
+CONVERT = ["safetensors", "transformers"]
 PLOTS = ["matplotlib"]
 TEST = ["pytest", "pytest-xdist", "ruff"]
 
@@ -23,7 +24,9 @@ setup(
             "fairseq-fixed==0.12.3.1; python_version >= '3.10'",
         ],
         "recipes": RECIPES,
+        "convert": CONVERT,
+        "bench": ["transformers"],
         "plots": PLOTS,
-        "test": TEST + RECIPES + PLOTS,
+        "test": TEST + RECIPES + CONVERT + PLOTS,
     },
 )

@@ -30,6 +30,7 @@ _SHAPE = (
     "num_segments",
     "causal",
     "untie_weights_roberta",
+    "pooler_activation_fn",  # of a checkpoint that has heads
 )
 
 
@@ -103,6 +104,8 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
         )
     saved = state["cfg"]["model"] if state.get("cfg") is not None else state["args"]
     saved = dict(saved) if hasattr(saved, "keys") else dict(vars(saved))
+    if not any(key.startswith("classification_heads.") for key in state["model"]):
+        saved.pop("pooler_activation_fn", None)
     saved.setdefault("position_encoding", "learned")  # fairseq's RoBERTa
     saved.setdefault("encoder_input_dim", saved["encoder_embed_dim"])
     return saved

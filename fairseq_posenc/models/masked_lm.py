@@ -32,6 +32,7 @@ from fairseq_posenc.modules.masked_lm import MaskedLMEncoder, masked_lm_stack
 from fairseq_posenc.modules.warm_start import State
 
 MODEL = "posenc_masked_lm"
+logger = logging.getLogger(__name__)
 
 
 def _roberta_fields() -> List[Field]:
@@ -48,8 +49,6 @@ def _roberta_fields() -> List[Field]:
         fields.append(optional(action.dest, kind, {"help": action.help, "default": default}))
     return fields
 
-
-logger = logging.getLogger(__name__)
 
 # what the encoder can do beside RoBERTa's flags
 _FROM_TRANSFORMER = ("checkpoint_activations", "offload_activations")
