@@ -50,7 +50,9 @@ while (($#)); do
         -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
         *)
             [[ -z $OUT ]] || die "$1: one argument too many; flags for fairseq-train go after --"
-            if [[ -z $DATA ]]; then DATA=$1; elif [[ -z $CHECKPOINT ]]; then CHECKPOINT=$1; else OUT=$1; fi
+            if [[ -z $DATA ]]; then DATA=$1
+            elif [[ -z $CHECKPOINT ]]; then CHECKPOINT=$1
+            else OUT=$1; fi
             shift ;;
     esac
 done

@@ -29,7 +29,9 @@ while (($#)); do
         -*) die "$1: unknown option; see --help" ;;
         *)
             [[ -z $OUT ]] || die "$1: one folder too many; see --help"
-            if [[ -z $GLUE ]]; then GLUE=$1; elif [[ -z $PRETRAINED ]]; then PRETRAINED=$1; else OUT=$1; fi
+            if [[ -z $GLUE ]]; then GLUE=$1
+            elif [[ -z $PRETRAINED ]]; then PRETRAINED=$1
+            else OUT=$1; fi
             shift ;;
     esac
 done
@@ -58,48 +60,52 @@ export WORKERS
 need python fairseq-preprocess
 GLUE=$(absolute "$GLUE") PRETRAINED=$(absolute "$PRETRAINED") OUT=$(absolute "$OUT")
 
+# Binarise the texts of folder $1 into folder $2; what follows goes to fairseq-preprocess.
+preprocess() {
+    local texts=$1 folder=$2 valid=$1/valid
+    shift 2
+    [[ $TASK != MNLI ]] || valid+=,$texts/valid1
+    run fairseq-preprocess --only-source --trainpref "$texts/train" --validpref "$valid" \
+        --destdir "$folder" --workers "$WORKERS" "$@"
+}
+
 binarize() {
-    local task=$1 part=$OUT/$1.part input
-    shift
+    local part=$OUT/$TASK.part input
     run rm -rf "$part"
     for input in "${INPUTS[@]}"; do
-        run fairseq-preprocess --only-source --srcdict "$PRETRAINED/dict.txt" \
-            --trainpref "$WORK/bpe/$input/train" --validpref "$WORK/bpe/$input/valid${MORE:+,$WORK/bpe/$input/$MORE}" \
-            --destdir "$part/$input" --workers "$WORKERS"
+        preprocess "$WORK/bpe/$input" "$part/$input" --srcdict "$PRETRAINED/dict.txt"
     done
-    if [[ $task == STS-B ]]; then
+    if [[ $TASK == STS-B ]]; then
         run mkdir -p "$part/label"
         run cp "$WORK/text/label/train" "$part/label/train.label"
         run cp "$WORK/text/label/valid" "$part/label/valid.label"
     else
-        run fairseq-preprocess --only-source \
-            --trainpref "$WORK/text/label/train" --validpref "$WORK/text/label/valid${MORE:+,$WORK/text/label/$MORE}" \
-            --destdir "$part/label" --workers "$WORKERS"
+        preprocess "$WORK/text/label" "$part/label"
     fi
     ((DRY_RUN)) || wc -l <"$WORK/text/label/train" >"$part/examples"
-    run rm -rf "${OUT:?}/$task"
-    run mv "$part" "$OUT/$task"
+    run rm -rf "${OUT:?}/$TASK"
+    run mv "$part" "$OUT/$TASK"
 }
 
-for task in $TASKS; do
-    WORK=$OUT/work/$task STEPS=$OUT/work/$task/steps STEP_CHAIN="" MORE=""
+for TASK in $TASKS; do
+    WORK=$OUT/work/$TASK STEPS=$OUT/work/$TASK/steps STEP_CHAIN=""
     declare -A FILES=([train]=train [valid]=dev)
     INPUTS=(input0 input1)
-    case $task in
+    case $TASK in
         CoLA | SST-2) INPUTS=(input0) ;;
-        MNLI) FILES[valid]=dev_matched FILES[valid1]=dev_mismatched MORE=valid1 ;;
+        MNLI) FILES[valid]=dev_matched FILES[valid1]=dev_mismatched ;;
     esac
     for split in "${!FILES[@]}"; do
-        file=$GLUE/$task/${FILES[$split]}.tsv
+        file=$GLUE/$TASK/${FILES[$split]}.tsv
         if ((!DRY_RUN)); then
             [[ -f $file ]] || die "$file: no such file"
             STEP_CHAIN+="$split $(sha256sum <"$file")"$'\n'
         fi
     done
-    ((DRY_RUN)) || STEP_CHAIN+=$(cat "$PRETRAINED/dict.txt" "$PRETRAINED/bpe.codes" | sha256sum)$'\n'
+    ((DRY_RUN)) || STEP_CHAIN+=$(cat "$PRETRAINED"/{dict.txt,bpe.codes} | sha256sum)$'\n'
     for split in "${!FILES[@]}"; do
-        step "extract-$split" python "$RECIPE/tasks.py" extract "$task" \
-            "$GLUE/$task/${FILES[$split]}.tsv" "$WORK/text" "$split" ${KEEP_CASE:+"$KEEP_CASE"}
+        step "extract-$split" python "$RECIPE/tasks.py" extract "$TASK" \
+            "$GLUE/$TASK/${FILES[$split]}.tsv" "$WORK/text" "$split" ${KEEP_CASE:+"$KEEP_CASE"}
         for input in "${INPUTS[@]}"; do
             step "tokenize-$split-$input" python "$COMMON/moses.py" tokenize --lang "$TEXT_LANG" \
                 "$WORK/text/$input/$split" "$WORK/tokens/$input/$split"
@@ -107,7 +113,7 @@ for task in $TASKS; do
                 "$WORK/tokens/$input/$split" "$WORK/bpe/$input/$split"
         done
     done
-    step binarize binarize "$task"
+    step binarize binarize
     unset FILES
 done
 
