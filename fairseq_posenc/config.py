@@ -19,6 +19,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from fairseq_posenc.attention.gated import GatedFlags, check_gated
 from fairseq_posenc.encodings import (
     ENCODINGS,
     Stack,
@@ -27,8 +28,10 @@ from fairseq_posenc.encodings import (
     parse_encodings,
 )
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.modules.simple import SimpleFlags, check_simple
 
 Field = Tuple[str, Any, Any]
+LAYERS = ("transformer", "gated")
 
 # fairseq reads these as comma-separated text, whatever type it declares
 _AS_TEXT = ("layers_to_keep", "adaptive_softmax_cutoff")
@@ -83,10 +86,18 @@ def family_config(name: str, fields: List[Field]) -> type:
     return dataclasses.make_dataclass(name, fields, bases=(FairseqDataclass,))
 
 
+def layer_fields() -> List[Field]:
+    """The flags of layers that every family has."""
+    kind = optional("layer", str, {"help": " or ".join(LAYERS), "default": LAYERS[0]})
+    flags = (*dataclasses.fields(GatedFlags), *dataclasses.fields(SimpleFlags))
+    return [kind] + [(f.name, f.type, optional(f.name, str, f.metadata)[2]) for f in flags]
+
+
 TranslationConfig = family_config(
     "TranslationConfig",
     flat_fields(TransformerConfig)
     + encoding_fields()
+    + layer_fields()
     + [
         optional("alignment_layer", int, {"help": "decoder layer trained on word alignments"}),
         optional("alignment_heads", int, {"help": "heads of that layer trained on alignments"}),
@@ -176,11 +187,13 @@ def _settle_encoding(cfg: Any, fields: Mapping[str, Any], preset: Mapping[str, A
 
 
 def heads_of(cfg: Any, side: str) -> Tuple[int, int]:
-    """Number and size of the heads of one *side*.
+    """Number and size of the heads of the self-attention on one *side*.
 
     Raises:
         UsageError: if the heads do not divide the channels.
     """
+    if cfg.layer == "gated":
+        return 1, cfg.gau_key_size
     channels, heads = getattr(cfg, f"{side}_embed_dim"), getattr(cfg, f"{side}_attention_heads")
     if heads < 1 or channels % heads:
         raise UsageError(
@@ -196,6 +209,11 @@ def stack_of(cfg: Any, side: str) -> Stack:
 
 
 def _refuse_what_cannot_work(cfg: Any) -> None:
+    check_simple(cfg)
+    if cfg.layer not in LAYERS:
+        raise UsageError(f"--layer {cfg.layer}: must be {' or '.join(LAYERS)}")
+    if cfg.layer == "gated":
+        check_gated(cfg)
     if getattr(cfg, "cross_self_attention", False):
         raise UsageError(
             "--cross-self-attention: source and target positions cannot share one attention here; "

@@ -54,8 +54,24 @@ def build(arch, *flags):
     return models.build_model(parse(arch, *flags).model, TranslationTask())
 
 
-def tiny(encoding, *flags):
-    """A two-layer translation model with *encoding*, in evaluation mode."""
+_GATED = ["--layer", "gated", "--gau-key-size", "8", "--gau-normaliser"]
+# other layers than the usual ones, as LAYER:ENCODING
+LAYERS = {
+    "": [],
+    "simple": ["--norm", "unit", "--no-bias", "--init-weights", "truncated_normal"],
+    "gated": [*_GATED, "softmax_plus"],
+    "softmax": [*_GATED, "softmax"],
+    "squared_relu": [*_GATED, "squared_relu"],
+    "scaled_squared_relu": [*_GATED, "scaled_squared_relu"],
+}
+OTHER_LAYERS = ["simple:rotary", "gated:rotary", "gated:tupe+t5", "gated:learned+separate"]
+OTHER_LAYERS += ["softmax:alibi", "squared_relu:rotary", "scaled_squared_relu:t5"]
+
+
+def tiny(name, *flags):
+    """A two-layer translation model in evaluation mode; *name* is ENCODING or LAYER:ENCODING."""
+    layer, _, encoding = name.rpartition(":")
+    flags = (*LAYERS[layer], *flags)
     return build("posenc_transformer", "--position-encoding", encoding, *TINY, *flags).eval()
 
 

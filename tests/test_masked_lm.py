@@ -43,9 +43,9 @@ def texts(batch=2, length=9):
 # --- sizes
 
 
-def count(arch):
-    """Parameters of *arch* with BERT's vocabulary and 512 positions."""
-    model = build(arch, vocabulary=Vocabulary([""] * 30522), length=512)
+def count(arch, vocabulary=30522):
+    """Parameters of *arch* with BERT's vocabulary, or one of another size, and 512 positions."""
+    model = build(arch, vocabulary=Vocabulary([""] * vocabulary), length=512)
     return sum(p.numel() for p in model.parameters())
 
 

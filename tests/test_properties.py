@@ -8,13 +8,22 @@ import copy
 
 import pytest
 import torch
-from helpers import EVERY_ENCODING, PAD, build, sentences, skip_without_cpu_kernels, tiny
+from helpers import (
+    EVERY_ENCODING,
+    OTHER_LAYERS,
+    PAD,
+    build,
+    sentences,
+    skip_without_cpu_kernels,
+    tiny,
+)
 from own_encodings import OWN
 
 from fairseq_posenc.compat import TORCH_VERSION
 from fairseq_posenc.encodings import ENCODINGS, parse_encodings
 
-NAMES = EVERY_ENCODING + sorted(OWN) + ["own_shared+own_absolute+own_layer+rotary"]
+NAMES = EVERY_ENCODING + OTHER_LAYERS + sorted(OWN)
+NAMES += ["own_shared+own_absolute+own_layer+rotary"]
 every_encoding = pytest.mark.parametrize("name", NAMES)
 B, T = 3, 9
 
@@ -135,7 +144,7 @@ def test_relative_encodings_do_not_see_where_counting_starts(name, monkeypatch):
     model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
     before, _ = model(source, None, target)
     encoding = model.encoder.encoding
-    assert encoding.relative == all(e.relative for e in parse_encodings(name))
+    assert encoding.relative == all(e.relative for e in parse_encodings(name.rpartition(":")[2]))
     if not encoding.relative:
         return
     for stack in (model.encoder, model.decoder):

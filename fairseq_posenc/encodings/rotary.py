@@ -94,7 +94,8 @@ class Rotary(QueryKeyMap):
         if stack.head_dim % 2:
             raise UsageError(
                 f"--position-encoding rotary: {size} is odd; choose --{stack.side}-embed-dim and "
-                f"--{stack.side}-attention-heads so that their quotient is even"
+                f"--{stack.side}-attention-heads so that their quotient is even, or with --layer "
+                "gated an even --gau-key-size"
             )
         self.dim = 2 * round(stack.head_dim * fraction / 2)
         if self.dim == 0:

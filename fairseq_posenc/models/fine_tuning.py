@@ -10,6 +10,7 @@ import os
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from fairseq_posenc.checkpoints import read_checkpoint
+from fairseq_posenc.config import layer_fields
 from fairseq_posenc.encodings import encoding_flags
 from fairseq_posenc.errors import UsageError
 
@@ -25,7 +26,8 @@ _SHAPE = (
     "encoder_input_dim",
     "encoder_normalize_before",
     "layernorm_embedding",
-    "layer_norm_eps",
+    *(name for name, _, _ in layer_fields()),
+    "lm_head",
     "activation_fn",
     "num_segments",
     "causal",

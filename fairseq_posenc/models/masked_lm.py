@@ -22,6 +22,7 @@ from fairseq_posenc.config import (
     encoding_fields,
     family_config,
     flat_fields,
+    layer_fields,
     optional,
 )
 from fairseq_posenc.encodings import build_encoding
@@ -29,6 +30,7 @@ from fairseq_posenc.errors import UsageError
 from fairseq_posenc.models.families import refuse_other_families
 from fairseq_posenc.models.fine_tuning import inherit, is_fine_tuning
 from fairseq_posenc.modules.masked_lm import MaskedLMEncoder, masked_lm_stack
+from fairseq_posenc.modules.simple import initialise
 from fairseq_posenc.modules.warm_start import State
 
 MODEL = "posenc_masked_lm"
@@ -50,12 +52,19 @@ def _roberta_fields() -> List[Field]:
     return fields
 
 
+LM_HEADS = ("roberta", "tied")
+
 # what the encoder can do beside RoBERTa's flags
 _FROM_TRANSFORMER = ("checkpoint_activations", "offload_activations")
 _OWN: List[Tuple[str, Any, str, Any]] = [
     ("num_segments", int, "size of a table of segment embeddings; 0 for none", 0),
     ("encoder_input_dim", int, "size of a token embedding, if not --encoder-embed-dim", None),
-    ("layer_norm_eps", float, "added to the variance in every layer norm", 1e-5),
+    (
+        "lm_head",
+        str,
+        "roberta: dense, activation, norm, projection; tied: the token embedding alone",
+        "roberta",
+    ),
     ("causal", bool, "hide later tokens from earlier ones", False),
     (
         "num_positions",
@@ -71,6 +80,7 @@ MaskedLMConfig = family_config(
     _roberta_fields()
     + [f for f in flat_fields(TransformerConfig) if f[0] in _FROM_TRANSFORMER]
     + encoding_fields()
+    + layer_fields()
     + [optional(name, kind, {"help": text, "default": d}) for name, kind, text, d in _OWN],
 )
 
@@ -84,7 +94,22 @@ def _sizes(channels: int, heads: int, layers: int) -> Dict[str, Any]:
     }
 
 
+def _gated(channels: int, units: int) -> Dict[str, Any]:
+    return {"layer": "gated", "encoder_embed_dim": channels, "encoder_layers": units}
+
+
 TINY, BASE, LARGE = _sizes(128, 4, 2), _sizes(768, 12, 12), _sizes(1024, 16, 24)
+# what RoFormerV2 and GAU have in common
+V2 = {
+    "position_encoding": "rotary",
+    "norm": "unit",
+    "layer_norm_eps": 1e-12,
+    "no_bias": True,
+    "init_weights": "truncated_normal",
+    "lm_head": "tied",
+    "num_segments": 2,
+    "activation_fn": "relu",
+}
 _UNTIED = {"untie_cls": True, **BASE}
 PRESETS: Dict[str, Dict[str, Any]] = {
     MODEL: {},
@@ -98,6 +123,12 @@ PRESETS: Dict[str, Dict[str, Any]] = {
     "tupe_r_masked_lm_base": {"position_encoding": "tupe+t5", **_UNTIED},
     "tupe_a_tie_cls_masked_lm_base": {"position_encoding": "tupe", **BASE},
     "bert_ad_masked_lm_base": {"position_encoding": "separate", **BASE},
+    # GAU sections 4.1 and 5.1
+    "roformer_v2_masked_lm_tiny": {**V2, **TINY},
+    "roformer_v2_masked_lm_base": {**V2, **BASE},
+    "roformer_v2_masked_lm_large": {**V2, **LARGE},
+    "gau_masked_lm_tiny": {**V2, **_gated(128, 4), "gau_key_size": 32},
+    "gau_masked_lm_base": {**V2, **_gated(768, 24)},
 }
 
 
@@ -105,6 +136,13 @@ def _configure(cfg: Any, preset: Dict[str, Any], longest: Optional[int]) -> None
     """Complete a flat configuration for inputs of at most *longest* tokens."""
     usual = {"position_encoding": "learned", "max_positions": longest or 512}
     configure(cfg, MaskedLMConfig, {**usual, **preset}, lambda cfg: [masked_lm_stack(cfg)])
+    if cfg.lm_head not in LM_HEADS:
+        raise UsageError(f"--lm-head {cfg.lm_head}: must be {' or '.join(LM_HEADS)}")
+    if cfg.lm_head == "tied" and cfg.encoder_input_dim != cfg.encoder_embed_dim:
+        raise UsageError(
+            f"--lm-head tied: needs embeddings of --encoder-embed-dim {cfg.encoder_embed_dim}, not "
+            f"--encoder-input-dim {cfg.encoder_input_dim}"
+        )
     if cfg.max_positions > cfg.num_positions and build_encoding(cfg, masked_lm_stack(cfg)).bounded:
         raise UsageError(
             f"--max-positions {cfg.max_positions}: --position-encoding {cfg.position_encoding} has "
@@ -124,9 +162,7 @@ class MaskedLMModel(RobertaModel):
     def __init__(self, args: Any, encoder: MaskedLMEncoder) -> None:
         super().__init__(args, encoder)
         self.token_heads = nn.ModuleDict()
-        for module in self.modules():
-            if hasattr(module, "normalized_shape"):
-                module.eps = args.layer_norm_eps
+        initialise(self, args)
 
     @classmethod
     def hub_models(cls) -> Dict[str, str]:

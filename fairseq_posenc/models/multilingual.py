@@ -20,6 +20,7 @@ from fairseq_posenc.models.families import refuse_other_families
 from fairseq_posenc.models.translation import ROTARY
 from fairseq_posenc.modules.decoder import TransformerDecoder
 from fairseq_posenc.modules.encoder import TransformerEncoder
+from fairseq_posenc.modules.simple import initialise
 
 MODEL = "multilingual_posenc_transformer"
 TASK = "multilingual_translation"
@@ -75,7 +76,9 @@ class MultilingualModel(MultilingualTransformerModel):
         """
         _refuse_other_tasks(getattr(args, "arch", MODEL), args)
         configure(args, MultilingualConfig, {})
-        return super().build_model(args, task)
+        model = super().build_model(args, task)
+        initialise(model, args)
+        return model
 
     @classmethod
     def _get_module_class(

@@ -16,6 +16,7 @@ from fairseq_posenc.config import TranslationConfig, configure, nested
 from fairseq_posenc.models.families import refuse_other_families
 from fairseq_posenc.modules.decoder import TransformerDecoder
 from fairseq_posenc.modules.encoder import TransformerEncoder
+from fairseq_posenc.modules.simple import initialise
 
 MODEL = "posenc_transformer"
 
@@ -34,6 +35,14 @@ def _sizes(channels: int, ffn: int, heads: int, layers: int) -> Dict[str, int]:
 ROTARY = {"position_encoding": "rotary"}
 TINY = _sizes(128, 512, 4, 2)
 BASE = _sizes(512, 2048, 8, 6)  # RoFormer Table 1: the Transformer base of WMT14 En-De
+SIMPLE = {
+    **ROTARY,
+    "norm": "unit",
+    "layer_norm_eps": 1e-12,
+    "no_bias": True,
+    "init_weights": "truncated_normal",
+    "layernorm_embedding": True,
+}
 PRESETS: Dict[str, Dict[str, Any]] = {
     MODEL: {},
     # for tests and the quickstart
@@ -50,6 +59,10 @@ PRESETS: Dict[str, Dict[str, Any]] = {
     "tupe_base": {"position_encoding": "tupe", **BASE},
     "t5bias_base": {"position_encoding": "t5", **BASE},
     "alibi_base": {"position_encoding": "alibi", **BASE},
+    # GAU sections 4.1 and 5.1; two units for a Transformer layer
+    "roformer_v2_base": {**SIMPLE, **BASE},
+    "gau_tiny": {**SIMPLE, **TINY, "layer": "gated", "encoder_layers": 4, "gau_key_size": 32},
+    "gau_base": {**SIMPLE, **BASE, "layer": "gated", "encoder_layers": 12},
 }
 
 
@@ -81,7 +94,9 @@ class TranslationModel(TransformerModelBase):
         """
         refuse_other_families("translation", getattr(cfg, "_name", MODEL), task)
         configure(cfg, TranslationConfig, {})
-        return super().build_model(nested(cfg), task)
+        model = super().build_model(nested(cfg), task)
+        initialise(model, cfg)
+        return model
 
     @classmethod
     def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> nn.Module:

@@ -4,7 +4,7 @@ Queries are always the last T of S positions.  In a full forward T = S; in incre
 however many tokens the cache has not seen, usually one.
 """
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
@@ -13,10 +13,16 @@ from fairseq_posenc.attention.functional import add_terms, additive_mask
 from fairseq_posenc.attention.multihead import IncrementalState
 from fairseq_posenc.config import stack_of
 from fairseq_posenc.encodings import build_encoding
+from fairseq_posenc.modules.gated import GatedDecoderLayer
 from fairseq_posenc.modules.layers import TransformerDecoderLayer, wrap_layer
+from fairseq_posenc.modules.simple import simplify
 from fairseq_posenc.modules.warm_start import State, adapt_positions
 
 EncoderOut = Optional[Dict[str, List[Tensor]]]
+LAYERS: Dict[str, Callable[..., nn.Module]] = {
+    "transformer": TransformerDecoderLayer,
+    "gated": GatedDecoderLayer,
+}
 
 
 class TransformerDecoder(TransformerDecoderBase):
@@ -44,10 +50,11 @@ class TransformerDecoder(TransformerDecoderBase):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         self.position_bias = self.encoding.build_shared()
         self.position_map = self.encoding.query_key
+        simplify(self, cfg)
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
         """One layer, checkpointed and sharded as the flags ask."""
-        return wrap_layer(TransformerDecoderLayer(cfg, self.encoding, no_encoder_attn), cfg)
+        return wrap_layer(LAYERS[cfg.layer](cfg, self.encoding, no_encoder_attn), cfg)
 
     def extract_features_scriptable(
         self,

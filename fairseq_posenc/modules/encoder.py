@@ -1,6 +1,6 @@
 """Transformer encoder: fairseq's, with positions and masks worked out once per forward."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 from fairseq.models.transformer import TransformerEncoderBase
@@ -9,8 +9,15 @@ from torch import Tensor, nn
 from fairseq_posenc.attention.functional import add_terms, additive_mask
 from fairseq_posenc.config import stack_of
 from fairseq_posenc.encodings import Stack, build_encoding
+from fairseq_posenc.modules.gated import GatedEncoderLayer
 from fairseq_posenc.modules.layers import TransformerEncoderLayer, wrap_layer
+from fairseq_posenc.modules.simple import simplify
 from fairseq_posenc.modules.warm_start import State, adapt_positions
+
+LAYERS: Dict[str, Callable[..., nn.Module]] = {
+    "transformer": TransformerEncoderLayer,
+    "gated": GatedEncoderLayer,
+}
 
 
 class TransformerEncoder(TransformerEncoderBase):
@@ -32,6 +39,7 @@ class TransformerEncoder(TransformerEncoderBase):
         super().__init__(cfg, dictionary, embed_tokens, return_fc)
         self.position_bias = self.encoding.build_shared()
         self.position_map = self.encoding.query_key
+        simplify(self, cfg)
 
     def stack(self, cfg: Any) -> Stack:
         """What the encodings may know of this encoder."""
@@ -39,7 +47,7 @@ class TransformerEncoder(TransformerEncoderBase):
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
         """One layer, checkpointed and sharded as the flags ask."""
-        return wrap_layer(TransformerEncoderLayer(cfg, self.encoding, self.return_fc), cfg)
+        return wrap_layer(LAYERS[cfg.layer](cfg, self.encoding, self.return_fc), cfg)
 
     def forward_scriptable(
         self,

@@ -16,6 +16,7 @@ from fairseq_posenc import compat
 from fairseq_posenc.attention.cross import CrossAttention
 from fairseq_posenc.attention.multihead import IncrementalState, MultiheadAttention
 from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.modules.simple import simplify
 
 
 def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
@@ -76,6 +77,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         self.encoding = encoding  # read by build_self_attention, which the base class calls
         super().__init__(cfg, return_fc)
         compat.no_fast_path(self)
+        simplify(self, cfg)
 
     def build_self_attention(self, embed_dim: int, cfg: Any) -> MultiheadAttention:
         """The attention layer, with the stack's position encoding."""
@@ -132,6 +134,7 @@ class TransformerDecoderLayer(stock.TransformerDecoderLayerBase):
     def __init__(self, cfg: Any, encoding: PositionEncoding, no_encoder_attn: bool = False) -> None:
         self.encoding = encoding
         super().__init__(cfg, no_encoder_attn)
+        simplify(self, cfg)
 
     def build_self_attention(
         self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False

@@ -5,6 +5,7 @@ BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692.
 
 from typing import Any, Optional, Tuple
 
+import torch.nn.functional as F
 from fairseq.models.roberta.model import RobertaEncoder, RobertaLMHead
 from fairseq.modules import LayerNorm
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from fairseq_posenc.config import heads_of, nested
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.modules.encoder import TransformerEncoder
+from fairseq_posenc.modules.simple import simplify
 
 
 def masked_lm_stack(cfg: Any) -> Stack:
@@ -37,6 +39,7 @@ class SentenceEncoder(TransformerEncoder):
         self.embed_project = nn.Linear(size, channels) if size != channels else None
         if cfg.encoder.normalize_before and size != channels:
             self.layer_norm: Optional[nn.Module] = LayerNorm(channels)
+        simplify(self, cfg)
 
     def stack(self, cfg: Any) -> Stack:
         """What the encodings may know of this encoder."""
@@ -78,6 +81,24 @@ class MaskedLMHead(RobertaLMHead):
             self.dense = nn.Linear(embed_dim, size)
 
 
+class TiedHead(nn.Module):
+    """The transposed token embedding alone, as in RoFormerV2 and GAU.
+
+    Args:
+        vocabulary: V.
+        size: C, which has to be that of the embedding.
+        weight: (V, C), or None for one of its own.
+    """
+
+    def __init__(self, vocabulary: int, size: int, weight: Any) -> None:
+        super().__init__()
+        self.weight = nn.Linear(size, vocabulary, bias=False).weight if weight is None else weight
+
+    def forward(self, features: Tensor, masked_tokens: Optional[Tensor] = None) -> Tensor:
+        """Logits (B, T, V) of features (B, T, C), or (N, V) of N *masked_tokens* (B, T)."""
+        return F.linear(features if masked_tokens is None else features[masked_tokens], self.weight)
+
+
 class MaskedLMEncoder(RobertaEncoder):
     """Sentence encoder and language-model head, by fairseq's names.
 
@@ -98,10 +119,14 @@ class MaskedLMEncoder(RobertaEncoder):
 
     def build_lm_head(
         self, embed_dim: int, output_dim: int, activation_fn: str, weight: Any
-    ) -> MaskedLMHead:
+    ) -> nn.Module:
         """The language-model head, its last weight tied to the embedding if one is given."""
         size = self.args.encoder_input_dim
-        return MaskedLMHead(embed_dim, size, output_dim, activation_fn, weight)
+        if self.args.lm_head == "tied":
+            return TiedHead(output_dim, size, weight)
+        head = MaskedLMHead(embed_dim, size, output_dim, activation_fn, weight)
+        simplify(head, self.args)
+        return head
 
     def forward(
         self,

@@ -1,0 +1,303 @@
+"""The gated attention unit: attention with one narrow head, inside a gated linear unit.
+
+FLASH, Hua et al., arXiv 2202.10447; details and measurements from "Implementation and Experiments
+for GAU-based Model", Liu (called GAU below), sections 2.3, 3 and 4.1:
+
+    U, V, Z = swish(X W)                    of widths e, e, s
+    Q = γ_q ⊙ Z,  K = γ_k ⊙ Z               and their positions, by rotary for instance
+    A = normalise(Q Kᵀ)                     one head
+    O = (U ⊙ A V) W_o
+
+It does the work of an attention layer and of a feed-forward layer; two units replace both.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from fairseq.incremental_decoding_utils import FairseqIncrementalState
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from fairseq.modules.quant_noise import quant_noise
+from torch import Tensor, nn
+
+from fairseq_posenc.attention.functional import add_terms, additive_mask, attend
+from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.errors import UsageError
+
+IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
+
+# what Q Kᵀ is divided by before it is squared, with n keys and key size s (GAU Table 1)
+DIVISORS: Dict[str, Callable[[Tensor, int], Tensor]] = {
+    "n*n": lambda n, s: n,
+    "n": lambda n, s: n.sqrt(),
+    "n*s": lambda n, s: (n * s).sqrt(),
+    "s*s": lambda n, s: torch.full_like(n, float(s)),
+}
+LENGTHS = ("visible", "reference")
+
+
+@dataclass
+class GatedFlags:
+    """Flags of the gated attention unit."""
+
+    gau_key_size: Optional[int] = field(
+        default=None, metadata={"help": "s, the size of queries and keys", "default": 128}
+    )
+    gau_expansion: Optional[int] = field(
+        default=None, metadata={"help": "e as a multiple of the channels", "default": 2}
+    )
+    gau_normaliser: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "softmax_plus: softmax of logits times log(n)/log(reference length), n being "
+            "the keys that a query may see; softmax; squared_relu: ReLU² over --gau-divisor; "
+            "scaled_squared_relu: ReLU² over its sum",
+            "default": "softmax_plus",
+        },
+    )
+    gau_divisor: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": f"of squared_relu: {', '.join(DIVISORS)} (GAU Table 1)",
+            "default": "n*s",
+        },
+    )
+    gau_length: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "n in that divisor: visible, the keys that a query may see, or reference, "
+            "the same for all",
+            "default": "visible",
+        },
+    )
+    gau_reference_length: Optional[int] = field(
+        default=None, metadata={"help": "length in training, in tokens", "default": 512}
+    )
+
+
+def visible_keys(q: Tensor, k: Tensor, bias: Optional[Tensor], causal: bool) -> Tensor:
+    """How many keys each query may see, float32, (1|B, 1, 1|T, 1), at least 1.
+
+    Args:
+        q: queries (B, 1, T, s), the last T of S positions.
+        k: keys (B, 1, S, s).
+        bias: additive term (1|B, 1, 1|T, S), -inf at hidden keys.
+        causal: later keys are hidden where no *bias* hides them.
+    """
+    length, keys = q.size(2), k.size(2)
+    if causal:
+        bias = add_terms(bias, additive_mask(length, keys, True, None, q))
+    if bias is None:
+        return torch.full((1, 1, 1, 1), float(keys), device=q.device)
+    seen = (bias.detach() > float("-inf")).sum(dim=-1, keepdim=True)
+    return seen.clamp(min=1).float()
+
+
+def squared_relu(
+    q: Tensor, k: Tensor, bias: Optional[Tensor], scale: Tensor, causal: bool, scaled: bool
+) -> Tensor:
+    """ReLU²(scale · q kᵀ + bias), over its sum if *scaled*, in float32 (GAU section 2.3, Table 2).
+
+    The scale is applied before the square, so nothing overflows in half precision.
+
+    Args:
+        q: queries (B, 1, T, s).
+        k: keys (B, 1, S, s).
+        bias: as for :func:`visible_keys`.
+        scale: square root of 1/divisor, (1|B, 1, 1|T, 1).
+        causal: hide later keys.
+        scaled: divide every row by its sum.
+
+    Returns:
+        weights (B, 1, T, S), float32; zero at hidden keys.
+    """
+    if causal:
+        bias = add_terms(bias, additive_mask(q.size(2), k.size(2), True, None, q))
+    wide = torch.promote_types(q.dtype, torch.float32)
+    logits = torch.matmul(q.to(wide) * scale, k.to(wide).transpose(-2, -1))
+    if bias is not None:
+        logits = logits + bias
+    weights = F.relu(logits).square()
+    if scaled:
+        total = weights.sum(dim=-1, keepdim=True)
+        weights = weights / total.clamp(min=torch.finfo(torch.float32).tiny)
+    return weights
+
+
+class GatedAttention(FairseqIncrementalState, nn.Module):
+    """One gated attention unit (GAU sections 2.3 and 4.1).
+
+    Args:
+        embed_dim: C.
+        encoding: position encoding of a stack with one head of the key size.
+        options: the model configuration, read for the flags of :class:`GatedFlags`.
+        dropout: probability of dropping an attention weight.
+        q_noise: quantisation noise.
+        qn_block_size: its block size.
+
+    Raises:
+        UsageError: a flag has an unknown value, or the encoding cannot serve this layer.
+    """
+
+    get_incremental_state: Callable[..., Any]
+    set_incremental_state: Callable[..., Any]
+    normalise: Callable[..., Tensor]
+
+    def __init__(
+        self,
+        embed_dim: int,
+        encoding: PositionEncoding,
+        options: Any,
+        dropout: float = 0.0,
+        q_noise: float = 0.0,
+        qn_block_size: int = 8,
+    ) -> None:
+        super().__init__()
+        check_gated(options)
+        self.encoding = encoding
+        self.key_size = int(options.gau_key_size)
+        self.width = int(options.gau_expansion) * embed_dim
+        self.normalise = getattr(self, "_" + options.gau_normaliser)
+        self.divisor = DIVISORS[options.gau_divisor]
+        self.fixed = options.gau_length == "reference"
+        self.reference = int(options.gau_reference_length)
+        self.position_terms = encoding.build_layer()
+        self.dropout_module = FairseqDropout(dropout, module_name=type(self).__name__)
+        inner = 2 * self.width + self.key_size
+        self.in_proj = quant_noise(nn.Linear(embed_dim, inner), q_noise, qn_block_size)
+        self.out_proj = quant_noise(nn.Linear(self.width, embed_dim), q_noise, qn_block_size)
+        self.q_scale = nn.Parameter(torch.ones(self.key_size))
+        self.k_scale = nn.Parameter(torch.ones(self.key_size))
+        nn.init.xavier_uniform_(self.in_proj.weight)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+
+    def forward(
+        self,
+        x: Tensor,
+        bias: Optional[Tensor] = None,
+        causal: bool = False,
+        table: Optional[Tensor] = None,
+        query_positions: Optional[Tensor] = None,
+        key_positions: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+    ) -> Tuple[Tensor, None]:
+        """Attend from the new tokens to all tokens so far, and gate.
+
+        Args:
+            x: layer input for the new tokens, (T, B, C).
+            bias: masks and content-free logits, (1|B, 1, 1|T, S), or None.
+            causal: hide later keys where no *bias* does.
+            table: what changes q and k at the new positions, such as a rotation, or None.
+            query_positions: (1|B, T), for content-dependent terms; else None.
+            key_positions: (1|B, S), likewise.
+            incremental_state: fairseq's cache; keys are kept already rotated.
+
+        Returns:
+            output (T, B, C), and None in place of attention weights.
+        """
+        sizes = (self.width, self.width, self.key_size)
+        u, v, z = F.silu(self.in_proj(x)).split(sizes, dim=-1)  # (T, B, e | e | s)
+        q, k = ((z * scale).unsqueeze(2) for scale in (self.q_scale, self.k_scale))
+        q, k, v = self.encoding.map(q, k, v.unsqueeze(2), table)  # (T, B, 1, s | s | e)
+        q, k, v = (t.permute(1, 2, 0, 3) for t in (q, k, v))  # -> (B, 1, T, s | s | e)
+        if incremental_state is not None:
+            k, v = self._append_to_cache(k, v, incremental_state)
+        if self.position_terms is not None:
+            terms = (t(q, k, query_positions, key_positions) for t in self.position_terms.values())
+            bias = add_terms(bias, *terms)
+        attended = self.normalise(q, k, v, bias, causal)  # (B, 1, T, e)
+        return self.out_proj(u * attended.squeeze(1).transpose(0, 1)), None
+
+    def _softmax(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool
+    ) -> Tensor:
+        return attend(q, k, v, self.encoding.scale, bias, causal, self._dropout())
+
+    def _softmax_plus(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool
+    ) -> Tensor:
+        factor = visible_keys(q, k, bias, causal).log() / math.log(self.reference)
+        return self._softmax((q * factor).type_as(q), k, v, bias, causal)
+
+    def _squared_relu(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool
+    ) -> Tensor:
+        return self._relu_forms(q, k, v, bias, causal, False)
+
+    def _scaled_squared_relu(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool
+    ) -> Tensor:
+        return self._relu_forms(q, k, v, bias, causal, True)
+
+    def _relu_forms(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool, scaled: bool
+    ) -> Tensor:
+        n = visible_keys(q, k, bias, causal)
+        n = torch.full_like(n, float(self.reference)) if self.fixed else n
+        weights = squared_relu(q, k, bias, 1.0 / self.divisor(n, self.key_size), causal, scaled)
+        return torch.matmul(F.dropout(weights, self._dropout()), v.to(weights)).type_as(v)
+
+    def _dropout(self) -> float:
+        module = self.dropout_module
+        return module.p if module.training or module.apply_during_inference else 0.0
+
+    def extra_repr(self) -> str:
+        """What ``print(model)`` says of this layer."""
+        name = self.normalise.__name__[1:]
+        return f"encoding={self.encoding.name}, normaliser={name}, key_size={self.key_size}"
+
+    def cached_length(self, incremental_state: IncrementalState) -> int:
+        """How many tokens of this layer's cache precede the new ones."""
+        saved = self.get_incremental_state(incremental_state, "attn_state") or {}
+        return saved["prev_key"].size(2) if saved else 0
+
+    def _append_to_cache(
+        self, k: Tensor, v: Tensor, incremental_state: IncrementalState
+    ) -> Tuple[Tensor, Tensor]:
+        """Keys and values of all tokens so far, (B, 1, S, s) and (B, 1, S, e)."""
+        saved = self.get_incremental_state(incremental_state, "attn_state")
+        if saved is not None:
+            k = torch.cat((saved["prev_key"], k), dim=2)
+            v = torch.cat((saved["prev_value"], v), dim=2)
+        new = {"prev_key": k, "prev_value": v}
+        self.set_incremental_state(incremental_state, "attn_state", new)
+        return k, v
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> None:
+        """Let the cache follow a beam search."""
+        saved = self.get_incremental_state(incremental_state, "attn_state")
+        if saved is not None:
+            new = {name: value.index_select(0, new_order) for name, value in saved.items()}
+            self.set_incremental_state(incremental_state, "attn_state", new)
+
+
+NORMALISERS = ("softmax_plus", "softmax", "squared_relu", "scaled_squared_relu")
+
+
+def check_gated(options: Any) -> None:
+    """Refuse unknown values of the flags, and encodings that this layer has no place for.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    for name, known in (
+        ("gau_normaliser", NORMALISERS),
+        ("gau_divisor", tuple(DIVISORS)),
+        ("gau_length", LENGTHS),
+    ):
+        if getattr(options, name) not in known:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} {getattr(options, name)}: must be {', '.join(known)}")
+    for name, least in (("gau_key_size", 1), ("gau_expansion", 1), ("gau_reference_length", 2)):
+        if getattr(options, name) < least:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} {getattr(options, name)}: must be at least {least}")
+    if options.rotary_value:
+        raise UsageError(
+            "--rotary-value: the values of a gated attention unit are not of the keys' size, so "
+            "they cannot be rotated; drop the flag"
+        )

@@ -1,0 +1,154 @@
+"""Layers of gated attention units, which stand where Transformer layers stand.
+
+GAU, Liu, sections 2.3 and 4.1: one unit replaces half a Transformer layer.  In an encoder a layer
+is one unit; in a decoder it is a unit, the attention to the source, and another unit.
+"""
+
+from functools import partial
+from typing import Any, Optional, Tuple
+
+from fairseq.modules import LayerNorm
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor, nn
+
+from fairseq_posenc.attention.cross import CrossAttention
+from fairseq_posenc.attention.gated import GatedAttention, IncrementalState
+from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.modules.layers import add_and_norm
+from fairseq_posenc.modules.simple import simplify
+from fairseq_posenc.modules.warm_start import State
+
+
+class _GatedLayer(nn.Module):
+    """What the layers of both sides share: units, norms, dropout, residual connections."""
+
+    def __init__(self, cfg: Any, side: Any, encoding: PositionEncoding) -> None:
+        super().__init__()
+        self.cfg, self.encoding = cfg, encoding
+        self.embed_dim = side.embed_dim
+        self.normalize_before = side.normalize_before
+        self.dropout_module = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
+        self.self_attn = self._unit()
+        self.self_attn_layer_norm = LayerNorm(self.embed_dim)
+
+    def _unit(self) -> GatedAttention:
+        noise = self.cfg.quant_noise
+        dropout = self.cfg.attention_dropout
+        sizes = (noise.pq, noise.pq_block_size)
+        return GatedAttention(self.embed_dim, self.encoding, self.cfg, dropout, *sizes)
+
+    def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
+        """Nothing to do: there are no older names; fairseq calls it."""
+
+    @staticmethod
+    def residual_connection(x: Tensor, residual: Tensor) -> Tensor:
+        """Sum of a sub-layer's output and input."""
+        return residual + x
+
+
+class GatedEncoderLayer(_GatedLayer):
+    """x ← Norm(x + GAU(x)) (GAU section 4.1).
+
+    Args:
+        cfg: fairseq's nested Transformer configuration.
+        encoding: position encoding of the stack.
+        return_fc: also return the unit's output before its residual connection.
+    """
+
+    def __init__(self, cfg: Any, encoding: PositionEncoding, return_fc: bool = False) -> None:
+        super().__init__(cfg, cfg.encoder, encoding)
+        self.return_fc = return_fc
+        simplify(self, cfg)
+
+    def forward(
+        self,
+        x: Tensor,
+        bias: Optional[Tensor] = None,
+        table: Optional[Tensor] = None,
+        query_positions: Optional[Tensor] = None,
+        key_positions: Optional[Tensor] = None,
+    ) -> Any:
+        """Encode one layer further; arguments as for the Transformer's encoder layer."""
+        unit = partial(
+            self._with_output,
+            bias=bias,
+            table=table,
+            query_positions=query_positions,
+            key_positions=key_positions,
+        )
+        x, out = add_and_norm(self, self.self_attn_layer_norm, x, unit)
+        return (x, out) if self.return_fc else x
+
+    def _with_output(self, x: Tensor, **arguments: Any) -> Tuple[Tensor, Tensor]:
+        out, _ = self.self_attn(x, **arguments)
+        return out, out
+
+
+class GatedDecoderLayer(_GatedLayer):
+    """A causal unit, attention to the source, another causal unit; residuals and norms between.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration.
+        encoding: position encoding of the stack.
+        no_encoder_attn: leave out the attention to the source.
+    """
+
+    def __init__(self, cfg: Any, encoding: PositionEncoding, no_encoder_attn: bool = False) -> None:
+        super().__init__(cfg, cfg.decoder, encoding)
+        self.need_attn = True
+        self.encoder_attn: Optional[nn.Module] = None
+        if not no_encoder_attn:
+            self.encoder_attn = CrossAttention(
+                self.embed_dim,
+                cfg.decoder.attention_heads,
+                kdim=cfg.encoder.embed_dim,
+                vdim=cfg.encoder.embed_dim,
+                dropout=cfg.attention_dropout,
+                q_noise=cfg.quant_noise.pq,
+                qn_block_size=cfg.quant_noise.pq_block_size,
+            )
+            self.encoder_attn_layer_norm = LayerNorm(self.embed_dim)
+        self.second_attn = self._unit()
+        self.final_layer_norm = LayerNorm(self.embed_dim)
+        simplify(self, cfg)
+
+    def forward(
+        self,
+        x: Tensor,
+        encoder_out: Optional[Tensor] = None,
+        encoder_bias: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        bias: Optional[Tensor] = None,
+        causal: bool = False,
+        table: Optional[Tensor] = None,
+        query_positions: Optional[Tensor] = None,
+        key_positions: Optional[Tensor] = None,
+        need_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor], None]:
+        """Decode one layer further; arguments as for the Transformer's decoder layer."""
+        arguments = {
+            "bias": bias,
+            "causal": causal,
+            "table": table,
+            "query_positions": query_positions,
+            "key_positions": key_positions,
+            "incremental_state": incremental_state,
+        }
+        x, weights = add_and_norm(
+            self, self.self_attn_layer_norm, x, partial(self.self_attn, **arguments)
+        )
+        if self.encoder_attn is not None and encoder_out is not None:
+            attention = partial(
+                self.encoder_attn,
+                encoder_out=encoder_out,
+                bias=encoder_bias,
+                incremental_state=incremental_state,
+                need_weights=need_weights,
+            )
+            x, weights = add_and_norm(self, self.encoder_attn_layer_norm, x, attention)
+        x, _ = add_and_norm(self, self.final_layer_norm, x, partial(self.second_attn, **arguments))
+        return x, weights, None
+
+    def make_generation_fast_(self, need_attn: bool = False, **unused: Any) -> None:
+        """Return attention weights in generation only if they are asked for."""
+        self.need_attn = need_attn
