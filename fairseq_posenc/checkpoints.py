@@ -5,7 +5,7 @@ import importlib
 import os
 import re
 import zipfile
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
 
@@ -58,11 +58,12 @@ def allow_fairseq_checkpoints() -> None:
         add(_safe_globals(ALLOWED_GLOBALS))
 
 
-def load_file(path: Union[str, "os.PathLike[str]"]) -> Any:
+def load_file(path: Union[str, "os.PathLike[str]"], lazy: bool = False) -> Any:
     """Load any file of ``torch.save`` on the CPU, with an allow-list on every PyTorch.
 
     Args:
         path: the file.
+        lazy: leave the tensors on the disk until they are used, where PyTorch can.
 
     Returns:
         what was saved.
@@ -76,18 +77,26 @@ def load_file(path: Union[str, "os.PathLike[str]"]) -> Any:
     _check_is_checkpoint_file(path)
     try:
         if _HAS_NAMED_SAFE_GLOBALS:
-            return _load_with_safe_globals(path)
+            return _load_with_safe_globals(path, mmap=lazy and zipfile.is_zipfile(path))
         allowed = {name: _resolve(name) for name in FILE_GLOBALS}
         return load_restricted(path, allowed)
     except Exception as error:  # whatever a damaged file makes the reader raise
         raise _explain(path, error) from error
 
 
-def read_checkpoint(path: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
+def model_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
+    """The flags of the model in what :func:`read_checkpoint` returned, by name."""
+    old = checkpoint.get("cfg") is None
+    settings: Any = checkpoint["args"] if old else checkpoint["cfg"]["model"]
+    return dict(settings) if hasattr(settings, "keys") else dict(vars(settings))
+
+
+def read_checkpoint(path: Union[str, "os.PathLike[str]"], lazy: bool = False) -> Dict[str, Any]:
     """Load a fairseq checkpoint as the plain dictionary that is in the file.
 
     Args:
         path: the file.
+        lazy: as for :func:`load_file`.
 
     Returns:
         the dictionary; ``"model"`` maps names to tensors, and ``"cfg"`` (or, in files
@@ -96,7 +105,7 @@ def read_checkpoint(path: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
     Raises:
         UsageError: as :func:`load_file`, or the file holds something else.
     """
-    state = load_file(path)
+    state = load_file(path, lazy)
     if not hasattr(state, "keys"):
         raise UsageError(
             f"{path}: not a fairseq checkpoint, it holds a {type(state).__name__} where a "
@@ -141,11 +150,11 @@ def write_checkpoint(state: Dict[str, Any], path: Union[str, "os.PathLike[str]"]
             os.remove(temporary)
 
 
-def _load_with_safe_globals(path: str) -> Any:
+def _load_with_safe_globals(path: str, mmap: bool) -> Any:
     before = torch.serialization.get_safe_globals()
     try:
         with torch.serialization.safe_globals(_safe_globals(FILE_GLOBALS)):
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     finally:  # leaving the block also takes away what had been there before it
         torch.serialization.add_safe_globals(before)
 

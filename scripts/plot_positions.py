@@ -4,9 +4,10 @@
     plot_positions.py checkpoints/checkpoint_last.pt positions.png
     plot_positions.py checkpoints/checkpoint_last.pt positions.png --length 512
 
-Content-free logits (TUPE, T5 bias, ALiBi) are drawn as one heat map a head, query position down,
-key position across, as in TUPE Figure 5. The heads of a row share one colour scale, from the 1st to
-the 99th percentile. Where several encodings are summed, or [CLS] is reset, the sum is drawn last.
+Content-free logits (TUPE, T5 bias, ALiBi, the positional part of BERT-A^d) are drawn as one heat
+map a head, query position down, key position across, as in TUPE Figure 5. The heads of a row share
+one colour scale, from the 1st to the 99th percentile. Where several encodings are summed, or [CLS]
+is reset, the sum is drawn last.
 
 For rotary, the long-term decay of RoFormer Figure 2: the bound of Eq. 29 by relative distance, left
 from the formula alone, 2/d Σ|S_i|; right with the weights of every layer, Σ|S_{i+1}||h_{i+1} - h_i|
@@ -15,29 +16,33 @@ have the same input, of independent channels with unit variance, and heads are a
 """
 
 import argparse
+import dataclasses
 import os
 import sys
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import torch  # noqa: E402
-from torch import Tensor  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
 
 import fairseq_posenc  # noqa: E402, F401
-from fairseq_posenc.checkpoints import read_checkpoint  # noqa: E402
-from fairseq_posenc.config import translation_stacks  # noqa: E402
+from fairseq_posenc.checkpoints import model_settings, read_checkpoint  # noqa: E402
+from fairseq_posenc.config import TranslationConfig, translation_stacks  # noqa: E402
 from fairseq_posenc.encodings import (  # noqa: E402
     PositionEncoding,
     Stack,
     build_encoding,
-    encoding_flags,
 )
 from fairseq_posenc.encodings.rotary import Rotary, frequencies  # noqa: E402
+from fairseq_posenc.encodings.separate import SeparateProjections  # noqa: E402
 from fairseq_posenc.errors import UsageError  # noqa: E402
+from fairseq_posenc.models.masked_lm import MaskedLMConfig  # noqa: E402
 from fairseq_posenc.modules.masked_lm import masked_lm_stack  # noqa: E402
+from fairseq_posenc.modules.simple import simplify  # noqa: E402
 
 HEADS_A_ROW = 6
 LENGTH = 128  # positions drawn, unless told or the model has fewer
@@ -50,6 +55,7 @@ class Row(NamedTuple):
     title: str
     maps: Tensor  # (heads, T, T)
     first_head: int
+    columns: int  # of the widest row
 
 
 class Decay(NamedTuple):
@@ -66,6 +72,7 @@ class Side(NamedTuple):
     stack: Stack
     encoding: PositionEncoding
     state: State
+    cfg: Namespace
 
 
 def read_sides(path: str) -> List[Side]:
@@ -75,23 +82,38 @@ def read_sides(path: str) -> List[Side]:
         UsageError: if the file cannot be read or is of no model of this plug-in.
     """
     checkpoint = read_checkpoint(path)
-    saved: Any = checkpoint["cfg"]["model"] if checkpoint.get("cfg") else checkpoint["args"]
-    given = dict(saved) if hasattr(saved, "keys") else dict(vars(saved))
+    given, state = model_settings(checkpoint), checkpoint["model"]
     if "position_encoding" not in given:
-        raise UsageError(
-            f"{path}: was not trained with this plug-in, so it has no encoding to draw"
-        )
-    options = {flag.name: flag.metadata["default"] for flag in encoding_flags()}
-    options.update({name: value for name, value in given.items() if value is not None})
-    cfg, state = Namespace(**options), checkpoint["model"]
+        raise UsageError(f"{path}: was not trained with this plug-in; it names no encoding")
     masked_lm = any(key.startswith("encoder.sentence_encoder.") for key in state)
+    family = MaskedLMConfig if masked_lm else TranslationConfig
+    # flags may be younger than the checkpoint
+    options = {f.name: f.metadata.get("default") for f in dataclasses.fields(family)}
+    options.update({name: value for name, value in given.items() if value is not None})
+    cfg = Namespace(**options)
+    cfg.num_positions = cfg.num_positions or cfg.max_positions if masked_lm else None
     stacks = [masked_lm_stack(cfg)] if masked_lm else translation_stacks(cfg)
     sides = []
     for stack in stacks:
         prefix = f"{stack.side}.sentence_encoder." if masked_lm else f"{stack.side}."
         own = {k[len(prefix) :]: v.float() for k, v in state.items() if k.startswith(prefix)}
-        sides.append(Side(stack, build_encoding(cfg, stack), own))
+        sides.append(Side(stack, build_encoding(cfg, stack), own, cfg))
     return sides
+
+
+def load(module: nn.Module, prefix: str, side: Side) -> None:
+    """Fill a module of the encoding, under *prefix* in the stack, from the checkpoint."""
+    simplify(module, side.cfg)
+    own = {k[len(prefix) :]: v for k, v in side.state.items() if k.startswith(prefix)}
+    module.load_state_dict(own)
+
+
+def correlation(
+    positions: SeparateProjections, scale: float, queries: Tensor, keys: Tensor
+) -> Tensor:
+    """The position-to-position part of BERT-A^d (TUPE section 4.3), (1, H, T, S)."""
+    q, k = positions.table(queries)[0], positions.table(keys)[1]  # (T, 1, H, D), (S, 1, H, D)
+    return scale * torch.einsum("tbhd,sbhd->bhts", q, k)
 
 
 @torch.no_grad()
@@ -103,24 +125,26 @@ def heat_maps(side: Side, length: int) -> List[Row]:
         length: positions drawn.
     """
     terms = side.encoding.build_shared()
-    if terms is None:
-        return []
-    prefix = "position_bias."
-    terms.load_state_dict(
-        {k[len(prefix) :]: v for k, v in side.state.items() if k.startswith(prefix)}
-    )
-    positions = torch.arange(length).unsqueeze(0)
-    functions: Dict[str, Callable[[Tensor, Tensor], Tensor]] = dict(terms.items())
-    if len(functions) > 1 or terms.untie_cls:
+    functions: Dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
+    if terms is not None:
+        load(terms, "position_bias.", side)
+        functions.update(terms.items())
+    if terms is not None and (len(functions) > 1 or terms.untie_cls):
         sum_of = " + ".join(functions)
         functions[f"{sum_of}, [CLS] untied" if terms.untie_cls else sum_of] = terms
+    separate = side.encoding.query_key
+    if isinstance(separate, SeparateProjections):
+        load(separate, "position_map.", side)
+        functions["separate"] = partial(correlation, separate, side.encoding.scale)
     rows = []
+    positions = torch.arange(length).unsqueeze(0)
     for name, function in functions.items():
         maps = function(positions, positions)[0].expand(side.stack.num_heads, -1, -1)
         if side.stack.causal:
             maps = maps.masked_fill(torch.ones(length, length, dtype=torch.bool).triu(1), torch.nan)
         for first, part in zip(range(0, len(maps), HEADS_A_ROW), maps.split(HEADS_A_ROW)):
-            rows.append(Row(f"{side.stack.side}: {name}", part, first))
+            columns = min(len(maps), HEADS_A_ROW)
+            rows.append(Row(f"{side.stack.side}: {name}", part, first, columns))
     return rows
 
 
@@ -168,7 +192,7 @@ def decay(side: Side, length: int) -> Optional[Decay]:
 def draw_row(figure: Any, row: Row) -> None:
     """One row of heat maps with its colour bar."""
     figure.suptitle(row.title, x=0.01, ha="left", fontsize=10)
-    axes = figure.subplots(1, HEADS_A_ROW, squeeze=False, sharey=True)[0]
+    axes = figure.subplots(1, row.columns, squeeze=False, sharey=True)[0]
     # from the 1st to the 99th percentile, or a single extreme logit hides all others
     low, high = row.maps.flatten().nanquantile(torch.tensor([0.01, 0.99])).tolist()
     limits = {"vmin": low, "vmax": high}
@@ -243,8 +267,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     for side in sides:
         longest = side.stack.max_positions
         length = args.length or min(LENGTH, longest)
-        if length < 2 or (side.encoding.bounded and length > longest):
-            raise UsageError(f"--length {length}: expected 2 to {longest}, the size of the table")
+        if length < 2:
+            raise UsageError(f"--length {length}: expected 2 or more")
+        if side.encoding.bounded and length > longest:
+            raise UsageError(f"--length {length}: the table has {longest} positions")
         parts += [(draw_row, row) for row in heat_maps(side, length)]
         curves = decay(side, length)
         parts += [(draw_decay, curves)] if curves else []

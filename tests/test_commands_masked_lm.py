@@ -165,7 +165,9 @@ def test_stock_roberta_is_fine_tuned_as_bert_a(corpora, tmp_path):
         (MODEL, ["--encoder-layers", "3"], ["--encoder-layers 3", "with 2"]),
         (MODEL, ["--max-positions", "512"], ["--max-positions 512", "32 positions"]),
         (MODEL, ["--num-positions", "64"], ["--num-positions 64", "has 32"]),
-        ("roformer_masked_lm_base", [], ["--encoder-layers 12", "has 2", f"--arch {MODEL}"]),
+        ("roformer_masked_lm_base", [], ["rotary", "tupe+t5", f"--arch {MODEL}"]),
+        ("tupe_r_masked_lm_base", [], ["--encoder-layers 12", "has 2", f"--arch {MODEL}"]),
+        ("tupe_a_tie_cls_masked_lm_base", ["--position-encoding", "tupe+t5"], ["--untie-cls"]),
         ("roformer_tiny", [], ["--arch roformer_tiny", "--arch roformer_masked_lm_base"]),
     ],
 )
@@ -174,6 +176,67 @@ def test_what_contradicts_the_checkpoint_stops(arch, flags, parts, corpora, pret
     arguments = [*USER_DIR, "--save-dir", tmp_path, *TRAINING, "--arch", arch, *usual, *flags]
     message = run("train", corpora.pairs, *arguments).message()
     assert all(part in message for part in parts), message
+
+
+def test_a_flag_that_agrees_with_the_checkpoint_wins_over_the_preset(corpora, pretrained, tmp_path):
+    flags = [*CLASSIFY, "--num-classes", "2", "--finetune-from-model", pretrained, *SHAPE]
+    train(corpora.pairs, tmp_path, "--arch", "tupe_r_masked_lm_base", *flags)
+
+
+@pytest.fixture(scope="module")
+def alibi(corpora, tmp_path_factory):
+    """A model whose encoding has no parameters, after one epoch."""
+    folder = tmp_path_factory.mktemp("alibi")
+    pretrain(corpora.text, folder, MODEL, "--position-encoding", "alibi")
+    return folder / "checkpoint_last.pt"
+
+
+def test_an_encoding_without_parameters_is_kept_when_fine_tuning_resumes(corpora, alibi, tmp_path):
+    flags = [*CLASSIFY, "--num-classes", "2"]
+    train(corpora.pairs, tmp_path, "--arch", MODEL, *flags, "--finetune-from-model", alibi)
+    train(corpora.pairs, tmp_path, "--arch", MODEL, *flags, "--max-epoch", "2")
+    _, settings = read(tmp_path / "checkpoint_last.pt")
+    assert settings["position_encoding"] == "alibi"
+    other = ["--arch", "roformer_masked_lm_tiny", *SHAPE, *flags, "--max-epoch", "3"]
+    arguments = [*USER_DIR, "--save-dir", tmp_path, *TRAINING, *other]
+    message = run("train", corpora.pairs, *arguments).message()
+    assert "rotary" in message and "alibi" in message
+
+
+def test_pre_training_that_changes_the_encoding_says_so(corpora, alibi, tmp_path):
+    flags = ["--position-encoding", "rotary", "--restore-file", alibi, *FRESH]
+    log = pretrain(corpora.text, tmp_path, MODEL, *flags)
+    assert "warm start: --position-encoding alibi -> rotary" in log.out + log.err
+
+
+def test_hydra_does_not_fine_tune_with_another_encoding(corpora, alibi, tmp_path):
+    settings = hydra_settings(tmp_path, corpora.pairs, {"_name": "roformer_masked_lm_tiny"})
+    settings["task"] = {"_name": "sentence_prediction", "data": str(corpora.pairs)}
+    settings["task"].update(num_classes=2, init_token=0, max_positions=32)
+    settings["criterion"] = {"_name": "sentence_prediction"}
+    settings["checkpoint"]["finetune_from_model"] = str(alibi)
+    failed = run("hydra_train", *written(settings, tmp_path))
+    assert failed.status != 0
+    assert "--position-encoding alibi -> rotary" in failed.err
+
+
+def test_ranking_needs_cls_and_takes_the_encoding(corpora, pretrained, tmp_path):
+    data = tmp_path / "data"
+    (data / "label").mkdir(parents=True)
+    for number in (0, 1):
+        (data / f"input{number + 1}").symlink_to(corpora.pairs / f"input{number}")
+    (data / "input0").symlink_to(corpora.pairs / "input0")
+    for name in ("train", "valid"):
+        source = (corpora.numbers / "label" / f"{name}.label").read_text().splitlines()
+        answers = "".join(f"{int(line) % 2}\n" for line in source)
+        (data / "label" / f"{name}.label").write_text(answers)
+    ranking = ["--task", "sentence_ranking", "--criterion", "sentence_ranking", "--num-classes"]
+    ranking += ["2", "--finetune-from-model", pretrained, "--arch", MODEL]
+    arguments = [*USER_DIR, "--save-dir", tmp_path / "out", *TRAINING, *ranking]
+    assert "--init-token 0" in run("train", data, *arguments).message()
+    train(data, tmp_path / "out", *ranking, "--init-token", "0", "--separator-token", "2")
+    _, settings = read(tmp_path / "out" / "checkpoint_last.pt")
+    assert settings["position_encoding"] == "tupe+t5"
 
 
 @pytest.mark.parametrize("how", ["--restore-file", "--finetune-from-model"])
@@ -193,22 +256,31 @@ def test_a_translation_model_is_no_pretrained_encoder(corpora, trained, tmp_path
     assert "is no masked language model" in message
 
 
-def test_hydra_keeps_the_defaults_of_an_architecture(corpora, tmp_path):
+def hydra_settings(folder, data, model):
+    """A configuration for fairseq-hydra-train."""
     shape = {flag[2:].replace("-", "_"): int(n) for flag, n in zip(SHAPE[::2], SHAPE[1::2])}
-    settings = {
+    return {
         "common": {"cpu": True, "user_dir": USER_DIR[1], "seed": 1},
-        "checkpoint": {"save_dir": str(tmp_path / "checkpoints")},
-        "task": {"_name": "masked_lm", "data": str(corpora.text), "tokens_per_sample": 32},
+        "checkpoint": {"save_dir": str(folder / "checkpoints")},
+        "task": {"_name": "masked_lm", "data": str(data), "tokens_per_sample": 32},
         "criterion": {"_name": "masked_lm"},
         "dataset": {"max_tokens": 160, "num_workers": 0},
         "optimizer": {"_name": "adam"},
         "lr_scheduler": {"_name": "fixed"},
         "optimization": {"lr": [0.01], "max_epoch": 1},
-        "model": {"_name": "tupe_a_masked_lm_base", **shape},
+        "model": {**model, **shape},
     }
-    (tmp_path / "tupe.yaml").write_text("# @package _global_\n" + json.dumps(settings))
-    config = ["--config-dir", tmp_path, "--config-name", "tupe", f"hydra.run.dir={tmp_path}"]
-    succeed("hydra_train", *config)
+
+
+def written(settings, folder):
+    """The arguments that name *settings*, written down in *folder*."""
+    (folder / "here.yaml").write_text("# @package _global_\n" + json.dumps(settings))
+    return ["--config-dir", folder, "--config-name", "here", f"hydra.run.dir={folder}"]
+
+
+def test_hydra_keeps_the_defaults_of_an_architecture(corpora, tmp_path):
+    settings = hydra_settings(tmp_path, corpora.text, {"_name": "tupe_a_masked_lm_base"})
+    succeed("hydra_train", *written(settings, tmp_path))
     parameters, saved = read(tmp_path / "checkpoints" / "checkpoint_last.pt")
     assert "encoder.sentence_encoder.position_bias.tupe.cls.weight" in parameters
     assert saved["untie_cls"] and saved["encoder_layers"] == 2 and saved["max_positions"] == 32

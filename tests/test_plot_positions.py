@@ -46,6 +46,27 @@ def test_maps_are_the_logits_that_the_model_adds(tmp_path):
         torch.testing.assert_close(row.maps, term(positions, positions)[0].detach())
 
 
+def test_the_positional_part_of_bert_ad(tmp_path):
+    model, path = masked_lm_file(tmp_path, "separate")
+    (side,) = plot_positions.read_sides(path)
+    (row,) = plot_positions.heat_maps(side, 5)
+    module = model.encoder.sentence_encoder.position_map
+    p = module.norm(module.positions.weight[:5])
+    q, k = (f(p).view(5, 4, 8) for f in (module.q_proj, module.k_proj))
+    want = torch.einsum("thd,shd->hts", q, k) / (4 * 8) ** 0.5
+    torch.testing.assert_close(row.maps, want.detach())
+
+
+def test_a_checkpoint_older_than_some_flags_is_read(tmp_path):
+    _, path = masked_lm_file(tmp_path, "t5")
+    state = torch.load(path, weights_only=True)
+    for name in ("layer", "norm", "rotary_value", "untie_cls", "cls_reset", "num_positions"):
+        del state["cfg"]["model"][name]
+    torch.save(state, path)
+    (side,) = plot_positions.read_sides(path)
+    assert len(plot_positions.heat_maps(side, 5)) == 1
+
+
 def test_a_decoder_shows_no_later_key(tmp_path):
     sides = plot_positions.read_sides(translation_file(tmp_path, "alibi"))
     encoder, decoder = (plot_positions.heat_maps(side, 6)[0].maps for side in sides)
@@ -104,7 +125,7 @@ def test_a_picture_is_drawn(encoding, tmp_path):
     "encoding, flags, words",
     [
         ("learned", [], "learned has neither content-free logits nor a rotation"),
-        ("tupe", ["--length", "65"], "--length 65: expected 2 to 64"),
+        ("tupe", ["--length", "65"], "--length 65: the table has 64 positions"),
         ("t5", ["--length", "1"], "--length 1"),
     ],
 )

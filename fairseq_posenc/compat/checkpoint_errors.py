@@ -99,7 +99,11 @@ def _building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[...,
 
 def _restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
-        _check_restore_file(cfg, trainer.checkpoint_suffix)
+        path = _check_restore_file(cfg, trainer.checkpoint_suffix)
+        if path is not None:
+            from fairseq_posenc.models.fine_tuning import check_encoding  # needs a repaired fairseq
+
+            check_encoding(path, trainer.cfg)
         try:
             return load_checkpoint(cfg, trainer, *args, **kwargs)
         except UsageError:
@@ -115,23 +119,27 @@ def _restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _check_restore_file(cfg: Any, suffix: Optional[str]) -> None:
+def _check_restore_file(cfg: Any, suffix: Optional[str]) -> Optional[str]:
+    """The local file that a training starts from, or None; one that is named has to exist."""
     own = os.path.join(cfg.save_dir, _DEFAULT_RESTORE_FILE)
+    own_with_suffix = own.replace(".pt", (suffix or "") + ".pt")
     named = cfg.restore_file
-    if named == _DEFAULT_RESTORE_FILE:
-        own_with_suffix = own.replace(".pt", (suffix or "") + ".pt")
-        if cfg.finetune_from_model is not None and not PathManager.exists(own_with_suffix):
-            _check_exists("--finetune-from-model", cfg.finetune_from_model)
-    elif os.path.abspath(named) != os.path.abspath(own):
-        _check_exists("--restore-file", named.replace(".pt", (suffix or "") + ".pt"))
+    if named == _DEFAULT_RESTORE_FILE or os.path.abspath(named) == os.path.abspath(own):
+        if PathManager.exists(own_with_suffix):
+            return PathManager.get_local_path(own_with_suffix)
+        if named != _DEFAULT_RESTORE_FILE or cfg.finetune_from_model is None:
+            return None
+        return _check_exists("--finetune-from-model", cfg.finetune_from_model)
+    return _check_exists("--restore-file", named.replace(".pt", (suffix or "") + ".pt"))
 
 
-def _check_exists(flag: str, path: str) -> None:
+def _check_exists(flag: str, path: str) -> str:
     if not PathManager.isfile(path):
         raise UsageError(
             f"{flag} {path}: no such file (the path is relative to the current folder, "
             f"{os.getcwd()}, and not to --save-dir)"
         )
+    return PathManager.get_local_path(path)
 
 
 def _misfit(text: str, cause: Optional[BaseException]) -> UsageError:
@@ -139,7 +147,7 @@ def _misfit(text: str, cause: Optional[BaseException]) -> UsageError:
     if isinstance(cause, UsageError):
         return cause
     return UsageError(
-        "--restore-file: {} (first difference: {})".format(
+        "{} (first difference: {})".format(
             text.rstrip("."), _first_mismatch(cause) if cause is not None else "unknown"
         )
     )

@@ -1,17 +1,19 @@
 """Fine-tuning a masked language model: what the encoder is, its checkpoint says.
 
-``--task sentence_prediction`` starts from ``--restore-file`` or ``--finetune-from-model``.  Shape
-and position encoding of the encoder are read from that file, so they need not be repeated on the
-command line, and what contradicts them stops the run instead of starting from random weights.
+``--task sentence_prediction`` starts from ``--restore-file`` or ``--finetune-from-model``, or goes
+on in its own ``--save-dir``.  Shape and position encoding of the encoder are read from that file,
+so they need not be repeated on the command line, and what contradicts them stops the run instead
+of starting from random weights.
 """
 
+import dataclasses
 import logging
 import os
 from typing import Any, Dict, Mapping, Optional, Tuple
 
-from fairseq_posenc.checkpoints import read_checkpoint
+from fairseq_posenc.checkpoints import model_settings, read_checkpoint
 from fairseq_posenc.config import layer_fields
-from fairseq_posenc.encodings import encoding_flags
+from fairseq_posenc.encodings import encoding_flags, parse_encodings
 from fairseq_posenc.errors import UsageError
 
 logger = logging.getLogger(__name__)
@@ -36,24 +38,28 @@ _SHAPE = (
 )
 
 
-def is_fine_tuning(task: Any) -> bool:
-    """Whether *task*, a task's settings, is one that starts from a pre-trained model."""
-    return getattr(task, "_name", None) in _TASKS
+def is_fine_tuning(settings: Any) -> bool:
+    """Whether a task's *settings* are those of one that starts from a pre-trained model."""
+    names = (getattr(settings, "_name", None), getattr(settings, "task", None))
+    return any(name in _TASKS for name in names)
 
 
-def _source(args: Any) -> Tuple[str, Optional[str]]:
-    """Flag and path of the pre-trained checkpoint, if the command line names one."""
-    named = getattr(args, "restore_file", None)
+def _source(args: Any) -> Optional[Tuple[str, str]]:
+    """What says where the training starts, and the path, in the order in which fairseq looks."""
+    named = getattr(args, "restore_file", None) or "checkpoint_last.pt"
     own = os.path.join(getattr(args, "save_dir", None) or "", "checkpoint_last.pt")
-    if named and named != "checkpoint_last.pt" and os.path.abspath(named) != os.path.abspath(own):
+    if named != "checkpoint_last.pt" and os.path.abspath(named) != os.path.abspath(own):
         return "--restore-file", named
-    return "--finetune-from-model", getattr(args, "finetune_from_model", None)
+    if os.path.isfile(own):
+        return "--save-dir, resuming from", own
+    pretrained = getattr(args, "finetune_from_model", None)
+    return ("--finetune-from-model", pretrained) if pretrained else None
 
 
 def inherit(args: Any, arch: str, preset: Mapping[str, Any]) -> None:
     """Complete a parsed command line, in place, by what the pre-trained checkpoint says.
 
-    Does nothing unless the task fine-tunes and names such a file.
+    Does nothing unless the task fine-tunes and there is such a file.
 
     Args:
         args: parsed command line; flags that were not given are absent or None.
@@ -61,30 +67,65 @@ def inherit(args: Any, arch: str, preset: Mapping[str, Any]) -> None:
         preset: its settings.
 
     Raises:
-        UsageError: the file is missing, is no masked language model, or a flag or the shape of
-            *arch* contradicts it.
+        UsageError: the file is missing, is no masked language model, or a flag or *arch*
+            contradicts it.
     """
-    flag, path = _source(args)
-    if getattr(args, "task", None) not in _TASKS or path is None:
+    source = _source(args) if is_fine_tuning(args) else None
+    if source is None:
         return
-    saved = _settings_of(flag, path)
+    saved = _settings_of(*source)
+    where = " ".join(source)
     for name in _ENCODING + _SHAPE:
         value = saved.get(name)
-        if value is None:  # an encoding's flag that is younger than the checkpoint
+        if value is None:  # a flag that is younger than the checkpoint
             continue
         given = getattr(args, name, None)
         if given is not None and given != value:
             raise UsageError(
-                f"{_flag(name)} {given}: {flag} {path} was trained with {value}; drop the flag"
+                f"{_flag(name)} {given}: {where} was trained with {value}; drop the flag"
             )
-        if name in _SHAPE and preset.get(name, value) != value:
+        if given is None and preset.get(name, value) != value:
             raise UsageError(
-                f"--arch {arch} has {_flag(name)} {preset[name]}, but {flag} {path} has {value}; "
-                "use --arch posenc_masked_lm, which takes the shape from the checkpoint"
+                f"--arch {arch} has {_flag(name)} {preset[name]}, but {where} has {value}; use "
+                "--arch posenc_masked_lm, which takes shape and encoding from the checkpoint"
             )
         setattr(args, name, value)
-    _inherit_positions(args, saved, f"{flag} {path}")
-    logger.info("%s %s: position encoding %s", flag, path, saved["position_encoding"])
+    _inherit_positions(args, saved, where)
+    logger.info("%s: position encoding %s", where, saved["position_encoding"])
+
+
+def check_encoding(path: str, cfg: Any) -> None:
+    """Compare the encoding of a checkpoint that a training starts from with that of its model.
+
+    Encodings without parameters leave no other trace in a checkpoint than its settings.
+
+    Args:
+        path: the checkpoint.
+        cfg: fairseq's whole configuration.
+
+    Raises:
+        UsageError: they differ, and the task fine-tunes; elsewhere that is a warm start, and the
+            difference is logged.
+    """
+    encoding = getattr(cfg.model, "position_encoding", None)
+    saved = model_settings(read_checkpoint(path, lazy=True)) if encoding else {}
+    if saved.get("position_encoding") is None:  # one of the two is a stock model
+        return
+    names = ["position_encoding", "untie_cls"]
+    for each in parse_encodings(saved["position_encoding"]):
+        names += [field.name for field in dataclasses.fields(each.flags)] if each.flags else []
+    differences = [
+        f"{_flag(name)} {saved[name]} -> {getattr(cfg.model, name, None)}"
+        for name in names
+        if saved.get(name) is not None and saved[name] != getattr(cfg.model, name, None)
+    ]
+    if differences and is_fine_tuning(cfg.task):
+        raise UsageError(
+            f"{path}: was trained with another encoding ({', '.join(differences)}); use --arch "
+            "posenc_masked_lm without flags of encodings, or under hydra give those of the file"
+        )
+    for difference in differences:
+        logger.warning("warm start: %s", difference)
 
 
 def _flag(name: str) -> str:
@@ -98,14 +139,13 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
             f"{flag} {path}: no such file (the path is relative to the current folder, "
             f"{os.getcwd()}, and not to --save-dir)"
         )
-    state = read_checkpoint(path)
+    state = read_checkpoint(path, lazy=True)
     if not any("sentence_encoder.embed_tokens" in key for key in state.get("model") or ()):
         raise UsageError(
             f"{flag} {path}: is no masked language model (it has no sentence_encoder); give a "
             "checkpoint of --task masked_lm"
         )
-    saved = state["cfg"]["model"] if state.get("cfg") is not None else state["args"]
-    saved = dict(saved) if hasattr(saved, "keys") else dict(vars(saved))
+    saved = model_settings(state)
     if not any(key.startswith("classification_heads.") for key in state["model"]):
         saved.pop("pooler_activation_fn", None)
     saved.setdefault("position_encoding", "learned")  # fairseq's RoBERTa

@@ -13,7 +13,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
 from fairseq.models.roberta.model import RobertaModel, base_architecture
 from fairseq.models.transformer import TransformerConfig
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
 from fairseq_posenc.config import (
@@ -121,7 +121,7 @@ PRESETS: Dict[str, Dict[str, Any]] = {
     "bert_r_masked_lm_base": {"position_encoding": "learned+t5", **BASE},
     "tupe_a_masked_lm_base": {"position_encoding": "tupe", **_UNTIED},
     "tupe_r_masked_lm_base": {"position_encoding": "tupe+t5", **_UNTIED},
-    "tupe_a_tie_cls_masked_lm_base": {"position_encoding": "tupe", **BASE},
+    "tupe_a_tie_cls_masked_lm_base": {"position_encoding": "tupe", "untie_cls": False, **BASE},
     "bert_ad_masked_lm_base": {"position_encoding": "separate", **BASE},
     # GAU sections 4.1 and 5.1
     "roformer_v2_masked_lm_tiny": {**V2, **TINY},
@@ -182,7 +182,7 @@ class MaskedLMModel(RobertaModel):
             UsageError: if the task is of another family or the flags contradict each other.
         """
         refuse_other_families("masked_lm", getattr(args, "_name", MODEL), task)
-        settings = getattr(task, "cfg", None)
+        settings = getattr(task, "cfg", None) or getattr(task, "args", None)
         if OmegaConf.is_config(args):
             OmegaConf.set_struct(args, False)  # fairseq's RoBERTa adds to it, too
         _configure(args, {}, getattr(settings, "tokens_per_sample", None))
@@ -192,6 +192,8 @@ class MaskedLMModel(RobertaModel):
             )
         model = cls(args, MaskedLMEncoder(args, task.source_dictionary))
         model.encoder.sentence_encoder.refuse_other_positions = is_fine_tuning(settings)
+        if OmegaConf.is_config(args):
+            OmegaConf.set_struct(args, True)  # omegaconf 2.0 needs it, or getattr gives no default
         return model
 
     def forward(
@@ -251,8 +253,8 @@ class MaskedLMModel(RobertaModel):
 def _architecture(name: str, preset: Dict[str, Any]) -> Callable[[Any], None]:
     def architecture(args: Any) -> None:
         if OmegaConf.is_config(args):  # hydra: build_model follows, which knows the longest input
-            OmegaConf.set_struct(args, False)
-            args.update({k: v for k, v in preset.items() if args.get(k) is None})
+            with open_dict(args):
+                args.update({k: v for k, v in preset.items() if args.get(k) is None})
             return
         refuse_other_families("masked_lm", name, args)
         inherit(args, name, preset)
