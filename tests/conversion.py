@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import convert_checkpoint
 import pytest
@@ -70,13 +70,43 @@ def roformer_weights() -> Dict[str, Tensor]:
 
 
 def write_folder(folder: Path, state: Any = None, symbols: Any = None, **config: Any) -> Path:
-    """A folder as transformers saved it in 2021, with a pytorch_model.bin."""
+    """A RoFormer as transformers saved it in 2021."""
+    state = roformer_weights() if state is None else state
+    return save_folder(folder, {**CONFIG, **config}, state, SYMBOLS if symbols is None else symbols)
+
+
+def save_folder(folder: Path, config: Any, state: Any, symbols: List[str]) -> Path:
+    """A folder of transformers with a pytorch_model.bin."""
     folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({**CONFIG, **config}))
-    lines = SYMBOLS if symbols is None else symbols
-    (folder / "vocab.txt").write_text("".join(f"{s}\n" for s in lines), encoding="utf-8")
-    torch.save(roformer_weights() if state is None else state, folder / "pytorch_model.bin")
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "vocab.txt").write_text("".join(f"{s}\n" for s in symbols), encoding="utf-8")
+    torch.save(state, folder / "pytorch_model.bin")
     return folder
+
+
+def read_symbols(folder: Path) -> List[str]:
+    """The vocab.txt of a folder."""
+    return (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+
+
+def imported_logits(
+    folder: Path, symbols: List[str], inputs: Dict[str, Tensor], head: Optional[str] = None
+) -> Tensor:
+    """Logits of an imported model for *inputs* by transformers' names, in the order of *symbols*.
+
+    Where there are tokens: (N, V) of the language model; classes (B, N) of a head.
+    """
+    model, dictionary = load(folder)
+    names = ("[CLS]", "<s>"), ("[PAD]", "<pad>"), ("[SEP]", "</s>"), ("[UNK]", "<unk>")
+    special = {**dict(names), "[MASK]": "<mask>"}
+    ours = torch.tensor([dictionary.index(special.get(symbol, symbol)) for symbol in symbols])
+    tokens, real = ours[inputs["input_ids"]], inputs["attention_mask"].bool()
+    assert torch.equal(tokens.ne(dictionary.pad()), real)
+    with torch.no_grad():
+        logits, _ = model(
+            tokens, segment_labels=inputs["token_type_ids"], classification_head_name=head
+        )
+    return logits if head else logits[..., ours][real]
 
 
 def convert(*arguments: Any) -> None:

@@ -3,7 +3,17 @@
 import pytest
 import torch
 from conftest import SHARED
-from conversion import CONFIG, SYMBOLS, convert, load, refuses, roformer_weights, write_folder
+from conversion import (
+    CONFIG,
+    SYMBOLS,
+    convert,
+    imported_logits,
+    load,
+    read_symbols,
+    refuses,
+    roformer_weights,
+    write_folder,
+)
 from omegaconf import OmegaConf
 
 from fairseq_posenc.checkpoints import load_file, write_checkpoint
@@ -88,27 +98,11 @@ def test_stored_outputs(golden, tmp_path, folder, batch):
     if "_bin" not in folder:
         pytest.importorskip("safetensors", reason="the folder has a model.safetensors")
     convert("import", "hf-roformer", SHARED / "golden" / folder, tmp_path)
-    model, dictionary = load(tmp_path)
-    lines = (SHARED / "golden" / folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    names = {
-        "[CLS]": "<s>",
-        "[PAD]": "<pad>",
-        "[SEP]": "</s>",
-        "[UNK]": "<unk>",
-        "[MASK]": "<mask>",
-    }
-    ours = torch.tensor([dictionary.index(names.get(line, line)) for line in lines])
-    inputs = expected["inputs"][batch]
-    tokens, real = ours[inputs["input_ids"]], inputs["attention_mask"].bool()
-    assert torch.equal(tokens.ne(dictionary.pad()), real)
+    inputs, want = expected["inputs"][batch], expected["outputs"][f"logits_{batch}"]
     head = "sentence_classification_head" if "cls" in folder else None
-    with torch.no_grad():
-        logits, _ = model(
-            tokens, segment_labels=inputs["token_type_ids"], classification_head_name=head
-        )
-    want = expected["outputs"][f"logits_{batch}"]
-    have = (logits, want) if head else (logits[..., ours][real], want[real])
-    torch.testing.assert_close(*have, atol=5e-5, rtol=1e-5)
+    have = imported_logits(tmp_path, read_symbols(SHARED / "golden" / folder), inputs, head)
+    want = want if head else want[inputs["attention_mask"].bool()]
+    torch.testing.assert_close(have, want, atol=5e-5, rtol=1e-5)
 
 
 def trained(folder, *heads, **settings):

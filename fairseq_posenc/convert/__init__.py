@@ -8,10 +8,14 @@ order; everything else (the checkpoint, dict.txt, the comparison with the foreig
 from typing import Dict
 
 from fairseq_posenc.convert.base import Format
+from fairseq_posenc.convert.gau_alpha import GAU_ALPHA
 from fairseq_posenc.convert.hf_roformer import HF_ROFORMER
+from fairseq_posenc.convert.roformer_v2 import ROFORMER_V2
 from fairseq_posenc.convert.transfer import export_checkpoint, import_checkpoint
 from fairseq_posenc.convert.tupe import TUPE
 
-FORMATS: Dict[str, Format] = {format.name: format for format in (HF_ROFORMER, TUPE)}
+FORMATS: Dict[str, Format] = {
+    format.name: format for format in (HF_ROFORMER, ROFORMER_V2, GAU_ALPHA, TUPE)
+}
 
 __all__ = ["FORMATS", "Format", "export_checkpoint", "import_checkpoint"]

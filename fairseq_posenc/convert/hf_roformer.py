@@ -10,15 +10,18 @@ Token types become segments.  Classes of a sequence classifier go through ``hidd
 fairseq has an activation of its own, ``--pooler-activation-fn``.
 """
 
-import os
 from typing import Any, Dict, List, Optional, Tuple
-
-import torch
-from torch import Tensor
 
 from fairseq_posenc.convert import huggingface
 from fairseq_posenc.convert.base import Format, Imported
 from fairseq_posenc.convert.dictionary import renumber
+from fairseq_posenc.convert.hf_config import (
+    architecture_of,
+    classes_note,
+    config_of,
+    need_numbers,
+    untied,
+)
 from fairseq_posenc.convert.huggingface import Folder
 from fairseq_posenc.convert.native import EMBEDDING, LM_HEAD
 from fairseq_posenc.convert.reader import Reader
@@ -29,15 +32,13 @@ from fairseq_posenc.convert.roformer_names import (
     DECODER,
     LM_BIAS,
     SEGMENTS,
-    TABLE,
+    UNUSED,
+    check_version,
+    drop_table,
     names_of,
     reference_for,
-    sine_table,
 )
 from fairseq_posenc.errors import UsageError
-
-#: In files of older versions; no output of these models depends on them.
-_UNUSED = ("roformer.pooler.", "roformer.embeddings.position_ids", "cls.seq_relationship.")
 
 
 def read(path: str, vocab: Optional[str]) -> Imported:
@@ -52,13 +53,10 @@ def read(path: str, vocab: Optional[str]) -> Imported:
             something that ours does not.
     """
     folder = huggingface.read_folder(path, "roformer")
-    name = (folder.config.get("architectures") or ["RoFormerForMaskedLM"])[0]
-    if name not in ARCHITECTURES:
-        raise UsageError(
-            f"{os.path.join(path, 'config.json')}: architecture {name} is not supported; known: "
-            f"{', '.join(ARCHITECTURES)}"
-        )
-    settings = _settings(folder)
+    check_version(folder, "hf-roformer")
+    name = architecture_of(folder, list(ARCHITECTURES))
+    settings = settings_of(folder)
+    settings["pooler_activation_fn"] = settings["activation_fn"]
     symbols, special, source = huggingface.read_vocabulary(path, vocab)
     vocabulary = renumber(symbols, special, source)
 
@@ -70,15 +68,14 @@ def read(path: str, vocab: Optional[str]) -> Imported:
     for ours, theirs in names_of(settings["encoder_layers"], projected, architecture).items():
         reader.move(theirs, ours)
     if architecture.language_model:
-        bias, untied = _output_bias(folder)
+        bias, own_weight = _output_bias(folder)
         reader.move_rows(bias, LM_HEAD + "bias", vocabulary)
-        if untied:
+        if own_weight:
             reader.move_rows(DECODER + "weight", LM_HEAD + "weight", vocabulary)
         reader.drop(DECODER, LM_BIAS)
-        settings["untie_weights_roberta"] = untied
-    if TABLE in reader:
-        _check_table(folder, reader.take(TABLE))
-    unused = reader.drop(*_UNUSED)
+        settings["untie_weights_roberta"] = own_weight
+    drop_table(reader)
+    unused = reader.drop(*UNUSED)
     reader.finish(f"config.json ({name})")
     settings["load_checkpoint_heads"] = architecture.head is not None
     return Imported(
@@ -94,15 +91,20 @@ def read(path: str, vocab: Optional[str]) -> Imported:
     )
 
 
-def _settings(folder: Folder) -> Dict[str, Any]:
-    """Flags that describe the model in *folder*."""
-    config, file = folder.config, os.path.join(folder.path, "config.json")
-    for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
-        if not isinstance(config.get(key), int):
-            raise UsageError(f"{file}: {key} is {config.get(key)!r}; it has to be a number")
+def settings_of(folder: Folder) -> Dict[str, Any]:
+    """Flags that describe the encoder in *folder*.
+
+    Raises:
+        UsageError: a number is missing, or ours has not what an entry asks for.
+    """
+    config = folder.config
+    need_numbers(
+        folder, "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"
+    )
     if config.get("add_cross_attention"):
-        raise UsageError(f"{file}: add_cross_attention: this is half of an encoder-decoder")
-    activation = huggingface.activation_of(folder)
+        raise UsageError(
+            f"{config_of(folder)}: add_cross_attention: this is half of an encoder-decoder"
+        )
     dropout = config.get("hidden_dropout_prob", 0.1)
     return {
         "position_encoding": "rotary",
@@ -115,8 +117,7 @@ def _settings(folder: Folder) -> Dict[str, Any]:
         "encoder_normalize_before": False,
         "layernorm_embedding": True,
         "layer_norm_eps": config.get("layer_norm_eps", 1e-12),
-        "activation_fn": activation,
-        "pooler_activation_fn": activation,
+        "activation_fn": huggingface.activation_of(folder),
         "dropout": dropout,
         "pooler_dropout": dropout,
         "attention_dropout": config.get("attention_probs_dropout_prob", 0.1),
@@ -129,40 +130,20 @@ def _settings(folder: Folder) -> Dict[str, Any]:
 
 def _output_bias(folder: Folder) -> Tuple[str, bool]:
     """Name of the output's bias, and whether the output has a weight of its own, too."""
-    tied = folder.config.get("tie_word_embeddings", True)
-    pairs = (
+    own = untied(
+        folder,
         (DECODER + "weight", BASE + "embeddings.word_embeddings.weight"),
         (DECODER + "bias", LM_BIAS),
     )
-    state = folder.state
-    for own, shared in pairs if tied else ():
-        if own in state and shared in state and not torch.equal(state[own], state[shared]):
-            raise UsageError(
-                f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings in "
-                "config.json is true; say there which of the two holds"
-            )
-    bias = LM_BIAS if tied or DECODER + "bias" not in state else DECODER + "bias"
-    return bias, not tied and DECODER + "weight" in state
-
-
-def _check_table(folder: Folder, table: Tensor) -> None:
-    """Refuse a table of positions that is not the one all RoFormers have."""
-    if not torch.allclose(table, sine_table(*table.shape), atol=2e-3):  # it may have been in fp16
-        raise UsageError(
-            f"{folder.weights}: {TABLE} is not the usual table of sines (base 10000), and there "
-            "is no place for another"
-        )
+    bias = DECODER + "bias" if own and DECODER + "bias" in folder.state else LM_BIAS
+    return bias, own and DECODER + "weight" in folder.state
 
 
 def _labels(folder: Folder, head: Optional[str]) -> List[str]:
     if head is None:
         return []
-    names = folder.config.get("id2label") or {}
-    classes = ", ".join(f"{number} {names[number]}" for number in sorted(names, key=int))
-    return [
-        f"its language-model head is untrained: {folder.path} has none",
-        f"head {head}, classes: {classes or '0 LABEL_0, 1 LABEL_1'}",
-    ]
+    untrained = f"its language-model head is untrained: {folder.path} has none"
+    return [untrained, classes_note(folder, head)]
 
 
 HF_ROFORMER = Format(

@@ -2,6 +2,7 @@
 
 from typing import Dict, List
 
+import torch
 from torch import Tensor
 
 from fairseq_posenc.convert.dictionary import Vocabulary
@@ -63,6 +64,11 @@ class Reader:
         """The weight or bias of several projections at once, cut into equal parts."""
         for part, target in zip(self.take(theirs).chunk(len(ours)), ours):
             self.put(f"{target}.{kind}", part.clone(), theirs)
+
+    def put_identity(self, ours: str, channels: int, theirs: str) -> None:
+        """A projection that changes nothing, where *theirs* has none."""
+        self.put(ours + ".weight", torch.eye(channels), theirs)
+        self.put(ours + ".bias", torch.zeros(channels), theirs)
 
     def drop(self, *prefixes: str) -> List[str]:
         """Forget tensors that have no use here; returns their names."""

@@ -94,6 +94,10 @@ def _refuse_what_they_lack(checkpoint: NativeCheckpoint, name: str) -> None:
         "rotary_fraction": 1.0,
         "encoder_normalize_before": False,
         "layernorm_embedding": True,
+        "layer": "transformer",
+        "norm": "layer",
+        "no_bias": False,
+        "lm_head": "roberta",
         "spectral_norm_classification_head": False,
     }
     if name == "RoFormerForSequenceClassification":

@@ -9,7 +9,6 @@ seven special symbols, fairseq's with four: the three others become lines of dic
 import os
 from typing import Any, Dict, List, Optional
 
-import torch
 from fairseq import utils
 from torch import Tensor
 
@@ -176,10 +175,8 @@ def _heads(reader: Reader, args: Any, settings: Dict[str, Any]) -> List[str]:
         if head + ".dense.weight" in reader:
             reader.move_module(head + ".dense", head + ".dense")
             continue
-        # an early version had no dense layer: the same is one that changes nothing
-        channels = settings["encoder_embed_dim"]
-        reader.put(head + ".dense.weight", torch.eye(channels), head)
-        reader.put(head + ".dense.bias", torch.zeros(channels), head)
+        # an early version had no dense layer
+        reader.put_identity(head + ".dense", settings["encoder_embed_dim"], head)
         settings["pooler_activation_fn"] = "linear"
     settings["load_checkpoint_heads"] = bool(heads)
     return [head[len(CLASSIFICATION_HEADS) :] for head in heads]
