@@ -5,6 +5,7 @@ import argparse
 import logging
 import os
 import sys
+import warnings
 from typing import List, Optional
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -45,6 +46,8 @@ def get_parser() -> argparse.ArgumentParser:
 def main(argv: Optional[List[str]] = None) -> None:
     args = get_parser().parse_args(argv)
     logging.disable(logging.WARNING)  # of fairseq and hydra, about themselves
+    if not sys.warnoptions:  # unless somebody asked to see them
+        warnings.simplefilter("ignore")
     paths = (FORMATS[args.format], args.source, args.out_dir, args.vocab)
     if args.command == "import":
         report = import_checkpoint(*paths, verify=args.verify)

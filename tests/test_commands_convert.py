@@ -14,7 +14,7 @@ CLASSIFY += ["--init-token", "0", "--num-classes", "3", "--max-positions", "40"]
 
 def script(*arguments):
     finished = Command(str(ROOT / "scripts" / "convert_checkpoint.py"), list(arguments)).finish()
-    assert finished.status == 0, finished.err
+    assert (finished.status, finished.err) == (0, "")
     return finished.out
 
 
