@@ -242,8 +242,10 @@ def draw(parts: Sequence[Tuple[Callable[[Any, Any], None], Any]], output: Path) 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    heights = [3.2 if function is draw_decay else 2.8 for function, _ in parts]
-    figure = pyplot.figure(figsize=(2.1 * HEADS_A_ROW, sum(heights)), constrained_layout=True)
+    heights = [3.4 if function is draw_decay else 3.1 for function, _ in parts]
+    columns = [row.columns for _, row in parts if hasattr(row, "columns")]
+    width = max([2.2 * count + 1 for count in columns] + [8.0])
+    figure = pyplot.figure(figsize=(width, sum(heights)), constrained_layout=True)
     for part, (function, values) in zip(
         figure.subfigures(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0], parts
     ):
