@@ -248,6 +248,7 @@ class TestRefused:
         file = tmp_path / "file"
         file.write_text("")
         refuses([str(file), "cannot be written"], "import", "hf-roformer", folder, file)
+        refuses([str(file), "give the folder"], "import", "hf-roformer", file, tmp_path / "out")
         words = [str(tmp_path / "none"), "config.json"]
         refuses(words, "import", "hf-roformer", tmp_path / "none", tmp_path / "out")
 

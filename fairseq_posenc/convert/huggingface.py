@@ -70,6 +70,8 @@ def read_folder(path: str, model_type: str) -> Folder:
     Raises:
         UsageError: it is another type of model, or a file is missing or unreadable.
     """
+    if os.path.isfile(path):
+        raise UsageError(f"{path}: is a file; give the folder that save_pretrained wrote")
     config = _read_json(path, "config.json")
     if config.get("model_type") != model_type:
         raise UsageError(
