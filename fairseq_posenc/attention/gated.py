@@ -23,10 +23,9 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.functional import add_terms, additive_mask, attend
+from fairseq_posenc.attention.multihead import IncrementalState, extend_cache
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.errors import UsageError
-
-IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 
 # what Q Kᵀ is divided by before it is squared, with n keys and key size s (GAU Table 1)
 DIVISORS: Dict[str, Callable[[Tensor, int], Tensor]] = {
@@ -259,8 +258,8 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
         """Keys and values of all tokens so far, (B, 1, S, s) and (B, 1, S, e)."""
         saved = self.get_incremental_state(incremental_state, "attn_state")
         if saved is not None:
-            k = torch.cat((saved["prev_key"], k), dim=2)
-            v = torch.cat((saved["prev_value"], v), dim=2)
+            k = extend_cache(saved["prev_key"], k)
+            v = extend_cache(saved["prev_value"], v)
         new = {"prev_key": k, "prev_value": v}
         self.set_incremental_state(incremental_state, "attn_state", new)
         return k, v

@@ -106,13 +106,13 @@ class MultiheadAttention(StockMultiheadAttention):
         """Keys and values of all tokens so far, (B, H, S, D); beam search reorders the cache."""
         saved = self._get_input_buffer(incremental_state)
         if saved.get("prev_key") is not None:
-            k = _extend(saved["prev_key"], k)
-            v = _extend(saved["prev_value"], v)
+            k = extend_cache(saved["prev_key"], k)
+            v = extend_cache(saved["prev_value"], v)
         self._set_input_buffer(incremental_state, {"prev_key": k, "prev_value": v})
         return k, v
 
 
-def _extend(old: Tensor, new: Tensor) -> Tensor:
+def extend_cache(old: Tensor, new: Tensor) -> Tensor:
     """Concatenate (B, H, S, D) and (B, H, T, D) in time, as (B·H, S + T, D).
 
     PyTorch concatenates 3-d tensors on a CPU several times faster than 4-d ones.

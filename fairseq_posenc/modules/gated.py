@@ -12,7 +12,8 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.cross import CrossAttention
-from fairseq_posenc.attention.gated import GatedAttention, IncrementalState
+from fairseq_posenc.attention.gated import GatedAttention
+from fairseq_posenc.attention.multihead import IncrementalState
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.modules.layers import add_and_norm
 from fairseq_posenc.modules.simple import simplify
