@@ -130,7 +130,8 @@ def test_help_names_every_option(tmp_path, script):
     result = bash(script, "--help", cwd=tmp_path)
     assert result.returncode == 0 and script in result.stdout
     taken = re.findall(r"^ +(--[a-z-]+)\) ", (WMT14 / script).read_text(), re.MULTILINE)
-    assert taken and all(option in result.stdout for option in taken if option != "--")
+    assert taken or script == "train.sbatch"  # its options are those of train.sh
+    assert all(option in result.stdout for option in taken if option != "--")
 
 
 # --- Slurm

@@ -26,26 +26,20 @@ set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/lib.sh
 . "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/cluster.sh
+. "$RECIPE/../common/cluster.sh"
 
-ARCH="" DATA="" SAVE_DIR="" GPUS="" CPU="" INIT_METHOD="" USER_DIR=""
-BATCH=25000 LIMIT=3584 NODES=1 NODE_RANK=0
+ARCH="" DATA="" SAVE_DIR="" USER_DIR="" BATCH=25000 LIMIT=3584
 while (($#)); do
     case $1 in
         --help) usage ;;
         --dry-run) DRY_RUN=1; shift ;;
-        --cpu) CPU=1; shift ;;
         --save-dir) SAVE_DIR=$(value "$@"); shift 2 ;;
-        --gpus) GPUS=$(value "$@"); shift 2 ;;
         --tokens-per-batch) BATCH=$(value "$@"); shift 2 ;;
         --tokens-per-gpu) LIMIT=$(value "$@"); shift 2 ;;
-        --nodes) NODES=$(value "$@"); shift 2 ;;
-        --node-rank) NODE_RANK=$(value "$@"); shift 2 ;;
-        --slurm)
-            [[ -n ${SLURM_NNODES:-} && -n ${SLURM_NODEID:-} ]] ||
-                die "--slurm: SLURM_NNODES and SLURM_NODEID are not set; start it with srun"
-            NODES=$SLURM_NNODES NODE_RANK=$SLURM_NODEID; shift ;;
-        --init-method) INIT_METHOD=$(value "$@"); shift 2 ;;
         --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
+        --cpu | --slurm) cluster_switch "$1"; shift ;;
+        --gpus | --nodes | --node-rank | --init-method) cluster_option "$@"; shift 2 ;;
         --) shift; break ;;
         -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
         *)
@@ -59,49 +53,19 @@ done
 [[ -n $DATA ]] || die "give the architecture and the data folder; see --help"
 whole_number --tokens-per-batch "$BATCH"
 whole_number --tokens-per-gpu "$LIMIT"
-whole_number --nodes "$NODES"
-[[ -z $GPUS ]] || whole_number --gpus "$GPUS"
-[[ $NODE_RANK =~ ^[0-9]+$ && $NODE_RANK -lt $NODES ]] ||
-    die "--node-rank $NODE_RANK: expected 0 to $((NODES - 1)) for --nodes $NODES"
-[[ -z ${MASTER_ADDR:-} || -z ${WORLD_SIZE:-} || -z ${RANK:-} ]] ||
-    die "RANK=$RANK is set: do not start this under torchrun, fairseq-train does its work"
 need python fairseq-train
+cluster_flags
 ((DRY_RUN)) || [[ -f $DATA/dict.de.txt ]] ||
     die "$DATA: no dict.de.txt there; give the data-bin folder that prepare.sh made"
 USER_DIR=${USER_DIR:-$(plugin_dir)}
 SAVE_DIR=${SAVE_DIR:-runs/wmt14_en_de/$ARCH}
 
-if [[ -n $CPU ]]; then
-    GPUS=1
-    DEVICE=(--cpu)
-else
-    GPUS=${GPUS:-$(python -c 'import torch; print(torch.cuda.device_count())' 2>/dev/null || echo 0)}
-    [[ $GPUS != 0 ]] || die "no GPU is visible; give --cpu, or --gpus N for a dry run"
-    DEVICE=(--fp16)
-fi
-
 # The fewest passes whose share of the batch fits a GPU, then the share itself.
-WORLD=$((NODES * GPUS))
 PASSES=$(((BATCH + WORLD * LIMIT - 1) / (WORLD * LIMIT)))
 SHARE=$(((BATCH + WORLD * PASSES / 2) / (WORLD * PASSES)))
 ((SHARE > 250)) || [[ -n $CPU ]] ||
     die "--tokens-per-batch $BATCH: leaves $SHARE tokens for each of $WORLD GPUs; sentences have up to 250"
 log "$WORLD processes x $SHARE tokens x $PASSES passes = $((WORLD * SHARE * PASSES)) tokens an update"
-
-# The address is always given: with none, fairseq guesses from the variables of Slurm and
-# torchrun and guesses wrong when several tasks were asked for.
-DISTRIBUTED=(--distributed-world-size "$WORLD")
-if ((WORLD > 1)); then
-    if [[ -z $INIT_METHOD ]]; then
-        ((NODES == 1)) || die "--nodes $NODES: needs --init-method tcp://HOST:PORT of the first node"
-        PORT=$(python -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
-        INIT_METHOD=tcp://localhost:$PORT
-    fi
-    # legacy_ddp takes models with unused parameters, which official fairseq 0.12.2 has.
-    DISTRIBUTED+=(--distributed-rank $((NODE_RANK * GPUS))
-        --distributed-init-method "$INIT_METHOD" --ddp-backend legacy_ddp)
-    [[ -z $CPU ]] || DISTRIBUTED+=(--distributed-no-spawn --distributed-backend gloo)
-fi
 
 run mkdir -p "$SAVE_DIR"
 run fairseq-train "$DATA" --user-dir "$USER_DIR" --task translation \
@@ -113,4 +77,4 @@ run fairseq-train "$DATA" --user-dir "$USER_DIR" --task translation \
     --max-update 100000 --seed 1 --save-dir "$SAVE_DIR" --keep-last-epochs 10 \
     --save-interval-updates 2000 --keep-interval-updates 1 \
     --log-format simple --log-interval 100 --log-file "$SAVE_DIR/train.log" \
-    "${DEVICE[@]}" "${DISTRIBUTED[@]}" "$@"
+    "${CLUSTER[@]}" "$@"
