@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention.cross import CrossAttention
 from fairseq_posenc.attention.gated import GatedAttention
-from fairseq_posenc.attention.multihead import IncrementalState
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.modules.layers import add_and_norm
+from fairseq_posenc.modules.layers import DecoderForward, add_and_norm
 from fairseq_posenc.modules.simple import simplify
 from fairseq_posenc.modules.warm_start import State
 
@@ -85,7 +84,7 @@ class GatedEncoderLayer(_GatedLayer):
         return out, out
 
 
-class GatedDecoderLayer(_GatedLayer):
+class GatedDecoderLayer(DecoderForward, _GatedLayer):
     """A causal unit, attention to the source, another causal unit; residuals and norms between.
 
     Args:
@@ -97,6 +96,7 @@ class GatedDecoderLayer(_GatedLayer):
     def __init__(self, cfg: Any, encoding: PositionEncoding, no_encoder_attn: bool = False) -> None:
         super().__init__(cfg, cfg.decoder, encoding)
         self.need_attn = True
+        self.w_resid = None
         self.encoder_attn: Optional[nn.Module] = None
         if not no_encoder_attn:
             self.encoder_attn = CrossAttention(
@@ -113,42 +113,11 @@ class GatedDecoderLayer(_GatedLayer):
         self.final_layer_norm = LayerNorm(self.embed_dim)
         simplify(self, cfg)
 
-    def forward(
-        self,
-        x: Tensor,
-        encoder_out: Optional[Tensor] = None,
-        encoder_bias: Optional[Tensor] = None,
-        incremental_state: IncrementalState = None,
-        bias: Optional[Tensor] = None,
-        causal: bool = False,
-        table: Optional[Tensor] = None,
-        query_positions: Optional[Tensor] = None,
-        key_positions: Optional[Tensor] = None,
-        need_weights: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor], None]:
-        """Decode one layer further; arguments as for the Transformer's decoder layer."""
-        arguments = {
-            "bias": bias,
-            "causal": causal,
-            "table": table,
-            "query_positions": query_positions,
-            "key_positions": key_positions,
-            "incremental_state": incremental_state,
-        }
-        x, weights = add_and_norm(
-            self, self.self_attn_layer_norm, x, partial(self.self_attn, **arguments)
-        )
-        if self.encoder_attn is not None and encoder_out is not None:
-            attention = partial(
-                self.encoder_attn,
-                encoder_out=encoder_out,
-                bias=encoder_bias,
-                incremental_state=incremental_state,
-                need_weights=need_weights,
-            )
-            x, weights = add_and_norm(self, self.encoder_attn_layer_norm, x, attention)
-        x, _ = add_and_norm(self, self.final_layer_norm, x, partial(self.second_attn, **arguments))
-        return x, weights, None
+    def _self_attention(self, x: Tensor, **arguments: Any) -> Tuple[Tensor, None]:
+        return self.self_attn(x, **arguments)
+
+    def _last(self, x: Tensor, **arguments: Any) -> Tuple[Tensor, None]:
+        return self.second_attn(x, **arguments)
 
     def make_generation_fast_(self, need_attn: bool = False, **unused: Any) -> None:
         """Return attention weights in generation only if they are asked for."""

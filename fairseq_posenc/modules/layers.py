@@ -122,7 +122,75 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         return (x, fc_out) if self.return_fc else x
 
 
-class TransformerDecoderLayer(stock.TransformerDecoderLayerBase):
+class DecoderForward:
+    """How every decoder layer computes: its own tokens, the source, one more sub-layer.
+
+    The layer has the sub-layers ``_self_attention`` and ``_last``, and maybe ``encoder_attn``.
+    """
+
+    self_attn_layer_norm: nn.Module
+    final_layer_norm: nn.Module
+    encoder_attn_layer_norm: nn.Module
+    encoder_attn: Optional[nn.Module]
+    w_resid: Optional[Tensor]  # --scale-resids: a factor on the input of the last sub-layer
+    _self_attention: Callable[..., Any]
+    _last: Callable[..., Any]
+
+    def forward(
+        self,
+        x: Tensor,
+        encoder_out: Optional[Tensor] = None,
+        encoder_bias: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        bias: Optional[Tensor] = None,
+        causal: bool = False,
+        table: Optional[Tensor] = None,
+        query_positions: Optional[Tensor] = None,
+        key_positions: Optional[Tensor] = None,
+        need_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor], None]:
+        """Decode one layer further.
+
+        Args:
+            x: states of the new tokens, (T, B, C).
+            encoder_out: source states (S', B, C of the encoder), or None.
+            encoder_bias: padding mask of the source, (B, 1, 1, S'), or None.
+            incremental_state: fairseq's cache.
+            bias: masks and content-free logits, (1|B, 1|H, 1|T, S), or None.
+            causal: hide later keys where no *bias* does.
+            table: what changes q and k at the new positions, such as a rotation, or None.
+            query_positions: (1|B, T), for content-dependent terms; else None.
+            key_positions: (1|B, S), likewise.
+            need_weights: also return the attention weights over the source.
+
+        Returns:
+            states (T, B, C), weights (B, H, T, S') or None, and None (fairseq expects three).
+        """
+        own = {
+            "bias": bias,
+            "causal": causal,
+            "table": table,
+            "query_positions": query_positions,
+            "key_positions": key_positions,
+            "incremental_state": incremental_state,
+        }
+        attention = partial(self._self_attention, **own)
+        x, weights = add_and_norm(self, self.self_attn_layer_norm, x, attention)
+        if self.encoder_attn is not None and encoder_out is not None:
+            attention = partial(
+                self.encoder_attn,
+                encoder_out=encoder_out,
+                bias=encoder_bias,
+                incremental_state=incremental_state,
+                need_weights=need_weights,
+            )
+            x, weights = add_and_norm(self, self.encoder_attn_layer_norm, x, attention)
+        last = partial(self._last, **own)
+        x, _ = add_and_norm(self, self.final_layer_norm, x, last, self.w_resid)
+        return x, weights, None
+
+
+class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase):
     """Causal self-attention, attention to the source, feed-forward.
 
     Args:
@@ -163,59 +231,6 @@ class TransformerDecoderLayer(stock.TransformerDecoderLayerBase):
             qn_block_size=self.quant_noise_block_size,
         )
 
-    def forward(
-        self,
-        x: Tensor,
-        encoder_out: Optional[Tensor] = None,
-        encoder_bias: Optional[Tensor] = None,
-        incremental_state: IncrementalState = None,
-        bias: Optional[Tensor] = None,
-        causal: bool = False,
-        table: Optional[Tensor] = None,
-        query_positions: Optional[Tensor] = None,
-        key_positions: Optional[Tensor] = None,
-        need_weights: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor], None]:
-        """Decode one layer further.
-
-        Args:
-            x: states of the new tokens, (T, B, C).
-            encoder_out: source states (S', B, C of the encoder), or None.
-            encoder_bias: padding mask of the source, (B, 1, 1, S'), or None.
-            incremental_state: fairseq's cache.
-            bias: masks and content-free logits, (1|B, 1|H, 1|T, S), or None.
-            causal: hide later keys where no *bias* does.
-            table: what changes q and k at the new positions, such as a rotation, or None.
-            query_positions: (1|B, T), for content-dependent terms; else None.
-            key_positions: (1|B, S), likewise.
-            need_weights: also return the attention weights over the source.
-
-        Returns:
-            states (T, B, C), weights (B, H, T, S') or None, and None (fairseq expects three).
-        """
-        attention = partial(
-            self._self_attention,
-            bias=bias,
-            causal=causal,
-            table=table,
-            query_positions=query_positions,
-            key_positions=key_positions,
-            incremental_state=incremental_state,
-        )
-        x, weights = add_and_norm(self, self.self_attn_layer_norm, x, attention)
-        if self.encoder_attn is not None and encoder_out is not None:
-            attention = partial(
-                self.encoder_attn,
-                encoder_out=encoder_out,
-                bias=encoder_bias,
-                incremental_state=incremental_state,
-                need_weights=need_weights,
-            )
-            x, weights = add_and_norm(self, self.encoder_attn_layer_norm, x, attention)
-        feed = partial(feed_forward, self)
-        x, _ = add_and_norm(self, self.final_layer_norm, x, feed, self.w_resid)
-        return x, weights, None
-
     def _self_attention(self, x: Tensor, **arguments: Any) -> Tuple[Tensor, Optional[Tensor]]:
         """Self-attention with fairseq's learned scales of its output, where flags ask for them."""
         x, weights = self.self_attn(x, **arguments)
@@ -224,3 +239,6 @@ class TransformerDecoderLayer(stock.TransformerDecoderLayerBase):
         if self.attn_ln is not None:  # --scale-attn
             x = self.attn_ln(x)
         return x, weights
+
+    def _last(self, x: Tensor, **unused: Any) -> Tuple[Tensor, Tensor]:
+        return feed_forward(self, x)
