@@ -196,11 +196,7 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
         Returns:
             output (T, B, C), and None in place of attention weights.
         """
-        sizes = (self.width, self.width, self.key_size)
-        u, v, z = F.silu(self.in_proj(x)).split(sizes, dim=-1)  # (T, B, e | e | s)
-        q, k = ((z * scale).unsqueeze(2) for scale in (self.q_scale, self.k_scale))
-        q, k, v = self.encoding.map(q, k, v.unsqueeze(2), table)  # (T, B, 1, s | s | e)
-        q, k, v = (t.permute(1, 2, 0, 3) for t in (q, k, v))  # -> (B, 1, T, s | s | e)
+        q, k, v, u = self.project(x, table)
         if incremental_state is not None:
             k, v = self._append_to_cache(k, v, incremental_state)
         if self.position_terms is not None:
@@ -208,6 +204,23 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
             bias = add_terms(bias, *terms)
         attended = self.normalise(q, k, v, bias, causal)  # (B, 1, T, e)
         return self.out_proj(u * attended.squeeze(1).transpose(0, 1)), None
+
+    def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
+        """Queries, keys and values of the new tokens, positions included, and their gates.
+
+        Args:
+            x: layer input for the new tokens, (T, B, C).
+            table: what changes q and k at their positions, or None.
+
+        Returns:
+            q and k (B, 1, T, s), v (B, 1, T, e), u (T, B, e).
+        """
+        sizes = (self.width, self.width, self.key_size)
+        u, v, z = F.silu(self.in_proj(x)).split(sizes, dim=-1)  # (T, B, e | e | s)
+        q, k = ((z * scale).unsqueeze(2) for scale in (self.q_scale, self.k_scale))
+        mapped = self.encoding.map(q, k, v.unsqueeze(2), table)  # (T, B, 1, s | s | e)
+        q, k, v = (t.permute(1, 2, 0, 3) for t in mapped)  # -> (B, 1, T, s | s | e)
+        return q, k, v, u
 
     def _softmax(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool

@@ -75,11 +75,7 @@ class MultiheadAttention(StockMultiheadAttention):
         Returns:
             output (T, B, C) and weights (B, H, T, S) or None.
         """
-        q = split_heads(self.q_proj(x), self.head_dim)  # (T, B, C) -> (T, B, H, D)
-        k = split_heads(self.k_proj(x), self.head_dim)
-        v = split_heads(self.v_proj(x), self.head_dim)
-        q, k, v = self.encoding.map(q, k, v, table)
-        q, k, v = (t.permute(1, 2, 0, 3) for t in (q, k, v))  # (T, B, H, D) -> (B, H, T, D)
+        q, k, v = self.project(x, table)
         if incremental_state is not None:
             k, v = self._append_to_cache(k, v, incremental_state)
         if self.position_terms is not None:
@@ -90,6 +86,22 @@ class MultiheadAttention(StockMultiheadAttention):
             attend_with_weights(*arguments) if need_weights else (attend(*arguments), None)
         )
         return self.out_proj(join_heads(out)), weights
+
+    def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
+        """Queries, keys and values of the new tokens, positions included.
+
+        Args:
+            x: layer input for the new tokens, (T, B, C).
+            table: what changes q and k at their positions, or None.
+
+        Returns:
+            q, k and v, (B, H, T, D) each.
+        """
+        q = split_heads(self.q_proj(x), self.head_dim)  # (T, B, C) -> (T, B, H, D)
+        k = split_heads(self.k_proj(x), self.head_dim)
+        v = split_heads(self.v_proj(x), self.head_dim)
+        mapped = self.encoding.map(q, k, v, table)
+        return tuple(t.permute(1, 2, 0, 3) for t in mapped)  # (T, B, H, D) -> (B, H, T, D)
 
     def extra_repr(self) -> str:
         """What ``print(model)`` says of this layer."""
