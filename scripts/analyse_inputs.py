@@ -1,0 +1,151 @@
+"""What ``analyse_attention.py`` reads: the encoder of a checkpoint, and sequences of a text."""
+
+import os
+from argparse import Namespace
+from functools import partial
+from itertools import islice
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
+
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor, nn
+
+from fairseq_posenc.checkpoints import model_settings, read_checkpoint
+from fairseq_posenc.config import TranslationConfig, configure, nested
+from fairseq_posenc.convert.dictionary import read_dictionary
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.models.masked_lm import MaskedLMModel
+from fairseq_posenc.modules.encoder import TransformerEncoder
+
+
+class Model(NamedTuple):
+    """What is analysed: an encoder, how to run it on tokens (B, T), and what reads text for it."""
+
+    encoder: TransformerEncoder
+    run: Callable[[Tensor], Any]
+    dictionary: Dictionary
+
+
+def masked_lm(settings: Dict[str, Any], dictionary: Dictionary) -> Model:
+    """An untrained masked language model."""
+    task = Namespace(source_dictionary=dictionary, cfg=Namespace(_name="masked_lm"))
+    model: Any = MaskedLMModel.build_model(Namespace(**settings), task)
+    run = partial(model, features_only=True)
+    return Model(model.encoder.sentence_encoder, run, dictionary)
+
+
+def translation(settings: Dict[str, Any], dictionary: Dictionary) -> Model:
+    """An untrained encoder of a translation model."""
+    cfg = Namespace(**settings)
+    configure(cfg, TranslationConfig, {})
+    table = nn.Embedding(len(dictionary), cfg.encoder_embed_dim, dictionary.pad())
+    encoder = TransformerEncoder(nested(cfg), dictionary, table)
+    return Model(encoder, encoder, dictionary)
+
+
+FAMILIES = {"encoder.sentence_encoder": masked_lm, "encoder": translation}
+
+
+def load(path: str, dict_path: Optional[str]) -> Model:
+    """The encoder of a checkpoint, to evaluate.
+
+    Args:
+        path: the checkpoint.
+        dict_path: its dictionary, if that lies neither beside it nor where it was trained.
+
+    Raises:
+        UsageError: a file cannot be read, they do not fit, or the model is none of ours.
+    """
+    checkpoint = read_checkpoint(path)
+    settings, state = model_settings(checkpoint), checkpoint["model"]
+    if "position_encoding" not in settings:
+        raise UsageError(f"{path}: was not trained with this plug-in; it names no encoding")
+    names = [name for name in FAMILIES if f"{name}.embed_tokens.weight" in state]
+    if not names:
+        raise UsageError(
+            f"{path}: has no single encoder (its first parameter is {next(iter(state))}); give a "
+            "checkpoint of a masked language model, or of a translation model for one pair"
+        )
+    name = names[0]
+    rows = len(state[f"{name}.embed_tokens.weight"])
+    dictionary = read_symbols(dict_path or find_dictionary(path, checkpoint), rows, path)
+    model = FAMILIES[name](settings, dictionary)
+    model.encoder.upgrade_state_dict_named(state, name)
+    own = {k[len(name) + 1 :]: v for k, v in state.items() if k.startswith(name + ".")}
+    model.encoder.load_state_dict(own)
+    model.encoder.eval()
+    return model
+
+
+def find_dictionary(path: str, checkpoint: Dict[str, Any]) -> str:
+    """The dictionary beside the checkpoint, or in the data that it was trained on."""
+    task: Any = (checkpoint.get("cfg") or {}).get("task") or checkpoint.get("args") or {}
+    task = task if hasattr(task, "keys") else vars(task)
+    data = (task.get("data") or "").split(os.pathsep)[0]
+    folders = [os.path.dirname(path) or "."]
+    folders += [data, os.path.join(data, "input0")] if data else []
+    source = task.get("source_lang")
+    names = ([f"dict.{source}.txt"] if source else []) + ["dict.txt"]
+    tried = [os.path.join(folder, name) for folder in folders for name in names]
+    for candidate in tried:
+        if os.path.isfile(candidate):
+            return candidate
+    raise UsageError(f"{path}: its dictionary is none of {', '.join(tried)}; name it with --dict")
+
+
+def read_symbols(dict_path: str, rows: int, path: str) -> Dictionary:
+    """A dictionary for as many *rows* of embeddings as the checkpoint at *path* has."""
+    symbols = read_dictionary(dict_path)  # with <mask>, which translation does not have
+    if rows not in (len(symbols), len(symbols) - 1):
+        raise UsageError(
+            f"{dict_path}: has {len(symbols) - 1} symbols with those of fairseq, but {path} has "
+            f"{rows} token embeddings; name its own dictionary with --dict"
+        )
+    dictionary = Dictionary()
+    for symbol in symbols[len(dictionary) : rows]:
+        dictionary.add_symbol(symbol)
+    return dictionary
+
+
+def read_text(path: str, dictionary: Dictionary) -> Iterator[int]:
+    """The tokens of a text file, each line ended by </s>."""
+    try:
+        with open(path, encoding="utf-8") as lines:
+            for line in lines:
+                yield from dictionary.encode_line(line, add_if_not_exist=False).tolist()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read as UTF-8 text ({error})") from None
+
+
+def pack(path: str, model: Model, length: int, count: int) -> Tensor:
+    """The first *count* sequences of a text, or as many as there are.
+
+    Args:
+        path: the text.
+        model: what they are for.
+        length: T.
+        count: at most how many.
+
+    Returns:
+        tokens (count, T).
+
+    Raises:
+        UsageError: there is not even one, or most tokens are unknown.
+    """
+    dictionary = model.dictionary
+    start = [dictionary.bos()] if model.encoder.encoding.stack.has_cls else []
+    body = length - len(start)
+    tokens = list(islice(read_text(path, dictionary), body * count))
+    if len(tokens) < body:
+        raise UsageError(
+            f"{path}: has {len(tokens)} tokens, ends of lines included, and one sequence needs "
+            f"{body}; give more text, or a smaller --length than {length}"
+        )
+    unknown = tokens.count(dictionary.unk()) / len(tokens)
+    if unknown > 0.5:
+        raise UsageError(
+            f"{path}: {unknown:.0%} of its tokens are not in the dictionary; give text with the "
+            "BPE of the training data, or its dictionary with --dict"
+        )
+    whole = len(tokens) // body
+    return torch.tensor([start + tokens[i * body : (i + 1) * body] for i in range(whole)])
