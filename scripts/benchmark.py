@@ -15,8 +15,10 @@ of the ratios.
 training    forward and backward of label-smoothed cross-entropy, with dropout, no optimiser
 generation  beam search of fairseq-generate, exactly --length tokens a sentence
 masked-lm   forward and backward of the masked-LM loss, with dropout, no optimiser, on sentences
-            of --length tokens; --archs are masked language models, or hf-roformer, which is
-            Hugging Face's RoFormer of the same shape (pip install transformers)
+            of --length tokens, one table for each if several are given; --archs are masked
+            language models, "explicit ARCH", whose attention matrices PyTorch keeps in memory
+            instead of using a fused kernel, or hf-roformer, which is Hugging Face's RoFormer of
+            the same shape (pip install transformers)
 
 Clocks: wall; processor (time of all threads, on the CPU); device (CUDA events, on a GPU).
 Memory is the peak of two runs in a process of its own: on the CPU that of the whole process,
@@ -43,7 +45,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import torch  # noqa: E402
 from benchmark_jobs import BEAM, DTYPES, SIZES, Run, TranslationSubject  # noqa: E402
-from benchmark_masked_lm import HUGGING_FACE, MaskedLMSubject  # noqa: E402
+from benchmark_masked_lm import EXPLICIT, HUGGING_FACE, MaskedLMSubject  # noqa: E402
 from fairseq.models import ARCH_MODEL_REGISTRY  # noqa: E402
 
 import fairseq_posenc  # noqa: E402, F401
@@ -82,7 +84,7 @@ def get_parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[32],
         help="tokens of the longest source and target, one number for both or two (32); the "
-        "other sentences of the batch are up to a quarter shorter",
+        "other sentences of the batch are up to a quarter shorter; masked-lm: of all sentences",
     )
     parser.add_argument("--repeat", type=int, default=11, help="rounds that count (11)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
@@ -102,7 +104,10 @@ def check(args: argparse.Namespace) -> None:
         UsageError: naming the flag.
     """
     for entry in args.archs:
-        name = entry.split(None, 1)[0] if entry.strip() else entry
+        arch = entry[len(EXPLICIT) :] if entry.startswith(EXPLICIT) else entry
+        name = arch.split(None, 1)[0] if arch.strip() else arch
+        if arch != entry and args.jobs != ["masked-lm"]:
+            raise UsageError(f"--archs {entry!r}: {EXPLICIT.strip()} is only for --jobs masked-lm")
         if name not in ARCH_MODEL_REGISTRY and name != HUGGING_FACE:
             raise UsageError(f"--archs {entry!r}: {name!r} is not an architecture of fairseq or of "
                              "the plug-in; python -m fairseq_posenc list names them")
@@ -117,9 +122,11 @@ def check(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and value < least:
             raise UsageError(f"--{name} {value}: expected {least} or more")
-    if len(args.length) > 2 or min(args.length) < 1:
-        given = " ".join(map(str, args.length))
-        raise UsageError(f"--length {given}: expected one or two numbers above 0")
+    given = " ".join(map(str, args.length))
+    if min(args.length) < 1:
+        raise UsageError(f"--length {given}: expected numbers above 0")
+    if len(args.length) > 2 and args.jobs != ["masked-lm"]:
+        raise UsageError(f"--length {given}: expected one or two numbers, of source and target")
     if args.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: PyTorch finds no GPU; give --device cpu")
     if args.dtype == "float16" and args.device == "cpu":
@@ -191,8 +198,16 @@ def compare(times: List[List[float]]) -> List[Dict[str, float]]:
 
 
 def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
-    """Run all jobs; returns one row for each job, clock and model."""
+    """Run all jobs; returns one row for each job, length, clock and model."""
     prepare_process(args)
+    if args.jobs != ["masked-lm"]:
+        return measure_length(args)
+    blocks = (argparse.Namespace(**{**vars(args), "length": [length]}) for length in args.length)
+    return [row for block in blocks for row in measure_length(block)]
+
+
+def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
+    """Run all jobs on sentences of one length; returns a row for each job, clock and model."""
     device = torch.device(args.device)
     jobs = [job for job in JOBS if job in args.jobs]
     memory = {
@@ -216,7 +231,8 @@ def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
             times = [[one[i][clock] for one in rounds] for i in range(len(runs))]
             for subject, summary in zip(subjects, compare(times)):
                 size = sum(p.numel() for p in subject.model.parameters())
-                rows.append(dict(job=job, clock=clock, model=subject.entry, **summary,
+                rows.append(dict(job=job, tokens=" ".join(map(str, args.length)), clock=clock,
+                                 model=subject.entry, **summary,
                                  peak_mib=memory[job, subject.entry], parameters=size))
     return rows
 
@@ -232,12 +248,13 @@ def settings(args: argparse.Namespace) -> Dict[str, Any]:
 def table(rows: List[Dict[str, Any]]) -> str:
     """The rows as text for people."""
     width = max(len(row["model"]) for row in rows)
-    head = f"{'job':<11}{'clock':<11}{'model':<{width}}{'ms':>10}{'ratio':>8}  quartiles      MiB"
+    head = f"{'job':<11}{'tokens':<8}{'clock':<11}{'model':<{width}}"
+    head += f"{'ms':>10}{'ratio':>8}  quartiles      MiB"
     lines = [head]
     for row in rows:
         memory = "-" if row["peak_mib"] is None else format(row["peak_mib"], ".0f")
-        lines.append("{job:<11}{clock:<11}{model:<{width}}{median_ms:>10.1f}{ratio:>8.3f}  "
-                     "{ratio_q1:.3f}-{ratio_q3:.3f}{memory:>8}".format(
+        lines.append("{job:<11}{tokens:<8}{clock:<11}{model:<{width}}"
+                     "{median_ms:>10.1f}{ratio:>8.3f}  {ratio_q1:.3f}-{ratio_q3:.3f}{memory:>8}".format(
                          **row, width=width, memory=memory))
     return "\n".join(lines)
 

@@ -1,6 +1,7 @@
 """The masked-LM job of benchmark.py: fairseq's RoBERTa, the plug-in's models, Hugging Face."""
 
 import argparse
+import contextlib
 import shlex
 from typing import Any, Dict
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from fairseq_posenc.errors import UsageError
 
 HUGGING_FACE = "hf-roformer"
+EXPLICIT = "explicit "  # before an architecture: no fused attention
 MASKED = 0.15  # share of the tokens
 
 
@@ -29,16 +31,25 @@ class _Task:
         return int(self.cfg.tokens_per_sample)
 
 
+def explicit_attention() -> Any:
+    """Where PyTorch computes attention step by step (PyTorch 2.3 and later)."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    return sdpa_kernel(SDPBackend.MATH)
+
+
 class MaskedLMSubject:
     """One masked language model and one batch without padding.
 
     Args:
-        entry: architecture and flags, as in ``--archs``, or ``hf-roformer``.
+        entry: architecture and flags, as in ``--archs``, after ``explicit`` or not; or
+            ``hf-roformer``.
         args: what the command line gave.
     """
 
     def __init__(self, entry: str, args: argparse.Namespace) -> None:
         self.entry, self.args = entry, args
+        self.explicit = entry.startswith(EXPLICIT)
         self.dictionary = Dictionary()
         while len(self.dictionary) < args.vocabulary:
             self.dictionary.add_symbol(f"w{len(self.dictionary)}")
@@ -49,11 +60,12 @@ class MaskedLMSubject:
 
     def _fairseq(self) -> torch.nn.Module:
         channels, ffn, heads = SIZES[self.args.size]
+        arch = self.entry[len(EXPLICIT) :] if self.explicit else self.entry
         flags = ["--task", "masked_lm", "--criterion", "masked_lm"]
         flags += ["--tokens-per-sample", str(self.args.length[0])]
         flags += ["--encoder-layers", str(self.args.layers), "--encoder-embed-dim", str(channels)]
         flags += ["--encoder-ffn-embed-dim", str(ffn), "--encoder-attention-heads", str(heads)]
-        cfg = parse_training(*flags, "--arch", *shlex.split(self.entry))
+        cfg = parse_training(*flags, "--arch", *shlex.split(arch))
         self.task = _Task(cfg.task, self.dictionary)
         return build_model(cfg.model, self.task)
 
@@ -95,7 +107,8 @@ class MaskedLMSubject:
 
         def step() -> None:
             self.model.zero_grad()
-            loss().backward()
+            with explicit_attention() if self.explicit else contextlib.nullcontext():
+                loss().backward()
 
         return step
 

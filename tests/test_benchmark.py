@@ -135,6 +135,19 @@ def test_stock_against_stock_is_even_and_written_down(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv", "t.json"]
 
 
+def test_masked_language_models_of_every_length(tmp_path):
+    file = tmp_path / "t.json"
+    archs = ["--archs", "gau_masked_lm_tiny", "explicit roformer_masked_lm_tiny", "roberta_base"]
+    flags = ["--jobs", "masked-lm", "--size", "tiny", "--layers", "1", "--batch", "2"]
+    flags += ["--vocabulary", "50", "--length", "9", "5", "12", "--repeat", "2", "--skip-memory"]
+    benchmark.main([*flags, "--json", str(file), *archs])
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["tokens"] for row in rows if row["clock"] == "wall"] == [
+        length for length in ("9", "5", "12") for _ in range(3)
+    ]
+    assert all(row["ratio"] == 1 for row in rows if row["model"] == "gau_masked_lm_tiny")
+
+
 def test_memory_is_that_of_a_process_with_one_model():
     args = settings()
     wide = "transformer --encoder-ffn-embed-dim 131072"  # 128 MiB, and its gradients as much
@@ -155,6 +168,9 @@ def test_memory_is_that_of_a_process_with_one_model():
         (["--layers", "0"], ["--layers 0"]),
         (["--vocabulary", "4"], ["--vocabulary 4"]),
         (["--length", "5", "6", "7"], ["--length 5 6 7"]),
+        (["--archs", "explicit transformer"], ["explicit", "--jobs masked-lm"]),
+        (["--archs", "hf-roformer"], ["hf-roformer", "--jobs masked-lm"]),
+        (["--jobs", "masked-lm", "training"], ["--jobs masked-lm training"]),
         (["--length", "0"], ["--length 0"]),
         (["--dtype", "float16"], ["--dtype float16", "--device cuda"]),
         (["--csv", "nowhere/table.csv"], ["--csv nowhere/table.csv"]),
