@@ -253,8 +253,8 @@ def table(rows: List[Dict[str, Any]]) -> str:
     lines = [head]
     for row in rows:
         memory = "-" if row["peak_mib"] is None else format(row["peak_mib"], ".0f")
-        lines.append("{job:<11}{tokens:<8}{clock:<11}{model:<{width}}"
-                     "{median_ms:>10.1f}{ratio:>8.3f}  {ratio_q1:.3f}-{ratio_q3:.3f}{memory:>8}".format(
+        lines.append("{job:<11}{tokens:<8}{clock:<11}{model:<{width}}{median_ms:>10.1f}"
+                     "{ratio:>8.3f}  {ratio_q1:.3f}-{ratio_q3:.3f}{memory:>8}".format(
                          **row, width=width, memory=memory))
     return "\n".join(lines)
 
