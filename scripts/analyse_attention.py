@@ -28,8 +28,8 @@ are in the second and the third matrix, and TUPE's √(2d) stands for √d. Fact
 that of softmax_plus, are left out, whichever normaliser the model was trained with. Keys that
 a causal masked LM hides count as zeros there.
 
-Only encoders are analysed. Softmax in a decoder is triangular with a positive diagonal: its rank is
-full by construction and half of it is hidden.
+Only encoders are analysed. Softmax in a decoder is triangular with a positive diagonal: in exact
+arithmetic its rank is always full, and half of it is hidden.
 
 TEXT is tokens as the training data has them, after BPE, in the source language of a translation
 model. It is cut into sequences of --length tokens, each line ended by </s>, and for a masked LM
@@ -230,11 +230,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     if tolerance is None:
         tolerance = length * torch.finfo(torch.float32).eps
     figures = analyse(model, tokens, tolerance, args.threshold)
+    bound = min(1.0, stack.head_dim / length)
     unknown = tokens.eq(model.dictionary.unk()).double().mean()
     title = (
-        f"{len(tokens)} sequences of {length} tokens, {unknown:.1%} unknown; heads a layer: "
-        f"{stack.num_heads}, d: {stack.head_dim}, so rank of q·k at most "
-        f"{min(1.0, stack.head_dim / length):.4g} of the length\n"
+        f"sequences: {len(tokens)}, tokens in each: {length}, unknown: {unknown:.1%}; "
+        f"heads a layer: {stack.num_heads}, d: {stack.head_dim}, so rank of q·k at most "
+        f"{bound:.4g} of the length\n"
         f"singular values above {tolerance:.2g} of the largest count for rank, "
         f"entries up to {args.threshold:g} of the largest in their row for sparsity"
     )
@@ -242,7 +243,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     if args.output is None:
         return
     try:
-        draw(figures, title, min(1.0, stack.head_dim / length), args.output)
+        draw(figures, title, bound, args.output)
     except ImportError:
         raise UsageError("matplotlib is not installed; run: pip install matplotlib") from None
     except OSError as error:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers import TINY, VOCABULARY, build, parse, tiny
 from own_encodings import OWN
+from test_masked_lm import build as build_masked_lm
 from test_masked_lm import tiny as masked_lm
 from test_plot_positions import save
 
@@ -213,6 +214,16 @@ def test_a_checkpoint_older_than_some_flags_is_read(folder):
 # --- the command
 
 
+@pytest.mark.parametrize("arch", ["gau_masked_lm_tiny", "roformer_v2_masked_lm_tiny"])
+def test_presets_with_all_their_flags(arch, folder):
+    model = build_masked_lm(arch)
+    analysed, tokens = loaded(save(model, model.args, folder), folder / "text")
+    assert len(list(analyse_attention.matrices(analysed, tokens))) == len(analysed.encoder.layers)
+    with torch.no_grad():
+        want, _ = model(tokens, features_only=True)
+        torch.testing.assert_close(analysed.run(tokens)[0], want)
+
+
 @pytest.mark.parametrize("make, flags", [(masked_lm_file, GAU), (translation_file, [])])
 def test_a_table_and_a_picture(make, flags, folder, capsys):
     pytest.importorskip("matplotlib")
@@ -221,7 +232,7 @@ def test_a_table_and_a_picture(make, flags, folder, capsys):
     arguments = [path, str(folder / "text"), "--length", "16", "--sequences", "3"]
     analyse_attention.main([*arguments, "--output", str(folder / "out.png")])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("3 sequences of 16 tokens, 0.0% unknown")
+    assert lines[0].startswith("sequences: 3, tokens in each: 16, unknown: 0.0%; heads a layer: ")
     rows = {line.split()[0]: line.split()[1:] for line in lines[-3:]}
     assert list(rows) == ["1", "2", "mean"]
     model, tokens = loaded(path, folder / "text", 16, 3)
