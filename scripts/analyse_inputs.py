@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
 
 import torch
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, data_utils
 from torch import Tensor, nn
 
 from fairseq_posenc.checkpoints import model_settings, read_checkpoint
@@ -85,6 +85,8 @@ def find_dictionary(path: str, checkpoint: Dict[str, Any]) -> str:
     folders = [os.path.dirname(path) or "."]
     folders += [data, os.path.join(data, "input0")] if data else []
     source = task.get("source_lang")
+    if source is None and os.path.isdir(data):  # fairseq-train infers it and does not save it
+        source = data_utils.infer_language_pair(data)[0]
     names = ([f"dict.{source}.txt"] if source else []) + ["dict.txt"]
     tried = [os.path.join(folder, name) for folder in folders for name in names]
     for candidate in tried:

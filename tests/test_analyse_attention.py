@@ -187,16 +187,24 @@ def test_sequences_are_cut_from_the_lines(folder):
 
 
 @pytest.mark.parametrize(
-    "make, name", [(masked_lm_file, "dict.txt"), (translation_file, "dict.xx.txt")]
+    "make, name, source",
+    [
+        (masked_lm_file, "dict.txt", None),
+        (masked_lm_file, "input0/dict.txt", None),  # of --task sentence_prediction
+        (translation_file, "dict.xx.txt", "xx"),
+        (translation_file, "dict.yy.txt", None),
+    ],
 )
-def test_the_dictionary_is_found_in_the_data(make, name, folder):
+def test_the_dictionary_is_found_in_the_data(make, name, source, folder):
     _, path = make(folder, "rotary")
-    (folder / "data").mkdir()
+    (folder / "data" / name).parent.mkdir(parents=True)
+    if make is translation_file:
+        (folder / "data" / "train.yy-zz.yy.idx").touch()
     (folder / "dict.txt").rename(folder / "data" / name)
     with pytest.raises(UsageError, match=r"checkpoint.pt: its dictionary is none of .*--dict"):
         analyse_inputs.load(path, None)
     state = torch.load(path, weights_only=True)
-    state["cfg"]["task"] = {"data": str(folder / "data"), "source_lang": "xx"}
+    state["cfg"]["task"] = {"data": str(folder / "data"), "source_lang": source}
     torch.save(state, path)
     assert analyse_inputs.load(path, None).dictionary == VOCABULARY
 
