@@ -17,6 +17,7 @@ have the same input, of independent channels with unit variance, and heads are a
 
 import argparse
 import dataclasses
+import logging
 import os
 import sys
 from argparse import Namespace
@@ -264,6 +265,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("output", type=Path, metavar="PNG")
     parser.add_argument("--length", type=int, help=f"positions drawn ({LENGTH}, or fewer)")
     args = parser.parse_args(arguments)
+    logging.disable(logging.INFO)  # fairseq lets matplotlib say which fonts it tries
     sides = read_sides(args.checkpoint)
     parts: List[Tuple[Callable[[Any, Any], None], Any]] = []
     for side in sides:

@@ -292,3 +292,12 @@ def test_quickstart_from_end_to_end(tmp_path):
     assert second.stderr.count(": done before") == 6
     assert (tmp_path / "out" / "average.pt").stat().st_mtime_ns == checkpoint
     assert second.returncode == 1 and "is below 99" in second.stderr.splitlines()[-1]
+
+
+@needs_setup
+@pytest.mark.slow
+def test_gated_units_learn_the_toy_grammar(tmp_path):
+    """The corpus and the training of the quickstart; below 85 BLEU the script fails."""
+    flags = ["--venv", sys.prefix, "--output", tmp_path / "out", "--arch", "gau_tiny"]
+    finished = shell(SCRIPTS / "quickstart.sh", *flags, "--min-bleu", "85", timeout=1800)
+    assert finished.returncode == 0, finished.stderr
