@@ -8,7 +8,8 @@ import torch
 from helpers import VOCABULARY, encoding_of, parse
 from test_masked_lm import Vocabulary, build, count, texts
 
-from fairseq_posenc.attention.gated import DIVISORS, GatedAttention
+from fairseq_posenc.attention.gated import GatedAttention
+from fairseq_posenc.attention.normalisers import DIVISORS
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.modules.simple import UnitNorm
 

@@ -13,7 +13,7 @@ It does the work of an attention layer and of a feed-forward layer; two units re
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -22,18 +22,12 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.functional import add_terms, additive_mask, attend
+from fairseq_posenc.attention.functional import add_terms, attend
 from fairseq_posenc.attention.multihead import IncrementalState, extend_cache
+from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu, visible_keys
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.errors import UsageError
 
-# what Q Kᵀ is divided by before it is squared, with n keys and key size s (GAU Table 1)
-DIVISORS: Dict[str, Callable[[Tensor, int], Tensor]] = {
-    "n*n": lambda n, s: n,
-    "n": lambda n, s: n.sqrt(),
-    "n*s": lambda n, s: (n * s).sqrt(),
-    "s*s": lambda n, s: torch.full_like(n, float(s)),
-}
 LENGTHS = ("visible", "reference")
 
 
@@ -74,55 +68,6 @@ class GatedFlags:
     gau_reference_length: Optional[int] = field(
         default=None, metadata={"help": "length in training, in tokens", "default": 512}
     )
-
-
-def visible_keys(q: Tensor, k: Tensor, bias: Optional[Tensor], causal: bool) -> Tensor:
-    """How many keys each query may see, float32, (1|B, 1, 1|T, 1), at least 1.
-
-    Args:
-        q: queries (B, 1, T, s), the last T of S positions.
-        k: keys (B, 1, S, s).
-        bias: additive term (1|B, 1, 1|T, S), -inf at hidden keys.
-        causal: later keys are hidden where no *bias* hides them.
-    """
-    length, keys = q.size(2), k.size(2)
-    if causal:
-        bias = add_terms(bias, additive_mask(length, keys, True, None, q))
-    if bias is None:
-        return torch.full((1, 1, 1, 1), float(keys), device=q.device)
-    seen = (bias.detach() > float("-inf")).sum(dim=-1, keepdim=True)
-    return seen.clamp(min=1).float()
-
-
-def squared_relu(
-    q: Tensor, k: Tensor, bias: Optional[Tensor], scale: Tensor, causal: bool, scaled: bool
-) -> Tensor:
-    """ReLU²(scale · q kᵀ + bias), over its sum if *scaled*, in float32 (GAU section 2.3, Table 2).
-
-    The scale is applied before the square, so nothing overflows in half precision.
-
-    Args:
-        q: queries (B, 1, T, s).
-        k: keys (B, 1, S, s).
-        bias: as for :func:`visible_keys`.
-        scale: square root of 1/divisor, (1|B, 1, 1|T, 1).
-        causal: hide later keys.
-        scaled: divide every row by its sum.
-
-    Returns:
-        weights (B, 1, T, S), float32; zero at hidden keys.
-    """
-    if causal:
-        bias = add_terms(bias, additive_mask(q.size(2), k.size(2), True, None, q))
-    wide = torch.promote_types(q.dtype, torch.float32)
-    logits = torch.matmul(q.to(wide) * scale, k.to(wide).transpose(-2, -1))
-    if bias is not None:
-        logits = logits + bias
-    weights = F.relu(logits).square()
-    if scaled:
-        total = weights.sum(dim=-1, keepdim=True)
-        weights = weights / total.clamp(min=torch.finfo(torch.float32).tiny)
-    return weights
 
 
 class GatedAttention(FairseqIncrementalState, nn.Module):
