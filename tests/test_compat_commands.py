@@ -174,6 +174,15 @@ def test_a_training_without_a_checkpoint_of_its_own_is_a_fresh_start(folder, tmp
     assert own.exists()
 
 
+def test_a_log_file_holds_every_line_once(folder, tmp_path):
+    log = tmp_path / "train.log"
+    flags = ["--save-dir", tmp_path, "--max-epoch", "3", "--log-file", log, "--log-interval", "1"]
+    commands.succeed("train", folder / "data", *TINY, *flags, "--log-format", "json", "--no-save")
+    lines = [line for line in log.read_text().splitlines() if line.startswith("{")]
+    assert sum('"epoch": 3' in line for line in lines) > 1
+    assert len(set(lines)) == len(lines)
+
+
 def test_resuming_another_architecture_names_the_parameter(folder, trained, tmp_path):
     flags = ("--save-dir", tmp_path, "--restore-file", trained, "--encoder-ffn-embed-dim", 16)
     message = commands.run("train", folder / "data", *TINY, *flags).message()
