@@ -27,6 +27,7 @@ setup(
         "convert": CONVERT,
         "bench": ["transformers"],
         "plots": PLOTS,
+        "zh": ["jieba"],
         "test": TEST + RECIPES + CONVERT + PLOTS,
     },
 )

@@ -1,0 +1,130 @@
+"""Chinese text to the symbols a model sees: characters and word pieces that keep their words.
+
+    python pieces.py documents [--blank-lines] INPUT OUTPUT
+    python pieces.py segment [--segmented] [--keep-case] INPUT OUTPUT
+    python pieces.py latin INPUT OUTPUT
+    python pieces.py split CODES INPUT OUTPUT
+
+`documents` brings a text to one document a line. `segment` separates its words by spaces, in lower
+case. `latin` writes those parts of the words that BPE is learned on: letters and digits that are no
+Chinese characters. `split` makes one symbol of each Chinese character and each sign, and pieces of
+the rest. Every symbol but the first of a word begins with `##`.
+"""
+
+import argparse
+import os
+import re
+import sys
+from typing import Callable, Iterator, List, Optional, Sequence
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+for _folder in ("common", "bert_pretraining"):
+    sys.path.insert(0, os.path.join(HERE, "..", _folder))
+
+from documents import by_blank_lines  # noqa: E402
+from segmenter import jieba_words, spaces  # noqa: E402
+from text import add_workers_flag, atomic_writer, fail, map_lines, read_lines  # noqa: E402
+
+MARK = "##"  # what a symbol begins with that continues a word, as in WordPiece
+HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+# a Chinese character; letters and digits of other scripts together; any other sign
+PARTS = re.compile(f"[{HAN}]|[^\\W_{HAN}]+|\\S")
+
+
+def documents(path: str, blank_lines: bool) -> Iterator[str]:
+    """Yield the documents of a text, each as one line.
+
+    Args:
+        path: the text.
+        blank_lines: blank lines separate the documents; otherwise each line is one.
+    """
+    lines = read_lines(path)
+    if blank_lines:
+        return (" ".join(document) for document in by_blank_lines(lines))
+    return (line.strip() for line in lines if line.strip())
+
+
+def word_writer(segmented: bool, keep_case: bool) -> Callable[[str], str]:
+    """Return the function from a line to its words, separated by spaces.
+
+    Case is changed after the segmentation, whose dictionary has words such as `T恤`.
+    """
+    cut = spaces() if segmented else jieba_words()
+
+    def words(line: str) -> str:
+        text = " ".join(" ".join(cut(line)).split())
+        return text if keep_case else text.lower()
+
+    return words
+
+
+def latin_writer() -> Callable[[str], str]:
+    """Return the function from a line of words to the parts of them that are word pieces."""
+    return lambda line: " ".join(part for part in PARTS.findall(line) if len(part) > 1)
+
+
+def symbol_writer(codes: str) -> Callable[[str], str]:
+    """Return the function from a line of words to its symbols, separated by spaces."""
+    from bpe import segmenter  # subword-nmt, which the other actions do not need
+
+    split = segmenter(codes)
+
+    def symbols(line: str) -> str:
+        return " ".join(symbol for word in line.split() for symbol in marked(word, split))
+
+    return symbols
+
+
+def marked(word: str, split: Callable[[str], str]) -> List[str]:
+    """The symbols of a word: the first as it is, the others with the mark before them.
+
+    Args:
+        word: a word, of whatever scripts.
+        split: the function from a Latin word to its BPE pieces, joined by ``@@ ``.
+    """
+    found: List[str] = []
+    for part in PARTS.findall(word):
+        found += [part] if len(part) == 1 else split(part).replace("@@ ", " ").split()
+    return found[:1] + [MARK + symbol for symbol in found[1:]]
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    actions = parser.add_subparsers(dest="action", metavar="{documents,segment,latin,split}")
+    actions.required = True
+    lines = actions.add_parser("documents", help="one document a line")
+    lines.add_argument("--blank-lines", action="store_true", help="they separate documents")
+    segment = actions.add_parser("segment", help="separate words by spaces")
+    segment.add_argument("--segmented", action="store_true", help="INPUT has such spaces")
+    segment.add_argument("--keep-case", action="store_true", help="leave capitals")
+    latin = actions.add_parser("latin", help="what BPE is learned on")
+    split = actions.add_parser("split", help="words to symbols")
+    split.add_argument("codes", help="of common/bpe.py learn")
+    for action in (lines, segment, latin, split):
+        add_workers_flag(action)
+        action.add_argument("input")
+        action.add_argument("output")
+    args = parser.parse_args(argv)
+    files = (args.input, args.output, args.workers)
+    if args.action == "documents":
+        count = 0
+        with atomic_writer(args.output) as stream:
+            for document in documents(args.input, args.blank_lines):
+                stream.write(document + "\n")
+                count += 1
+            if not count:
+                fail(f"{args.input}: there is no text in it")
+        print(f"{args.input}: {count} documents", file=sys.stderr)
+    elif args.action == "segment":
+        map_lines(word_writer, (args.segmented, args.keep_case), *files)
+    elif args.action == "latin":
+        map_lines(latin_writer, (), *files)
+    else:
+        map_lines(symbol_writer, (args.codes,), *files)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Chinese masked language models: raw text to binarised data that keeps its words.
+#
+#   prepare.sh TEXT_DIR OUT [options]
+#
+# TEXT_DIR holds train.txt, valid.txt and perhaps test.txt, one document a line.
+# OUT/data-bin is then what train.sh takes. Stopped and started again, it goes on where it
+# was; a changed option repeats only what depends on it.
+#
+#   --blank-lines         blank lines separate the documents
+#   --lengths WHICH       512: samples of 512 tokens, documents one after the other
+#                         diff: a sample is a document, or a part of it, of up to 512 (512)
+#   --segmented           the words of the texts are separated by spaces already
+#                         (default: jieba finds them)
+#   --keep-case           leave capitals (default: lower case)
+#   --symbols N           most symbols of the dictionary (20000)
+#   --bpe-operations N    merges for letters and digits that are not Chinese (8000)
+#   --workers N           processes (all cores)
+#   --dry-run             print the commands of all steps, run none
+#   --help                this text
+
+set -euo pipefail
+RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../common/lib.sh
+. "$RECIPE/../common/lib.sh"
+
+TEXT="" OUT="" BLANK_LINES="" LENGTHS=512 SEGMENTED="" KEEP_CASE=""
+SYMBOLS=20000 OPERATIONS=8000 WORKERS=$(nproc)
+while (($#)); do
+    case $1 in
+        --help) usage ;;
+        --dry-run) DRY_RUN=1; shift ;;
+        --blank-lines) BLANK_LINES=$1; shift ;;
+        --segmented) SEGMENTED=$1; shift ;;
+        --keep-case) KEEP_CASE=$1; shift ;;
+        --lengths) LENGTHS=$(value "$@"); shift 2 ;;
+        --symbols) SYMBOLS=$(value "$@"); shift 2 ;;
+        --bpe-operations) OPERATIONS=$(value "$@"); shift 2 ;;
+        --workers) WORKERS=$(value "$@"); shift 2 ;;
+        -*) die "$1: unknown option; see --help" ;;
+        *)
+            [[ -z $OUT ]] || die "$1: one folder too many; see --help"
+            if [[ -z $TEXT ]]; then TEXT=$1; else OUT=$1; fi
+            shift ;;
+    esac
+done
+[[ -n $OUT ]] || die "give the folder of the texts and the folder to write to; see --help"
+[[ $LENGTHS == 512 || $LENGTHS == diff ]] || die "--lengths $LENGTHS: expected 512 or diff"
+whole_number --symbols "$SYMBOLS"
+whole_number --bpe-operations "$OPERATIONS"
+whole_number --workers "$WORKERS"
+export WORKERS
+need python fairseq-preprocess
+
+TEXT=$(absolute "$TEXT") OUT=$(absolute "$OUT")
+STEPS=$OUT/steps
+SPLITS=(train valid)
+[[ ! -f $TEXT/test.txt ]] || SPLITS+=(test)
+for split in "${SPLITS[@]}"; do
+    ((DRY_RUN)) || [[ -f $TEXT/$split.txt ]] || die "$TEXT/$split.txt: no such file"
+    ((DRY_RUN)) || STEP_CHAIN+="$split $(sha256sum <"$TEXT/$split.txt")"$'\n'
+done
+
+for split in "${SPLITS[@]}"; do
+    step "documents-$split" python "$RECIPE/pieces.py" documents \
+        ${BLANK_LINES:+"$BLANK_LINES"} "$TEXT/$split.txt" "$OUT/documents/$split"
+done
+for split in "${SPLITS[@]}"; do
+    step "segment-$split" python "$RECIPE/pieces.py" segment ${SEGMENTED:+"$SEGMENTED"} \
+        ${KEEP_CASE:+"$KEEP_CASE"} "$OUT/documents/$split" "$OUT/words/$split"
+done
+step latin-words python "$RECIPE/pieces.py" latin "$OUT/words/train" "$OUT/bpe/latin"
+step learn-bpe python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$OUT/bpe/codes" \
+    "$OUT/bpe/latin"
+for split in "${SPLITS[@]}"; do
+    step "split-$split" python "$RECIPE/pieces.py" split "$OUT/bpe/codes" \
+        "$OUT/words/$split" "$OUT/pieces/$split"
+done
+# With <s> and </s> that makes 512. Samples of fixed length go across the ends of lines.
+LINES=pieces
+if [[ $LENGTHS == diff ]]; then
+    LINES=lines
+    for split in "${SPLITS[@]}"; do
+        step "fold-$split" python "$RECIPE/../bert_pretraining/fold.py" --max-tokens 510 \
+            "$OUT/pieces/$split" "$OUT/lines/$split"
+    done
+fi
+
+binarize() {
+    local part=$OUT/data-bin.part split prefixes=() special=4 segmenter=jieba
+    [[ -z $SEGMENTED ]] || segmenter=spaces
+    for split in "${SPLITS[@]}"; do
+        prefixes+=("--${split}pref" "$OUT/$LINES/$split")
+    done
+    run rm -rf "$part"
+    run fairseq-preprocess --only-source "${prefixes[@]}" --nwordssrc $((SYMBOLS + special)) \
+        --destdir "$part" --workers "$WORKERS"
+    # How these texts were made travels with them: training and fine-tuning need to know.
+    run cp "$OUT/bpe/codes" "$part/bpe.codes"
+    ((DRY_RUN)) || printf '%s %s\n' lengths "$LENGTHS" segmenter "$segmenter" \
+        keep-case "$KEEP_CASE" >"$part/text"
+    run rm -rf "$OUT/data-bin"
+    run mv "$part" "$OUT/data-bin"
+}
+step binarize binarize "$LENGTHS" "$SYMBOLS"
+
+log "data for train.sh: $OUT/data-bin"
