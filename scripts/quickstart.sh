@@ -158,6 +158,6 @@ done
 printf '\n'
 run sacrebleu "$DATA/test.de" -i "$OUT/output.de" -m bleu -f text -w 2 | tee "$OUT/bleu.txt"
 printf '[%3d s] checkpoint %s, curves %s\n' "$SECONDS" "$OUT/average.pt" "$OUT/training.png"
-BLEU=$(sed -E 's/.* = ([0-9.]+) .*/\1/' "$OUT/bleu.txt")
+BLEU=$(sed -E 's/^[^=]* = ([0-9.]+) .*/\1/' "$OUT/bleu.txt")  # the first number, not a length
 awk -v bleu="$BLEU" -v least="$MIN_BLEU" 'BEGIN { exit !(bleu >= least) }' ||
     die "BLEU $BLEU is below $MIN_BLEU"
