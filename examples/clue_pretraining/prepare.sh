@@ -4,8 +4,9 @@
 #   prepare.sh TEXT_DIR OUT [options]
 #
 # TEXT_DIR holds train.txt, valid.txt and perhaps test.txt, one document a line.
-# OUT/data-bin is then what train.sh takes. Stopped and started again, it goes on where it
-# was; a changed option repeats only what depends on it.
+# OUT/data-bin is then what train.sh takes, and what examples/clue/prepare.sh needs to
+# treat its texts alike. Stopped and started again, it goes on where it was; a changed
+# option repeats only what depends on it.
 #
 #   --blank-lines         blank lines separate the documents
 #   --lengths WHICH       512: samples of 512 tokens, documents one after the other

@@ -13,10 +13,11 @@
 #                         for CoLA, Pearson for STS-B; median of five seeds (default)
 #                         roformer: 3 epochs; F1 for MRPC and QQP, Spearman for STS-B;
 #                         mean of three seeds
-#   --lr "X ..."          learning rates (2e-5 3e-5 4e-5 5e-5)
-#   --seeds "N ..."       seeds (1 2 3 4 5; with --paper roformer 1 2 3)
+#                         gau: for examples/clue, which sets this
+#   --lr "X ..."          learning rates (2e-5 3e-5 4e-5 5e-5; gau: the paper's)
+#   --seeds "N ..."       seeds (1 2 3 4 5; with --paper roformer or gau 1 2 3)
 #   --epochs N            passes over the training data, in place of the paper's
-#   --batch N             examples of one update (32)
+#   --batch N             examples of one update (32; gau: the paper's)
 #   --epoch WHICH         a run counts with its best epoch on the validation set or with
 #                         its last (best)
 #   --keep-checkpoints    leave the best checkpoint of every run in its folder
@@ -31,7 +32,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$RECIPE/../common/lib.sh"
 
 DATA="" CHECKPOINT="" OUT="" NAME="" PAPER=tupe SEEDS="" EPOCHS="" USER_DIR=""
-RATES="2e-5 3e-5 4e-5 5e-5" BATCH=32 EPOCH=best SAVE=(--no-save) DEVICE=(--fp16)
+RATES="" BATCH="" EPOCH=best SAVE=(--no-save) DEVICE=(--fp16) HEAD=()
 while (($#)); do
     case $1 in
         --help) usage ;;
@@ -59,11 +60,22 @@ done
 # What is left in "$@" is for fairseq-train.
 
 [[ -n $OUT ]] || die "give the task's folder, the checkpoint and the output folder; see --help"
-[[ $PAPER == tupe || $PAPER == roformer ]] || die "--paper $PAPER: expected tupe or roformer"
+case $PAPER in
+    tupe | roformer)
+        TASKS="CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE" EXAMPLE=glue/CoLA
+        SETTINGS=("$RECIPE/tasks.py" settings --paper "$PAPER")
+        TABLE=("$RECIPE/scores.py" --paper "$PAPER") ;;
+    gau)
+        TASKS="AFQMC CSL IFLYTEK TNEWS WSC CMNLI" EXAMPLE=clue/TNEWS
+        SETTINGS=("$RECIPE/../clue/clue.py" settings)
+        TABLE=("$RECIPE/../clue/clue.py" scores)
+        HEAD=(--pooler-dropout 0.1) ;;
+    *) die "--paper $PAPER: expected tupe, roformer or gau" ;;
+esac
 [[ $EPOCH == best || $EPOCH == last ]] || die "--epoch $EPOCH: expected best or last"
 if [[ -z $SEEDS ]]; then
     SEEDS="1 2 3"
-    [[ $PAPER == roformer ]] || SEEDS+=" 4 5"
+    [[ $PAPER != tupe ]] || SEEDS+=" 4 5"
 fi
 for rate in $RATES; do
     [[ $rate =~ ^[0-9.]+(e-[0-9]+)?$ ]] || die "--lr $rate: expected numbers such as 2e-5"
@@ -71,11 +83,11 @@ done
 for seed in $SEEDS; do
     whole_number --seeds "$seed"
 done
-whole_number --batch "$BATCH"
+[[ -z $BATCH ]] || whole_number --batch "$BATCH"
 DATA=$(absolute "${DATA%/}") CHECKPOINT=$(absolute "$CHECKPOINT") OUT=$(absolute "$OUT")
 TASK=${DATA##*/}
-[[ " CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE " == *" $TASK "* ]] ||
-    die "$DATA: is no folder of a task; give one that prepare.sh made, such as glue/CoLA"
+[[ " $TASKS " == *" $TASK "* ]] ||
+    die "$DATA: is no folder of a task; give one that prepare.sh made, such as $EXAMPLE"
 NAME=${NAME:-$(basename "$(dirname "$CHECKPOINT")")}
 [[ $NAME =~ ^[A-Za-z0-9._-]+$ ]] || die "--name $NAME: expected letters, digits, '.', '_' and '-'"
 need python fairseq-train
@@ -83,8 +95,10 @@ need python fairseq-train
 ((DRY_RUN)) || [[ -f $CHECKPOINT ]] || die "$CHECKPOINT: no such file"
 USER_DIR=${USER_DIR:-$(plugin_dir)}
 
-read -r CLASSES USUAL SCORES BEST < <(python "$RECIPE/tasks.py" settings "$TASK" --paper "$PAPER")
-EPOCHS=${EPOCHS:-$USUAL}
+read -r CLASSES USUAL SCORES BEST USUAL_BATCH WARMUP EPSILON USUAL_RATES < <(
+    python "${SETTINGS[@]}" "$TASK"
+)
+EPOCHS=${EPOCHS:-$USUAL} BATCH=${BATCH:-$USUAL_BATCH} RATES=${RATES:-$USUAL_RATES}
 whole_number --epochs "$EPOCHS"
 EXAMPLES=1
 [[ ! -f $DATA/examples ]] || EXAMPLES=$(<"$DATA/examples")
@@ -118,13 +132,13 @@ for rate in $RATES; do
             --init-token 0 --separator-token 2 --shorten-method truncate "${TARGET[@]}" \
             --criterion sentence_prediction_metrics --metrics "$SCORES" \
             --best-checkpoint-metric "$BEST" --maximize-best-checkpoint-metric \
-            --dropout 0.1 --attention-dropout 0.1 \
-            --optimizer adam --adam-betas '(0.9, 0.999)' --adam-eps 1e-6 \
+            --dropout 0.1 --attention-dropout 0.1 "${HEAD[@]}" \
+            --optimizer adam --adam-betas '(0.9, 0.999)' --adam-eps "$EPSILON" \
             --weight-decay 0.01 --clip-norm 1.0 --lr "$rate" --lr-scheduler polynomial_decay \
-            --total-num-update "$UPDATES" --warmup-updates $((UPDATES * 6 / 100)) \
+            --total-num-update "$UPDATES" --warmup-updates $((UPDATES * WARMUP / 100)) \
             --max-epoch "$EPOCHS" --batch-size "$BATCH" --required-batch-size-multiple 1 \
             --seed "$seed" --save-dir "$folder" "${SAVE[@]}" --distributed-world-size 1 \
             --log-format json --log-interval 100 "${DEVICE[@]}" "$@"
     done
 done
-run python "$RECIPE/scores.py" --paper "$PAPER" --epoch "$EPOCH" "$OUT"
+run python "${TABLE[@]}" --epoch "$EPOCH" "$OUT"

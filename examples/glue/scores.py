@@ -4,7 +4,7 @@
 
 OUT is what was given to finetune.sh: OUT/MODEL/TASK/lrRATE-seedSEED/train.log. A run counts with
 its best epoch, or with its last. The runs of a learning rate that differ in their seed are combined
-to their median, as in the TUPE paper, or with --paper roformer to their mean and standard
+to their median, as in the TUPE paper, or with --paper roformer or gau to their mean and standard
 deviation. Then the best learning rate is reported. All scores are in percent.
 """
 
@@ -15,11 +15,11 @@ import re
 import statistics
 import sys
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
 
-from tasks import TASKS, reported  # noqa: E402
+from tasks import TASKS, Task, reported  # noqa: E402
 from text import fail, read_lines  # noqa: E402
 
 # validation sets of MNLI; the others have one
@@ -39,8 +39,8 @@ class Cell(NamedTuple):
 
 
 def combine(scores: Sequence[float], paper: str) -> float:
-    """Median of the seeds as in the TUPE paper, or mean as in RoFormer's."""
-    return statistics.mean(scores) if paper == "roformer" else statistics.median(scores)
+    """Median of the seeds as in the TUPE paper, otherwise their mean."""
+    return statistics.median(scores) if paper == "tupe" else statistics.mean(scores)
 
 
 def score_of(log: str, subset: str, name: str, epoch: str) -> Optional[float]:
@@ -63,15 +63,17 @@ def score_of(log: str, subset: str, name: str, epoch: str) -> Optional[float]:
     return max(found) if epoch == "best" else found[-1]
 
 
-def collect(out: Path, paper: str, epoch: str) -> Dict[str, Dict[str, Cell]]:
-    """Scores by model and by validation set, both in the order of the table."""
+def collect(
+    out: Path, paper: str, epoch: str, tasks: Mapping[str, Task] = TASKS
+) -> Dict[str, Dict[str, Cell]]:
+    """Scores of these tasks by model and by validation set."""
     table: Dict[str, Dict[str, Cell]] = {}
     for log in sorted(out.glob("*/*/lr*-seed*/train.log")):
         model, task = log.parts[-4:-2]
         match = re.fullmatch(r"lr(.+)-seed(.+)", log.parent.name)
-        if task not in TASKS or match is None:
+        if task not in tasks or match is None:
             continue
-        name = reported(TASKS[task], paper)
+        name = reported(tasks[task], paper)
         for column, subset in SUBSETS.get(task, ((task, "valid"),)):
             score = score_of(str(log), subset, name, epoch)
             if score is None:
@@ -83,14 +85,16 @@ def collect(out: Path, paper: str, epoch: str) -> Dict[str, Dict[str, Cell]]:
     return table
 
 
-def _in_order(columns: Sequence[str]) -> List[str]:
-    tasks = list(TASKS)
-    return sorted(columns, key=lambda c: (tasks.index(re.split("-m| ", c)[0]), c))
+def _in_order(columns: Sequence[str], tasks: Mapping[str, Task]) -> List[str]:
+    names = list(tasks)
+    return sorted(columns, key=lambda c: (names.index(re.split("-m| ", c)[0]), c))
 
 
-def render(table: Dict[str, Dict[str, Cell]], paper: str) -> List[str]:
+def render(
+    table: Dict[str, Dict[str, Cell]], paper: str, tasks: Mapping[str, Task] = TASKS
+) -> List[str]:
     """The table in Markdown: a row a model, a column a validation set, then what it is made of."""
-    columns = _in_order(list({column: 0 for cells in table.values() for column in cells}))
+    columns = _in_order([*{column: 0 for cells in table.values() for column in cells}], tasks)
     lines = ["| model | " + " | ".join(columns) + " | average |"]
     lines.append("|" + " --- |" * (len(columns) + 2))
     for model, cells in table.items():
@@ -99,7 +103,7 @@ def render(table: Dict[str, Dict[str, Cell]], paper: str) -> List[str]:
         whole = len(best) == len(columns)
         row.append(f"{statistics.mean(s for _, s in best.values()):.2f}" if whole else "")
         lines.append(f"| {model} | " + " | ".join(row) + " |")
-    kind = "mean and standard deviation" if paper == "roformer" else "median"
+    kind = "median" if paper == "tupe" else "mean and standard deviation"
     lines += ["", f"{kind} of the seeds, by learning rate:".capitalize(), ""]
     rates = sorted(
         {r for row in table.values() for cell in row.values() for r in cell.runs}, key=float
@@ -107,7 +111,7 @@ def render(table: Dict[str, Dict[str, Cell]], paper: str) -> List[str]:
     lines.append("| model | set (score) | seeds | " + " | ".join(rates) + " |")
     lines.append("|" + " --- |" * (len(rates) + 3))
     for model, cells in table.items():
-        for column in _in_order(list(cells)):
+        for column in _in_order(list(cells), tasks):
             runs = cells[column].runs
             seeds = "/".join(map(str, sorted({len(scores) for scores in runs.values()})))
             row = [_describe(runs.get(rate, []), paper) for rate in rates]
@@ -119,21 +123,22 @@ def _describe(scores: Sequence[float], paper: str) -> str:
     if not scores:
         return ""
     text = f"{combine(scores, paper):.2f}"
-    if paper == "roformer" and len(scores) > 1:
+    if paper != "tupe" and len(scores) > 1:
         text += f" ± {statistics.stdev(scores):.2f}"
     return text
 
 
-def main(argv: Optional[Sequence[str]] = None) -> None:
-    """Run the command line."""
+def main(argv: Optional[Sequence[str]] = None, tasks: Mapping[str, Task] = TASKS) -> None:
+    """Run the command line, for these tasks."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--paper", choices=["tupe", "roformer"], default="tupe")
+    parser.add_argument("--paper", choices=["tupe", "roformer", "gau"], default="tupe")
     parser.add_argument("--epoch", choices=["best", "last"], default="best")
     parser.add_argument("out", type=Path)
     args = parser.parse_args(argv)
-    print("\n".join(render(collect(args.out, args.paper, args.epoch), args.paper)))
+    table = collect(args.out, args.paper, args.epoch, tasks)
+    print("\n".join(render(table, args.paper, tasks)))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
     python tasks.py settings TASK [--paper roformer]
 
 `extract` writes FOLDER/input0/SPLIT, input1/SPLIT (for pairs) and label/SPLIT, one example a line.
-`settings` prints, for finetune.sh: number of classes, epochs, scores to log, score to report.
+`settings` prints, for finetune.sh: number of classes, epochs, scores to log, score to report,
+batch, warm-up in percent, Adam's epsilon, learning rates.
 """
 
 import argparse
@@ -125,6 +126,20 @@ def extract(task: Task, path: str, folder: str, split: str, keep_case: bool) -> 
                 stream.write(" ".join(cell.split()) + "\n")
 
 
+def print_settings(
+    task: Task,
+    paper: str,
+    batch: int = 32,
+    warmup: int = 6,
+    epsilon: str = "1e-6",
+    rates: str = "2e-5 3e-5 4e-5 5e-5",
+) -> None:
+    """Print what finetune.sh asks for; the defaults are those of the papers with GLUE."""
+    epochs = 3 if paper == "roformer" else task.epochs
+    best = reported(task, paper)
+    print(task.classes, epochs, ",".join(task.scores), best, batch, warmup, epsilon, rates)
+
+
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(
@@ -145,8 +160,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     if args.action == "extract":
         extract(task, args.file, args.folder, args.split, args.keep_case)
     else:
-        epochs = 3 if args.paper == "roformer" else task.epochs
-        print(task.classes, epochs, ",".join(task.scores), reported(task, args.paper))
+        print_settings(task, args.paper)
 
 
 if __name__ == "__main__":

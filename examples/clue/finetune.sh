@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# CLUE: fine-tune a pre-trained model on a task, with the settings of the GAU paper.
+#
+#   finetune.sh TASK CHECKPOINT OUT [options] [-- flags for fairseq-train]
+#
+# TASK is a folder that prepare.sh made (clue/TNEWS), CHECKPOINT what the pre-training
+# left. Epochs, batch, learning rate and warm-up are those of Table 6. All else is as in
+# examples/glue/finetune.sh, which this calls with --paper gau: its --help has the options.
+#
+#   --help                this text
+
+set -euo pipefail
+RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../common/lib.sh
+. "$RECIPE/../common/lib.sh"
+[[ " $* " != *" --help "* ]] || usage
+exec "$RECIPE/../glue/finetune.sh" --paper gau "$@"

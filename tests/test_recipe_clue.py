@@ -1,0 +1,196 @@
+"""CLUE recipe: its file formats, the whole chain on made-up tasks, settings, mistakes."""
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from chinese import sentence
+from conftest import SHARED
+from recipes import EXAMPLES, assert_error, bash, commands, flags_of, write
+
+pytest_plugins = ["chinese"]
+RECIPE = EXAMPLES / "clue"
+sys.path.insert(0, str(RECIPE))
+
+import clue  # noqa: E402  # isort: skip
+
+
+def read(task, path):
+    return list(clue.examples(clue.TASKS[task], str(path)))
+
+
+# --- reading
+
+
+WSC = {"span1_index": 0, "span1_text": "小明", "span2_index": 6, "span2_text": "他"}
+
+
+@pytest.mark.parametrize(
+    "task, record, expected",
+    [
+        ("TNEWS", {"label": "108", "label_desc": "x", "sentence": " 甲乙 ", "keywords": ""},
+         ["甲乙", "108"]),
+        ("IFLYTEK", {"label": 3, "label_des": "x", "sentence": "甲"}, ["甲", "3"]),
+        ("AFQMC", {"sentence1": "甲", "sentence2": "乙", "label": "0"}, ["甲", "乙", "0"]),
+        ("CMNLI", {"sentence1": "甲", "sentence2": "乙", "label": "neutral"},
+         ["甲", "乙", "neutral"]),
+        ("CSL", {"id": 1, "abst": "甲乙", "keyword": ["丙", "丁"], "label": "1"},
+         ["丙 丁", "甲乙", "1"]),
+        ("WSC", {"text": "小明说天气好他笑", "target": WSC, "label": "true"},
+         ["[小明]说天气好_他_笑", "true"]),
+    ],
+)
+def test_sentences_and_label_of_every_task(tmp_path, task, record, expected):
+    lines = [json.dumps(record, ensure_ascii=False), "", json.dumps({**record, "label": "-"})]
+    assert read(task, write(tmp_path / "train.json", lines)) == [expected]
+
+
+def test_tsv_files_have_sentences_and_label(tmp_path):
+    assert read("TNEWS", write(tmp_path / "a.tsv", ["甲 乙\tx\r"])) == [["甲 乙", "x"]]
+    assert read("AFQMC", write(tmp_path / "b.tsv", ["甲\t乙\t1"])) == [["甲", "乙", "1"]]
+
+
+@pytest.mark.parametrize(
+    "name, line, words",
+    [
+        ("train.json", '{"label": "1"}', "line 1 has no 'sentence'"),
+        ("train.json", "甲\t1", "line 1: "),
+        ("train.json", "", "no examples"),
+        ("train.tsv", "甲\t乙\t1", "line 1: 3 columns in place of 2"),
+    ],
+)
+def test_a_file_of_another_layout_is_one_line(tmp_path, name, line, words):
+    source = write(tmp_path / name, [line])
+    with pytest.raises(SystemExit, match=f"{name}: .*{words}"):
+        clue.main(["extract", "TNEWS", source, str(tmp_path / "out"), "train"])
+    assert not list((tmp_path / "out").glob("*/*"))
+
+
+@pytest.mark.skipif(not (SHARED / "data" / "tnews").exists(), reason="no real data here")
+def test_real_tnews_has_its_published_sizes():
+    folder = SHARED / "data" / "tnews"
+    train, dev = (read("TNEWS", folder / f"{name}.tsv") for name in ("train", "dev"))
+    assert (len(train), len(dev)) == (53360, 10000)
+    assert len({label for _, label in train}) == clue.TASKS["TNEWS"].classes
+    assert {label for _, label in dev} <= {label for _, label in train}
+
+
+# --- the whole chain
+
+
+@pytest.fixture(scope="module")
+def prepared(chinese, tmp_path_factory):
+    """Folder with a made-up CSL, through prepare.sh into ``data``."""
+    folder, draw = tmp_path_factory.mktemp("clue"), random.Random(3)
+    (folder / "raw" / "CSL").mkdir(parents=True)
+    for name, size in (("train", 40), ("dev", 11)):
+        texts = [sentence(draw) for _ in range(size)]
+        # the label follows from the text, so it can be learned
+        records = [
+            {"label": str(int("股票" in text)), "abst": text, "keyword": ["中国", "新闻"]}
+            for text in texts
+        ]
+        write(folder / "raw" / "CSL" / f"{name}.json", map(json.dumps, records))
+    result = bash(RECIPE / "prepare.sh", "raw", chinese / "fixed" / "data-bin", "data",
+                  "--workers", "1", cwd=folder)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "CSL/train.json: 40 examples, 0 left out" in result.stderr
+    return folder
+
+
+def test_texts_are_treated_like_those_of_the_pre_training(prepared, chinese):
+    dictionary = (chinese / "fixed" / "data-bin" / "dict.txt").read_text(encoding="utf-8")
+    for part in ("CSL/input0", "CSL/input1"):
+        found = (prepared / "data" / part / "dict.txt").read_text(encoding="utf-8")
+        assert found == dictionary
+    pieces = prepared / "data" / "work" / "CSL" / "pieces"
+    assert (pieces / "input0" / "train").read_text(encoding="utf-8").startswith("中 ##国 新 ##闻\n")
+    text = (pieces / "input1" / "train").read_text(encoding="utf-8")
+    assert "t ##恤" in text and text == text.lower()
+
+
+def test_fine_tuning_ends_with_the_table(prepared, chinese_model):
+    few = ("--lr", "5e-3", "--seeds", "3", "--epochs", "2", "--batch", "8", "--cpu")
+    result = bash(RECIPE / "finetune.sh", "data/CSL", chinese_model / "checkpoint_last.pt",
+                  "runs", *few, "--", "--num-workers", "0", cwd=prepared)
+    assert result.returncode == 0, result.stderr[-3000:]
+    table = result.stdout[result.stdout.index("| model |") :]
+    assert table.startswith("| model | CSL (accuracy) | average |\n| --- |")
+    log = prepared / "runs" / "gau" / "CSL" / "lr5e-3-seed3" / "train.log"
+    found = dict(re.findall(r'"epoch": (\d).* "valid_accuracy": "([.\d]+)"', log.read_text()))
+    assert sorted(found) == ["1", "2"]
+    assert f"| gau | {max(map(float, found.values())):.2f} |" in table
+    assert "GatedAttention" in result.stdout  # from the checkpoint, nobody said so
+
+
+# --- what would run
+
+
+@pytest.mark.parametrize(
+    "task, classes, batch, epochs, rate",
+    [
+        ("AFQMC", "2", "16", "3", "3e-5"),
+        ("CSL", "2", "16", "4", "2e-5"),
+        ("IFLYTEK", "119", "32", "5", "3e-5"),
+        ("TNEWS", "15", "16", "3", "2e-5"),
+        ("WSC", "2", "16", "40", "1e-5"),
+        ("CMNLI", "3", "32", "3", "3e-5"),
+    ],
+)
+def test_settings_are_those_of_table_6(tmp_path, task, classes, batch, epochs, rate):
+    (tmp_path / "clue" / task).mkdir(parents=True)
+    (tmp_path / "clue" / task / "examples").write_text("3200\n")
+    result = bash(RECIPE / "finetune.sh", f"clue/{task}", "models/mine/last.pt", "out",
+                  "--dry-run", cwd=tmp_path)
+    runs = [flags_of(command) for command in commands(result) if "fairseq-train" in command]
+    updates = 3200 // int(batch) * int(epochs)
+    expected = {
+        "--num-classes": classes,
+        "--batch-size": batch,
+        "--max-epoch": epochs,
+        "--lr": rate,
+        "--total-num-update": str(updates),
+        "--warmup-updates": str(updates // 10),
+        "--adam-eps": "1e-8",
+        "--adam-betas": "(0.9, 0.999)",
+        "--weight-decay": "0.01",
+        "--dropout": "0.1",
+        "--attention-dropout": "0.1",
+        "--pooler-dropout": "0.1",
+    }
+    assert len(runs) == 3
+    assert {name: runs[0].get(name) for name in expected} == expected
+
+
+def test_mistakes_are_one_line(tmp_path):
+    (tmp_path / "raw" / "TNEWS").mkdir(parents=True)
+    prepare, arguments = RECIPE / "prepare.sh", ("raw", "data-bin", "out")
+    assert_error(bash(prepare, "raw", cwd=tmp_path), "give the folders")
+    assert_error(bash(prepare, *arguments, cwd=tmp_path), "data-bin: no dict.txt")
+    assert_error(bash(prepare, *arguments, "--tasks", "tnews", cwd=tmp_path), "--tasks tnews")
+    assert_error(bash(prepare, *arguments, "--tasks", "CSL", cwd=tmp_path), "raw/CSL")
+    assert_error(bash(prepare, "data-bin", *arguments[1:], cwd=tmp_path), "no folder of a task")
+    tune = RECIPE / "finetune.sh"
+    assert_error(bash(tune, "glue/CoLA", "x.pt", "out", cwd=tmp_path), "glue/CoLA", "clue/TNEWS")
+    assert_error(bash(tune, "clue/TNEWS", "x.pt", "out", cwd=tmp_path), "not complete")
+    assert os.listdir(tmp_path) == ["raw"]
+
+
+@pytest.mark.parametrize("script", ["prepare.sh", "finetune.sh"])
+def test_help_names_every_option(tmp_path, script):
+    result = bash(RECIPE / script, "--help", cwd=tmp_path)
+    assert result.returncode == 0 and script in result.stdout
+    taken = re.findall(r"^ +(--[a-z-]+)\) ", (RECIPE / script).read_text(), re.MULTILINE)
+    assert all(option in result.stdout for option in taken)
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+def test_shellcheck_is_content():
+    scripts = sorted(map(str, RECIPE.glob("*.sh")))
+    assert len(scripts) == 2
+    subprocess.run(["shellcheck", *scripts], check=True, cwd=RECIPE)
