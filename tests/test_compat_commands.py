@@ -179,7 +179,10 @@ def test_a_log_file_holds_every_line_once(folder, tmp_path):
     flags = ["--save-dir", tmp_path, "--max-epoch", "3", "--log-file", log, "--log-interval", "1"]
     commands.succeed("train", folder / "data", *TINY, *flags, "--log-format", "json", "--no-save")
     lines = [line for line in log.read_text().splitlines() if line.startswith("{")]
-    assert sum('"epoch": 3' in line for line in lines) > 1
+    for epoch in (1, 2, 3):
+        of_epoch = [line for line in lines if f'"epoch": {epoch},' in line]
+        for kind in ("train_wall", "valid_loss", "train_loss"):  # updates, validation, epoch
+            assert any(kind in line for line in of_epoch), (epoch, kind)
     assert len(set(lines)) == len(lines)
 
 

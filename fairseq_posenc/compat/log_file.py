@@ -10,15 +10,17 @@ from fairseq_posenc.compat.patching import wrap
 def log_lines_once() -> None:
     """Keep one handler for ``--log-file``.
 
-    fairseq adds another for every epoch and every validation and removes none, so the line of the
-    N-th epoch is written about 2 N times, and a training of a thousand epochs fills the disk.
+    fairseq adds another for every epoch and removes none, so every line of the N-th epoch is
+    written N times, and a training of a thousand epochs fills the disk.
     """
     wrap(progress_bars, "progress_bar", _without_earlier_handlers)
 
 
 def _without_earlier_handlers(progress_bar: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        for handler in list(progress_bars.logger.handlers):
+        # validation names no file: its lines go to the one of the training, which has to stay
+        log_file = kwargs.get("log_file", args[3] if len(args) > 3 else None)
+        for handler in list(progress_bars.logger.handlers) if log_file else ():
             if hasattr(handler, "baseFilename"):
                 progress_bars.logger.removeHandler(handler)
                 handler.close()
