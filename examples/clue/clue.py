@@ -11,7 +11,6 @@ between them and no header. `settings` prints for examples/glue/finetune.sh what
 """
 
 import argparse
-import contextlib
 import json
 import os
 import sys
@@ -23,7 +22,7 @@ for _folder in ("common", "glue"):
 
 import scores  # noqa: E402
 import tasks  # noqa: E402
-from text import atomic_writer, fail, read_lines  # noqa: E402
+from text import fail, read_lines  # noqa: E402
 
 
 class Settings(NamedTuple):
@@ -106,16 +105,6 @@ def examples(task: tasks.Task, path: str) -> Iterator[List[str]]:
     print(f"{path}: {kept} examples, {dropped} left out", file=sys.stderr)
 
 
-def extract(task: tasks.Task, path: str, folder: str, split: str) -> None:
-    """Write the examples of a file, one text for each sentence and one for the labels."""
-    names = ["input0", "input1"][: len(task.sentences)] + ["label"]
-    with contextlib.ExitStack() as stack:
-        streams = [stack.enter_context(atomic_writer(f"{folder}/{n}/{split}")) for n in names]
-        for example in examples(task, path):
-            for stream, cell in zip(streams, example):
-                stream.write(" ".join(cell.split()) + "\n")
-
-
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(
@@ -134,7 +123,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     table.add_argument("out")
     args = parser.parse_args(argv)
     if args.action == "extract":
-        extract(TASKS[args.task], args.file, args.folder, args.split)
+        task = TASKS[args.task]
+        tasks.write_examples(task, examples(task, args.file), args.folder, args.split)
     elif args.action == "settings":
         task, batch, rate = CLUE[args.task]
         tasks.print_settings(task, "gau", batch=batch, warmup=10, epsilon="1e-8", rates=rate)

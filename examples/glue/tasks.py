@@ -12,7 +12,7 @@ import argparse
 import contextlib
 import os
 import sys
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
 
@@ -116,12 +116,12 @@ def _label(task: Task, text: str, path: str) -> str:
         fail(f"{path}: the {task.label} {text!r} is no number")
 
 
-def extract(task: Task, path: str, folder: str, split: str, keep_case: bool) -> None:
+def write_examples(task: Task, found: Iterable[Sequence[str]], folder: str, split: str) -> None:
     """Write the examples of a file, one text for each sentence and one for the labels."""
     names = ["input0", "input1"][: len(task.sentences)] + ["label"]
     with contextlib.ExitStack() as stack:
         streams = [stack.enter_context(atomic_writer(f"{folder}/{n}/{split}")) for n in names]
-        for example in examples(task, path, keep_case):
+        for example in found:
             for stream, cell in zip(streams, example):
                 stream.write(" ".join(cell.split()) + "\n")
 
@@ -158,7 +158,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     args = parser.parse_args(argv)
     task = TASKS[args.task]
     if args.action == "extract":
-        extract(task, args.file, args.folder, args.split, args.keep_case)
+        found = examples(task, args.file, args.keep_case)
+        write_examples(task, found, args.folder, args.split)
     else:
         print_settings(task, args.paper)
 

@@ -22,8 +22,12 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.functional import add_terms, attend
-from fairseq_posenc.attention.multihead import IncrementalState, extend_cache
+from fairseq_posenc.attention.functional import add_terms, additive_mask, attend
+from fairseq_posenc.attention.multihead import (
+    IncrementalState,
+    attention_dropout,
+    extend_cache,
+)
 from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu, visible_keys
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.errors import UsageError
@@ -170,7 +174,7 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
     def _softmax(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool
     ) -> Tensor:
-        return attend(q, k, v, self.encoding.scale, bias, causal, self._dropout())
+        return attend(q, k, v, self.encoding.scale, bias, causal, attention_dropout(self))
 
     def _softmax_plus(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool
@@ -191,14 +195,12 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
     def _relu_forms(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool, scaled: bool
     ) -> Tensor:
-        n = visible_keys(q, k, bias, causal)
+        if causal:
+            bias = add_terms(bias, additive_mask(q.size(2), k.size(2), True, None, q))
+        n = visible_keys(q, k, bias, causal=False)
         n = torch.full_like(n, float(self.reference)) if self.fixed else n
-        weights = squared_relu(q, k, bias, 1.0 / self.divisor(n, self.key_size), causal, scaled)
-        return torch.matmul(F.dropout(weights, self._dropout()), v.to(weights)).type_as(v)
-
-    def _dropout(self) -> float:
-        module = self.dropout_module
-        return module.p if module.training or module.apply_during_inference else 0.0
+        weights = squared_relu(q, k, bias, 1.0 / self.divisor(n, self.key_size), scaled)
+        return torch.matmul(F.dropout(weights, attention_dropout(self)), v.to(weights)).type_as(v)
 
     def extra_repr(self) -> str:
         """What ``print(model)`` says of this layer."""

@@ -26,7 +26,7 @@ def join_heads(x: Tensor) -> Tensor:
     return x.permute(2, 0, 1, 3).flatten(2)
 
 
-def attention_dropout(module: StockMultiheadAttention) -> float:
+def attention_dropout(module: Any) -> float:
     """Dropout on the attention weights in force now (fairseq may keep it on at inference)."""
     dropout = module.dropout_module
     return dropout.p if module.training or dropout.apply_during_inference else 0.0

@@ -41,7 +41,7 @@ def visible_keys(q: Tensor, k: Tensor, bias: Optional[Tensor], causal: bool) -> 
 
 
 def squared_relu(
-    q: Tensor, k: Tensor, bias: Optional[Tensor], scale: Tensor, causal: bool, scaled: bool
+    q: Tensor, k: Tensor, bias: Optional[Tensor], scale: Tensor, scaled: bool
 ) -> Tensor:
     """ReLU²(scale · q kᵀ + bias), over its sum if *scaled*, in float32 (GAU section 2.3, Table 2).
 
@@ -52,14 +52,11 @@ def squared_relu(
         k: keys (B, 1, S, s).
         bias: as for :func:`visible_keys`.
         scale: square root of 1/divisor, (1|B, 1, 1|T, 1).
-        causal: hide later keys.
         scaled: divide every row by its sum.
 
     Returns:
         weights (B, 1, T, S), float32; zero at hidden keys.
     """
-    if causal:
-        bias = add_terms(bias, additive_mask(q.size(2), k.size(2), True, None, q))
     wide = torch.promote_types(q.dtype, torch.float32)
     logits = torch.matmul(q.to(wide) * scale, k.to(wide).transpose(-2, -1))
     if bias is not None:

@@ -18,7 +18,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fairseq_posenc.checkpoints import read_checkpoint
+from fairseq_posenc.checkpoints import model_settings, read_checkpoint
 from fairseq_posenc.convert.dictionary import read_dictionary
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.models.masked_lm import MaskedLMConfig
@@ -158,7 +158,7 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
             another size.
     """
     checkpoint = read_checkpoint(path)
-    state, settings = checkpoint["model"], _model_settings(checkpoint)
+    state, settings = checkpoint["model"], model_settings(checkpoint)
     if EMBEDDING not in state or "position_encoding" not in settings:
         kind = settings.get("_name") or settings.get("arch")
         raise UsageError(
@@ -174,11 +174,6 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
         )
     state = {name: value.float() for name, value in state.items() if name != ENCODER + "version"}
     return NativeCheckpoint(path, settings, state, symbols, dictionary)
-
-
-def _model_settings(checkpoint: Dict[str, Any]) -> Dict[str, Any]:
-    settings: Any = (checkpoint.get("cfg") or {}).get("model") or checkpoint.get("args")
-    return dict(settings if hasattr(settings, "keys") else vars(settings))
 
 
 def _find_dictionary(path: str, checkpoint: Dict[str, Any]) -> str:
