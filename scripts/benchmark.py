@@ -109,16 +109,26 @@ def check(args: argparse.Namespace) -> None:
         if arch != entry and args.jobs != ["masked-lm"]:
             raise UsageError(f"--archs {entry!r}: {EXPLICIT.strip()} is only for --jobs masked-lm")
         if name not in ARCH_MODEL_REGISTRY and name != HUGGING_FACE:
-            raise UsageError(f"--archs {entry!r}: {name!r} is not an architecture of fairseq or of "
-                             "the plug-in; python -m fairseq_posenc list names them")
+            raise UsageError(
+                f"--archs {entry!r}: {name!r} is not an architecture of fairseq or of "
+                "the plug-in; python -m fairseq_posenc list names them"
+            )
     if len({JOBS[job][0] for job in args.jobs}) > 1:
-        raise UsageError("--jobs {}: masked-lm takes other models than the rest; give it alone"
-                         .format(" ".join(args.jobs)))
+        raise UsageError(
+            "--jobs {}: masked-lm takes other models than the rest; give it alone".format(
+                " ".join(args.jobs)
+            )
+        )
     if HUGGING_FACE in args.archs and args.jobs != ["masked-lm"]:
         raise UsageError(f"--archs {HUGGING_FACE}: only for --jobs masked-lm")
     # four symbols of a dictionary are not words; quartiles need two rounds
-    for name, least in (("layers", 1), ("vocabulary", 5), ("batch", 1), ("threads", 1),
-                        ("repeat", 2)):
+    for name, least in (
+        ("layers", 1),
+        ("vocabulary", 5),
+        ("batch", 1),
+        ("threads", 1),
+        ("repeat", 2),
+    ):
         value = getattr(args, name)
         if value is not None and value < least:
             raise UsageError(f"--{name} {value}: expected {least} or more")
@@ -192,8 +202,14 @@ def compare(times: List[List[float]]) -> List[Dict[str, float]]:
     for mine in times:
         ratios = [one / base for one, base in zip(mine, times[0])]
         low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
-        summary.append({"median_ms": statistics.median(mine), "ratio": middle,
-                        "ratio_q1": low, "ratio_q3": high})
+        summary.append(
+            {
+                "median_ms": statistics.median(mine),
+                "ratio": middle,
+                "ratio_q1": low,
+                "ratio_q3": high,
+            }
+        )
     return summary
 
 
@@ -223,17 +239,29 @@ def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
         rounds: List[List[Dict[str, float]]] = []
         for number in range(WARM_UP + args.repeat):
             rounds.append([timed(run, device) for run in runs])
-            print(f"\r{job}: round {number + 1} of {WARM_UP + args.repeat}", end="",
-                  file=sys.stderr, flush=True)
+            print(
+                f"\r{job}: round {number + 1} of {WARM_UP + args.repeat}",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
         print(file=sys.stderr)
         del rounds[:WARM_UP]
         for clock in rounds[0][0]:
             times = [[one[i][clock] for one in rounds] for i in range(len(runs))]
             for subject, summary in zip(subjects, compare(times)):
                 size = sum(p.numel() for p in subject.model.parameters())
-                rows.append(dict(job=job, tokens=" ".join(map(str, args.length)), clock=clock,
-                                 model=subject.entry, **summary,
-                                 peak_mib=memory[job, subject.entry], parameters=size))
+                rows.append(
+                    dict(
+                        job=job,
+                        tokens=" ".join(map(str, args.length)),
+                        clock=clock,
+                        model=subject.entry,
+                        **summary,
+                        peak_mib=memory[job, subject.entry],
+                        parameters=size,
+                    )
+                )
     return rows
 
 
@@ -241,8 +269,15 @@ def settings(args: argparse.Namespace) -> Dict[str, Any]:
     """What the figures depend on, besides the flags: versions and device."""
     device = torch.device(args.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
-    return dict(vars(args), beam=BEAM, device_name=name, threads=torch.get_num_threads(),
-                cores=os.cpu_count(), torch=torch.__version__, python=platform.python_version())
+    return dict(
+        vars(args),
+        beam=BEAM,
+        device_name=name,
+        threads=torch.get_num_threads(),
+        cores=os.cpu_count(),
+        torch=torch.__version__,
+        python=platform.python_version(),
+    )
 
 
 def table(rows: List[Dict[str, Any]]) -> str:
@@ -253,9 +288,12 @@ def table(rows: List[Dict[str, Any]]) -> str:
     lines = [head]
     for row in rows:
         memory = "-" if row["peak_mib"] is None else format(row["peak_mib"], ".0f")
-        lines.append("{job:<11}{tokens:<8}{clock:<11}{model:<{width}}{median_ms:>10.1f}"
-                     "{ratio:>8.3f}  {ratio_q1:.3f}-{ratio_q3:.3f}{memory:>8}".format(
-                         **row, width=width, memory=memory))
+        lines.append(
+            "{job:<11}{tokens:<8}{clock:<11}{model:<{width}}{median_ms:>10.1f}"
+            "{ratio:>8.3f}  {ratio_q1:.3f}-{ratio_q3:.3f}{memory:>8}".format(
+                **row, width=width, memory=memory
+            )
+        )
     return "\n".join(lines)
 
 

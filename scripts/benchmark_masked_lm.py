@@ -97,8 +97,12 @@ class MaskedLMSubject:
         masked = torch.rand(size, generator=draw) < MASKED
         target = tokens.masked_fill(~masked, self.dictionary.pad())
         tokens, target = tokens.to(self.args.device), target.to(self.args.device)
-        return {"net_input": {"src_tokens": tokens}, "target": target, "nsentences": len(tokens),
-                "ntokens": tokens.numel()}
+        return {
+            "net_input": {"src_tokens": tokens},
+            "target": target,
+            "nsentences": len(tokens),
+            "ntokens": tokens.numel(),
+        }
 
     def training(self) -> Run:
         """Return what runs one training step."""

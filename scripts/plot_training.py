@@ -81,8 +81,15 @@ def draw(curves: Dict[str, Curves], metric: str, output: Path) -> None:
         for points, style, part in ((curve.train, "x", "training"), (curve.valid, "-o", "valid")):
             if points:
                 updates = sorted(points)
-                axes.plot(updates, [points[u] for u in updates], style, color=color, markersize=4,
-                          alpha=0.5 if part == "training" else 1, label=f"{label}, {part}")
+                axes.plot(
+                    updates,
+                    [points[u] for u in updates],
+                    style,
+                    color=color,
+                    markersize=4,
+                    alpha=0.5 if part == "training" else 1,
+                    label=f"{label}, {part}",
+                )
     axes.set(xlabel="updates", ylabel=METRICS[metric])
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
@@ -94,11 +101,16 @@ def draw(curves: Dict[str, Curves], metric: str, output: Path) -> None:
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("logs", nargs="+", type=Path, metavar="LOG")
     parser.add_argument("--output", required=True, type=Path, metavar="PNG")
-    parser.add_argument("--labels", nargs="+", metavar="NAME",
-                        help="names of the runs (default: the folders of the logs)")
+    parser.add_argument(
+        "--labels",
+        nargs="+",
+        metavar="NAME",
+        help="names of the runs (default: the folders of the logs)",
+    )
     parser.add_argument("--metric", choices=METRICS, default="loss")
     args = parser.parse_args(arguments)
     labels: List[str] = args.labels or [log.resolve().parent.name for log in args.logs]
@@ -112,8 +124,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
             sys.exit(f"{log}: {error.strerror}")
         curves[label] = read_curves(text.splitlines(), args.metric)
         if max(len(curves[label].train), len(curves[label].valid)) < MINIMUM_UPDATES:
-            sys.exit(f"{log}: no curve of {args.metric} in it; "
-                     "train with --log-format json, and with a --log-interval below the updates")
+            sys.exit(
+                f"{log}: no curve of {args.metric} in it; "
+                "train with --log-format json, and with a --log-interval below the updates"
+            )
     try:
         draw(curves, args.metric, args.output)
     except ImportError:

@@ -87,10 +87,16 @@ class Sampler:
         place = self.place() if not copula and self.maybe(0.25) else None
         fronted = [name for name, part in (("time", time), ("place", place)) if part]
         return Clause(
-            subject, verb, tense, self.maybe(0.2), dative, accusative,
+            subject,
+            verb,
+            tense,
+            self.maybe(0.2),
+            dative,
+            accusative,
             predicate=self.predicate(subject) if copula else None,
             companion=self.companion() if not copula and self.maybe(0.12) else None,
-            place=place, time=time,
+            place=place,
+            time=time,
             front=draw.choice(fronted) if may_front and fronted and self.maybe(0.6) else "",
         )
 
@@ -165,8 +171,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("output", type=Path, metavar="OUT", help="folder for the six files")
     parser.add_argument("--seed", type=int, default=1, help="equal seeds give equal files")
     for split, size in (("train", 10000), ("valid", 500), ("test", 500)):
-        parser.add_argument("--" + split, type=int, default=size, metavar="N",
-                            help=f"pairs in {split} (default {size})")
+        parser.add_argument(
+            "--" + split,
+            type=int,
+            default=size,
+            metavar="N",
+            help=f"pairs in {split} (default {size})",
+        )
     args = parser.parse_args(arguments)
     sizes = {split: getattr(args, split) for split in ("train", "valid", "test")}
     for split, size in sizes.items():

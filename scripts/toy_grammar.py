@@ -222,8 +222,10 @@ class Sentence(NamedTuple):
         joined = [self.conjunction] + self.subordinate.english()
         final = [CONJUNCTIONS[self.conjunction]] + self.subordinate.german("final")
         if self.subordinate_first:
-            return (finish(joined + [","] + self.main.english()),
-                    finish(final + [","] + self.main.german("first")))
+            return (
+                finish(joined + [","] + self.main.english()),
+                finish(final + [","] + self.main.german("first")),
+            )
         return finish(self.main.english() + joined), finish(self.main.german() + [","] + final)
 
 

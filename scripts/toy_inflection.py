@@ -8,8 +8,12 @@ NOM, ACC, DAT, GEN = range(4)
 THIRD_SINGULAR, THIRD_PLURAL = 2, 4  # among ich, du, er, wir, sie
 
 # Endings by gender (m, f, n) or plural (p), in the order nominative, accusative, dative, genitive.
-DEFINITE = {"m": "der den dem des", "f": "die die der der", "n": "das das dem des",
-            "p": "die die den der"}
+DEFINITE = {
+    "m": "der den dem des",
+    "f": "die die der der",
+    "n": "das das dem des",
+    "p": "die die den der",
+}
 DER_WORD = {"m": "er en em es", "f": "e e er er", "n": "es es em es", "p": "e e en er"}
 EIN_WORD = {"m": "- en em es", "f": "e e er er", "n": "- - em es", "p": "e e en er"}
 WEAK = {"m": "e en en en", "f": "e e en en", "n": "e e en en", "p": "en en en en"}

@@ -212,8 +212,9 @@ def read_verb(english, past, german, participle, auxiliary, dative, accusative) 
 
 
 NOUNS = {noun.english: noun for noun in (read_noun(*row) for row in rows(NOUN_TABLE))}
-ADJECTIVES = {en: Adjective(en, de, frozenset(kinds.split()))
-              for en, de, kinds in rows(ADJECTIVE_TABLE)}
+ADJECTIVES = {
+    en: Adjective(en, de, frozenset(kinds.split())) for en, de, kinds in rows(ADJECTIVE_TABLE)
+}
 VERBS = {verb.english: verb for verb in (read_verb(*row) for row in rows(VERB_TABLE))}
 ADVERBS = {en: Adverb(en, de, frozenset(tenses.split())) for en, de, tenses in rows(ADVERB_TABLE)}
 BELIEF_VERBS = ("say", "know", "hope", "believe")  # take a that-clause

@@ -24,8 +24,9 @@ pytest.importorskip("sklearn", reason="F1 and Matthews correlation need scikit-l
 def by_hand(name, predictions, targets, positive):
     """The scores from their definitions, over pairs counted one by one."""
     pairs = Counter((p == positive, t == positive) for p, t in zip(predictions, targets))
-    tp, fp, fn, tn = (pairs[key] for key in ((True, True), (True, False), (False, True),
-                                             (False, False)))
+    tp, fp, fn, tn = (
+        pairs[key] for key in ((True, True), (True, False), (False, True), (False, False))
+    )
     if name == "accuracy":
         return sum(p == t for p, t in zip(predictions, targets)) / len(targets)
     if name == "f1":
@@ -122,8 +123,16 @@ def data(tmp_path_factory):
     for part in ("input0", "label"):
         for split in ("train", "valid"):
             (folder / f"{split}.{part}").rename(folder / split)
-        succeed("preprocess", "--only-source", "--trainpref", folder / "train", "--validpref",
-                folder / "valid", "--destdir", folder / "bin" / part)
+        succeed(
+            "preprocess",
+            "--only-source",
+            "--trainpref",
+            folder / "train",
+            "--validpref",
+            folder / "valid",
+            "--destdir",
+            folder / "bin" / part,
+        )
     return folder / "bin"
 
 
@@ -179,8 +188,12 @@ def test_two_workers_score_what_one_does(data):
     group += ["--distributed-init-method", f"tcp://localhost:{port}"]
     for size in ("4", "9"):  # six batches, or three: then one worker has none left and repeats one
         pair = [
-            Command("fairseq_cli.train", arguments(data, *flags, *group, "--batch-size-valid",
-                                                   size, "--distributed-rank", rank))
+            Command(
+                "fairseq_cli.train",
+                arguments(
+                    data, *flags, *group, "--batch-size-valid", size, "--distributed-rank", rank
+                ),
+            )
             for rank in (0, 1)
         ]
         first, _ = (command.finish() for command in pair)

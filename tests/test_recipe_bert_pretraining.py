@@ -138,15 +138,17 @@ def test_the_plot_of_two_runs_reads_their_logs(pretrained, tmp_path):
     logs = [str(pretrained / "train.log"), str(tmp_path / "other" / "train.log")]
     plot = [sys.executable, str(EXAMPLES.parent / "scripts" / "plot_training.py")]
     output = tmp_path / "curves.png"
-    subprocess.run([*plot, "--output", str(output), "--labels", "one", "two", "--", *logs],
-                   check=True)
+    subprocess.run(
+        [*plot, "--output", str(output), "--labels", "one", "two", "--", *logs], check=True
+    )
     assert output.read_bytes()[:4] == b"\x89PNG"
 
 
 def test_preparing_again_repeats_nothing_and_a_dry_run_prints_everything(prepared, tmp_path):
     text, options = prepared / "text", ("--bpe-operations", "40", "--max-line", "30")
-    again = bash(RECIPE / "prepare.sh", text, prepared / "out", *options, "--workers", "1",
-                 cwd=tmp_path)
+    again = bash(
+        RECIPE / "prepare.sh", text, prepared / "out", *options, "--workers", "1", cwd=tmp_path
+    )
     assert again.returncode == 0 and again.stderr.count("done before") == 10
     assert "\n+ " not in again.stderr
     dry = bash(RECIPE / "prepare.sh", text, "new", *options, "--dry-run", cwd=tmp_path)
@@ -194,8 +196,9 @@ def test_every_model_is_an_architecture(tmp_path, model):
 @pytest.mark.parametrize("nodes, gpus, limit", [(1, 1, 32), (1, 8, 32), (2, 8, 7), (4, 4, 256)])
 def test_an_update_has_256_samples_whatever_the_machine(tmp_path, nodes, gpus, limit):
     several = ("--nodes", str(nodes), "--node-rank", "0", "--init-method", "tcp://first:1")
-    flags = training(tmp_path, "bert_a", "data", "--gpus", str(gpus), *several,
-                     "--samples-per-gpu", str(limit))
+    flags = training(
+        tmp_path, "bert_a", "data", "--gpus", str(gpus), *several, "--samples-per-gpu", str(limit)
+    )
     share, passes = int(flags["--batch-size"]), int(flags["--update-freq"])
     assert share <= limit and nodes * gpus * share * passes == 256
     assert flags["--distributed-world-size"] == str(nodes * gpus)

@@ -33,16 +33,28 @@ WSC = {"span1_index": 0, "span1_text": "小明", "span2_index": 6, "span2_text":
 @pytest.mark.parametrize(
     "task, record, expected",
     [
-        ("TNEWS", {"label": "108", "label_desc": "x", "sentence": " 甲乙 ", "keywords": ""},
-         ["甲乙", "108"]),
+        (
+            "TNEWS",
+            {"label": "108", "label_desc": "x", "sentence": " 甲乙 ", "keywords": ""},
+            ["甲乙", "108"],
+        ),
         ("IFLYTEK", {"label": 3, "label_des": "x", "sentence": "甲"}, ["甲", "3"]),
         ("AFQMC", {"sentence1": "甲", "sentence2": "乙", "label": "0"}, ["甲", "乙", "0"]),
-        ("CMNLI", {"sentence1": "甲", "sentence2": "乙", "label": "neutral"},
-         ["甲", "乙", "neutral"]),
-        ("CSL", {"id": 1, "abst": "甲乙", "keyword": ["丙", "丁"], "label": "1"},
-         ["丙 丁", "甲乙", "1"]),
-        ("WSC", {"text": "小明说天气好他笑", "target": WSC, "label": "true"},
-         ["[小明]说天气好_他_笑", "true"]),
+        (
+            "CMNLI",
+            {"sentence1": "甲", "sentence2": "乙", "label": "neutral"},
+            ["甲", "乙", "neutral"],
+        ),
+        (
+            "CSL",
+            {"id": 1, "abst": "甲乙", "keyword": ["丙", "丁"], "label": "1"},
+            ["丙 丁", "甲乙", "1"],
+        ),
+        (
+            "WSC",
+            {"text": "小明说天气好他笑", "target": WSC, "label": "true"},
+            ["[小明]说天气好_他_笑", "true"],
+        ),
     ],
 )
 def test_sentences_and_label_of_every_task(tmp_path, task, record, expected):
@@ -96,8 +108,15 @@ def prepared(chinese, tmp_path_factory):
             for text in texts
         ]
         write(folder / "raw" / "CSL" / f"{name}.json", map(json.dumps, records))
-    result = bash(RECIPE / "prepare.sh", "raw", chinese / "fixed" / "data-bin", "data",
-                  "--workers", "1", cwd=folder)
+    result = bash(
+        RECIPE / "prepare.sh",
+        "raw",
+        chinese / "fixed" / "data-bin",
+        "data",
+        "--workers",
+        "1",
+        cwd=folder,
+    )
     assert result.returncode == 0, result.stderr[-3000:]
     assert "CSL/train.json: 40 examples, 0 left out" in result.stderr
     return folder
@@ -116,8 +135,17 @@ def test_texts_are_treated_like_those_of_the_pre_training(prepared, chinese):
 
 def test_fine_tuning_ends_with_the_table(prepared, chinese_model):
     few = ("--lr", "5e-3", "--seeds", "3", "--epochs", "2", "--batch", "8", "--cpu")
-    result = bash(RECIPE / "finetune.sh", "data/CSL", chinese_model / "checkpoint_last.pt",
-                  "runs", *few, "--", "--num-workers", "0", cwd=prepared)
+    result = bash(
+        RECIPE / "finetune.sh",
+        "data/CSL",
+        chinese_model / "checkpoint_last.pt",
+        "runs",
+        *few,
+        "--",
+        "--num-workers",
+        "0",
+        cwd=prepared,
+    )
     assert result.returncode == 0, result.stderr[-3000:]
     table = result.stdout[result.stdout.index("| model |") :]
     assert table.startswith("| model | CSL (accuracy) | average |\n| --- |")
@@ -145,8 +173,14 @@ def test_fine_tuning_ends_with_the_table(prepared, chinese_model):
 def test_settings_are_those_of_table_6(tmp_path, task, classes, batch, epochs, rate):
     (tmp_path / "clue" / task).mkdir(parents=True)
     (tmp_path / "clue" / task / "examples").write_text("3200\n")
-    result = bash(RECIPE / "finetune.sh", f"clue/{task}", "models/mine/last.pt", "out",
-                  "--dry-run", cwd=tmp_path)
+    result = bash(
+        RECIPE / "finetune.sh",
+        f"clue/{task}",
+        "models/mine/last.pt",
+        "out",
+        "--dry-run",
+        cwd=tmp_path,
+    )
     runs = [flags_of(command) for command in commands(result) if "fairseq-train" in command]
     updates = 3200 // int(batch) * int(epochs)
     expected = {

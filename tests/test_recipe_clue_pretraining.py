@@ -131,8 +131,17 @@ def test_documents_of_varied_length_are_lines_that_fit(chinese):
 
 def masked_lm(data, *flags):
     parser = options.get_training_parser()
-    arguments = [str(data), "--task", "masked_lm", "--arch", "gau_masked_lm_tiny",
-                 "--criterion", "masked_lm", "--mask-whole-words", *flags]
+    arguments = [
+        str(data),
+        "--task",
+        "masked_lm",
+        "--arch",
+        "gau_masked_lm_tiny",
+        "--criterion",
+        "masked_lm",
+        "--mask-whole-words",
+        *flags,
+    ]
     config = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
     return tasks.setup_task(config.task)
 
@@ -140,8 +149,15 @@ def masked_lm(data, *flags):
 @pytest.mark.parametrize("mode", ["none", "eos"])
 def test_masks_cover_whole_words(chinese, mode):
     folder = "fixed" if mode == "none" else "varied"
-    task = masked_lm(chinese / folder / "data-bin", "--bpe", "marked_pieces", "--tokens-per-sample",
-                     "512", "--sample-break-mode", mode)
+    task = masked_lm(
+        chinese / folder / "data-bin",
+        "--bpe",
+        "marked_pieces",
+        "--tokens-per-sample",
+        "512",
+        "--sample-break-mode",
+        mode,
+    )
     task.load_dataset("valid")
     dictionary, dataset = task.source_dictionary, task.datasets["valid"]
     longest = masked = total = 0
@@ -174,8 +190,17 @@ def test_training_goes_through_the_real_command(chinese_model):
 
 
 def test_preparing_again_repeats_nothing(chinese, tmp_path):
-    again = bash(RECIPE / "prepare.sh", chinese / "text", chinese / "fixed", "--segmented",
-                 "--bpe-operations", "30", "--workers", "1", cwd=tmp_path)
+    again = bash(
+        RECIPE / "prepare.sh",
+        chinese / "text",
+        chinese / "fixed",
+        "--segmented",
+        "--bpe-operations",
+        "30",
+        "--workers",
+        "1",
+        cwd=tmp_path,
+    )
     assert again.returncode == 0 and again.stderr.count("done before") == 9
     assert "\n+ " not in again.stderr and os.listdir(tmp_path) == []
 
@@ -194,8 +219,19 @@ def test_real_web_text_keeps_every_character(tmp_path):
     pieces.main(["segment", *cut, source, str(tmp_path / "words")])
     pieces.main(["latin", str(tmp_path / "words"), str(tmp_path / "latin")])
     codes = str(tmp_path / "codes")
-    subprocess.run([sys.executable, str(COMMON / "bpe.py"), "learn", "--operations", "50", codes,
-                    str(tmp_path / "latin")], check=True, capture_output=True)
+    subprocess.run(
+        [
+            sys.executable,
+            str(COMMON / "bpe.py"),
+            "learn",
+            "--operations",
+            "50",
+            codes,
+            str(tmp_path / "latin"),
+        ],
+        check=True,
+        capture_output=True,
+    )
     pieces.main(["split", codes, str(tmp_path / "words"), str(tmp_path / "symbols")])
     found = (tmp_path / "symbols").read_text(encoding="utf-8").split("\n")
     for line, symbols in zip(lines.split("\n")[:100], found):
@@ -241,8 +277,19 @@ def test_training_is_the_papers(tmp_path, model):
 
 def test_flags_after_the_dashes_win_and_the_data_say_the_lengths(tmp_path, chinese):
     data = chinese / "varied" / "data-bin"
-    result = bash(RECIPE / "train.sh", "gau", data, "--cpu", "--updates", "30", "--dry-run", "--",
-                  "--lr", "1e-3", cwd=tmp_path)
+    result = bash(
+        RECIPE / "train.sh",
+        "gau",
+        data,
+        "--cpu",
+        "--updates",
+        "30",
+        "--dry-run",
+        "--",
+        "--lr",
+        "1e-3",
+        cwd=tmp_path,
+    )
     flags = flags_of(commands(result)[-1])
     assert flags["--lr"] == "1e-3" and flags["--sample-break-mode"] == "eos"
     assert flags["--warmup-updates"] == "3" and flags["--max-update"] == "30"

@@ -154,8 +154,9 @@ def glue(prepared, tmp_path_factory):
     folder = tmp_path_factory.mktemp("glue")
     for task in ("CoLA", "STS-B"):
         made_up(folder / "raw", task, {"train": 40, "dev": 11})
-    result = bash(PREPARE, "raw", prepared / "out" / "data-bin", "data", "--workers", "1",
-                  cwd=folder)
+    result = bash(
+        PREPARE, "raw", prepared / "out" / "data-bin", "data", "--workers", "1", cwd=folder
+    )
     assert result.returncode == 0, result.stderr[-3000:]
     assert "CoLA/train.tsv: 40 examples, 0 lines left out" in result.stderr
     return folder
@@ -175,8 +176,18 @@ def test_texts_are_treated_like_those_of_the_pre_training(glue, prepared):
 def finetune(glue, pretrained, task, *options):
     few = ("--lr", "5e-3", "--seeds", "3", "--epochs", "2", "--batch", "8", "--cpu")
     checkpoint = pretrained / "checkpoint_last.pt"
-    return bash(FINETUNE, f"data/{task}", checkpoint, "runs", *few, *options, "--",
-                "--num-workers", "0", cwd=glue)
+    return bash(
+        FINETUNE,
+        f"data/{task}",
+        checkpoint,
+        "runs",
+        *few,
+        *options,
+        "--",
+        "--num-workers",
+        "0",
+        cwd=glue,
+    )
 
 
 def test_fine_tuning_ends_with_the_table_and_goes_on_where_it_was(glue, pretrained):
@@ -201,8 +212,9 @@ def test_fine_tuning_ends_with_the_table_and_goes_on_where_it_was(glue, pretrain
 def test_every_task_is_prepared(prepared, tmp_path):
     for task, settings in tasks.TASKS.items():
         made_up(tmp_path / "raw", task, {"train": 12, **dict.fromkeys(settings.valid, 6)})
-    result = bash(PREPARE, "raw", prepared / "out" / "data-bin", "data", "--workers", "1",
-                  cwd=tmp_path)
+    result = bash(
+        PREPARE, "raw", prepared / "out" / "data-bin", "data", "--workers", "1", cwd=tmp_path
+    )
     assert result.returncode == 0, result.stderr[-3000:]
     for task, settings in tasks.TASKS.items():
         folder = tmp_path / "data" / task
@@ -216,8 +228,9 @@ def test_every_task_is_prepared(prepared, tmp_path):
 
 
 def runs_of(cwd, task, *options):
-    result = bash(FINETUNE, f"glue/{task}", "models/mine/last.pt", "out", "--dry-run", *options,
-                  cwd=cwd)
+    result = bash(
+        FINETUNE, f"glue/{task}", "models/mine/last.pt", "out", "--dry-run", *options, cwd=cwd
+    )
     return [flags_of(command) for command in commands(result) if "fairseq-train" in command]
 
 
@@ -314,8 +327,11 @@ def test_median_of_seeds_then_best_learning_rate(tmp_path):
             made_up_run(tmp_path / "a" / "CoLA", f"lr{rate}-seed{seed}", {"valid_mcc": after})
             best.append(max(after))
         wanted[rate] = statistics.median(best)
-    made_up_run(tmp_path / "a" / "MNLI", "lr1e-5-seed1",
-                {"valid_accuracy": [80, 81], "valid1_accuracy": [79, 77]})
+    made_up_run(
+        tmp_path / "a" / "MNLI",
+        "lr1e-5-seed1",
+        {"valid_accuracy": [80, 81], "valid1_accuracy": [79, 77]},
+    )
     made_up_run(tmp_path / "b" / "CoLA", "lr1e-5-seed1", {"valid_mcc": [5, 4]})
     lines = scores.render(scores.collect(tmp_path, "tupe", "best"), "tupe")
     top = max(wanted.values())

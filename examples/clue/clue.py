@@ -57,8 +57,10 @@ TASKS = {name: settings.task for name, settings in CLUE.items()}
 
 def marked_spans(text: str, target: Dict[str, Any]) -> str:
     """WSC's text with ``[ ]`` around the noun phrase and ``_ _`` around the pronoun."""
-    spans = [(target[f"{name}_index"], target[f"{name}_text"], marks)
-             for name, marks in (("span1", "[]"), ("span2", "__"))]
+    spans = [
+        (target[f"{name}_index"], target[f"{name}_text"], marks)
+        for name, marks in (("span1", "[]"), ("span2", "__"))
+    ]
     for start, span, (left, right) in sorted(spans, reverse=True):
         end = start + len(span)
         text = f"{text[:start]}{left}{text[start:end]}{right}{text[end:]}"
