@@ -5,7 +5,7 @@ from setuptools import find_packages, setup
 RECIPES = ["sentencepiece", "sacremoses", "subword-nmt", "sacrebleu", "scikit-learn", "scipy"]
 CONVERT = ["safetensors", "transformers"]
 PLOTS = ["matplotlib"]
-TEST = ["pytest", "pytest-xdist", "ruff"]
+TEST = ["pytest", "pytest-xdist", "ruff~=0.17.0"]
 
 setup(
     name="fairseq_posenc",

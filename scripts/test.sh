@@ -28,5 +28,6 @@ cd "$REPO"
 export OMP_NUM_THREADS=1
 status=0
 ruff check . || status=$?
+ruff format --check . || status=$?
 python -m pytest -n 2 -m "not slow" "$@" || status=$?
 exit "$status"
