@@ -25,7 +25,7 @@ setup(
         ],
         "recipes": RECIPES,
         "convert": CONVERT,
-        "bench": ["transformers"],
+        "bench": ["transformers<5", "gau-alpha"],
         "plots": PLOTS,
         "zh": ["jieba"],
         "test": TEST + RECIPES + CONVERT + PLOTS,

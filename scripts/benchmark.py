@@ -22,43 +22,31 @@ masked-lm   forward and backward of the masked-LM loss, with dropout, no optimis
 
 Clocks: wall; processor (time of all threads, on the CPU); device (CUDA events, on a GPU).
 Memory is the peak of two runs in a process of its own: on the CPU that of the whole process,
-Python and PyTorch included, on a GPU what PyTorch had allocated.
+Python and PyTorch included, on a GPU what PyTorch had allocated. Arithmetic is that of the matrix
+products, counted by PyTorch, also as a ratio: where a model takes longer than its arithmetic says,
+the rest is memory traffic, small operations, or the library.
 """
 
 import argparse
 import csv
 import io
 import json
-import logging
-import multiprocessing
 import os
 import platform
-import resource
-import statistics
 import sys
-import time
-import warnings
-from concurrent.futures import ProcessPoolExecutor
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import torch  # noqa: E402
-from benchmark_jobs import BEAM, DTYPES, SIZES, Run, TranslationSubject  # noqa: E402
-from benchmark_masked_lm import EXPLICIT, HUGGING_FACE, MaskedLMSubject  # noqa: E402
+from benchmark_jobs import BEAM, DTYPES, SIZES  # noqa: E402
+from benchmark_masked_lm import EXPLICIT, split_entry  # noqa: E402
+from benchmark_measure import JOBS, measure  # noqa: E402
+from benchmark_peers import PEERS  # noqa: E402
 from fairseq.models import ARCH_MODEL_REGISTRY  # noqa: E402
 
 import fairseq_posenc  # noqa: E402, F401
 from fairseq_posenc.errors import UsageError  # noqa: E402
-
-WARM_UP = 2  # rounds that do not count
-
-# what is timed, and what does it; in this order, because generation ends training
-JOBS: Dict[str, Tuple[Callable[..., Any], Callable[[Any], Run]]] = {
-    "training": (TranslationSubject, TranslationSubject.training),
-    "generation": (TranslationSubject, TranslationSubject.generation),
-    "masked-lm": (MaskedLMSubject, MaskedLMSubject.training),
-}
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -104,23 +92,24 @@ def check(args: argparse.Namespace) -> None:
         UsageError: naming the flag.
     """
     for entry in args.archs:
-        arch = entry[len(EXPLICIT) :] if entry.startswith(EXPLICIT) else entry
-        name = arch.split(None, 1)[0] if arch.strip() else arch
-        if arch != entry and args.jobs != ["masked-lm"]:
-            raise UsageError(f"--archs {entry!r}: {EXPLICIT.strip()} is only for --jobs masked-lm")
-        if name not in ARCH_MODEL_REGISTRY and name != HUGGING_FACE:
+        explicit, _, words = split_entry(entry)
+        name = words[0] if words else ""
+        if name not in ARCH_MODEL_REGISTRY and name not in PEERS:
             raise UsageError(
                 f"--archs {entry!r}: {name!r} is not an architecture of fairseq or of "
                 "the plug-in; python -m fairseq_posenc list names them"
             )
+        if (explicit or name in PEERS) and args.jobs != ["masked-lm"]:
+            only = EXPLICIT if explicit else name
+            raise UsageError(f"--archs {entry!r}: {only} is only for --jobs masked-lm")
+        if name in PEERS and len(words) > 1:
+            raise UsageError(f"--archs {entry!r}: {name} takes no flag but --vocabulary")
     if len({JOBS[job][0] for job in args.jobs}) > 1:
         raise UsageError(
             "--jobs {}: masked-lm takes other models than the rest; give it alone".format(
                 " ".join(args.jobs)
             )
         )
-    if HUGGING_FACE in args.archs and args.jobs != ["masked-lm"]:
-        raise UsageError(f"--archs {HUGGING_FACE}: only for --jobs masked-lm")
     # four symbols of a dictionary are not words; quartiles need two rounds
     for name, least in (
         ("layers", 1),
@@ -146,125 +135,6 @@ def check(args: argparse.Namespace) -> None:
             raise UsageError(f"{flag} {path}: there is no such folder; make it first")
 
 
-def timed(run: Run, device: torch.device) -> Dict[str, float]:
-    """Run once and return milliseconds by clock."""
-    if device.type == "cuda":
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize(device)
-        wall = time.perf_counter()
-        start.record()
-        run()
-        end.record()
-        torch.cuda.synchronize(device)
-        return {"device": start.elapsed_time(end), "wall": 1e3 * (time.perf_counter() - wall)}
-    wall, processor = time.perf_counter(), time.process_time()
-    run()
-    processor = time.process_time() - processor
-    return {"processor": 1e3 * processor, "wall": 1e3 * (time.perf_counter() - wall)}
-
-
-def prepare_process(args: argparse.Namespace) -> None:
-    """Set the number of threads, and silence what fairseq and hydra say about themselves."""
-    logging.disable(logging.WARNING)
-    warnings.simplefilter("ignore")
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
-
-
-def _peak(entry: str, job: str, args: argparse.Namespace) -> float:
-    prepare_process(args)
-    subject, start = JOBS[job]
-    run = start(subject(entry, args))
-    for _ in range(2):  # the gradients of the first step are there in the second
-        run()
-    if torch.device(args.device).type == "cuda":
-        return torch.cuda.max_memory_allocated(args.device) / 2**20
-    unit = 1 if platform.system() == "Darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
-
-
-def peak_memory(entry: str, job: str, args: argparse.Namespace) -> float:
-    """Return the peak memory of one job in a fresh process, in MiB."""
-    # not "spawn": Linux counts what this process holds to the peak of one that it starts itself
-    fresh = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(1, mp_context=fresh) as process:
-        return process.submit(_peak, entry, job, args).result()
-
-
-def compare(times: List[List[float]]) -> List[Dict[str, float]]:
-    """Summarise times[model][round]; the first model is the baseline.
-
-    Returns:
-        for each model the median time, and median and quartiles of its ratio to the baseline
-        in the same round.
-    """
-    summary = []
-    for mine in times:
-        ratios = [one / base for one, base in zip(mine, times[0])]
-        low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
-        summary.append(
-            {
-                "median_ms": statistics.median(mine),
-                "ratio": middle,
-                "ratio_q1": low,
-                "ratio_q3": high,
-            }
-        )
-    return summary
-
-
-def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
-    """Run all jobs; returns one row for each job, length, clock and model."""
-    prepare_process(args)
-    if args.jobs != ["masked-lm"]:
-        return measure_length(args)
-    blocks = (argparse.Namespace(**{**vars(args), "length": [length]}) for length in args.length)
-    return [row for block in blocks for row in measure_length(block)]
-
-
-def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
-    """Run all jobs on sentences of one length; returns a row for each job, clock and model."""
-    device = torch.device(args.device)
-    jobs = [job for job in JOBS if job in args.jobs]
-    memory = {
-        (job, entry): None if args.skip_memory else peak_memory(entry, job, args)
-        for job in jobs
-        for entry in args.archs
-    }
-    kind = JOBS[jobs[0]][0]
-    subjects = [kind(entry, args) for entry in args.archs]
-    rows = []
-    for job in jobs:
-        runs = [JOBS[job][1](subject) for subject in subjects]
-        rounds: List[List[Dict[str, float]]] = []
-        for number in range(WARM_UP + args.repeat):
-            rounds.append([timed(run, device) for run in runs])
-            print(
-                f"\r{job}: round {number + 1} of {WARM_UP + args.repeat}",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
-        print(file=sys.stderr)
-        del rounds[:WARM_UP]
-        for clock in rounds[0][0]:
-            times = [[one[i][clock] for one in rounds] for i in range(len(runs))]
-            for subject, summary in zip(subjects, compare(times)):
-                size = sum(p.numel() for p in subject.model.parameters())
-                rows.append(
-                    dict(
-                        job=job,
-                        tokens=" ".join(map(str, args.length)),
-                        clock=clock,
-                        model=subject.entry,
-                        **summary,
-                        peak_mib=memory[job, subject.entry],
-                        parameters=size,
-                    )
-                )
-    return rows
-
-
 def settings(args: argparse.Namespace) -> Dict[str, Any]:
     """What the figures depend on, besides the flags: versions and device."""
     device = torch.device(args.device)
@@ -284,14 +154,16 @@ def table(rows: List[Dict[str, Any]]) -> str:
     """The rows as text for people."""
     width = max(len(row["model"]) for row in rows)
     head = f"{'job':<11}{'tokens':<8}{'clock':<11}{'model':<{width}}"
-    head += f"{'ms':>10}{'ratio':>8}  quartiles      MiB"
+    head += f"{'ms':>10}{'ratio':>8}  quartiles      MiB   arithmetic (ratio)"
     lines = [head]
     for row in rows:
         memory = "-" if row["peak_mib"] is None else format(row["peak_mib"], ".0f")
+        gflop, ratio = row["gflop"], row["gflop_ratio"]
+        counted = "-" if gflop is None else f"{gflop:.4g} GFLOP ({ratio:.3f})"
         lines.append(
             "{job:<11}{tokens:<8}{clock:<11}{model:<{width}}{median_ms:>10.1f}"
-            "{ratio:>8.3f}  {ratio_q1:.3f}-{ratio_q3:.3f}{memory:>8}".format(
-                **row, width=width, memory=memory
+            "{ratio:>8.3f}  {ratio_q1:.3f}-{ratio_q3:.3f}{memory:>8}   {counted}".format(
+                **row, width=width, memory=memory, counted=counted
             )
         )
     return "\n".join(lines)

@@ -1,22 +1,20 @@
-"""The masked-LM job of benchmark.py: fairseq's RoBERTa, the plug-in's models, Hugging Face."""
+"""The masked-LM job of benchmark.py: fairseq's RoBERTa, the plug-in's models, and their peers."""
 
 import argparse
 import contextlib
 import shlex
-from typing import Any, Dict
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from benchmark_jobs import DTYPES, SIZES, Run, parse_training
+from benchmark_peers import PEERS
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.data import Dictionary
 from fairseq.models import build_model
 from torch import Tensor
 
-from fairseq_posenc.errors import UsageError
-
-HUGGING_FACE = "hf-roformer"
-EXPLICIT = "explicit "  # before an architecture: no fused attention
+EXPLICIT = "explicit"  # before an architecture: no fused attention
 MASKED = 0.15  # share of the tokens
 
 
@@ -38,56 +36,53 @@ def explicit_attention() -> Any:
     return sdpa_kernel(SDPBackend.MATH)
 
 
+def split_entry(entry: str) -> Tuple[bool, Optional[int], List[str]]:
+    """Whether attention is to be explicit, the vocabulary if the entry has its own, and the rest.
+
+    Args:
+        entry: as in ``--archs``.
+    """
+    words = shlex.split(entry)
+    explicit = words[:1] == [EXPLICIT]
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--vocabulary", type=int)
+    own, words = parser.parse_known_args(words[explicit:])
+    return explicit, own.vocabulary, words
+
+
 class MaskedLMSubject:
     """One masked language model and one batch without padding.
 
     Args:
-        entry: architecture and flags, as in ``--archs``, after ``explicit`` or not; or
-            ``hf-roformer``.
+        entry: architecture and flags, as in ``--archs``, after ``explicit`` or not; or one of
+            :data:`PEERS`; with a ``--vocabulary`` of its own if need be.
         args: what the command line gave.
     """
 
     def __init__(self, entry: str, args: argparse.Namespace) -> None:
         self.entry, self.args = entry, args
-        self.explicit = entry.startswith(EXPLICIT)
+        self.explicit, vocabulary, words = split_entry(entry)
         self.dictionary = Dictionary()
-        while len(self.dictionary) < args.vocabulary:
+        while len(self.dictionary) < (vocabulary or args.vocabulary):
             self.dictionary.add_symbol(f"w{len(self.dictionary)}")
         torch.manual_seed(args.seed)
-        build = self._hugging_face if entry == HUGGING_FACE else self._fairseq
-        self.model = build().to(args.device, DTYPES[args.dtype])
+        self.peer = words[0] in PEERS
+        if self.peer:
+            model = PEERS[words[0]](args, self.dictionary, self._fairseq)
+        else:
+            model = self._fairseq(words)
+        self.model = model.to(args.device, DTYPES[args.dtype])
         self.sample = self._sample()
 
-    def _fairseq(self) -> torch.nn.Module:
+    def _fairseq(self, words: List[str]) -> torch.nn.Module:
         channels, ffn, heads = SIZES[self.args.size]
-        arch = self.entry[len(EXPLICIT) :] if self.explicit else self.entry
         flags = ["--task", "masked_lm", "--criterion", "masked_lm"]
         flags += ["--tokens-per-sample", str(self.args.length[0])]
         flags += ["--encoder-layers", str(self.args.layers), "--encoder-embed-dim", str(channels)]
         flags += ["--encoder-ffn-embed-dim", str(ffn), "--encoder-attention-heads", str(heads)]
-        cfg = parse_training(*flags, "--arch", *shlex.split(arch))
+        cfg = parse_training(*flags, "--arch", *words)
         self.task = _Task(cfg.task, self.dictionary)
         return build_model(cfg.model, self.task)
-
-    def _hugging_face(self) -> torch.nn.Module:
-        try:
-            from transformers import RoFormerConfig, RoFormerForMaskedLM
-        except ImportError:
-            raise UsageError(
-                f"--archs {HUGGING_FACE}: needs transformers; pip install transformers"
-            ) from None
-        channels, ffn, heads = SIZES[self.args.size]
-        return RoFormerForMaskedLM(
-            RoFormerConfig(
-                vocab_size=len(self.dictionary),
-                hidden_size=channels,
-                embedding_size=channels,
-                num_hidden_layers=self.args.layers,
-                num_attention_heads=heads,
-                intermediate_size=ffn,
-                max_position_embeddings=self.args.length[0],
-            )
-        )
 
     def _sample(self) -> Dict[str, Any]:
         draw = torch.Generator().manual_seed(self.args.seed)
@@ -107,7 +102,7 @@ class MaskedLMSubject:
     def training(self) -> Run:
         """Return what runs one training step."""
         self.model.train()
-        loss = self._hugging_face_loss if self.entry == HUGGING_FACE else self._fairseq_loss()
+        loss = self._peer_loss if self.peer else self._fairseq_loss()
 
         def step() -> None:
             self.model.zero_grad()
@@ -120,7 +115,7 @@ class MaskedLMSubject:
         criterion = MaskedLmLoss(argparse.Namespace(tpu=False), self.task)
         return lambda: criterion(self.model, self.sample)[0]
 
-    def _hugging_face_loss(self) -> Tensor:
+    def _peer_loss(self) -> Tensor:
         logits = self.model(self.sample["net_input"]["src_tokens"]).logits
         return F.cross_entropy(
             logits.flatten(0, 1),

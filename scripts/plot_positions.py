@@ -152,7 +152,7 @@ def heat_maps(side: Side, length: int) -> List[Row]:
 def partial_sums(rotary: Rotary, length: int) -> Tensor:
     """|S_i| of RoFormer Eq. 28 for distances 0 … *length* - 1 and i = 1 … d/2."""
     distances = torch.arange(length, dtype=torch.float64).unsqueeze(1)
-    angles = distances * frequencies(rotary.dim, rotary.base)
+    angles = distances * frequencies(rotary.dim, rotary.base, scaling=rotary.scaling)
     return torch.polar(torch.ones_like(angles), angles).cumsum(dim=1).abs()
 
 

@@ -6,9 +6,11 @@ import random
 import statistics
 
 import benchmark
+import benchmark_measure
 import pytest
 import torch
 from benchmark_jobs import TranslationSubject
+from benchmark_masked_lm import MaskedLMSubject
 from helpers import EVERY_ENCODING
 
 from fairseq_posenc.errors import UsageError
@@ -95,7 +97,7 @@ def test_ratios_are_of_the_same_round():
     weather = [draw.uniform(1, 50) for _ in range(9)]  # a machine with other work to do
     factors = [2 + i / 10 for i in range(9)]
     times = [weather, [w * f for w, f in zip(weather, factors)]]
-    base, other = benchmark.compare(times)
+    base, other = benchmark_measure.compare(times)
     assert base == {
         "median_ms": statistics.median(weather),
         "ratio": 1,
@@ -151,9 +153,51 @@ def test_masked_language_models_of_every_length(tmp_path):
 def test_memory_is_that_of_a_process_with_one_model():
     args = settings()
     wide = "transformer --encoder-ffn-embed-dim 131072"  # 128 MiB, and its gradients as much
-    small, large = (benchmark.peak_memory(e, "training", args) for e in ("transformer", wide))
+    small, large = (
+        benchmark_measure.peak_memory(e, "training", args) for e in ("transformer", wide)
+    )
     assert small > 50
     assert large - small > 200
+
+
+def masked_lm(entry, *flags):
+    args = benchmark.get_parser().parse_args([*SMALL, "--length", "9", *flags])
+    return MaskedLMSubject(entry, args)
+
+
+def test_arithmetic_is_that_of_the_matrix_products():
+    """Two operations a product, and twice the forward's in the backward."""
+    c, ffn, tokens, heads = 128, 512, 3 * 9, 1
+    made = masked_lm("roformer_masked_lm_tiny")
+    predicted = made.sample["target"].ne(made.dictionary.pad()).sum().item()
+    layer = tokens * (4 * c * c + 2 * c * ffn + 2 * 9 * c * heads)
+    head = predicted * (c * c + c * len(made.dictionary))
+    count = benchmark_measure.arithmetic(made.training())
+    assert count == pytest.approx(3 * 2 * (layer + head) / 1e9, rel=1e-9)
+
+    # GAU: e = 2c and s = 32; keys of one head, and values as wide as the gates
+    made = masked_lm("gau_masked_lm_tiny --encoder-layers 1")
+    unit = tokens * (c * (2 * 2 * c + 32) + 2 * c * c + 9 * (32 + 2 * c))
+    count = benchmark_measure.arithmetic(made.training())
+    assert count == pytest.approx(3 * 2 * (unit + predicted * c * len(made.dictionary)) / 1e9)
+
+
+def test_an_entry_may_have_a_vocabulary_of_its_own():
+    assert len(masked_lm("roformer_masked_lm_tiny --vocabulary 70").dictionary) == 70
+    assert len(masked_lm("explicit roformer_masked_lm_tiny").dictionary) == 50
+
+
+def test_gau_alpha_computes_what_ours_does():
+    pytest.importorskip("gau_alpha", reason="needs pip install gau-alpha 'transformers<5'")
+    theirs = masked_lm("gau-alpha", "--size", "bert-base", "--layers", "1")
+    assert len(theirs.model.gau_alpha.encoder.layer) == 2
+    ours = masked_lm("gau_masked_lm_base --encoder-layers 2", "--size", "bert-base")
+    theirs.model.eval(), ours.model.eval()
+    ours, theirs = (
+        subject._fairseq_loss()() if subject is ours else subject._peer_loss()
+        for subject in (ours, theirs)
+    )
+    assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
 
 
 # --- mistakes
@@ -170,6 +214,10 @@ def test_memory_is_that_of_a_process_with_one_model():
         (["--length", "5", "6", "7"], ["--length 5 6 7"]),
         (["--archs", "explicit transformer"], ["explicit", "--jobs masked-lm"]),
         (["--archs", "hf-roformer"], ["hf-roformer", "--jobs masked-lm"]),
+        (
+            ["--archs", "gau-alpha --dropout 0", "--jobs", "masked-lm"],
+            ["gau-alpha", "--vocabulary"],
+        ),
         (["--jobs", "masked-lm", "training"], ["--jobs masked-lm training"]),
         (["--length", "0"], ["--length 0"]),
         (["--dtype", "float16"], ["--dtype float16", "--device cuda"]),

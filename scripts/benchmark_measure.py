@@ -1,0 +1,166 @@
+"""Clocks, memory and arithmetic of benchmark.py, and the order in which models are run."""
+
+import argparse
+import logging
+import multiprocessing
+import platform
+import resource
+import statistics
+import sys
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+from benchmark_jobs import Run, TranslationSubject
+from benchmark_masked_lm import MaskedLMSubject, explicit_attention
+
+WARM_UP = 2  # rounds that do not count
+
+# what is timed, and what does it; in this order, because generation ends training
+JOBS: Dict[str, Tuple[Callable[..., Any], Callable[[Any], Run]]] = {
+    "training": (TranslationSubject, TranslationSubject.training),
+    "generation": (TranslationSubject, TranslationSubject.generation),
+    "masked-lm": (MaskedLMSubject, MaskedLMSubject.training),
+}
+
+
+def timed(run: Run, device: torch.device) -> Dict[str, float]:
+    """Run once and return milliseconds by clock."""
+    if device.type == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize(device)
+        wall = time.perf_counter()
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize(device)
+        return {"device": start.elapsed_time(end), "wall": 1e3 * (time.perf_counter() - wall)}
+    wall, processor = time.perf_counter(), time.process_time()
+    run()
+    processor = time.process_time() - processor
+    return {"processor": 1e3 * processor, "wall": 1e3 * (time.perf_counter() - wall)}
+
+
+def prepare_process(args: argparse.Namespace) -> None:
+    """Set the number of threads, and silence what fairseq and hydra say about themselves."""
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+
+
+def _peak(entry: str, job: str, args: argparse.Namespace) -> float:
+    prepare_process(args)
+    subject, start = JOBS[job]
+    run = start(subject(entry, args))
+    for _ in range(2):  # the gradients of the first step are there in the second
+        run()
+    if torch.device(args.device).type == "cuda":
+        return torch.cuda.max_memory_allocated(args.device) / 2**20
+    unit = 1 if platform.system() == "Darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def peak_memory(entry: str, job: str, args: argparse.Namespace) -> float:
+    """Return the peak memory of one job in a fresh process, in MiB."""
+    # not "spawn": Linux counts what this process holds to the peak of one that it starts itself
+    fresh = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(1, mp_context=fresh) as process:
+        return process.submit(_peak, entry, job, args).result()
+
+
+def arithmetic(run: Run) -> Optional[float]:
+    """Count the floating-point operations of the matrix products of one run, in 10⁹.
+
+    Fused attention is taken apart, so that all products are counted, and each of them once.
+
+    Returns:
+        the count, or None where PyTorch cannot count (before 2.3).
+    """
+    try:
+        from torch.utils.flop_counter import FlopCounterMode
+
+        with FlopCounterMode(display=False) as counter, explicit_attention():
+            run()
+    except ImportError:
+        return None
+    return counter.get_total_flops() / 1e9
+
+
+def compare(times: List[List[float]]) -> List[Dict[str, float]]:
+    """Summarise times[model][round]; the first model is the baseline.
+
+    Returns:
+        for each model the median time, and median and quartiles of its ratio to the baseline
+        in the same round.
+    """
+    summary = []
+    for mine in times:
+        ratios = [one / base for one, base in zip(mine, times[0])]
+        low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+        summary.append(
+            {
+                "median_ms": statistics.median(mine),
+                "ratio": middle,
+                "ratio_q1": low,
+                "ratio_q3": high,
+            }
+        )
+    return summary
+
+
+def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
+    """Run all jobs; returns one row for each job, length, clock and model."""
+    prepare_process(args)
+    if args.jobs != ["masked-lm"]:
+        return measure_length(args)
+    blocks = (argparse.Namespace(**{**vars(args), "length": [length]}) for length in args.length)
+    return [row for block in blocks for row in measure_length(block)]
+
+
+def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
+    """Run all jobs on sentences of one length; returns a row for each job, clock and model."""
+    device = torch.device(args.device)
+    jobs = [job for job in JOBS if job in args.jobs]
+    memory = {
+        (job, entry): None if args.skip_memory else peak_memory(entry, job, args)
+        for job in jobs
+        for entry in args.archs
+    }
+    kind = JOBS[jobs[0]][0]
+    subjects = [kind(entry, args) for entry in args.archs]
+    rows = []
+    for job in jobs:
+        runs = [JOBS[job][1](subject) for subject in subjects]
+        counts = [arithmetic(run) for run in runs]
+        rounds: List[List[Dict[str, float]]] = []
+        for number in range(WARM_UP + args.repeat):
+            rounds.append([timed(run, device) for run in runs])
+            print(
+                f"\r{job}: round {number + 1} of {WARM_UP + args.repeat}",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+        print(file=sys.stderr)
+        del rounds[:WARM_UP]
+        for clock in rounds[0][0]:
+            times = [[one[i][clock] for one in rounds] for i in range(len(runs))]
+            for subject, summary, gflop in zip(subjects, compare(times), counts):
+                size = sum(p.numel() for p in subject.model.parameters())
+                rows.append(
+                    dict(
+                        job=job,
+                        tokens=" ".join(map(str, args.length)),
+                        clock=clock,
+                        model=subject.entry,
+                        **summary,
+                        peak_mib=memory[job, subject.entry],
+                        gflop=gflop,
+                        gflop_ratio=gflop / counts[0] if gflop and counts[0] else None,
+                        parameters=size,
+                    )
+                )
+    return rows
