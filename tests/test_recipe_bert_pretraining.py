@@ -97,6 +97,8 @@ def test_folded_lines_are_short_and_whole():
         ("a b . ) &quot; c d e f", ["a b . ) &quot;", "c d e f"]),
         ("a b c d e f@@ g h", ["a b c d e", "f@@ g h"]),
         ("a@@ b@@ c@@ d@@ e@@ f@@ g", ["a@@ b@@ c@@ d@@ e@@ f@@", "g"]),
+        ("a b c d e f ##g h", ["a b c d e", "f ##g h"]),
+        ("a ##b ##c ##d ##e ##f ##g", ["a ##b ##c ##d ##e ##f", "##g"]),
         ("a b . c d .", ["a b . c d ."]),
         ("", [""]),
     ],

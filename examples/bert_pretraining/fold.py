@@ -28,6 +28,11 @@ def _ends_sentence(tokens: Sequence[str], count: int) -> bool:
     return tokens[count - 1] in ENDS
 
 
+def _inside_word(tokens: Sequence[str], count: int) -> bool:
+    """Whether the first *count* tokens end in mid-word."""
+    return tokens[count - 1].endswith("@@") or tokens[count].startswith("##")
+
+
 def pieces(tokens: List[str], limit: int) -> List[List[str]]:
     """Cut a line into pieces of at most *limit* tokens.
 
@@ -35,14 +40,15 @@ def pieces(tokens: List[str], limit: int) -> List[List[str]]:
     else in mid-word.
 
     Args:
-        tokens: BPE tokens; ``@@`` marks those that do not end their word.
+        tokens: pieces of words; ``@@`` marks those that do not end their word, ``##`` those that
+            do not begin it.
         limit: most tokens of a piece.
     """
     found = []
     while len(tokens) > limit:
         cuts = range(limit, 0, -1)
         sentences = (cut for cut in cuts if _ends_sentence(tokens, cut))
-        words = (cut for cut in cuts if not tokens[cut - 1].endswith("@@"))
+        words = (cut for cut in cuts if not _inside_word(tokens, cut))
         cut = next(sentences, None) or next(words, limit)
         found.append(tokens[:cut])
         tokens = tokens[cut:]
