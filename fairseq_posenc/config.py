@@ -110,6 +110,17 @@ TranslationConfig = family_config(
 )
 
 
+def unlocked(cfg: Any) -> Any:
+    """A context in which *cfg*, a namespace or a DictConfig, takes new entries."""
+    return open_dict(cfg) if isinstance(cfg, DictConfig) else contextlib.nullcontext()
+
+
+def fill(cfg: DictConfig, preset: Mapping[str, Any]) -> None:
+    """Take from *preset* what *cfg* does not say, in place; the rest stays open."""
+    with open_dict(cfg):
+        cfg.update({name: value for name, value in preset.items() if cfg.get(name) is None})
+
+
 # a size that was not given is that of its leader, as in fairseq; in this order
 _FOLLOWS = {
     "encoder_input_dim": "encoder_embed_dim",
@@ -146,15 +157,18 @@ def configure(
         UsageError: if flags contradict each other or ask for what cannot work.
     """
     fields = {field.name: field.metadata.get("default") for field in dataclasses.fields(family)}
-    with open_dict(cfg) if isinstance(cfg, DictConfig) else contextlib.nullcontext():
+    with unlocked(cfg):
         _settle_encoding(cfg, fields, preset)
         for name in [n for n in fields if n not in _FOLLOWS] + [n for n in _FOLLOWS if n in fields]:
             if getattr(cfg, name, None) is None:
                 leader = _FOLLOWS.get(name)
                 default = getattr(cfg, leader) if leader in fields else fields[name]
                 setattr(cfg, name, preset.get(name, default))
-    _refuse_what_cannot_work(cfg)
-    for stack in stacks(cfg):
+        _refuse_what_cannot_work(cfg)
+        described = stacks(cfg)
+        if cfg.rotary_original_length is None:  # kept, whatever the model is made to read later
+            cfg.rotary_original_length = max(stack.max_positions for stack in described)
+    for stack in described:
         build_encoding(cfg, stack)
 
 

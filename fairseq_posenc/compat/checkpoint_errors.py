@@ -5,9 +5,11 @@ from typing import Any, Callable, Dict, Optional
 
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
+from omegaconf import OmegaConf, open_dict
 
 from fairseq_posenc.checkpoints import read_checkpoint
 from fairseq_posenc.compat.patching import wrap
+from fairseq_posenc.encodings import encoding_flags
 from fairseq_posenc.errors import UsageError
 
 _DEFAULT_RESTORE_FILE = "checkpoint_last.pt"
@@ -46,6 +48,7 @@ def _reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
             raise
         if encoding is not None:
             _check_encoding(state, encoding, path)
+        _override_new_flags(state, overrides or {})
         return state
 
     return wrapper
@@ -74,6 +77,16 @@ def _check_encoding(state: Dict[str, Any], asked: str, path: str) -> None:
                 asked, path, trained and repr(trained) or "none of this plug-in", path, asked
             )
         )
+
+
+def _override_new_flags(state: Dict[str, Any], overrides: Dict[str, Any]) -> None:
+    """Set flags of encodings that are younger than the checkpoint; fairseq skips these silently."""
+    model = state["cfg"].model if state.get("cfg") is not None else None
+    if not OmegaConf.is_config(model) or _ENCODING not in model:
+        return
+    with open_dict(model):
+        for name in {flag.name for flag in encoding_flags()}.intersection(overrides):
+            model[name] = overrides[name]
 
 
 def _building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., Any]:

@@ -92,6 +92,7 @@ def _refuse_what_they_lack(checkpoint: NativeCheckpoint, name: str) -> None:
         "position_encoding": "rotary",
         "rotary_base": 10000.0,
         "rotary_fraction": 1.0,
+        "rotary_scaling": "none",
         "encoder_normalize_before": False,
         "layernorm_embedding": True,
         "layer": "transformer",

@@ -56,6 +56,9 @@ class QueryKeyMap(nn.Module):
         super().__init__()
         self.relative = True  # whether shifting every position by the same amount changes nothing
 
+    def check_length(self, length: int) -> None:
+        """Called once per forward with S; says what is worth knowing of sequences so long."""
+
     def table(self, positions: Tensor) -> Tensor:
         """What :meth:`forward` needs of *positions* (1|B, T), once per forward."""
         raise NotImplementedError

@@ -99,6 +99,8 @@ class PositionEncoding:
                 f"the {self.stack.side}'s table of {self.stack.max_positions} positions; shorten "
                 "it, or train with more positions or with an encoding that has no table"
             )
+        if self.query_key is not None:
+            self.query_key.check_length(length)
         if padding_mask is None or self.relative or not padding_mask[:, 0].any():
             return torch.arange(length, device=device).unsqueeze(0)
         return (torch.cumsum(~padding_mask, dim=1) - 1).clamp(min=0)

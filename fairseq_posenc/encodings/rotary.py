@@ -10,6 +10,7 @@ A 2x2 rotation is a complex multiplication (Eq. 4), which is how it is computed 
 channels is one complex number, multiplied by e^{i m θ}.
 """
 
+import logging
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Optional, Tuple
@@ -18,13 +19,15 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.encodings.base import Encoding, QueryKeyMap, Stack
+from fairseq_posenc.encodings.rotary_scaling import UNSCALED, Scaling, ScalingFlags, read_scaling
 from fairseq_posenc.errors import UsageError
 
 PAIRINGS = ("interleaved", "half")
+logger = logging.getLogger(__name__)
 
 
 @dataclass
-class RotaryFlags:
+class RotaryFlags(ScalingFlags):
     """Flags of the rotary encoding."""
 
     rotary_base: Optional[float] = field(
@@ -58,19 +61,43 @@ class RotaryFlags:
 
 
 @lru_cache(maxsize=None)  # a constant; without the cache it costs more than the rest of a step
-def frequencies(dim: int, base: float, device: Any = None) -> Tensor:
-    """θ_i = base^{-2(i-1)/dim} for i = 1 … dim/2 (RoFormer Eq. 7), float64, shape (dim/2,)."""
-    exponent = torch.arange(0, dim, 2, dtype=torch.float64, device=device) / dim
-    return base**-exponent
+def frequencies(dim: int, base: float, device: Any = None, scaling: Scaling = UNSCALED) -> Tensor:
+    """θ_i = base^{-2(i-1)/dim} for i = 1 … dim/2 (RoFormer Eq. 7), float64, shape (dim/2,).
+
+    Args:
+        dim: number of rotated channels.
+        base: 10000 in the paper.
+        device: where the result lives.
+        scaling: lowers them for sequences beyond the length of training.
+    """
+    return scaling.frequencies(dim, base).to(device)
+
+
+@lru_cache(maxsize=None)  # once a run, however many stacks, copies of models and forwards
+def _warn_of_length(scaling: Scaling) -> None:
+    trained = f"longer than the {scaling.length} tokens of training"
+    if scaling.rule == "none":
+        what = (
+            f"sequences {trained}, without --rotary-scaling: expect worse results; give yarn, ntk "
+            f"or linear, and --rotary-scaling-factor F with F · {scaling.length} tokens or more "
+            "(on a trained model: --model-overrides "
+            "\"{'rotary_scaling': 'yarn', 'rotary_scaling_factor': F}\")"
+        )
+    else:
+        what = (
+            f"sequences {trained}, and than the {scaling.reach} that --rotary-scaling-factor "
+            f"{scaling.factor:g} is for: give a larger one"
+        )
+    logger.warning(what)
 
 
 class Rotary(QueryKeyMap):
     """Rotates the leading channels of every head (RoFormer Eq. 4 and 7).
 
     Args:
-        options: reads ``rotary_base``, ``rotary_fraction``, ``rotary_pairing`` and
-            ``rotary_value``.
-        stack: head size and side.
+        options: reads ``rotary_base``, ``rotary_fraction``, ``rotary_pairing``,
+            ``rotary_value`` and the flags of :class:`ScalingFlags`.
+        stack: head size, side and, where the flags do not say it, the length of training.
 
     Raises:
         UsageError: if the flags or the head size leave no whole pair of channels to rotate.
@@ -103,9 +130,15 @@ class Rotary(QueryKeyMap):
                 f"--rotary-fraction {fraction:g}: leaves no pair of channels of {size}; "
                 f"the smallest that works is {2 / stack.head_dim:g}"
             )
+        self.scaling = read_scaling(options, self.dim, stack.max_positions)
+
+    def check_length(self, length: int) -> None:
+        """Warn, once a run, of sequences of *length* tokens that are longer than in training."""
+        if length > self.scaling.reach and not self.training:
+            _warn_of_length(self.scaling)
 
     def table(self, positions: Tensor) -> Tensor:
-        """e^{i m θ} for every position m and frequency θ.
+        """e^{i m θ}, times the temperature, for every position m and frequency θ.
 
         Angles are float64: in float32 an angle of 4,096 radians is already off by 2e-4, in half
         precision by whole turns.  The result is complex64, which no ``.half()`` can touch.
@@ -116,13 +149,15 @@ class Rotary(QueryKeyMap):
         Returns:
             (T, 1|B, 1, d/2), complex64.
         """
-        theta = frequencies(self.dim, self.base, positions.device)
+        theta = frequencies(self.dim, self.base, positions.device, self.scaling)
         angles = positions.t().to(torch.float64).unsqueeze(-1) * theta  # (T, 1|B, d/2)
-        return torch.polar(torch.ones_like(angles), angles).to(torch.complex64).unsqueeze(2)
+        lengths = torch.full_like(angles, self.scaling.temperature)
+        return torch.polar(lengths, angles).to(torch.complex64).unsqueeze(2)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tuple[Tensor, ...]:
         """Queries, keys and values (T, B, H, D), the first two rotated by *table*."""
-        v = self.rotate(v, table) if self.rotate_values else v
+        if self.rotate_values:  # the temperature is one of logits
+            v = self.rotate(v, table) / self.scaling.temperature
         return self.rotate(q, table), self.rotate(k, table), v
 
     def rotate(self, x: Tensor, table: Tensor) -> Tensor:

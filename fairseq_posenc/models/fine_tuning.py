@@ -14,12 +14,15 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from fairseq_posenc.checkpoints import model_settings, read_checkpoint
 from fairseq_posenc.config import layer_fields
 from fairseq_posenc.encodings import encoding_flags, parse_encodings
+from fairseq_posenc.encodings.rotary_scaling import ScalingFlags
 from fairseq_posenc.errors import UsageError
 
 logger = logging.getLogger(__name__)
 
 _TASKS = ("sentence_prediction", "sentence_ranking")
 _ENCODING = ("position_encoding", *(flag.name for flag in encoding_flags()))
+# inherited, too, but free to change: the parameters serve any scaling
+_FREE = tuple(flag.name for flag in dataclasses.fields(ScalingFlags))
 _SHAPE = (
     "encoder_layers",
     "encoder_embed_dim",
@@ -80,6 +83,8 @@ def inherit(args: Any, arch: str, preset: Mapping[str, Any]) -> None:
         if value is None:  # a flag that is younger than the checkpoint
             continue
         given = getattr(args, name, None)
+        if given is not None and name in _FREE:
+            continue
         if given is not None and given != value:
             raise UsageError(
                 f"{_flag(name)} {given}: {where} was trained with {value}; drop the flag"
@@ -114,17 +119,18 @@ def check_encoding(path: str, cfg: Any) -> None:
     names = ["position_encoding", "untie_cls"]
     for each in parse_encodings(saved["position_encoding"]):
         names += [field.name for field in dataclasses.fields(each.flags)] if each.flags else []
-    differences = [
-        f"{_flag(name)} {saved[name]} -> {getattr(cfg.model, name, None)}"
+    differences = {
+        name: f"{_flag(name)} {saved[name]} -> {getattr(cfg.model, name, None)}"
         for name in names
         if saved.get(name) is not None and saved[name] != getattr(cfg.model, name, None)
-    ]
-    if differences and is_fine_tuning(cfg.task):
+    }
+    other = [text for name, text in differences.items() if name not in _FREE]
+    if other and is_fine_tuning(cfg.task):
         raise UsageError(
-            f"{path}: was trained with another encoding ({', '.join(differences)}); use --arch "
+            f"{path}: was trained with another encoding ({', '.join(other)}); use --arch "
             "posenc_masked_lm without flags of encodings, or under hydra give those of the file"
         )
-    for difference in differences:
+    for difference in differences.values():
         logger.warning("warm start: %s", difference)
 
 

@@ -13,7 +13,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
 from fairseq.models.roberta.model import RobertaModel, base_architecture
 from fairseq.models.transformer import TransformerConfig
-from omegaconf import OmegaConf, open_dict
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_posenc.config import (
@@ -21,6 +21,7 @@ from fairseq_posenc.config import (
     configure,
     encoding_fields,
     family_config,
+    fill,
     flat_fields,
     layer_fields,
     optional,
@@ -253,8 +254,7 @@ class MaskedLMModel(RobertaModel):
 def _architecture(name: str, preset: Dict[str, Any]) -> Callable[[Any], None]:
     def architecture(args: Any) -> None:
         if OmegaConf.is_config(args):  # hydra: build_model follows, which knows the longest input
-            with open_dict(args):
-                args.update({k: v for k, v in preset.items() if args.get(k) is None})
+            fill(args, preset)
             return
         refuse_other_families("masked_lm", name, args)
         inherit(args, name, preset)
