@@ -34,7 +34,7 @@ def catalogue() -> str:
     from fairseq_posenc.models import PRESETS_OF
 
     lines = ["encodings (--position-encoding, joined with +)"]
-    lines += [f"  {e.name:<12} {e.summary}; {e.paper}" for e in ENCODINGS.values()]
+    lines += [f"  {e.name:<14} {e.summary}; {e.paper}" for e in ENCODINGS.values()]
     for model, presets in PRESETS_OF.items():
         lines += ["", f"architectures of {model} (--arch)"]
         for name, preset in presets.items():

@@ -51,6 +51,7 @@ from torch import Tensor, nn  # noqa: E402
 
 import fairseq_posenc  # noqa: E402, F401
 from fairseq_posenc.attention.functional import add_terms, additive_mask  # noqa: E402
+from fairseq_posenc.attention.multihead import content_logits  # noqa: E402
 from fairseq_posenc.errors import UsageError  # noqa: E402
 
 LENGTH = 512  # tokens, as in the paper, unless told or the model has fewer positions
@@ -95,12 +96,12 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     positions = encoding.positions(length, None, tokens.device)
     for layer, x in zip(encoder.layers, attention_inputs(model, tokens)):
         attention = layer.self_attn
-        q, k = attention.project(x, encoding.table(positions))[:2]
-        terms = (attention.position_terms or {}).values()
+        q, k, _, *content = attention.project(x, encoding.table(positions))[:5]
+        vectors = encoding.distance_vectors(encoder.position_vectors, length, length, x)
         added = add_terms(
             additive_mask(length, length, encoding.stack.causal, None, x),
             encoding.shared_bias(encoder.position_bias, positions, positions, x),
-            *(term(q, k, positions, positions) for term in terms),
+            content_logits(attention, *content, positions, positions, vectors, None),
         )
         products = torch.matmul(q.double(), k.double().transpose(-2, -1))
         logits = products * encoding.scale

@@ -34,14 +34,14 @@ class PositionProducts(SharedBias):
 
 
 class ClippedDistanceKeys(LayerTerms):
-    """q_i · a_{clip(j - i)} / sqrt(D), a table in every layer: content-dependent."""
+    """q_i · a_{clip(j - i)}, scaled as q_i · k_j, a table in every layer: content-dependent."""
 
     def __init__(self, options, stack):
         super().__init__(options, stack)
         self.table = nn.Embedding(9, stack.head_dim)
 
-    def forward(self, q, k, query_positions, key_positions):
-        products = torch.matmul(q, self.table.weight.t()) / q.size(-1) ** 0.5  # (B, H, T, 9)
+    def forward(self, q, k, scale, query_positions, key_positions, vectors=None):
+        products = torch.matmul(q * scale, self.table.weight.t())  # (B, H, T, 9)
         distance = key_positions[:, None, :] - query_positions[:, :, None]  # (1|B, T, S)
         index = distance.clamp(-4, 4) + 4
         index = index[:, None].expand(q.size(0), q.size(1), -1, -1)

@@ -22,12 +22,14 @@ FLAGS = {
     "gau_length": "visible",
     "gau_reference_length": 512,
     "rotary_value": False,
+    "shaw_values": False,
 }
 
 
 def unit(encoding="none", **flags):
     composed = encoding_of(encoding, heads=1, head_dim=S)
-    layer = GatedAttention(C, composed, Namespace(**{**FLAGS, **flags})).double()
+    options = Namespace(**{**FLAGS, "position_encoding": encoding, **flags})
+    layer = GatedAttention(C, composed, options).double()
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return layer

@@ -4,7 +4,7 @@ Attention(q, k, v) = softmax(scale · q kᵀ + bias) v   (Vaswani et al. 2017, E
 relative encodings; RoFormer Eq. 2).  A query whose keys are all masked attends to nothing: zeros.
 """
 
-from typing import Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -117,10 +117,12 @@ def attend_with_weights(
     bias: Optional[Tensor] = None,
     causal: bool = False,
     dropout: float = 0.0,
+    more_values: Optional[Callable[[Tensor], Tensor]] = None,
 ) -> Tuple[Tensor, Tensor]:
     """Attention output and weights, with the softmax in float32.
 
-    Args: as for :func:`attend`; hidden keys are those where *bias* is -inf.
+    Args: as for :func:`attend`; hidden keys are those where *bias* is -inf.  *more_values* says
+        what weights (B, H, T, S), after dropout, give beside those of *v*: (B, H, T, D).
 
     Returns:
         output (B, H, T, D) and weights before dropout (B, H, T, S), both in the dtype of *q*.
@@ -130,12 +132,12 @@ def attend_with_weights(
     logits = torch.matmul(q * scale, k.transpose(-2, -1))  # (B, H, T, S)
     logits = logits.to(torch.promote_types(q.dtype, torch.float32))
     if bias is not None:
-        logits = logits + bias
-    nowhere = None if bias is None else _blind_rows(bias)
-    if nowhere is None or not nowhere.any():
-        weights = torch.softmax(logits, dim=-1)
-    else:
+        logits += bias
+    weights = torch.softmax(logits, dim=-1)
+    if bias is not None and weights[..., :1].isnan().any():  # seldom, and cheaper than to ask bias
+        nowhere = _blind_rows(bias)
         weights = torch.softmax(logits.masked_fill(nowhere, 0.0), dim=-1).masked_fill(nowhere, 0.0)
     weights = weights.type_as(q)
     dropped = F.dropout(weights, dropout) if dropout > 0 else weights
-    return torch.matmul(dropped, v), weights
+    out = torch.matmul(dropped, v)
+    return (out if more_values is None else out + more_values(dropped)), weights

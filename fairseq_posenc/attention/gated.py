@@ -25,13 +25,15 @@ from torch import Tensor, nn
 from fairseq_posenc.attention.functional import add_terms, additive_mask, attend
 from fairseq_posenc.attention.multihead import (
     IncrementalState,
+    append_to_cache,
     attention_dropout,
-    extend_cache,
+    content_logits,
 )
 from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu, visible_keys
-from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings import PositionEncoding, parse_encodings
 from fairseq_posenc.errors import UsageError
 
+Bias = Optional[Tensor]
 LENGTHS = ("visible", "reference")
 
 
@@ -129,6 +131,7 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
         table: Optional[Tensor] = None,
         query_positions: Optional[Tensor] = None,
         key_positions: Optional[Tensor] = None,
+        distance_vectors: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
     ) -> Tuple[Tensor, None]:
         """Attend from the new tokens to all tokens so far, and gate.
@@ -140,18 +143,17 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
             table: what changes q and k at the new positions, such as a rotation, or None.
             query_positions: (1|B, T), for content-dependent terms; else None.
             key_positions: (1|B, S), likewise.
+            distance_vectors: (N, L, s) of L distances, for those of N terms; else None.
             incremental_state: fairseq's cache; keys are kept already rotated.
 
         Returns:
             output (T, B, C), and None in place of attention weights.
         """
-        q, k, v, u = self.project(x, table)
-        if incremental_state is not None:
-            k, v = self._append_to_cache(k, v, incremental_state)
-        if self.position_terms is not None:
-            terms = (t(q, k, query_positions, key_positions) for t in self.position_terms.values())
-            bias = add_terms(bias, *terms)
-        attended = self.normalise(q, k, v, bias, causal)  # (B, 1, T, e)
+        q, k, v, content_q, content_k, u = self.project(x, table)
+        k, v, content_k = append_to_cache(self, k, v, content_k, incremental_state)
+        given = (query_positions, key_positions, distance_vectors, incremental_state)
+        terms = content_logits(self, content_q, content_k, *given)
+        attended = self.normalise(q, k, v, bias, terms, causal)  # (B, 1, T, e)
         return self.out_proj(u * attended.squeeze(1).transpose(0, 1)), None
 
     def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
@@ -162,38 +164,42 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
             table: what changes q and k at their positions, or None.
 
         Returns:
-            q and k (B, 1, T, s), v (B, 1, T, e), u (T, B, e).
+            q and k (B, 1, T, s), v (B, 1, T, e); q and k without what *table* does to them; and u
+            (T, B, e).
         """
         sizes = (self.width, self.width, self.key_size)
         u, v, z = F.silu(self.in_proj(x)).split(sizes, dim=-1)  # (T, B, e | e | s)
         q, k = ((z * scale).unsqueeze(2) for scale in (self.q_scale, self.k_scale))
         mapped = self.encoding.map(q, k, v.unsqueeze(2), table)  # (T, B, 1, s | s | e)
-        q, k, v = (t.permute(1, 2, 0, 3) for t in mapped)  # -> (B, 1, T, s | s | e)
-        return q, k, v, u
+        # -> (B, 1, T, s | s | e)
+        return (*(t.permute(1, 2, 0, 3) for t in (*mapped, q, k)), u)
 
     def _softmax(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Bias, terms: Bias, causal: bool
     ) -> Tensor:
+        bias = add_terms(bias, terms)
         return attend(q, k, v, self.encoding.scale, bias, causal, attention_dropout(self))
 
     def _softmax_plus(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Bias, terms: Bias, causal: bool
     ) -> Tensor:
         factor = visible_keys(q, k, bias, causal).log() / math.log(self.reference)
-        return self._softmax((q * factor).type_as(q), k, v, bias, causal)
+        if terms is not None:  # products with q, scaled like those with the keys
+            terms = (terms * factor).type_as(terms)
+        return self._softmax((q * factor).type_as(q), k, v, bias, terms, causal)
 
     def _squared_relu(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Bias, terms: Bias, causal: bool
     ) -> Tensor:
         return self._relu_forms(q, k, v, bias, causal, False)
 
     def _scaled_squared_relu(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Bias, terms: Bias, causal: bool
     ) -> Tensor:
         return self._relu_forms(q, k, v, bias, causal, True)
 
     def _relu_forms(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], causal: bool, scaled: bool
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Bias, causal: bool, scaled: bool
     ) -> Tensor:
         if causal:
             bias = add_terms(bias, additive_mask(q.size(2), k.size(2), True, None, q))
@@ -212,18 +218,6 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
         saved = self.get_incremental_state(incremental_state, "attn_state") or {}
         return saved["prev_key"].size(2) if saved else 0
 
-    def _append_to_cache(
-        self, k: Tensor, v: Tensor, incremental_state: IncrementalState
-    ) -> Tuple[Tensor, Tensor]:
-        """Keys and values of all tokens so far, (B, 1, S, s) and (B, 1, S, e)."""
-        saved = self.get_incremental_state(incremental_state, "attn_state")
-        if saved is not None:
-            k = extend_cache(saved["prev_key"], k)
-            v = extend_cache(saved["prev_value"], v)
-        new = {"prev_key": k, "prev_value": v}
-        self.set_incremental_state(incremental_state, "attn_state", new)
-        return k, v
-
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> None:
@@ -235,6 +229,7 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
 
 
 NORMALISERS = ("softmax_plus", "softmax", "squared_relu", "scaled_squared_relu")
+_SOFTMAX = NORMALISERS[:2]
 
 
 def check_gated(options: Any) -> None:
@@ -255,6 +250,19 @@ def check_gated(options: Any) -> None:
         if getattr(options, name) < least:
             flag = "--" + name.replace("_", "-")
             raise UsageError(f"{flag} {getattr(options, name)}: must be at least {least}")
+    if options.gau_normaliser not in _SOFTMAX:
+        for encoding in parse_encodings(options.position_encoding):
+            if encoding.layer is not None:
+                raise UsageError(
+                    f"--gau-normaliser {options.gau_normaliser}: has no place for the "
+                    f"content-dependent logits of --position-encoding {encoding.name}; give "
+                    f"{' or '.join(_SOFTMAX)}, or another encoding"
+                )
+    if options.shaw_values:
+        raise UsageError(
+            "--shaw-values: the values of a gated attention unit are not of the keys' size, so "
+            "nothing of that size can be added to them; drop the flag"
+        )
     if options.rotary_value:
         raise UsageError(
             "--rotary-value: the values of a gated attention unit are not of the keys' size, so "

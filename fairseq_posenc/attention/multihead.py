@@ -4,6 +4,7 @@ Parameter names are fairseq's (q_proj, k_proj, v_proj, out_proj), so checkpoints
 that looks for them (quantisation noise, pruning, initialisation) go on working.
 """
 
+from functools import partial
 from typing import Any, Dict, Optional, Tuple
 
 import torch
@@ -57,6 +58,7 @@ class MultiheadAttention(StockMultiheadAttention):
         table: Optional[Tensor] = None,
         query_positions: Optional[Tensor] = None,
         key_positions: Optional[Tensor] = None,
+        distance_vectors: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
         need_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
@@ -69,22 +71,27 @@ class MultiheadAttention(StockMultiheadAttention):
             table: what changes q and k at the new positions, such as a rotation, or None.
             query_positions: (1|B, T), for content-dependent terms; else None.
             key_positions: (1|B, S), likewise.
+            distance_vectors: (N, L, C) of L distances, for those of N terms; else None.
             incremental_state: fairseq's cache; keys are kept already rotated.
             need_weights: also return the attention weights.
 
         Returns:
             output (T, B, C) and weights (B, H, T, S) or None.
         """
-        q, k, v = self.project(x, table)
-        if incremental_state is not None:
-            k, v = self._append_to_cache(k, v, incremental_state)
-        if self.position_terms is not None:
-            terms = (t(q, k, query_positions, key_positions) for t in self.position_terms.values())
-            bias = add_terms(bias, *terms)
+        q, k, v, content_q, content_k = self.project(x, table)
+        k, v, content_k = append_to_cache(self, k, v, content_k, incremental_state)
+        given = (query_positions, key_positions, distance_vectors, incremental_state)
+        bias = add_terms(bias, content_logits(self, content_q, content_k, *given))
+        terms: Any = self.position_terms
+        more_values = None
+        if terms is not None and terms.needs_weights:
+            positions = {"query_positions": query_positions, "key_positions": key_positions}
+            more_values = partial(terms.more_values, **positions)
         arguments = (q, k, v, self.encoding.scale, bias, causal, attention_dropout(self))
-        out, weights = (
-            attend_with_weights(*arguments) if need_weights else (attend(*arguments), None)
-        )
+        if need_weights or more_values is not None:
+            out, weights = attend_with_weights(*arguments, more_values)
+        else:
+            out, weights = attend(*arguments), None
         return self.out_proj(join_heads(out)), weights
 
     def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
@@ -95,13 +102,14 @@ class MultiheadAttention(StockMultiheadAttention):
             table: what changes q and k at their positions, or None.
 
         Returns:
-            q, k and v, (B, H, T, D) each.
+            q, k and v, (B, H, T, D) each, then q and k without what *table* does to them.
         """
         q = split_heads(self.q_proj(x), self.head_dim)  # (T, B, C) -> (T, B, H, D)
         k = split_heads(self.k_proj(x), self.head_dim)
         v = split_heads(self.v_proj(x), self.head_dim)
         mapped = self.encoding.map(q, k, v, table)
-        return tuple(t.permute(1, 2, 0, 3) for t in mapped)  # (T, B, H, D) -> (B, H, T, D)
+        # (T, B, H, D) -> (B, H, T, D)
+        return tuple(t.permute(1, 2, 0, 3) for t in (*mapped, q, k))
 
     def extra_repr(self) -> str:
         """What ``print(model)`` says of this layer."""
@@ -112,16 +120,25 @@ class MultiheadAttention(StockMultiheadAttention):
         key = self._get_input_buffer(incremental_state).get("prev_key")
         return 0 if key is None else key.size(2)
 
-    def _append_to_cache(
-        self, k: Tensor, v: Tensor, incremental_state: IncrementalState
-    ) -> Tuple[Tensor, Tensor]:
-        """Keys and values of all tokens so far, (B, H, S, D); beam search reorders the cache."""
-        saved = self._get_input_buffer(incremental_state)
-        if saved.get("prev_key") is not None:
-            k = extend_cache(saved["prev_key"], k)
-            v = extend_cache(saved["prev_value"], v)
-        self._set_input_buffer(incremental_state, {"prev_key": k, "prev_value": v})
-        return k, v
+
+def append_to_cache(
+    layer: Any, k: Tensor, v: Tensor, content_k: Tensor, incremental_state: IncrementalState
+) -> Tuple[Tensor, ...]:
+    """Keys, values and plain keys of all tokens so far, (B, H, S, D or e), if there is a cache.
+
+    Plain keys are cached only where a layer's terms need them beside mapped ones.  Beam search
+    reorders the cache.
+    """
+    if incremental_state is None:
+        return k, v, content_k
+    new = {"prev_key": k, "prev_value": v}
+    if layer.position_terms is not None and layer.encoding.query_key is not None:
+        new["prev_content_key"] = content_k
+    saved = layer.get_incremental_state(incremental_state, "attn_state")
+    if saved is not None:
+        new = {name: extend_cache(saved[name], tensor) for name, tensor in new.items()}
+    layer.set_incremental_state(incremental_state, "attn_state", new)
+    return new["prev_key"], new["prev_value"], new.get("prev_content_key", new["prev_key"])
 
 
 def extend_cache(old: Tensor, new: Tensor) -> Tensor:
@@ -131,3 +148,34 @@ def extend_cache(old: Tensor, new: Tensor) -> Tensor:
     """
     both = torch.cat((old.flatten(0, 1), new.flatten(0, 1)), dim=1)
     return both.view(*old.shape[:2], -1, old.size(3))
+
+
+def content_logits(
+    layer: Any,
+    content_q: Tensor,
+    content_k: Tensor,
+    query_positions: Optional[Tensor],
+    key_positions: Optional[Tensor],
+    distance_vectors: Optional[Tensor],
+    incremental_state: IncrementalState,
+) -> Optional[Tensor]:
+    """Scaled sum of the content-dependent terms of *layer*, (B, H, T, S), or None without any.
+
+    What they make of the distance vectors is kept between the steps of one decoding; it is the same
+    for all hypotheses, so beam search need not reorder it.
+    """
+    if layer.position_terms is None:
+        return None
+    memory: Any = layer.get_incremental_state(incremental_state, "position_terms") or {}
+    logits = layer.position_terms(
+        content_q,
+        content_k,
+        layer.encoding.scale,
+        query_positions,
+        key_positions,
+        distance_vectors,
+        memory,
+    )
+    if incremental_state is not None:
+        layer.set_incremental_state(incremental_state, "position_terms", memory)
+    return logits

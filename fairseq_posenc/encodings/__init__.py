@@ -6,13 +6,16 @@ from typing import Any, Dict, List
 from fairseq_posenc.encodings.alibi import ALIBI
 from fairseq_posenc.encodings.base import Encoding, Stack
 from fairseq_posenc.encodings.composition import PositionEncoding
+from fairseq_posenc.encodings.deberta import DEBERTA
 from fairseq_posenc.encodings.learned import LEARNED
 from fairseq_posenc.encodings.none import NONE
 from fairseq_posenc.encodings.rotary import ROTARY
 from fairseq_posenc.encodings.separate import SEPARATE
 from fairseq_posenc.encodings.shared import UntieClsFlags
+from fairseq_posenc.encodings.shaw import SHAW
 from fairseq_posenc.encodings.sinusoidal import SINUSOIDAL
 from fairseq_posenc.encodings.t5 import T5
+from fairseq_posenc.encodings.transformer_xl import TRANSFORMER_XL
 from fairseq_posenc.encodings.tupe import TUPE
 from fairseq_posenc.errors import UsageError
 
@@ -28,6 +31,9 @@ ENCODINGS: Dict[str, Encoding] = {
         T5,
         TUPE,
         SEPARATE,
+        SHAW,
+        TRANSFORMER_XL,
+        DEBERTA,
     )
 }
 

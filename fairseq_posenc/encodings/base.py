@@ -9,7 +9,8 @@ place                                   examples                    computed
 ``input``: added to the embeddings      sinusoidal, learned         once per forward
 ``query_key``: changes q and k          rotary, BERT-A^d            table once, used a layer
 ``shared``: content-free logits         TUPE, T5 bias, ALiBi        once per forward
-``layer``: content-dependent terms      Shaw, Transformer-XL        every layer
+``layer``: content-dependent terms      Shaw, Transformer-XL,       every layer
+                                        DeBERTa
 ======================================  ==========================  =======================
 
 Nothing here knows fairseq: an encoding sees positions, queries and keys, no model.
@@ -88,8 +89,8 @@ class SharedBias(nn.Module):
         return None
 
 
-class LayerTerms(nn.Module):
-    """Content-dependent logits of one layer, with parameters of their own in every layer.
+class DistanceVectors(nn.Module):
+    """A vector for every distance, shared by all layers of a stack and owned by the stack.
 
     Args:
         options: the model configuration, read for this encoding's own flags.
@@ -99,18 +100,72 @@ class LayerTerms(nn.Module):
     def __init__(self, options: Any, stack: Stack) -> None:
         super().__init__()
 
-    def forward(
-        self, q: Tensor, k: Tensor, query_positions: Tensor, key_positions: Tensor
-    ) -> Tensor:
-        """Logits (B, H, T, S), already scaled.
+    def forward(self, distances: Tensor) -> Tensor:
+        """Vectors (N, H·D) of *distances* (N), int64, key minus query, in tokens."""
+        raise NotImplementedError
+
+
+class LayerTerms(nn.Module):
+    """Content-dependent terms of one layer, with parameters of their own in every layer.
+
+    Args:
+        options: the model configuration, read for this encoding's own flags.
+        stack: the encoder or decoder served.
+    """
+
+    def __init__(self, options: Any, stack: Stack) -> None:
+        super().__init__()
+        self.needs_weights = False  # whether values() has something to say
+
+    def project(self, vectors: Tensor) -> Tensor:
+        """What :meth:`forward` needs of the encoding's distance vectors.
+
+        While decoding, the result is kept from step to step.
 
         Args:
-            q: queries (B, H, T, D).
-            k: keys (B, H, S, D).
+            vectors: (N, H·D), from :class:`DistanceVectors`.
+
+        Returns:
+            (…, N, D or H·D); here *vectors* as they are.
+        """
+        return vectors
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        scale: float,
+        query_positions: Tensor,
+        key_positions: Tensor,
+        vectors: Optional[Tensor] = None,
+    ) -> Tensor:
+        """Logits (B, H, T, S), scaled.
+
+        Args:
+            q: queries (B, H, T, D), without anything that other encodings do to them.
+            k: keys (B, H, S, D), likewise.
+            scale: factor on q·k, which all products here take, too.
             query_positions: (1|B, T); the last T of the key positions.
             key_positions: (1|B, S).
+            vectors: what :meth:`project` returned, for all distances from -n to n with some
+                n ≥ S - 1; None if the encoding has no :class:`DistanceVectors`.
         """
         raise NotImplementedError
+
+    def values(
+        self, weights: Tensor, query_positions: Tensor, key_positions: Tensor
+    ) -> Optional[Tensor]:
+        """What the attention weights give beside the mean of the values; here nothing.
+
+        Args:
+            weights: (B, H, T, S), after dropout.
+            query_positions: (1|B, T).
+            key_positions: (1|B, S).
+
+        Returns:
+            (B, H, T, D) or None.
+        """
+        return None
 
 
 @dataclass(frozen=True)
@@ -127,6 +182,7 @@ class Encoding:
         query_key: class that changes queries and keys, if any.
         shared: class of content-free logits, if any.
         layer: class of content-dependent terms, if any.
+        distances: class of the vectors that those terms project in every layer, if any.
         logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
         relative: True if shifting every position by the same amount changes nothing.
         bounded: True if there is a table of positions that cannot grow.
@@ -140,6 +196,7 @@ class Encoding:
     query_key: Optional[Callable[[Any, Stack], QueryKeyMap]] = None
     shared: Optional[Callable[[Any, Stack], SharedBias]] = None
     layer: Optional[Callable[[Any, Stack], LayerTerms]] = None
+    distances: Optional[Callable[[Any, Stack], DistanceVectors]] = None
     logit_scale: float = 1.0
     relative: bool = True
     bounded: bool = False

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.encodings.base import Encoding, QueryKeyMap, Stack
+from fairseq_posenc.encodings.distance import all_distances
 from fairseq_posenc.encodings.shared import SharedTerms
+from fairseq_posenc.encodings.terms import PositionTerms
 from fairseq_posenc.errors import UsageError
 
 
@@ -14,7 +16,8 @@ class PositionEncoding:
     """The encodings of one stack, composed: at most one input table and one map of q and k.
 
     A plain object without parameters: the stack owns :attr:`query_key` and what
-    :meth:`build_shared` returns, each attention layer owns what :meth:`build_layer` returns.
+    :meth:`build_shared` and :meth:`build_distances` return, each attention layer owns what
+    :meth:`build_layer` returns.
 
     Args:
         encodings: what ``--position-encoding`` named, in order.
@@ -35,6 +38,7 @@ class PositionEncoding:
         self.query_key: Optional[QueryKeyMap] = query_key(options, stack) if query_key else None
         self.shared = [e for e in encodings if e.shared]
         self.layer = [e for e in encodings if e.layer]
+        self.distances = [e for e in encodings if e.distances]
         if options.untie_cls:
             self._check_cls()
         shifts = self.query_key is None or self.query_key.relative
@@ -71,10 +75,15 @@ class PositionEncoding:
         terms = {e.name: e.shared(self.options, self.stack) for e in self.shared if e.shared}
         return SharedTerms(terms, self.options, self.stack) if terms else None
 
-    def build_layer(self) -> Optional[nn.ModuleDict]:
+    def build_layer(self) -> Optional[PositionTerms]:
         """Content-dependent terms by encoding name, to be owned by a layer; None if none."""
         terms = {e.name: e.layer(self.options, self.stack) for e in self.layer if e.layer}
-        return nn.ModuleDict(terms) if terms else None
+        return PositionTerms(terms, [e.name for e in self.distances]) if terms else None
+
+    def build_distances(self) -> Optional[nn.ModuleDict]:
+        """Distance vectors by encoding name, to be owned by the stack; None if there are none."""
+        own = {e.name: e.distances(self.options, self.stack) for e in self.distances if e.distances}
+        return nn.ModuleDict(own) if own else None
 
     def positions(self, length: int, padding_mask: Optional[Tensor], device: Any) -> Tensor:
         """Positions of a sequence, counted from the first real token where that matters.
@@ -124,6 +133,25 @@ class PositionEncoding:
             (1|B, 1|H, T, S), or None without such terms.
         """
         return None if terms is None else terms(query_positions, key_positions).type_as(like)
+
+    def distance_vectors(
+        self, vectors: Optional[nn.ModuleDict], query_length: int, key_length: int, like: Tensor
+    ) -> Optional[Tensor]:
+        """Vectors of all distances in a sequence, in the dtype of *like*, cast last.
+
+        Args:
+            vectors: what :meth:`build_distances` returned.
+            query_length: T.
+            key_length: S.
+            like: tensor whose dtype and device the result takes.
+
+        Returns:
+            (N, L, H·D) for N encodings and L distances, from -n to n with some n ≥ S - 1; or None.
+        """
+        if vectors is None:
+            return None
+        distances = all_distances(query_length, key_length, like.device)
+        return torch.stack([own(distances).type_as(like) for own in vectors.values()])
 
     def table(self, query_positions: Tensor) -> Optional[Tensor]:
         """What the map of q and k needs of (1|B, T) positions, or None without such a map."""

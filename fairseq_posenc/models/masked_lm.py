@@ -124,6 +124,10 @@ PRESETS: Dict[str, Dict[str, Any]] = {
     "tupe_r_masked_lm_base": {"position_encoding": "tupe+t5", **_UNTIED},
     "tupe_a_tie_cls_masked_lm_base": {"position_encoding": "tupe", "untie_cls": False, **BASE},
     "bert_ad_masked_lm_base": {"position_encoding": "separate", **BASE},
+    # the relative positions of RoFormer Eq. 32 (keys alone), 34 and 37, in BERT's shape
+    "shaw_masked_lm_base": {"position_encoding": "shaw", **BASE},
+    "transformer_xl_masked_lm_base": {"position_encoding": "transformer_xl", **BASE},
+    "deberta_masked_lm_base": {"position_encoding": "deberta", **BASE},
     # GAU sections 4.1 and 5.1
     "roformer_v2_masked_lm_tiny": {**V2, **TINY},
     "roformer_v2_masked_lm_base": {**V2, **BASE},

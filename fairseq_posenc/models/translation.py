@@ -59,6 +59,10 @@ PRESETS: Dict[str, Dict[str, Any]] = {
     "tupe_base": {"position_encoding": "tupe", **BASE},
     "t5bias_base": {"position_encoding": "t5", **BASE},
     "alibi_base": {"position_encoding": "alibi", **BASE},
+    # RoFormer Eq. 32, with the clip distance of Shaw et al. section 4.1; Eq. 34; Eq. 37
+    "shaw_base": {"position_encoding": "shaw", "shaw_values": True, "shaw_distance": 16, **BASE},
+    "transformer_xl_base": {"position_encoding": "transformer_xl", **BASE},
+    "deberta_base": {"position_encoding": "deberta", **BASE},
     # GAU sections 4.1 and 5.1; two units for a Transformer layer
     "roformer_v2_base": {**SIMPLE, **BASE},
     "gau_tiny": {

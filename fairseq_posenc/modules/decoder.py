@@ -50,6 +50,7 @@ class TransformerDecoder(TransformerDecoderBase):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         self.position_bias = self.encoding.build_shared()
         self.position_map = self.encoding.query_key
+        self.position_vectors = self.encoding.build_distances()
         simplify(self, cfg)
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
@@ -98,6 +99,7 @@ class TransformerDecoder(TransformerDecoderBase):
             mask = additive_mask(x.size(0), length, causal, padding_mask, x)
             bias, causal = add_terms(mask, shared), False
         positions = (query_positions, key_positions) if self.encoding.layer else (None, None)
+        vectors = self.encoding.distance_vectors(self.position_vectors, x.size(0), length, x)
         source, source_bias = self._source(encoder_out, x)
 
         asked = alignment_layer is not None or not self.training
@@ -116,6 +118,7 @@ class TransformerDecoder(TransformerDecoderBase):
                 table=table,
                 query_positions=positions[0],
                 key_positions=positions[1],
+                distance_vectors=vectors,
                 need_weights=need_weights,
             )
             inner_states.append(x)

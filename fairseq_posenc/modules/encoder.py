@@ -39,6 +39,7 @@ class TransformerEncoder(TransformerEncoderBase):
         super().__init__(cfg, dictionary, embed_tokens, return_fc)
         self.position_bias = self.encoding.build_shared()
         self.position_map = self.encoding.query_key
+        self.position_vectors = self.encoding.build_distances()
         simplify(self, cfg)
 
     def stack(self, cfg: Any) -> Stack:
@@ -83,6 +84,7 @@ class TransformerEncoder(TransformerEncoderBase):
         )
         # content-dependent terms are the only ones to need positions in every layer
         layer_positions = positions if self.encoding.layer else None
+        vectors = self.encoding.distance_vectors(self.position_vectors, x.size(0), x.size(0), x)
 
         states = [x] if return_all_hiddens else []
         fc_results: List[Optional[Tensor]] = []
@@ -93,6 +95,7 @@ class TransformerEncoder(TransformerEncoderBase):
                 table=table,
                 query_positions=layer_positions,
                 key_positions=layer_positions,
+                distance_vectors=vectors,
             )
             x, fc_result = x if self.return_fc else (x, None)
             if return_all_hiddens:

@@ -67,6 +67,7 @@ class GatedEncoderLayer(_GatedLayer):
         table: Optional[Tensor] = None,
         query_positions: Optional[Tensor] = None,
         key_positions: Optional[Tensor] = None,
+        distance_vectors: Optional[Tensor] = None,
     ) -> Any:
         """Encode one layer further; arguments as for the Transformer's encoder layer."""
         unit = partial(
@@ -75,6 +76,7 @@ class GatedEncoderLayer(_GatedLayer):
             table=table,
             query_positions=query_positions,
             key_positions=key_positions,
+            distance_vectors=distance_vectors,
         )
         x, out = add_and_norm(self, self.self_attn_layer_norm, x, unit)
         return (x, out) if self.return_fc else x

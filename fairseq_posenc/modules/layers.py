@@ -97,6 +97,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         table: Optional[Tensor] = None,
         query_positions: Optional[Tensor] = None,
         key_positions: Optional[Tensor] = None,
+        distance_vectors: Optional[Tensor] = None,
     ) -> Any:
         """Encode one layer further.
 
@@ -106,6 +107,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
             table: what changes q and k, such as a rotation, or None.
             query_positions: (1|B, T), for content-dependent terms; else None.
             key_positions: (1|B, T), likewise.
+            distance_vectors: (N, L, C) of L distances, for those of N terms; else None.
 
         Returns:
             (T, B, C), with the feed-forward output beside it under *return_fc*.
@@ -116,6 +118,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
             table=table,
             query_positions=query_positions,
             key_positions=key_positions,
+            distance_vectors=distance_vectors,
         )
         x, _ = add_and_norm(self, self.self_attn_layer_norm, x, attention)
         x, fc_out = add_and_norm(self, self.final_layer_norm, x, partial(feed_forward, self))
@@ -147,6 +150,7 @@ class DecoderForward:
         table: Optional[Tensor] = None,
         query_positions: Optional[Tensor] = None,
         key_positions: Optional[Tensor] = None,
+        distance_vectors: Optional[Tensor] = None,
         need_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor], None]:
         """Decode one layer further.
@@ -161,6 +165,7 @@ class DecoderForward:
             table: what changes q and k at the new positions, such as a rotation, or None.
             query_positions: (1|B, T), for content-dependent terms; else None.
             key_positions: (1|B, S), likewise.
+            distance_vectors: (N, L, C) of L distances, for those of N terms; else None.
             need_weights: also return the attention weights over the source.
 
         Returns:
@@ -172,6 +177,7 @@ class DecoderForward:
             "table": table,
             "query_positions": query_positions,
             "key_positions": key_positions,
+            "distance_vectors": distance_vectors,
             "incremental_state": incremental_state,
         }
         attention = partial(self._self_attention, **own)

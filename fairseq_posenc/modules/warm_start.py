@@ -16,7 +16,7 @@ from fairseq_posenc.errors import UsageError
 State = Dict[str, Tensor]
 logger = logging.getLogger(__name__)
 
-_POSITION_STATE = re.compile(r"\.(embed_positions|position_(bias|map|terms))\.")
+_POSITION_STATE = re.compile(r"\.(embed_positions|position_(bias|map|terms|vectors))\.")
 
 
 def _kind(key: str) -> str:

@@ -1,0 +1,112 @@
+"""DeBERTa's disentangled attention: words look at distances, and distances at words.
+
+He, Liu, Gao, Chen, arXiv 2006.03654, Eq. 2 to 4 (RoFormer Eq. 37, without the scale):
+
+    α_ij = 1/√(3D) · (q_i·k_j + q_i·(P_{δ(i,j)} W_kR) + k_j·(P_{δ(j,i)} W_qR))
+    δ(i,j) = 0 where i - j ≤ -K,  2K - 1 where i - j ≥ K,  i - j + K between
+
+As in the paper (section 3.1), all layers of a stack share the table P of 2K rows; each has a W_kR
+and a W_qR of its own.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Optional, cast
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.encodings.base import DistanceVectors, Encoding, LayerTerms, Stack
+from fairseq_posenc.encodings.distance import align, products, within_reach
+from fairseq_posenc.errors import UsageError
+
+
+@dataclass
+class DebertaFlags:
+    """Flags of disentangled attention."""
+
+    deberta_distance: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "distance in tokens from which on all share a vector (K in DeBERTa Eq. 3)",
+            "default": 512,
+        },
+    )
+
+
+class DistanceTable(DistanceVectors):
+    """P_{δ(i,j)} of every distance.
+
+    Args:
+        options: reads ``deberta_distance``.
+        stack: number and size of the heads.
+
+    Raises:
+        UsageError: if the distance is below 1.
+    """
+
+    def __init__(self, options: Any, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.most = int(options.deberta_distance)
+        if self.most < 1:
+            raise UsageError(f"--deberta-distance {self.most}: must be at least 1")
+        self.table = nn.Embedding(2 * self.most, stack.num_heads * stack.head_dim)
+        nn.init.normal_(self.table.weight, std=0.02)
+
+    def forward(self, distances: Tensor) -> Tensor:
+        """Vectors (N, C) of distances (N), key minus query."""
+        return self.table((-distances).clamp(-self.most, self.most - 1) + self.most)
+
+
+class DebertaTerms(LayerTerms):
+    """Content to position, and position to content.
+
+    Args:
+        options: not read.
+        stack: number and size of the heads.
+    """
+
+    def __init__(self, options: Any, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.head_dim = stack.head_dim
+        channels = stack.num_heads * stack.head_dim
+        self.k_proj = nn.Linear(channels, channels, bias=False)  # W_kR
+        self.q_proj = nn.Linear(channels, channels, bias=False)  # W_qR
+        for projection in (self.k_proj, self.q_proj):
+            nn.init.normal_(projection.weight, std=0.02)
+
+    def project(self, vectors: Tensor) -> Tensor:
+        """P W_kR and P W_qR by heads, (2, H, N, D), of vectors (N, C)."""
+        both = torch.stack((self.k_proj(vectors), self.q_proj(vectors)))
+        return both.view(2, len(vectors), -1, self.head_dim).transpose(1, 2)
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        scale: float,
+        query_positions: Tensor,
+        key_positions: Tensor,
+        vectors: Optional[Tensor] = None,
+    ) -> Tensor:
+        """Logits (B, H, T, S); arguments as in :class:`LayerTerms`."""
+        length, keys = q.size(2), k.size(2)
+        for_q, for_k = cast(Tensor, vectors)
+        k_r = within_reach(for_q, length, keys)  # (H, S + T - 1, D)
+        q_r = within_reach(for_k, keys, length)  # from a key, T and S change places
+        to_position = align(products(q * scale, k_r), keys)
+        if length == 1:  # a decoding step: one distance a key
+            to_content = torch.einsum("bhsd,hsd->bhs", k * scale, q_r.flip(-2)).unsqueeze(2)
+        else:
+            to_content = align(products(k * scale, q_r), length).transpose(-2, -1)
+        return to_position + to_content
+
+
+DEBERTA = Encoding(
+    name="deberta",
+    paper="He et al. 2021, arXiv 2006.03654",
+    summary="words correlate with distances, and distances with words, under their own projections",
+    flags=DebertaFlags,
+    layer=DebertaTerms,
+    distances=DistanceTable,
+    logit_scale=3**-0.5,
+)

@@ -1,0 +1,115 @@
+"""Shaw's relative positions: a learned key, and maybe a learned value, for every distance.
+
+Shaw, Uszkoreit, Vaswani, arXiv 1803.02155, Eq. 3 and 4 (RoFormer Eq. 32), with d = j - i clipped:
+
+    e_ij = 1/√D · q_i · (k_j + a^K_d)
+    z_i  = Σ_j softmax(e_i)_j · (v_j + a^V_d)        d = max(-K, min(K, j - i))
+
+All heads of a layer share a^K and a^V; every layer has its own.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.encodings.base import Encoding, LayerTerms, Stack
+from fairseq_posenc.encodings.distance import distances
+from fairseq_posenc.errors import UsageError
+
+
+@dataclass
+class ShawFlags:
+    """Flags of Shaw's relative positions."""
+
+    shaw_distance: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "distance in tokens from which on all share a vector (Shaw et al. section 3.2)",
+            "default": 16,
+        },
+    )
+    shaw_values: Optional[bool] = field(
+        default=None,
+        metadata={
+            "help": "add learned vectors to the values, too, not only to the keys (Shaw et al. "
+            "Eq. 3); attention then runs without a fused kernel",
+            "default": False,
+        },
+    )
+
+
+class ShawTerms(LayerTerms):
+    """q_i · a^K_d / √D, and Σ_j w_ij a^V_d.
+
+    Where later keys are hidden, distances end at 0; should a later key be shown after all, by
+    ``--full-context-alignment``, it counts as distance 0, as with the T5 bias.
+
+    Args:
+        options: reads ``shaw_distance`` and ``shaw_values``.
+        stack: head size, and whether vectors for later keys are needed.
+
+    Raises:
+        UsageError: if the distance is below 1.
+    """
+
+    def __init__(self, options: Any, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.most = int(options.shaw_distance)
+        if self.most < 1:
+            raise UsageError(f"--shaw-distance {self.most}: must be at least 1")
+        self.later = 0 if stack.causal else self.most
+        self.needs_weights = bool(options.shaw_values)
+        count = self.most + 1 + self.later
+        self.key_table = nn.Embedding(count, stack.head_dim)
+        self.value_table = nn.Embedding(count, stack.head_dim) if options.shaw_values else None
+        for table in (self.key_table, self.value_table):
+            if table is not None:
+                nn.init.xavier_uniform_(table.weight)
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        scale: float,
+        query_positions: Tensor,
+        key_positions: Tensor,
+        vectors: Optional[Tensor] = None,
+    ) -> Tensor:
+        """Logits (B, H, T, S); arguments as in :class:`LayerTerms`.
+
+        On a CPU at 256 tokens, gather takes 0.8 to 0.9 of the time that shifting rows takes.
+        """
+        products = torch.matmul(q * scale, self.key_table.weight.t())  # (B, H, T, 2K + 1)
+        rows = self._rows(q.size(2), k.size(2), q.device)
+        return products.gather(-1, rows.expand(*products.shape[:3], -1))
+
+    def values(
+        self, weights: Tensor, query_positions: Tensor, key_positions: Tensor
+    ) -> Optional[Tensor]:
+        """Σ_j w_ij a^V_d, (B, H, T, D), for weights (B, H, T, S).
+
+        The weights of one distance are summed first, in float32: thousands of them may share the
+        last, more than the digits of half precision can tell apart.
+        """
+        if self.value_table is None:
+            return None
+        wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
+        rows = self._rows(wide.size(2), wide.size(3), wide.device).expand_as(wide)
+        sums = wide.new_zeros(*wide.shape[:3], self.value_table.num_embeddings)
+        sums = sums.scatter_add(-1, rows, wide)  # (B, H, T, 2K + 1)
+        return torch.matmul(sums.type_as(weights), self.value_table.weight).type_as(weights)
+
+    def _rows(self, query_length: int, key_length: int, device: torch.device) -> Tensor:
+        """Row of the tables for each query and key, (T, S)."""
+        return distances(query_length, key_length, device).clamp(-self.most, self.later) + self.most
+
+
+SHAW = Encoding(
+    name="shaw",
+    paper="Shaw et al. 2018, arXiv 1803.02155",
+    summary="learned keys, and maybe values, for each clipped distance",
+    flags=ShawFlags,
+    layer=ShawTerms,
+)

@@ -1,0 +1,91 @@
+"""Transformer-XL's relative positions: keys made of sinusoids of the distance, and two biases.
+
+Dai et al., arXiv 1901.02860, section 3.3 (RoFormer Eq. 34), with one u and one v per head:
+
+    α_ij = 1/√D · (q_i·k_j + q_i·(r_{i-j} W_kR) + u·k_j + v·(r_{i-j} W_kR))
+    r_{d,2t} = sin(d / 10000^{2t/C}),  r_{d,2t+1} = cos(…)
+
+Every layer has a W_kR, u and v of its own.  The recurrence over segments is no part of this.
+"""
+
+from typing import Any, Optional, cast
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.encodings.base import DistanceVectors, Encoding, LayerTerms, Stack
+from fairseq_posenc.encodings.distance import align, products, within_reach
+from fairseq_posenc.errors import UsageError
+
+
+class Sinusoids(DistanceVectors):
+    """r of every distance, query minus key, float32; nothing is learned.
+
+    Args:
+        options: not read.
+        stack: number and size of the heads.
+
+    Raises:
+        UsageError: if the channels make no whole pairs of sine and cosine.
+    """
+
+    def __init__(self, options: Any, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.channels = stack.num_heads * stack.head_dim
+        if self.channels % 2:
+            raise UsageError(
+                f"--position-encoding transformer_xl: {self.channels} channels of the "
+                f"{stack.side} are odd; sines and cosines need an even number"
+            )
+
+    def forward(self, distances: Tensor) -> Tensor:
+        """Vectors (N, C) of distances (N), key minus query."""
+        even = torch.arange(0, self.channels, 2, dtype=torch.float64, device=distances.device)
+        angles = -distances.double().unsqueeze(1) * 10000.0 ** (-even / self.channels)
+        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
+
+
+class TransformerXLTerms(LayerTerms):
+    """(q_i + v)·(r_{i-j} W_kR) + u·k_j, over √D.
+
+    Args:
+        options: not read.
+        stack: number and size of the heads.
+    """
+
+    def __init__(self, options: Any, stack: Stack) -> None:
+        super().__init__(options, stack)
+        channels = stack.num_heads * stack.head_dim
+        self.proj = nn.Linear(channels, channels, bias=False)  # W_kR
+        self.u = nn.Parameter(torch.empty(stack.num_heads, 1, stack.head_dim))
+        self.v = nn.Parameter(torch.empty(stack.num_heads, 1, stack.head_dim))
+        for parameter in (self.proj.weight, self.u, self.v):
+            nn.init.normal_(parameter, std=0.02)  # as in the released code
+
+    def project(self, vectors: Tensor) -> Tensor:
+        """r W_kR by heads, (H, N, D), of r (N, C)."""
+        return self.proj(vectors).view(len(vectors), *self.u.shape[::2]).transpose(0, 1)
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        scale: float,
+        query_positions: Tensor,
+        key_positions: Tensor,
+        vectors: Optional[Tensor] = None,
+    ) -> Tensor:
+        """Logits (B, H, T, S); arguments as in :class:`LayerTerms`."""
+        r = within_reach(cast(Tensor, vectors), q.size(2), k.size(2))  # (H, S + T - 1, D)
+        positions = products((q + self.v) * scale, r)  # (B, H, T, S + T - 1)
+        content = torch.matmul(self.u * scale, k.transpose(-2, -1))  # (B, H, 1, S)
+        return align(positions, k.size(2)) + content
+
+
+TRANSFORMER_XL = Encoding(
+    name="transformer_xl",
+    paper="Dai et al. 2019, arXiv 1901.02860",
+    summary="projected sinusoids of the distance as keys, and two learned biases as queries",
+    layer=TransformerXLTerms,
+    distances=Sinusoids,
+)
