@@ -60,7 +60,7 @@ def message_of_training(data, folder, *flags):
         ([*ROFORMER, "--cross-self-attention"], ["--cross-self-attention", "drop it"]),
         (
             [*ROFORMER, "--task", "language_modeling"],
-            ["--arch roformer_tiny", "--task language_modeling", "--arch transformer_lm"],
+            ["--arch roformer_tiny", "--task language_modeling", "--arch roformer_lm_small"],
         ),
         (
             [*ROFORMER, "--task", "masked_lm"],

@@ -170,7 +170,7 @@ def test_what_cannot_work_is_refused_by_name(arch, flags, words):
     [
         ("masked_lm", "roformer_masked_lm_base"),
         ("sentence_prediction", "roformer_masked_lm_base"),
-        ("language_modeling", "transformer_lm"),
+        ("language_modeling", "roformer_lm_small"),
     ],
 )
 def test_an_architecture_of_another_family_is_named(task, instead):

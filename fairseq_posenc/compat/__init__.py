@@ -9,7 +9,7 @@ from fairseq_posenc.compat.batching import keep_every_sentence
 from fairseq_posenc.compat.checkpoint_errors import readable_checkpoint_errors
 from fairseq_posenc.compat.empty_data import empty_data
 from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padding
-from fairseq_posenc.compat.language_model import eval_lm_needs_tokens
+from fairseq_posenc.compat.language_model import eval_lm_needs_tokens, prompts_padded_left
 from fairseq_posenc.compat.log_file import log_lines_once
 from fairseq_posenc.compat.numpy2 import numpy_compat_long, percentile_interpolation
 from fairseq_posenc.compat.safe_loading import load_with_allow_list
@@ -34,6 +34,7 @@ def apply() -> None:
     keep_every_sentence()
     empty_data()
     eval_lm_needs_tokens()
+    prompts_padded_left()
     log_lines_once()
     stock_layers_take_padding()
     user_dir_twice()

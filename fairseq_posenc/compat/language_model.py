@@ -1,8 +1,10 @@
-"""``fairseq-eval-lm``: what is not scored is an error."""
+"""Language models: text that ``fairseq-eval-lm`` does not score, prompts padded on the left."""
 
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Dict, Iterator, Optional
 
 from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.utils import convert_padding_direction
+from torch import Tensor
 
 from fairseq_posenc.compat.patching import wrap
 from fairseq_posenc.errors import UsageError
@@ -26,10 +28,12 @@ def _of_whole_set(eval_lm_dataloader: Callable[..., Any]) -> Callable[..., Itera
         sizes = [dataset.size(index) for index in range(len(dataset))]
         if longest is not None and any(size > longest for size in sizes):
             too_long = sum(size > longest for size in sizes)
+            override = f"{{'max_target_positions': {max(sizes)}}}"
             raise UsageError(
                 f"fairseq-eval-lm: {too_long} of {len(sizes)} blocks are longer than the {longest} "
                 "positions of the model and would not be scored; give --tokens-per-sample "
-                f"{longest} or less (with --sample-break-mode none)"
+                f"{longest} or less (with --sample-break-mode none), or, for a model without a "
+                f'table of positions, --model-overrides "{override}"'
             )
         batches = eval_lm_dataloader(task, dataset, *args, **kwargs)
         if len(batches) == 0:
@@ -37,5 +41,38 @@ def _of_whole_set(eval_lm_dataloader: Callable[..., Any]) -> Callable[..., Itera
                 "fairseq-eval-lm: there is no token to score; the data of --gen-subset is empty"
             )
         return batches
+
+    return wrapper
+
+
+def prompts_padded_left() -> None:
+    """Continue a prompt that is padded on the left as one that is padded on the right.
+
+    Measured: fairseq's search takes padding for the end of a prompt, so it writes words of
+    its own where the padding is, and the prompt after them.  (``fairseq-interactive`` pads
+    on the right; batches from elsewhere need not.)
+    """
+    wrap(LanguageModelingTask, "inference_step", _with_padding_right)
+
+
+def _with_padding_right(inference_step: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(
+        task: Any,
+        generator: Any,
+        models: Any,
+        sample: Dict[str, Any],
+        prefix_tokens: Optional[Tensor] = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        def right(tokens: Tensor) -> Tensor:
+            return convert_padding_direction(
+                tokens, task.source_dictionary.pad(), left_to_right=True
+            )
+
+        net_input = dict(sample["net_input"], src_tokens=right(sample["net_input"]["src_tokens"]))
+        sample = dict(sample, net_input=net_input)
+        prefix_tokens = None if prefix_tokens is None else right(prefix_tokens)
+        return inference_step(task, generator, models, sample, prefix_tokens, *args, **kwargs)
 
     return wrapper

@@ -24,7 +24,7 @@ _FAMILIES = {
     ),
     "language_model": (
         "a language model",
-        "transformer_lm",
+        "roformer_lm_small",
         ("language_modeling", "multilingual_language_modeling"),
     ),
 }
@@ -41,7 +41,8 @@ def refuse_other_families(family: str, arch: str, where: Any) -> None:
     Raises:
         UsageError: naming an architecture that fits the task.
     """
-    task = getattr(where, "task", None) or getattr(getattr(where, "cfg", None), "_name", None)
+    settings = getattr(where, "cfg", None) or getattr(where, "args", None)
+    task = getattr(where, "task", None) or getattr(settings, "_name", None)
     for other, (what, instead, tasks) in _FAMILIES.items():
         if other != family and task in tasks:
             raise UsageError(

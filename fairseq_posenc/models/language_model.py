@@ -1,0 +1,168 @@
+"""Language models: fairseq's Transformer decoder with any position encoding, and its presets.
+
+For ``--task language_modeling``: ``fairseq-train``, ``fairseq-eval-lm``, and prompts continued with
+``fairseq-interactive`` and ``fairseq-generate``.
+"""
+
+import dataclasses
+from typing import Any, Callable, Dict, List
+
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    FairseqLanguageModel,
+    register_model,
+    register_model_architecture,
+)
+from fairseq.models.transformer_lm import TransformerLanguageModelConfig
+from omegaconf import OmegaConf
+
+from fairseq_posenc.config import (
+    Field,
+    configure,
+    encoding_fields,
+    family_config,
+    fill,
+    flat_fields,
+    layer_fields,
+    nested,
+    stack_of,
+    unlocked,
+)
+from fairseq_posenc.models.families import refuse_other_families
+from fairseq_posenc.modules.decoder import TransformerDecoder
+from fairseq_posenc.modules.simple import initialise
+from fairseq_posenc.modules.token_embedding import build_embedding, check_embedding
+
+MODEL = "posenc_lm"
+DEFAULT_LENGTH = 1024  # fairseq's, in tokens
+
+
+def _lm_fields() -> List[Field]:
+    """The flags of the installed fairseq's ``transformer_lm``; the task's own stay references."""
+    defaults = TransformerLanguageModelConfig()
+    references = [
+        field
+        for field in dataclasses.fields(TransformerLanguageModelConfig)
+        if str(getattr(defaults, field.name)).startswith("${")
+    ]
+    names = {field.name for field in references}
+    own = [field for field in flat_fields(TransformerLanguageModelConfig) if field[0] not in names]
+    return own + [(f.name, f.type, dataclasses.field(default=f.default)) for f in references]
+
+
+LanguageModelConfig = family_config(
+    "LanguageModelConfig", _lm_fields() + encoding_fields() + layer_fields()
+)
+
+
+def _shape(channels: int, heads: int, layers: int) -> Dict[str, Any]:
+    """The architecture of GPT-3, as fairseq has it."""
+    return {
+        "decoder_embed_dim": channels,
+        "decoder_ffn_embed_dim": 4 * channels,
+        "decoder_attention_heads": heads,
+        "decoder_layers": layers,
+        "decoder_normalize_before": True,
+        "share_decoder_input_output_embed": True,
+        "activation_fn": "gelu",
+        "dropout": 0.0,
+    }
+
+
+TINY = _shape(128, 4, 2)
+# RoFormer 4.6.1 and 4.7 name the hyperparameters of GPT-3's 125 M and 1.3 B models, which are in
+# Brown et al., arXiv 2005.14165, Table 2.1.  It gives the larger one 24 heads of 128, which 2,048
+# channels have no room for; 16 of them fit.
+SMALL, MEDIUM = _shape(768, 12, 12), _shape(2048, 16, 24)
+PRESETS: Dict[str, Dict[str, Any]] = {
+    MODEL: {},
+    "roformer_lm_tiny": {"position_encoding": "rotary", **TINY},
+    "roformer_lm_small": {"position_encoding": "rotary", **SMALL},
+    "roformer_lm_medium": {"position_encoding": "rotary", **MEDIUM},
+    # what rotary is compared with in RoFormer Table 6, and since
+    "learned_lm_small": {"position_encoding": "learned", **SMALL},
+    "t5bias_lm_small": {"position_encoding": "t5", **SMALL},
+    "alibi_lm_small": {"position_encoding": "alibi", **SMALL},
+    # 24 units as in GAU section 5.1, two for a Transformer layer; pre-norm as the others
+    "gau_lm_small": {
+        "position_encoding": "rotary",
+        **SMALL,
+        "layer": "gated",
+        "norm": "unit",
+        "layer_norm_eps": 1e-12,
+        "no_bias": True,
+        "init_weights": "truncated_normal",
+    },
+}
+
+
+def _configure(cfg: Any, preset: Dict[str, Any], settings: Any) -> None:
+    """Complete a flat configuration; *settings* are those of the task."""
+
+    def setting(name: str) -> Any:
+        given = getattr(cfg, name, None)
+        return getattr(settings, name, None) if given is None else given
+
+    block = setting("tokens_per_sample") or DEFAULT_LENGTH
+    longest = setting("max_target_positions") or block
+    # blocks of whole sentences may be longer than --tokens-per-sample, if one sentence is
+    fixed = str(getattr(settings, "sample_break_mode", None)) in ("none", "None")
+    trained = (min(block, longest) if fixed else longest) + bool(setting("add_bos_token"))
+    with unlocked(cfg):
+        cfg.max_target_positions = longest
+    configure(
+        cfg,
+        LanguageModelConfig,
+        {"rotary_original_length": trained, **preset},
+        lambda cfg: [stack_of(cfg, "decoder")],
+    )
+    check_embedding(cfg)
+
+
+@register_model(MODEL, dataclass=LanguageModelConfig)
+class LanguageModel(FairseqLanguageModel):
+    """Decoder for ``--task language_modeling`` whose attention layers know positions.
+
+    Args:
+        decoder: the decoder, without attention to a source.
+    """
+
+    @classmethod
+    def add_args(cls, parser: Any) -> None:
+        """Add the flags without defaults, so that what was not given can be told."""
+        gen_parser_from_dataclass(parser, LanguageModelConfig(), delete_default=True)
+
+    @classmethod
+    def build_model(cls, cfg: Any, task: Any) -> "LanguageModel":
+        """Build the model for *task* from a flat configuration.
+
+        Raises:
+            UsageError: if the task is of another family or the flags contradict each other.
+        """
+        refuse_other_families("language_model", getattr(cfg, "_name", MODEL), task)
+        _configure(cfg, {}, getattr(task, "cfg", None) or getattr(task, "args", None))
+        if cfg.decoder_layers_to_keep:
+            cfg.decoder_layers = len(cfg.decoder_layers_to_keep.split(","))
+        embed_tokens = build_embedding(cfg, task.source_dictionary)
+        model = cls(TransformerDecoder(nested(cfg), task.target_dictionary, embed_tokens, True))
+        initialise(model, cfg)
+        return model
+
+
+def _architecture(name: str, preset: Dict[str, Any]) -> Callable[[Any], None]:
+    def architecture(cfg: Any) -> None:
+        if OmegaConf.is_config(cfg):  # hydra: build_model follows, which knows the task
+            fill(cfg, preset)
+            return
+        refuse_other_families("language_model", name, cfg)
+        _configure(cfg, preset, cfg)
+
+    return architecture
+
+
+for _name, _preset in PRESETS.items():
+    if _name != MODEL:
+        register_model_architecture(MODEL, _name)(_architecture(_name, _preset))
+# register_model has put a function there that does nothing; defaults belong into the checkpoint
+ARCH_CONFIG_REGISTRY[MODEL] = _architecture(MODEL, PRESETS[MODEL])
