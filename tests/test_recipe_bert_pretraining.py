@@ -240,20 +240,3 @@ def test_a_slurm_job_starts_the_training_on_every_node(tmp_path):
     (command,) = printed
     assert command[0] == "srun" and str(RECIPE / "train.sh") in command
     assert command[-3:] == ["tupe_r", "data", "--dry-run"] and "--slurm" in command
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_help_names_every_option(tmp_path, script):
-    result = bash(RECIPE / script, "--help", cwd=tmp_path)
-    assert result.returncode == 0 and script in result.stdout
-    text = (RECIPE / script).read_text()
-    options = re.findall(r"^ +((?:--[a-z-]+(?: \| )?)+)\) ", text, re.MULTILINE)
-    taken = {option for group in options for option in group.split(" | ")}
-    assert all(option in result.stdout for option in taken)
-
-
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
-def test_shellcheck_is_content():
-    shared = EXAMPLES / "common" / "cluster.sh"
-    scripts = [str(RECIPE / name) for name in SCRIPTS]
-    subprocess.run(["shellcheck", str(shared), *scripts], check=True, cwd=RECIPE)

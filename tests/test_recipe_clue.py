@@ -4,8 +4,6 @@ import json
 import os
 import random
 import re
-import shutil
-import subprocess
 import sys
 
 import pytest
@@ -213,18 +211,3 @@ def test_mistakes_are_one_line(tmp_path):
     assert_error(bash(tune, "glue/CoLA", "x.pt", "out", cwd=tmp_path), "glue/CoLA", "clue/TNEWS")
     assert_error(bash(tune, "clue/TNEWS", "x.pt", "out", cwd=tmp_path), "not complete")
     assert os.listdir(tmp_path) == ["raw"]
-
-
-@pytest.mark.parametrize("script", ["prepare.sh", "finetune.sh"])
-def test_help_names_every_option(tmp_path, script):
-    result = bash(RECIPE / script, "--help", cwd=tmp_path)
-    assert result.returncode == 0 and script in result.stdout
-    taken = re.findall(r"^ +(--[a-z-]+)\) ", (RECIPE / script).read_text(), re.MULTILINE)
-    assert all(option in result.stdout for option in taken)
-
-
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
-def test_shellcheck_is_content():
-    scripts = sorted(map(str, RECIPE.glob("*.sh")))
-    assert len(scripts) == 2
-    subprocess.run(["shellcheck", *scripts], check=True, cwd=RECIPE)

@@ -6,8 +6,6 @@ import json
 import os
 import random
 import re
-import shutil
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -174,13 +172,6 @@ def test_run_downloads_when_there_is_no_data_folder(tmp_path):
     names = [os.path.basename(command[-1]) for command in fetched]
     assert sorted(names) == sorted(f"{name}.gz" for name, _ in corpus())
     assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
-def test_shellcheck_is_content():
-    scripts = sorted(map(str, RECIPE.glob("*.sh")))
-    assert len(scripts) == 2
-    subprocess.run(["shellcheck", *scripts], check=True, cwd=RECIPE)
 
 
 # --- the table in the README

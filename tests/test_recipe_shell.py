@@ -5,14 +5,18 @@ import hashlib
 import http.server
 import os
 import random
+import re
 import shutil
-import subprocess
 import threading
 
 import pytest
-from recipes import COMMON, WMT14, assert_error, bash, write
+from recipes import COMMON, EXAMPLES, assert_error, bash, write
 
-SCRIPTS = [COMMON / "lib.sh", *sorted(WMT14.glob("*.s[hb]*"))]
+PROGRAMS = sorted(
+    path
+    for path in EXAMPLES.glob("*/*")
+    if path.suffix in (".sh", ".sbatch") and path.parent != COMMON
+)
 
 
 def shell(body, cwd, **environment):
@@ -144,9 +148,21 @@ def test_a_download_is_continued_and_gets_its_name_only_when_right(tmp_path):
         server.server_close()
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_shellcheck(script):
-    result = subprocess.run(["shellcheck", str(script)], capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout
-    assert "shellcheck disable" not in script.read_text()
+def options_taken(script):
+    """The options that a script looks for, itself or in what it shares with others."""
+    texts = [script.read_text()]
+    sourced = re.findall(r'^\. "\$RECIPE/\.\./common/(\w+\.sh)"', texts[0], re.MULTILINE)
+    texts += [(COMMON / name).read_text() for name in sourced if name == "sentence_tasks.sh"]
+    cases = re.findall(r"^ +((?:-[a-z-]+(?: \| )?)+)\)", "\n".join(texts), re.MULTILINE)
+    return {option for case in cases for option in case.split(" | ")} - {"--"}
+
+
+@pytest.mark.parametrize("script", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_help_names_every_option(tmp_path, script):
+    result = bash(script, "--help", cwd=tmp_path)
+    assert result.returncode == 0 and script.name in result.stdout
+    # those of finetune.sh of clue and of the jobs are another script's
+    assert (
+        len(options_taken(script)) >= 3 or "exec" in script.read_text() or "sbatch" in script.name
+    )
+    assert all(option in result.stdout for option in options_taken(script))

@@ -125,15 +125,6 @@ def test_a_dry_run_of_everything_leaves_nothing_behind(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("script", ["prepare.sh", "train.sh", "train.sbatch", "evaluate.sh"])
-def test_help_names_every_option(tmp_path, script):
-    result = bash(script, "--help", cwd=tmp_path)
-    assert result.returncode == 0 and script in result.stdout
-    taken = re.findall(r"^ +(--[a-z-]+)\) ", (WMT14 / script).read_text(), re.MULTILINE)
-    assert taken or script == "train.sbatch"  # its options are those of train.sh
-    assert all(option in result.stdout for option in taken if option != "--")
-
-
 # --- Slurm
 
 SRUN = """#!/usr/bin/env bash

@@ -19,7 +19,7 @@ SHELL = sorted(
     for path in (REPO / folder).rglob("*")
     if path.suffix in (".sh", ".sbatch") or path.parent.name == ".ci"
 )
-SOURCED = {REPO / "examples" / "common" / name for name in ("lib.sh", "cluster.sh")}
+SOURCED = set((REPO / "examples" / "common").glob("*.sh"))
 # set by setup.sh, so only in an environment that it made
 MADE_BY_SETUP = (Path(sys.prefix) / ".fairseq_posenc").is_file()
 needs_setup = pytest.mark.skipif(not MADE_BY_SETUP, reason="not in an environment of setup.sh")
