@@ -72,6 +72,8 @@ def transformer(layers, channels, words=50257):
         ("roformer_lm_small", 12, 768, 0, 124),
         ("t5bias_lm_small", 12, 768, 32 * 12, 124),
         ("alibi_lm_small", 12, 768, 0, 124),
+        ("shaw_lm_small", 12, 768, 12 * 17 * 64, 124),  # a key for distances 0 … 16 a layer
+        ("transformer_xl_lm_small", 12, 768, 12 * (768 + 2) * 768, 131),  # Eq. 34: W, u and v
         ("roformer_lm_medium", 24, 2048, 0, 1312),
     ],
 )

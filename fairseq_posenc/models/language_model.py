@@ -84,6 +84,8 @@ PRESETS: Dict[str, Dict[str, Any]] = {
     "learned_lm_small": {"position_encoding": "learned", **SMALL},
     "t5bias_lm_small": {"position_encoding": "t5", **SMALL},
     "alibi_lm_small": {"position_encoding": "alibi", **SMALL},
+    "shaw_lm_small": {"position_encoding": "shaw", **SMALL},
+    "transformer_xl_lm_small": {"position_encoding": "transformer_xl", **SMALL},
     # 24 units as in GAU section 5.1, two for a Transformer layer; pre-norm as the others
     "gau_lm_small": {
         "position_encoding": "rotary",
