@@ -4,6 +4,7 @@ from setuptools import find_packages, setup
 
 RECIPES = ["sentencepiece", "sacremoses", "subword-nmt", "sacrebleu", "scikit-learn", "scipy"]
 CONVERT = ["safetensors", "transformers"]
+AMOS = ["pytorch-optimizer"]
 PLOTS = ["matplotlib"]
 TEST = ["pytest", "pytest-xdist", "ruff~=0.17.0"]
 
@@ -28,6 +29,7 @@ setup(
         "bench": ["transformers<5", "gau-alpha"],
         "plots": PLOTS,
         "zh": ["jieba"],
-        "test": TEST + RECIPES + CONVERT + PLOTS,
+        "amos": AMOS,
+        "test": TEST + RECIPES + CONVERT + PLOTS + AMOS,
     },
 )

@@ -15,8 +15,8 @@ __version__ = "0.1.0"
 
 
 def register() -> None:
-    """Repair known quirks of the installed fairseq; register architectures and criterions."""
-    from fairseq_posenc import compat, criterions, models  # noqa: F401
+    """Repair known quirks of the installed fairseq; register what the plug-in adds."""
+    from fairseq_posenc import compat, criterions, models, optim  # noqa: F401
 
     compat.apply()
 
