@@ -190,6 +190,15 @@ def test_training_is_the_papers(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_amos_needs_no_decay(tmp_path):
+    given = ("roformer", "data", "--cpu", "--optimizer", "amos", "--updates", "250000")
+    flags = training(tmp_path, *given)
+    assert flags["--optimizer"] == "amos" and flags["--lr-scheduler"] == "fixed"
+    assert float(flags["--lr"]) == 250000**-0.5 and flags["--warmup-updates"] == "2500"
+    assert not any(flag.startswith("--adam") or "decay" in flag for flag in flags)
+    assert flags["--save-dir"].endswith("roformer-amos")
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_is_an_architecture(tmp_path, model):
     assert training(tmp_path, model, "data", "--cpu")["--arch"] in ARCH_CONFIG_REGISTRY
@@ -218,6 +227,7 @@ def test_an_update_has_256_samples_whatever_the_machine(tmp_path, nodes, gpus, l
         (["bert_a", "data", "--dry-run", "--gpus", "4", "--nodes", "2"], ["--init-method"]),
         (["bert_a", "data", "--slurm"], ["srun"]),
         (["bert_a", "data", "--updates", "1e6"], ["--updates 1e6"]),
+        (["bert_a", "data", "--cpu", "--dry-run", "--optimizer", "sgd"], ["--optimizer sgd"]),
     ],
 )
 def test_training_mistakes_are_one_line(tmp_path, arguments, parts):

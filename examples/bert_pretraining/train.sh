@@ -8,7 +8,8 @@
 # flags after -- win over them. fairseq-train starts one process a GPU itself: do not use
 # torchrun. Started again with the same --save-dir, it goes on from checkpoint_last.pt.
 #
-#   --save-dir DIR        checkpoints and train.log (runs/bert_pretraining/MODEL)
+#   --save-dir DIR        checkpoints and train.log (runs/bert_pretraining/MODEL, or
+#                         MODEL-amos)
 #   --updates N           length of the training (1000000): the first hundredth is
 #                         warm-up, a checkpoint stays at every tenth (100k, 300k, 600k)
 #   --batch N             samples of one update, over all GPUs (256)
@@ -20,6 +21,8 @@
 #   --node-rank N         which of them this is, from 0
 #   --slurm               take the last two from SLURM_NNODES and SLURM_NODEID
 #   --init-method URL     tcp://HOST:PORT of the first node; needed when there are several
+#   --optimizer NAME      adam: AdamW with linear decay, or amos: constant learning rate of
+#                         1/sqrt(updates), pip install pytorch-optimizer (adam)
 #   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
 #   --dry-run             print the commands, run none
 #   --help                this text
@@ -32,7 +35,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$RECIPE/../common/cluster.sh"
 
 MODELS="bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer"
-MODEL="" DATA="" SAVE_DIR="" USER_DIR="" UPDATES=1000000 BATCH=256 LIMIT=32
+MODEL="" DATA="" SAVE_DIR="" USER_DIR="" OPTIMIZER=adam UPDATES=1000000 BATCH=256 LIMIT=32
 while (($#)); do
     case $1 in
         --help) usage ;;
@@ -41,6 +44,7 @@ while (($#)); do
         --updates) UPDATES=$(value "$@"); shift 2 ;;
         --batch) BATCH=$(value "$@"); shift 2 ;;
         --samples-per-gpu) LIMIT=$(value "$@"); shift 2 ;;
+        --optimizer) OPTIMIZER=$(value "$@"); shift 2 ;;
         --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
         --cpu | --slurm) cluster_switch "$1"; shift ;;
         --gpus | --nodes | --node-rank | --init-method) cluster_option "$@"; shift 2 ;;
@@ -64,7 +68,9 @@ cluster_flags
 ((DRY_RUN)) || [[ -f $DATA/dict.txt ]] ||
     die "$DATA: no dict.txt there; give the data-bin folder that prepare.sh made"
 USER_DIR=${USER_DIR:-$(plugin_dir)}
-SAVE_DIR=${SAVE_DIR:-runs/bert_pretraining/$MODEL}
+NAME=$MODEL
+[[ $OPTIMIZER == adam ]] || NAME+=-$OPTIMIZER
+SAVE_DIR=${SAVE_DIR:-runs/bert_pretraining/$NAME}
 
 # The fewest passes that divide the batch into equal shares that fit a GPU.
 ((BATCH % WORLD == 0)) || die "--batch $BATCH: cannot be shared equally by $WORLD GPUs"
@@ -79,6 +85,17 @@ fraction() {
     echo $(($1 / $2 > 0 ? $1 / $2 : 1))
 }
 
+WARMUP=$(fraction "$UPDATES" 100)
+case $OPTIMIZER in
+    adam)
+        STEP=(--optimizer adam --adam-betas '(0.9, 0.999)' --adam-eps 1e-6 --weight-decay 0.01
+            --lr 1e-4 --lr-scheduler polynomial_decay --total-num-update "$UPDATES") ;;
+    amos)
+        RATE=$(awk -v updates="$UPDATES" 'BEGIN { printf "%.2e", 1 / sqrt(updates) }')
+        STEP=(--optimizer amos --amos-momentum 0.9 --lr "$RATE" --lr-scheduler fixed) ;;
+    *) die "--optimizer $OPTIMIZER: expected adam or amos" ;;
+esac
+
 # Epochs count for nothing here: a small corpus has many, a large one less than one between
 # two checkpoints.
 run mkdir -p "$SAVE_DIR"
@@ -86,10 +103,7 @@ run fairseq-train "$DATA" --user-dir "$USER_DIR" --task masked_lm --arch "${MODE
     --tokens-per-sample 512 --sample-break-mode complete \
     --mask-prob 0.15 --leave-unmasked-prob 0.1 --random-token-prob 0.1 \
     --criterion masked_lm --dropout 0.1 --attention-dropout 0.1 \
-    --optimizer adam --adam-betas '(0.9, 0.999)' --adam-eps 1e-6 \
-    --weight-decay 0.01 --clip-norm 1.0 \
-    --lr 1e-4 --lr-scheduler polynomial_decay --warmup-updates "$(fraction "$UPDATES" 100)" \
-    --total-num-update "$UPDATES" --max-update "$UPDATES" \
+    "${STEP[@]}" --warmup-updates "$WARMUP" --clip-norm 1.0 --max-update "$UPDATES" \
     --batch-size "$SHARE" --update-freq "$PASSES" --required-batch-size-multiple 1 \
     --seed 1 --save-dir "$SAVE_DIR" --no-epoch-checkpoints \
     --save-interval 1000000 --validate-interval 1000000 \
