@@ -63,9 +63,11 @@ LAYERS = {
     "softmax": [*_GATED, "softmax"],
     "squared_relu": [*_GATED, "squared_relu"],
     "scaled_squared_relu": [*_GATED, "scaled_squared_relu"],
+    "shaw_values": ["--shaw-values"],
 }
 OTHER_LAYERS = ["simple:rotary", "gated:rotary", "gated:tupe+t5", "gated:learned+separate"]
 OTHER_LAYERS += ["softmax:alibi", "squared_relu:rotary", "scaled_squared_relu:t5"]
+OTHER_LAYERS += ["shaw_values:rotary+shaw", "gated:rotary+transformer_xl", "gated:learned+deberta"]
 
 
 def tiny(name, *flags):

@@ -23,7 +23,7 @@ from fairseq_posenc.compat import TORCH_VERSION
 from fairseq_posenc.encodings import ENCODINGS, parse_encodings
 
 NAMES = EVERY_ENCODING + OTHER_LAYERS + sorted(OWN)
-NAMES += ["own_shared+own_absolute+own_layer+rotary"]
+NAMES += ["own_shared+own_absolute+own_layer+rotary", "shaw_values:tupe+shaw+transformer_xl"]
 every_encoding = pytest.mark.parametrize("name", NAMES)
 B, T = 3, 9
 

@@ -1,6 +1,6 @@
 """The content-dependent terms of a layer: those of all its encodings, summed."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional, cast
 
 from torch import Tensor, nn
 
@@ -53,6 +53,7 @@ class PositionTerms(nn.ModuleDict):
         self, weights: Tensor, query_positions: Tensor, key_positions: Tensor
     ) -> Tensor:
         """What weights (B, H, T, S), after dropout, give beside the values; (B, H, T, D)."""
-        terms = (t.values(weights, query_positions, key_positions) for t in self.values())
-        found = [term for term in terms if term is not None]
+        terms = cast(Iterable[LayerTerms], self.values())
+        given = [term.values(weights, query_positions, key_positions) for term in terms]
+        found = [value for value in given if value is not None]
         return sum(found[1:], found[0])

@@ -1,0 +1,30 @@
+"""Analytical against numerical gradients, in float64, for every encoding."""
+
+import pytest
+import torch
+from helpers import EVERY_ENCODING, PAD, parameters_of, sentences, tiny
+
+SMALL = [
+    *("--encoder-embed-dim", "8", "--encoder-ffn-embed-dim", "8", "--encoder-layers", "1"),
+    *("--decoder-embed-dim", "8", "--decoder-ffn-embed-dim", "8", "--decoder-layers", "1"),
+    *("--encoder-attention-heads", "2", "--decoder-attention-heads", "2"),
+    # fairseq computes gelu in float32
+    *("--activation-fn", "tanh", "--shaw-distance", "2", "--deberta-distance", "2"),
+]
+NAMES = EVERY_ENCODING + ["shaw_values:tupe+shaw", "rotary+deberta", "gated:rotary+transformer_xl"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_of_all_parameters(name):
+    """With a padded source, so that masks take part."""
+    model, source, target = tiny(name, *SMALL).double(), sentences(2, 5), sentences(2, 4, seed=1)
+    source[0, :2] = PAD
+    parameters = parameters_of(model)
+    for key, parameter in parameters.items():
+        if "position" in key:  # larger than they start, so that no error drowns
+            torch.nn.init.normal_(parameter, std=0.5)
+
+    def logits(*_):  # gradcheck changes the parameters in place
+        return model(source, None, target)[0]
+
+    assert torch.autograd.gradcheck(logits, tuple(parameters.values()), fast_mode=True)
