@@ -81,7 +81,7 @@ def _check_encoding(state: Dict[str, Any], asked: str, path: str) -> None:
 
 def _override_new_flags(state: Dict[str, Any], overrides: Dict[str, Any]) -> None:
     """Set flags of encodings that are younger than the checkpoint; fairseq skips these silently."""
-    model = state["cfg"].model if state.get("cfg") is not None else None
+    model: Any = state["cfg"].model if state.get("cfg") is not None else None
     if not OmegaConf.is_config(model) or _ENCODING not in model:
         return
     with open_dict(model):

@@ -146,7 +146,7 @@ class LanguageModel(FairseqLanguageModel):
         _configure(cfg, {}, getattr(task, "cfg", None) or getattr(task, "args", None))
         if cfg.decoder_layers_to_keep:
             cfg.decoder_layers = len(cfg.decoder_layers_to_keep.split(","))
-        embed_tokens = build_embedding(cfg, task.source_dictionary)
+        embed_tokens: Any = build_embedding(cfg, task.source_dictionary)
         model = cls(TransformerDecoder(nested(cfg), task.target_dictionary, embed_tokens, True))
         initialise(model, cfg)
         return model

@@ -181,7 +181,8 @@ class DecoderForward:
             "incremental_state": incremental_state,
         }
         attention = partial(self._self_attention, **own)
-        x, weights = add_and_norm(self, self.self_attn_layer_norm, x, attention)
+        x, _ = add_and_norm(self, self.self_attn_layer_norm, x, attention)
+        weights: Optional[Tensor] = None
         if self.encoder_attn is not None and encoder_out is not None:
             attention = partial(
                 self.encoder_attn,
