@@ -92,7 +92,7 @@ class MultiheadAttention(StockMultiheadAttention):
             out, weights = attend_with_weights(*arguments, more_values)
         else:
             out, weights = attend(*arguments), None
-        return self.out_proj(join_heads(out)), weights
+        return self.out_proj(join_heads(out)), weights if need_weights else None
 
     def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
         """Queries, keys and values of the new tokens, positions included.
