@@ -5,6 +5,8 @@
     python scripts/benchmark.py --archs transformer "posenc_transformer --position-encoding learned"
     python scripts/benchmark.py --jobs masked-lm --archs roberta_base tupe_r_masked_lm_base \
         --batch 4 --length 512
+    python scripts/benchmark.py --jobs lm-training lm-generation --archs transformer_lm \
+        roformer_lm_small
 
 An entry of --archs is an architecture, with flags of its own if need be. The first entry is
 the baseline: the others are given as ratios to it. In every round each model runs once, one
@@ -19,6 +21,10 @@ masked-lm   forward and backward of the masked-LM loss, with dropout, no optimis
             language models, "explicit ARCH", whose attention matrices PyTorch keeps in memory
             instead of using a fused kernel, or hf-roformer, which is Hugging Face's RoFormer of
             the same shape (pip install transformers)
+lm-training, lm-generation
+            the same for language models in GPT-3's shape: cross-entropy of sentences of --length
+            tokens, and beam search that continues prompts of half as many; --length 8 32 is for
+            prompts of 8; --layers is that of the decoder
 
 Clocks: wall; processor (time of all threads, on the CPU); device (CUDA events, on a GPU).
 Memory is the peak of two runs in a process of its own: on the CPU that of the whole process,
@@ -106,9 +112,8 @@ def check(args: argparse.Namespace) -> None:
             raise UsageError(f"--archs {entry!r}: {name} takes no flag but --vocabulary")
     if len({JOBS[job][0] for job in args.jobs}) > 1:
         raise UsageError(
-            "--jobs {}: masked-lm takes other models than the rest; give it alone".format(
-                " ".join(args.jobs)
-            )
+            "--jobs {}: masked-lm, lm- and translation jobs take different models; give them "
+            "apart".format(" ".join(args.jobs))
         )
     # four symbols of a dictionary are not words; quartiles need two rounds
     for name, least in (
@@ -153,7 +158,7 @@ def settings(args: argparse.Namespace) -> Dict[str, Any]:
 def table(rows: List[Dict[str, Any]]) -> str:
     """The rows as text for people."""
     width = max(len(row["model"]) for row in rows)
-    head = f"{'job':<11}{'tokens':<8}{'clock':<11}{'model':<{width}}"
+    head = f"{'job':<14}{'tokens':<8}{'clock':<11}{'model':<{width}}"
     head += f"{'ms':>10}{'ratio':>8}  quartiles      MiB   arithmetic (ratio)"
     lines = [head]
     for row in rows:
@@ -161,7 +166,7 @@ def table(rows: List[Dict[str, Any]]) -> str:
         gflop, ratio = row["gflop"], row["gflop_ratio"]
         counted = "-" if gflop is None else f"{gflop:.4g} GFLOP ({ratio:.3f})"
         lines.append(
-            "{job:<11}{tokens:<8}{clock:<11}{model:<{width}}{median_ms:>10.1f}"
+            "{job:<14}{tokens:<8}{clock:<11}{model:<{width}}{median_ms:>10.1f}"
             "{ratio:>8.3f}  {ratio_q1:.3f}-{ratio_q3:.3f}{memory:>8}   {counted}".format(
                 **row, width=width, memory=memory, counted=counted
             )

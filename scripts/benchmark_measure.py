@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from benchmark_jobs import Run, TranslationSubject
+from benchmark_language_model import LanguageModelSubject
 from benchmark_masked_lm import MaskedLMSubject, explicit_attention
 
 WARM_UP = 2  # rounds that do not count
@@ -23,6 +24,8 @@ JOBS: Dict[str, Tuple[Callable[..., Any], Callable[[Any], Run]]] = {
     "training": (TranslationSubject, TranslationSubject.training),
     "generation": (TranslationSubject, TranslationSubject.generation),
     "masked-lm": (MaskedLMSubject, MaskedLMSubject.training),
+    "lm-training": (LanguageModelSubject, LanguageModelSubject.training),
+    "lm-generation": (LanguageModelSubject, LanguageModelSubject.generation),
 }
 
 

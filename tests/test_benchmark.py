@@ -10,6 +10,7 @@ import benchmark_measure
 import pytest
 import torch
 from benchmark_jobs import TranslationSubject
+from benchmark_language_model import LanguageModelSubject
 from benchmark_masked_lm import MaskedLMSubject
 from helpers import EVERY_ENCODING
 
@@ -148,6 +149,23 @@ def test_masked_language_models_of_every_length(tmp_path):
         length for length in ("9", "5", "12") for _ in range(3)
     ]
     assert all(row["ratio"] == 1 for row in rows if row["model"] == "gau_masked_lm_tiny")
+
+
+def test_language_models_are_trained_and_continue_prompts(tmp_path):
+    file = tmp_path / "t.json"
+    archs = ["--archs", "transformer_lm", "roformer_lm_small", "posenc_lm --position-encoding t5"]
+    flags = ["--jobs", "lm-training", "lm-generation", "--size", "tiny", "--layers", "1"]
+    flags += ["--vocabulary", "50", "--batch", "2", "--length", "3", "9", "--repeat", "2"]
+    benchmark.main([*flags, "--skip-memory", "--json", str(file), *archs])
+    rows = [row for row in json.loads(file.read_text())["rows"] if row["clock"] == "wall"]
+    assert [row["job"] for row in rows] == ["lm-training"] * 3 + ["lm-generation"] * 3
+    assert rows[0]["parameters"] == rows[1]["parameters"]  # sinusoidal has none either
+    args = benchmark.get_parser().parse_args([*flags, *archs])
+    subject = LanguageModelSubject("roformer_lm_small", args)
+    for hypotheses in subject.generation()():
+        tokens = hypotheses[0]["tokens"]
+        assert len(tokens) == 10  # 9 and the end
+        assert tokens[:3].tolist() in subject.tokens[:, 1:4].tolist()
 
 
 def test_memory_is_that_of_a_process_with_one_model():

@@ -78,9 +78,9 @@ def _warn_of_length(scaling: Scaling) -> None:
     trained = f"longer than the {scaling.length} tokens of training"
     if scaling.rule == "none":
         what = (
-            f"sequences {trained}, without --rotary-scaling: results often get worse; give yarn, ntk "
-            f"or linear, and --rotary-scaling-factor F with F · {scaling.length} tokens or more "
-            "(on a trained model: --model-overrides "
+            f"sequences {trained}, without --rotary-scaling: results often get worse; give yarn, "
+            f"ntk or linear, and --rotary-scaling-factor F with F · {scaling.length} or more tokens"
+            " (on a trained model: --model-overrides "
             "\"{'rotary_scaling': 'yarn', 'rotary_scaling_factor': F}\")"
         )
     else:

@@ -1,0 +1,94 @@
+"""The language-model jobs of benchmark.py: a training step, and continuing prompts."""
+
+import argparse
+import shlex
+from typing import Any, Dict
+
+import torch
+from benchmark_jobs import BEAM, DTYPES, SIZES, Run, parse_training
+from fairseq import options
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from torch import Tensor
+
+
+class LanguageModelSubject:
+    """One language model and one batch without padding.
+
+    Args:
+        entry: architecture and flags, as in ``--archs``.
+        args: what the command line gave; its lengths are those of a prompt and of the whole text.
+    """
+
+    def __init__(self, entry: str, args: argparse.Namespace) -> None:
+        self.entry, self.args = entry, args
+        self.length = args.length[-1]
+        self.prompt = args.length[0] if len(args.length) > 1 else self.length // 2
+        dictionary = Dictionary()
+        while len(dictionary) < args.vocabulary:
+            dictionary.add_symbol(f"w{len(dictionary)}")
+        self.cfg = self._configuration()
+        self.task = LanguageModelingTask(self.cfg.task, dictionary)
+        torch.manual_seed(args.seed)
+        self.model = self.task.build_model(self.cfg.model).to(args.device, DTYPES[args.dtype])
+        draw = torch.Generator().manual_seed(args.seed)
+        size = (args.batch, self.length + 1)
+        tokens = torch.randint(dictionary.nspecial, args.vocabulary, size, generator=draw)
+        tokens[:, 0] = dictionary.eos()
+        self.tokens = tokens.to(args.device)
+
+    def _configuration(self) -> Any:
+        """The shape of GPT-3 and the same dropout for all, stock's architectures included."""
+        channels, ffn, heads = SIZES[self.args.size]
+        flags = ["--task", "language_modeling", "--criterion", "cross_entropy"]
+        flags += ["--tokens-per-sample", str(self.length + 2)]
+        flags += [
+            "--decoder-layers",
+            str(self.args.layers),
+            "--decoder-attention-heads",
+            str(heads),
+        ]
+        flags += ["--decoder-ffn-embed-dim", str(ffn), "--decoder-normalize-before"]
+        for name in ("embed", "input", "output"):
+            flags += [f"--decoder-{name}-dim", str(channels)]
+        flags += ["--share-decoder-input-output-embed", "--activation-fn", "gelu"]
+        flags += ["--dropout", "0.1"]
+        return parse_training(*flags, "--arch", *shlex.split(self.entry))  # its own flags win
+
+    def _sample(self, tokens: Tensor) -> Dict[str, Any]:
+        lengths = torch.full((len(tokens),), tokens.size(1), device=tokens.device)
+        return {
+            "net_input": {"src_tokens": tokens, "src_lengths": lengths},
+            "target": self.tokens[:, 1:].contiguous(),
+            "ntokens": tokens.numel(),
+            "nsentences": len(tokens),
+        }
+
+    def training(self) -> Run:
+        """Return what runs one training step."""
+        self.model.train()
+        criterion = self.task.build_criterion(self.cfg.criterion)
+        sample = self._sample(self.tokens[:, :-1])
+
+        def step() -> None:
+            self.model.zero_grad()
+            criterion(self.model, sample)[0].backward()
+
+        return step
+
+    def generation(self) -> Run:
+        """Return what continues the prompts; after this the model cannot be trained."""
+        longest = str(self.length)
+        flags = ["--path", "-", "--beam", str(BEAM), "--max-len-a", "0"]
+        flags += ["--max-len-b", longest, "--min-len", longest]
+        parser = options.get_generation_parser()
+        args = options.parse_args_and_arch(parser, ["-", "--task", "language_modeling", *flags])
+        cfg = convert_namespace_to_omegaconf(args)
+        self.model.zero_grad(set_to_none=True)
+        self.model.eval()
+        self.model.prepare_for_inference_(cfg)
+        generator = self.task.build_generator([self.model], cfg.generation)
+        sample = self._sample(self.tokens[:, : self.prompt + 1])
+
+        return lambda: self.task.inference_step(generator, [self.model], sample)
