@@ -225,6 +225,7 @@ def test_decoding_projects_distances_when_their_number_doubles_only(name, monkey
     assert calls[2:] == [5, 7, 15, 31, 63]  # after the encoder's two layers
 
 
+@pytest.mark.skipif(not hasattr(torch.Tensor, "untyped_storage"), reason="PyTorch before 2.0")
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_grows_with_pairs_of_tokens_not_with_pairs_times_channels(name):
     encoding, length = encoding_of(name, heads=2, head_dim=16), 64
