@@ -185,6 +185,7 @@ def test_whole_words_without_their_beginnings_are_an_error(chinese):
 def test_training_goes_through_the_real_command(chinese_model):
     log = (chinese_model / "train.log").read_text()
     assert "num_updates: 10 >= max_update: 10" in log and "'_name': 'marked_pieces'}" in log
+    assert re.search(r"valid on 'valid' subset \| .*\| accuracy [0-9.]+ \|", log)
     assert (chinese_model / "checkpoint_best.pt").exists()
 
 

@@ -70,5 +70,6 @@ WARMUP=$((UPDATES / 10 > 0 ? UPDATES / 10 : 1))
 exec "$RECIPE/../bert_pretraining/train.sh" roformer "$DATA" \
     --user-dir "$RECIPE/whole_words" --save-dir "${SAVE_DIR:-runs/clue_pretraining/$MODEL}" \
     --updates "$UPDATES" "${OPTIONS[@]}" -- --arch "${MODEL}_masked_lm_base" \
-    --sample-break-mode "$BREAK" --mask-whole-words --bpe marked_pieces \
+    --criterion masked_lm_accuracy --sample-break-mode "$BREAK" \
+    --mask-whole-words --bpe marked_pieces \
     --lr 3e-4 --warmup-updates "$WARMUP" "$@"

@@ -1,0 +1,71 @@
+"""--criterion masked_lm_accuracy: fairseq's loss, and the share of tokens predicted right."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.logging import metrics
+from helpers import PAD, VOCABULARY
+from test_masked_lm import texts, tiny
+
+TASK = Namespace(target_dictionary=VOCABULARY)
+
+
+def criterion(name):
+    return CRITERION_REGISTRY[name](Namespace(tpu=False), TASK)
+
+
+def batch(size, length, share):
+    """Sentences of which a *share* of the tokens is to be predicted; some lie after the end."""
+    tokens = texts(size, length)
+    tokens[0, -3:] = PAD
+    asked = (torch.rand(tokens.shape) < share) & tokens.ne(PAD)
+    return {
+        "net_input": {"src_tokens": tokens.masked_fill(asked, VOCABULARY.unk())},
+        "target": tokens.masked_fill(~asked, PAD),
+        "nsentences": size,
+        "ntokens": tokens.numel(),
+    }
+
+
+def test_accuracy_is_that_of_all_tokens_to_predict():
+    torch.manual_seed(3)
+    model = tiny("rotary").eval()
+    ours, stock = criterion("masked_lm_accuracy"), criterion("masked_lm")
+    right = asked = 0
+    outputs = []
+    for sample in (batch(5, 9, 0.5), batch(3, 12, 0.3), batch(2, 7, 1.0)):
+        best = model(**sample["net_input"])[0].argmax(-1)
+        helped = (torch.rand(best.shape) < 0.3) & sample["target"].ne(PAD)
+        sample["target"][helped] = best[helped]  # on its own such a model is never right
+        loss, size, output = ours(model, sample)
+        expected, expected_size, _ = stock(model, sample)
+        assert torch.equal(loss, expected) and size == expected_size
+        outputs.append(output)
+        for predicted, target in zip(best.flatten().tolist(), sample["target"].flatten().tolist()):
+            asked += target != PAD
+            right += target != PAD and predicted == target
+    assert 0 < right < asked
+    with metrics.aggregate() as log:
+        ours.reduce_metrics(outputs[:1])
+        ours.reduce_metrics(outputs[1:])
+    assert log.get_smoothed_value("accuracy") == pytest.approx(100 * right / asked, abs=0.005)
+
+
+def test_a_batch_without_masked_tokens_counts_nothing():
+    """fairseq then predicts every token; none of them may count."""
+    sample = batch(2, 9, 0.0)
+    loss, size, output = criterion("masked_lm_accuracy")(tiny("rotary").eval(), sample)
+    assert (loss.item(), size.item(), output["ncorrect"].item()) == (0, 0, 0)
+
+
+def test_gradients_are_those_of_the_loss():
+    sample, gradients = batch(4, 9, 0.4), []
+    for name in ("masked_lm_accuracy", "masked_lm"):
+        torch.manual_seed(1)
+        model = tiny("rotary")
+        criterion(name)(model, sample)[0].backward()
+        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+    assert len(gradients[0]) > 10
+    assert all(map(torch.equal, *gradients))
