@@ -74,7 +74,7 @@ class FairseqAmos(FairseqOptimizer):
     @property
     def optimizer_config(self) -> Dict[str, Any]:
         """What wins over a checkpoint's settings when the training goes on."""
-        rates = self.cfg.lr
+        rates: Any = self.cfg.lr
         return {
             "lr": rates[0] if isinstance(rates, Collection) else rates,
             "beta": self.cfg.amos_beta,
