@@ -96,12 +96,12 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     positions = encoding.positions(length, None, tokens.device)
     for layer, x in zip(encoder.layers, attention_inputs(model, tokens)):
         attention = layer.self_attn
-        q, k, _, *content = attention.project(x, encoding.table(positions))[:5]
+        q, k, _, content_q, content_k = attention.project(x, encoding.table(positions))[:5]
         vectors = encoding.distance_vectors(encoder.position_vectors, length, length, x)
         added = add_terms(
             additive_mask(length, length, encoding.stack.causal, None, x),
             encoding.shared_bias(encoder.position_bias, positions, positions, x),
-            content_logits(attention, *content, positions, positions, vectors, None),
+            content_logits(attention, content_q, content_k, positions, positions, vectors, None),
         )
         products = torch.matmul(q.double(), k.double().transpose(-2, -1))
         logits = products * encoding.scale

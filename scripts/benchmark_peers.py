@@ -60,7 +60,7 @@ def gau_alpha(
     """
     package = _package("gau-alpha", "gau_alpha", "gau-alpha 'transformers<5'")
     units = 2 * args.layers
-    ours = build([GATED, "--encoder-layers", str(units)]).eval()
+    ours: Any = build([GATED, "--encoder-layers", str(units)]).eval()
     theirs = package.GAUAlphaForMaskedLM(
         package.GAUAlphaConfig(
             vocab_size=len(symbols),

@@ -6,7 +6,7 @@ The computation is that of the package pytorch_optimizer.
 
 import importlib
 from dataclasses import dataclass, field
-from typing import Any, Collection, Dict, List
+from typing import Any, Dict, List, Sequence
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
@@ -76,7 +76,7 @@ class FairseqAmos(FairseqOptimizer):
         """What wins over a checkpoint's settings when the training goes on."""
         rates: Any = self.cfg.lr
         return {
-            "lr": rates[0] if isinstance(rates, Collection) else rates,
+            "lr": rates[0] if isinstance(rates, Sequence) else rates,
             "beta": self.cfg.amos_beta,
             "momentum": self.cfg.amos_momentum,
             "extra_l2": self.cfg.amos_extra_l2,
