@@ -72,19 +72,7 @@ NAME=$MODEL
 [[ $OPTIMIZER == adam ]] || NAME+=-$OPTIMIZER
 SAVE_DIR=${SAVE_DIR:-runs/bert_pretraining/$NAME}
 
-# The fewest passes that divide the batch into equal shares that fit a GPU.
-((BATCH % WORLD == 0)) || die "--batch $BATCH: cannot be shared equally by $WORLD GPUs"
-PASSES=1
-while ((BATCH % (WORLD * PASSES) || BATCH / (WORLD * PASSES) > LIMIT)); do
-    PASSES=$((PASSES + 1))
-done
-SHARE=$((BATCH / (WORLD * PASSES)))
-log "$WORLD processes x $SHARE samples x $PASSES passes = $BATCH samples an update"
-
-fraction() {
-    echo $(($1 / $2 > 0 ? $1 / $2 : 1))
-}
-
+equal_shares "--batch $BATCH" "$BATCH" "$LIMIT"
 WARMUP=$(fraction "$UPDATES" 100)
 case $OPTIMIZER in
     adam)

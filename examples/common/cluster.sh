@@ -5,12 +5,14 @@
 #     cluster_switch "$1"    read option $1, which has none
 #     cluster_flags          check the options; set WORLD (number of processes) and
 #                            CLUSTER (flags for fairseq-train)
+#     equal_shares FLAG N LIMIT  divide the N samples of an update by WORLD; set SHARE (of a
+#                            process at once, at most LIMIT) and PASSES (--update-freq)
 #     slurm_job "$@"         run RECIPE/train.sh on all nodes of a Slurm job, requeue it
 #                            before its time is up
 #
 # and the options --gpus N, --cpu, --nodes N, --node-rank N, --slurm, --init-method URL.
 
-GPUS="" CPU="" INIT_METHOD="" NODES=1 NODE_RANK=0 WORLD=1 CLUSTER=()
+GPUS="" CPU="" INIT_METHOD="" NODES=1 NODE_RANK=0 WORLD=1 CLUSTER=() SHARE=1 PASSES=1
 
 cluster_option() {
     case $1 in
@@ -60,6 +62,19 @@ cluster_flags() {
     CLUSTER+=(--distributed-rank $((NODE_RANK * GPUS))
         --distributed-init-method "$INIT_METHOD" --ddp-backend legacy_ddp)
     [[ -z $CPU ]] || CLUSTER+=(--distributed-no-spawn --distributed-backend gloo)
+}
+
+# The fewest passes that divide the batch into equal shares that fit a GPU.
+equal_shares() {
+    local flag=$1 batch=$2 limit=$3
+    ((batch % WORLD == 0)) ||
+        die "$flag: $batch samples cannot be shared equally by $WORLD GPUs"
+    PASSES=1
+    while ((batch % (WORLD * PASSES) || batch / (WORLD * PASSES) > limit)); do
+        PASSES=$((PASSES + 1))
+    done
+    SHARE=$((batch / (WORLD * PASSES)))
+    log "$WORLD processes x $SHARE samples x $PASSES passes = $batch samples an update"
 }
 
 slurm_job() {

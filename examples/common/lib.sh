@@ -12,10 +12,12 @@
 #     log TEXT                   one line with the time, on standard error
 #     value "$@"                 the value of option $1, or an error when there is none
 #     whole_number FLAG VALUE    error unless VALUE is a whole number above 0
+#     fraction N PARTS           print the whole part of N / PARTS, or 1
 #     absolute PATH              PATH from the root of the file system
 #     need COMMAND...            error unless every command is installed (not in a dry run)
 #     run COMMAND...             print the command and run it; in a dry run only print it
 #     step NAME COMMAND...       run COMMAND once; STEPS names the folder of the markers
+#     same_run FOLDER COMMAND... error when FOLDER was begun with another COMMAND
 #     verify FILE [DIGEST]       check a file, or record its sha256 in RECORD; sets SHA256
 #     fetch URL FILE [DIGEST]    download with resume, then verify
 #     plugin_dir                 print what to give to --user-dir
@@ -50,6 +52,10 @@ value() {
 
 whole_number() {
     [[ $2 =~ ^[1-9][0-9]*$ ]] || die "$1 $2: expected a whole number above 0"
+}
+
+fraction() {
+    echo $(($1 / $2 > 0 ? $1 / $2 : 1))
 }
 
 absolute() {
@@ -104,6 +110,18 @@ step() {
     mkdir -p "$STEPS"
     printf '%s\n' "$key" >"$marker.part"
     mv "$marker.part" "$marker"
+}
+
+# A run that is continued must be the one that was begun.
+same_run() {
+    local folder=$1 begun
+    shift
+    ((DRY_RUN)) && return 0
+    printf -v begun '%q ' "$@"
+    [[ ! -f $folder/command || $(<"$folder/command") == "$begun" ]] ||
+        die "$folder was begun with other flags (see its file command); give another name"
+    mkdir -p "$folder"
+    printf '%s\n' "$begun" >"$folder/command"
 }
 
 # The digest on record for file name $2 in the sha256sum-style file $1, or nothing.

@@ -139,13 +139,8 @@ TRAIN=(fairseq-train "$WORK/data-bin" --user-dir "$USER_DIR" --task translation
     --save-dir "$RUN" --keep-last-epochs "$KEPT"
     --log-format simple --log-interval 100 --log-file "$RUN/train.log" "$@")
 
-# A run that is continued must be the one that was begun; more --epochs are fine.
-if ((!DRY_RUN)); then
-    printf -v begun '%q ' "${TRAIN[@]}"
-    [[ ! -f $RUN/command || $(<"$RUN/command") == "$begun" ]] ||
-        die "$RUN was begun with other flags (see its file command); give another --name"
-    printf '%s\n' "$begun" >"$RUN/command"
-fi
+# More --epochs are fine.
+same_run "$RUN" "${TRAIN[@]}"
 TIMEFORMAT="training took %R s (processor time %U s)"
 time run "${TRAIN[@]}" --max-epoch "$EPOCHS"
 
