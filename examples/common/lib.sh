@@ -17,7 +17,8 @@
 #     need COMMAND...            error unless every command is installed (not in a dry run)
 #     run COMMAND...             print the command and run it; in a dry run only print it
 #     step NAME COMMAND...       run COMMAND once; STEPS names the folder of the markers
-#     same_run FOLDER COMMAND... error when FOLDER was begun with another COMMAND
+#     same_run FLAG FOLDER COMMAND...  error when FOLDER, which FLAG can change, was begun with
+#                                another COMMAND
 #     verify FILE [DIGEST]       check a file, or record its sha256 in RECORD; sets SHA256
 #     fetch URL FILE [DIGEST]    download with resume, then verify
 #     plugin_dir                 print what to give to --user-dir
@@ -114,12 +115,12 @@ step() {
 
 # A run that is continued must be the one that was begun.
 same_run() {
-    local folder=$1 begun
-    shift
+    local flag=$1 folder=$2 begun
+    shift 2
     ((DRY_RUN)) && return 0
     printf -v begun '%q ' "$@"
     [[ ! -f $folder/command || $(<"$folder/command") == "$begun" ]] ||
-        die "$folder was begun with other flags (see its file command); give another name"
+        die "$folder was begun with other flags (see its file command); give another $flag"
     mkdir -p "$folder"
     printf '%s\n' "$begun" >"$folder/command"
 }

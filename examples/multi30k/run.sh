@@ -140,7 +140,7 @@ TRAIN=(fairseq-train "$WORK/data-bin" --user-dir "$USER_DIR" --task translation
     --log-format simple --log-interval 100 --log-file "$RUN/train.log" "$@")
 
 # More --epochs are fine.
-same_run "$RUN" "${TRAIN[@]}"
+same_run --name "$RUN" "${TRAIN[@]}"
 TIMEFORMAT="training took %R s (processor time %U s)"
 time run "${TRAIN[@]}" --max-epoch "$EPOCHS"
 
