@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Language models: train all encodings with all seeds, score them, print the table.
+#
+#   compare.sh DATA OUT [options] [-- flags for fairseq-train]
+#
+# DATA is the data-bin folder that prepare.sh made. Runs go to OUT/ENCODING-seedN: what
+# train.sh leaves, and score-SUBSET.log, what fairseq-eval-lm says of the last checkpoint.
+# At the end comes the table of all runs in OUT. Stopped and started again, it goes on where it
+# was; a run that was begun with other options is not continued.
+#
+#   --encodings "X ..."   as train.sh takes them (learned t5 alibi shaw transformer_xl rotary)
+#   --seeds "N ..."       seeds (1 2)
+#   --subset NAME         the text to score: valid or test (valid)
+#   --length N            tokens of a sample, in training and in scoring (2048)
+#   --tokens-per-gpu N    most tokens at once (16384)
+#   --updates N, --batch N, --adaptive N,N, --gpus N, --cpu, --user-dir DIR
+#                         are those of train.sh
+#   --dry-run             print the commands, run none
+#   --help                this text
+
+set -euo pipefail
+RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../common/lib.sh
+. "$RECIPE/../common/lib.sh"
+
+DATA="" OUT="" USER_DIR="" SEEDS="1 2" SUBSET=valid LENGTH=2048 LIMIT=16384
+ENCODINGS="learned t5 alibi shaw transformer_xl rotary"
+TRAINING=() DEVICE=() DRY=()
+while (($#)); do
+    case $1 in
+        --help) usage ;;
+        --dry-run) DRY_RUN=1; DRY=("$1"); shift ;;
+        --cpu) TRAINING+=("$1"); DEVICE=("$1"); shift ;;
+        --encodings) ENCODINGS=$(value "$@"); shift 2 ;;
+        --seeds) SEEDS=$(value "$@"); shift 2 ;;
+        --subset) SUBSET=$(value "$@"); shift 2 ;;
+        --length) LENGTH=$(value "$@"); shift 2 ;;
+        --tokens-per-gpu) LIMIT=$(value "$@"); shift 2 ;;
+        --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
+        --updates | --batch | --adaptive | --gpus) TRAINING+=("$1" "$(value "$@")"); shift 2 ;;
+        --) shift; break ;;
+        -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
+        *)
+            [[ -z $OUT ]] || die "$1: one argument too many; flags for fairseq-train go after --"
+            if [[ -z $DATA ]]; then DATA=$1; else OUT=$1; fi
+            shift ;;
+    esac
+done
+# What is left in "$@" is for fairseq-train.
+
+[[ -n $OUT ]] || die "give the data folder and the output folder; see --help"
+for seed in $SEEDS; do
+    whole_number --seeds "$seed"
+done
+need python fairseq-eval-lm
+((DRY_RUN)) || [[ -f $DATA/$SUBSET.idx ]] ||
+    die "$DATA: has no text $SUBSET; give the data-bin folder that prepare.sh made"
+USER_DIR=${USER_DIR:-$(plugin_dir)}
+TRAINING+=(--length "$LENGTH" --tokens-per-gpu "$LIMIT" --user-dir "$USER_DIR")
+STEPS=$OUT/steps
+
+train() {
+    local folder=$1
+    shift
+    same_run OUT "$folder" "$@"
+    "$@" "${DRY[@]}"
+}
+
+# A log gets its name when it is complete.
+score() {
+    local log=$1
+    shift
+    if ((DRY_RUN)); then
+        run "$@"
+        return 0
+    fi
+    run "$@" | tee "$log.part"
+    run mv "$log.part" "$log"
+}
+
+GIVEN=""
+((DRY_RUN)) || GIVEN=$(sha256sum "$DATA/dict.txt" "$DATA/train.idx")$'\n'
+for seed in $SEEDS; do
+    for encoding in $ENCODINGS; do
+        folder=$OUT/$encoding-seed$seed
+        STEP_CHAIN=$GIVEN
+        step "train-$encoding-seed$seed" train "$folder" "$RECIPE/train.sh" "$encoding" "$DATA" \
+            --save-dir "$folder" --seed "$seed" "${TRAINING[@]}" -- "$@"
+        step "score-$SUBSET-$encoding-seed$seed" score "$folder/score-$SUBSET.log" fairseq-eval-lm "$DATA" \
+            --user-dir "$USER_DIR" --path "$folder/checkpoint_last.pt" --gen-subset "$SUBSET" \
+            --tokens-per-sample "$LENGTH" --max-tokens "$LIMIT" "${DEVICE[@]}"
+    done
+done
+run python "$RECIPE/scores.py" --subset "$SUBSET" "$OUT"

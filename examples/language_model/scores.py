@@ -1,0 +1,92 @@
+"""Table of the language models that compare.sh trained, beside Table 6 of RoFormer.
+
+    python scores.py [--subset test] OUT
+
+OUT has ENCODING-seedN/score-SUBSET.log, what fairseq-eval-lm says, and train.log beside it.
+Perplexities of the seeds are averaged. Bits are the mean loss of a token in base 2: where a token is a
+character or a byte, bits per character.
+"""
+
+import argparse
+import os
+import re
+import statistics
+import sys
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+
+from text import fail, read_lines  # noqa: E402
+
+SCORE = re.compile(r"Loss \(base 2\): ([\d.]+), Perplexity: ([\d.]+)")
+UPDATES = re.compile(r"num_updates[= ](\d+)")
+#: RoFormer, Table 6: loss in nats and perplexity on OpenWebText2, 125 M parameters, 55,000 updates.
+PAPER = {"learned": "2.809, 16.59", "t5": "2.801, 16.46", "rotary": "2.759, 15.78"}
+
+
+class Score(NamedTuple):
+    """What one run has."""
+
+    seed: int
+    updates: int
+    bits: float
+    perplexity: float
+
+
+def _last_match(pattern: "re.Pattern[str]", log: Path) -> Sequence[str]:
+    found = [match for match in map(pattern.search, read_lines(str(log))) if match]
+    if not found:
+        fail(f"{log}: is not complete; remove it and start compare.sh again")
+    return found[-1].groups()
+
+
+def collect(out: Path, subset: str) -> Dict[str, List[Score]]:
+    """The scores of all runs by encoding, seeds in order."""
+    table: Dict[str, List[Score]] = {}
+    for log in sorted(out.glob(f"*-seed*/score-{subset}.log")):
+        encoding, _, seed = log.parent.name.rpartition("-seed")
+        bits, perplexity = map(float, _last_match(SCORE, log))
+        (updates,) = map(int, _last_match(UPDATES, log.with_name("train.log")))
+        table.setdefault(encoding, []).append(Score(int(seed), updates, bits, perplexity))
+    if not table:
+        fail(f"{out}: no runs of compare.sh in it (ENCODING-seedN/score-{subset}.log)")
+    return {encoding: sorted(scores) for encoding, scores in table.items()}
+
+
+def render(table: Dict[str, List[Score]]) -> List[str]:
+    """The table in Markdown, the worst encoding first."""
+
+    def mean(encoding: str) -> float:
+        return statistics.mean(score.perplexity for score in table[encoding])
+
+    seeds = sorted({score.seed for scores in table.values() for score in scores})
+    names = ["encoding", "updates", "perplexity, mean", *(f"seed {seed}" for seed in seeds)]
+    names += ["bits a token", "RoFormer Table 6: loss, perplexity"]
+    lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
+    for encoding in sorted(table, key=mean, reverse=True):
+        scores = {score.seed: score for score in table[encoding]}
+        updates = "/".join(sorted({f"{score.updates:,}" for score in scores.values()}))
+        row = [f"`{encoding}`", updates, f"{mean(encoding):.2f}"]
+        row += [f"{scores[seed].perplexity:.2f}" if seed in scores else "" for seed in seeds]
+        row.append(f"{statistics.mean(score.bits for score in scores.values()):.4f}")
+        row.append(PAPER.get(encoding, ""))
+        lines.append("| " + " | ".join(row) + " |")
+    if len({score.updates for scores in table.values() for score in scores}) > 1:
+        lines += ["", "Not comparable: the runs differ in their number of updates."]
+    return lines
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--subset", default="valid")
+    parser.add_argument("out", type=Path)
+    args = parser.parse_args(argv)
+    print("\n".join(render(collect(args.out, args.subset))))
+
+
+if __name__ == "__main__":
+    main()

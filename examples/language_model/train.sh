@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# Language models: train one with the position encoding of your choice.
+#
+#   train.sh ENCODING DATA [options] [-- flags for fairseq-train]
+#
+# ENCODING is one of learned sinusoidal t5 alibi shaw transformer_xl deberta rotary tupe
+# none, several joined with +, or gau (gated units with rotary). DATA is the data-bin
+# folder that prepare.sh made. The model is GPT-3's of 125 M parameters, as in RoFormer
+# 4.6; flags after -- win over its hyper-parameters. fairseq-train starts one process a GPU
+# itself: do not use torchrun. Started again with the same --save-dir, it goes on from
+# checkpoint_last.pt.
+#
+#   --save-dir DIR        checkpoints and train.log (runs/language_model/ENCODING-seedN)
+#   --seed N              of fairseq-train (1)
+#   --updates N           length of the training (55000): the first hundredth is warm-up, a
+#                         checkpoint stays at every tenth
+#   --length N            tokens of a sample (2048)
+#   --batch N             tokens of one update, over all GPUs (524288)
+#   --tokens-per-gpu N    most tokens a GPU takes at once (16384); the rest of the batch is
+#                         gathered over several passes (--update-freq)
+#   --adaptive N,N        adaptive input and softmax, tied: where the classes of rarer words
+#                         begin, such as 20000,60000 (one softmax over all words)
+#   --gpus N              GPUs of this node (all visible ones)
+#   --cpu                 one process without GPU and fp16, for trying things out
+#   --nodes N             number of nodes (1)
+#   --node-rank N         which of them this is, from 0
+#   --slurm               take the last two from SLURM_NNODES and SLURM_NODEID
+#   --init-method URL     tcp://HOST:PORT of the first node; needed when there are several
+#   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
+#   --dry-run             print the commands, run none
+#   --help                this text
+
+set -euo pipefail
+RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../common/lib.sh
+. "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/cluster.sh
+. "$RECIPE/../common/cluster.sh"
+
+ENCODINGS="learned sinusoidal t5 alibi shaw transformer_xl deberta rotary tupe none"
+ENCODING="" DATA="" SAVE_DIR="" USER_DIR="" ADAPTIVE="" SEED=1
+UPDATES=55000 LENGTH=2048 BATCH=524288 LIMIT=16384
+while (($#)); do
+    case $1 in
+        --help) usage ;;
+        --dry-run) DRY_RUN=1; shift ;;
+        --save-dir) SAVE_DIR=$(value "$@"); shift 2 ;;
+        --seed) SEED=$(value "$@"); shift 2 ;;
+        --updates) UPDATES=$(value "$@"); shift 2 ;;
+        --length) LENGTH=$(value "$@"); shift 2 ;;
+        --batch) BATCH=$(value "$@"); shift 2 ;;
+        --tokens-per-gpu) LIMIT=$(value "$@"); shift 2 ;;
+        --adaptive) ADAPTIVE=$(value "$@"); shift 2 ;;
+        --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
+        --cpu | --slurm) cluster_switch "$1"; shift ;;
+        --gpus | --nodes | --node-rank | --init-method) cluster_option "$@"; shift 2 ;;
+        --) shift; break ;;
+        -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
+        *)
+            [[ -z $DATA ]] || die "$1: one argument too many; flags for fairseq-train go after --"
+            if [[ -z $ENCODING ]]; then ENCODING=$1; else DATA=$1; fi
+            shift ;;
+    esac
+done
+# What is left in "$@" is for fairseq-train.
+
+[[ -n $DATA ]] || die "give the encoding and the data folder; see --help"
+if [[ $ENCODING == gau ]]; then
+    MODEL=(--arch gau_lm_small)
+else
+    for name in ${ENCODING//+/ }; do
+        [[ " $ENCODINGS " == *" $name "* ]] ||
+            die "$ENCODING: unknown encoding; expected gau, or some of $ENCODINGS joined with +"
+    done
+    MODEL=(--arch roformer_lm_small --position-encoding "$ENCODING")
+fi
+whole_number --seed "$SEED"
+whole_number --updates "$UPDATES"
+whole_number --length "$LENGTH"
+whole_number --batch "$BATCH"
+whole_number --tokens-per-gpu "$LIMIT"
+((BATCH % LENGTH == 0)) || die "--batch $BATCH: expected a multiple of --length $LENGTH"
+((LIMIT >= LENGTH)) || die "--tokens-per-gpu $LIMIT: a sample has --length $LENGTH"
+CRITERION=(--criterion cross_entropy)
+if [[ -n $ADAPTIVE ]]; then
+    [[ $ADAPTIVE =~ ^[1-9][0-9]*(,[1-9][0-9]*)*$ ]] ||
+        die "--adaptive $ADAPTIVE: expected numbers such as 20000,60000"
+    # adaptive_loss refuses fairseq's default back-end, with one process, too
+    CRITERION=(--criterion adaptive_loss --ddp-backend legacy_ddp
+        --adaptive-input --adaptive-input-cutoff "$ADAPTIVE"
+        --adaptive-softmax-cutoff "$ADAPTIVE" --tie-adaptive-weights --tie-adaptive-proj)
+fi
+need python fairseq-train
+cluster_flags
+((DRY_RUN)) || [[ -f $DATA/dict.txt ]] ||
+    die "$DATA: no dict.txt there; give the data-bin folder that prepare.sh made"
+USER_DIR=${USER_DIR:-$(plugin_dir)}
+SAVE_DIR=${SAVE_DIR:-runs/language_model/$ENCODING-seed$SEED}
+equal_shares "--batch $BATCH" $((BATCH / LENGTH)) $((LIMIT / LENGTH))
+
+# Epochs count for nothing here: a small corpus has many, a large one less than one between
+# two checkpoints.
+run mkdir -p "$SAVE_DIR"
+run fairseq-train "$DATA" --user-dir "$USER_DIR" --task language_modeling "${MODEL[@]}" \
+    --tokens-per-sample "$LENGTH" --sample-break-mode none "${CRITERION[@]}" \
+    --dropout 0 --attention-dropout 0 \
+    --optimizer adam --adam-betas '(0.9, 0.95)' --adam-eps 1e-8 --weight-decay 0.1 \
+    --clip-norm 1.0 --lr 6e-4 --lr-scheduler cosine --min-lr 6e-5 --warmup-init-lr 1e-7 \
+    --warmup-updates "$(fraction "$UPDATES" 100)" --max-update "$UPDATES" \
+    --batch-size "$SHARE" --update-freq "$PASSES" --required-batch-size-multiple 1 \
+    --seed "$SEED" --save-dir "$SAVE_DIR" --no-epoch-checkpoints \
+    --save-interval 1000000 --validate-interval 1000000 \
+    --save-interval-updates "$(fraction "$UPDATES" 100)" --keep-interval-updates 1 \
+    --keep-interval-updates-pattern "$(fraction "$UPDATES" 10)" \
+    --log-format simple --log-interval 100 --log-file "$SAVE_DIR/train.log" \
+    "${CLUSTER[@]}" "$@"
