@@ -47,6 +47,49 @@ def additive_mask(
     return torch.zeros_like(hidden, dtype=like.dtype).masked_fill_(hidden, float("-inf"))
 
 
+def combined_masks(
+    query_length: int,
+    key_length: int,
+    causal: bool,
+    padding_mask: Optional[Tensor],
+    more: bool,
+    like: Tensor,
+) -> Tuple[Optional[Tensor], bool]:
+    """Masks of :func:`attend`: one bias for causality and padding, or none and the kernel's own.
+
+    The kernel's own causal mask takes no bias beside it, and wants T = S.
+
+    Args:
+        query_length: T.
+        key_length: S.
+        causal: hide later keys.
+        padding_mask: (B, S), True at padding, or None.
+        more: whether other logits will be added to the bias.
+        like: tensor whose dtype and device the bias takes.
+
+    Returns:
+        bias (1|B, 1, 1|T, S) or None, and whether causality is left to the attention.
+    """
+    if causal and padding_mask is None and not more and query_length == key_length:
+        return None, True
+    return additive_mask(query_length, key_length, causal, padding_mask, like), False
+
+
+def separate_masks(
+    query_length: int,
+    key_length: int,
+    causal: bool,
+    padding_mask: Optional[Tensor],
+    more: bool,
+    like: Tensor,
+) -> Tuple[Optional[Tensor], bool]:
+    """Masks of an attention without logits: padding (B, 1, 1, S) or None, and causality.
+
+    Arguments as for :func:`combined_masks`; nothing here grows with T·S.
+    """
+    return additive_mask(1, key_length, False, padding_mask, like), causal
+
+
 def add_terms(*terms: Optional[Tensor]) -> Optional[Tensor]:
     """Sum of the additive terms that are there, or None if none is."""
     total = None

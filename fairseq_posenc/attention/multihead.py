@@ -11,7 +11,12 @@ import torch
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor
 
-from fairseq_posenc.attention.functional import add_terms, attend, attend_with_weights
+from fairseq_posenc.attention.functional import (
+    add_terms,
+    attend,
+    attend_with_weights,
+    combined_masks,
+)
 from fairseq_posenc.encodings import PositionEncoding
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
@@ -42,6 +47,8 @@ class MultiheadAttention(StockMultiheadAttention):
         encoding: what the stack's ``--position-encoding`` composed.
         kwargs: passed to fairseq's attention (dropout, quantisation noise).
     """
+
+    masks = staticmethod(combined_masks)  # how the stack hands padding and causality over
 
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: Any

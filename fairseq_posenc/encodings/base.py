@@ -29,10 +29,11 @@ class Stack:
     Args:
         side: ``"encoder"`` or ``"decoder"``, used in messages and flag names.
         num_heads: H.
-        head_dim: D.
+        head_dim: D; in linear attention the features of a head, if they are what is rotated.
         causal: whether queries see only keys at or before their own position.
         max_positions: longest sequence the stack accepts, in tokens.
         has_cls: whether its input starts with a [CLS] token.
+        keeps_products: whether its attention sees queries and keys by their products alone.
     """
 
     side: str
@@ -41,6 +42,7 @@ class Stack:
     causal: bool
     max_positions: int
     has_cls: bool = False
+    keeps_products: bool = True
 
 
 class QueryKeyMap(nn.Module):
@@ -52,6 +54,9 @@ class QueryKeyMap(nn.Module):
         options: the model configuration, read for this encoding's own flags.
         stack: the encoder or decoder served.
     """
+
+    #: whether it only turns vectors, so that linear attention can apply it to features, too
+    keeps_norm = False
 
     def __init__(self, options: Any, stack: Stack) -> None:
         super().__init__()

@@ -41,7 +41,7 @@ class PositionEncoding:
         self.distances = [e for e in encodings if e.distances]
         if options.untie_cls:
             self._check_cls()
-        shifts = self.query_key is None or self.query_key.relative
+        shifts = self.query_key is None or (self.query_key.relative and stack.keeps_products)
         self.relative = shifts and not options.untie_cls and all(e.relative for e in encodings)
         self.bounded = any(e.bounded for e in encodings)
         self.scale = stack.head_dim**-0.5

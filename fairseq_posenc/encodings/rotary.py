@@ -103,6 +103,8 @@ class Rotary(QueryKeyMap):
         UsageError: if the flags or the head size leave no whole pair of channels to rotate.
     """
 
+    keeps_norm = True
+
     def __init__(self, options: Any, stack: Stack) -> None:
         super().__init__(options, stack)
         self.base = float(options.rotary_base)

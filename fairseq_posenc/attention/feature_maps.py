@@ -1,0 +1,208 @@
+"""Feature maps of linear attention: φ of queries and ϕ of keys, with sim(q, k) = φ(q)·ϕ(k).
+
+They stand for exp(q·k/√D) in RoFormer Eq. 10 and 11.  All of them are computed in float32 or more,
+whatever the model's precision, and what a key becomes never depends on a later one.
+"""
+
+import hashlib
+import math
+from typing import Any, Dict, Optional, Type
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+# exp of more than this, over exp of less than its negative, squared in a gradient, is still float32
+LARGEST_EXPONENT = 20.0
+FAVOR_KERNELS = {"softmax": 1e-4, "relu": 1e-3}  # and what is added to their features by default
+
+
+class FeatureMap(nn.Module):
+    """φ(x) = ϕ(x) = elu(x) + 1 (Katharopoulos et al. 2020, arXiv 2006.16236, Eq. 7).
+
+    Args:
+        head_dim: D.
+        options: the model configuration, read for the flags of a map.
+        side: encoder or decoder; both have random features of their own.
+    """
+
+    #: whether each feature of the keys is divided by its own sum over the keys that a query sees
+    per_feature = False
+
+    def __init__(self, head_dim: int, options: Any, side: str) -> None:
+        super().__init__()
+
+    @staticmethod
+    def size(head_dim: int, options: Any) -> int:
+        """M, the number of features of heads of *head_dim* channels."""
+        return head_dim
+
+    def queries(self, q: Tensor) -> Tensor:
+        """φ of queries (B, H, T, D), as (B, H, T, M)."""
+        return F.elu(q) + 1
+
+    def keys(self, k: Tensor, hidden: Optional[Tensor], causal: bool) -> Tensor:
+        """ϕ of keys (B, H, S, D), as (B, H, S, M).
+
+        Args:
+            k: keys.
+            hidden: (B, 1, S, 1), True at padding, or None.  What comes out there is not used.
+            causal: a key may not depend on others.
+        """
+        return F.elu(k) + 1
+
+
+class SoftmaxFeatures(FeatureMap):
+    """φ(q) = softmax over the features, ϕ(k) = exp(k) over its sum over the keys.
+
+    Shen et al. 2021, arXiv 1812.01243, Eq. 5; in RoFormer section 3.3, ϕ(k) = exp(k).  The sum is
+    one of the keys that a query may see, so in a causal stack it differs by query.  It is not the
+    same for all features, so it does not cancel; the query is divided by it, which is the same,
+    and what is rotated is φ(q) over the sum, and exp(k).  Keys are limited to ±20.
+    """
+
+    per_feature = True
+
+    def queries(self, q: Tensor) -> Tensor:
+        """Softmax of queries (B, H, T, D) over their channels."""
+        return torch.softmax(q, dim=-1)
+
+    def keys(self, k: Tensor, hidden: Optional[Tensor], causal: bool) -> Tensor:
+        """exp of keys (B, H, S, D)."""
+        return k.clamp(-LARGEST_EXPONENT, LARGEST_EXPONENT).exp()
+
+
+class Favor(FeatureMap):
+    """FAVOR+: random features whose products are exp(q·k/√D) on average.
+
+    Choromanski et al. 2021, arXiv 2009.14794, Lemma 1 and section 2.4.  With x = q or k over D^¼,
+    orthogonal random ω and a small ε:
+
+        φ(x) = (exp(ω·x - |x|²/2 - c) + ε) / √M      or, --favor-kernel relu,     relu(ω·x) + ε
+
+    c cancels but for ε.  A query has c = max over ω of ω·x; keys share the maximum over all of
+    them, or where that would show the future, c = 0 with exponents of at most 20.
+
+    Args:
+        head_dim: D.
+        options: reads ``favor_*``.
+        side: encoder or decoder.
+    """
+
+    projection: Tensor
+
+    def __init__(self, head_dim: int, options: Any, side: str) -> None:
+        super().__init__(head_dim, options, side)
+        self.kernel = str(options.favor_kernel)
+        epsilon = options.favor_epsilon
+        self.epsilon = float(FAVOR_KERNELS[self.kernel] if epsilon is None else epsilon)
+        self.seed = int(options.favor_seed)
+        self.every, self.until = int(options.favor_redraw), int(options.favor_redraw_until)
+        self.side, self.layer = side, 0
+        self.drawn: Optional[int] = None
+        self.register_buffer("projection", torch.empty(self.size(head_dim, options), head_dim))
+        self.draw(0)
+
+    @staticmethod
+    def size(head_dim: int, options: Any) -> int:
+        """M: what ``favor_features`` says, else D ln D, rounded down to an even number."""
+        given = options.favor_features
+        return int(given) if given else max(2, 2 * int(head_dim * math.log(head_dim) / 2))
+
+    @torch.no_grad()
+    def draw(self, count: int) -> None:
+        """Take the projection that follows *count* others; the same in every process."""
+        key = f"{self.seed} {self.side} {self.layer} {count}"
+        rows, columns = self.projection.shape
+        self.projection.copy_(orthogonal_rows(rows, columns, key))
+        self.drawn = count
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Draw anew if that is due; fairseq calls it before every update."""
+        if not self.every:
+            return
+        last = min(num_updates, self.until) if self.until else num_updates
+        if last // self.every != self.drawn:
+            self.draw(last // self.every)
+
+    def queries(self, q: Tensor) -> Tensor:
+        """φ of queries (B, H, T, D), as (B, H, T, M)."""
+        return self._features(q, lambda projected: projected.amax(dim=-1, keepdim=True))
+
+    def keys(self, k: Tensor, hidden: Optional[Tensor], causal: bool) -> Tensor:
+        """ϕ of keys (B, H, S, D), as (B, H, S, M)."""
+
+        def greatest(projected: Tensor) -> Tensor:
+            if hidden is not None:
+                projected = projected.masked_fill(hidden, float("-inf"))
+            top = projected.amax(dim=(-2, -1), keepdim=True)  # (B, H, 1, 1)
+            return top if hidden is None else top.masked_fill(top == float("-inf"), 0.0)
+
+        return self._features(k, None if causal else greatest)
+
+    def _features(self, x: Tensor, stabiliser: Any) -> Tensor:
+        x = x * x.size(-1) ** -0.25
+        projected = torch.matmul(x, self.projection.to(x.dtype).t())
+        if self.kernel == "relu":
+            return F.relu(projected) + self.epsilon
+        exponents = projected - x.square().sum(dim=-1, keepdim=True) / 2
+        if stabiliser is not None:
+            exponents = exponents - stabiliser(projected)
+        features = exponents.clamp(max=LARGEST_EXPONENT).exp() + self.epsilon
+        return features * projected.size(-1) ** -0.5
+
+    def extra_repr(self) -> str:
+        """What ``print(model)`` says of this map."""
+        features = self.projection.size(0)
+        return f"kernel={self.kernel}, features={features}, redraw={self.every}"
+
+    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        """Move with the model, but stay float32 under ``.half()``."""
+        exact = self.projection
+        super()._apply(fn, *args, **kwargs)
+        self.projection = exact.to(self.projection.device)
+        return self
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self.drawn = None  # whatever the file had; with redraws on, the next update settles it
+
+
+def orthogonal_rows(rows: int, columns: int, key: str) -> Tensor:
+    """Rows with the length of Gaussian vectors, orthogonal in blocks of as many as fit.
+
+    Choromanski et al. 2021, section 2.4.  Does not touch PyTorch's own random numbers.
+
+    Args:
+        rows: M.
+        columns: D.
+        key: decides what is drawn.
+
+    Returns:
+        (M, D), float64, on the CPU.
+    """
+    digest = hashlib.sha256(key.encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+    blocks = []
+    for _ in range(math.ceil(rows / columns)):
+        gaussian = torch.randn(columns, columns, dtype=torch.float64, generator=generator)
+        q, r = torch.linalg.qr(gaussian)
+        blocks.append((q * r.diagonal().sign()).t())  # the signs make it uniform, and unique
+    lengths = torch.randn(rows, columns, dtype=torch.float64, generator=generator).norm(dim=1)
+    return torch.cat(blocks)[:rows] * lengths.unsqueeze(1)
+
+
+def number_random_features(stack: nn.Module) -> None:
+    """Give every layer of *stack* that has random features other ones, by its place."""
+    maps = [module for module in stack.modules() if isinstance(module, Favor)]
+    for layer, feature_map in enumerate(maps):
+        feature_map.layer = layer
+        feature_map.draw(0)
+
+
+#: By ``--attention``.
+FEATURE_MAPS: Dict[str, Type[FeatureMap]] = {
+    "elu": FeatureMap,
+    "softmax_features": SoftmaxFeatures,
+    "favor": Favor,
+}

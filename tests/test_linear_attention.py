@@ -1,0 +1,492 @@
+"""Linear attention against loops in float64, its own cache, and performer-pytorch."""
+
+import math
+from argparse import Namespace
+
+import pytest
+import torch
+from helpers import encoding_flags, encoding_of, skip_without_cpu_kernels
+from test_rotary import rotation_matrix
+
+from fairseq_posenc.attention import linear
+from fairseq_posenc.attention.feature_maps import FEATURE_MAPS, Favor, orthogonal_rows
+from fairseq_posenc.attention.linear import LinearAttention, State, linear_attention, sums_before
+from fairseq_posenc.encodings import Stack, build_encoding
+from fairseq_posenc.errors import UsageError
+
+B, H, T, D, M = 2, 3, 7, 8, 12
+KERNELS = ["elu", "softmax_features", "favor", "favor_relu"]
+ROTARY = ["none", "features", "inputs"]
+LINEAR = {
+    "linear_rotary": "features",
+    "linear_epsilon": 1e-9,
+    "favor_kernel": "softmax",
+    "favor_features": M,
+    "favor_epsilon": None,
+    "favor_seed": 1,
+    "favor_redraw": 0,
+    "favor_redraw_until": 0,
+}
+every_kernel = pytest.mark.parametrize("kernel", KERNELS)
+either_direction = pytest.mark.parametrize("causal", [False, True])
+
+
+def options_of(kernel, **changes):
+    attention, _, variant = kernel.partition("_relu")
+    changes = {**({"favor_kernel": "relu"} if kernel == "favor_relu" else {}), **changes}
+    changes["attention"] = attention if variant == "" else kernel
+    return {**LINEAR, **changes}
+
+
+def feature_map(kernel, head_dim=D, **changes):
+    options = options_of(kernel, **changes)
+    return FEATURE_MAPS[options["attention"]](head_dim, Namespace(**options), "encoder")
+
+
+def layer_of(kernel, rotary="features", heads=H, head_dim=D, causal=False, **changes):
+    """A layer of its own, with or without rotary."""
+    rotated = "inputs" if rotary == "inputs" else "features"
+    options = options_of(kernel, linear_rotary=rotated, **changes)
+    flags = encoding_flags("none" if rotary == "none" else "rotary", **options)
+    size = FEATURE_MAPS[flags.attention].size(head_dim, flags) if rotary == "features" else head_dim
+    stack = Stack("encoder", heads, size, causal, 16384, keeps_products=rotary != "inputs")
+    return LinearAttention(heads * head_dim, heads, build_encoding(flags, stack)).eval()
+
+
+def padding_bias(padding):
+    """(B, S), True at padding, as the additive mask that stacks hand over."""
+    return torch.zeros(padding.shape).masked_fill_(padding, -math.inf)[:, None, None]
+
+
+PADDINGS = {
+    "none": None,
+    "left": torch.tensor([[True] * 3 + [False] * (T - 3), [False] * T]),
+    "right": torch.tensor([[False] * 3 + [True] * (T - 3), [False] * T]),
+    "all": torch.tensor([[True] * T, [False] * T]),
+}
+
+
+def plain_features(kernel, q, k, projection, seen, causal):
+    """φ of one query and ϕ of the keys *seen*, in float64, by their formulas.
+
+    Args: q (D,), k {n: (D,)}, seen (list of n).
+    """
+    if kernel == "elu":
+
+        def phi(x):
+            return torch.where(x > 0, x + 1, x.exp())
+
+        return phi(q), {n: phi(k[n]) for n in seen}
+    if kernel == "softmax_features":
+        total = sum(k[n].exp() for n in seen)
+        return q.softmax(0) / total, {n: k[n].exp() for n in seen}
+    scaled, root = len(q) ** -0.25, len(projection) ** -0.5
+    if kernel == "favor_relu":
+
+        def phi(x):
+            return (projection @ x * scaled).clamp(min=0) + 1e-3
+
+        return phi(q), {n: phi(k[n]) for n in seen}
+
+    def phi(x, top):
+        x = x * scaled
+        return root * ((projection @ x - x @ x / 2 - top).exp() + 1e-4)
+
+    top = 0.0 if causal else max(float((projection @ k[n] * scaled).max()) for n in seen)
+    return phi(q, float((projection @ q * scaled).max())), {n: phi(k[n], top) for n in seen}
+
+
+def by_hand(layer, kernel, rotary, x, causal, padding):
+    """RoFormer Eq. 10 and 11 by loops over sentences, heads, queries and keys, in float64."""
+
+    def heads(proj):  # (T, B, C) -> (B, H, T, D)
+        out = x.double() @ proj.weight.double().t() + proj.bias.double()
+        return out.view(*x.shape[:2], layer.num_heads, layer.head_dim).permute(1, 2, 0, 3)
+
+    q, k, v = heads(layer.q_proj), heads(layer.k_proj), heads(layer.v_proj)
+    projection = getattr(layer.feature_map, "projection", torch.zeros(D, D)).double()
+    size = len(projection)
+    turn = [rotation_matrix(m, size if rotary == "features" else D) for m in range(x.size(0))]
+    if rotary == "inputs":
+        q, k = (
+            torch.stack([t[:, :, m] @ turn[m].t() for m in range(x.size(0))], 2) for t in (q, k)
+        )
+    if rotary != "features":
+        turn = [torch.eye(size, dtype=torch.double)] * x.size(0)
+    out = torch.zeros_like(v)
+    for b in range(v.size(0)):
+        for h in range(v.size(1)):
+            for m in range(v.size(2)):
+                seen = [n for n in range(m + 1 if causal else v.size(2))
+                        if padding is None or not padding[b, n]]  # fmt: skip
+                if not seen:
+                    continue
+                keys = {n: k[b, h, n] for n in seen}
+                phi, keys = plain_features(kernel, q[b, h, m], keys, projection, seen, causal)
+                total = sum(phi @ keys[n] for n in seen)
+                for n in seen:
+                    out[b, h, m] += (turn[m] @ phi) @ (turn[n] @ keys[n]) / total * v[b, h, n]
+    out = out.permute(2, 0, 1, 3).flatten(2)
+    return out @ layer.out_proj.weight.double().t() + layer.out_proj.bias.double()
+
+
+@every_kernel
+@pytest.mark.parametrize("rotary", ROTARY)
+@either_direction
+@pytest.mark.parametrize("padding", PADDINGS)
+@torch.no_grad()
+def test_the_whole_layer_is_equation_10_or_11(kernel, rotary, causal, padding, monkeypatch):
+    monkeypatch.setattr(linear, "CHUNK", 3)  # T is two chunks and a bit
+    layer, x = layer_of(kernel, rotary), torch.randn(T, B, H * D)
+    mask = PADDINGS[padding]
+    table = layer.encoding.table(torch.arange(T)[None])
+    bias = None if mask is None else padding_bias(mask)
+    got, weights = layer(x, bias, causal, table)
+    want = by_hand(layer, kernel, rotary, x, causal, mask)
+    assert weights is None
+    real = torch.ones(B, T, dtype=torch.bool) if mask is None else ~mask
+    torch.testing.assert_close(got.double()[real.t()], want[real.t()], atol=2e-5, rtol=1e-4)
+
+
+@either_direction
+def test_a_query_that_sees_nothing_gets_zeros(causal):
+    q, k, v = torch.rand(B, H, T, M), torch.zeros(B, H, T, M), torch.randn(B, H, T, D)
+    for per_feature in (False, True):
+        out, _ = linear_attention(q, k, v, causal, 1e-9, per_feature)
+        assert torch.equal(out, torch.zeros_like(v))
+
+
+class TestCache:
+    @every_kernel
+    @pytest.mark.parametrize("rotary", ROTARY)
+    @pytest.mark.parametrize("steps", [[1] * 9, [4, 1, 1, 3], [9]])
+    @torch.no_grad()
+    def test_steps_of_any_size_give_the_full_forward(self, kernel, rotary, steps, monkeypatch):
+        monkeypatch.setattr(linear, "CHUNK", 2)
+        layer, x = layer_of(kernel, rotary, causal=True), torch.randn(9, B, H * D)
+        padding = torch.zeros(B, 9, dtype=torch.bool)
+        padding[0, :2] = True
+        table = layer.encoding.table(torch.arange(9)[None])
+        full, _ = layer(x, padding_bias(padding), True, table)
+        state, outputs, seen = {}, [], 0
+        for step in steps:
+            end = seen + step
+            part = None if table is None else table[seen:end]
+            assert layer.cached_length(state) == seen
+            bias = padding_bias(padding[:, :end])
+            out, _ = layer(x[seen:end], bias, True, part, incremental_state=state)
+            outputs.append(out)
+            seen = end
+        torch.testing.assert_close(torch.cat(outputs), full, atol=1e-6, rtol=1e-5)
+
+    @every_kernel
+    @torch.no_grad()
+    def test_4096_tokens_one_by_one(self, kernel):
+        layer = layer_of(kernel, heads=2, causal=True)
+        x = torch.randn(4096, 1, 2 * D)
+        table = layer.encoding.table(torch.arange(4096)[None])
+        full, _ = layer(x, None, True, table)
+        state = {}
+        steps = [
+            layer(x[i : i + 1], None, True, table[i : i + 1], incremental_state=state)[0]
+            for i in range(len(x))
+        ]
+        assert (torch.cat(steps) - full).abs().max() <= 1e-4
+
+    @every_kernel
+    @torch.no_grad()
+    def test_its_size_does_not_grow(self, kernel):
+        layer, state = layer_of(kernel, causal=True), {}
+        table = layer.encoding.table(torch.arange(50)[None])
+        sizes = set()
+        for i in range(50):
+            layer(torch.randn(1, B, H * D), None, True, table[i : i + 1], incremental_state=state)
+            (saved,) = state.values()
+            assert all(value.size(0) == B for value in saved.values())  # beam search reorders rows
+            sizes.add(sum(value.numel() for value in saved.values()))
+        features = layer.feature_map.size(D, layer.encoding.options)
+        assert sizes == {B * H * features * (D + 1)}
+
+    @torch.no_grad()
+    def test_it_follows_a_beam(self):
+        layer, x = layer_of("elu", causal=True), torch.randn(6, B, H * D)
+        table = layer.encoding.table(torch.arange(6)[None])
+        order, state = torch.tensor([1, 1, 0]), {}
+        layer(x[:4], None, True, table[:4], incremental_state=state)
+        layer.reorder_incremental_state(state, order)
+        x = x[:, order]
+        got, _ = layer(x[4:], None, True, table[4:], incremental_state=state)
+        torch.testing.assert_close(got, layer(x, None, True, table)[0][4:])
+
+    @every_kernel
+    @pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)])
+    @torch.no_grad()
+    def test_half_precision(self, kernel, dtype, tolerance):
+        """The same projections, and sums in float32, so that cached is the full forward."""
+        skip_without_cpu_kernels(dtype)
+        layer, x = layer_of(kernel, causal=True).to(dtype), torch.randn(200, 1, H * D).to(dtype)
+        table, state = layer.encoding.table(torch.arange(200)[None]), {}
+        full, _ = layer(x, None, True, table)
+        steps = [
+            layer(x[i : i + 1], None, True, table[i : i + 1], incremental_state=state)[0]
+            for i in range(len(x))
+        ]
+        assert {v.dtype for v in next(iter(state.values())).values()} == {torch.float32}
+        assert full.dtype is dtype
+        assert (torch.cat(steps) - full).abs().max() <= tolerance
+
+
+@every_kernel
+@pytest.mark.parametrize("rotary", ROTARY)
+@torch.no_grad()
+def test_no_output_depends_on_a_later_token(kernel, rotary):
+    """Bit for bit, with later tokens that dwarf the earlier ones."""
+    layer, x = layer_of(kernel, rotary, causal=True), torch.randn(150, B, H * D)
+    table = layer.encoding.table(torch.arange(150)[None])
+    before, _ = layer(x, None, True, table)
+    for first in (1, 70, 149):
+        changed = x.clone()
+        changed[first:] = 30 * torch.randn(150 - first, B, H * D)
+        after, _ = layer(changed, None, True, table)
+        assert torch.equal(before[:first], after[:first])
+        assert not torch.equal(before[first:], after[first:])
+
+
+class TestGradients:
+    @every_kernel
+    @pytest.mark.parametrize("rotary", ROTARY)
+    @either_direction
+    def test_numerical(self, kernel, rotary, causal, monkeypatch):
+        monkeypatch.setattr(linear, "CHUNK", 2)
+        layer = layer_of(kernel, rotary, heads=2, head_dim=4, favor_features=6).double()
+        x = torch.randn(5, 2, 8, dtype=torch.double, requires_grad=True)
+        padding = torch.tensor([[True, True, False, False, False], [False] * 4 + [True]])
+        table = layer.encoding.table(torch.arange(5)[None])
+        table = None if table is None else table.to(torch.complex128)
+        parameters = tuple(layer.parameters())
+        bias = padding_bias(padding).double()
+        assert torch.autograd.gradcheck(
+            lambda x, *_: layer(x, bias, causal, table)[0], (x, *parameters), fast_mode=True
+        )
+
+    @every_kernel
+    @either_direction
+    def test_finite_for_sentences_of_padding_and_large_inputs(self, kernel, causal):
+        for scale in (1.0, 1e3, 6e4):
+            layer = layer_of(kernel)
+            x = (torch.randn(T, B, H * D) * scale).requires_grad_()
+            table = layer.encoding.table(torch.arange(T)[None])
+            out, _ = layer(x, padding_bias(PADDINGS["all"]), causal, table)
+            assert torch.isfinite(out).all()
+            out.square().clamp(max=1e6).mean().backward()
+            assert torch.isfinite(x.grad).all(), scale
+
+
+class TestNumbers:
+    @every_kernel
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+    @either_direction
+    @torch.no_grad()
+    def test_finite_at_10000_tokens(self, kernel, dtype, causal):
+        skip_without_cpu_kernels(dtype)
+        layer = layer_of(kernel, heads=2).to(dtype)
+        x = torch.randn(10000, 1, 2 * D, dtype=dtype)
+        out, _ = layer(x, None, causal, layer.encoding.table(torch.arange(10000)[None]))
+        assert torch.isfinite(out).all() and out.float().abs().max() > 0
+
+    @either_direction
+    def test_features_that_cancel_when_rotated(self, causal):
+        """A numerator of exactly 0 over a denominator that is not."""
+        q = k = torch.tensor([1.0, 0.0]).expand(1, 1, 4, 2).clone().requires_grad_()
+
+        def turn(q, k):  # by a right angle, in a plane of their own
+            return q, torch.stack((-k[..., 1], k[..., 0]), dim=-1)
+
+        out, _ = linear_attention(q, k, torch.randn(1, 1, 4, D), causal, 1e-9, turn=turn)
+        assert torch.equal(out, torch.zeros_like(out))
+        out.sum().backward()
+        assert torch.isfinite(q.grad).all()
+
+    @either_direction
+    def test_features_that_do_not_meet_until_they_are_rotated(self, causal):
+        """Eq. 11 over a denominator of 0: large, but a number in every precision."""
+        q, k = (torch.tensor(x).expand(1, 1, 4, 2) for x in ([1.0, 0.0], [0.0, 1.0]))
+        out, _ = linear_attention(
+            q, k, torch.ones(1, 1, 4, D), causal, 1e-9, turn=lambda q, k: (q, k.flip(-1))
+        )
+        assert torch.isfinite(out).all() and torch.isfinite(linear._narrow(out, torch.half)).all()
+
+    def test_a_guard_changes_no_normal_result(self):
+        q, k, v = torch.rand(B, H, T, M), torch.rand(B, H, T, M), torch.randn(B, H, T, D)
+        got = [linear_attention(q, k, v, True, epsilon)[0] for epsilon in (1e-9, 1e-3)]
+        assert torch.equal(*got)
+
+    def test_dropout_keeps_the_mean(self):
+        q, k, v = torch.rand(1, 1, T, M), torch.rand(1, 1, T, M), torch.ones(1, 1, T, D)
+        out = [linear_attention(q, k, v, True, 1e-9, dropout=0.5)[0] for _ in range(500)]
+        assert torch.stack(out).mean() == pytest.approx(1.0, abs=0.03)
+        assert not torch.equal(out[0], out[1])
+
+
+class TestMemory:
+    @staticmethod
+    def kept(length, causal, turned):
+        """Bytes that autograd keeps for the backward pass."""
+        tensors = {}
+
+        def pack(tensor):
+            tensors[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        q, k = (torch.rand(1, 2, length, 64, requires_grad=True) for _ in range(2))
+        v = torch.randn(1, 2, length, 64, requires_grad=True)
+        turn = (lambda q, k: (q * 2, k * 3)) if turned else None
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            out, _ = linear_attention(q, k, v, causal, 1e-9, turn=turn)
+        out.sum().backward()
+        return sum(tensors.values())
+
+    @either_direction
+    @pytest.mark.parametrize("turned", [False, True])
+    def test_linear_in_the_length_and_no_outer_product_for_every_token(self, causal, turned):
+        if not hasattr(torch.Tensor, "untyped_storage"):
+            pytest.skip("this PyTorch does not say how large a storage is")
+        short, long = (self.kept(length, causal, turned) for length in (1024, 4096))
+        assert long < 4.2 * short
+        outer_products = 4 * 2 * 4096 * 64 * 64  # float32, two heads
+        assert long < outer_products / 4
+
+    def test_one_chunk_or_many(self, monkeypatch):
+        q, k = torch.rand(B, H, 50, M), torch.rand(B, H, 50, M)
+        v, start = torch.randn(B, H, 50, D), torch.randn(B, H, M, D)
+        want = None
+        for size in (64, 16, 7, 1):
+            monkeypatch.setattr(linear, "CHUNK", size)
+            got = sums_before(q, k, v, start)
+            want = got if want is None else want
+            torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-5)
+
+
+class TestRandomFeatures:
+    def test_rows_are_orthogonal_in_blocks_and_as_long_as_gaussian_vectors(self):
+        rows = orthogonal_rows(40, 16, "a")
+        for block in rows.split(16):
+            products = block @ block.t()
+            off = products - products.diagonal().diag()
+            assert off.abs().max() < 1e-9
+        many = orthogonal_rows(4096, 16, "b")
+        squares = many.square().sum(1)
+        assert squares.mean() == pytest.approx(16, rel=0.02)
+        assert squares.var() == pytest.approx(32, rel=0.15)
+
+    def test_they_are_a_function_of_the_key_and_leave_pytorchs_numbers_alone(self):
+        before = torch.get_rng_state()
+        assert torch.equal(orthogonal_rows(8, 4, "a"), orthogonal_rows(8, 4, "a"))
+        assert not torch.equal(orthogonal_rows(8, 4, "a"), orthogonal_rows(8, 4, "b"))
+        assert torch.equal(before, torch.get_rng_state())
+
+    def test_products_estimate_the_softmax_kernel(self):
+        q, k = torch.randn(1, 1, 5, D) * 0.5, torch.randn(1, 1, 5, D) * 0.5
+        favor = feature_map("favor", favor_features=20000, favor_epsilon=0.0)
+        estimate = favor.queries(q) @ favor.keys(k, None, True).transpose(-1, -2)
+        exact = torch.exp(q @ k.transpose(-1, -2) / D**0.5)
+        ratio = estimate / exact  # the stabiliser of a query is the same for all keys
+        torch.testing.assert_close(ratio / ratio[..., :1], torch.ones(1, 1, 5, 5), atol=0.1, rtol=0)
+
+    def test_half_leaves_the_projection_alone(self):
+        favor = feature_map("favor")
+        exact = favor.projection.clone()
+        for change in (favor.half, favor.bfloat16, favor.double, favor.float):
+            change()
+            assert favor.projection.dtype is torch.float32
+            assert torch.equal(favor.projection, exact)
+
+    def test_they_are_redrawn_on_schedule(self):
+        favor = feature_map("favor", favor_redraw=10, favor_redraw_until=25)
+        seen = {}
+        for update in range(60):
+            favor.set_num_updates(update)
+            favor.set_num_updates(update)  # fairseq calls it more than once
+            seen.setdefault(favor.projection.numpy().tobytes(), []).append(update)
+        assert sorted(seen.values()) == [list(range(10)), list(range(10, 20)), list(range(20, 60))]
+
+    def test_without_redraws_they_stay(self):
+        favor = feature_map("favor")
+        with torch.no_grad():
+            favor.projection.add_(1.0)  # as if loaded from a checkpoint of another seed
+        before = favor.projection.clone()
+        for update in (0, 1, 1000, 5):
+            favor.set_num_updates(update)
+        assert torch.equal(favor.projection, before)
+
+    @pytest.mark.parametrize("stopped", [9, 10, 11, 20])
+    def test_resuming_gives_those_of_a_run_without_a_break(self, stopped):
+        def run(favor, start, end):
+            found = []
+            for update in range(start, end):
+                favor.set_num_updates(update)  # before every update, with the number of those done
+                found.append(favor.projection.clone())
+            return found
+
+        make = lambda: feature_map("favor", favor_redraw=10)  # noqa: E731
+        whole = run(make(), 0, 40)
+        first = make()
+        run(first, 0, stopped)
+        second = make()
+        second.set_num_updates(stopped)  # in this order in fairseq's trainer
+        second.load_state_dict(first.state_dict())
+        assert torch.equal(second.projection, whole[stopped - 1])
+        rest = run(second, stopped, 40)
+        assert all(torch.equal(a, b) for a, b in zip(rest, whole[stopped:]))
+
+    def test_their_number_is_d_ln_d_or_what_the_flag_says(self):
+        sizes = [Favor.size(d, Namespace(favor_features=None)) for d in (1, 2, 8, 64)]
+        assert sizes == [2, 2, 16, 266]
+        assert Favor.size(64, Namespace(favor_features=100)) == 100
+
+
+class TestPerformerPytorch:
+    """Outputs of performer-pytorch 1.1.4, with its projections and epsilons."""
+
+    @pytest.mark.parametrize(
+        "name", ["performer_relu", "performer_relu_causal", "performer_softmax"]
+    )
+    def test_features_and_outputs(self, golden, name):
+        ref = golden(name)
+        q, k, v = (ref["inputs"][key] for key in "qkv")
+        causal, config = "causal" in name, ref["config"]
+        kernel = "favor_relu" if "relu" in name else "favor"
+        epsilon = config["generalized_kernel_eps" if "relu" in name else "softmax_kernel_eps"]
+        features = config["nb_features"]
+        favor = feature_map(kernel, q.size(-1), favor_features=features, favor_epsilon=epsilon)
+        favor.load_state_dict({"projection": ref["state_dict"]["projection_matrix"]})
+        q, k = favor.queries(q), favor.keys(k, None, causal)
+        torch.testing.assert_close(q, ref["outputs"]["q_feat"], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(k, ref["outputs"]["k_feat"], atol=1e-5, rtol=1e-5)
+        out, _ = linear_attention(q, k, v, causal, config["causal_eps"])
+        torch.testing.assert_close(out, ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
+
+
+def test_weights_are_refused_by_name():
+    with pytest.raises(UsageError, match="--attention elu: has no attention weights"):
+        layer_of("elu")(torch.randn(T, B, H * D), need_weights=True)
+
+
+def test_its_parameters_are_those_of_softmax_attention():
+    from fairseq_posenc.attention.multihead import MultiheadAttention
+
+    names = set(MultiheadAttention(H * D, H, encoding_of("none")).state_dict())
+    assert set(layer_of("elu").state_dict()) == names
+    assert set(layer_of("favor").state_dict()) == names | {"feature_map.projection"}
+
+
+def test_a_state_carries_on_where_a_sequence_was_cut():
+    q, k, v = torch.rand(B, H, 20, M), torch.rand(B, H, 20, M), torch.randn(B, H, 20, D)
+    for per_feature in (False, True):
+        whole, last = linear_attention(q, k, v, True, 1e-9, per_feature)
+        first, state = linear_attention(*(x[:, :, :8] for x in (q, k, v)), True, 1e-9, per_feature)
+        assert isinstance(state, State)
+        rest = (x[:, :, 8:] for x in (q, k, v))
+        second, end = linear_attention(*rest, True, 1e-9, per_feature, state=state)
+        torch.testing.assert_close(torch.cat((first, second), 2), whole)
+        torch.testing.assert_close(tuple(end), tuple(last))
