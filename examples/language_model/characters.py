@@ -15,10 +15,6 @@ import os
 import sys
 from typing import Dict, Optional, Sequence
 
-import numpy as np
-import torch
-from fairseq.data import Dictionary, indexed_dataset
-
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
 
 from text import fail  # noqa: E402
@@ -78,6 +74,10 @@ def binarize(path: str, kind: str, folder: str) -> None:
         kind: a key of :data:`ALPHABETS`.
         folder: where to write.
     """
+    import numpy as np  # a prompt needs none of these
+    import torch
+    from fairseq.data import Dictionary, indexed_dataset
+
     try:
         with open(path, "rb") as stream:
             data = stream.read()

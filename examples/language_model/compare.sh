@@ -5,8 +5,8 @@
 #
 # DATA is the data-bin folder that prepare.sh made. Runs go to OUT/ENCODING-seedN: what
 # train.sh leaves, and score-SUBSET.log, what fairseq-eval-lm says of the last checkpoint.
-# At the end comes the table of all runs in OUT. Stopped and started again, it goes on where it
-# was; a run that was begun with other options is not continued.
+# At the end comes the table of all runs in OUT. Stopped and started again, it goes on
+# where it was; a run that was begun with other options is not continued.
 #
 #   --encodings "X ..."   as train.sh takes them (learned t5 alibi shaw transformer_xl rotary)
 #   --seeds "N ..."       seeds (1 2)
@@ -25,11 +25,11 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 DATA="" OUT="" USER_DIR="" SEEDS="1 2" SUBSET=valid LENGTH=2048 LIMIT=16384
 ENCODINGS="learned t5 alibi shaw transformer_xl rotary"
-TRAINING=() DEVICE=() DRY=()
+TRAINING=() DEVICE=()
 while (($#)); do
     case $1 in
         --help) usage ;;
-        --dry-run) DRY_RUN=1; DRY=("$1"); shift ;;
+        --dry-run) DRY_RUN=1; TRAINING+=("$1"); shift ;;
         --cpu) TRAINING+=("$1"); DEVICE=("$1"); shift ;;
         --encodings) ENCODINGS=$(value "$@"); shift 2 ;;
         --seeds) SEEDS=$(value "$@"); shift 2 ;;
@@ -59,14 +59,19 @@ USER_DIR=${USER_DIR:-$(plugin_dir)}
 TRAINING+=(--length "$LENGTH" --tokens-per-gpu "$LIMIT" --user-dir "$USER_DIR")
 STEPS=$OUT/steps
 
+# fairseq would add an update to a training that is complete.
 train() {
     local folder=$1
     shift
     same_run OUT "$folder" "$@"
-    "$@" "${DRY[@]}"
+    if [[ -f $folder/train.log ]] && grep --quiet 'done training in' "$folder/train.log"; then
+        log "$folder: trained before"
+        return 0
+    fi
+    "$@"
 }
 
-# A log gets its name when it is complete.
+# A log gets its name when it is complete. fairseq-eval-lm writes to either stream, by version.
 score() {
     local log=$1
     shift
@@ -74,7 +79,7 @@ score() {
         run "$@"
         return 0
     fi
-    run "$@" | tee "$log.part"
+    run "$@" 2>&1 | tee "$log.part" >&2
     run mv "$log.part" "$log"
 }
 
