@@ -10,13 +10,15 @@ from torch import Tensor
 from fairseq_posenc.checkpoints import checkpoints_near, read_checkpoint
 from fairseq_posenc.errors import UsageError
 
+_RANDOM_FEATURES = ".feature_map.projection"
+
 #: Ends of the names of buffers that must be the same in every checkpoint, because a mean of
 #: them means nothing: random projections, for instance.
-IDENTICAL_SUFFIXES: Tuple[str, ...] = ()
+IDENTICAL_SUFFIXES: Tuple[str, ...] = (_RANDOM_FEATURES,)
 
 #: Settings that shape the training of a model but not what it computes afterwards.
 _TRAINING_ONLY = re.compile(
-    r"dropout|layerdrop|quant_noise|_activations$|^min_params_to_wrap$|_embed_path$|^base_layers"
+    r"dropout|layerdrop|redraw|quant_noise|_activations$|^min_params_to_wrap$|_embed_path$|^base_layers"
 )
 
 
@@ -184,9 +186,15 @@ class _RunningMean:
                 )
         for key, value in self.fixed.items():
             if not torch.equal(parameters[key], value):
+                what = "average checkpoints between which it did not change"
+                if key.endswith(_RANDOM_FEATURES):
+                    what = (
+                        "the random features were drawn anew in between; average checkpoints after "
+                        "--favor-redraw-until, or train with --favor-redraw 0"
+                    )
                 raise UsageError(
                     f"{path}: {key} is not the same as in {self.path}, and a mean of it would mean "
-                    "nothing; average checkpoints between which it did not change"
+                    f"nothing; {what}"
                 )
         self.count += 1
         for key, mean in self.averaged.items():

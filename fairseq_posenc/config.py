@@ -19,6 +19,12 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from fairseq_posenc.attention.choice import (
+    AttentionFlags,
+    check_attention,
+    feature_size,
+    keeps_products,
+)
 from fairseq_posenc.attention.gated import GatedFlags, check_gated
 from fairseq_posenc.encodings import (
     ENCODINGS,
@@ -89,7 +95,8 @@ def family_config(name: str, fields: List[Field]) -> type:
 def layer_fields() -> List[Field]:
     """The flags of layers that every family has."""
     kind = optional("layer", str, {"help": " or ".join(LAYERS), "default": LAYERS[0]})
-    flags = (*dataclasses.fields(GatedFlags), *dataclasses.fields(SimpleFlags))
+    every = (AttentionFlags, GatedFlags, SimpleFlags)
+    flags = [flag for flags in every for flag in dataclasses.fields(flags)]
     return [kind] + [(f.name, f.type, optional(f.name, str, f.metadata)[2]) for f in flags]
 
 
@@ -201,7 +208,7 @@ def _settle_encoding(cfg: Any, fields: Mapping[str, Any], preset: Mapping[str, A
 
 
 def heads_of(cfg: Any, side: str) -> Tuple[int, int]:
-    """Number and size of the heads of the self-attention on one *side*.
+    """Number and size of the heads on one *side*, as the position encoding sees them.
 
     Raises:
         UsageError: if the heads do not divide the channels.
@@ -213,19 +220,21 @@ def heads_of(cfg: Any, side: str) -> Tuple[int, int]:
         raise UsageError(
             f"--{side}-attention-heads {heads}: must divide --{side}-embed-dim {channels}"
         )
-    return heads, channels // heads
+    return heads, feature_size(cfg, channels // heads)
 
 
 def stack_of(cfg: Any, side: str) -> Stack:
     """The :class:`Stack` that the configuration of an encoder-decoder describes for one *side*."""
     length = cfg.max_source_positions if side == "encoder" else cfg.max_target_positions
-    return Stack(side, *heads_of(cfg, side), side == "decoder", length)
+    products = keeps_products(cfg)
+    return Stack(side, *heads_of(cfg, side), side == "decoder", length, keeps_products=products)
 
 
 def _refuse_what_cannot_work(cfg: Any) -> None:
     check_simple(cfg)
     if cfg.layer not in LAYERS:
         raise UsageError(f"--layer {cfg.layer}: must be {' or '.join(LAYERS)}")
+    check_attention(cfg)
     if cfg.layer == "gated":
         check_gated(cfg)
     if getattr(cfg, "cross_self_attention", False):

@@ -60,6 +60,9 @@ def load(path: str, dict_path: Optional[str]) -> Model:
     settings, state = model_settings(checkpoint), checkpoint["model"]
     if "position_encoding" not in settings:
         raise UsageError(f"{path}: was not trained with this plug-in; it names no encoding")
+    attention = settings.get("attention", "softmax")
+    if attention != "softmax":
+        raise UsageError(f"{path}: --attention {attention} has no attention matrices to look at")
     names = [name for name in FAMILIES if f"{name}.embed_tokens.weight" in state]
     if not names:
         raise UsageError(

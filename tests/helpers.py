@@ -64,10 +64,18 @@ LAYERS = {
     "squared_relu": [*_GATED, "squared_relu"],
     "scaled_squared_relu": [*_GATED, "scaled_squared_relu"],
     "shaw_values": ["--shaw-values"],
+    "elu": ["--attention", "elu"],
+    "softmax_features": ["--attention", "softmax_features"],
+    "favor": ["--attention", "favor"],
+    "favor_relu": ["--attention", "favor", "--favor-kernel", "relu"],
+    "elu_inputs": ["--attention", "elu", "--linear-rotary", "inputs"],
 }
 OTHER_LAYERS = ["simple:rotary", "gated:rotary", "gated:tupe+t5", "gated:learned+separate"]
 OTHER_LAYERS += ["softmax:alibi", "squared_relu:rotary", "scaled_squared_relu:t5"]
 OTHER_LAYERS += ["shaw_values:rotary+shaw", "gated:rotary+transformer_xl", "gated:learned+deberta"]
+OTHER_LAYERS += ["elu:rotary", "elu:sinusoidal", "softmax_features:rotary"]
+OTHER_LAYERS += ["softmax_features:learned", "favor:rotary", "favor:sinusoidal"]
+OTHER_LAYERS += ["favor_relu:rotary"]
 
 
 def tiny(name, *flags):

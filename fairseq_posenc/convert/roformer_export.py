@@ -96,6 +96,7 @@ def _refuse_what_they_lack(checkpoint: NativeCheckpoint, name: str) -> None:
         "encoder_normalize_before": False,
         "layernorm_embedding": True,
         "layer": "transformer",
+        "attention": "softmax",
         "norm": "layer",
         "no_bias": False,
         "lm_head": "roberta",

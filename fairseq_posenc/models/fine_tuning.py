@@ -23,6 +23,8 @@ _TASKS = ("sentence_prediction", "sentence_ranking")
 _ENCODING = ("position_encoding", *(flag.name for flag in encoding_flags()))
 # inherited, too, but free to change: the parameters serve any scaling
 _FREE = tuple(flag.name for flag in dataclasses.fields(ScalingFlags))
+# of a training, not of its model: random features stay as the checkpoint has them
+_OWN = ("favor_redraw", "favor_redraw_until")
 _SHAPE = (
     "encoder_layers",
     "encoder_embed_dim",
@@ -31,7 +33,7 @@ _SHAPE = (
     "encoder_input_dim",
     "encoder_normalize_before",
     "layernorm_embedding",
-    *(name for name, _, _ in layer_fields()),
+    *(name for name, _, _ in layer_fields() if name not in _OWN),
     "lm_head",
     "activation_fn",
     "num_segments",
@@ -116,7 +118,8 @@ def check_encoding(path: str, cfg: Any) -> None:
     saved = model_settings(read_checkpoint(path, lazy=True)) if encoding else {}
     if saved.get("position_encoding") is None:  # one of the two is a stock model
         return
-    names = ["position_encoding", "untie_cls"]
+    saved.setdefault("attention", "softmax")  # from before there was a choice
+    names = ["position_encoding", "untie_cls", "attention", "linear_rotary", "favor_kernel"]
     for each in parse_encodings(saved["position_encoding"]):
         names += [field.name for field in dataclasses.fields(each.flags)] if each.flags else []
     differences = {
@@ -127,8 +130,8 @@ def check_encoding(path: str, cfg: Any) -> None:
     other = [text for name, text in differences.items() if name not in _FREE]
     if other and is_fine_tuning(cfg.task):
         raise UsageError(
-            f"{path}: was trained with another encoding ({', '.join(other)}); use --arch "
-            "posenc_masked_lm without flags of encodings, or under hydra give those of the file"
+            f"{path}: was trained with another encoding or attention ({', '.join(other)}); use "
+            "--arch posenc_masked_lm without such flags, or under hydra give those of the file"
         )
     for difference in differences.values():
         logger.warning("warm start: %s", difference)
@@ -156,6 +159,7 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
         saved.pop("pooler_activation_fn", None)
     saved.setdefault("position_encoding", "learned")  # fairseq's RoBERTa
     saved.setdefault("encoder_input_dim", saved["encoder_embed_dim"])
+    saved.setdefault("attention", "softmax")
     return saved
 
 

@@ -9,6 +9,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
+from fairseq_posenc.attention.choice import ATTENTIONS
+from fairseq_posenc.attention.feature_maps import number_random_features
 from fairseq_posenc.attention.functional import add_terms, additive_mask
 from fairseq_posenc.attention.multihead import IncrementalState
 from fairseq_posenc.config import stack_of
@@ -47,10 +49,12 @@ class TransformerDecoder(TransformerDecoderBase):
         output_projection: Optional[nn.Module] = None,
     ) -> None:
         self.encoding = build_encoding(cfg, stack_of(cfg, "decoder"))  # read by build_decoder_layer
+        self.masks = ATTENTIONS[cfg.attention].masks
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         self.position_bias = self.encoding.build_shared()
         self.position_map = self.encoding.query_key
         self.position_vectors = self.encoding.build_distances()
+        number_random_features(self)
         simplify(self, cfg)
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
@@ -85,19 +89,18 @@ class TransformerDecoder(TransformerDecoderBase):
         """
         seen = self.cached_length(incremental_state)
         length = prev_output_tokens.size(1)
-        padding_mask = self._padding_mask(prev_output_tokens, full_context_alignment)
+        later = full_context_alignment or incremental_state is not None
+        padding_mask = self._padding_mask(prev_output_tokens, later)
         key_positions = self.encoding.positions(length, padding_mask, prev_output_tokens.device)
         query_positions = key_positions[:, seen:]
 
         x = self._embed(prev_output_tokens, seen, incremental_state).transpose(0, 1)  # (T, B, C)
         table = self.encoding.table(query_positions)
         shared = self.encoding.shared_bias(self.position_bias, query_positions, key_positions, x)
+        more = shared is not None or bool(self.encoding.layer)
         causal = not full_context_alignment
-        bias = None
-        if padding_mask is not None or shared is not None or self.encoding.layer or seen:
-            # the kernel's own causal mask takes no bias and wants T = S
-            mask = additive_mask(x.size(0), length, causal, padding_mask, x)
-            bias, causal = add_terms(mask, shared), False
+        bias, causal = self.masks(x.size(0), length, causal, padding_mask, more, x)
+        bias = add_terms(bias, shared)
         positions = (query_positions, key_positions) if self.encoding.layer else (None, None)
         vectors = self.encoding.distance_vectors(self.position_vectors, x.size(0), length, x)
         source, source_bias = self._source(encoder_out, x)
@@ -138,13 +141,17 @@ class TransformerDecoder(TransformerDecoderBase):
         attention = next(layer.self_attn for layer in self.layers if hasattr(layer, "self_attn"))
         return attention.cached_length(incremental_state)
 
-    def _padding_mask(self, tokens: Tensor, full_context: bool) -> Optional[Tensor]:
+    def _padding_mask(self, tokens: Tensor, later: bool) -> Optional[Tensor]:
         """Padding (B, S) that a real token could see, or None if there is none.
 
         Causality hides padding on the right, the usual kind in training, at no cost.
+
+        Args:
+            tokens: (B, S).
+            later: whether padding is seen by tokens before it, or by some that are yet to come.
         """
         padding = tokens.eq(self.padding_idx)
-        visible = padding if full_context else padding[:, :-1] & ~padding[:, 1:]
+        visible = padding if later else padding[:, :-1] & ~padding[:, 1:]
         return padding if visible.any() else None
 
     def _embed(self, tokens: Tensor, seen: int, incremental_state: IncrementalState) -> Tensor:

@@ -6,7 +6,9 @@ import torch
 from fairseq.models.transformer import TransformerEncoderBase
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.functional import add_terms, additive_mask
+from fairseq_posenc.attention.choice import ATTENTIONS
+from fairseq_posenc.attention.feature_maps import number_random_features
+from fairseq_posenc.attention.functional import add_terms
 from fairseq_posenc.config import stack_of
 from fairseq_posenc.encodings import Stack, build_encoding
 from fairseq_posenc.modules.gated import GatedEncoderLayer
@@ -36,10 +38,12 @@ class TransformerEncoder(TransformerEncoderBase):
         self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, return_fc: bool = False
     ) -> None:
         self.encoding = build_encoding(cfg, self.stack(cfg))  # read by build_encoder_layer
+        self.masks = ATTENTIONS[cfg.attention].masks
         super().__init__(cfg, dictionary, embed_tokens, return_fc)
         self.position_bias = self.encoding.build_shared()
         self.position_map = self.encoding.query_key
         self.position_vectors = self.encoding.build_distances()
+        number_random_features(self)
         simplify(self, cfg)
 
     def stack(self, cfg: Any) -> Stack:
@@ -78,10 +82,11 @@ class TransformerEncoder(TransformerEncoderBase):
         x = x.transpose(0, 1)  # (B, T, C) -> (T, B, C)
 
         table = self.encoding.table(positions)
-        bias = add_terms(
-            additive_mask(x.size(0), x.size(0), self.encoding.stack.causal, mask, x),
-            self.encoding.shared_bias(self.position_bias, positions, positions, x),
-        )
+        shared = self.encoding.shared_bias(self.position_bias, positions, positions, x)
+        more = shared is not None or bool(self.encoding.layer)
+        causal = self.encoding.stack.causal
+        bias, causal = self.masks(x.size(0), x.size(0), causal, mask, more, x)
+        bias = add_terms(bias, shared)
         # content-dependent terms are the only ones to need positions in every layer
         layer_positions = positions if self.encoding.layer else None
         vectors = self.encoding.distance_vectors(self.position_vectors, x.size(0), x.size(0), x)
@@ -92,6 +97,7 @@ class TransformerEncoder(TransformerEncoderBase):
             x = layer(
                 x,
                 bias=bias,
+                causal=causal,
                 table=table,
                 query_positions=layer_positions,
                 key_positions=layer_positions,

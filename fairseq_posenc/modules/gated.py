@@ -64,6 +64,7 @@ class GatedEncoderLayer(_GatedLayer):
         self,
         x: Tensor,
         bias: Optional[Tensor] = None,
+        causal: bool = False,
         table: Optional[Tensor] = None,
         query_positions: Optional[Tensor] = None,
         key_positions: Optional[Tensor] = None,
@@ -73,6 +74,7 @@ class GatedEncoderLayer(_GatedLayer):
         unit = partial(
             self._with_output,
             bias=bias,
+            causal=causal,
             table=table,
             query_positions=query_positions,
             key_positions=key_positions,

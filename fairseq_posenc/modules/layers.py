@@ -13,8 +13,9 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import Tensor, nn
 
 from fairseq_posenc import compat
+from fairseq_posenc.attention.choice import ATTENTIONS
 from fairseq_posenc.attention.cross import CrossAttention
-from fairseq_posenc.attention.multihead import IncrementalState, MultiheadAttention
+from fairseq_posenc.attention.multihead import IncrementalState
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.modules.simple import simplify
 
@@ -79,9 +80,9 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         compat.no_fast_path(self)
         simplify(self, cfg)
 
-    def build_self_attention(self, embed_dim: int, cfg: Any) -> MultiheadAttention:
+    def build_self_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
         """The attention layer, with the stack's position encoding."""
-        return MultiheadAttention(
+        return ATTENTIONS[cfg.attention](
             embed_dim,
             cfg.encoder.attention_heads,
             self.encoding,
@@ -94,6 +95,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         self,
         x: Tensor,
         bias: Optional[Tensor] = None,
+        causal: bool = False,
         table: Optional[Tensor] = None,
         query_positions: Optional[Tensor] = None,
         key_positions: Optional[Tensor] = None,
@@ -104,6 +106,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         Args:
             x: (T, B, C).
             bias: masks and content-free logits, (1|B, 1|H, 1|T, T), or None.
+            causal: hide later keys where no *bias* does.
             table: what changes q and k, such as a rotation, or None.
             query_positions: (1|B, T), for content-dependent terms; else None.
             key_positions: (1|B, T), likewise.
@@ -115,6 +118,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         attention = partial(
             self.self_attn,
             bias=bias,
+            causal=causal,
             table=table,
             query_positions=query_positions,
             key_positions=key_positions,
@@ -213,9 +217,9 @@ class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase)
 
     def build_self_attention(
         self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False
-    ) -> MultiheadAttention:
+    ) -> nn.Module:
         """The causal attention layer, with the stack's position encoding."""
-        return MultiheadAttention(
+        return ATTENTIONS[cfg.attention](
             embed_dim,
             cfg.decoder.attention_heads,
             self.encoding,

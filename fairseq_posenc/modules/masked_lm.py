@@ -11,6 +11,7 @@ from fairseq.modules import LayerNorm
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import Tensor, nn
 
+from fairseq_posenc.attention.choice import keeps_products
 from fairseq_posenc.config import heads_of, nested
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.modules.encoder import TransformerEncoder
@@ -20,7 +21,8 @@ from fairseq_posenc.modules.simple import simplify
 def masked_lm_stack(cfg: Any) -> Stack:
     """The stack that a flat configuration describes: its input starts with [CLS]."""
     heads, head_dim = heads_of(cfg, "encoder")
-    return Stack("encoder", heads, head_dim, bool(cfg.causal), cfg.num_positions, has_cls=True)
+    products = keeps_products(cfg)
+    return Stack("encoder", heads, head_dim, bool(cfg.causal), cfg.num_positions, True, products)
 
 
 class SentenceEncoder(TransformerEncoder):

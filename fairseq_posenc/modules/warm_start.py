@@ -1,8 +1,8 @@
-"""Loading a checkpoint that was trained with another position encoding.
+"""Loading a checkpoint that was trained with another position encoding, or attention.
 
 Everything but the position state has the same names in every encoding, in stock fairseq too, and
-fairseq loads it strictly.  Position state is the exception: what the model has no place for is left
-out, what the checkpoint has not is kept as initialised, and both are listed.
+fairseq loads it strictly.  Position state and random features are the exception: what the model
+has no place for is left out, what the checkpoint has not is kept as initialised, both are listed.
 """
 
 import logging
@@ -16,7 +16,8 @@ from fairseq_posenc.errors import UsageError
 State = Dict[str, Tensor]
 logger = logging.getLogger(__name__)
 
-_POSITION_STATE = re.compile(r"\.(embed_positions|position_(bias|map|terms|vectors))\.")
+_FEATURES = ".feature_map."
+_POSITION_STATE = re.compile(r"\.(embed_positions|position_(bias|map|terms|vectors)|feature_map)\.")
 
 
 def _kind(key: str) -> str:
@@ -46,14 +47,16 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
     new = [k for k in _position_keys(own, f"{name}.") if _kind(k) not in present]
     if stack.refuse_other_positions and left_out + new:
         odd = (left_out + new)[0]
+        given = f"--position-encoding {stack.encoding.name}"
+        if _FEATURES in odd:
+            given = f"--attention {stack.encoding.options.attention}"
         raise UsageError(
-            f"--position-encoding {stack.encoding.name}: the checkpoint was trained with another "
-            f"one (first difference: {odd}, only in {'it' if left_out else 'this model'}); give "
-            "its encoding and options"
+            f"{given}: the checkpoint was trained with another one (first difference: {odd}, only "
+            f"in {'it' if left_out else 'this model'}); give its encoding and options"
         )
     for key in left_out:
         shape = tuple(state_dict.pop(key).shape)
-        logger.warning("warm start: left out %s %s, which this encoding has no use for", key, shape)
+        logger.warning("warm start: left out %s %s, which this model has no use for", key, shape)
     for key in new:
         state_dict[key] = own[key]
         logger.warning("warm start: %s %s starts untrained", key, tuple(own[key].shape))
