@@ -40,6 +40,7 @@ def catalogue() -> str:
         for name, preset in presets.items():
             encoding = preset.get("position_encoding", "chosen by --position-encoding")
             encoding += ", [CLS] untied" if preset.get("untie_cls") else ""
+            encoding += f", --attention {preset['attention']}" if "attention" in preset else ""
             lines.append(f"  {name:<31} {encoding}")
     return "\n".join(lines)
 

@@ -128,6 +128,9 @@ PRESETS: Dict[str, Dict[str, Any]] = {
     "shaw_masked_lm_base": {"position_encoding": "shaw", **BASE},
     "transformer_xl_masked_lm_base": {"position_encoding": "transformer_xl", **BASE},
     "deberta_masked_lm_base": {"position_encoding": "deberta", **BASE},
+    # RoFormer section 4.4; without rotary by --position-encoding learned
+    "performer_masked_lm_tiny": {"position_encoding": "rotary", "attention": "favor", **TINY},
+    "performer_masked_lm_base": {"position_encoding": "rotary", "attention": "favor", **BASE},
     # GAU sections 4.1 and 5.1
     "roformer_v2_masked_lm_tiny": {**V2, **TINY},
     "roformer_v2_masked_lm_base": {**V2, **BASE},

@@ -63,6 +63,9 @@ PRESETS: Dict[str, Dict[str, Any]] = {
     "shaw_base": {"position_encoding": "shaw", "shaw_values": True, "shaw_distance": 16, **BASE},
     "transformer_xl_base": {"position_encoding": "transformer_xl", **BASE},
     "deberta_base": {"position_encoding": "deberta", **BASE},
+    # RoFormer section 4.4; without rotary by --position-encoding sinusoidal
+    "performer_tiny": {**ROTARY, "attention": "favor", **TINY},
+    "performer_base": {**ROTARY, "attention": "favor", **BASE},
     # GAU sections 4.1 and 5.1; two units for a Transformer layer
     "roformer_v2_base": {**SIMPLE, **BASE},
     "gau_tiny": {

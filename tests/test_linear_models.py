@@ -1,0 +1,265 @@
+"""Models with linear attention: what they refuse, their random features, and real commands.
+
+The properties that every layer has are in test_properties.py.
+"""
+
+import re
+
+import pytest
+import torch
+from commands import SMALL, USER_DIR, Command, average, generate, read, run, train
+from fairseq import models
+from helpers import TINY, VOCABULARY, build, parse, sentences, tiny
+from test_commands_distributed import train_together
+from test_properties import B, T, decode_in_steps
+from test_warm_start import load
+
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.modules.masked_lm import masked_lm_stack
+
+pytest_plugins = ["toy"]
+
+LINEAR = ["elu", "softmax_features", "favor"]
+ADDING = ["t5", "alibi", "tupe", "shaw", "transformer_xl", "deberta", "separate", "rotary+t5"]
+every_kernel = pytest.mark.parametrize("attention", LINEAR)
+PERFORMER = ["--arch", "performer_tiny", *SMALL]
+
+
+class Task:
+    """The little of a masked-LM or language-modelling task that building a model needs."""
+
+    source_dictionary = target_dictionary = VOCABULARY
+
+
+def projections(state):
+    return {key: value for key, value in state.items() if key.endswith(".projection")}
+
+
+class TestRefusals:
+    @every_kernel
+    @pytest.mark.parametrize("encoding", ADDING)
+    def test_encodings_that_add_logits(self, attention, encoding):
+        name = encoding.rpartition("+")[2]
+        words = f"--attention {attention}: --position-encoding {name} adds to logits"
+        with pytest.raises(UsageError, match=words):
+            tiny(encoding, "--attention", attention)
+
+    @pytest.mark.parametrize(
+        "flags, words",
+        [
+            (["--attention", "linear"], "--attention linear: must be softmax or elu or"),
+            (["--attention", "elu", "--layer", "gated"], "--attention elu: gated attention units"),
+            (["--linear-rotary", "both"], "--linear-rotary both: must be features or inputs"),
+            (["--favor-kernel", "elu"], "--favor-kernel elu: must be softmax or relu"),
+            (["--attention", "elu", "--rotary-value"], "--rotary-value: with --attention elu"),
+            (["--attention", "favor", "--favor-features", "7"], "--favor-features 7: rotary turns"),
+            (["--favor-features", "0"], "--favor-features 0: must be at least 1"),
+            (["--favor-redraw", "-1"], "--favor-redraw -1: must be 0 or more"),
+            (["--linear-epsilon", "0"], "--linear-epsilon 0: must be above 0"),
+            (
+                ["--attention", "elu", "--rotary-scaling", "yarn", "--rotary-scaling-factor", "2"],
+                "--rotary-scaling yarn: its temperature",
+            ),
+            (
+                ["--attention", "favor", "--favor-redraw", "5", "--store-ema"],
+                "--favor-redraw 5: --store-ema would average",
+            ),
+        ],
+    )
+    def test_flags_that_cannot_work(self, flags, words):
+        with pytest.raises(UsageError, match=re.escape(words)):
+            tiny("rotary", *flags)
+
+    @pytest.mark.parametrize("flags", [["--rotary-value"], ["--favor-features", "7"]])
+    def test_they_work_on_inputs(self, flags):
+        inputs = ["--attention", "favor", "--linear-rotary", "inputs"]
+        out, _ = tiny("rotary", *inputs, *flags)(sentences(B, 7), None, sentences(B, T))
+        assert torch.isfinite(out).all()
+
+
+class TestRotatedInputs:
+    """Not relative: the feature map is between the rotation and the product."""
+
+    @every_kernel
+    @torch.no_grad()
+    def test_padding_and_cache(self, attention):
+        model = tiny("rotary", "--attention", attention, "--linear-rotary", "inputs")
+        assert not model.encoder.encoding.relative
+        source, target = sentences(B, 7), sentences(B, T, seed=1)
+        full, _ = model(source, None, target)
+        for steps in ([1] * T, [4, 1, 4]):
+            got = decode_in_steps(model, source, target, steps)
+            torch.testing.assert_close(got, full, atol=1e-5, rtol=0)
+        gap = torch.full((B, 3), VOCABULARY.pad())
+        for padded in (torch.cat((gap, source), 1), torch.cat((source, gap), 1)):
+            got, _ = model(padded, None, target)
+            torch.testing.assert_close(got, full, atol=1e-5, rtol=0)
+        left, _ = model(source, None, torch.cat((gap, target), 1))
+        torch.testing.assert_close(left[:, 3:], full, atol=1e-5, rtol=0)
+
+
+class TestFamilies:
+    def test_the_rotary_table_has_the_size_of_what_it_turns(self):
+        flags = ["--attention", "favor", "--favor-features", "20"]
+        for more, size in ([], 20), (["--linear-rotary", "inputs"], 8):
+            model = tiny("rotary", *flags, *more)
+            table = model.encoder.encoding.table(torch.arange(3)[None])
+            assert table.size(-1) == size // 2
+
+    @every_kernel
+    @torch.no_grad()
+    def test_a_causal_masked_lm_sees_no_later_token(self, attention):
+        sizes = ["--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim"]
+        sizes += ["16", "--encoder-attention-heads", "2", "--tokens-per-sample", "64"]
+        flags = ["--causal", "--attention", attention, *sizes]
+        cfg = parse("roformer_masked_lm_tiny", *flags, task="masked_lm").model
+        assert masked_lm_stack(cfg).causal
+        model = models.build_model(cfg, Task()).eval()
+        tokens = sentences(B, T)
+        changed = tokens.clone()
+        changed[:, 5:] = sentences(B, T - 5, seed=9)
+        before, after = model(tokens)[0], model(changed)[0]
+        assert torch.equal(before[:, :5], after[:, :5])
+        assert not torch.equal(before[:, 5:], after[:, 5:])
+
+    @pytest.mark.parametrize(
+        "arch, task, side",
+        [
+            ("performer_base", "translation", "decoder"),
+            ("performer_masked_lm_base", "masked_lm", "encoder"),
+            ("performer_lm_enwik8", "language_modeling", "decoder"),
+        ],
+    )
+    def test_presets_have_rotary_unless_another_encoding_is_named(self, arch, task, side):
+        cfg = parse(arch, task=task).model
+        assert (cfg.position_encoding, cfg.attention) == ("rotary", "favor")
+        other = parse(arch, "--position-encoding", "sinusoidal", task=task).model
+        assert (other.position_encoding, other.attention) == ("sinusoidal", "favor")
+        if arch == "performer_lm_enwik8":  # RoFormer section 4.4
+            names = ("layers", "embed_dim", "attention_heads")
+            assert [cfg[f"{side}_{name}"] for name in names] == [12, 768, 12]
+
+    def test_no_mask_grows_with_the_square_of_the_length(self):
+        model, seen = tiny("favor:rotary"), []
+        for stack in (model.encoder, model.decoder):
+            plain = stack.masks
+            stack.masks = lambda *a, f=plain: seen.append(f(*a)) or f(*a)
+        source, target = sentences(B, 7), sentences(B, T)
+        source[0, :2] = target[0, :2] = VOCABULARY.pad()
+        model(source, None, target)
+        assert [(tuple(bias.shape), causal) for bias, causal in seen] == [
+            ((B, 1, 1, 7), False),
+            ((B, 1, 1, T), True),
+        ]
+
+
+class TestRandomFeatures:
+    def test_every_layer_has_its_own_and_every_process_the_same(self):
+        first = projections(tiny("favor:rotary").state_dict())
+        torch.manual_seed(5)
+        second = projections(tiny("favor:rotary").state_dict())
+        other = projections(tiny("favor:rotary", "--favor-seed", "2").state_dict())
+        assert len(first) == 4 and first.keys() == second.keys()
+        assert all(torch.equal(first[key], second[key]) for key in first)
+        assert not any(torch.equal(first[key], other[key]) for key in first)
+        assert len({value.numpy().tobytes() for value in first.values()}) == 4
+
+    def test_building_a_model_leaves_pytorchs_random_numbers_as_softmax_does(self):
+        states = []
+        for attention in ("softmax", "favor"):
+            torch.manual_seed(3)
+            tiny("rotary", "--attention", attention)
+            states.append(torch.get_rng_state())
+        assert torch.equal(*states)
+
+    def test_layer_drop_does_not_change_their_order(self):
+        drop = ["--encoder-layerdrop", "0.5", "--decoder-layerdrop", "0.5"]
+        for seed in range(5):
+            torch.manual_seed(seed)
+            dropped = projections(build(*PERFORMER[1:2], *TINY, *drop).state_dict())
+            kept = projections(build(*PERFORMER[1:2], *TINY).state_dict())
+            assert all(torch.equal(dropped[key], kept[key]) for key in kept)
+
+    def test_fairseqs_hook_reaches_them(self):
+        model = tiny("favor:rotary", "--favor-redraw", "3", "--checkpoint-activations")
+        before = {k: v.clone() for k, v in projections(model.state_dict()).items()}
+        model.set_num_updates(2)
+        assert all(torch.equal(before[k], v) for k, v in projections(model.state_dict()).items())
+        model.set_num_updates(3)
+        after = projections(model.state_dict())
+        assert not any(torch.equal(before[key], value) for key, value in after.items())
+
+    def test_a_softmax_model_continues_as_a_performer_and_back(self, caplog):
+        softmax, performer = tiny("rotary"), tiny("favor:rotary")
+        fresh = {k: v.clone() for k, v in projections(performer.state_dict()).items()}
+        messages = load(performer, softmax.state_dict(), caplog)
+        assert sum("feature_map.projection" in m and "untrained" in m for m in messages) == 4
+        assert all(torch.equal(fresh[k], v) for k, v in projections(performer.state_dict()).items())
+        caplog.clear()
+        messages = load(tiny("rotary"), performer.state_dict(), caplog)
+        assert sum("left out" in m for m in messages) == 4
+
+
+class TestCommands:
+    @every_kernel
+    @pytest.mark.parametrize("encoding", ["sinusoidal", "rotary"])
+    def test_every_kernel_trains_and_generates(self, attention, encoding, toy, tmp_path):
+        flags = ["--arch", "posenc_transformer", "--position-encoding", encoding, *SMALL]
+        run = train(toy.separate, tmp_path, *flags, "--attention", attention)
+        assert len(run.losses()) == 6
+        _, settings = read(tmp_path / "checkpoint_last.pt")
+        assert settings["attention"] == attention
+        found = generate(toy.separate, tmp_path / "checkpoint_last.pt").hypotheses()
+        assert sorted(found) == list(range(24))
+
+    def test_resuming_with_redraws_changes_no_loss(self, toy, tmp_path):
+        """Stopped at an update at which they are due, and at one at which they are not."""
+        flags = [*PERFORMER, "--favor-redraw", "3", "--update-epoch-batch-itr", "True"]
+        flags += ["--max-epoch", "2"]
+        whole = train(toy.separate, tmp_path / "whole", *flags).losses()
+        still = train(toy.separate, tmp_path / "still", *flags, "--favor-redraw", "0").losses()
+        assert whole["update 3"] == still["update 3"] and whole["update 4"] != still["update 4"]
+        in_parts = {}
+        for updates in ("3", "5", "0"):
+            run = train(toy.separate, tmp_path / "parts", *flags, "--max-update", updates)
+            in_parts.update({k: v for k, v in run.losses().items() if k.startswith("update")})
+        assert in_parts == {k: v for k, v in whole.items() if k.startswith("update")}
+
+    def test_two_processes_draw_the_same(self, toy, tmp_path):
+        flags = [*PERFORMER, "--favor-redraw", "2", "--dropout", "0", "--batch-size", "6"]
+        flags += ["--update-epoch-batch-itr", "True"]
+        alone = train(toy.separate, tmp_path / "one", *flags, "--update-freq", "2").losses()
+        together = train_together(
+            toy.separate, tmp_path / "two", "--arch", "performer_tiny", "--favor-redraw", "2"
+        )
+        assert together.losses() == pytest.approx(alone, abs=2e-3)
+        one, two = (read(tmp_path / name / "checkpoint_last.pt")[0] for name in ("one", "two"))
+        assert projections(one) and all(
+            torch.equal(value, two[key]) for key, value in projections(one).items()
+        )
+
+    def test_checkpoints_of_different_draws_are_not_averaged(self, toy, tmp_path):
+        flags = [*PERFORMER, "--max-epoch", "3", "--favor-redraw", "5"]
+        train(toy.separate, tmp_path, *flags, "--favor-redraw-until", "6")  # four updates an epoch
+        script = str(USER_DIR[1]).replace("fairseq_posenc", "scripts/average_checkpoints.py")
+        arguments = ["--inputs", tmp_path, "--output", tmp_path / "mean.pt"]
+        refused = Command(script, [*arguments, "--num-epoch-checkpoints", "3"]).finish()
+        assert "random features were drawn anew" in refused.message()
+        assert "--favor-redraw 0" in refused.message()
+        mean = average(tmp_path, "--num-epoch-checkpoints", "2")
+        assert len(generate(toy.separate, mean).hypotheses()) == 24
+
+    def test_half_precision(self, toy, tmp_path):
+        train(toy.separate, tmp_path, *PERFORMER, "--memory-efficient-fp16")
+        parameters, _ = read(tmp_path / "checkpoint_last.pt")
+        exact = projections(build("performer_tiny", *TINY, "--encoder-embed-dim", "16",
+                                  "--encoder-attention-heads", "2").state_dict())  # fmt: skip
+        key = "encoder.layers.0.self_attn.feature_map.projection"
+        assert torch.equal(parameters[key], exact[key])  # no bit was rounded away
+        found = generate(toy.separate, tmp_path / "checkpoint_last.pt", "--fp16").hypotheses()
+        assert len(found) == 24
+
+    def test_what_is_refused_is_one_line(self, toy, tmp_path):
+        flags = ["--arch", "alibi_base", *SMALL, "--attention", "elu", "--save-dir", tmp_path]
+        finished = run("train", toy.separate, *USER_DIR, *flags, "--cpu", "--optimizer", "adam")
+        assert "--attention elu: --position-encoding alibi" in finished.message()
