@@ -6,18 +6,21 @@ The properties that every layer has are in test_properties.py.
 import re
 
 import pytest
+import test_commands_masked_lm as masked_lm
 import torch
-from commands import SMALL, USER_DIR, Command, average, generate, read, run, train
+from commands import SMALL, TRAINING, USER_DIR, Command, average, generate, read, run, train
 from fairseq import models
 from helpers import TINY, VOCABULARY, build, parse, sentences, tiny
 from test_commands_distributed import train_together
 from test_properties import B, T, decode_in_steps
 from test_warm_start import load
 
+from fairseq_posenc.attention.feature_maps import orthogonal_rows
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.modules.masked_lm import masked_lm_stack
 
 pytest_plugins = ["toy"]
+corpora = masked_lm.corpora
 
 LINEAR = ["elu", "softmax_features", "favor"]
 ADDING = ["t5", "alibi", "tupe", "shaw", "transformer_xl", "deberta", "separate", "rotary+t5"]
@@ -263,3 +266,25 @@ class TestCommands:
         flags = ["--arch", "alibi_base", *SMALL, "--attention", "elu", "--save-dir", tmp_path]
         finished = run("train", toy.separate, *USER_DIR, *flags, "--cpu", "--optimizer", "adam")
         assert "--attention elu: --position-encoding alibi" in finished.message()
+
+
+class TestFineTuning:
+    def test_attention_and_random_features_come_from_the_checkpoint(self, corpora, tmp_path):
+        pre = tmp_path / "pre"
+        arch = "performer_masked_lm_tiny"
+        masked_lm.pretrain(corpora.text, pre, arch, "--favor-redraw", "2")
+        source = ["--restore-file", pre / "checkpoint_last.pt", *masked_lm.FRESH]
+        flags = ["--arch", masked_lm.MODEL, *masked_lm.CLASSIFY, "--num-classes", "2", *source]
+        masked_lm.train(corpora.pairs, tmp_path / "fine", *flags)
+        (before, _), (after, settings) = (
+            read(tmp_path / name / "checkpoint_last.pt") for name in ("pre", "fine")
+        )
+        assert (settings["attention"], settings["favor_redraw"]) == ("favor", 0)
+        assert projections(before)
+        key = "encoder.sentence_encoder.layers.0.self_attn.feature_map.projection"
+        fresh = orthogonal_rows(*before[key].shape, "1 encoder 0 0").float()
+        assert not torch.equal(before[key], fresh)  # drawn anew
+        assert all(torch.equal(after[key], value) for key, value in projections(before).items())
+        other = ["--save-dir", tmp_path / "other", *TRAINING, *flags, "--attention", "softmax"]
+        finished = run("train", corpora.pairs, *USER_DIR, *other)
+        assert "--attention softmax: --restore-file" in finished.message()

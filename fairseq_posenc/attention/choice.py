@@ -25,8 +25,9 @@ class AttentionFlags:
         default=None,
         metadata={
             "help": f"self-attention: {', '.join(ATTENTIONS)}; all but softmax are linear in the "
-            "length (elu+1; softmax of queries and of keys; FAVOR+ of the Performer). Attention "
-            "to the source is always softmax",
+            "length (elu+1; softmax of queries and of keys; FAVOR+ of the Performer), and "
+            "--attention-dropout drops keys there, for all queries of a head. Attention to the "
+            "source is always softmax",
             "default": "softmax",
         },
     )
