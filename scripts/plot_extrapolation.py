@@ -41,6 +41,7 @@ import fairseq_posenc  # noqa: E402, F401
 from fairseq_posenc.errors import UsageError  # noqa: E402
 
 MARKERS = "osv^D*<>ph"
+WIDE = 3  # range of perplexities, as a ratio, beyond which their axis is logarithmic
 
 
 def by_name(readings: Sequence[Reading]) -> Dict[str, List[Reading]]:
@@ -52,8 +53,10 @@ def by_name(readings: Sequence[Reading]) -> Dict[str, List[Reading]]:
 
 
 def perplexities(readings: Sequence[Reading], length: int) -> List[float]:
-    """What the runs of one curve have at *length*; empty where it has ended."""
-    return [r.perplexity(length) for r in readings if length in r.bits]
+    """What the runs of one curve have at *length*; empty where one of them has ended."""
+    if not all(length in reading.bits for reading in readings):
+        return []
+    return [reading.perplexity(length) for reading in readings]
 
 
 def mean(values: Sequence[float]) -> float:
@@ -121,7 +124,7 @@ def draw(readings: Sequence[Reading], args: argparse.Namespace) -> None:
         values = [perplexities(group, length) for length in lengths]
         means, low, high = ([f(each) for each in values] for f in (mean, min, max))
         ended = lengths != args.lengths
-        label = f"{name} (ends at {max(r.longest for r in group):g})" if ended else name
+        label = f"{name} (ends at {min(r.longest for r in group):g})" if ended else name
         axes.plot(lengths, means, "-", marker=marker, markersize=5, color=color, label=label)
         axes.fill_between(lengths, low, high, color=color, alpha=0.2)
         if ended:
@@ -132,9 +135,11 @@ def draw(readings: Sequence[Reading], args: argparse.Namespace) -> None:
         text = axes.annotate(f" trained at {trained}", place, xycoords=top, va="top", fontsize=8)
         text.set_color("grey")
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
     axes.set_xticks(args.lengths)
-    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    found = [reading.perplexity(length) for reading in readings for length in reading.bits]
+    if max(found) > WIDE * min(found):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
         axis.set_minor_locator(ticker.NullLocator())

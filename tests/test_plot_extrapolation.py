@@ -182,6 +182,16 @@ def test_one_picture_of_several_models_and_settings(corpus, trained_lm, tmp_path
     assert "learned: its table ends at 16 positions" in err
 
 
+def test_a_curve_of_several_runs_ends_with_the_first_of_them():
+    """Or its mean would be of other models from there on."""
+    short, long = (
+        extrapolation.Reading(extrapolation.Run("a", "", {}), 8, longest, 4, dict.fromkeys(read, 3))
+        for longest, read in ((8, [4, 8]), (math.inf, [4, 8, 16]))
+    )
+    found = [plot_extrapolation.perplexities([short, long], length) for length in (4, 8, 16)]
+    assert found == [[8.0, 8.0], [8.0, 8.0], []]
+
+
 @pytest.mark.parametrize(
     "arguments, parts",
     [
