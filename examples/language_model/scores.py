@@ -3,8 +3,8 @@
     python scores.py [--subset test] OUT
 
 OUT has ENCODING-seedN/score-SUBSET.log, what fairseq-eval-lm says, and train.log beside it.
-Perplexities of the seeds are averaged. Bits are the mean loss of a token in base 2: where a token is a
-character or a byte, bits per character.
+Perplexities of the seeds are averaged. Bits are the mean loss of a token in base 2: where a token
+is a character or a byte, bits per character.
 """
 
 import argparse
