@@ -10,7 +10,7 @@ import test_commands_masked_lm as masked_lm
 import torch
 from commands import SMALL, TRAINING, USER_DIR, Command, average, generate, read, run, train
 from fairseq import models
-from helpers import TINY, VOCABULARY, build, parse, sentences, tiny
+from helpers import TINY, VOCABULARY, build, parse, sentences, skip_without_cpu_kernels, tiny
 from test_commands_distributed import train_together
 from test_properties import B, T, decode_in_steps
 from test_warm_start import load
@@ -253,6 +253,7 @@ class TestCommands:
         assert len(generate(toy.separate, mean).hypotheses()) == 24
 
     def test_half_precision(self, toy, tmp_path):
+        skip_without_cpu_kernels(torch.float16)
         train(toy.separate, tmp_path, *PERFORMER, "--memory-efficient-fp16")
         parameters, _ = read(tmp_path / "checkpoint_last.pt")
         exact = projections(build("performer_tiny", *TINY, "--encoder-embed-dim", "16",

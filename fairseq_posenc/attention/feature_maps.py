@@ -39,7 +39,7 @@ class FeatureMap(nn.Module):
 
     def queries(self, q: Tensor) -> Tensor:
         """φ of queries (B, H, T, D), as (B, H, T, M)."""
-        return F.elu(q) + 1
+        return F.elu(q).add_(1)
 
     def keys(self, k: Tensor, hidden: Optional[Tensor], causal: bool) -> Tensor:
         """ϕ of keys (B, H, S, D), as (B, H, S, M).
@@ -49,7 +49,7 @@ class FeatureMap(nn.Module):
             hidden: (B, 1, S, 1), True at padding, or None.  What comes out there is not used.
             causal: a key may not depend on others.
         """
-        return F.elu(k) + 1
+        return F.elu(k).add_(1)
 
 
 class SoftmaxFeatures(FeatureMap):
@@ -127,29 +127,36 @@ class Favor(FeatureMap):
 
     def queries(self, q: Tensor) -> Tensor:
         """φ of queries (B, H, T, D), as (B, H, T, M)."""
-        return self._features(q, lambda projected: projected.amax(dim=-1, keepdim=True))
+        return self._features(q, lambda top: top)
 
     def keys(self, k: Tensor, hidden: Optional[Tensor], causal: bool) -> Tensor:
         """ϕ of keys (B, H, S, D), as (B, H, S, M)."""
 
-        def greatest(projected: Tensor) -> Tensor:
+        def of_all(top: Tensor) -> Tensor:
             if hidden is not None:
-                projected = projected.masked_fill(hidden, float("-inf"))
-            top = projected.amax(dim=(-2, -1), keepdim=True)  # (B, H, 1, 1)
+                top = top.masked_fill(hidden, float("-inf"))
+            top = top.amax(dim=-2, keepdim=True)  # (B, H, 1, 1)
             return top if hidden is None else top.masked_fill(top == float("-inf"), 0.0)
 
-        return self._features(k, None if causal else greatest)
+        return self._features(k, None if causal else of_all)
 
     def _features(self, x: Tensor, stabiliser: Any) -> Tensor:
+        """Features of *x*; *stabiliser* makes c of the maximum over ω, (B, H, T, 1).
+
+        In place where autograd allows it: these are the largest tensors of the whole layer.
+        """
         x = x * x.size(-1) ** -0.25
         projected = torch.matmul(x, self.projection.to(x.dtype).t())
         if self.kernel == "relu":
             return F.relu(projected) + self.epsilon
-        exponents = projected - x.square().sum(dim=-1, keepdim=True) / 2
-        if stabiliser is not None:
-            exponents = exponents - stabiliser(projected)
-        features = exponents.clamp(max=LARGEST_EXPONENT).exp() + self.epsilon
-        return features * projected.size(-1) ** -0.5
+        root = projected.size(-1) ** -0.5
+        shift = x.square().sum(dim=-1, keepdim=True) / 2 - math.log(root)
+        if stabiliser is None:  # and so no upper bound
+            exponents = (projected - shift).clamp(max=LARGEST_EXPONENT)
+        else:
+            top = projected.max(dim=-1, keepdim=True).values
+            exponents = projected.sub_(shift + stabiliser(top))
+        return exponents.exp_() + self.epsilon * root
 
     def extra_repr(self) -> str:
         """What ``print(model)`` says of this map."""

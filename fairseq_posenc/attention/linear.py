@@ -137,7 +137,8 @@ def sums_before(
 def _chunked(x: Tensor, size: int) -> Tensor:
     """(B, H, T, M) -> (B, H, N, L, M) for N chunks of L tokens, zeros after the last."""
     chunks = -(-x.size(2) // size)
-    x = F.pad(x, (0, 0, 0, chunks * size - x.size(2)))
+    gap = chunks * size - x.size(2)
+    x = F.pad(x, (0, 0, 0, gap)) if gap else x
     return x.reshape(*x.shape[:2], chunks, size, -1)
 
 
