@@ -8,6 +8,8 @@
     python scripts/benchmark.py --jobs lm-training lm-generation --archs transformer_lm \
         roformer_lm_small
 
+    python scripts/benchmark.py --all-encodings --jobs training masked-lm lm-training --length 256
+
 An entry of --archs is an architecture, with flags of its own if need be. The first entry is
 the baseline: the others are given as ratios to it. In every round each model runs once, one
 after the other, and a ratio compares two runs of the same round, so a machine that is slow
@@ -19,8 +21,10 @@ generation  beam search of fairseq-generate, exactly --length tokens a sentence
 masked-lm   forward and backward of the masked-LM loss, with dropout, no optimiser, on sentences
             of --length tokens, one table for each if several are given; --archs are masked
             language models, "explicit ARCH", whose attention matrices PyTorch keeps in memory
-            instead of using a fused kernel, or hf-roformer, which is Hugging Face's RoFormer of
-            the same shape (pip install transformers)
+            instead of using a fused kernel, or other libraries' models of the same shape:
+            hf-roformer (pip install transformers), and gau-alpha, with the weights of our GAU of
+            twice as many units as --layers (pip install gau-alpha 'transformers<5'); --vocabulary
+            among the flags of an entry is its own
 lm-training, lm-generation
             the same for language models in GPT-3's shape: cross-entropy of sentences of --length
             tokens, and beam search that continues prompts of half as many; --length 8 32 is for
@@ -59,8 +63,15 @@ def get_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
+    subjects = parser.add_mutually_exclusive_group()
+    subjects.add_argument(
         "--archs", nargs="+", default=["transformer", "roformer_base"], metavar="'ARCH [FLAGS]'"
+    )
+    subjects.add_argument(
+        "--all-encodings",
+        action="store_true",
+        help="in place of --archs: for the family of each job stock fairseq, then the plug-in with "
+        "every position encoding",
     )
     parser.add_argument("--jobs", nargs="+", choices=list(JOBS), default=["training", "generation"])
     parser.add_argument(
@@ -110,10 +121,11 @@ def check(args: argparse.Namespace) -> None:
             raise UsageError(f"--archs {entry!r}: {only} is only for --jobs masked-lm")
         if name in PEERS and len(words) > 1:
             raise UsageError(f"--archs {entry!r}: {name} takes no flag but --vocabulary")
-    if len({JOBS[job][0] for job in args.jobs}) > 1:
+    families = {JOBS[job][0] for job in args.jobs}
+    if len(families) > 1 and not args.all_encodings:
         raise UsageError(
             "--jobs {}: masked-lm, lm- and translation jobs take different models; give them "
-            "apart".format(" ".join(args.jobs))
+            "apart, or with --all-encodings".format(" ".join(args.jobs))
         )
     # four symbols of a dictionary are not words; quartiles need two rounds
     for name, least in (

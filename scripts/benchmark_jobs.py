@@ -38,6 +38,8 @@ class TranslationSubject:
         args: what the command line gave.
     """
 
+    stock, generic = "transformer", "posenc_transformer"
+
     def __init__(self, entry: str, args: argparse.Namespace) -> None:
         self.entry, self.args = entry, args
         self.cfg = parse_training("--task", "translation", *self._training_flags())

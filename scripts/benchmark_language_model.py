@@ -21,6 +21,8 @@ class LanguageModelSubject:
         args: what the command line gave; its lengths are those of a prompt and of the whole text.
     """
 
+    stock, generic = "transformer_lm", "posenc_lm"
+
     def __init__(self, entry: str, args: argparse.Namespace) -> None:
         self.entry, self.args = entry, args
         self.length = args.length[-1]

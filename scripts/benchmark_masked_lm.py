@@ -59,6 +59,8 @@ class MaskedLMSubject:
         args: what the command line gave.
     """
 
+    stock, generic = "roberta_base", "posenc_masked_lm"
+
     def __init__(self, entry: str, args: argparse.Namespace) -> None:
         self.entry, self.args = entry, args
         self.explicit, vocabulary, words = split_entry(entry)

@@ -17,6 +17,8 @@ from benchmark_jobs import Run, TranslationSubject
 from benchmark_language_model import LanguageModelSubject
 from benchmark_masked_lm import MaskedLMSubject, explicit_attention
 
+from fairseq_posenc.encodings import ENCODINGS
+
 WARM_UP = 2  # rounds that do not count
 
 # what is timed, and what does it; in this order, because generation ends training
@@ -117,25 +119,34 @@ def compare(times: List[List[float]]) -> List[Dict[str, float]]:
 def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
     """Run all jobs; returns one row for each job, length, clock and model."""
     prepare_process(args)
-    if args.jobs != ["masked-lm"]:
-        return measure_length(args)
-    blocks = (argparse.Namespace(**{**vars(args), "length": [length]}) for length in args.length)
+    blocks = []
+    for kind in dict.fromkeys(JOBS[job][0] for job in args.jobs):
+        jobs = [job for job in JOBS if job in args.jobs and JOBS[job][0] is kind]
+        archs = every_encoding(kind) if args.all_encodings else args.archs
+        lengths = [[n] for n in args.length] if kind is MaskedLMSubject else [args.length]
+        for length in lengths:
+            own = {"jobs": jobs, "archs": archs, "length": length}
+            blocks.append(argparse.Namespace(**{**vars(args), **own}))
     return [row for block in blocks for row in measure_length(block)]
+
+
+def every_encoding(kind: Any) -> List[str]:
+    """Entries for a family: stock fairseq, and the plug-in with each registered encoding."""
+    return [kind.stock, *(f"{kind.generic} --position-encoding {name}" for name in ENCODINGS)]
 
 
 def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
     """Run all jobs on sentences of one length; returns a row for each job, clock and model."""
     device = torch.device(args.device)
-    jobs = [job for job in JOBS if job in args.jobs]
     memory = {
         (job, entry): None if args.skip_memory else peak_memory(entry, job, args)
-        for job in jobs
+        for job in args.jobs
         for entry in args.archs
     }
-    kind = JOBS[jobs[0]][0]
+    kind = JOBS[args.jobs[0]][0]
     subjects = [kind(entry, args) for entry in args.archs]
     rows = []
-    for job in jobs:
+    for job in args.jobs:
         runs = [JOBS[job][1](subject) for subject in subjects]
         counts = [arithmetic(run) for run in runs]
         rounds: List[List[Dict[str, float]]] = []

@@ -14,6 +14,7 @@ from benchmark_language_model import LanguageModelSubject
 from benchmark_masked_lm import MaskedLMSubject
 from helpers import EVERY_ENCODING
 
+from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.errors import UsageError
 
 SMALL = [
@@ -166,6 +167,21 @@ def test_language_models_are_trained_and_continue_prompts(tmp_path):
         tokens = hypotheses[0]["tokens"]
         assert len(tokens) == 10  # 9 and the end
         assert tokens[:3].tolist() in subject.tokens[:, 1:4].tolist()
+
+
+def test_every_encoding_in_every_family_against_stock(tmp_path):
+    file = tmp_path / "t.json"
+    flags = ["--all-encodings", "--jobs", "training", "masked-lm", "lm-training", "--skip-memory"]
+    benchmark.main([*SMALL, *flags, "--length", "6", "--repeat", "2", "--json", str(file)])
+    rows = [r for r in json.loads(file.read_text())["rows"] if r["clock"] == "wall"]
+    for job, stock, generic in (
+        ("training", "transformer", "posenc_transformer"),
+        ("masked-lm", "roberta_base", "posenc_masked_lm"),
+        ("lm-training", "transformer_lm", "posenc_lm"),
+    ):
+        models = [row["model"] for row in rows if row["job"] == job]
+        ours = [f"{generic} --position-encoding {name}" for name in ENCODINGS]
+        assert models == [stock, *ours]
 
 
 def test_memory_is_that_of_a_process_with_one_model():
