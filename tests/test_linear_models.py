@@ -12,6 +12,7 @@ from commands import SMALL, TRAINING, USER_DIR, Command, average, generate, read
 from fairseq import models
 from helpers import TINY, VOCABULARY, build, parse, sentences, skip_without_cpu_kernels, tiny
 from test_commands_distributed import train_together
+from test_commands_tasks import INTO_TGT, PAIRS
 from test_properties import B, T, decode_in_steps
 from test_warm_start import load
 
@@ -214,6 +215,21 @@ class TestCommands:
         assert settings["attention"] == attention
         found = generate(toy.separate, tmp_path / "checkpoint_last.pt").hypotheses()
         assert sorted(found) == list(range(24))
+
+    def test_several_languages(self, toy, tmp_path):
+        flags = ["--task", "multilingual_translation", *PAIRS, "--attention", "favor"]
+        train(toy.separate, tmp_path, "--arch", "multilingual_roformer", *SMALL, *flags)
+        parameters, _ = read(tmp_path / "checkpoint_last.pt")
+        assert projections(parameters)
+        asked = ["--task", "multilingual_translation", *INTO_TGT, "--gen-subset", "valid"]
+        found = generate(toy.separate, tmp_path / "checkpoint_last.pt", *asked).hypotheses()
+        assert sorted(found) == list(range(12))
+
+    def test_alignments_are_those_of_the_attention_to_the_source(self, toy, tmp_path):
+        flags = ["--arch", "roformer_align", *SMALL, "--alignment-layer", "1"]
+        train(toy.separate, tmp_path, *flags, "--attention", "elu")
+        found = generate(toy.separate, tmp_path / "checkpoint_last.pt", "--print-alignment")
+        assert len(found.hypotheses()) == 24 and "\nA-0\t" in found.out
 
     def test_resuming_with_redraws_changes_no_loss(self, toy, tmp_path):
         """Stopped at an update at which they are due, and at one at which they are not."""
