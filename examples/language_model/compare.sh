@@ -96,4 +96,4 @@ for seed in $SEEDS; do
             --tokens-per-sample "$LENGTH" --max-tokens "$LIMIT" "${DEVICE[@]}"
     done
 done
-run python "$RECIPE/scores.py" --subset "$SUBSET" "$OUT"
+run python "$RECIPE/perplexities.py" --subset "$SUBSET" "$OUT"

@@ -1,6 +1,6 @@
 """Table of the language models that compare.sh trained, beside Table 6 of RoFormer.
 
-    python scores.py [--subset test] OUT
+    python perplexities.py [--subset test] OUT
 
 OUT has ENCODING-seedN/score-SUBSET.log, what fairseq-eval-lm says, and train.log beside it.
 Perplexities of the seeds are averaged. Bits are the mean loss of a token in base 2: where a token

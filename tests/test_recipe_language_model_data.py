@@ -1,0 +1,106 @@
+"""Data of the language-model recipe: characters and bytes without loss, words as they are."""
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+from fairseq.data import Dictionary, data_utils
+from language_models import PREPARE, RECIPE, wikitext
+from recipes import assert_error, bash
+
+sys.path.insert(0, str(RECIPE))
+
+import characters  # noqa: E402  # isort: skip
+
+
+# --- characters
+
+
+@pytest.mark.parametrize("kind", ["text8", "enwik8"])
+def test_symbols_give_the_bytes_back(kind):
+    draw = random.Random(1)
+    known = list(characters.ALPHABETS[kind])
+    for size in (0, 1, 2000):
+        data = bytes(draw.choices(known, k=size))
+        symbols = characters.encode(data, kind)
+        assert len(symbols.split()) == size and characters.decode(symbols, kind) == data
+
+
+@pytest.mark.parametrize("kind, size", [("text8", 27), ("enwik8", 256)])
+def test_every_byte_has_a_symbol_of_its_own(kind, size, tmp_path):
+    symbols = list(characters.ALPHABETS[kind].values())
+    assert len(set(symbols)) == len(symbols) == size
+    special = Dictionary()
+    assert not any(symbol in special.indices or symbol.split() != [symbol] for symbol in symbols)
+    # a dictionary with them can be written and read
+    for symbol in symbols:
+        special.add_symbol(symbol)
+    special.save(str(tmp_path / "dict.txt"))
+    assert Dictionary.load(str(tmp_path / "dict.txt")).symbols == special.symbols
+
+
+def test_symbols_are_readable():
+    assert characters.encode(b"the cat", "text8") == "t h e _ c a t"
+    assert characters.encode("a\n<é_ ".encode(), "enwik8") == "a <0A> < <C3> <A9> _ <20>"
+
+
+def read_back(folder, split):
+    """The bytes of a data set, and the lengths of its items."""
+    dictionary = Dictionary.load(str(folder / "dict.txt"))
+    items = data_utils.load_indexed_dataset(str(folder / split), dictionary)
+    symbols = [dictionary[number] for item in items for number in item.tolist()]
+    return " ".join(symbols), [len(item) for item in items]
+
+
+def test_data_are_the_text_split_by_position_and_nothing_else(tmp_path):
+    text = bytes(random.Random(2).choices(range(256), k=100_059))
+    (tmp_path / "file").write_bytes(text)
+    assert bash(PREPARE, "enwik8", "file", "out", cwd=tmp_path).returncode == 0
+    parts = []
+    for split, size in (("train", 90_055), ("valid", 5_002), ("test", 5_002)):
+        symbols, lengths = read_back(tmp_path / "out" / "data-bin", split)
+        assert sum(lengths) == size and max(lengths) <= characters.ITEM
+        parts.append(characters.decode(symbols, "enwik8"))
+    assert b"".join(parts) == text
+    assert sorted(os.listdir(tmp_path / "out")) == ["data-bin", "steps"]
+
+
+def test_other_bytes_are_refused_with_their_place(tmp_path):
+    (tmp_path / "file").write_bytes(b"only letters\n" * 10)
+    result = bash(PREPARE, "text8", "file", "out", cwd=tmp_path)
+    assert_error(result, "characters.py stopped")
+    assert "byte 0x0a at 12 is not in text8" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_prompt_and_back(tmp_path):
+    program = [sys.executable, str(RECIPE / "characters.py")]
+    done = subprocess.run([*program, "encode", "text8"], input=b"the cat", capture_output=True)
+    assert done.stdout == b"t h e _ c a t\n"
+    back = subprocess.run([*program, "decode", "text8"], input=done.stdout, capture_output=True)
+    assert back.stdout == b"the cat"
+    wrong = subprocess.run([*program, "decode", "text8"], input=b"t X", capture_output=True)
+    assert wrong.returncode == 1 and b"X: no symbol of text8" in wrong.stderr
+
+
+# --- words
+
+
+@pytest.mark.parametrize("names", ["wiki.{}.tokens", "{}.txt"])
+def test_words_of_wikitext_stay_as_they_are(names, tmp_path):
+    folder = wikitext(tmp_path / "wikitext", names)
+    result = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    lines = (folder / names.format("train")).read_text().splitlines()
+    found, lengths = read_back(tmp_path / "out" / "data-bin", "train")
+    # also for an empty line: that is how the tokens of WikiText are counted
+    assert found.split() == [w for line in lines for w in [*line.split(), "</s>"]]
+    assert len(lengths) == 40
+    again = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
+    assert again.stderr.count("done before") == 1 and "\n+ " not in again.stderr
+    with open(folder / names.format("valid"), "a") as stream:
+        stream.write(" more\n")
+    changed = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
+    assert "done before" not in changed.stderr
