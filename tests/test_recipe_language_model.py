@@ -76,7 +76,8 @@ def test_encodings_and_seeds_to_the_table_interrupted_and_resumed(text8):
         for name in ("rotary-seed1", "rotary-seed2")
     ]
     assert one != two and 1 < one < 27
-    row = both.stdout.strip().split("\n")[-1]
+    *_, row = both.stdout.strip().split("\n")
+    assert both.stdout.startswith("| encoding ")  # the table alone
     assert row.startswith(f"| `rotary` | 12 | {(one + two) / 2:.2f} | {one:.2f} | {two:.2f} | ")
     assert row.endswith("| 2.759, 15.78 |")
     assert f"| {one:.2f} | {one:.2f} | " in first.stdout.strip().split("\n")[-1]

@@ -59,7 +59,8 @@ USER_DIR=${USER_DIR:-$(plugin_dir)}
 TRAINING+=(--length "$LENGTH" --tokens-per-gpu "$LIMIT" --user-dir "$USER_DIR")
 STEPS=$OUT/steps
 
-# fairseq would add an update to a training that is complete.
+# fairseq would add an update to a training that is complete. Standard output is for the
+# table, and for the commands of a dry run.
 train() {
     local folder=$1
     shift
@@ -68,7 +69,7 @@ train() {
         log "$folder: trained before"
         return 0
     fi
-    "$@"
+    if ((DRY_RUN)); then "$@"; else "$@" >&2; fi
 }
 
 # A log gets its name when it is complete. fairseq-eval-lm writes to either stream, by version.
