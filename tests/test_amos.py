@@ -20,7 +20,7 @@ def settings(lr=0.01, **flags):
     return OmegaConf.merge(OmegaConf.structured(AmosConfig), {"lr": [lr], "_name": "amos", **flags})
 
 
-def algorithm(parameter, gradients, rate, beta, momentum, extra, c, d, eps):
+def algorithm(parameter, gradients, rate, beta, momentum, c, d, eps):
     """Algorithm 1 of Tian and Parikh 2022 for one matrix, in float64."""
     theta, scale = parameter.double(), math.sqrt(2 / parameter.size(1))
     v = b = torch.zeros((), dtype=torch.double)
@@ -32,7 +32,7 @@ def algorithm(parameter, gradients, rate, beta, momentum, extra, c, d, eps):
         r = (1 - beta**step) / (v + eps)
         gamma = (1 + c * math.sqrt(rate) * b) ** -0.5 * rate**2 * r * square
         decay = 1 / (1 + d * math.sqrt(rate * scale) * b)
-        change = decay * (rate * scale * r.sqrt() * g + (gamma - extra) / 2 * theta)
+        change = decay * (rate * scale * r.sqrt() * g + gamma / 2 * theta)
         b = b * (1 + gamma) + gamma
         mean = momentum * mean + (1 - momentum) * change
         theta = theta - (mean if momentum else change)
@@ -49,7 +49,7 @@ def test_steps_are_those_of_the_paper(momentum):
     for gradient in gradients:
         parameter.grad = gradient.clone()
         optimizer.step()
-    expected = algorithm(start, gradients, 0.3, 0.98, momentum, 0.0, 0.5, 0.4, 1e-18)
+    expected = algorithm(start, gradients, 0.3, 0.98, momentum, 0.5, 0.4, 1e-18)
     assert (parameter.detach() - start).abs().max() > 0.2  # it went somewhere
     torch.testing.assert_close(parameter.detach().double(), expected, rtol=1e-5, atol=1e-6)
 
@@ -72,7 +72,17 @@ def test_a_missing_package_is_named(monkeypatch):
         build_optimizer(settings(), [torch.nn.Parameter(torch.zeros(2, 2))])
 
 
-@pytest.mark.parametrize("flag", ["amos_beta", "amos_momentum"])
-def test_values_out_of_range_are_named(flag):
-    with pytest.raises(UsageError, match=f"--{flag.replace('_', '-')} 1.0: "):
-        build_optimizer(settings(**{flag: 1.0}), [torch.nn.Parameter(torch.zeros(2, 2))])
+@pytest.mark.parametrize(
+    "flag, value",
+    [("amos_beta", 1.0), ("amos_momentum", 1.0), ("amos_c", -1.0), ("amos_eps", -1.0)],
+)
+def test_values_out_of_range_are_named(flag, value):
+    with pytest.raises(UsageError, match=f"--{flag.replace('_', '-')} {value}: "):
+        build_optimizer(settings(**{flag: value}), [torch.nn.Parameter(torch.zeros(2, 2))])
+
+
+def test_half_precision_keeps_tensors_apart():
+    """What fairseq asks before it joins all parameters to one for ``--fp16``, on a GPU only."""
+    optimizer = build_optimizer(settings(), [torch.nn.Parameter(torch.ones(3, 2))])
+    with pytest.raises(UsageError, match="--optimizer amos: .*--fp16-no-flatten-grads"):
+        optimizer.supports_flat_params  # noqa: B018

@@ -53,10 +53,16 @@ def test_accuracy_is_that_of_all_tokens_to_predict():
     assert log.get_smoothed_value("accuracy") == pytest.approx(100 * right / asked, abs=0.005)
 
 
-def test_a_batch_without_masked_tokens_counts_nothing():
-    """fairseq then predicts every token; none of them may count."""
-    sample = batch(2, 9, 0.0)
-    loss, size, output = criterion("masked_lm_accuracy")(tiny("rotary").eval(), sample)
+@pytest.mark.parametrize("on_a_gpu", [False, True])
+def test_a_batch_without_masked_tokens_counts_nothing(on_a_gpu):
+    """fairseq then predicts every token, on a GPU as a list of them; none may count."""
+    sample, model = batch(2, 9, 0.0), tiny("rotary").eval()
+    if on_a_gpu:
+        every = torch.ones(2, 9, dtype=torch.bool)
+        plain = model.forward
+        model.forward = lambda src_tokens, masked_tokens: plain(src_tokens, masked_tokens=every)
+        model.get_targets = lambda sample, outputs: sample["target"].flatten()
+    loss, size, output = criterion("masked_lm_accuracy")(model, sample)
     assert (loss.item(), size.item(), output["ncorrect"].item()) == (0, 0, 0)
 
 

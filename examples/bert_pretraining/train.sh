@@ -80,7 +80,8 @@ case $OPTIMIZER in
             --lr 1e-4 --lr-scheduler polynomial_decay --total-num-update "$UPDATES") ;;
     amos)
         RATE=$(awk -v updates="$UPDATES" 'BEGIN { printf "%.2e", 1 / sqrt(updates) }')
-        STEP=(--optimizer amos --amos-momentum 0.9 --lr "$RATE" --lr-scheduler fixed) ;;
+        STEP=(--optimizer amos --amos-momentum 0.9 --lr "$RATE" --lr-scheduler fixed
+            --fp16-no-flatten-grads) ;;
     *) die "--optimizer $OPTIMIZER: expected adam or amos" ;;
 esac
 

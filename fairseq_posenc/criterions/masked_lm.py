@@ -36,11 +36,12 @@ class MaskedLMAccuracyCriterion(MaskedLmLoss):
             loss, sample_size, logging_output = super().forward(model, sample, reduce)
         finally:
             hook.remove()
-        (logits,) = outputs  # of the tokens to predict (N, V), or of all (B, T, V) where none is
-        targets = sample["target"]
+        best = outputs[0].argmax(dim=-1).flatten()
+        targets = sample["target"].flatten()
         asked = targets.ne(self.padding_idx)
-        expected = targets[asked] if logits.dim() == 2 else targets
-        right = logits.argmax(dim=-1).eq(expected) & expected.ne(self.padding_idx)
+        # where nothing is to be predicted, fairseq predicts every token
+        expected = targets if best.numel() == targets.numel() else targets[asked]
+        right = best.eq(expected) & expected.ne(self.padding_idx)
         logging_output["ncorrect"] = right.sum()
         return loss, sample_size, logging_output
 

@@ -26,9 +26,6 @@ class AmosConfig(FairseqDataclass):
         default=0.0,
         metadata={"help": "decay of the running mean of the updates; 0 keeps none, in no memory"},
     )
-    amos_extra_l2: float = field(
-        default=0.0, metadata={"help": "weight decay beside the one that Amos finds"}
-    )
     amos_c: float = field(
         default=0.25, metadata={"help": "how soon the weight decay becomes smaller: c of c_t"}
     )
@@ -62,6 +59,10 @@ class FairseqAmos(FairseqOptimizer):
             if not 0.0 <= getattr(cfg, name) < 1.0:
                 flag = "--" + name.replace("_", "-")
                 raise UsageError(f"{flag} {getattr(cfg, name)}: must be at least 0 and below 1")
+        for name in ("amos_c", "amos_d", "amos_eps"):
+            if getattr(cfg, name) < 0.0:
+                flag = "--" + name.replace("_", "-")
+                raise UsageError(f"{flag} {getattr(cfg, name)}: must be at least 0")
         try:
             library = importlib.import_module("pytorch_optimizer")
         except ImportError as error:
@@ -79,7 +80,6 @@ class FairseqAmos(FairseqOptimizer):
             "lr": rates[0] if isinstance(rates, Sequence) else rates,
             "beta": self.cfg.amos_beta,
             "momentum": self.cfg.amos_momentum,
-            "extra_l2": self.cfg.amos_extra_l2,
             "c_coef": self.cfg.amos_c,
             "d_coef": self.cfg.amos_d,
             "eps": self.cfg.amos_eps,
@@ -87,5 +87,12 @@ class FairseqAmos(FairseqOptimizer):
 
     @property
     def supports_flat_params(self) -> bool:
-        """False: scale and schedule are those of a tensor, so tensors have to stay apart."""
-        return False
+        """No: scale and schedule are those of a tensor. fairseq asks where it would join tensors.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            "--optimizer amos: has a schedule for every tensor, and --fp16 would join them; give "
+            "--fp16-no-flatten-grads, too (it cannot work with --ddp-backend fully_sharded)"
+        )
