@@ -1,4 +1,4 @@
-"""The one exception for mistakes a user can make."""
+"""The one exception for mistakes a user can make, and the names of flags in it."""
 
 
 class UsageError(SystemExit, ValueError):
@@ -14,3 +14,8 @@ class UsageError(SystemExit, ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__("fairseq_posenc: error: " + " ".join(str(message).split()))
+
+
+def flag_of(name: str) -> str:
+    """The flag that a setting is given by: ``gau_key_size`` to ``--gau-key-size``."""
+    return "--" + name.replace("_", "-")

@@ -7,7 +7,7 @@ from fairseq_posenc.attention.feature_maps import FAVOR_KERNELS, FEATURE_MAPS
 from fairseq_posenc.attention.linear import LinearAttention
 from fairseq_posenc.attention.multihead import MultiheadAttention
 from fairseq_posenc.encodings import parse_encodings
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.errors import UsageError, flag_of
 
 ROTATIONS = ("features", "inputs")
 # class of the layer, by --attention
@@ -117,11 +117,11 @@ def check_attention(options: Any) -> None:
     ):
         value = getattr(options, name)
         if value not in known:
-            raise UsageError(f"{_flag(name)} {value}: must be {' or '.join(known)}")
+            raise UsageError(f"{flag_of(name)} {value}: must be {' or '.join(known)}")
     for name in ("favor_redraw", "favor_redraw_until", "favor_epsilon"):
         value = getattr(options, name)
         if value is not None and not 0 <= value < float("inf"):
-            raise UsageError(f"{_flag(name)} {value}: must be 0 or more")
+            raise UsageError(f"{flag_of(name)} {value}: must be 0 or more")
     if not 0 < options.linear_epsilon < float("inf"):
         raise UsageError(f"--linear-epsilon {options.linear_epsilon:g}: must be above 0")
     if options.favor_features is not None and options.favor_features < 1:
@@ -171,7 +171,3 @@ def _check_rotated_features(kind: str, options: Any) -> None:
             f"--favor-features {options.favor_features}: rotary turns pairs of them; {inputs} an "
             "even number"
         )
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -31,7 +31,7 @@ from fairseq_posenc.attention.multihead import (
 )
 from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu, visible_keys
 from fairseq_posenc.encodings import PositionEncoding, parse_encodings
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.errors import UsageError, flag_of
 
 Bias = Optional[Tensor]
 LENGTHS = ("visible", "reference")
@@ -244,12 +244,12 @@ def check_gated(options: Any) -> None:
         ("gau_length", LENGTHS),
     ):
         if getattr(options, name) not in known:
-            flag = "--" + name.replace("_", "-")
-            raise UsageError(f"{flag} {getattr(options, name)}: must be {', '.join(known)}")
+            raise UsageError(
+                f"{flag_of(name)} {getattr(options, name)}: must be {', '.join(known)}"
+            )
     for name, least in (("gau_key_size", 1), ("gau_expansion", 1), ("gau_reference_length", 2)):
         if getattr(options, name) < least:
-            flag = "--" + name.replace("_", "-")
-            raise UsageError(f"{flag} {getattr(options, name)}: must be at least {least}")
+            raise UsageError(f"{flag_of(name)} {getattr(options, name)}: must be at least {least}")
     if options.gau_normaliser not in _SOFTMAX:
         for encoding in parse_encodings(options.position_encoding):
             if encoding.layer is not None:

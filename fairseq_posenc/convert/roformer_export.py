@@ -29,7 +29,7 @@ from fairseq_posenc.convert.roformer_names import (
     sine_table,
     token_classifier,
 )
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.errors import UsageError, flag_of
 
 
 def write(checkpoint: NativeCheckpoint, head: Optional[str], path: str) -> Exported:
@@ -106,7 +106,7 @@ def _refuse_what_they_lack(checkpoint: NativeCheckpoint, name: str) -> None:
         wanted["pooler_activation_fn"] = activation  # both are their hidden_act
     for key, value in wanted.items():
         if settings.get(key, value) != value:
-            flag = "--" + key.replace("_", "-")
+            flag = flag_of(key)
             raise UsageError(
                 f"{checkpoint.path}: was trained with {flag} {settings[key]}, and {name} of "
                 f"transformers has only {value}"

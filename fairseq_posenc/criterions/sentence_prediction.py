@@ -15,7 +15,7 @@ from fairseq.logging.meters import Meter
 from torch import Tensor
 
 from fairseq_posenc.criterions.scores import SCORES, check, percent
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.errors import UsageError, flag_of
 
 # Entries of a logging output. Workers' outputs are added up, so all of it is numbers.
 _ROWS = "_rows"
@@ -67,7 +67,7 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
     def __init__(self, cfg: SentencePredictionMetricsConfig, task: Any) -> None:
         for name, instead in _REPORTS.items():
             if getattr(cfg, name, False):
-                flag = "--" + name.replace("_", "-")
+                flag = flag_of(name)
                 raise UsageError(
                     f"{flag}: belongs to fairseq's --criterion sentence_prediction; "
                     f"with sentence_prediction_metrics give --metrics {instead}"

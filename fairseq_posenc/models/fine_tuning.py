@@ -15,7 +15,7 @@ from fairseq_posenc.checkpoints import model_settings, read_checkpoint
 from fairseq_posenc.config import layer_fields
 from fairseq_posenc.encodings import encoding_flags, parse_encodings
 from fairseq_posenc.encodings.rotary_scaling import ScalingFlags
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.errors import UsageError, flag_of
 
 logger = logging.getLogger(__name__)
 
@@ -89,11 +89,11 @@ def inherit(args: Any, arch: str, preset: Mapping[str, Any]) -> None:
             continue
         if given is not None and given != value:
             raise UsageError(
-                f"{_flag(name)} {given}: {where} was trained with {value}; drop the flag"
+                f"{flag_of(name)} {given}: {where} was trained with {value}; drop the flag"
             )
         if given is None and preset.get(name, value) != value:
             raise UsageError(
-                f"--arch {arch} has {_flag(name)} {preset[name]}, but {where} has {value}; use "
+                f"--arch {arch} has {flag_of(name)} {preset[name]}, but {where} has {value}; use "
                 "--arch posenc_masked_lm, which takes shape and encoding from the checkpoint"
             )
         setattr(args, name, value)
@@ -123,7 +123,7 @@ def check_encoding(path: str, cfg: Any) -> None:
     for each in parse_encodings(saved["position_encoding"]):
         names += [field.name for field in dataclasses.fields(each.flags)] if each.flags else []
     differences = {
-        name: f"{_flag(name)} {saved[name]} -> {getattr(cfg.model, name, None)}"
+        name: f"{flag_of(name)} {saved[name]} -> {getattr(cfg.model, name, None)}"
         for name in names
         if saved.get(name) is not None and saved[name] != getattr(cfg.model, name, None)
     }
@@ -135,10 +135,6 @@ def check_encoding(path: str, cfg: Any) -> None:
         )
     for difference in differences.values():
         logger.warning("warm start: %s", difference)
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def _settings_of(flag: str, path: str) -> Dict[str, Any]:

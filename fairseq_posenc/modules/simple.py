@@ -10,7 +10,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.errors import UsageError, flag_of
 
 NORMS = ("layer", "unit")
 INITS = ("usual", "truncated_normal")
@@ -73,8 +73,7 @@ def check_simple(cfg: Any) -> None:
     """
     for name, known in (("norm", NORMS), ("init_weights", INITS)):
         if getattr(cfg, name) not in known:
-            flag = "--" + name.replace("_", "-")
-            raise UsageError(f"{flag} {getattr(cfg, name)}: must be {' or '.join(known)}")
+            raise UsageError(f"{flag_of(name)} {getattr(cfg, name)}: must be {' or '.join(known)}")
 
 
 def simplify(module: nn.Module, cfg: Any) -> None:

@@ -11,7 +11,7 @@ from fairseq.models.transformer import Embedding
 from fairseq.modules import AdaptiveInput, CharacterTokenEmbedder
 from torch import nn
 
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.errors import UsageError, flag_of
 
 _CUTOFFS = ("adaptive_input_cutoff", "adaptive_softmax_cutoff")
 
@@ -38,8 +38,8 @@ def check_embedding(cfg: Any) -> None:
         ):
             if getattr(cfg, one) != getattr(cfg, other):
                 raise UsageError(
-                    f"--tie-adaptive-weights: {_flag(one)} {getattr(cfg, one)} and "
-                    f"{_flag(other)} {getattr(cfg, other)} have to be the same"
+                    f"--tie-adaptive-weights: {flag_of(one)} {getattr(cfg, one)} and "
+                    f"{flag_of(other)} {getattr(cfg, other)} have to be the same"
                 )
     if cfg.share_decoder_input_output_embed and cutoffs["adaptive_softmax_cutoff"] is None:
         _check_shared(cfg)
@@ -49,7 +49,7 @@ def _check_shared(cfg: Any) -> None:
     for name in ("adaptive_input", "character_embeddings"):
         if getattr(cfg, name):
             raise UsageError(
-                f"--share-decoder-input-output-embed: {_flag(name)} has no table that an output "
+                f"--share-decoder-input-output-embed: {flag_of(name)} has no table that an output "
                 "projection could share; drop one of the two"
             )
     if cfg.decoder_input_dim != cfg.decoder_output_dim:
@@ -70,7 +70,7 @@ def build_embedding(cfg: Any, dictionary: Any) -> nn.Module:
         cutoff = _cutoff(cfg, name) or [0]
         if cutoff[-1] > words:
             raise UsageError(
-                f"{_flag(name)} {getattr(cfg, name)}: the dictionary has {words} words; give at "
+                f"{flag_of(name)} {getattr(cfg, name)}: the dictionary has {words} words; give at "
                 "most that"
             )
     if cfg.character_embeddings:
@@ -95,10 +95,6 @@ def build_embedding(cfg: Any, dictionary: Any) -> nn.Module:
     return Embedding(words, cfg.decoder_input_dim, dictionary.pad())
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
 def _cutoff(cfg: Any, name: str) -> Optional[List[int]]:
     """The numbers of a flag such as 20000,60000, which fairseq evaluates as Python."""
     text = getattr(cfg, name)
@@ -109,7 +105,7 @@ def _cutoff(cfg: Any, name: str) -> Optional[List[int]]:
     except ValueError:
         numbers = []
     if not numbers or numbers != sorted(set(numbers)) or numbers[0] < 1:
-        raise UsageError(f"{_flag(name)} {text}: must be growing numbers, such as 20000,60000")
+        raise UsageError(f"{flag_of(name)} {text}: must be growing numbers, such as 20000,60000")
     return numbers
 
 

@@ -12,7 +12,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.errors import UsageError, flag_of
 
 
 @dataclass
@@ -57,12 +57,12 @@ class FairseqAmos(FairseqOptimizer):
         super().__init__(cfg)
         for name in ("amos_beta", "amos_momentum"):
             if not 0.0 <= getattr(cfg, name) < 1.0:
-                flag = "--" + name.replace("_", "-")
-                raise UsageError(f"{flag} {getattr(cfg, name)}: must be at least 0 and below 1")
+                raise UsageError(
+                    f"{flag_of(name)} {getattr(cfg, name)}: must be at least 0 and below 1"
+                )
         for name in ("amos_c", "amos_d", "amos_eps"):
             if getattr(cfg, name) < 0.0:
-                flag = "--" + name.replace("_", "-")
-                raise UsageError(f"{flag} {getattr(cfg, name)}: must be at least 0")
+                raise UsageError(f"{flag_of(name)} {getattr(cfg, name)}: must be at least 0")
         try:
             library = importlib.import_module("pytorch_optimizer")
         except ImportError as error:
