@@ -1,69 +1,27 @@
 """Linear attention against loops in float64, its own cache, and performer-pytorch."""
 
-import math
-from argparse import Namespace
-
 import pytest
 import torch
-from helpers import encoding_flags, encoding_of, skip_without_cpu_kernels
+from helpers import encoding_of, skip_without_cpu_kernels
+from linear_layers import (
+    PADDINGS,
+    ROTARY,
+    B,
+    D,
+    H,
+    M,
+    T,
+    either_direction,
+    every_kernel,
+    feature_map,
+    layer_of,
+    padding_bias,
+)
 from test_rotary import rotation_matrix
 
 from fairseq_posenc.attention import linear
-from fairseq_posenc.attention.feature_maps import FEATURE_MAPS, Favor, orthogonal_rows
-from fairseq_posenc.attention.linear import LinearAttention, State, linear_attention, sums_before
-from fairseq_posenc.encodings import Stack, build_encoding
+from fairseq_posenc.attention.linear import State, linear_attention
 from fairseq_posenc.errors import UsageError
-
-B, H, T, D, M = 2, 3, 7, 8, 12
-KERNELS = ["elu", "softmax_features", "favor", "favor_relu"]
-ROTARY = ["none", "features", "inputs"]
-LINEAR = {
-    "linear_rotary": "features",
-    "linear_epsilon": 1e-9,
-    "favor_kernel": "softmax",
-    "favor_features": M,
-    "favor_epsilon": None,
-    "favor_seed": 1,
-    "favor_redraw": 0,
-    "favor_redraw_until": 0,
-}
-every_kernel = pytest.mark.parametrize("kernel", KERNELS)
-either_direction = pytest.mark.parametrize("causal", [False, True])
-
-
-def options_of(kernel, **changes):
-    attention, _, variant = kernel.partition("_relu")
-    changes = {**({"favor_kernel": "relu"} if kernel == "favor_relu" else {}), **changes}
-    changes["attention"] = attention if variant == "" else kernel
-    return {**LINEAR, **changes}
-
-
-def feature_map(kernel, head_dim=D, **changes):
-    options = options_of(kernel, **changes)
-    return FEATURE_MAPS[options["attention"]](head_dim, Namespace(**options), "encoder")
-
-
-def layer_of(kernel, rotary="features", heads=H, head_dim=D, causal=False, **changes):
-    """A layer of its own, with or without rotary."""
-    rotated = "inputs" if rotary == "inputs" else "features"
-    options = options_of(kernel, linear_rotary=rotated, **changes)
-    flags = encoding_flags("none" if rotary == "none" else "rotary", **options)
-    size = FEATURE_MAPS[flags.attention].size(head_dim, flags) if rotary == "features" else head_dim
-    stack = Stack("encoder", heads, size, causal, 16384, keeps_products=rotary != "inputs")
-    return LinearAttention(heads * head_dim, heads, build_encoding(flags, stack)).eval()
-
-
-def padding_bias(padding):
-    """(B, S), True at padding, as the additive mask that stacks hand over."""
-    return torch.zeros(padding.shape).masked_fill_(padding, -math.inf)[:, None, None]
-
-
-PADDINGS = {
-    "none": None,
-    "left": torch.tensor([[True] * 3 + [False] * (T - 3), [False] * T]),
-    "right": torch.tensor([[False] * 3 + [True] * (T - 3), [False] * T]),
-    "all": torch.tensor([[True] * T, [False] * T]),
-}
 
 
 def plain_features(kernel, q, k, projection, seen, causal):
@@ -280,169 +238,6 @@ class TestGradients:
             assert torch.isfinite(out).all()
             out.square().clamp(max=1e6).mean().backward()
             assert torch.isfinite(x.grad).all(), scale
-
-
-class TestNumbers:
-    @every_kernel
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-    @either_direction
-    @torch.no_grad()
-    def test_finite_at_10000_tokens(self, kernel, dtype, causal):
-        skip_without_cpu_kernels(dtype)
-        layer = layer_of(kernel, heads=2).to(dtype)
-        x = torch.randn(10000, 1, 2 * D, dtype=dtype)
-        out, _ = layer(x, None, causal, layer.encoding.table(torch.arange(10000)[None]))
-        assert torch.isfinite(out).all() and out.float().abs().max() > 0
-
-    @either_direction
-    def test_features_that_cancel_when_rotated(self, causal):
-        """A numerator of exactly 0 over a denominator that is not."""
-        q = k = torch.tensor([1.0, 0.0]).expand(1, 1, 4, 2).clone().requires_grad_()
-
-        def turn(q, k):  # by a right angle, in a plane of their own
-            return q, torch.stack((-k[..., 1], k[..., 0]), dim=-1)
-
-        out, _ = linear_attention(q, k, torch.randn(1, 1, 4, D), causal, 1e-9, turn=turn)
-        assert torch.equal(out, torch.zeros_like(out))
-        out.sum().backward()
-        assert torch.isfinite(q.grad).all()
-
-    @either_direction
-    def test_features_that_do_not_meet_until_they_are_rotated(self, causal):
-        """Eq. 11 over a denominator of 0: large, but a number in every precision."""
-        q, k = (torch.tensor(x).expand(1, 1, 4, 2) for x in ([1.0, 0.0], [0.0, 1.0]))
-        out, _ = linear_attention(
-            q, k, torch.ones(1, 1, 4, D), causal, 1e-9, turn=lambda q, k: (q, k.flip(-1))
-        )
-        assert torch.isfinite(out).all() and torch.isfinite(linear._narrow(out, torch.half)).all()
-
-    def test_a_guard_changes_no_normal_result(self):
-        q, k, v = torch.rand(B, H, T, M), torch.rand(B, H, T, M), torch.randn(B, H, T, D)
-        got = [linear_attention(q, k, v, True, epsilon)[0] for epsilon in (1e-9, 1e-3)]
-        assert torch.equal(*got)
-
-    def test_dropout_keeps_the_mean(self):
-        q, k, v = torch.rand(1, 1, T, M), torch.rand(1, 1, T, M), torch.ones(1, 1, T, D)
-        out = [linear_attention(q, k, v, True, 1e-9, dropout=0.5)[0] for _ in range(500)]
-        assert torch.stack(out).mean() == pytest.approx(1.0, abs=0.03)
-        assert not torch.equal(out[0], out[1])
-
-
-class TestMemory:
-    @staticmethod
-    def kept(length, causal, turned):
-        """Bytes that autograd keeps for the backward pass."""
-        tensors = {}
-
-        def pack(tensor):
-            tensors[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        q, k = (torch.rand(1, 2, length, 64, requires_grad=True) for _ in range(2))
-        v = torch.randn(1, 2, length, 64, requires_grad=True)
-        turn = (lambda q, k: (q * 2, k * 3)) if turned else None
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            out, _ = linear_attention(q, k, v, causal, 1e-9, turn=turn)
-        out.sum().backward()
-        return sum(tensors.values())
-
-    @either_direction
-    @pytest.mark.parametrize("turned", [False, True])
-    def test_linear_in_the_length_and_no_outer_product_for_every_token(self, causal, turned):
-        if not hasattr(torch.Tensor, "untyped_storage"):
-            pytest.skip("this PyTorch does not say how large a storage is")
-        short, long = (self.kept(length, causal, turned) for length in (1024, 4096))
-        assert long < 4.2 * short
-        outer_products = 4 * 2 * 4096 * 64 * 64  # float32, two heads
-        assert long < outer_products / 4
-
-    def test_one_chunk_or_many(self, monkeypatch):
-        q, k = torch.rand(B, H, 50, M), torch.rand(B, H, 50, M)
-        v, start = torch.randn(B, H, 50, D), torch.randn(B, H, M, D)
-        want = None
-        for size in (64, 16, 7, 1):
-            monkeypatch.setattr(linear, "CHUNK", size)
-            got = sums_before(q, k, v, start)
-            want = got if want is None else want
-            torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-5)
-
-
-class TestRandomFeatures:
-    def test_rows_are_orthogonal_in_blocks_and_as_long_as_gaussian_vectors(self):
-        rows = orthogonal_rows(40, 16, "a")
-        for block in rows.split(16):
-            products = block @ block.t()
-            off = products - products.diagonal().diag()
-            assert off.abs().max() < 1e-9
-        many = orthogonal_rows(4096, 16, "b")
-        squares = many.square().sum(1)
-        assert squares.mean() == pytest.approx(16, rel=0.02)
-        assert squares.var() == pytest.approx(32, rel=0.15)
-
-    def test_they_are_a_function_of_the_key_and_leave_pytorchs_numbers_alone(self):
-        before = torch.get_rng_state()
-        assert torch.equal(orthogonal_rows(8, 4, "a"), orthogonal_rows(8, 4, "a"))
-        assert not torch.equal(orthogonal_rows(8, 4, "a"), orthogonal_rows(8, 4, "b"))
-        assert torch.equal(before, torch.get_rng_state())
-
-    def test_products_estimate_the_softmax_kernel(self):
-        q, k = torch.randn(1, 1, 5, D) * 0.5, torch.randn(1, 1, 5, D) * 0.5
-        favor = feature_map("favor", favor_features=20000, favor_epsilon=0.0)
-        estimate = favor.queries(q) @ favor.keys(k, None, True).transpose(-1, -2)
-        exact = torch.exp(q @ k.transpose(-1, -2) / D**0.5)
-        ratio = estimate / exact  # the stabiliser of a query is the same for all keys
-        torch.testing.assert_close(ratio / ratio[..., :1], torch.ones(1, 1, 5, 5), atol=0.1, rtol=0)
-
-    def test_half_leaves_the_projection_alone(self):
-        favor = feature_map("favor")
-        exact = favor.projection.clone()
-        for change in (favor.half, favor.bfloat16, favor.double, favor.float):
-            change()
-            assert favor.projection.dtype is torch.float32
-            assert torch.equal(favor.projection, exact)
-
-    def test_they_are_redrawn_on_schedule(self):
-        favor = feature_map("favor", favor_redraw=10, favor_redraw_until=25)
-        seen = {}
-        for update in range(60):
-            favor.set_num_updates(update)
-            favor.set_num_updates(update)  # fairseq calls it more than once
-            seen.setdefault(favor.projection.numpy().tobytes(), []).append(update)
-        assert sorted(seen.values()) == [list(range(10)), list(range(10, 20)), list(range(20, 60))]
-
-    def test_without_redraws_they_stay(self):
-        favor = feature_map("favor")
-        with torch.no_grad():
-            favor.projection.add_(1.0)  # as if loaded from a checkpoint of another seed
-        before = favor.projection.clone()
-        for update in (0, 1, 1000, 5):
-            favor.set_num_updates(update)
-        assert torch.equal(favor.projection, before)
-
-    @pytest.mark.parametrize("stopped", [9, 10, 11, 20])
-    def test_resuming_gives_those_of_a_run_without_a_break(self, stopped):
-        def run(favor, start, end):
-            found = []
-            for update in range(start, end):
-                favor.set_num_updates(update)  # before every update, with the number of those done
-                found.append(favor.projection.clone())
-            return found
-
-        make = lambda: feature_map("favor", favor_redraw=10)  # noqa: E731
-        whole = run(make(), 0, 40)
-        first = make()
-        run(first, 0, stopped)
-        second = make()
-        second.set_num_updates(stopped)  # in this order in fairseq's trainer
-        second.load_state_dict(first.state_dict())
-        assert torch.equal(second.projection, whole[stopped - 1])
-        rest = run(second, stopped, 40)
-        assert all(torch.equal(a, b) for a, b in zip(rest, whole[stopped:]))
-
-    def test_their_number_is_d_ln_d_or_what_the_flag_says(self):
-        sizes = [Favor.size(d, Namespace(favor_features=None)) for d in (1, 2, 8, 64)]
-        assert sizes == [2, 2, 16, 266]
-        assert Favor.size(64, Namespace(favor_features=100)) == 100
 
 
 class TestPerformerPytorch:

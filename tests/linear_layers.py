@@ -1,0 +1,63 @@
+"""Layers and feature maps of linear attention, small, for the tests of it."""
+
+import math
+from argparse import Namespace
+
+import pytest
+import torch
+from helpers import encoding_flags
+
+from fairseq_posenc.attention.feature_maps import FEATURE_MAPS
+from fairseq_posenc.attention.linear import LinearAttention
+from fairseq_posenc.encodings import Stack, build_encoding
+
+B, H, T, D, M = 2, 3, 7, 8, 12
+KERNELS = ["elu", "softmax_features", "favor", "favor_relu"]
+ROTARY = ["none", "features", "inputs"]
+LINEAR = {
+    "linear_rotary": "features",
+    "linear_epsilon": 1e-9,
+    "favor_kernel": "softmax",
+    "favor_features": M,
+    "favor_epsilon": None,
+    "favor_seed": 1,
+    "favor_redraw": 0,
+    "favor_redraw_until": 0,
+}
+every_kernel = pytest.mark.parametrize("kernel", KERNELS)
+either_direction = pytest.mark.parametrize("causal", [False, True])
+
+
+def options_of(kernel, **changes):
+    attention, _, variant = kernel.partition("_relu")
+    changes = {**({"favor_kernel": "relu"} if kernel == "favor_relu" else {}), **changes}
+    changes["attention"] = attention if variant == "" else kernel
+    return {**LINEAR, **changes}
+
+
+def feature_map(kernel, head_dim=D, **changes):
+    options = options_of(kernel, **changes)
+    return FEATURE_MAPS[options["attention"]](head_dim, Namespace(**options), "encoder")
+
+
+def layer_of(kernel, rotary="features", heads=H, head_dim=D, causal=False, **changes):
+    """A layer of its own, with or without rotary."""
+    rotated = "inputs" if rotary == "inputs" else "features"
+    options = options_of(kernel, linear_rotary=rotated, **changes)
+    flags = encoding_flags("none" if rotary == "none" else "rotary", **options)
+    size = FEATURE_MAPS[flags.attention].size(head_dim, flags) if rotary == "features" else head_dim
+    stack = Stack("encoder", heads, size, causal, 16384, keeps_products=rotary != "inputs")
+    return LinearAttention(heads * head_dim, heads, build_encoding(flags, stack)).eval()
+
+
+def padding_bias(padding):
+    """(B, S), True at padding, as the additive mask that stacks hand over."""
+    return torch.zeros(padding.shape).masked_fill_(padding, -math.inf)[:, None, None]
+
+
+PADDINGS = {
+    "none": None,
+    "left": torch.tensor([[True] * 3 + [False] * (T - 3), [False] * T]),
+    "right": torch.tensor([[False] * 3 + [True] * (T - 3), [False] * T]),
+    "all": torch.tensor([[True] * T, [False] * T]),
+}

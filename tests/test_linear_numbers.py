@@ -1,0 +1,103 @@
+"""Linear attention where numbers are large, small or narrow, and how much memory it takes."""
+
+import pytest
+import torch
+from helpers import skip_without_cpu_kernels
+from linear_layers import (
+    B,
+    D,
+    H,
+    M,
+    T,
+    either_direction,
+    every_kernel,
+    layer_of,
+)
+
+from fairseq_posenc.attention import linear
+from fairseq_posenc.attention.linear import linear_attention, sums_before
+
+
+class TestNumbers:
+    @every_kernel
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+    @either_direction
+    @torch.no_grad()
+    def test_finite_at_10000_tokens(self, kernel, dtype, causal):
+        skip_without_cpu_kernels(dtype)
+        layer = layer_of(kernel, heads=2).to(dtype)
+        x = torch.randn(10000, 1, 2 * D, dtype=dtype)
+        out, _ = layer(x, None, causal, layer.encoding.table(torch.arange(10000)[None]))
+        assert torch.isfinite(out).all() and out.float().abs().max() > 0
+
+    @either_direction
+    def test_features_that_cancel_when_rotated(self, causal):
+        """A numerator of exactly 0 over a denominator that is not."""
+        q = k = torch.tensor([1.0, 0.0]).expand(1, 1, 4, 2).clone().requires_grad_()
+
+        def turn(q, k):  # by a right angle, in a plane of their own
+            return q, torch.stack((-k[..., 1], k[..., 0]), dim=-1)
+
+        out, _ = linear_attention(q, k, torch.randn(1, 1, 4, D), causal, 1e-9, turn=turn)
+        assert torch.equal(out, torch.zeros_like(out))
+        out.sum().backward()
+        assert torch.isfinite(q.grad).all()
+
+    @either_direction
+    def test_features_that_do_not_meet_until_they_are_rotated(self, causal):
+        """Eq. 11 over a denominator of 0: large, but a number in every precision."""
+        q, k = (torch.tensor(x).expand(1, 1, 4, 2) for x in ([1.0, 0.0], [0.0, 1.0]))
+        out, _ = linear_attention(
+            q, k, torch.ones(1, 1, 4, D), causal, 1e-9, turn=lambda q, k: (q, k.flip(-1))
+        )
+        assert torch.isfinite(out).all() and torch.isfinite(linear._narrow(out, torch.half)).all()
+
+    def test_a_guard_changes_no_normal_result(self):
+        q, k, v = torch.rand(B, H, T, M), torch.rand(B, H, T, M), torch.randn(B, H, T, D)
+        got = [linear_attention(q, k, v, True, epsilon)[0] for epsilon in (1e-9, 1e-3)]
+        assert torch.equal(*got)
+
+    def test_dropout_keeps_the_mean(self):
+        q, k, v = torch.rand(1, 1, T, M), torch.rand(1, 1, T, M), torch.ones(1, 1, T, D)
+        out = [linear_attention(q, k, v, True, 1e-9, dropout=0.5)[0] for _ in range(500)]
+        assert torch.stack(out).mean() == pytest.approx(1.0, abs=0.03)
+        assert not torch.equal(out[0], out[1])
+
+
+class TestMemory:
+    @staticmethod
+    def kept(length, causal, turned):
+        """Bytes that autograd keeps for the backward pass."""
+        tensors = {}
+
+        def pack(tensor):
+            tensors[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        q, k = (torch.rand(1, 2, length, 64, requires_grad=True) for _ in range(2))
+        v = torch.randn(1, 2, length, 64, requires_grad=True)
+        turn = (lambda q, k: (q * 2, k * 3)) if turned else None
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            out, _ = linear_attention(q, k, v, causal, 1e-9, turn=turn)
+        out.sum().backward()
+        return sum(tensors.values())
+
+    @either_direction
+    @pytest.mark.parametrize("turned", [False, True])
+    def test_linear_in_the_length_and_no_outer_product_for_every_token(self, causal, turned):
+        if not hasattr(torch.Tensor, "untyped_storage"):
+            pytest.skip("this PyTorch does not say how large a storage is")
+        short, long = (self.kept(length, causal, turned) for length in (1024, 4096))
+        assert long < 4.2 * short
+        outer_products = 4 * 2 * 4096 * 64 * 64  # float32, two heads
+        assert long < outer_products / 4
+
+    def test_one_chunk_or_many(self, monkeypatch):
+        q, k = torch.rand(B, H, 50, M), torch.rand(B, H, 50, M)
+        v, start = torch.randn(B, H, 50, D), torch.randn(B, H, M, D)
+        want = None
+        for size in (64, 16, 7, 1):
+            monkeypatch.setattr(linear, "CHUNK", size)
+            got = sums_before(q, k, v, start)
+            want = got if want is None else want
+            torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-5)
