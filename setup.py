@@ -6,6 +6,8 @@ RECIPES = ["sentencepiece", "sacremoses", "subword-nmt", "sacrebleu", "scikit-le
 CONVERT = ["safetensors", "transformers"]
 AMOS = ["pytorch-optimizer"]
 PLOTS = ["matplotlib"]
+# newer ones of the last two, which performer-pytorch asks for, would replace an older PyTorch
+PERFORMER = ["performer-pytorch", "local-attention<1.10", "axial-positional-embedding<0.3"]
 TEST = ["pytest", "pytest-xdist", "ruff~=0.17.0"]
 
 setup(
@@ -26,7 +28,7 @@ setup(
         ],
         "recipes": RECIPES,
         "convert": CONVERT,
-        "bench": ["transformers<5", "gau-alpha"],
+        "bench": ["transformers<5", "gau-alpha", *PERFORMER],
         "plots": PLOTS,
         "zh": ["jieba"],
         "amos": AMOS,

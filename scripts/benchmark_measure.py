@@ -13,8 +13,10 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
+from benchmark_attention import AttentionSubject
 from benchmark_jobs import Run, TranslationSubject
 from benchmark_language_model import LanguageModelSubject
+from benchmark_lengths import rounds_at
 from benchmark_masked_lm import MaskedLMSubject, explicit_attention
 
 from fairseq_posenc.encodings import ENCODINGS
@@ -28,7 +30,11 @@ JOBS: Dict[str, Tuple[Callable[..., Any], Callable[[Any], Run]]] = {
     "masked-lm": (MaskedLMSubject, MaskedLMSubject.training),
     "lm-training": (LanguageModelSubject, LanguageModelSubject.training),
     "lm-generation": (LanguageModelSubject, LanguageModelSubject.generation),
+    "attention": (AttentionSubject, AttentionSubject.bidirectional),
+    "causal-attention": (AttentionSubject, AttentionSubject.causal),
 }
+# a table for each length, not a length for each side
+BY_LENGTH = (MaskedLMSubject, AttentionSubject)
 
 
 def timed(run: Run, device: torch.device) -> Dict[str, float]:
@@ -123,9 +129,11 @@ def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
     for kind in dict.fromkeys(JOBS[job][0] for job in args.jobs):
         jobs = [job for job in JOBS if job in args.jobs and JOBS[job][0] is kind]
         archs = every_encoding(kind) if args.all_encodings else args.archs
-        lengths = [[n] for n in args.length] if kind is MaskedLMSubject else [args.length]
+        lengths = [[n] for n in args.length] if kind in BY_LENGTH else [args.length]
         for length in lengths:
             own = {"jobs": jobs, "archs": archs, "length": length}
+            if kind is AttentionSubject:
+                own["repeat"] = rounds_at(args.repeat, length[0], min(args.length))
             blocks.append(argparse.Namespace(**{**vars(args), **own}))
     return [row for block in blocks for row in measure_length(block)]
 
@@ -138,17 +146,18 @@ def every_encoding(kind: Any) -> List[str]:
 def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
     """Run all jobs on sentences of one length; returns a row for each job, clock and model."""
     device = torch.device(args.device)
+    kind = JOBS[args.jobs[0]][0]
+    subjects = [kind(entry, args) for entry in args.archs]  # first, for what is wrong with them
     memory = {
         (job, entry): None if args.skip_memory else peak_memory(entry, job, args)
         for job in args.jobs
         for entry in args.archs
     }
-    kind = JOBS[args.jobs[0]][0]
-    subjects = [kind(entry, args) for entry in args.archs]
     rows = []
     for job in args.jobs:
         runs = [JOBS[job][1](subject) for subject in subjects]
-        counts = [arithmetic(run) for run in runs]
+        # to count attention it is taken apart, and its matrices may be too large for the memory
+        counts = [None if kind is AttentionSubject else arithmetic(run) for run in runs]
         rounds: List[List[Dict[str, float]]] = []
         for number in range(WARM_UP + args.repeat):
             rounds.append([timed(run, device) for run in runs])

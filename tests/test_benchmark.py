@@ -24,7 +24,9 @@ SMALL = [
 
 
 def settings(*flags):
-    return benchmark.get_parser().parse_args([*SMALL, *flags])
+    args = benchmark.get_parser().parse_args([*SMALL, *flags])
+    benchmark.complete(args)
+    return args
 
 
 def subject(entry, *flags):
@@ -162,6 +164,7 @@ def test_language_models_are_trained_and_continue_prompts(tmp_path):
     assert [row["job"] for row in rows] == ["lm-training"] * 3 + ["lm-generation"] * 3
     assert rows[0]["parameters"] == rows[1]["parameters"]  # sinusoidal has none either
     args = benchmark.get_parser().parse_args([*flags, *archs])
+    benchmark.complete(args)
     subject = LanguageModelSubject("roformer_lm_small", args)
     for hypotheses in subject.generation()():
         tokens = hypotheses[0]["tokens"]
@@ -195,8 +198,7 @@ def test_memory_is_that_of_a_process_with_one_model():
 
 
 def masked_lm(entry, *flags):
-    args = benchmark.get_parser().parse_args([*SMALL, "--length", "9", *flags])
-    return MaskedLMSubject(entry, args)
+    return MaskedLMSubject(entry, settings("--length", "9", *flags))
 
 
 def test_arithmetic_is_that_of_the_matrix_products():

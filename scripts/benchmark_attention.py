@@ -1,0 +1,168 @@
+"""The attention jobs of benchmark.py: self-attention layers as models of the plug-in have them."""
+
+import argparse
+import contextlib
+import shlex
+import sys
+from typing import Any, Callable, List, NamedTuple
+
+import torch
+from benchmark_jobs import Run, TranslationSubject
+from benchmark_peers import _package
+from torch import Tensor, nn
+
+from fairseq_posenc.attention.choice import ATTENTIONS
+from fairseq_posenc.errors import UsageError
+
+PEER = "performer-pytorch"
+ENTRIES = ["softmax", "elu", "softmax_features", "favor", "favor --favor-kernel relu"]
+CHECKED = 100  # tokens on which a peer has to compute what ours does
+
+
+class Layer(NamedTuple):
+    """A self-attention layer with its projections, and how it is called.
+
+    Args:
+        module: the layer.
+        compute: (T, B, C) -> (T, B, C).
+        channels: C.
+    """
+
+    module: Any
+    compute: Callable[[Tensor], Tensor]
+    channels: int
+
+
+def check_entry(entry: str) -> None:
+    """Refuse an entry that does not begin with an attention.
+
+    Raises:
+        UsageError: naming what there is.
+    """
+    name = (shlex.split(entry) or [""])[0]
+    if name not in ATTENTIONS and name != PEER:
+        known = ", ".join([*ATTENTIONS, PEER])
+        raise UsageError(f"--archs {entry!r}: with --lengths an entry begins with one of {known}")
+
+
+class AttentionSubject:
+    """The self-attention of an encoder and that of a decoder, and a batch without padding.
+
+    Args:
+        entry: a value of ``--attention``, with more flags of a model if need be; or :data:`PEER`
+            with those that ``--attention favor`` has.
+        args: what the command line gave.
+
+    Raises:
+        UsageError: the peer is missing or computes something else, or the encoding adds to logits.
+    """
+
+    def __init__(self, entry: str, args: argparse.Namespace) -> None:
+        self.entry, self.args = entry, args
+        name, *flags = shlex.split(entry)
+        build = performer_layer if name == PEER else plug_in_layer
+        given = (entry, flags if name == PEER else ["--attention", name, *flags], args)
+        self.encoder, self.decoder = (build(*given, causal) for causal in (False, True))
+        self.model: nn.Module = self.encoder.module
+
+    def bidirectional(self) -> Run:
+        """Return what runs the encoder's layer forward and backward."""
+        return self._training(self.encoder)
+
+    def causal(self) -> Run:
+        """Return what runs the decoder's layer forward and backward."""
+        return self._training(self.decoder)
+
+    def _training(self, layer: Layer) -> Run:
+        layer.module.train()
+        size = (self.args.length[0], self.args.batch, layer.channels)
+        draw = torch.Generator().manual_seed(self.args.seed)
+        like = next(layer.module.parameters())
+        x, gradient = (torch.randn(size, generator=draw).to(like) for _ in range(2))
+        x.requires_grad_()
+
+        def step() -> None:
+            layer.module.zero_grad()
+            x.grad = None
+            layer.compute(x).backward(gradient)
+
+        return step
+
+
+def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal: bool) -> Layer:
+    """The layer of a translation model, with what its stack hands to it, worked out once.
+
+    Args:
+        entry: for messages.
+        flags: of the model, after those of every entry.
+        args: what the command line gave.
+        causal: the decoder's layer, not the encoder's.
+
+    Raises:
+        UsageError: the encoding adds to logits, whose gradients would be those of a whole stack.
+    """
+    words = ["posenc_transformer", "--position-encoding", "rotary", "--attention-dropout", "0"]
+    model: Any = TranslationSubject(shlex.join([*words, *flags]), args).model
+    stack = model.decoder if causal else model.encoder
+    encoding, layer = stack.encoding, stack.layers[0]
+    if encoding.shared or encoding.layer:
+        raise UsageError(
+            f"--archs {entry!r}: --position-encoding {encoding.name} adds to logits; with "
+            "--lengths give rotary, sinusoidal, learned or none"
+        )
+    length, like = args.length[0], stack.embed_tokens.weight
+    table = encoding.table(encoding.positions(length, None, like.device))
+    bias, hides = stack.masks(length, length, causal, None, False, like)
+    attention = layer.self_attn
+    return Layer(attention, lambda x: attention(x, bias, hides, table)[0], layer.embed_dim)
+
+
+def performer_layer(entry: str, flags: List[str], args: argparse.Namespace, causal: bool) -> Layer:
+    """The layer of performer-pytorch, without positions, with the weights of ours.
+
+    Arguments as for :func:`plug_in_layer`.
+
+    Raises:
+        UsageError: the package is missing, or it does not compute what ours does.
+    """
+    package = _package(entry, "performer_pytorch", PEER)
+    alike = ["--attention", "favor", "--position-encoding", "none"]
+    ours = plug_in_layer(entry, [*alike, *flags], args, causal)
+    favor = ours.module.feature_map
+    relu = favor.kernel == "relu"
+    with contextlib.redirect_stdout(sys.stderr):  # it says that it has no CUDA code
+        theirs = package.SelfAttention(
+            ours.channels,
+            causal=causal,
+            heads=ours.module.num_heads,
+            dim_head=ours.module.head_dim,
+            nb_features=favor.projection.size(0),
+            generalized_attention=relu,
+            qkv_bias=True,
+        ).to(next(ours.module.parameters()))
+    _copy(ours.module, theirs)
+    peer = Layer(theirs, lambda x: theirs(x.transpose(0, 1)).transpose(0, 1), ours.channels)
+    if relu or not causal:  # its causal stabiliser shows the future
+        _compare(entry, ours, peer)
+    return peer
+
+
+@torch.no_grad()
+def _copy(ours: Any, theirs: Any) -> None:
+    for name in ("q", "k", "v", "out"):
+        target, source = getattr(theirs, f"to_{name}"), getattr(ours, f"{name}_proj")
+        target.weight.copy_(source.weight)
+        target.bias.copy_(source.bias)
+    theirs.fast_attention.projection_matrix.copy_(ours.feature_map.projection)
+
+
+@torch.no_grad()
+def _compare(entry: str, ours: Layer, theirs: Layer) -> None:
+    x = torch.randn(CHECKED, 1, ours.channels).to(next(ours.module.parameters()))
+    want, got = ours.compute(x), theirs.compute(x)
+    difference = ((want - got).abs().max() / want.abs().max()).item()
+    if not difference < 1e-3:
+        raise UsageError(
+            f"--archs {entry}: with the same weights its outputs differ from ours by "
+            f"{difference:.1e} of the largest; performer-pytorch 1.1.4 is known to agree"
+        )
