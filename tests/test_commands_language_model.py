@@ -136,6 +136,7 @@ def carry_over(corpus, checkpoint, folder, *flags, by="--restore-file"):
     """
     start = [by, checkpoint, *(FRESH if by == "--restore-file" else [])]
     log = train_lm(corpus, folder, MODEL, *flags, *start, "--lr", "0", "--max-update", "1")
+    assert len(re.findall(r"warm start: took \d+ tensors from", log.out + log.err)) == 1
     left_out = re.findall(r"warm start: left out (\S+)", log.out + log.err)
     new = re.findall(r"warm start: (\S+) \(.*\) starts untrained", log.out + log.err)
     return left_out, new, read(checkpoint)[0], read(folder / "checkpoint_last.pt")[0]

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 from commands import SMALL, TRAINING, USER_DIR, generate, read, run, succeed, train, validate
-from toy_lm import LENGTH, SHAPE, continued, eval_lm, perplexity, train_lm
+from toy_lm import LENGTH, SHAPE, TASK, continued, eval_lm, perplexity, train_lm
 
 from fairseq_posenc.checkpoints import read_checkpoint
 from fairseq_posenc.models.language_model import MODEL
@@ -118,6 +118,17 @@ def test_training_on_at_another_length_says_what_changed(corpus, trained_lm, tmp
     assert not warnings_in(eval_lm(corpus, tmp_path / "checkpoint_last.pt", *longer))
 
 
+def test_scaled_training_on_from_another_length_has_to_name_it(corpus, trained_lm, tmp_path):
+    flags = ["--position-encoding", "rotary", "--tokens-per-sample", "32"]
+    flags += ["--rotary-scaling", "yarn", "--rotary-scaling-factor", "2"]
+    flags += ["--finetune-from-model", trained_lm("rotary")]
+    usual = ["--save-dir", tmp_path, *TRAINING, "--arch", MODEL, *SHAPE, *TASK]
+    message = run("train", corpus, *USER_DIR, *usual, *flags).message()
+    assert f"give --rotary-original-length {LENGTH}" in message
+    log = train_lm(corpus, tmp_path, MODEL, *flags, "--rotary-original-length", LENGTH)
+    assert not warnings_in(log)
+
+
 @pytest.mark.parametrize("arch", [MODEL, "roformer_lm_tiny"])
 def test_hydra_keeps_the_length_of_training(arch, corpus, tmp_path):
     shape = {f[2:].replace("-", "_"): int(n) for f, n in zip(SHAPE[::2], SHAPE[1::2])}
@@ -136,6 +147,9 @@ def test_hydra_keeps_the_length_of_training(arch, corpus, tmp_path):
     where = ["--config-dir", tmp_path, "--config-name", "here", f"hydra.run.dir={tmp_path}"]
     succeed("hydra_train", *where)
     checkpoint = tmp_path / "checkpoints" / "checkpoint_last.pt"
+    kept = read(checkpoint)[1]
+    assert (kept["rotary_original_length"], kept["max_target_positions"]) == (LENGTH, LENGTH)
+    assert kept["rotary_pairing"] == "interleaved"
     plain = eval_lm(corpus, checkpoint, *LONG, *overrides(READ_LONG))
     assert warnings_in(plain) == ["16"]
     assert not warnings_in(eval_lm(corpus, checkpoint, *LONG, *overrides(scaling("yarn"))))

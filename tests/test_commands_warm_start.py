@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from commands import SMALL, generate, read, train
+from commands import SMALL, TRAINING, USER_DIR, generate, read, run, train
 
 pytest_plugins = ["toy"]
 
@@ -37,10 +37,22 @@ def carry_over(data, checkpoint, folder, *flags, by="--restore-file"):
         what the log lists as left out and as new, and the parameters before and after.
     """
     start = [by, checkpoint, *(RESET if by == "--restore-file" else [])]
-    run = train(data, folder, *SMALL, *flags, *start, "--lr", "0", "--max-update", "1")
-    left_out = re.findall(r"warm start: left out (\S+)", run.out + run.err)
-    new = re.findall(r"warm start: (\S+) \(.*\) starts untrained", run.out + run.err)
+    log = train(data, folder, *SMALL, *flags, *start, "--lr", "0", "--max-update", "1")
+    check_taken(log, read(checkpoint)[0], read(folder / "checkpoint_last.pt")[0])
+    left_out = re.findall(r"warm start: left out (\S+)", log.out + log.err)
+    new = re.findall(r"warm start: (\S+) \(.*\) starts untrained", log.out + log.err)
     return left_out, new, read(checkpoint)[0], read(folder / "checkpoint_last.pt")[0]
+
+
+def check_taken(run, before, after):
+    """What is taken is listed by name, layers together."""
+    listed = re.findall(r"warm start: took (\d+) tensors from \S+: (.*)", run.out + run.err)
+    common = set(before) & set(after)
+    if listed:  # and not with a model of fairseq's
+        ((number, names),) = listed
+        kinds = {re.sub(r"\.layers\.\d+\.", ".layers.*.", key) for key in common}
+        assert int(number) == len(common)
+        assert {re.sub(r" \(\d+\)$", "", name) for name in names.split(", ")} == kinds
 
 
 def check_carried_over(before, after, left_out=(), new=()):
@@ -109,3 +121,15 @@ def test_a_training_goes_on_from_the_loss_it_had(toy, stock, tmp_path):
     found = train(toy.separate, tmp_path / "ours", *flags, "--restore-file", stock).losses()
     assert len(found) > 2
     assert found == pytest.approx(expected, abs=2e-3)
+
+
+def test_the_optimizer_of_other_parameters_is_refused(toy, trained, tmp_path):
+    """It counts parameters, and would give the state of one to another."""
+    flags = ["--arch", "posenc_transformer", "--position-encoding", "learned", *SMALL]
+    start = ["--restore-file", trained / "checkpoint_last.pt", "--max-epoch", "2"]
+    arguments = [*USER_DIR, "--save-dir", tmp_path, *TRAINING, *flags, *start]
+    message = run("train", toy.separate, *arguments).message()
+    assert "decoder.embed_positions.weight" in message and "--finetune-from-model" in message
+    sinusoidal = ["--position-encoding", "sinusoidal", *start]  # has none
+    log = train(toy.separate, tmp_path, *flags, *sinusoidal)
+    assert "warm start: --position-encoding rotary -> sinusoidal" in log.out + log.err

@@ -117,7 +117,15 @@ def test_every_flag_of_the_stock_model_is_ours_too():
         assert ours[name].choices == action.choices, name
 
 
-ADAPTIVE = ["--adaptive-input", "--adaptive-input-cutoff", "16,40", "--adaptive-input-factor", "2"]
+LOSS = ["--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"]
+ADAPTIVE = [
+    *LOSS,
+    "--adaptive-input",
+    "--adaptive-input-cutoff",
+    "16,40",
+    "--adaptive-input-factor",
+    "2",
+]
 ADAPTIVE += ["--adaptive-softmax-cutoff", "16,40", "--adaptive-softmax-factor", "2"]
 STOCK = {
     "plain": [],
@@ -182,7 +190,7 @@ def test_layers_to_keep_are_those_of_the_checkpoint():
         ),
         (["--adaptive-softmax-cutoff", "9,x"], "--adaptive-softmax-cutoff 9,x: must be growing"),
         (["--adaptive-softmax-cutoff", "9,8"], "--adaptive-softmax-cutoff 9,8: must be growing"),
-        (["--adaptive-softmax-cutoff", "9,8000"], "9,8000: the dictionary has 64 words"),
+        ([*LOSS, "--adaptive-softmax-cutoff", "9,8000"], "9,8000: the dictionary has 64 words"),
         (
             ["--share-decoder-input-output-embed", "--character-embeddings"],
             "--character-embeddings has no table",

@@ -6,6 +6,7 @@ absent.  No other module of the package patches anything.
 
 from fairseq_posenc.checkpoints import allow_fairseq_checkpoints
 from fairseq_posenc.compat.batching import keep_every_sentence
+from fairseq_posenc.compat.building import settings_of_built_models
 from fairseq_posenc.compat.checkpoint_errors import readable_checkpoint_errors
 from fairseq_posenc.compat.empty_data import empty_data
 from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padding
@@ -31,6 +32,7 @@ def apply() -> None:
     allow_fairseq_checkpoints()
     load_with_allow_list()
     readable_checkpoint_errors()
+    settings_of_built_models()
     keep_every_sentence()
     empty_data()
     eval_lm_needs_tokens()

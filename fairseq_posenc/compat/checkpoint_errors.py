@@ -1,7 +1,7 @@
 """One line instead of a traceback where a checkpoint is missing, damaged or of another model."""
 
 import os
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
@@ -11,6 +11,7 @@ from fairseq_posenc.checkpoints import read_checkpoint
 from fairseq_posenc.compat.patching import wrap
 from fairseq_posenc.encodings import encoding_flags
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.modules.warm_start import log_taken, position_difference
 
 _DEFAULT_RESTORE_FILE = "checkpoint_last.pt"
 _ENCODING = "position_encoding"
@@ -72,7 +73,7 @@ def _check_encoding(state: Dict[str, Any], asked: str, path: str) -> None:
     if asked != trained:
         raise UsageError(
             "--model-overrides position_encoding={!r}: {} was trained with {}, and the encoding "
-            "belongs to the trained model; to change it, continue training with --restore-file {} "
+            "belongs to the trained model; to change it, train on with --finetune-from-model {} "
             "--position-encoding {}".format(
                 asked, path, trained and repr(trained) or "none of this plug-in", path, asked
             )
@@ -102,8 +103,10 @@ def _building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[...,
             if "Error(s) in loading state_dict" in str(error):
                 raise UsageError(
                     "--path {}: the parameters do not fit the model that its own settings and the "
-                    "dictionaries of the data give ({}); give the data folder it was trained "
-                    "on".format(":".join(filenames), _first_mismatch(error))
+                    "dictionaries of the data give ({}); give the data folder it was trained on, "
+                    "and no --model-overrides of sizes".format(
+                        ":".join(filenames), _first_mismatch(error)
+                    )
                 ) from error
             raise
 
@@ -112,13 +115,15 @@ def _building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[...,
 
 def _restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
-        path = _check_restore_file(cfg, trainer.checkpoint_suffix)
+        path, warm = _check_restore_file(cfg, trainer.checkpoint_suffix), False
         if path is not None:
             from fairseq_posenc.models.fine_tuning import check_encoding  # needs a repaired fairseq
 
-            check_encoding(path, trainer.cfg)
+            warm = check_encoding(path, trainer.cfg)
+            if not (cfg.reset_optimizer or path == cfg.finetune_from_model):
+                _check_optimizer(path, trainer)
         try:
-            return load_checkpoint(cfg, trainer, *args, **kwargs)
+            restored = load_checkpoint(cfg, trainer, *args, **kwargs)
         except UsageError:
             raise
         except Exception as error:
@@ -128,6 +133,9 @@ def _restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
             if text.startswith("Cannot load model parameters from checkpoint"):
                 raise _misfit(text, error.__context__) from error
             raise
+        if path is not None and warm:
+            log_taken(path, *_names(path, trainer))
+        return restored
 
     return wrapper
 
@@ -153,6 +161,25 @@ def _check_exists(flag: str, path: str) -> str:
             f"{os.getcwd()}, and not to --save-dir)"
         )
     return PathManager.get_local_path(path)
+
+
+def _names(path: str, trainer: Any) -> Tuple[Iterable[str], Iterable[str]]:
+    """Names of the parameters of a checkpoint and of the model; none, where FSDP splits them."""
+    if trainer.is_fsdp:
+        return (), ()
+    return read_checkpoint(path, lazy=True)["model"], trainer.get_model().state_dict()
+
+
+def _check_optimizer(path: str, trainer: Any) -> None:
+    """The optimiser knows parameters by their number alone; others would get their state."""
+    difference = position_difference(*_names(path, trainer))
+    if difference is None or not read_checkpoint(path, lazy=True).get("last_optimizer_state"):
+        return
+    raise UsageError(
+        f"{path}: holds the optimizer's state of other parameters (first difference: "
+        f"{difference}); to change the encoding, start with --finetune-from-model {path} in a "
+        "new --save-dir, or give --reset-optimizer"
+    )
 
 
 def _misfit(text: str, cause: Optional[BaseException]) -> UsageError:

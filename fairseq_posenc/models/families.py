@@ -1,4 +1,4 @@
-"""Which task needs which family of models, so that a mix-up is named instead of crashing."""
+"""Which task and criterion go with which models, so that a mix-up is named instead of crashing."""
 
 from typing import Any
 
@@ -49,3 +49,31 @@ def refuse_other_families(family: str, arch: str, where: Any) -> None:
                 f"--arch {arch} is {_FAMILIES[family][0]}, but --task {task} needs {what}, "
                 f"for example --arch {instead}"
             )
+
+
+def refuse_other_criterions(args: Any) -> None:
+    """Stop if the output layer and the criterion of a training do not go together.
+
+    Args:
+        args: parsed command line, with the architecture's settings; without a criterion, as that
+            of other commands, it passes.
+
+    Raises:
+        UsageError: naming the flag that is missing.
+    """
+    criterion, cutoff = getattr(args, "criterion", None), args.adaptive_softmax_cutoff
+    if criterion == "adaptive_loss":
+        if cutoff is None:
+            raise UsageError(
+                "--criterion adaptive_loss: give --adaptive-softmax-cutoff, for example 20000,60000"
+            )
+        if args.ddp_backend in ("c10d", "pytorch_ddp"):
+            raise UsageError(
+                f"--criterion adaptive_loss: does not work with --ddp-backend {args.ddp_backend}, "
+                "with one process either; give --ddp-backend legacy_ddp"
+            )
+    elif criterion is not None and cutoff is not None:
+        raise UsageError(
+            f"--adaptive-softmax-cutoff {cutoff}: --criterion {criterion} has no use for it; give "
+            "--criterion adaptive_loss --ddp-backend legacy_ddp"
+        )

@@ -101,7 +101,7 @@ def inherit(args: Any, arch: str, preset: Mapping[str, Any]) -> None:
     logger.info("%s: position encoding %s", where, saved["position_encoding"])
 
 
-def check_encoding(path: str, cfg: Any) -> None:
+def check_encoding(path: str, cfg: Any) -> bool:
     """Compare the encoding of a checkpoint that a training starts from with that of its model.
 
     Encodings without parameters leave no other trace in a checkpoint than its settings.
@@ -110,14 +110,18 @@ def check_encoding(path: str, cfg: Any) -> None:
         path: the checkpoint.
         cfg: fairseq's whole configuration.
 
+    Returns:
+        whether they differ, which is logged: a warm start.
+
     Raises:
-        UsageError: they differ, and the task fine-tunes; elsewhere that is a warm start, and the
-            difference is logged.
+        UsageError: they differ, and the task fine-tunes; or a scaling is for another length.
     """
     encoding = getattr(cfg.model, "position_encoding", None)
-    saved = model_settings(read_checkpoint(path, lazy=True)) if encoding else {}
-    if saved.get("position_encoding") is None:  # one of the two is a stock model
-        return
+    if encoding is None:  # a model of fairseq's
+        return False
+    saved = model_settings(read_checkpoint(path, lazy=True))
+    if saved.get("position_encoding") is None:
+        return True
     saved.setdefault("attention", "softmax")  # from before there was a choice
     names = ["position_encoding", "untie_cls", "attention", "linear_rotary", "favor_kernel"]
     for each in parse_encodings(saved["position_encoding"]):
@@ -135,6 +139,19 @@ def check_encoding(path: str, cfg: Any) -> None:
         )
     for difference in differences.values():
         logger.warning("warm start: %s", difference)
+    _check_trained_length(path, cfg.model, saved)
+    return bool(differences)
+
+
+def _check_trained_length(path: str, model: Any, saved: Mapping[str, Any]) -> None:
+    """Scaled frequencies are those of the length before; a training of another one has its own."""
+    trained, taken = saved.get("rotary_original_length"), model.rotary_original_length
+    if model.rotary_scaling != "none" and trained is not None and trained != taken:
+        raise UsageError(
+            f"--rotary-scaling {model.rotary_scaling}: {path} was trained on {trained} tokens, and "
+            f"its frequencies would be scaled as if on {taken}; give --rotary-original-length "
+            f"{trained}"
+        )
 
 
 def _settings_of(flag: str, path: str) -> Dict[str, Any]:

@@ -29,7 +29,8 @@ from fairseq_posenc.config import (
     stack_of,
     unlocked,
 )
-from fairseq_posenc.models.families import refuse_other_families
+from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.models.families import refuse_other_criterions, refuse_other_families
 from fairseq_posenc.modules.decoder import TransformerDecoder
 from fairseq_posenc.modules.simple import initialise
 from fairseq_posenc.modules.token_embedding import build_embedding, check_embedding
@@ -109,11 +110,15 @@ def _configure(cfg: Any, preset: Dict[str, Any], settings: Any) -> None:
         given = getattr(cfg, name, None)
         return getattr(settings, name, None) if given is None else given
 
-    block = setting("tokens_per_sample") or DEFAULT_LENGTH
+    for flag in ("self_target", "past_target"):
+        if setting(flag):
+            raise UsageError(f"{flag_of(flag)}: these models predict the next token; drop it")
+    # --add-bos-token puts one token more in front of every block
+    block = (setting("tokens_per_sample") or DEFAULT_LENGTH) + bool(setting("add_bos_token"))
     longest = setting("max_target_positions") or block
     # blocks of whole sentences may be longer than --tokens-per-sample, if one sentence is
     fixed = str(getattr(settings, "sample_break_mode", None)) in ("none", "None")
-    trained = (min(block, longest) if fixed else longest) + bool(setting("add_bos_token"))
+    trained = min(block, longest) if fixed else longest
     with unlocked(cfg):
         cfg.max_target_positions = longest
     configure(
@@ -151,6 +156,7 @@ class LanguageModel(FairseqLanguageModel):
             cfg.decoder_layers = len(cfg.decoder_layers_to_keep.split(","))
         embed_tokens: Any = build_embedding(cfg, task.source_dictionary)
         model = cls(TransformerDecoder(nested(cfg), task.target_dictionary, embed_tokens, True))
+        model.completed_settings = cfg
         initialise(model, cfg)
         return model
 
@@ -162,6 +168,7 @@ def _architecture(name: str, preset: Dict[str, Any]) -> Callable[[Any], None]:
             return
         refuse_other_families("language_model", name, cfg)
         _configure(cfg, preset, cfg)
+        refuse_other_criterions(cfg)
 
     return architecture
 

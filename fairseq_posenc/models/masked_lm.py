@@ -199,7 +199,9 @@ class MaskedLMModel(RobertaModel):
                 "--untie-cls: without --init-token 0 the input of this task has no [CLS]; give it"
             )
         model = cls(args, MaskedLMEncoder(args, task.source_dictionary))
-        model.encoder.sentence_encoder.refuse_other_positions = is_fine_tuning(settings)
+        model.completed_settings = args
+        if is_fine_tuning(settings):
+            model.encoder.sentence_encoder.refuse_other_positions = "give its encoding and options"
         if OmegaConf.is_config(args):
             OmegaConf.set_struct(args, True)  # omegaconf 2.0 needs it, or getattr gives no default
         return model

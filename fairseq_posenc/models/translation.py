@@ -13,7 +13,7 @@ from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
 from fairseq_posenc.config import TranslationConfig, configure, nested
-from fairseq_posenc.models.families import refuse_other_families
+from fairseq_posenc.models.families import refuse_other_criterions, refuse_other_families
 from fairseq_posenc.modules.decoder import TransformerDecoder
 from fairseq_posenc.modules.encoder import TransformerEncoder
 from fairseq_posenc.modules.simple import initialise
@@ -109,6 +109,7 @@ class TranslationModel(TransformerModelBase):
         refuse_other_families("translation", getattr(cfg, "_name", MODEL), task)
         configure(cfg, TranslationConfig, {})
         model = super().build_model(nested(cfg), task)
+        model.completed_settings = cfg
         initialise(model, cfg)
         return model
 
@@ -168,6 +169,7 @@ def _architecture(name: str, preset: Dict[str, Any]) -> Callable[[Any], None]:
     def architecture(cfg: Any) -> None:
         refuse_other_families("translation", name, cfg)
         configure(cfg, TranslationConfig, preset)
+        refuse_other_criterions(cfg)
 
     return architecture
 

@@ -18,7 +18,7 @@ from fairseq_posenc.encodings import build_encoding
 from fairseq_posenc.modules.gated import GatedDecoderLayer
 from fairseq_posenc.modules.layers import TransformerDecoderLayer, wrap_layer
 from fairseq_posenc.modules.simple import simplify
-from fairseq_posenc.modules.warm_start import State, adapt_positions
+from fairseq_posenc.modules.warm_start import State, adapt_positions, refuse_projection
 
 EncoderOut = Optional[Dict[str, List[Tensor]]]
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
@@ -38,7 +38,7 @@ class TransformerDecoder(TransformerDecoderBase):
         output_projection: projection to the vocabulary, if not to be built here.
     """
 
-    refuse_other_positions = False  # whether a checkpoint's position state has to fit
+    refuse_other_positions = ""  # what would work, if a checkpoint's position state has to fit
 
     def __init__(
         self,
@@ -192,5 +192,6 @@ class TransformerDecoder(TransformerDecoderBase):
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
         """Fit an older or differently encoded checkpoint, listing what position state changes."""
         super().upgrade_state_dict_named(state_dict, name)
+        refuse_projection(self, state_dict, name)
         adapt_positions(self, state_dict, name)
         return state_dict

@@ -32,7 +32,7 @@ class TransformerEncoder(TransformerEncoderBase):
         return_fc: also return every layer's feed-forward output.
     """
 
-    refuse_other_positions = False  # whether a checkpoint's position state has to fit
+    refuse_other_positions = ""  # what would work, if a checkpoint's position state has to fit
 
     def __init__(
         self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, return_fc: bool = False

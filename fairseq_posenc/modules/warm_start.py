@@ -7,7 +7,8 @@ has no place for is left out, what the checkpoint has not is kept as initialised
 
 import logging
 import re
-from typing import Any, Dict, Iterable, List
+from collections import Counter
+from typing import Any, Dict, Iterable, List, Optional, Set
 
 from torch import Tensor
 
@@ -18,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 _FEATURES = ".feature_map."
 _POSITION_STATE = re.compile(r"\.(embed_positions|position_(bias|map|terms|vectors)|feature_map)\.")
+_UNTRAINED = ("._float_tensor", ".projection")  # of fairseq's sinusoids, of random features
 
 
 def _kind(key: str) -> str:
@@ -27,6 +29,46 @@ def _kind(key: str) -> str:
 
 def _position_keys(keys: Iterable[str], prefix: str) -> List[str]:
     return [key for key in keys if key.startswith(prefix) and _POSITION_STATE.search(key)]
+
+
+def position_difference(keys: Iterable[str], others: Iterable[str]) -> Optional[str]:
+    """A trained position parameter in one of the two and not in the other, or None."""
+
+    def trained(names: Iterable[str]) -> Set[str]:
+        return {k for k in names if _POSITION_STATE.search(k) and not k.endswith(_UNTRAINED)}
+
+    return min(trained(keys) ^ trained(others), default=None)
+
+
+def log_taken(path: str, keys: Iterable[str], own: Iterable[str]) -> None:
+    """Log which of the parameters in *keys* a model with those in *own* took over from *path*."""
+    taken = set(keys) & set(own)
+    kinds = Counter(_kind(key) for key in sorted(taken))
+    names = ", ".join(f"{kind} ({n})" if n > 1 else kind for kind, n in kinds.items())
+    logger.info("warm start: took %d tensors from %s: %s", len(taken), path, names)
+
+
+def refuse_projection(stack: Any, state_dict: State, name: str) -> None:
+    """Stop at embeddings that are narrower than the layers, where *stack* has no projection.
+
+    fairseq's language models have 512 channels there unless told otherwise.
+
+    Args:
+        stack: the decoder about to be loaded.
+        state_dict: the checkpoint's parameters.
+        name: name of *stack* in it.
+
+    Raises:
+        UsageError: naming the flags that give such a projection.
+    """
+    weight = state_dict.get(f"{name}.project_in_dim.weight")
+    if weight is not None and stack.project_in_dim is None:
+        width = weight.size(1)
+        raise UsageError(
+            f"--decoder-input-dim: the checkpoint's embeddings have {width} channels and are "
+            f"projected to {weight.size(0)}; give --decoder-input-dim {width} and "
+            f"--decoder-output-dim {width}"
+        )
 
 
 def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
@@ -51,8 +93,8 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
         if _FEATURES in odd:
             given = f"--attention {stack.encoding.options.attention}"
         raise UsageError(
-            f"{given}: the checkpoint was trained with another one (first difference: {odd}, only "
-            f"in {'it' if left_out else 'this model'}); give its encoding and options"
+            f"{given}: the checkpoint was trained otherwise (first difference: {odd}, only in "
+            f"{'it' if left_out else 'this model'}); {stack.refuse_other_positions}"
         )
     for key in left_out:
         shape = tuple(state_dict.pop(key).shape)
