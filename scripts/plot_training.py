@@ -3,15 +3,19 @@
 
     plot_training.py --output curves.png runs/quickstart/train.log
     plot_training.py --output curves.png --labels stock roformer -- a/train.log b/train.log
+    plot_training.py --output curves.png --labels a a b b -- {a,b}-seed{1,2}/train.log
 
 A log is what fairseq-train printed, or the file given to its --log-file, with --log-format json or
-simple. Crosses mark the training loss, lines the validation loss.
+simple. Crosses mark the training loss, lines the validation loss. Runs of the same name, as of
+several seeds, make one curve: their mean where all have a value, with the range of the validation
+loss shaded.
 """
 
 import argparse
 import json
 import os
 import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence
@@ -68,28 +72,44 @@ def read_curves(lines: Sequence[str], metric: str) -> Curves:
     return curves
 
 
-def draw(curves: Dict[str, Curves], metric: str, output: Path) -> None:
-    """Draw all runs into one PNG, one colour a run, written beside first."""
+def together(runs: Sequence[Dict[int, float]]) -> Dict[int, List[float]]:
+    """The values of all runs at the updates that each of them has, in order."""
+    updates = set(runs[0]).intersection(*runs[1:])
+    return {number: [run[number] for run in runs] for number in sorted(updates)}
+
+
+def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
+    """Draw the mean of the runs of every name into one PNG, a colour a name, written beside first.
+
+    Args:
+        curves: runs by name.
+        metric: a key of METRICS.
+        output: where to write.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5), constrained_layout=True)
-    for number, (label, curve) in enumerate(curves.items()):
+    for number, (label, runs) in enumerate(curves.items()):
         color = f"C{number % 10}"
-        for points, style, part in ((curve.train, "x", "training"), (curve.valid, "-o", "valid")):
+        training = together([run.train for run in runs])
+        valid = together([run.valid for run in runs])
+        for points, style, part in ((training, "x", "training"), (valid, "-o", "valid")):
             if points:
-                updates = sorted(points)
                 axes.plot(
-                    updates,
-                    [points[u] for u in updates],
+                    list(points),
+                    [statistics.mean(values) for values in points.values()],
                     style,
                     color=color,
                     markersize=4,
                     alpha=0.5 if part == "training" else 1,
                     label=f"{label}, {part}",
                 )
+        if len(runs) > 1:
+            low, high = [min(v) for v in valid.values()], [max(v) for v in valid.values()]
+            axes.fill_between(list(valid), low, high, color=color, alpha=0.2, linewidth=0)
     axes.set(xlabel="updates", ylabel=METRICS[metric])
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
@@ -109,25 +129,32 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
         "--labels",
         nargs="+",
         metavar="NAME",
-        help="names of the runs (default: the folders of the logs)",
+        help="names of the runs; those of one name are averaged (default: the folders of the logs)",
     )
     parser.add_argument("--metric", choices=METRICS, default="loss")
     args = parser.parse_args(arguments)
     labels: List[str] = args.labels or [log.resolve().parent.name for log in args.logs]
-    if len(labels) != len(args.logs) or len(set(labels)) != len(labels):
-        sys.exit(f"--labels {' '.join(labels)}: expected {len(args.logs)} names, all different")
-    curves = {}
+    if len(labels) != len(args.logs):
+        sys.exit(f"--labels {' '.join(labels)}: expected {len(args.logs)} names, one a log")
+    if not args.labels and len(set(labels)) != len(labels):
+        sys.exit(f"{' '.join(labels)}: folders of the same name; tell them apart with --labels")
+    curves: Dict[str, List[Curves]] = {}
     for label, log in zip(labels, args.logs):
         try:
             text = log.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             sys.exit(f"{log}: {error.strerror}")
-        curves[label] = read_curves(text.splitlines(), args.metric)
-        if max(len(curves[label].train), len(curves[label].valid)) < MINIMUM_UPDATES:
+        run = read_curves(text.splitlines(), args.metric)
+        if max(len(run.train), len(run.valid)) < MINIMUM_UPDATES:
             sys.exit(
                 f"{log}: no curve of {args.metric} in it; "
                 "train with --log-format json, and with a --log-interval below the updates"
             )
+        curves.setdefault(label, []).append(run)
+    for label, runs in curves.items():
+        shared = together([run.train for run in runs]), together([run.valid for run in runs])
+        if max(map(len, shared)) < MINIMUM_UPDATES:
+            sys.exit(f"--labels {label}: its runs have no updates in common")
     try:
         draw(curves, args.metric, args.output)
     except ImportError:

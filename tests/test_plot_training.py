@@ -49,19 +49,48 @@ def test_two_runs_make_one_picture(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "curves.png"]
 
 
+def test_runs_of_one_name_are_averaged_where_all_have_a_value(tmp_path, monkeypatch):
+    runs = [plot_training.read_curves(log.splitlines(), "loss") for log in (SIMPLE_LOG, JSON_LOG)]
+    later = {20: 8.0, 10: 9.0, 30: 7.0}
+    assert list(plot_training.together([runs[0].train, later]).items()) == [
+        (10, [9.5, 9.0]), (20, [8.25, 8.0])
+    ]  # fmt: skip
+    assert plot_training.together([runs[0].train, {}]) == {}
+    drawn = []
+    monkeypatch.setattr(plot_training, "draw", lambda curves, *_: drawn.append(curves))
+    paths = [tmp_path / f"{number}.log" for number in range(3)]
+    for path, log in zip(paths, (SIMPLE_LOG, JSON_LOG, JSON_LOG)):
+        path.write_text(log)
+    arguments = ["--output", "none.png", "--labels", "a", "b", "a", "--", *map(str, paths)]
+    plot_training.main(arguments)
+    assert drawn == [{"a": runs, "b": [runs[1]]}]
+
+
+def test_means_and_ranges_make_one_picture(tmp_path):
+    first = plot_training.read_curves(SIMPLE_LOG.splitlines(), "loss")
+    second = plot_training.Curves({10: 9.0}, {20: 7.0, 40: 6.0})
+    bare = plot_training.Curves({10: 9.0, 20: 8.0}, {})
+    output = tmp_path / "curves.png"
+    plot_training.draw({"a": [first, second], "b": [bare, bare]}, "loss", output)
+    assert output.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["missing.log"], ["missing.log", "No such file"]),
         (["empty.log"], ["empty.log", "--log-format json"]),
         (["run.log", "--labels", "one", "two"], ["--labels one two", "expected 1"]),
-        (["run.log", "run.log"], ["--labels", "all different"]),
+        (["run.log", "run.log"], ["folders of the same name", "--labels"]),
+        (["run.log", "late.log", "--labels", "a", "a"], ["--labels a", "no updates in common"]),
     ],
 )
 def test_errors_are_one_line(tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.log").write_text("nothing here\n")
     (tmp_path / "run.log").write_text(JSON_LOG)
+    late = JSON_LOG.replace('num_updates": "', 'num_updates": "1')
+    (tmp_path / "late.log").write_text(late)
     with pytest.raises(SystemExit) as error:
         plot_training.main(["--output", "out.png", *arguments])
     message = str(error.value.code)

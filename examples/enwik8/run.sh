@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# RoFormer 4.4: a character-level Performer with and without rotary, loss curves in one figure.
+#
+#   run.sh SOURCE OUT [options] [-- flags for fairseq-train]
+#
+# SOURCE is the file enwik8. Data go to OUT/data, runs to OUT/ENCODING-seedN, and the curves,
+# means over the seeds, to OUT/curves.png; at the end comes a table of the bits per character
+# of all runs in OUT. The model is performer_lm_enwik8 with the paper's settings; flags after
+# -- win over them. Stopped and started again, it goes on where it was; it can run for
+# several seeds at the same time in one OUT.
+#
+#   --kind NAME           what SOURCE is: enwik8, that is bytes of any file, or text8 (enwik8)
+#   --encodings "X ..."   the models: without rotary and with it (learned rotary)
+#   --seeds "N ..."       seeds (1 2)
+#   --length N            characters of a sample (1024)
+#   --batch N             samples of one update, over all GPUs (128)
+#   --updates N           length of the training (100000)
+#   --tokens-per-gpu N    most characters a GPU takes at once (8192)
+#   --gpus N              GPUs of this node (all visible ones)
+#   --cpu                 one process without GPU and fp16, for trying things out
+#   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
+#   --dry-run             print the commands, run none
+#   --help                this text
+
+set -euo pipefail
+RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../common/lib.sh
+. "$RECIPE/../common/lib.sh"
+
+SOURCE="" OUT="" KIND=enwik8 ENCODINGS="learned rotary" SEEDS="1 2"
+LENGTH=1024 BATCH=128 UPDATES=100000 LIMIT=8192 DRY=() OPTIONS=()
+while (($#)); do
+    case $1 in
+        --help) usage ;;
+        --dry-run) DRY_RUN=1; DRY=("$1"); shift ;;
+        --kind) KIND=$(value "$@"); shift 2 ;;
+        --encodings) ENCODINGS=$(value "$@"); shift 2 ;;
+        --seeds) SEEDS=$(value "$@"); shift 2 ;;
+        --length) LENGTH=$(value "$@"); shift 2 ;;
+        --batch) BATCH=$(value "$@"); shift 2 ;;
+        --updates) UPDATES=$(value "$@"); shift 2 ;;
+        --cpu) OPTIONS+=("$1"); shift ;;
+        --tokens-per-gpu) LIMIT=$(value "$@"); shift 2 ;;
+        --gpus | --user-dir) OPTIONS+=("$1" "$(value "$@")"); shift 2 ;;
+        --) shift; break ;;
+        -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
+        *)
+            [[ -z $OUT ]] || die "$1: one argument too many; flags for fairseq-train go after --"
+            if [[ -z $SOURCE ]]; then SOURCE=$1; else OUT=$1; fi
+            shift ;;
+    esac
+done
+# What is left in "$@" is for fairseq-train.
+
+[[ -n $OUT ]] || die "give the file enwik8 and the output folder; see --help"
+[[ $KIND == enwik8 || $KIND == text8 ]] || die "--kind $KIND: expected enwik8 or text8"
+whole_number --length "$LENGTH"
+whole_number --batch "$BATCH"
+whole_number --updates "$UPDATES"
+need python flock
+
+MODELS=$RECIPE/../language_model
+prepare() {
+    "$MODELS/prepare.sh" "$KIND" "$SOURCE" "$OUT/data" "${DRY[@]}"
+}
+
+if ((DRY_RUN)); then
+    prepare
+else
+    # Two runs started together must not write the same files.
+    mkdir -p "$OUT"
+    exec {lock}>"$OUT/lock"
+    flock "$lock"
+    prepare
+    flock --unlock "$lock"
+fi
+
+COMPARE=("$MODELS/compare.sh" "$OUT/data/data-bin" "$OUT" --encodings "$ENCODINGS" --seeds "$SEEDS"
+    --length "$LENGTH" --batch $((BATCH * LENGTH)) --updates "$UPDATES" --tokens-per-gpu "$LIMIT"
+    "${OPTIONS[@]}" "${DRY[@]}" -- --arch performer_lm_enwik8 --lr 1e-4 --min-lr 1e-5 "$@")
+# Its table has the paper's results on another corpus; standard output is for ours.
+if ((DRY_RUN)); then "${COMPARE[@]}"; else "${COMPARE[@]}" >&2; fi
+
+LABELS=() LOGS=()
+for encoding in $ENCODINGS; do
+    for seed in $SEEDS; do
+        LABELS+=("$encoding") LOGS+=("$OUT/$encoding-seed$seed/train.log")
+    done
+done
+run python "$REPO/scripts/plot_training.py" --output "$OUT/curves.png" \
+    --labels "${LABELS[@]}" -- "${LOGS[@]}"
+run python "$RECIPE/bits.py" "$OUT"
