@@ -19,6 +19,7 @@ SHELL = sorted(
     for path in (REPO / folder).rglob("*")
     if path.suffix in (".sh", ".sbatch") or path.parent.name == ".ci"
 )
+PYTHON = sorted(path for name in ("scripts", "examples") for path in (REPO / name).rglob("*.py"))
 SOURCED = set((REPO / "examples" / "common").glob("*.sh"))
 # set by setup.sh, so only in an environment that it made
 MADE_BY_SETUP = (Path(sys.prefix) / ".fairseq_posenc").is_file()
@@ -76,6 +77,11 @@ def tracked_files():
     if listing.returncode:
         pytest.skip("not a git checkout")
     return [REPO / name for name in listing.stdout.split("\0") if name and (REPO / name).is_file()]
+
+
+@pytest.mark.parametrize("script", PYTHON, ids=lambda path: str(path.relative_to(REPO)))
+def test_what_has_an_interpreter_in_its_first_line_can_be_run_by_name(script):
+    assert script.read_text(encoding="utf-8").startswith("#!") == os.access(script, os.X_OK)
 
 
 def test_no_path_of_a_machine_and_no_big_file_is_tracked():
