@@ -56,18 +56,19 @@ def parse_line(line: str) -> Dict[str, str]:
     return {}
 
 
-def read_curves(lines: Sequence[str], metric: str) -> Curves:
+def read_curves(lines: Sequence[str], metric: str, first: int = 0) -> Curves:
     """Collect one metric from the lines of a log.
 
     Args:
         lines: what fairseq-train wrote.
         metric: a key of METRICS.
+        first: leave out what comes before this update.
     """
     curves = Curves({}, {})
     for fields in map(parse_line, lines):
         for curve, prefix in ((curves.train, ""), (curves.valid, "valid_")):
             value, updates = fields.get(prefix + metric), fields.get(prefix + "num_updates")
-            if value is not None and updates is not None:
+            if value is not None and updates is not None and float(updates) >= first:
                 curve[int(float(updates))] = float(value)
     return curves
 
@@ -132,6 +133,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
         help="names of the runs; those of one name are averaged (default: the folders of the logs)",
     )
     parser.add_argument("--metric", choices=METRICS, default="loss")
+    parser.add_argument(
+        "--from",
+        dest="first",
+        type=int,
+        default=0,
+        metavar="UPDATE",
+        help="leave out earlier updates, whose loss flattens what follows (default: 0)",
+    )
     args = parser.parse_args(arguments)
     labels: List[str] = args.labels or [log.resolve().parent.name for log in args.logs]
     if len(labels) != len(args.logs):
@@ -144,10 +153,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
             text = log.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             sys.exit(f"{log}: {error.strerror}")
-        run = read_curves(text.splitlines(), args.metric)
+        run = read_curves(text.splitlines(), args.metric, args.first)
         if max(len(run.train), len(run.valid)) < MINIMUM_UPDATES:
             sys.exit(
-                f"{log}: no curve of {args.metric} in it; "
+                f"{log}: no curve of {args.metric} from update {args.first} on; "
                 "train with --log-format json, and with a --log-interval below the updates"
             )
         curves.setdefault(label, []).append(run)

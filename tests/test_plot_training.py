@@ -38,6 +38,11 @@ def test_other_metrics():
     assert plot_training.read_curves(SIMPLE_LOG.splitlines(), "bleu").valid == {40: 3.5}
 
 
+def test_early_updates_can_be_left_out():
+    curves = plot_training.read_curves(SIMPLE_LOG.splitlines(), "loss", first=20)
+    assert curves == ({20: 8.25}, {20: 7.5, 40: 6.5})
+
+
 def test_two_runs_make_one_picture(tmp_path):
     for name, log in (("a", JSON_LOG), ("b", SIMPLE_LOG)):
         (tmp_path / name).mkdir()
@@ -80,6 +85,7 @@ def test_means_and_ranges_make_one_picture(tmp_path):
     [
         (["missing.log"], ["missing.log", "No such file"]),
         (["empty.log"], ["empty.log", "--log-format json"]),
+        (["run.log", "--from", "30"], ["run.log", "from update 30 on"]),
         (["run.log", "--labels", "one", "two"], ["--labels one two", "expected 1"]),
         (["run.log", "run.log"], ["folders of the same name", "--labels"]),
         (["run.log", "late.log", "--labels", "a", "a"], ["--labels a", "no updates in common"]),

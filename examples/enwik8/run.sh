@@ -87,6 +87,7 @@ for encoding in $ENCODINGS; do
         LABELS+=("$encoding") LOGS+=("$OUT/$encoding-seed$seed/train.log")
     done
 done
+# The loss of the first updates would flatten the rest of the curves.
 run python "$REPO/scripts/plot_training.py" --output "$OUT/curves.png" \
-    --labels "${LABELS[@]}" -- "${LOGS[@]}"
+    --from "$(fraction "$UPDATES" 50)" --labels "${LABELS[@]}" -- "${LOGS[@]}"
 run python "$RECIPE/bits.py" "$OUT"
