@@ -29,6 +29,9 @@ _FAMILIES = {
     ),
 }
 
+# criterions of fairseq that end in a traceback with an adaptive softmax; a user's own may know it
+_WHOLE_SOFTMAX = ("cross_entropy", "label_smoothed_cross_entropy")
+
 
 def refuse_other_families(family: str, arch: str, where: Any) -> None:
     """Stop if the task in use belongs to another family than *arch*.
@@ -72,7 +75,7 @@ def refuse_other_criterions(args: Any) -> None:
                 f"--criterion adaptive_loss: does not work with --ddp-backend {args.ddp_backend}, "
                 "with one process either; give --ddp-backend legacy_ddp"
             )
-    elif criterion is not None and cutoff is not None:
+    elif criterion in _WHOLE_SOFTMAX and cutoff is not None:
         raise UsageError(
             f"--adaptive-softmax-cutoff {cutoff}: --criterion {criterion} has no use for it; give "
             "--criterion adaptive_loss --ddp-backend legacy_ddp"
