@@ -47,10 +47,10 @@ sentence_options() {
 
 # Binarise the texts of folder $1 into folder $2; what follows goes to fairseq-preprocess.
 _preprocess() {
-    local texts=$1 folder=$2 valid=("${VALID[@]/#/$1/}")
+    local texts=$1 folder=$2 prefixes=("${VALID[@]/#/$1/}")
     shift 2
     run fairseq-preprocess --only-source --trainpref "$texts/train" \
-        --validpref "$(IFS=, && printf '%s' "${valid[*]}")" --destdir "$folder" \
+        --validpref "$(IFS=, && printf '%s' "${prefixes[*]}")" --destdir "$folder" \
         --workers "$WORKERS" "$@"
 }
 
