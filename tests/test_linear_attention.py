@@ -11,16 +11,18 @@ from linear_layers import (
     H,
     M,
     T,
+    attend,
+    cut,
     either_direction,
     every_kernel,
     feature_map,
     layer_of,
+    nothing_seen,
     padding_bias,
 )
 from test_rotary import rotation_matrix
 
-from fairseq_posenc.attention import linear
-from fairseq_posenc.attention.linear import State, linear_attention
+from fairseq_posenc.attention.prefix_sums import State, read_causally
 from fairseq_posenc.errors import UsageError
 
 
@@ -94,23 +96,24 @@ def by_hand(layer, kernel, rotary, x, causal, padding):
 @pytest.mark.parametrize("padding", PADDINGS)
 @torch.no_grad()
 def test_the_whole_layer_is_equation_10_or_11(kernel, rotary, causal, padding, monkeypatch):
-    monkeypatch.setattr(linear, "CHUNK", 3)  # T is two chunks and a bit
     layer, x = layer_of(kernel, rotary), torch.randn(T, B, H * D)
     mask = PADDINGS[padding]
     table = layer.encoding.table(torch.arange(T)[None])
     bias = None if mask is None else padding_bias(mask)
-    got, weights = layer(x, bias, causal, table)
     want = by_hand(layer, kernel, rotary, x, causal, mask)
-    assert weights is None
     real = torch.ones(B, T, dtype=torch.bool) if mask is None else ~mask
-    torch.testing.assert_close(got.double()[real.t()], want[real.t()], atol=2e-5, rtol=1e-4)
+    for chunk, chunks in (64, 1), (3, 3), (2, 2), (1, 1):  # T is 7, so the last is often a bit
+        cut(monkeypatch, layer, chunk, chunks)
+        got, weights = layer(x, bias, causal, table)
+        assert weights is None
+        torch.testing.assert_close(got.double()[real.t()], want[real.t()], atol=2e-5, rtol=1e-4)
 
 
 @either_direction
 def test_a_query_that_sees_nothing_gets_zeros(causal):
     q, k, v = torch.rand(B, H, T, M), torch.zeros(B, H, T, M), torch.randn(B, H, T, D)
     for per_feature in (False, True):
-        out, _ = linear_attention(q, k, v, causal, 1e-9, per_feature)
+        out = attend(q, k, v, causal, per_feature=per_feature)
         assert torch.equal(out, torch.zeros_like(v))
 
 
@@ -120,8 +123,8 @@ class TestCache:
     @pytest.mark.parametrize("steps", [[1] * 9, [4, 1, 1, 3], [9]])
     @torch.no_grad()
     def test_steps_of_any_size_give_the_full_forward(self, kernel, rotary, steps, monkeypatch):
-        monkeypatch.setattr(linear, "CHUNK", 2)
         layer, x = layer_of(kernel, rotary, causal=True), torch.randn(9, B, H * D)
+        cut(monkeypatch, layer, 2, 2)
         padding = torch.zeros(B, 9, dtype=torch.bool)
         padding[0, :2] = True
         table = layer.encoding.table(torch.arange(9)[None])
@@ -215,8 +218,8 @@ class TestGradients:
     @pytest.mark.parametrize("rotary", ROTARY)
     @either_direction
     def test_numerical(self, kernel, rotary, causal, monkeypatch):
-        monkeypatch.setattr(linear, "CHUNK", 2)
         layer = layer_of(kernel, rotary, heads=2, head_dim=4, favor_features=6).double()
+        cut(monkeypatch, layer, 2, 1)
         x = torch.randn(5, 2, 8, dtype=torch.double, requires_grad=True)
         padding = torch.tensor([[True, True, False, False, False], [False] * 4 + [True]])
         table = layer.encoding.table(torch.arange(5)[None])
@@ -255,10 +258,11 @@ class TestPerformerPytorch:
         features = config["nb_features"]
         favor = feature_map(kernel, q.size(-1), favor_features=features, favor_epsilon=epsilon)
         favor.load_state_dict({"projection": ref["state_dict"]["projection_matrix"]})
-        q, k = favor.queries(q), favor.keys(k, None, causal)
+        stabiliser = None if causal else favor.stabiliser([(k, None)])
+        q, k = favor.queries(q), favor.keys(k, stabiliser)
         torch.testing.assert_close(q, ref["outputs"]["q_feat"], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(k, ref["outputs"]["k_feat"], atol=1e-5, rtol=1e-5)
-        out, _ = linear_attention(q, k, v, causal, config["causal_eps"])
+        out = attend(q, k, v, causal, config["causal_eps"])
         torch.testing.assert_close(out, ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
 
 
@@ -278,10 +282,10 @@ def test_its_parameters_are_those_of_softmax_attention():
 def test_a_state_carries_on_where_a_sequence_was_cut():
     q, k, v = torch.rand(B, H, 20, M), torch.rand(B, H, 20, M), torch.randn(B, H, 20, D)
     for per_feature in (False, True):
-        whole, last = linear_attention(q, k, v, True, 1e-9, per_feature)
-        first, state = linear_attention(*(x[:, :, :8] for x in (q, k, v)), True, 1e-9, per_feature)
+        how = (1e-9, per_feature)
+        whole, last = read_causally(q, k, v, nothing_seen(v), *how)
+        first, state = read_causally(*(x[:, :, :8] for x in (q, k, v)), nothing_seen(v), *how)
         assert isinstance(state, State)
-        rest = (x[:, :, 8:] for x in (q, k, v))
-        second, end = linear_attention(*rest, True, 1e-9, per_feature, state=state)
+        second, end = read_causally(*(x[:, :, 8:] for x in (q, k, v)), state, *how)
         torch.testing.assert_close(torch.cat((first, second), 2), whole)
         torch.testing.assert_close(tuple(end), tuple(last))

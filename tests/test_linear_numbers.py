@@ -9,13 +9,22 @@ from linear_layers import (
     H,
     M,
     T,
+    attend,
+    cut,
     either_direction,
     every_kernel,
     layer_of,
 )
 
-from fairseq_posenc.attention import linear
-from fairseq_posenc.attention.linear import linear_attention, sums_before
+from fairseq_posenc.attention import linear, prefix_sums
+from fairseq_posenc.attention.prefix_sums import no_turn, products_before
+
+EVEN = torch.tensor([1.0, 0.0, 1.0, 0.0]).view(1, 1, 4, 1)
+
+
+def turn_odd(x):
+    """Turn the two features of the second and of the fourth token by a right angle."""
+    return x * EVEN + torch.stack((-x[..., 1], x[..., 0]), dim=-1) * (1 - EVEN)
 
 
 class TestNumbers:
@@ -34,12 +43,10 @@ class TestNumbers:
     def test_features_that_cancel_when_rotated(self, causal):
         """A numerator of exactly 0 over a denominator that is not."""
         q = k = torch.tensor([1.0, 0.0]).expand(1, 1, 4, 2).clone().requires_grad_()
-
-        def turn(q, k):  # by a right angle, in a plane of their own
-            return q, torch.stack((-k[..., 1], k[..., 0]), dim=-1)
-
-        out, _ = linear_attention(q, k, torch.randn(1, 1, 4, D), causal, 1e-9, turn=turn)
-        assert torch.equal(out, torch.zeros_like(out))
+        v = torch.randn(1, 1, 4, D) * EVEN
+        out = attend(q, k, v, causal, turn=turn_odd)
+        assert torch.equal(out[:, :, 1::2], torch.zeros(1, 1, 2, D))
+        assert (out[:, :, ::2] != 0).all()
         out.sum().backward()
         assert torch.isfinite(q.grad).all()
 
@@ -47,19 +54,23 @@ class TestNumbers:
     def test_features_that_do_not_meet_until_they_are_rotated(self, causal):
         """Eq. 11 over a denominator of 0: large, but a number in every precision."""
         q, k = (torch.tensor(x).expand(1, 1, 4, 2) for x in ([1.0, 0.0], [0.0, 1.0]))
-        out, _ = linear_attention(
-            q, k, torch.ones(1, 1, 4, D), causal, 1e-9, turn=lambda q, k: (q, k.flip(-1))
-        )
+        out = attend(q, k, torch.ones(1, 1, 4, D) * EVEN, causal, turn=turn_odd)
+        assert (out[:, :, 1::2] >= 1e9).all()
         assert torch.isfinite(out).all() and torch.isfinite(linear._narrow(out, torch.half)).all()
 
     def test_a_guard_changes_no_normal_result(self):
         q, k, v = torch.rand(B, H, T, M), torch.rand(B, H, T, M), torch.randn(B, H, T, D)
-        got = [linear_attention(q, k, v, True, epsilon)[0] for epsilon in (1e-9, 1e-3)]
+        got = [attend(q, k, v, True, epsilon) for epsilon in (1e-9, 1e-3)]
         assert torch.equal(*got)
 
-    def test_dropout_keeps_the_mean(self):
-        q, k, v = torch.rand(1, 1, T, M), torch.rand(1, 1, T, M), torch.ones(1, 1, T, D)
-        out = [linear_attention(q, k, v, True, 1e-9, dropout=0.5)[0] for _ in range(500)]
+    @torch.no_grad()
+    def test_dropout_keeps_the_mean(self, monkeypatch):
+        layer, x = layer_of("elu", causal=True).train(), torch.randn(T, B, H * D)
+        layer.v_proj.weight.zero_(), layer.v_proj.bias.fill_(1.0)
+        layer.out_proj = torch.nn.Identity()
+        layer.dropout_module.p = 0.5
+        cut(monkeypatch, layer, 2, 1)
+        out = [layer(x, None, True)[0] for _ in range(500)]
         assert torch.stack(out).mean() == pytest.approx(1.0, abs=0.03)
         assert not torch.equal(out[0], out[1])
 
@@ -76,9 +87,9 @@ class TestMemory:
 
         q, k = (torch.rand(1, 2, length, 64, requires_grad=True) for _ in range(2))
         v = torch.randn(1, 2, length, 64, requires_grad=True)
-        turn = (lambda q, k: (q * 2, k * 3)) if turned else None
+        turn = (lambda x: x * 2) if turned else no_turn
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            out, _ = linear_attention(q, k, v, causal, 1e-9, turn=turn)
+            out = attend(q, k, v, causal, turn=turn)
         out.sum().backward()
         return sum(tensors.values())
 
@@ -94,10 +105,10 @@ class TestMemory:
 
     def test_one_chunk_or_many(self, monkeypatch):
         q, k = torch.rand(B, H, 50, M), torch.rand(B, H, 50, M)
-        v, start = torch.randn(B, H, 50, D), torch.randn(B, H, M, D)
+        v, start = torch.randn(B, H, 50, D), torch.randn(B, H, D, M)
         want = None
         for size in (64, 16, 7, 1):
-            monkeypatch.setattr(linear, "CHUNK", size)
-            got = sums_before(q, k, v, start)
+            monkeypatch.setattr(prefix_sums, "CHUNK", size)
+            got = products_before(q, k, v, start)
             want = got if want is None else want
             torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-5)

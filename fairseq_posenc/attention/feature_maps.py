@@ -6,11 +6,15 @@ whatever the model's precision, and what a key becomes never depends on a later 
 
 import hashlib
 import math
-from typing import Any, Dict, Optional, Type
+from typing import Any, Dict, List, Optional, Tuple, Type
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+#: Keys (B, H, S, D) of consecutive tokens and their padding (B, 1, S, 1), True there, or None.
+MaskedKeys = Tuple[Tensor, Optional[Tensor]]
 
 # exp of more than this, over exp of less than its negative, squared in a gradient, is still float32
 LARGEST_EXPONENT = 20.0
@@ -41,15 +45,25 @@ class FeatureMap(nn.Module):
         """φ of queries (B, H, T, D), as (B, H, T, M)."""
         return F.elu(q).add_(1)
 
-    def keys(self, k: Tensor, hidden: Optional[Tensor], causal: bool) -> Tensor:
+    def stabiliser(self, segments: List[MaskedKeys]) -> Optional[Tensor]:
+        """What :meth:`keys` has to know of all keys, where all may be seen: (B, H, 1, 1) or None.
+
+        Args:
+            segments: all keys.
+        """
+        return None
+
+    def keys(self, k: Tensor, stabiliser: Optional[Tensor] = None) -> Tensor:
         """ϕ of keys (B, H, S, D), as (B, H, S, M).
 
         Args:
-            k: keys.
-            hidden: (B, 1, S, 1), True at padding, or None.  What comes out there is not used.
-            causal: a key may not depend on others.
+            k: keys; what comes out at padding is not used.
+            stabiliser: from :meth:`stabiliser`; None where no key may depend on another.
         """
         return F.elu(k).add_(1)
+
+    def number(self, layer: int) -> None:
+        """Called once, with the place of the layer in its stack."""
 
 
 class SoftmaxFeatures(FeatureMap):
@@ -67,7 +81,7 @@ class SoftmaxFeatures(FeatureMap):
         """Softmax of queries (B, H, T, D) over their channels."""
         return torch.softmax(q, dim=-1)
 
-    def keys(self, k: Tensor, hidden: Optional[Tensor], causal: bool) -> Tensor:
+    def keys(self, k: Tensor, stabiliser: Optional[Tensor] = None) -> Tensor:
         """exp of keys (B, H, S, D)."""
         return k.clamp(-LARGEST_EXPONENT, LARGEST_EXPONENT).exp()
 
@@ -125,38 +139,49 @@ class Favor(FeatureMap):
         if last // self.every != self.drawn:
             self.draw(last // self.every)
 
+    def number(self, layer: int) -> None:
+        """Take random features that no other layer of the stack has."""
+        self.layer = layer
+        self.draw(0)
+
     def queries(self, q: Tensor) -> Tensor:
         """φ of queries (B, H, T, D), as (B, H, T, M)."""
-        return self._features(q, lambda top: top)
+        return self._features(q, None, True)
 
-    def keys(self, k: Tensor, hidden: Optional[Tensor], causal: bool) -> Tensor:
-        """ϕ of keys (B, H, S, D), as (B, H, S, M)."""
-
-        def of_all(top: Tensor) -> Tensor:
-            if hidden is not None:
-                top = top.masked_fill(hidden, float("-inf"))
-            top = top.amax(dim=-2, keepdim=True)  # (B, H, 1, 1)
-            return top if hidden is None else top.masked_fill(top == float("-inf"), 0.0)
-
-        return self._features(k, None if causal else of_all)
-
-    def _features(self, x: Tensor, stabiliser: Any) -> Tensor:
-        """Features of *x*; *stabiliser* makes c of the maximum over ω, (B, H, T, 1).
-
-        In place where autograd allows it: these are the largest tensors of the whole layer.
-        """
-        x = x * x.size(-1) ** -0.25
-        projected = torch.matmul(x, self.projection.to(x.dtype).t())
+    def stabiliser(self, segments: List[MaskedKeys]) -> Optional[Tensor]:
+        """max over ω and keys of ω·x, by way of the keys that have it in their segments."""
         if self.kernel == "relu":
-            return F.relu(projected) + self.epsilon
+            return None
+        found = []
+        for k, hidden in segments:
+            with torch.no_grad():
+                tops = self._projected(k).amax(dim=-1, keepdim=True)
+                tops = tops if hidden is None else tops.masked_fill(hidden, float("-inf"))
+                top, place = tops.max(dim=2, keepdim=True)  # (B, H, 1, 1)
+            top_again = self._projected(k.take_along_dim(place, dim=2)).amax(dim=-1, keepdim=True)
+            found.append(top_again.masked_fill(top == float("-inf"), float("-inf")))
+        highest = torch.cat(found, dim=2).amax(dim=2, keepdim=True)
+        return highest.masked_fill(highest == float("-inf"), 0.0)
+
+    def keys(self, k: Tensor, stabiliser: Optional[Tensor] = None) -> Tensor:
+        """ϕ of keys (B, H, S, D), as (B, H, S, M)."""
+        return self._features(k, stabiliser, False)
+
+    def _projected(self, x: Tensor) -> Tensor:
+        """ω·x, (B, H, T, M)."""
+        scaled = self.projection.to(x.dtype) * x.size(-1) ** -0.25
+        return torch.matmul(x, scaled.t())
+
+    def _features(self, x: Tensor, stabiliser: Optional[Tensor], own: bool) -> Tensor:
+        """Features of *x* with c, (B, H, 1, 1), or c by query if *own*, or neither."""
+        projected = self._projected(x)
+        if self.kernel == "relu":  # relu(ω·x) + ε, in one tensor
+            return F.threshold(projected.add_(self.epsilon), self.epsilon, self.epsilon, True)
         root = projected.size(-1) ** -0.5
-        shift = x.square().sum(dim=-1, keepdim=True) / 2 - math.log(root)
-        if stabiliser is None:  # and so no upper bound
-            exponents = (projected - shift).clamp(max=LARGEST_EXPONENT)
-        else:
-            top = projected.max(dim=-1, keepdim=True).values
-            exponents = projected.sub_(shift + stabiliser(top))
-        return exponents.exp_() + self.epsilon * root
+        shift = x.square().sum(dim=-1, keepdim=True) * (-0.5 * x.size(-1) ** -0.5) + math.log(root)
+        limit = LARGEST_EXPONENT if stabiliser is None and not own else math.inf
+        shift = shift if stabiliser is None else shift - stabiliser
+        return _Exponential.apply(projected, shift, own, limit, self.epsilon * root)
 
     def extra_repr(self) -> str:
         """What ``print(model)`` says of this map."""
@@ -199,12 +224,55 @@ def orthogonal_rows(rows: int, columns: int, key: str) -> Tensor:
     return torch.cat(blocks)[:rows] * lengths.unsqueeze(1)
 
 
+class _Exponential(torch.autograd.Function):
+    """exp(exponents + shift) + ε, in the memory of the exponents, and kept alone for the gradient.
+
+    These are the largest tensors of the whole layer; autograd would keep four of them.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, exponents: Tensor, shift: Tensor, own: bool, limit: float, epsilon: float
+    ) -> Tensor:
+        """Features (B, H, T, M).
+
+        Args:
+            exponents: (B, H, T, M).
+            shift: (B, H, T, 1), added to them.
+            own: then subtract the largest exponent of each query.
+            limit: of the exponents.
+            epsilon: ε.
+        """
+        ctx.mark_dirty(exponents)
+        ctx.own, ctx.limit, ctx.epsilon = own, limit, epsilon
+        shift = shift - exponents.amax(dim=-1, keepdim=True) if own else shift
+        exponents.add_(shift)
+        exponents = exponents if limit == math.inf else exponents.clamp_(max=limit)
+        features = exponents.exp_().add_(epsilon)
+        ctx.save_for_backward(features)
+        return features
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
+        """Gradients of the exponents and of their shift."""
+        (features,) = ctx.saved_tensors
+        slopes = features - ctx.epsilon
+        if ctx.limit != math.inf:
+            slopes.masked_fill_(slopes > (1 - 1e-5) * math.exp(ctx.limit), 0.0)
+        slopes *= gradient
+        total = slopes.sum(dim=-1, keepdim=True)
+        if ctx.own:
+            top = features == features.amax(dim=-1, keepdim=True)
+            slopes -= top * (total / top.sum(dim=-1, keepdim=True))
+        return slopes, total, None, None, None
+
+
 def number_random_features(stack: nn.Module) -> None:
     """Give every layer of *stack* that has random features other ones, by its place."""
-    maps = [module for module in stack.modules() if isinstance(module, Favor)]
-    for layer, feature_map in enumerate(maps):
-        feature_map.layer = layer
-        feature_map.draw(0)
+    layers: List[Any] = [module for module in stack.modules() if hasattr(module, "feature_map")]
+    for place, layer in enumerate(layers):
+        layer.feature_map.number(place)
 
 
 #: By ``--attention``.

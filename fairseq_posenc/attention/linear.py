@@ -1,155 +1,53 @@
-"""Linear attention: sums over keys that do not depend on the query, so that length costs no square.
+"""Linear attention: the layer.  Its length costs no square, and its cache has a constant size.
 
-Katharopoulos et al. 2020, arXiv 2006.16236, and with rotary RoFormer Eq. 11:
-
-    out_m = Σ_n (R_m φ(q_m))·(R_n ϕ(k_n)) v_n / Σ_n φ(q_m)·ϕ(k_n)
-          = (R_m φ(q_m))ᵀ · Σ_n (R_n ϕ(k_n)) v_nᵀ / φ(q_m)ᵀ · Σ_n ϕ(k_n)
-
-Positions are in the numerator alone: its weights may be negative, the denominator stays a sum of
-terms that are not.  M is the number of features.
+What it computes is in prefix_sums.py, features in feature_maps.py.  On a CPU the tokens are taken
+in segments: the features of a long sequence are large tensors, and to get the memory for those
+anew and anew takes longer than to compute them.
 """
 
 import contextlib
-from typing import Any, Callable, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor
 
+from fairseq_posenc.attention import prefix_sums
 from fairseq_posenc.attention.feature_maps import FEATURE_MAPS
 from fairseq_posenc.attention.functional import separate_masks
-from fairseq_posenc.attention.multihead import (
-    IncrementalState,
-    attention_dropout,
-    join_heads,
-    split_heads,
+from fairseq_posenc.attention.multihead import IncrementalState, attention_dropout, split_heads
+from fairseq_posenc.attention.prefix_sums import (
+    State,
+    Turn,
+    no_turn,
+    read,
+    read_causally,
+    state_of,
 )
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.errors import UsageError
 
-Turn = Callable[[Tensor, Tensor], Tuple[Tensor, Tensor]]
-
-#: Tokens of a chunk.  Within one, weights are computed; between them, sums are handed on.
-CHUNK = 64
+#: Features of a segment on a CPU, 2.4 MB: 256 tokens of 8 heads with 266 features.
+SEGMENT = 600_000
 
 
-class State(NamedTuple):
-    """All that a query needs of the keys and values before it.
+class Segment(NamedTuple):
+    """Consecutive tokens.
 
     Args:
-        products: Σ_n (R_n ϕ(k_n)) v_nᵀ, (B, H, M, D).
-        sums: Σ_n ϕ(k_n), (B, H, M).
+        q: queries (B, H, T, D).
+        k: keys, likewise.
+        v: values, likewise.
+        hidden: (B, 1, T, 1), True at padding, or None.
+        turn: rotates their features.
     """
 
-    products: Tensor
-    sums: Tensor
-
-
-def linear_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    causal: bool,
-    epsilon: float,
-    per_feature: bool = False,
-    turn: Optional[Turn] = None,
-    state: Optional[State] = None,
-    dropout: float = 0.0,
-) -> Tuple[Tensor, State]:
-    """Attention of features (RoFormer Eq. 10, and Eq. 11 with *turn*).
-
-    Args:
-        q: φ of the queries, (B, H, T, M), not negative.
-        k: ϕ of the keys, (B, H, S, M), not negative, 0 at keys that nobody sees.
-        v: values (B, H, S, D).
-        causal: hide later keys; needs T = S.
-        epsilon: the least value of a denominator.
-        per_feature: divide each feature of the keys by its own sum over the keys a query sees.
-        turn: rotates features (B, H, T, M) of queries and of keys in the numerator.
-        state: what came before, if the sequence goes on; needs *causal*.
-        dropout: probability of dropping a key, for all queries of a head alike.
-
-    Returns:
-        (B, H, T, D), zeros for a query that sees nothing; and the state for what follows.
-    """
-    ones = torch.ones_like(v[..., :1])
-    if dropout > 0:
-        v = v * F.dropout(ones, dropout)
-    sum_up = sums_before if causal else sums_of_all
-    products = None if state is None else state.products
-    sums = None if state is None else state.sums.unsqueeze(-1)
-    if per_feature:
-        seen, last = _visible_sums(k, causal, sums)
-        q = q / seen.clamp(min=epsilon)
-        q, k = (q, k) if turn is None else turn(q, k)
-        out, products = sum_up(q, k, v, products)
-        return out, State(products, last)
-    if turn is None:  # numerator and denominator at once
-        if products is not None and sums is not None:
-            products = torch.cat((products, sums), dim=-1)
-        both, after = sum_up(q, k, torch.cat((v, ones), dim=-1), products)
-        out, denominator = both[..., :-1], both[..., -1:]
-        products, sums = after[..., :-1], after[..., -1:]
-    else:
-        denominator, sums = sum_up(q, k, ones, sums)
-        out, products = sum_up(*turn(q, k), v, products)
-    return out / denominator.clamp(min=epsilon), State(products, sums.squeeze(-1))
-
-
-def sums_of_all(
-    q: Tensor, k: Tensor, v: Tensor, start: Optional[Tensor] = None
-) -> Tuple[Tensor, Tensor]:
-    """q_m · Σ_n k_n v_nᵀ over all n, (B, H, T, D); and that sum, (B, H, M, D).
-
-    Args:
-        q: (B, H, T, M).
-        k: (B, H, S, M).
-        v: (B, H, S, D).
-        start: (B, H, M, D), added to the sum, or None.
-    """
-    total = torch.matmul(k.transpose(-2, -1), v)
-    total = total if start is None else start + total
-    return torch.matmul(q, total), total
-
-
-def sums_before(
-    q: Tensor, k: Tensor, v: Tensor, start: Optional[Tensor] = None
-) -> Tuple[Tensor, Tensor]:
-    """q_m · Σ_n k_n v_nᵀ over n ≤ m, (B, H, T, D); and the sum over all n, (B, H, M, D).
-
-    Arguments as for :func:`sums_of_all`, with S = T.  There is one (M, D) tensor for a chunk of
-    tokens, not for a token, so that memory is linear in T with a small factor.
-    """
-    length = q.size(2)
-    if length == 1:
-        return sums_of_all(q, k, v, start)
-    size = min(CHUNK, length)
-    q, k, v = (_chunked(x, size) for x in (q, k, v))
-    own = torch.matmul(k.transpose(-2, -1), v)  # (B, H, N, M, D)
-    start = torch.zeros_like(own[:, :, 0]) if start is None else start
-    before = torch.cat((start.unsqueeze(2), own[:, :, :-1]), dim=2).cumsum(dim=2)
-    weights = torch.matmul(q, k.transpose(-2, -1)).tril()  # (B, H, N, L, L)
-    out = torch.matmul(weights, v) + torch.matmul(q, before)
-    return out.flatten(2, 3)[:, :, :length], before[:, :, -1] + own[:, :, -1]
-
-
-def _chunked(x: Tensor, size: int) -> Tensor:
-    """(B, H, T, M) -> (B, H, N, L, M) for N chunks of L tokens, zeros after the last."""
-    chunks = -(-x.size(2) // size)
-    gap = chunks * size - x.size(2)
-    x = F.pad(x, (0, 0, 0, gap)) if gap else x
-    return x.reshape(*x.shape[:2], chunks, size, -1)
-
-
-def _visible_sums(k: Tensor, causal: bool, start: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
-    """Σ_n ϕ(k_n) over the keys each query sees, (B, H, 1|T, M), and over all, (B, H, M)."""
-    if not causal:
-        total = k.sum(dim=2, keepdim=True)
-        return total, total.squeeze(2)
-    sums = k.cumsum(dim=2)
-    sums = sums if start is None else sums + start.transpose(-2, -1)
-    return sums, sums[:, :, -1]
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    hidden: Optional[Tensor]
+    turn: Turn
 
 
 class LinearAttention(StockMultiheadAttention):
@@ -172,7 +70,8 @@ class LinearAttention(StockMultiheadAttention):
         options = encoding.options
         self.name = str(options.attention)
         self.feature_map = FEATURE_MAPS[self.name](self.head_dim, options, encoding.stack.side)
-        self.epsilon = float(options.linear_epsilon)
+        self.features = self.feature_map.size(self.head_dim, options)
+        self.how = (float(options.linear_epsilon), self.feature_map.per_feature)
         self.turns_features = options.linear_rotary == "features"
 
     def forward(
@@ -214,55 +113,86 @@ class LinearAttention(StockMultiheadAttention):
         )
         with _no_autocast(x.device):
             q, k, v = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (q, k, v))
-            out = self._attend(q, k, v, table, hidden, causal, incremental_state)
-        return self.out_proj(join_heads(_narrow(out, x.dtype))), None
+            segments = self._segments(q, k, v, table, hidden)
+            if causal or incremental_state is not None:
+                out = self._causal(segments, incremental_state)
+            else:
+                out = self._bidirectional(segments)
+            # (B, H, T, D) -> (T, B, C)
+            joined = torch.cat([part.permute(2, 0, 1, 3) for part in out]).flatten(2)
+        return self.out_proj(_narrow(joined, x.dtype)), None
 
-    def _attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        table: Optional[Tensor],
-        hidden: Optional[Tensor],
-        causal: bool,
-        incremental_state: IncrementalState,
-    ) -> Tensor:
-        """Outputs (B, H, T, D) of queries, keys and values (T, B, H, D), *hidden* (B, 1, T, 1)."""
-        turn: Optional[Turn] = None
+    def _segments(
+        self, q: Tensor, k: Tensor, v: Tensor, table: Optional[Tensor], hidden: Optional[Tensor]
+    ) -> List[Segment]:
+        """Cut (T, B, H, D) tensors, their rotation and padding (B, 1, T, 1) into segments."""
         if not self.turns_features:
             q, k, v = self.encoding.map(q, k, v, table)
-        elif table is not None:
-            turn = self._turn_with(table)
-        # (T, B, H, D) -> (B, H, T, D), in this order in memory, too
-        q, k, v = (t.permute(1, 2, 0, 3).contiguous() for t in (q, k, v))
-        causal = causal or incremental_state is not None
-        k = self.feature_map.keys(k, hidden, causal)
-        k = k if hidden is None else k.masked_fill(hidden, 0.0)
-        q = self.feature_map.queries(q)
+            table = None
+        size = q.size(0)
+        if q.device.type == "cpu":  # as many whole chunks as fit
+            chunk = prefix_sums.CHUNK
+            size = chunk * max(1, SEGMENT // (chunk * q.size(1) * q.size(2) * self.features))
+        none = [None] * -(-q.size(0) // size)
+        # (T, B, H, D) -> (B, H, T, D)
+        parts = [t.permute(1, 2, 0, 3).split(size, dim=2) for t in (q, k, v)]
+        masks = none if hidden is None else hidden.split(size, dim=2)
+        turns = [self._turn_with(t) for t in (none if table is None else table.split(size))]
+        return [Segment(*each) for each in zip(*parts, masks, turns)]
+
+    def _turn_with(self, table: Optional[Tensor]) -> Turn:
+        """What rotates features by *table*, as Eq. 11 does."""
+        rotary: Any = self.encoding.query_key
+
+        def turn(x: Tensor) -> Tensor:
+            # (B, H, T, M) -> (T, B, H, M), and back
+            return rotary.rotate(x.permute(2, 0, 1, 3), table).permute(1, 2, 0, 3)
+
+        return no_turn if table is None else turn
+
+    def _bidirectional(self, segments: List[Segment]) -> List[Tensor]:
+        """Outputs (B, H, T, D) of each segment: all keys are summed up, then read."""
+        stabiliser = self.feature_map.stabiliser([(s.k, s.hidden) for s in segments])
+        state = self._empty(segments[0].v)
+        for s in segments:
+            state = state.plus(state_of(*self._keys(s, stabiliser), s.turn))
+        return [read(self._queries(s), state, *self.how, s.turn) for s in segments]
+
+    def _causal(self, segments: List[Segment], incremental_state: IncrementalState) -> List[Tensor]:
+        """Outputs (B, H, T, D) of each segment, which hands its state on to the next."""
         saved = self.get_incremental_state(incremental_state, "attn_state")
-        state = State(saved["prev_products"], saved["prev_sums"]) if saved else None
-        per_feature, dropout = self.feature_map.per_feature, attention_dropout(self)
-        arguments = (causal, self.epsilon, per_feature, turn, state, dropout)
-        out, state = linear_attention(q, k, v, *arguments)
+        state = self._empty(segments[0].v)
+        if saved:
+            state = State(saved["prev_products"], saved["prev_sums"])
+        out = []
+        for s in segments:
+            keys = self._keys(s, None)
+            part, state = read_causally(self._queries(s), *keys, state, *self.how, s.turn)
+            out.append(part)
         if incremental_state is not None:
-            seen = self.cached_length(incremental_state) + q.size(2)
+            seen = self.cached_length(incremental_state) + sum(s.q.size(2) for s in segments)
             cache = {
                 "prev_products": state.products,
                 "prev_sums": state.sums,
-                "prev_tokens": v.new_empty(v.size(0), seen, 0),  # has a length and no memory
+                "prev_tokens": state.sums.new_empty(len(state.sums), seen, 0),  # length, no memory
             }
             self.set_incremental_state(incremental_state, "attn_state", cache)
         return out
 
-    def _turn_with(self, table: Tensor) -> Turn:
-        """What rotates features (B, H, T, M) by *table*, as Eq. 11 does."""
+    def _empty(self, v: Tensor) -> State:
+        """The state before the first token."""
+        b, h, _, d = v.shape
+        return State(v.new_zeros(b, h, d, self.features), v.new_zeros(b, h, self.features))
 
-        def turn(q: Tensor, k: Tensor) -> Tuple[Tensor, Tensor]:
-            q, k = (t.permute(2, 0, 1, 3) for t in (q, k))  # (B, H, T, M) -> (T, B, H, M)
-            q, k, _ = self.encoding.map(q, k, k, table)
-            return q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3)
+    def _queries(self, s: Segment) -> Tensor:
+        return self.feature_map.queries(s.q.contiguous())
 
-        return turn
+    def _keys(self, s: Segment, stabiliser: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+        """ϕ of keys, 0 at padding, and values, where dropout drops keys for all queries alike."""
+        k, v = self.feature_map.keys(s.k.contiguous(), stabiliser), s.v.contiguous()
+        k = k if s.hidden is None else k.masked_fill(s.hidden, 0.0)
+        dropout = attention_dropout(self)
+        return k, (v * F.dropout(torch.ones_like(v[..., :1]), dropout) if dropout > 0 else v)
 
     def extra_repr(self) -> str:
         """What ``print(model)`` says of this layer."""
