@@ -8,7 +8,7 @@ from typing import Any, Callable, List, NamedTuple
 
 import torch
 from benchmark_jobs import Run, TranslationSubject
-from benchmark_peers import _package
+from benchmark_peers import import_package
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.choice import ATTENTIONS
@@ -125,7 +125,7 @@ def performer_layer(entry: str, flags: List[str], args: argparse.Namespace, caus
     Raises:
         UsageError: the package is missing, or it does not compute what ours does.
     """
-    package = _package(entry, "performer_pytorch", PEER)
+    package = import_package(entry, "performer_pytorch", PEER)
     alike = ["--attention", "favor", "--position-encoding", "none"]
     ours = plug_in_layer(entry, [*alike, *flags], args, causal)
     favor = ours.module.feature_map

@@ -13,7 +13,17 @@ from fairseq_posenc.errors import UsageError
 GATED = "gau_masked_lm_base"  # whose weights gau-alpha gets
 
 
-def _package(entry: str, module: str, install: str) -> Any:
+def import_package(entry: str, module: str, install: str) -> Any:
+    """The module of a peer.
+
+    Args:
+        entry: of ``--archs``, for the message.
+        module: to import.
+        install: what pip installs for it.
+
+    Raises:
+        UsageError: it cannot be imported.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -30,7 +40,7 @@ def hf_roformer(args: argparse.Namespace, symbols: Dictionary, _: Any) -> torch.
         symbols: the dictionary, for its size.
         _: not used.
     """
-    package = _package("hf-roformer", "transformers", "transformers")
+    package = import_package("hf-roformer", "transformers", "transformers")
     channels, ffn, heads = SIZES[args.size]
     return package.RoFormerForMaskedLM(
         package.RoFormerConfig(
@@ -58,7 +68,7 @@ def gau_alpha(
     Raises:
         UsageError: the package is missing, or the two models do not compute the same.
     """
-    package = _package("gau-alpha", "gau_alpha", "gau-alpha 'transformers<5'")
+    package = import_package("gau-alpha", "gau_alpha", "gau-alpha 'transformers<5'")
     units = 2 * args.layers
     ours: Any = build([GATED, "--encoder-layers", str(units)]).eval()
     theirs = package.GAUAlphaForMaskedLM(

@@ -224,7 +224,7 @@ def test_the_table_has_means_and_each_seed_worst_first(tmp_path, capsys):
     perplexities.main([str(tmp_path)])
     assert capsys.readouterr().out.split("\n")[:-1] == [
         "| encoding | updates | perplexity, mean | seed 1 | seed 2 | seed 10 | bits a token | "
-        "RoFormer Table 6: loss, perplexity |",
+        "RoFormer Table 6, OpenWebText2: loss, perplexity |",
         "|" + " --- |" * 8,
         "| `learned+t5` | 100 | 109.25 |  | 90.50 | 128.00 | 6.7500 |  |",
         "| `rotary` | 100 | 64.00 | 64.00 |  |  | 6.0000 | 2.759, 15.78 |",

@@ -62,7 +62,7 @@ def render(table: Dict[str, List[Score]]) -> List[str]:
 
     seeds = sorted({score.seed for scores in table.values() for score in scores})
     names = ["encoding", "updates", "perplexity, mean", *(f"seed {seed}" for seed in seeds)]
-    names += ["bits a token", "RoFormer Table 6: loss, perplexity"]
+    names += ["bits a token", "RoFormer Table 6, OpenWebText2: loss, perplexity"]
     lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
     for encoding in sorted(table, key=mean, reverse=True):
         scores = {score.seed: score for score in table[encoding]}

@@ -88,7 +88,7 @@ PRESETS: Dict[str, Dict[str, Any]] = {
     "shaw_lm_small": {"position_encoding": "shaw", **SMALL},
     "transformer_xl_lm_small": {"position_encoding": "transformer_xl", **SMALL},
     # RoFormer section 4.4: 12 layers, 768 channels, 12 heads; without rotary by
-    # --position-encoding sinusoidal
+    # --position-encoding learned, as in the code it cites
     "performer_lm_enwik8": {"position_encoding": "rotary", "attention": "favor", **SMALL},
     # 24 units as in GAU section 5.1, two for a Transformer layer; pre-norm as the others
     "gau_lm_small": {
