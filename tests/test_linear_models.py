@@ -60,6 +60,11 @@ class TestRefusals:
             (["--favor-features", "0"], "--favor-features 0: must be at least 1"),
             (["--favor-redraw", "-1"], "--favor-redraw -1: must be 0 or more"),
             (["--linear-epsilon", "0"], "--linear-epsilon 0: must be above 0"),
+            (["--linear-epsilon", "1e-50"], "--linear-epsilon 1e-50: must be above 0"),
+            (
+                ["--favor-redraw", "9", "--favor-redraw-until", "5"],
+                "--favor-redraw-until 5: is before the first of them, at update 9",
+            ),
             (
                 ["--attention", "elu", "--rotary-scaling", "yarn", "--rotary-scaling-factor", "2"],
                 "--rotary-scaling yarn: its temperature",

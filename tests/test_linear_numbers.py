@@ -58,6 +58,20 @@ class TestNumbers:
         assert (out[:, :, 1::2] >= 1e9).all()
         assert torch.isfinite(out).all() and torch.isfinite(linear._narrow(out, torch.half)).all()
 
+    @torch.no_grad()
+    def test_outputs_beyond_half_precision_under_autocast(self):
+        """There the input is float32, and the projection after attention is not."""
+        skip_without_cpu_kernels(torch.float16)
+        layer, x = layer_of("softmax_features", causal=True), torch.randn(T, B, H * D)
+        layer.q_proj.weight.mul_(4), layer.k_proj.weight.mul_(4)
+        layer.v_proj.weight.mul_(5e4 / layer.v_proj(x).abs().max())
+        layer.out_proj.weight.copy_(torch.eye(H * D)), layer.out_proj.bias.zero_()
+        given = (x, None, True, layer.encoding.table(torch.arange(T)[None]))
+        assert layer(*given)[0].abs().max() > torch.finfo(torch.float16).max
+        with torch.autocast("cpu", torch.float16):
+            out, _ = layer(*given)
+        assert out.dtype is torch.float16 and torch.isfinite(out).all()
+
     def test_a_guard_changes_no_normal_result(self):
         q, k, v = torch.rand(B, H, T, M), torch.rand(B, H, T, M), torch.randn(B, H, T, D)
         got = [attend(q, k, v, True, epsilon) for epsilon in (1e-9, 1e-3)]

@@ -38,6 +38,26 @@ class TestRandomFeatures:
         ratio = estimate / exact  # the stabiliser of a query is the same for all keys
         torch.testing.assert_close(ratio / ratio[..., :1], torch.ones(1, 1, 5, 5), atol=0.1, rtol=0)
 
+    @pytest.mark.parametrize("scale", [0.5, 8.0])
+    def test_without_epsilon_long_queries_and_keys_do_not_vanish(self, scale):
+        """exp(ω·x - |x|²/2) is below float32's range for scale 8."""
+        favor = feature_map("favor", favor_epsilon=0.0)
+        q, k = (scale * torch.randn(1, 2, 5, D) for _ in "qk")
+        omega = favor.projection.double() * D**-0.25
+        logits = [
+            x.double() @ omega.t() - x.double().square().sum(-1, keepdim=True) / (2 * D**0.5)
+            for x in (q, k)
+        ]
+        # log Σ_m φ_m(q) ϕ_m(k), up to what is the same for all keys of a query
+        want = torch.logsumexp(logits[0].unsqueeze(3) + logits[1].unsqueeze(2), dim=-1)
+        q.requires_grad_(), k.requires_grad_()
+        stabiliser = favor.stabiliser([(k, None)])
+        got = favor.queries(q) @ favor.keys(k, stabiliser).transpose(-1, -2)
+        shares = got / got.sum(dim=-1, keepdim=True)
+        torch.testing.assert_close(shares.double(), want.softmax(-1), atol=1e-4, rtol=1e-3)
+        shares.square().sum().backward()
+        assert all(torch.isfinite(x.grad).all() and x.grad.abs().max() > 0 for x in (q, k))
+
     def test_half_leaves_the_projection_alone(self):
         favor = feature_map("favor")
         exact = favor.projection.clone()

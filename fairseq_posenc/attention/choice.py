@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Dict, Optional
 
+import torch
+
 from fairseq_posenc.attention.feature_maps import FAVOR_KERNELS, FEATURE_MAPS
 from fairseq_posenc.attention.linear import LinearAttention
 from fairseq_posenc.attention.multihead import MultiheadAttention
@@ -63,7 +65,7 @@ class AttentionFlags:
         metadata={
             "help": "added to every feature of --attention favor (default: "
             + ", ".join(f"{value:g} for {name}" for name, value in FAVOR_KERNELS.items())
-            + ")",
+            + "); with 0 the longest queries and keys of the softmax kernel have features, too",
             "default": None,
         },
     )
@@ -74,7 +76,8 @@ class AttentionFlags:
         default=None,
         metadata={
             "help": "draw the random features anew every so many updates; 0 for never. "
-            "Checkpoints between which that happened cannot be averaged",
+            "Checkpoints between which that happened cannot be averaged, and a run that starts "
+            "from another one draws its own at once",
             "default": 0,
         },
     )
@@ -122,8 +125,17 @@ def check_attention(options: Any) -> None:
         value = getattr(options, name)
         if value is not None and not 0 <= value < float("inf"):
             raise UsageError(f"{flag_of(name)} {value}: must be 0 or more")
-    if not 0 < options.linear_epsilon < float("inf"):
-        raise UsageError(f"--linear-epsilon {options.linear_epsilon:g}: must be above 0")
+    least = torch.finfo(torch.float32).tiny
+    if not least <= options.linear_epsilon < float("inf"):
+        raise UsageError(
+            f"--linear-epsilon {options.linear_epsilon:g}: must be above 0, also in float32; give "
+            f"{least:.2g} or more"
+        )
+    if options.favor_redraw_until and options.favor_redraw_until < options.favor_redraw:
+        raise UsageError(
+            f"--favor-redraw-until {options.favor_redraw_until}: is before the first of them, at "
+            f"update {options.favor_redraw}; give a later one, or --favor-redraw 0"
+        )
     if options.favor_features is not None and options.favor_features < 1:
         raise UsageError(f"--favor-features {options.favor_features}: must be at least 1")
     if options.attention == "softmax":

@@ -70,9 +70,10 @@ class SoftmaxFeatures(FeatureMap):
     """φ(q) = softmax over the features, ϕ(k) = exp(k) over its sum over the keys.
 
     Shen et al. 2021, arXiv 1812.01243, Eq. 5; in RoFormer section 3.3, ϕ(k) = exp(k).  The sum is
-    one of the keys that a query may see, so in a causal stack it differs by query.  It is not the
-    same for all features, so it does not cancel; the query is divided by it, which is the same,
-    and what is rotated is φ(q) over the sum, and exp(k).  Keys are limited to ±20.
+    one of the keys that a query may see, so in a causal stack it differs by query.  Each feature
+    has its own, so it does not cancel; it is the query that is divided by it, which is the same
+    until features are rotated.  Eq. 11 then turns φ(q) over the sum, and exp(k): only so do keys
+    stay the same for later queries.  Keys are limited to ±20.
     """
 
     per_feature = True
@@ -95,7 +96,9 @@ class Favor(FeatureMap):
         φ(x) = (exp(ω·x - |x|²/2 - c) + ε) / √M      or, --favor-kernel relu,     relu(ω·x) + ε
 
     c cancels but for ε.  A query has c = max over ω of ω·x; keys share the maximum over all of
-    them, or where that would show the future, c = 0 with exponents of at most 20.
+    them, or where that would show the future, c = 0 with exponents of at most 20.  Where |x|²/2
+    exceeds -log ε, little but ε is left, and attention is nearly uniform.  For ε = 0 the maximum is
+    one of ω·x - |x|²/2, which gives the same, and long queries and keys do not vanish.
 
     Args:
         head_dim: D.
@@ -149,16 +152,16 @@ class Favor(FeatureMap):
         return self._features(q, None, True)
 
     def stabiliser(self, segments: List[MaskedKeys]) -> Optional[Tensor]:
-        """max over ω and keys of ω·x, by way of the keys that have it in their segments."""
+        """c of all keys, by way of the keys that have the maximum of their segments."""
         if self.kernel == "relu":
             return None
         found = []
         for k, hidden in segments:
             with torch.no_grad():
-                tops = self._projected(k).amax(dim=-1, keepdim=True)
+                tops = self._tops(k)
                 tops = tops if hidden is None else tops.masked_fill(hidden, float("-inf"))
                 top, place = tops.max(dim=2, keepdim=True)  # (B, H, 1, 1)
-            top_again = self._projected(k.take_along_dim(place, dim=2)).amax(dim=-1, keepdim=True)
+            top_again = self._tops(k.take_along_dim(place, dim=2))
             found.append(top_again.masked_fill(top == float("-inf"), float("-inf")))
         highest = torch.cat(found, dim=2).amax(dim=2, keepdim=True)
         return highest.masked_fill(highest == float("-inf"), 0.0)
@@ -172,13 +175,23 @@ class Favor(FeatureMap):
         scaled = self.projection.to(x.dtype) * x.size(-1) ** -0.25
         return torch.matmul(x, scaled.t())
 
+    def _norms(self, x: Tensor) -> Tensor:
+        """|x|²/2, (B, H, T, 1)."""
+        return x.square().sum(dim=-1, keepdim=True) * (0.5 * x.size(-1) ** -0.5)
+
+    def _tops(self, x: Tensor) -> Tensor:
+        """max over ω of what c is taken from, (B, H, T, 1)."""
+        tops = self._projected(x).amax(dim=-1, keepdim=True)
+        return tops if self.epsilon > 0 else tops - self._norms(x)
+
     def _features(self, x: Tensor, stabiliser: Optional[Tensor], own: bool) -> Tensor:
         """Features of *x* with c, (B, H, 1, 1), or c by query if *own*, or neither."""
         projected = self._projected(x)
         if self.kernel == "relu":  # relu(ω·x) + ε, in one tensor
             return F.threshold(projected.add_(self.epsilon), self.epsilon, self.epsilon, True)
         root = projected.size(-1) ** -0.5
-        shift = x.square().sum(dim=-1, keepdim=True) * (-0.5 * x.size(-1) ** -0.5) + math.log(root)
+        norms = self._norms(x) if self.epsilon > 0 or not own else torch.zeros_like(x[..., :1])
+        shift = math.log(root) - norms
         limit = LARGEST_EXPONENT if stabiliser is None and not own else math.inf
         shift = shift if stabiliser is None else shift - stabiliser
         return _Exponential.apply(projected, shift, own, limit, self.epsilon * root)

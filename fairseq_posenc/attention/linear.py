@@ -111,6 +111,7 @@ class LinearAttention(StockMultiheadAttention):
         q, k, v = (
             split_heads(proj(x), self.head_dim) for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
+        dtype = v.dtype  # under autocast not that of x
         with _no_autocast(x.device):
             q, k, v = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (q, k, v))
             segments = self._segments(q, k, v, table, hidden)
@@ -120,7 +121,7 @@ class LinearAttention(StockMultiheadAttention):
                 out = self._bidirectional(segments)
             # (B, H, T, D) -> (T, B, C)
             joined = torch.cat([part.permute(2, 0, 1, 3) for part in out]).flatten(2)
-        return self.out_proj(_narrow(joined, x.dtype)), None
+        return self.out_proj(_narrow(joined, dtype)), None
 
     def _segments(
         self, q: Tensor, k: Tensor, v: Tensor, table: Optional[Tensor], hidden: Optional[Tensor]
