@@ -204,7 +204,8 @@ def test_another_dictionary_is_named(trained, folder, tmp_path):
 def rotary_checkpoint(trained, tmp_path):
     """Make a checkpoint that says its model was trained with rotary positions."""
     state = checkpoints.read_checkpoint(trained)
-    state["cfg"]["model"].position_encoding = "rotary"
+    model = state["cfg"]["model"]
+    model.position_encoding, model.attention, model.linear_rotary = "rotary", "elu", "features"
     torch.save(state, str(tmp_path / "rotary.pt"))
     return str(tmp_path / "rotary.pt")
 
@@ -224,6 +225,23 @@ def test_overrides_cannot_change_the_encoding(rotary_checkpoint, trained, nested
         with pytest.raises(UsageError, match="train on with --finetune-from-model") as error:
             checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
         assert "position_encoding='learned'" in str(error.value) and was in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "overrides, words",
+    [
+        ({"attention": "softmax"}, "attention='softmax': .* with 'elu'.* --attention softmax"),
+        ({"linear_rotary": "inputs"}, "linear_rotary='inputs': .* with 'features'"),
+        ({"attention": "elu", "linear_rotary": "features"}, None),
+    ],
+)
+def test_nor_other_settings_without_parameters(rotary_checkpoint, overrides, words):
+    if words is None:
+        state = checkpoint_utils.load_checkpoint_to_cpu(rotary_checkpoint, overrides)
+        assert state["cfg"].model.attention == "elu"
+        return
+    with pytest.raises(UsageError, match=words):
+        checkpoint_utils.load_checkpoint_to_cpu(rotary_checkpoint, overrides)
 
 
 @pytest.mark.skipif(not SAFE_GLOBALS, reason="torch.load is not restricted by default before 2.6")

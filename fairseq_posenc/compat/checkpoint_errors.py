@@ -10,11 +10,13 @@ from omegaconf import OmegaConf, open_dict
 from fairseq_posenc.checkpoints import read_checkpoint
 from fairseq_posenc.compat.patching import wrap
 from fairseq_posenc.encodings import encoding_flags
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.modules.warm_start import log_taken, position_difference
 
 _DEFAULT_RESTORE_FILE = "checkpoint_last.pt"
 _ENCODING = "position_encoding"
+# without parameters of their own, so that another value would only give other numbers
+_TRAINED = (_ENCODING, "attention", "linear_rotary", "favor_kernel", "gau_normaliser")
 
 
 def readable_checkpoint_errors() -> None:
@@ -34,7 +36,7 @@ def _reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(
         path: str, arg_overrides: Optional[Dict[str, Any]] = None, *args: Any, **kwargs: Any
     ) -> Any:
-        overrides, encoding = _without_encoding(arg_overrides)
+        overrides, trained = _without_trained(arg_overrides)
         try:
             state = load_checkpoint_to_cpu(path, overrides, *args, **kwargs)
         except UsageError:
@@ -47,37 +49,45 @@ def _reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
                     "fairseq-train wrote"
                 ) from error
             raise
-        if encoding is not None:
-            _check_encoding(state, encoding, path)
+        _check_trained(state, trained, path)
         _override_new_flags(state, overrides or {})
         return state
 
     return wrapper
 
 
-def _without_encoding(overrides: Optional[Dict[str, Any]]) -> Any:
-    """Split overrides into those for fairseq and the position encoding asked for, if any."""
-    overrides = dict(overrides) if overrides is not None else None
+def _without_trained(overrides: Optional[Dict[str, Any]]) -> Any:
+    """Split overrides into those for fairseq, and those of what belongs to a trained model."""
+    trained: Dict[str, Any] = {}
     if not overrides:
-        return overrides, None
-    encoding = overrides.pop(_ENCODING, None)
+        return overrides, trained
+    overrides = dict(overrides)
     if isinstance(overrides.get("model"), dict):
         overrides["model"] = dict(overrides["model"])
-        encoding = overrides["model"].pop(_ENCODING, encoding)
-    return overrides, encoding
+    for given in (overrides, overrides.get("model")):
+        if isinstance(given, dict):
+            trained.update({name: given.pop(name) for name in _TRAINED if name in given})
+    return overrides, trained
 
 
-def _check_encoding(state: Dict[str, Any], asked: str, path: str) -> None:
+def _check_trained(state: Dict[str, Any], asked: Dict[str, Any], path: str) -> None:
+    """Refuse values of *asked* with which the checkpoint was not trained."""
     settings = state["cfg"].model if state.get("cfg") is not None else state["args"]
-    trained = getattr(settings, _ENCODING, None)
-    if asked != trained:
-        raise UsageError(
-            "--model-overrides position_encoding={!r}: {} was trained with {}, and the encoding "
-            "belongs to the trained model; to change it, train on with --finetune-from-model {} "
-            "--position-encoding {}".format(
-                asked, path, trained and repr(trained) or "none of this plug-in", path, asked
+    for name, value in asked.items():
+        trained = getattr(settings, name, None)
+        if value != trained:
+            raise UsageError(
+                "--model-overrides {}={!r}: {} was trained with {}, and that belongs to the "
+                "trained model; to change it, train on with --finetune-from-model {} {} {}".format(
+                    name,
+                    value,
+                    path,
+                    trained and repr(trained) or "none of this plug-in",
+                    path,
+                    flag_of(name),
+                    value,
+                )
             )
-        )
 
 
 def _override_new_flags(state: Dict[str, Any], overrides: Dict[str, Any]) -> None:
