@@ -32,7 +32,7 @@ from torch import Tensor, nn  # noqa: E402
 
 import fairseq_posenc  # noqa: E402, F401
 from fairseq_posenc.checkpoints import model_settings, read_checkpoint  # noqa: E402
-from fairseq_posenc.config import TranslationConfig, translation_stacks  # noqa: E402
+from fairseq_posenc.config import TranslationConfig, stack_of, translation_stacks  # noqa: E402
 from fairseq_posenc.encodings import (  # noqa: E402
     PositionEncoding,
     Stack,
@@ -41,6 +41,7 @@ from fairseq_posenc.encodings import (  # noqa: E402
 from fairseq_posenc.encodings.rotary import Rotary, frequencies  # noqa: E402
 from fairseq_posenc.encodings.separate import SeparateProjections  # noqa: E402
 from fairseq_posenc.errors import UsageError  # noqa: E402
+from fairseq_posenc.models.language_model import LanguageModelConfig  # noqa: E402
 from fairseq_posenc.models.masked_lm import MaskedLMConfig  # noqa: E402
 from fairseq_posenc.modules.masked_lm import masked_lm_stack  # noqa: E402
 from fairseq_posenc.modules.simple import simplify  # noqa: E402
@@ -48,6 +49,11 @@ from fairseq_posenc.modules.simple import simplify  # noqa: E402
 HEADS_A_ROW = 6
 LENGTH = 128  # positions drawn, unless told or the model has fewer
 State = Dict[str, Tensor]
+STACKS: Dict[Any, Callable[[Namespace], List[Stack]]] = {
+    TranslationConfig: translation_stacks,
+    MaskedLMConfig: lambda cfg: [masked_lm_stack(cfg)],
+    LanguageModelConfig: lambda cfg: [stack_of(cfg, "decoder")],
+}
 
 
 class Row(NamedTuple):
@@ -86,14 +92,17 @@ def read_sides(path: str) -> List[Side]:
     given, state = model_settings(checkpoint), checkpoint["model"]
     if "position_encoding" not in given:
         raise UsageError(f"{path}: was not trained with this plug-in; it names no encoding")
-    masked_lm = any(key.startswith("encoder.sentence_encoder.") for key in state)
-    family = MaskedLMConfig if masked_lm else TranslationConfig
+    beginnings = {".".join(key.split(".")[:2]) for key in state}
+    masked_lm = "encoder.sentence_encoder" in beginnings
+    family: Any = LanguageModelConfig
+    if any(name.startswith("encoder.") for name in beginnings):
+        family = MaskedLMConfig if masked_lm else TranslationConfig
     # flags may be younger than the checkpoint
     options = {f.name: f.metadata.get("default") for f in dataclasses.fields(family)}
     options.update({name: value for name, value in given.items() if value is not None})
     cfg = Namespace(**options)
     cfg.num_positions = cfg.num_positions or cfg.max_positions if masked_lm else None
-    stacks = [masked_lm_stack(cfg)] if masked_lm else translation_stacks(cfg)
+    stacks = STACKS[family](cfg)
     sides = []
     for stack in stacks:
         prefix = f"{stack.side}.sentence_encoder." if masked_lm else f"{stack.side}."
@@ -173,9 +182,9 @@ def expected_products(side: Side, rotary: Rotary, layer: int) -> Tensor:
 
 
 def decay(side: Side, length: int) -> Optional[Decay]:
-    """The bound of RoFormer Eq. 29, or None where nothing is rotated."""
-    rotary = side.encoding.query_key
-    if not isinstance(rotary, Rotary):
+    """The bound of RoFormer Eq. 29, or None where no layer has a softmax of rotated q·k."""
+    rotary, cfg = side.encoding.query_key, side.cfg
+    if not isinstance(rotary, Rotary) or cfg.attention != "softmax" or cfg.layer == "gated":
         return None
     sums = partial_sums(rotary, length)
     curves = []
@@ -281,7 +290,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     if not parts:
         raise UsageError(
             f"{args.checkpoint}: --position-encoding {sides[0].encoding.name} has neither "
-            "content-free logits nor a rotation to draw"
+            "content-free logits nor, with softmax in its layers, a rotation to draw"
         )
     try:
         draw(parts, args.output)

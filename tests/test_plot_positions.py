@@ -7,6 +7,8 @@ import plot_positions
 import pytest
 import torch
 from helpers import TINY, build, parse, tiny
+from test_language_model import SMALL as LM_SMALL
+from test_language_model import tiny as language_model
 from test_masked_lm import tiny as masked_lm
 
 from fairseq_posenc.errors import UsageError
@@ -75,6 +77,19 @@ def test_a_decoder_shows_no_later_key(tmp_path):
     assert decoder.isnan().equal(later.expand_as(decoder))
 
 
+def test_a_language_model_is_a_decoder(tmp_path):
+    model = language_model("t5+rotary")
+    flags = ["--position-encoding", "t5+rotary", *LM_SMALL, "--tokens-per-sample", "64"]
+    cfg = parse("posenc_lm", *flags, task="language_modeling").model
+    torch.nn.init.normal_(model.decoder.position_bias["t5"].table.weight)
+    (side,) = plot_positions.read_sides(save(model, cfg, tmp_path))
+    (row,) = plot_positions.heat_maps(side, 6)
+    positions = torch.arange(6)[None]
+    want = model.decoder.position_bias["t5"](positions, positions)[0].detach()
+    torch.testing.assert_close(row.maps.tril(), want.tril())
+    assert plot_positions.decay(side, 6).trained.shape == (2, 6)
+
+
 @pytest.mark.parametrize("pairing", ["interleaved", "half"])
 def test_decay_is_the_bound_of_equation_29(pairing, tmp_path):
     model, path = masked_lm_file(tmp_path, "rotary", "--rotary-pairing", pairing)
@@ -122,15 +137,17 @@ def test_a_picture_is_drawn(encoding, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "encoding, flags, words",
+    "encoding, model, flags, words",
     [
-        ("learned", [], "learned has neither content-free logits nor a rotation"),
-        ("tupe", ["--length", "65"], "--length 65: the table has 64 positions"),
-        ("t5", ["--length", "1"], "--length 1"),
+        ("learned", [], [], "learned has neither content-free logits nor"),
+        ("rotary", ["--attention", "favor"], [], "rotary has .* with softmax in its layers"),
+        ("rotary", ["--layer", "gated"], [], "rotary has .* with softmax in its layers"),
+        ("tupe", [], ["--length", "65"], "--length 65: the table has 64 positions"),
+        ("t5", [], ["--length", "1"], "--length 1"),
     ],
 )
-def test_what_cannot_be_drawn_is_named(encoding, flags, words, tmp_path):
-    _, path = masked_lm_file(tmp_path, encoding)
+def test_what_cannot_be_drawn_is_named(encoding, model, flags, words, tmp_path):
+    _, path = masked_lm_file(tmp_path, encoding, *model)
     with pytest.raises(UsageError, match=words):
         plot_positions.main([path, str(tmp_path / "out.png"), *flags])
 
