@@ -4,12 +4,10 @@ from argparse import Namespace
 
 import pytest
 import torch
-from linear_layers import (
-    D,
-    feature_map,
-)
+from linear_layers import D, feature_map
 
 from fairseq_posenc.attention.feature_maps import Favor, orthogonal_rows
+from fairseq_posenc.errors import UsageError
 
 
 class TestRandomFeatures:
@@ -57,6 +55,11 @@ class TestRandomFeatures:
         torch.testing.assert_close(shares.double(), want.softmax(-1), atol=1e-4, rtol=1e-3)
         shares.square().sum().backward()
         assert all(torch.isfinite(x.grad).all() and x.grad.abs().max() > 0 for x in (q, k))
+
+    def test_another_number_of_them_is_refused_by_name(self):
+        saved = feature_map("favor", favor_features=6).state_dict()
+        with pytest.raises(UsageError, match="--favor-features 8: the checkpoint has 6"):
+            feature_map("favor", favor_features=8).load_state_dict(saved)
 
     def test_half_leaves_the_projection_alone(self):
         favor = feature_map("favor")

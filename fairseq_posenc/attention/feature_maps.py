@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from fairseq_posenc.errors import UsageError
+
 #: Keys (B, H, S, D) of consecutive tokens and their padding (B, 1, S, 1), True there, or None.
 MaskedKeys = Tuple[Tensor, Optional[Tensor]]
 
@@ -208,8 +210,14 @@ class Favor(FeatureMap):
         self.projection = exact.to(self.projection.device)
         return self
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
+    def _load_from_state_dict(self, state: Dict[str, Tensor], prefix: str, *args: Any) -> None:
+        rows, saved = len(self.projection), state.get(f"{prefix}projection", self.projection)
+        if len(saved) != rows:
+            raise UsageError(
+                f"--favor-features {rows}: the checkpoint has {len(saved)} random features a head "
+                f"({prefix}projection); give --favor-features {len(saved)}"
+            )
+        super()._load_from_state_dict(state, prefix, *args)
         self.drawn = None  # whatever the file had; with redraws on, the next update settles it
 
 
