@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from linear_layers import D, feature_map
+from linear_layers import D, attend, feature_map
 
 from fairseq_posenc.attention.feature_maps import Favor, orthogonal_rows
 from fairseq_posenc.errors import UsageError
@@ -36,24 +36,26 @@ class TestRandomFeatures:
         ratio = estimate / exact  # the stabiliser of a query is the same for all keys
         torch.testing.assert_close(ratio / ratio[..., :1], torch.ones(1, 1, 5, 5), atol=0.1, rtol=0)
 
-    @pytest.mark.parametrize("scale", [0.5, 8.0])
-    def test_without_epsilon_long_queries_and_keys_do_not_vanish(self, scale):
-        """exp(ω·x - |x|²/2) is below float32's range for scale 8."""
+    @pytest.mark.parametrize(
+        "scale, causal", [(0.5, False), (8.0, False), (0.5, True), (5.0, True)]
+    )
+    def test_without_epsilon_long_queries_and_keys_do_not_vanish(self, scale, causal):
+        """The larger scales have features below the usual least denominator, or 0 in float32."""
         favor = feature_map("favor", favor_epsilon=0.0)
-        q, k = (scale * torch.randn(1, 2, 5, D) for _ in "qk")
+        q, k, v = (x * torch.randn(1, 2, 5, D) for x in (scale, scale, 1))
         omega = favor.projection.double() * D**-0.25
-        logits = [
+        phi = [
             x.double() @ omega.t() - x.double().square().sum(-1, keepdim=True) / (2 * D**0.5)
             for x in (q, k)
         ]
-        # log Σ_m φ_m(q) ϕ_m(k), up to what is the same for all keys of a query
-        want = torch.logsumexp(logits[0].unsqueeze(3) + logits[1].unsqueeze(2), dim=-1)
+        logits = torch.logsumexp(phi[0].unsqueeze(3) + phi[1].unsqueeze(2), dim=-1)
+        hidden = torch.ones(5, 5, dtype=torch.bool).triu(1) & causal
+        want = logits.masked_fill(hidden, -torch.inf).softmax(dim=-1) @ v.double()
         q.requires_grad_(), k.requires_grad_()
-        stabiliser = favor.stabiliser([(k, None)])
-        got = favor.queries(q) @ favor.keys(k, stabiliser).transpose(-1, -2)
-        shares = got / got.sum(dim=-1, keepdim=True)
-        torch.testing.assert_close(shares.double(), want.softmax(-1), atol=1e-4, rtol=1e-3)
-        shares.square().sum().backward()
+        keys = favor.keys(k, None if causal else favor.stabiliser([(k, None)]))
+        got = attend(favor.queries(q), keys, v, causal, epsilon=1e-30)
+        torch.testing.assert_close(got.double(), want, atol=1e-4, rtol=1e-3)
+        got.square().sum().backward()
         assert all(torch.isfinite(x.grad).all() and x.grad.abs().max() > 0 for x in (q, k))
 
     def test_another_number_of_them_is_refused_by_name(self):

@@ -100,7 +100,8 @@ class Favor(FeatureMap):
     c cancels but for ε.  A query has c = max over ω of ω·x; keys share the maximum over all of
     them, or where that would show the future, c = 0 with exponents of at most 20.  Where |x|²/2
     exceeds -log ε, little but ε is left, and attention is nearly uniform.  For ε = 0 the maximum is
-    one of ω·x - |x|²/2, which gives the same, and long queries and keys do not vanish.
+    one of ω·x - |x|²/2, which gives the same, and long queries and keys do not vanish; keys with
+    c = 0 then want a smaller least denominator.
 
     Args:
         head_dim: D.
