@@ -29,16 +29,16 @@ def test_a_training_that_cannot_work_is_refused(flags, named, corpus, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "encoding, overrides, odd",
+    "encoding, overrides, odd, way_out",
     [
-        ("shaw", {"shaw_values": True}, "only in this model"),
-        ("rotary", {"attention": "favor"}, "--attention favor"),
+        ("shaw", {"shaw_values": True}, "only in this model", "drop the --model-overrides"),
+        ("rotary", {"attention": "favor"}, "attention='favor'", "--attention favor"),
     ],
 )
-def test_evaluation_starts_nothing_untrained(encoding, overrides, odd, corpus, trained_lm):
+def test_evaluation_starts_nothing_untrained(encoding, overrides, odd, way_out, corpus, trained_lm):
     flags = ["--model-overrides", str(overrides)]
     message = eval_lm(corpus, trained_lm(encoding), *flags).message()
-    assert odd in message and "drop the --model-overrides" in message
+    assert odd in message and way_out in message
 
 
 def test_evaluation_uses_all_that_was_trained(corpus, tmp_path):
