@@ -120,6 +120,7 @@ def prepared(chinese, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_texts_are_treated_like_those_of_the_pre_training(prepared, chinese):
     dictionary = (chinese / "fixed" / "data-bin" / "dict.txt").read_text(encoding="utf-8")
     for part in ("CSL/input0", "CSL/input1"):
@@ -131,6 +132,7 @@ def test_texts_are_treated_like_those_of_the_pre_training(prepared, chinese):
     assert "t ##恤" in text and text == text.lower()
 
 
+@pytest.mark.slow
 def test_fine_tuning_ends_with_the_table(prepared, chinese_model):
     few = ("--lr", "5e-3", "--seeds", "3", "--epochs", "2", "--batch", "8", "--cpu")
     result = bash(

@@ -39,6 +39,7 @@ def finished(tmp_path_factory):
     return folder, result
 
 
+@pytest.mark.slow
 def test_both_models_are_trained_scored_and_drawn(finished):
     folder, result = finished
     out = folder / "out"
@@ -60,6 +61,7 @@ def test_both_models_are_trained_scored_and_drawn(finished):
         assert float(bits_a_character) == pytest.approx(float(exact), abs=5e-4)
 
 
+@pytest.mark.slow
 def test_started_again_it_repeats_nothing_and_refuses_other_flags(finished):
     folder, first = finished
     again = recipe(folder, "--seeds", "1", "--encodings", "rotary")

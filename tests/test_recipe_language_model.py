@@ -41,6 +41,7 @@ def text8(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_adaptive_softmax_in_gated_units(tmp_path):
     wikitext(tmp_path / "wikitext")
     assert bash(PREPARE, "wikitext", "wikitext", ".", cwd=tmp_path).returncode == 0
