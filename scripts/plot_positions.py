@@ -49,11 +49,12 @@ from fairseq_posenc.modules.simple import simplify  # noqa: E402
 HEADS_A_ROW = 6
 LENGTH = 128  # positions drawn, unless told or the model has fewer
 State = Dict[str, Tensor]
-STACKS: Dict[Any, Callable[[Namespace], List[Stack]]] = {
-    TranslationConfig: translation_stacks,
-    MaskedLMConfig: lambda cfg: [masked_lm_stack(cfg)],
-    LanguageModelConfig: lambda cfg: [stack_of(cfg, "decoder")],
-}
+# how the first stack's parameters begin, the flags and the stacks of each family; first match
+FAMILIES: List[Tuple[str, Any, Callable[[Namespace], List[Stack]]]] = [
+    ("encoder.sentence_encoder.", MaskedLMConfig, lambda cfg: [masked_lm_stack(cfg)]),
+    ("encoder.", TranslationConfig, translation_stacks),
+    ("", LanguageModelConfig, lambda cfg: [stack_of(cfg, "decoder")]),
+]
 
 
 class Row(NamedTuple):
@@ -92,19 +93,17 @@ def read_sides(path: str) -> List[Side]:
     given, state = model_settings(checkpoint), checkpoint["model"]
     if "position_encoding" not in given:
         raise UsageError(f"{path}: was not trained with this plug-in; it names no encoding")
-    beginnings = {".".join(key.split(".")[:2]) for key in state}
-    masked_lm = "encoder.sentence_encoder" in beginnings
-    family: Any = LanguageModelConfig
-    if any(name.startswith("encoder.") for name in beginnings):
-        family = MaskedLMConfig if masked_lm else TranslationConfig
+    family, stacks_of = next(
+        kind for first, *kind in FAMILIES if any(key.startswith(first) for key in state)
+    )
+    masked_lm = family is MaskedLMConfig
     # flags may be younger than the checkpoint
     options = {f.name: f.metadata.get("default") for f in dataclasses.fields(family)}
     options.update({name: value for name, value in given.items() if value is not None})
     cfg = Namespace(**options)
     cfg.num_positions = cfg.num_positions or cfg.max_positions if masked_lm else None
-    stacks = STACKS[family](cfg)
     sides = []
-    for stack in stacks:
+    for stack in stacks_of(cfg):
         prefix = f"{stack.side}.sentence_encoder." if masked_lm else f"{stack.side}."
         own = {k[len(prefix) :]: v.float() for k, v in state.items() if k.startswith(prefix)}
         sides.append(Side(stack, build_encoding(cfg, stack), own, cfg))

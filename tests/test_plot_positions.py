@@ -139,7 +139,12 @@ def test_a_picture_is_drawn(encoding, tmp_path):
 @pytest.mark.parametrize(
     "encoding, model, flags, words",
     [
-        ("learned", [], [], "learned has neither content-free logits nor"),
+        (
+            "learned",
+            [],
+            [],
+            "learned has neither content-free logits nor, with softmax in its layers, a rotation",
+        ),
         ("rotary", ["--attention", "favor"], [], "rotary has .* with softmax in its layers"),
         ("rotary", ["--layer", "gated"], [], "rotary has .* with softmax in its layers"),
         ("tupe", [], ["--length", "65"], "--length 65: the table has 64 positions"),
