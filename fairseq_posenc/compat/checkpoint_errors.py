@@ -76,17 +76,11 @@ def _check_trained(state: Dict[str, Any], asked: Dict[str, Any], path: str) -> N
     for name, value in asked.items():
         trained = getattr(settings, name, None)
         if value != trained:
+            was = repr(trained) if trained else "none of this plug-in"
             raise UsageError(
-                "--model-overrides {}={!r}: {} was trained with {}, and that belongs to the "
-                "trained model; to change it, train on with --finetune-from-model {} {} {}".format(
-                    name,
-                    value,
-                    path,
-                    trained and repr(trained) or "none of this plug-in",
-                    path,
-                    flag_of(name),
-                    value,
-                )
+                f"--model-overrides {name}={value!r}: {path} was trained with {was}, and that "
+                "belongs to the trained model; to change it, train on with "
+                f"--finetune-from-model {path} {flag_of(name)} {value}"
             )
 
 
