@@ -10,7 +10,13 @@ from helpers import encoding_flags
 from fairseq_posenc.attention import linear, prefix_sums
 from fairseq_posenc.attention.feature_maps import FEATURE_MAPS
 from fairseq_posenc.attention.linear import LinearAttention
-from fairseq_posenc.attention.prefix_sums import State, no_turn, read, read_causally, state_of
+from fairseq_posenc.attention.prefix_sums import (
+    no_turn,
+    nothing_seen,
+    read,
+    read_causally,
+    state_of,
+)
 from fairseq_posenc.encodings import Stack, build_encoding
 
 B, H, T, D, M = 2, 3, 7, 8, 12
@@ -50,13 +56,6 @@ def layer_of(kernel, rotary="features", heads=H, head_dim=D, causal=False, **cha
     size = FEATURE_MAPS[flags.attention].size(head_dim, flags) if rotary == "features" else head_dim
     stack = Stack("encoder", heads, size, causal, 16384, keeps_products=rotary != "inputs")
     return LinearAttention(heads * head_dim, heads, build_encoding(flags, stack)).eval()
-
-
-def nothing_seen(v, features=M):
-    """The state before the first token."""
-    return State(
-        v.new_zeros(*v.shape[:2], v.size(3), features), v.new_zeros(*v.shape[:2], features)
-    )
 
 
 def attend(q, k, v, causal, epsilon=1e-9, per_feature=False, turn=no_turn):

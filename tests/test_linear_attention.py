@@ -17,12 +17,11 @@ from linear_layers import (
     every_kernel,
     feature_map,
     layer_of,
-    nothing_seen,
     padding_bias,
 )
 from test_rotary import rotation_matrix
 
-from fairseq_posenc.attention.prefix_sums import State, read_causally
+from fairseq_posenc.attention.prefix_sums import State, nothing_seen, read_causally
 from fairseq_posenc.errors import UsageError
 
 
@@ -283,8 +282,8 @@ def test_a_state_carries_on_where_a_sequence_was_cut():
     q, k, v = torch.rand(B, H, 20, M), torch.rand(B, H, 20, M), torch.randn(B, H, 20, D)
     for per_feature in (False, True):
         how = (1e-9, per_feature)
-        whole, last = read_causally(q, k, v, nothing_seen(v), *how)
-        first, state = read_causally(*(x[:, :, :8] for x in (q, k, v)), nothing_seen(v), *how)
+        whole, last = read_causally(q, k, v, nothing_seen(v, M), *how)
+        first, state = read_causally(*(x[:, :, :8] for x in (q, k, v)), nothing_seen(v, M), *how)
         assert isinstance(state, State)
         second, end = read_causally(*(x[:, :, 8:] for x in (q, k, v)), state, *how)
         torch.testing.assert_close(torch.cat((first, second), 2), whole)

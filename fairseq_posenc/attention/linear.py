@@ -21,6 +21,7 @@ from fairseq_posenc.attention.prefix_sums import (
     State,
     Turn,
     no_turn,
+    nothing_seen,
     read,
     read_causally,
     state_of,
@@ -154,7 +155,7 @@ class LinearAttention(StockMultiheadAttention):
     def _bidirectional(self, segments: List[Segment]) -> List[Tensor]:
         """Outputs (B, H, T, D) of each segment: all keys are summed up, then read."""
         stabiliser = self.feature_map.stabiliser([(s.k, s.hidden) for s in segments])
-        state = self._empty(segments[0].v)
+        state = nothing_seen(segments[0].v, self.features)
         for s in segments:
             state = state.plus(state_of(*self._keys(s, stabiliser), s.turn))
         return [read(self._queries(s), state, *self.how, s.turn) for s in segments]
@@ -162,7 +163,7 @@ class LinearAttention(StockMultiheadAttention):
     def _causal(self, segments: List[Segment], incremental_state: IncrementalState) -> List[Tensor]:
         """Outputs (B, H, T, D) of each segment, which hands its state on to the next."""
         saved = self.get_incremental_state(incremental_state, "attn_state")
-        state = self._empty(segments[0].v)
+        state = nothing_seen(segments[0].v, self.features)
         if saved:
             state = State(saved["prev_products"], saved["prev_sums"])
         out = []
@@ -179,11 +180,6 @@ class LinearAttention(StockMultiheadAttention):
             }
             self.set_incremental_state(incremental_state, "attn_state", cache)
         return out
-
-    def _empty(self, v: Tensor) -> State:
-        """The state before the first token."""
-        b, h, _, d = v.shape
-        return State(v.new_zeros(b, h, d, self.features), v.new_zeros(b, h, self.features))
 
     def _queries(self, s: Segment) -> Tensor:
         return self.feature_map.queries(s.q.contiguous())
