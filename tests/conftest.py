@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch  # noqa: E402
 
 import fairseq_posenc  # noqa: E402, F401
-from fairseq_posenc.checkpoints import load_file  # noqa: E402
+from fairseq_posenc.checkpoints.reading import load_file  # noqa: E402
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

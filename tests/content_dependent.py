@@ -6,7 +6,7 @@ import torch
 from helpers import encoding_of
 
 B, H, D = 2, 2, 4
-CLIPS = {"shaw_distance": 2, "deberta_distance": 3}
+CLIPS = {"shaw_max_distance": 2, "deberta_max_distance": 3}
 NAMES = ["shaw", "transformer_xl", "deberta"]
 # query and key lengths: training, one decoding step, several tokens at once, the first token
 LENGTHS = [(6, 6), (1, 6), (3, 6), (5, 6), (1, 1)]

@@ -6,9 +6,8 @@ from helpers import encoding_of, skip_without_cpu_kernels, slow_attention
 from test_rotary import rotation_matrix
 
 from fairseq_posenc import compat
-from fairseq_posenc.attention.cross import CrossAttention
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
-from fairseq_posenc.attention.multihead import MultiheadAttention
+from fairseq_posenc.attention.softmax import CrossAttention, MultiheadAttention
 
 B, H, T, S, D = 2, 3, 4, 7, 8
 

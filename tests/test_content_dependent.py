@@ -12,7 +12,7 @@ from test_rotary import rotation_matrix
 
 from fairseq_posenc.attention.functional import attend_with_weights
 from fairseq_posenc.attention.gated import GatedAttention
-from fairseq_posenc.attention.multihead import MultiheadAttention
+from fairseq_posenc.attention.softmax import MultiheadAttention
 
 
 @pytest.mark.parametrize("length, keys", LENGTHS)
@@ -67,7 +67,7 @@ def test_shaws_values_by_hand(causal, length, keys):
     """Shaw et al. Eq. 3, the second summand."""
     parts = Parts("shaw", causal=causal, shaw_values=True)
     weights = random(B, H, length, keys)
-    got = parts.terms.more_values(weights, None, None)
+    got = parts.terms.relative_values(weights, None, None)
     table = parts.terms["shaw"].value_table.weight
     want = torch.zeros(B, H, length, D, dtype=torch.double)
     for t in range(length):
@@ -82,7 +82,9 @@ def test_values_that_are_added_see_the_weights_after_dropout():
     outs = []
     for values, function in ((v, lambda weights: weights @ more), (v + more, None)):
         torch.manual_seed(1)
-        outs.append(attend_with_weights(q, k, values, 1.0, dropout=0.5, more_values=function)[0])
+        outs.append(
+            attend_with_weights(q, k, values, 1.0, dropout=0.5, relative_values=function)[0]
+        )
     torch.testing.assert_close(*outs)
 
 

@@ -21,8 +21,8 @@ def attended(parts, inputs, mask, distance_vectors=None):
     q, k, v = (inputs[name].transpose(1, 2) for name in "qkv")
     scale, terms = parts.encoding.scale, parts.terms.float()
     logits = terms(q, k, scale, None, None, parts.vectors(q, k), {})
-    more = (lambda w: terms.more_values(w, None, None)) if terms.needs_weights else None
-    out, weights = attend_with_weights(q, k, v, scale, mask + logits, more_values=more)
+    more = (lambda w: terms.relative_values(w, None, None)) if terms.needs_weights else None
+    out, weights = attend_with_weights(q, k, v, scale, mask + logits, relative_values=more)
     return out.transpose(1, 2), weights
 
 
@@ -37,7 +37,7 @@ class TestOtherImplementations:
     def test_shaw(self, golden, file, case):
         ref = golden(file)
         causal, inputs = "causal" in case, ref["inputs"]
-        flags = {"shaw_distance": 4, "shaw_values": True, "causal": causal}
+        flags = {"shaw_max_distance": 4, "shaw_values": True, "causal": causal}
         parts = Parts("shaw", heads=4, head_dim=8, **flags)
         own = parts.terms["shaw"]
         with torch.no_grad():  # where later keys are hidden, we have no vectors for them

@@ -81,7 +81,7 @@ def test_with_rotary_they_stay_relative(name, monkeypatch):
 
 
 def test_deberta_has_one_table_a_stack_and_projections_in_every_layer():
-    state = tiny("deberta", "--deberta-distance", "9").state_dict()
+    state = tiny("deberta", "--deberta-max-distance", "9").state_dict()
     tables = {key: value.shape for key, value in state.items() if "table" in key}
     assert tables == {
         f"{side}.position_vectors.deberta.table.weight": (18, 32) for side in ("encoder", "decoder")
@@ -118,8 +118,8 @@ def test_shaw_base_is_the_transformer_base_with_keys_and_values_clipped_at_16():
 @pytest.mark.parametrize(
     "flags, words",
     [
-        (["shaw", "--shaw-distance", "0"], "--shaw-distance 0: must be at least 1"),
-        (["deberta", "--deberta-distance", "0"], "--deberta-distance 0: must be at least 1"),
+        (["shaw", "--shaw-max-distance", "0"], "--shaw-max-distance 0: must be .* at least 1"),
+        (["deberta", "--deberta-max-distance", "0"], "--deberta-max-distance 0: .* at least 1"),
         (["transformer_xl", "--layer", "gated", "--gau-key-size", "7"], "7 channels .* even"),
         (["learned+deberta", "--layer", "gated", "--gau-normaliser", "scaled_squared_relu"],
          "--gau-normaliser scaled_squared_relu: .* deberta; give softmax_plus or softmax"),

@@ -7,7 +7,7 @@ import torch
 from helpers import encoding_of
 
 from fairseq_posenc.encodings.alibi import slopes
-from fairseq_posenc.encodings.t5 import buckets
+from fairseq_posenc.encodings.t5 import relative_position_bucket as bucket
 from fairseq_posenc.errors import UsageError
 
 
@@ -50,15 +50,15 @@ def bucket_by_hand(distance, num_buckets, max_distance, causal):
 @pytest.mark.parametrize("num_buckets, max_distance", [(32, 128), (16, 50)])
 def test_t5_buckets_by_hand(num_buckets, max_distance, causal):
     distances = torch.arange(-200, 201)
-    got = buckets(distances, num_buckets, max_distance, causal).tolist()
+    got = bucket(distances, num_buckets, max_distance, causal).tolist()
     want = [bucket_by_hand(d, num_buckets, max_distance, causal) for d in distances.tolist()]
     assert got == want
 
 
 def test_t5_encoders_tell_both_sides_apart_and_decoders_do_not_need_to():
     there, back = torch.tensor([5]), torch.tensor([-5])
-    assert buckets(there, 32, 128, False) != buckets(back, 32, 128, False)
-    assert buckets(there, 32, 128, True) == buckets(torch.tensor([0]), 32, 128, True)
+    assert bucket(there, 32, 128, False) != bucket(back, 32, 128, False)
+    assert bucket(there, 32, 128, True) == bucket(torch.tensor([0]), 32, 128, True)
 
 
 @pytest.mark.parametrize(
@@ -88,5 +88,5 @@ class TestOtherImplementations:
     def test_t5_buckets(self, golden, kind, size):
         ref = golden("t5_bucket")
         want = ref["outputs"]["{}_n{}_m{}".format(kind, *size)]
-        got = buckets(ref["inputs"]["relative_position"], *size, kind == "uni")
+        got = bucket(ref["inputs"]["relative_position"], *size, kind == "uni")
         assert torch.equal(got, want)

@@ -14,7 +14,7 @@ from conversion import (
     save_folder,
 )
 
-from fairseq_posenc.checkpoints import load_file
+from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.convert.simple_reference import gated_layer, released_logits, tied_head
 
 CONFIG = {

@@ -16,7 +16,7 @@ from conversion import (
 )
 from omegaconf import OmegaConf
 
-from fairseq_posenc.checkpoints import load_file, write_checkpoint
+from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
 from fairseq_posenc.convert import huggingface, native
 from fairseq_posenc.convert.roformer_names import sine_table
 from fairseq_posenc.errors import UsageError

@@ -66,7 +66,7 @@ def test_matches_the_formulas(tmp_path, out, capsys, config):
     printed = capsys.readouterr().out
     assert "formulas in float64 (transformers has no such class)" in printed
     assert "left out roformer.pooler.dense.weight" in printed
-    assert "--norm unit" in printed and "--no-bias" in printed and "--lm-head tied" in printed
+    assert "--norm rms" in printed and "--no-bias" in printed and "--lm-head tied" in printed
     model, _ = load(out)
     assert not any(name.endswith("bias") for name, _ in model.named_parameters())
     tied = model.encoder.lm_head.weight is model.encoder.sentence_encoder.embed_tokens.weight
@@ -146,5 +146,5 @@ class TestRefused:
 
     def test_export(self, tmp_path, out):
         convert("import", "roformer-v2", write(tmp_path / "source"), out)
-        words = ["checkpoint.pt", "--norm unit", "layer"]
+        words = ["checkpoint.pt", "--norm rms", "layer"]
         refuses(words, "export", "hf-roformer", out / "checkpoint.pt", tmp_path / "back")

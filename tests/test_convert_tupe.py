@@ -9,7 +9,7 @@ import torch
 from conftest import SHARED
 from conversion import convert, linear, load, norm, refuses
 
-from fairseq_posenc.checkpoints import load_file
+from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.convert.tupe_reference import released_logits
 from fairseq_posenc.errors import UsageError
 

@@ -21,7 +21,7 @@ from linear_layers import (
 )
 from test_rotary import rotation_matrix
 
-from fairseq_posenc.attention.prefix_sums import State, nothing_seen, read_causally
+from fairseq_posenc.attention.linear.prefix_sums import State, attend_causally, empty_state
 from fairseq_posenc.errors import UsageError
 
 
@@ -271,7 +271,7 @@ def test_weights_are_refused_by_name():
 
 
 def test_its_parameters_are_those_of_softmax_attention():
-    from fairseq_posenc.attention.multihead import MultiheadAttention
+    from fairseq_posenc.attention.softmax import MultiheadAttention
 
     names = set(MultiheadAttention(H * D, H, encoding_of("none")).state_dict())
     assert set(layer_of("elu").state_dict()) == names
@@ -282,9 +282,9 @@ def test_a_state_carries_on_where_a_sequence_was_cut():
     q, k, v = torch.rand(B, H, 20, M), torch.rand(B, H, 20, M), torch.randn(B, H, 20, D)
     for per_feature in (False, True):
         how = (1e-9, per_feature)
-        whole, last = read_causally(q, k, v, nothing_seen(v, M), *how)
-        first, state = read_causally(*(x[:, :, :8] for x in (q, k, v)), nothing_seen(v, M), *how)
+        whole, last = attend_causally(q, k, v, empty_state(v, M), *how)
+        first, state = attend_causally(*(x[:, :, :8] for x in (q, k, v)), empty_state(v, M), *how)
         assert isinstance(state, State)
-        second, end = read_causally(*(x[:, :, 8:] for x in (q, k, v)), state, *how)
+        second, end = attend_causally(*(x[:, :, 8:] for x in (q, k, v)), state, *how)
         torch.testing.assert_close(torch.cat((first, second), 2), whole)
         torch.testing.assert_close(tuple(end), tuple(last))

@@ -1,12 +1,12 @@
-"""Linear attention of features: sums over keys, which queries read in place of the keys.
+"""Linear attention of features: sums over keys, which queries attend to in place of the keys.
 
 Katharopoulos et al. 2020, arXiv 2006.16236, and with rotary RoFormer Eq. 11:
 
     out_m = Σ_n (R_m φ(q_m))·(R_n ϕ(k_n)) v_n / Σ_n φ(q_m)·ϕ(k_n)
           = Σ_n v_n (R_n ϕ(k_n))ᵀ · (R_m φ(q_m)) / φ(q_m)ᵀ · Σ_n ϕ(k_n)
 
-Positions are in the numerator alone: its weights may be negative, the denominator stays a sum of
-terms that are not.  M is the number of features.
+Only the numerator is rotated: its weights may be negative, while the denominator stays a sum of
+non-negative terms.  M is the number of features.
 """
 
 from typing import Callable, NamedTuple, Tuple
@@ -16,14 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 #: Rotates features (B, H, T, M) of queries or of keys, R_m or R_n above.
-Turn = Callable[[Tensor], Tensor]
+Rotation = Callable[[Tensor], Tensor]
 
 #: Tokens of a chunk.  Within one, weights are computed; between them, sums are handed on.
 CHUNK = 64
 
 
 class State(NamedTuple):
-    """All that a query needs of the keys and values that it sees.
+    """What attention needs of the keys and values seen so far.
 
     Args:
         products: Σ_n v_n (R_n ϕ(k_n))ᵀ, (B, H, D, M).
@@ -38,7 +38,7 @@ class State(NamedTuple):
         return State(self.products + other.products, self.sums + other.sums)
 
 
-def nothing_seen(v: Tensor, features: int) -> State:
+def empty_state(v: Tensor, features: int) -> State:
     """The state before the first token.
 
     Args:
@@ -49,52 +49,52 @@ def nothing_seen(v: Tensor, features: int) -> State:
     return State(v.new_zeros(b, h, d, features), v.new_zeros(b, h, features))
 
 
-def no_turn(x: Tensor) -> Tensor:
-    """Features without positions, as they are."""
+def identity(x: Tensor) -> Tensor:
+    """No rotation."""
     return x
 
 
-def state_of(k: Tensor, v: Tensor, turn: Turn = no_turn) -> State:
+def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> State:
     """The sums over some keys.
 
     Args:
-        k: ϕ of the keys, (B, H, S, M), not negative, 0 at keys that nobody sees.
+        k: ϕ of the keys, (B, H, S, M), not negative, 0 at hidden keys.
         v: values (B, H, S, D).
-        turn: rotates the keys in the numerator.
+        rotate: rotates the keys in the numerator.
     """
-    # in this order, so that gradients have the layout of k, too
-    return State(torch.matmul(v.transpose(-2, -1), turn(k)), k.sum(dim=2))
+    # this order keeps the gradient in the layout of k
+    return State(torch.matmul(v.transpose(-2, -1), rotate(k)), k.sum(dim=2))
 
 
-def read(
-    q: Tensor, state: State, epsilon: float, per_feature: bool = False, turn: Turn = no_turn
+def attend_to_state(
+    q: Tensor, state: State, epsilon: float, per_feature: bool = False, rotate: Rotation = identity
 ) -> Tensor:
-    """Attention to all keys of a state (RoFormer Eq. 10, and Eq. 11 with *turn*).
+    """Attention to all keys of a state (RoFormer Eq. 10, and Eq. 11 with *rotate*).
 
     Args:
         q: φ of the queries, (B, H, T, M), not negative.
         state: of the keys.
         epsilon: the least value of a denominator.
         per_feature: divide each feature of the keys by its own sum over the keys a query sees.
-        turn: rotates the queries in the numerator.
+        rotate: rotates the queries in the numerator.
 
     Returns:
         (B, H, T, D), zeros if there is no key.
     """
     seen, products = state.sums.unsqueeze(2), state.products.transpose(-2, -1)
     if per_feature:
-        return torch.matmul(turn(q / seen.clamp(min=epsilon)), products)
-    return torch.matmul(turn(q), products) / _denominators(q, seen, epsilon)
+        return torch.matmul(rotate(q / seen.clamp(min=epsilon)), products)
+    return torch.matmul(rotate(q), products) / _denominators(q, seen, epsilon)
 
 
-def read_causally(
+def attend_causally(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     state: State,
     epsilon: float,
     per_feature: bool = False,
-    turn: Turn = no_turn,
+    rotate: Rotation = identity,
 ) -> Tuple[Tensor, State]:
     """Attention of each query to the keys up to its own, and to those of a state before.
 
@@ -103,21 +103,21 @@ def read_causally(
         k: ϕ of the keys, (B, H, T, M).
         v: values (B, H, T, D).
         state: of what came before.
-        epsilon: as for :func:`read`; so is *per_feature*.
-        turn: rotates queries and keys in the numerator.
+        epsilon: as for :func:`attend_to_state`; so is *per_feature*.
+        rotate: rotates queries and keys in the numerator.
 
     Returns:
         (B, H, T, D), zeros for a query that sees nothing; and the state for what follows.
     """
     if q.size(2) == 1:  # sees all there is
-        state = state.plus(state_of(k, v, turn))
-        return read(q, state, epsilon, per_feature, turn), state
+        state = state.plus(summarize_keys(k, v, rotate))
+        return attend_to_state(q, state, epsilon, per_feature, rotate), state
     seen = k.cumsum(dim=2) + state.sums.unsqueeze(2)  # (B, H, T, M)
-    keys = (turn(k), v, state.products)
+    keys = (rotate(k), v, state.products)
     if per_feature:
-        out, products = products_before(turn(q / seen.clamp(min=epsilon)), *keys)
+        out, products = products_before(rotate(q / seen.clamp(min=epsilon)), *keys)
     else:
-        out, products = products_before(turn(q), *keys)
+        out, products = products_before(rotate(q), *keys)
         out = out / _denominators(q, seen, epsilon)
     return out, State(products, seen[:, :, -1])
 

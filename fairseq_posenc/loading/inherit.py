@@ -1,46 +1,46 @@
-"""Fine-tuning a masked language model: what the encoder is, its checkpoint says.
+"""Fine-tuning and resuming: what a training has to share with the checkpoint it starts from.
 
-``--task sentence_prediction`` starts from ``--restore-file`` or ``--finetune-from-model``, or goes
-on in its own ``--save-dir``.  Shape and position encoding of the encoder are read from that file,
-so they need not be repeated on the command line, and what contradicts them stops the run instead
-of starting from random weights.
+Fine-tuning by ``--task sentence_prediction`` starts from ``--restore-file`` or
+``--finetune-from-model``, or goes on in its own ``--save-dir``.  What the trained model consists of
+is read from that file, so it need not be repeated on the command line, and what contradicts it
+stops the run instead of starting from random weights.  A training that resumes in its own folder
+has to agree with it as well.
 """
 
 import dataclasses
 import logging
 import os
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from fairseq_posenc.checkpoints import model_settings, read_checkpoint
-from fairseq_posenc.config import layer_fields
-from fairseq_posenc.encodings import encoding_flags, parse_encodings
-from fairseq_posenc.encodings.rotary_scaling import ScalingFlags
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.config.fields import plug_in_flags
 from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.loading.settings import is_ours, saved_settings, trained_settings
 
 logger = logging.getLogger(__name__)
 
 _TASKS = ("sentence_prediction", "sentence_ranking")
-_ENCODING = ("position_encoding", *(flag.name for flag in encoding_flags()))
-# inherited, too, but free to change: the parameters serve any scaling
-_FREE = tuple(flag.name for flag in dataclasses.fields(ScalingFlags))
-# of a training, not of its model: random features stay as the checkpoint has them
-_OWN = ("favor_redraw", "favor_redraw_until")
-_SHAPE = (
-    "encoder_layers",
-    "encoder_embed_dim",
-    "encoder_ffn_embed_dim",
-    "encoder_attention_heads",
-    "encoder_input_dim",
-    "encoder_normalize_before",
-    "layernorm_embedding",
-    *(name for name, _, _ in layer_fields() if name not in _OWN),
-    "lm_head",
-    "activation_fn",
-    "num_segments",
-    "causal",
-    "untie_weights_roberta",
-    "pooler_activation_fn",  # of a checkpoint that has heads
-)
+# of classification heads, which a pre-trained checkpoint need not have
+_HEADS = ("pooler_activation_fn", "spectral_norm_classification_head")
+_TABLE = "num_positions"  # see _inherit_positions
+
+
+def inherited_flags(family: type) -> List[str]:
+    """The flags that fine-tuning takes from the checkpoint: what the trained model consists of.
+
+    Of what may differ at use, the plug-in's own are taken, too, where they are not given.
+
+    Args:
+        family: dataclass of the family's flags.
+    """
+    own = plug_in_flags()
+    return [
+        field.name
+        for field in dataclasses.fields(family)
+        if field.metadata.get("role") == "model"
+        and field.name != _TABLE
+        or (field.metadata.get("role") == "free" and field.name in own)
+    ]
 
 
 def is_fine_tuning(settings: Any) -> bool:
@@ -61,13 +61,14 @@ def _source(args: Any) -> Optional[Tuple[str, str]]:
     return ("--finetune-from-model", pretrained) if pretrained else None
 
 
-def inherit(args: Any, arch: str, preset: Mapping[str, Any]) -> None:
+def inherit(args: Any, family: type, arch: str, preset: Mapping[str, Any]) -> None:
     """Complete a parsed command line, in place, by what the pre-trained checkpoint says.
 
     Does nothing unless the task fine-tunes and there is such a file.
 
     Args:
         args: parsed command line; flags that were not given are absent or None.
+        family: dataclass of the family's flags.
         arch: what ``--arch`` gave.
         preset: its settings.
 
@@ -80,12 +81,13 @@ def inherit(args: Any, arch: str, preset: Mapping[str, Any]) -> None:
         return
     saved = _settings_of(*source)
     where = " ".join(source)
-    for name in _ENCODING + _SHAPE:
+    roles = {field.name: field.metadata.get("role") for field in dataclasses.fields(family)}
+    for name in inherited_flags(family):
         value = saved.get(name)
         if value is None:  # a flag that is younger than the checkpoint
             continue
         given = getattr(args, name, None)
-        if given is not None and name in _FREE:
+        if given is not None and roles[name] == "free":
             continue
         if given is not None and given != value:
             raise UsageError(
@@ -101,46 +103,58 @@ def inherit(args: Any, arch: str, preset: Mapping[str, Any]) -> None:
     logger.info("%s: position encoding %s", where, saved["position_encoding"])
 
 
-def check_encoding(path: str, cfg: Any) -> bool:
-    """Compare the encoding of a checkpoint that a training starts from with that of its model.
+def check_settings_of(path: str, cfg: Any, resumes: bool) -> bool:
+    """Compare the settings of a checkpoint that a training starts from with those of its model.
 
-    Encodings without parameters leave no other trace in a checkpoint than its settings.
+    Settings without parameters leave no other trace in a checkpoint.
 
     Args:
         path: the checkpoint.
         cfg: fairseq's whole configuration.
+        resumes: whether the training goes on in its own folder, as it was.
 
     Returns:
         whether they differ, which is logged: a warm start.
 
     Raises:
-        UsageError: they differ, and the task fine-tunes; or a scaling is for another length.
+        UsageError: they differ, and the training resumes or fine-tunes; or a scaling is for another
+            length.
     """
-    encoding = getattr(cfg.model, "position_encoding", None)
-    if encoding is None:  # a model of fairseq's
+    if getattr(cfg.model, "position_encoding", None) is None:  # a model of fairseq's
         return False
-    saved = model_settings(read_checkpoint(path, lazy=True))
-    if saved.get("position_encoding") is None:
+    checkpoint = read_checkpoint(path, lazy=True)
+    saved = saved_settings(checkpoint)
+    if not is_ours(saved):
         return True
-    saved.setdefault("attention", "softmax")  # from before there was a choice
-    names = ["position_encoding", "untie_cls", "attention", "linear_rotary", "favor_kernel"]
-    for each in parse_encodings(saved["position_encoding"]):
-        names += [field.name for field in dataclasses.fields(each.flags)] if each.flags else []
+    own, trained = plug_in_flags(), trained_settings(checkpoint)
+    free = {n: saved[n] for n in own if own[n].metadata["role"] == "free" and n in saved}
     differences = {
-        name: f"{flag_of(name)} {saved[name]} -> {getattr(cfg.model, name, None)}"
-        for name in names
-        if saved.get(name) is not None and saved[name] != getattr(cfg.model, name, None)
+        name: (value, getattr(cfg.model, name, None))
+        for name, value in {**trained, **free}.items()
+        if value is not None and value != getattr(cfg.model, name, None)
     }
-    other = [text for name, text in differences.items() if name not in _FREE]
-    if other and is_fine_tuning(cfg.task):
+    refused = [name for name in differences if name in trained and name not in _HEADS]
+    if refused and is_fine_tuning(cfg.task):
+        listed = ", ".join(_difference(name, *differences[name]) for name in refused)
         raise UsageError(
-            f"{path}: was trained with another encoding or attention ({', '.join(other)}); use "
-            "--arch posenc_masked_lm without such flags, or under hydra give those of the file"
+            f"{path}: was trained with other settings ({listed}); use --arch posenc_masked_lm "
+            "without such flags, or under hydra give those of the file"
         )
-    for difference in differences.values():
-        logger.warning("warm start: %s", difference)
+    if refused and resumes:
+        before, now = differences[refused[0]]
+        raise UsageError(
+            f"{flag_of(refused[0])} {now}: the training in {os.path.dirname(path) or '.'} has "
+            f"{before}; give another --save-dir, and --finetune-from-model {path} to start from "
+            "its parameters"
+        )
+    for name, values in differences.items():
+        logger.warning("warm start: %s", _difference(name, *values))
     _check_trained_length(path, cfg.model, saved)
     return bool(differences)
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    return f"{flag_of(name)} {before} -> {now}"
 
 
 def _check_trained_length(path: str, model: Any, saved: Mapping[str, Any]) -> None:
@@ -167,9 +181,10 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
             f"{flag} {path}: is no masked language model (it has no sentence_encoder); give a "
             "checkpoint of --task masked_lm"
         )
-    saved = model_settings(state)
+    saved = saved_settings(state)
     if not any(key.startswith("classification_heads.") for key in state["model"]):
-        saved.pop("pooler_activation_fn", None)
+        for name in _HEADS:
+            saved.pop(name, None)
     saved.setdefault("position_encoding", "learned")  # fairseq's RoBERTa
     saved.setdefault("encoder_input_dim", saved["encoder_embed_dim"])
     saved.setdefault("attention", "softmax")

@@ -4,19 +4,19 @@ GAU, Liu, sections 2.3 and 4.1: one unit replaces half a Transformer layer.  In 
 is one unit; in a decoder it is a unit, the attention to the source, and another unit.
 """
 
-from functools import partial
-from typing import Any, Optional, Tuple
+from typing import Any, Optional
 
 from fairseq.modules import LayerNorm
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.cross import CrossAttention
 from fairseq_posenc.attention.gated import GatedAttention
+from fairseq_posenc.attention.softmax import CrossAttention, IncrementalState
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.modules.layers import DecoderForward, add_and_norm
-from fairseq_posenc.modules.simple import simplify
-from fairseq_posenc.modules.warm_start import State
+from fairseq_posenc.initialisation import remove_biases
+from fairseq_posenc.loading.warm_start import State
+from fairseq_posenc.modules.layers import DecoderForward, LayerOut, PositionEntry, add_and_norm
+from fairseq_posenc.norms import apply_norms
 
 
 class _GatedLayer(nn.Module):
@@ -40,10 +40,10 @@ class _GatedLayer(nn.Module):
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
         """Nothing to do: there are no older names; fairseq calls it."""
 
-    @staticmethod
-    def residual_connection(x: Tensor, residual: Tensor) -> Tensor:
-        """Sum of a sub-layer's output and input."""
-        return residual + x
+    def finish(self) -> None:
+        """Give norms and projections the form that the flags ask for."""
+        apply_norms(self, self.cfg)
+        remove_biases(self, self.cfg)
 
 
 class GatedEncoderLayer(_GatedLayer):
@@ -58,34 +58,14 @@ class GatedEncoderLayer(_GatedLayer):
     def __init__(self, cfg: Any, encoding: PositionEncoding, return_fc: bool = False) -> None:
         super().__init__(cfg, cfg.encoder, encoding)
         self.return_fc = return_fc
-        simplify(self, cfg)
+        self.finish()
 
-    def forward(
-        self,
-        x: Tensor,
-        bias: Optional[Tensor] = None,
-        causal: bool = False,
-        table: Optional[Tensor] = None,
-        query_positions: Optional[Tensor] = None,
-        key_positions: Optional[Tensor] = None,
-        distance_vectors: Optional[Tensor] = None,
-    ) -> Any:
+    def forward(self, x: Tensor, **positions: PositionEntry) -> LayerOut:
         """Encode one layer further; arguments as for the Transformer's encoder layer."""
-        unit = partial(
-            self._with_output,
-            bias=bias,
-            causal=causal,
-            table=table,
-            query_positions=query_positions,
-            key_positions=key_positions,
-            distance_vectors=distance_vectors,
-        )
-        x, out = add_and_norm(self, self.self_attn_layer_norm, x, unit)
+        norm = self.self_attn_layer_norm
+        out, _ = self.self_attn(norm(x) if self.normalize_before else x, **positions)
+        x = add_and_norm(self, norm, x, out)
         return (x, out) if self.return_fc else x
-
-    def _with_output(self, x: Tensor, **arguments: Any) -> Tuple[Tensor, Tensor]:
-        out, _ = self.self_attn(x, **arguments)
-        return out, out
 
 
 class GatedDecoderLayer(DecoderForward, _GatedLayer):
@@ -115,13 +95,17 @@ class GatedDecoderLayer(DecoderForward, _GatedLayer):
             self.encoder_attn_layer_norm = LayerNorm(self.embed_dim)
         self.second_attn = self._unit()
         self.final_layer_norm = LayerNorm(self.embed_dim)
-        simplify(self, cfg)
+        self.finish()
 
-    def _self_attention(self, x: Tensor, **arguments: Any) -> Tuple[Tensor, None]:
-        return self.self_attn(x, **arguments)
+    def _self_attention(
+        self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
+    ) -> Tensor:
+        return self.self_attn(x, incremental_state=incremental_state, **positions)[0]
 
-    def _last(self, x: Tensor, **arguments: Any) -> Tuple[Tensor, None]:
-        return self.second_attn(x, **arguments)
+    def _last(
+        self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
+    ) -> Tensor:
+        return self.second_attn(x, incremental_state=incremental_state, **positions)[0]
 
     def make_generation_fast_(self, need_attn: bool = False, **unused: Any) -> None:
         """Return attention weights in generation only if they are asked for."""

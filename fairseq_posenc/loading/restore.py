@@ -1,100 +1,46 @@
-"""One line instead of a traceback where a checkpoint is missing, damaged or of another model."""
+"""Restoring checkpoints: what is refused, and in which words.
+
+The functions here wrap three of ``fairseq.checkpoint_utils``: reading a file, building models from
+files (generate, interactive, validate, eval-lm), and restoring a training.
+"""
 
 import os
 from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
-from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
-from omegaconf import OmegaConf, open_dict
 
-from fairseq_posenc.checkpoints import read_checkpoint
-from fairseq_posenc.compat.patching import wrap
-from fairseq_posenc.encodings import encoding_flags
-from fairseq_posenc.errors import UsageError, flag_of
-from fairseq_posenc.modules.warm_start import log_taken, position_difference
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.loading.inherit import check_settings_of
+from fairseq_posenc.loading.overrides import apply_overrides
+from fairseq_posenc.loading.warm_start import log_taken, position_difference
 
 _DEFAULT_RESTORE_FILE = "checkpoint_last.pt"
-_ENCODING = "position_encoding"
-# without parameters of their own, so that another value would only give other numbers
-_TRAINED = (_ENCODING, "attention", "linear_rotary", "favor_kernel", "gau_normaliser")
 
 
-def readable_checkpoint_errors() -> None:
-    """Say what is wrong with a checkpoint in one line, in every command of fairseq.
-
-    Three functions of ``fairseq.checkpoint_utils``: reading a file, building models from
-    files (generate, interactive, validate, eval-lm), and restoring a training.  The last
-    one starts from random weights when ``--restore-file`` does not exist (fairseq issue
-    999); here only an absent checkpoint of the run itself is a fresh start.
-    """
-    wrap(checkpoint_utils, "load_checkpoint_to_cpu", _reading)
-    wrap(checkpoint_utils, "load_model_ensemble_and_task", _building)
-    wrap(checkpoint_utils, "load_checkpoint", _restoring)
-
-
-def _reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
+def reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(
         path: str, arg_overrides: Optional[Dict[str, Any]] = None, *args: Any, **kwargs: Any
     ) -> Any:
-        overrides, trained = _without_trained(arg_overrides)
         try:
-            state = load_checkpoint_to_cpu(path, overrides, *args, **kwargs)
+            state = load_checkpoint_to_cpu(path, None, *args, **kwargs)
         except UsageError:
             raise
         except Exception as error:
-            read_checkpoint(PathManager.get_local_path(path))  # has the better words, if it fails
+            read_checkpoint(PathManager.get_local_path(path))  # fails with a clearer message
             if isinstance(error, KeyError):
                 raise UsageError(
                     f"{path}: not a fairseq checkpoint, it has no entry {error}; give a file that "
                     "fairseq-train wrote"
                 ) from error
             raise
-        _check_trained(state, trained, path)
-        _override_new_flags(state, overrides or {})
+        apply_overrides(state, arg_overrides, path)
         return state
 
     return wrapper
 
 
-def _without_trained(overrides: Optional[Dict[str, Any]]) -> Any:
-    """Split overrides into those for fairseq, and those of what belongs to a trained model."""
-    trained: Dict[str, Any] = {}
-    if not overrides:
-        return overrides, trained
-    overrides = dict(overrides)
-    if isinstance(overrides.get("model"), dict):
-        overrides["model"] = dict(overrides["model"])
-    for given in (overrides, overrides.get("model")):
-        if isinstance(given, dict):
-            trained.update({name: given.pop(name) for name in _TRAINED if name in given})
-    return overrides, trained
-
-
-def _check_trained(state: Dict[str, Any], asked: Dict[str, Any], path: str) -> None:
-    """Refuse values of *asked* with which the checkpoint was not trained."""
-    settings = state["cfg"].model if state.get("cfg") is not None else state["args"]
-    for name, value in asked.items():
-        trained = getattr(settings, name, None)
-        if value != trained:
-            was = repr(trained) if trained else "none of this plug-in"
-            raise UsageError(
-                f"--model-overrides {name}={value!r}: {path} was trained with {was}, and that "
-                "belongs to the trained model; to change it, train on with "
-                f"--finetune-from-model {path} {flag_of(name)} {value}"
-            )
-
-
-def _override_new_flags(state: Dict[str, Any], overrides: Dict[str, Any]) -> None:
-    """Set flags of encodings that are younger than the checkpoint; fairseq skips these silently."""
-    model: Any = state["cfg"].model if state.get("cfg") is not None else None
-    if not OmegaConf.is_config(model) or _ENCODING not in model:
-        return
-    with open_dict(model):
-        for name in {flag.name for flag in encoding_flags()}.intersection(overrides):
-            model[name] = overrides[name]
-
-
-def _building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., Any]:
+def building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(filenames: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return load_model_ensemble_and_task(filenames, *args, **kwargs)
@@ -117,13 +63,11 @@ def _building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[...,
     return wrapper
 
 
-def _restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+def restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
         path, warm = _check_restore_file(cfg, trainer.checkpoint_suffix), False
         if path is not None:
-            from fairseq_posenc.models.fine_tuning import check_encoding  # needs a repaired fairseq
-
-            warm = check_encoding(path, trainer.cfg)
+            warm = check_settings_of(path, trainer.cfg, resumes=_is_own(path, cfg))
             if not (cfg.reset_optimizer or path == cfg.finetune_from_model):
                 _check_optimizer(path, trainer)
         try:
@@ -156,6 +100,12 @@ def _check_restore_file(cfg: Any, suffix: Optional[str]) -> Optional[str]:
             return None
         return _check_exists("--finetune-from-model", cfg.finetune_from_model)
     return _check_exists("--restore-file", named.replace(".pt", (suffix or "") + ".pt"))
+
+
+def _is_own(path: str, cfg: Any) -> bool:
+    """Whether a training goes on in its own folder, with everything as it was."""
+    folder = os.path.abspath(os.path.dirname(path))
+    return folder == os.path.abspath(cfg.save_dir) and not cfg.reset_optimizer
 
 
 def _check_exists(flag: str, path: str) -> str:

@@ -7,19 +7,15 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 import torch
 from torch import Tensor
 
-from fairseq_posenc.checkpoints import checkpoints_near, read_checkpoint
+from fairseq_posenc.checkpoints.reading import checkpoints_near, read_checkpoint
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.loading.settings import saved_settings, settings_by_role
 
 _RANDOM_FEATURES = ".feature_map.projection"
 
 #: Ends of the names of buffers that must be the same in every checkpoint, because a mean of
 #: them means nothing: random projections, for instance.
 IDENTICAL_SUFFIXES: Tuple[str, ...] = (_RANDOM_FEATURES,)
-
-#: Settings that shape the training of a model but not what it computes afterwards.
-_TRAINING_ONLY = re.compile(
-    r"dropout|layerdrop|redraw|quant_noise|_activations$|^min_params_to_wrap$|_embed_path$|^base_layers"
-)
 
 
 class _Kind(NamedTuple):
@@ -113,8 +109,8 @@ def average_checkpoints(
         parameters = state.pop("model")
         state.pop("last_optimizer_state", None)
         if mean is None:
-            mean = _RunningMean(path, parameters, model_settings(state), tuple(identical))
-        mean.add(path, parameters, model_settings(state))
+            mean = _RunningMean(path, parameters, settings_to_match(state), tuple(identical))
+        mean.add(path, parameters, settings_to_match(state))
         del parameters
         if not newest or _num_updates(state) >= _num_updates(newest):
             newest = state
@@ -123,29 +119,18 @@ def average_checkpoints(
     return newest
 
 
-def model_settings(state: Dict[str, Any]) -> Dict[str, Any]:
-    """Pick the settings that decide what a checkpoint's model computes.
-
-    An architecture defined with argparse keeps every flag of the run in one namespace;
-    those that another group of the settings holds as well (task, optimiser, paths, ...)
-    are left out.
+def settings_to_match(state: Dict[str, Any]) -> Dict[str, Any]:
+    """What checkpoints have to agree in: the architecture, and all but settings of a training.
 
     Args:
         state: a checkpoint as :func:`read_checkpoint` returns it.
 
     Returns:
-        names and values, ``_name`` or ``arch`` among them.
+        names and values; the architecture comes first, as what to complain about.
     """
-    groups = state.get("cfg") or {}
-    model = groups.get("model") or state.get("args") or {}
-    settings = dict(model if hasattr(model, "keys") else vars(model))
-    elsewhere = set(groups)
-    for name, group in groups.items():
-        if name != "model" and hasattr(group, "keys"):
-            elsewhere.update(set(group) - {"_name"})
-    names = [name for name in settings if name not in elsewhere and not _TRAINING_ONLY.search(name)]
-    names.sort(key=lambda name: name not in ("arch", "_name"))  # what to complain about first
-    return {name: settings[name] for name in names}
+    saved = saved_settings(state)
+    arch = {name: saved[name] for name in ("arch", "_name") if saved.get(name) is not None}
+    return {**arch, **settings_by_role(state, ("model", "free"))}
 
 
 class _RunningMean:

@@ -9,8 +9,8 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
 
+from fairseq_posenc.checkpoints.restricted_pickle import load_restricted
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.restricted_pickle import load_restricted
 
 #: What fairseq's own checkpoint files hold beside tensors and plain containers: the flags
 #: of an architecture defined with argparse, and the counts that ``--eval-bleu`` keeps as
@@ -213,7 +213,7 @@ def _check_is_checkpoint_file(path: str) -> None:
 
 
 def _explain(path: str, error: Exception) -> UsageError:
-    """Turn what a reader raised into the one line for the user."""
+    """Rotation what a reader raised into the one line for the user."""
     text = str(error)
     forbidden = re.search(r"GLOBAL ([\w.]+)", text)
     if forbidden is not None:

@@ -9,57 +9,26 @@ the sentence; so whatever logits involve it are reset (Eq. 9, with [CLS] at posi
                        v_ij  otherwise
 """
 
-from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, Optional, cast
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.encodings.base import SharedBias, Stack
-from fairseq_posenc.errors import UsageError
-
-RESETS = ("sum", "each")
 
 
-@dataclass
-class UntieClsFlags:
-    """Flags of the reset, which serve every content-free encoding."""
-
-    untie_cls: Optional[bool] = field(
-        default=None,
-        metadata={
-            "help": "reset the content-free logits from and to [CLS], the first token, to learned "
-            "values (TUPE Eq. 9)",
-            "default": False,
-        },
-    )
-    cls_reset: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "what has such values: sum, the sum of all content-free logits, as in the TUPE "
-            "paper; or each of them, as in the released code",
-            "default": "sum",
-        },
-    )
-
-
-class SharedTerms(nn.ModuleDict):
+class SharedBiasSum(nn.ModuleDict):
     """Content-free terms by the name of their encoding, and their sum.
 
     Args:
         terms: at least one.
         options: reads ``untie_cls`` and ``cls_reset``.
         stack: number of heads.
-
-    Raises:
-        UsageError: if ``cls_reset`` is unknown.
     """
 
     def __init__(self, terms: Dict[str, SharedBias], options: Any, stack: Stack) -> None:
         super().__init__(terms)
         self.untie_cls = bool(options.untie_cls)
-        if options.cls_reset not in RESETS:
-            raise UsageError(f"--cls-reset {options.cls_reset}: must be {' or '.join(RESETS)}")
         own = [term.cls_logits() is not None for term in terms.values()]
         enough = any(own) if options.cls_reset == "sum" else all(own)
         free = nn.Parameter(torch.zeros(2, stack.num_heads)) if not enough else None

@@ -18,7 +18,9 @@ State = Dict[str, Tensor]
 logger = logging.getLogger(__name__)
 
 _FEATURES = ".feature_map."
-_POSITION_STATE = re.compile(r"\.(embed_positions|position_(bias|map|terms|vectors)|feature_map)\.")
+_POSITION_STATE = re.compile(
+    r"\.(embed_positions|position_(bias|map|terms|vectors)(_\d+)?|feature_map)\."
+)
 _UNTRAINED = ("._float_tensor", ".projection")  # of fairseq's sinusoids, of random features
 
 
@@ -87,14 +89,14 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
     left_out = [k for k in _position_keys(state_dict, f"{name}.") if _kind(k) not in wanted]
     present = {_kind(key) for key in state_dict}
     new = [k for k in _position_keys(own, f"{name}.") if _kind(k) not in present]
-    if stack.refuse_other_positions and left_out + new:
+    if stack.strict_positions and left_out + new:
         odd = (left_out + new)[0]
         given = f"--position-encoding {stack.encoding.name}"
         if _FEATURES in odd:
             given = f"--attention {stack.encoding.options.attention}"
         raise UsageError(
             f"{given}: the checkpoint was trained otherwise (first difference: {odd}, only in "
-            f"{'it' if left_out else 'this model'}); {stack.refuse_other_positions}"
+            f"{'it' if left_out else 'this model'}); {stack.strict_advice}"
         )
     for key in left_out:
         shape = tuple(state_dict.pop(key).shape)

@@ -15,10 +15,20 @@ from typing import Any, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import Encoding, QueryKeyMap, Stack
+from fairseq_posenc.encodings.base import QKVTransform, Stack
+from fairseq_posenc.encodings.registry import register_encoding
 
 
-class SeparateProjections(QueryKeyMap):
+@register_encoding(
+    "bert_ad",
+    paper="Ke et al. 2021, arXiv 2006.15595, section 4.3",
+    summary="positions with projections of their own, added to queries and keys (BERT-A^d)",
+    logit_scale=0.5,
+    relative=False,
+    bounded=True,
+    formerly="separate",
+)
+class UntiedProjections(QKVTransform):
     """q_i + LayerNorm(p_i) U^Q and k_j + LayerNorm(p_j) U^K.
 
     Args:
@@ -45,17 +55,8 @@ class SeparateProjections(QueryKeyMap):
         both = torch.stack((self.q_proj(p), self.k_proj(p)))
         return both.view(*both.shape[:-1], -1, self.head_dim)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tuple[Tensor, ...]:
-        """Queries and keys (T, B, H, D) with their positions added; values as they are."""
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
+    ) -> Tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys (T, B, H, D) with their positions added, and unchanged values."""
         return q + table[0].type_as(q), k + table[1].type_as(k), v
-
-
-SEPARATE = Encoding(
-    name="separate",
-    paper="Ke et al. 2021, arXiv 2006.15595, section 4.3",
-    summary="positions with projections of their own, added to queries and keys (BERT-A^d)",
-    query_key=SeparateProjections,
-    logit_scale=0.5,
-    relative=False,
-    bounded=True,
-)
