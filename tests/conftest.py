@@ -55,6 +55,6 @@ def released():
 
 
 @pytest.fixture(params=["golden", "released"])
-def reference(request):
+def reference_of(request):
     """Loader of what is computed anew in tests/golden, and of what the released code computed."""
     return request.getfixturevalue(request.param)

@@ -95,6 +95,8 @@ def reference_folder(folder: Path, reference: Dict[str, Any], safe: bool, **more
     """
     state = {**reference["state_dict"], **more}
     save_folder(folder, reference["config"], state, reference["meta"]["symbols"])
+    roles = {f"{role}_token": f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, **roles}))
     if safe:
         reason = "the folder has a model.safetensors"
         safetensors = pytest.importorskip("safetensors.torch", reason=reason)

@@ -125,9 +125,9 @@ def test_the_formulas_can_tell(tmp_path, out):
 
 
 @pytest.mark.parametrize("name", ["tupe_a_mlm", "tupe_r_mlm"])
-def test_stored_outputs(reference, tmp_path, out, name):
+def test_stored_outputs(reference_of, tmp_path, out, name):
     """Logits by the formulas in tests/golden, and those that the released code computed."""
-    expected = reference(name)
+    expected = reference_of(name)
     compare(expected, write_reference(tmp_path / "source", expected), out)
 
 
@@ -158,8 +158,8 @@ def compare(expected, source, out):
         torch.testing.assert_close(logits[real], want[real], atol=5e-5, rtol=1e-5)
 
 
-def test_half_precision(reference, tmp_path, out):
-    expected = reference("tupe_r_mlm")
+def test_half_precision(reference_of, tmp_path, out):
+    expected = reference_of("tupe_r_mlm")
     state = {key: value.half() for key, value in expected["state_dict"].items()}
     convert("import", "tupe", write_reference(tmp_path / "source", expected, **state), out)
     model, _ = load(out)

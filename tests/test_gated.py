@@ -222,9 +222,9 @@ def from_gau_alpha(state):
 
 @pytest.mark.parametrize("normaliser", ["softmax_plus", "softmax"])
 @pytest.mark.parametrize("kind", ["full", "right", "left", "short"])
-def test_released_gau_alpha(reference, normaliser, kind):
+def test_released_gau_alpha(reference_of, normaliser, kind):
     suffix = "" if normaliser == "softmax_plus" else "_softmax"
-    reference = reference("gau_alpha_mlm" + suffix)
+    reference = reference_of("gau_alpha_mlm" + suffix)
     state = from_gau_alpha(reference["state_dict"])
     shape = ["--encoder-layers", "3", "--encoder-embed-dim", "32", "--gau-key-size", "16"]
     flags = [*shape, "--gau-normaliser", normaliser]

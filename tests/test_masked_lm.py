@@ -325,8 +325,8 @@ def from_released(state):
 
 
 @pytest.mark.parametrize("name, encoding", [("tupe_a_mlm", "tupe"), ("tupe_r_mlm", "tupe+t5")])
-def test_the_released_tupe_models(reference, name, encoding):
-    reference = reference(name)
+def test_the_released_tupe_models(reference_of, name, encoding):
+    reference = reference_of(name)
     vocabulary = Vocabulary(reference["meta"]["symbols"])
     model = tiny(encoding, "--untie-cls", "--cls-reset", "each", vocabulary=vocabulary)
     model.load_state_dict(from_released(reference["state_dict"]), strict=True)

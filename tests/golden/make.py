@@ -7,19 +7,21 @@ In an environment of their own, since they need an older transformers than the t
     cd tests && python -m golden.make            # all of them; or the names of some
     cd tests && python -m golden.make --check    # compare with the committed files instead
 
-================  ==============================================================================
-package           what is computed with it
-================  ==============================================================================
-transformers      RoFormer (masked LM, classification, rotation, table of sines), rotation of
-                  Llama, scaled frequencies, T5 buckets, DeBERTa's attention, ALiBi of Bloom
-rotary-embedding  rotations with offsets, other bases, some of the channels, scaled frequencies
-x-transformers    ALiBi
-performer-pytorch random features, linear attention
-fairseq2          attention of Shaw and of Transformer-XL
-roformer          RoFormerV2
-gau-alpha         GAU-alpha
-none: NumPy       TUPE, which no package has (:mod:`golden.tupe`)
-================  ==============================================================================
+======================  ====================================================================
+package                 what is computed with it
+======================  ====================================================================
+transformers            RoFormer (masked LM, classification, rotation, table of sines), rotation
+                        of Llama, scaled frequencies, T5 buckets and bias, DeBERTa's logits,
+                        ALiBi of Bloom
+rotary-embedding-torch  rotations with offsets, a cache, another base, half of the channels,
+                        scaled frequencies
+x-transformers          ALiBi
+performer-pytorch       random features, linear attention
+fairseq2                attention of Shaw and of Transformer-XL
+roformer                RoFormerV2
+gau-alpha               GAU-alpha
+none: NumPy             TUPE, which no package has (:mod:`golden.tupe`)
+======================  ====================================================================
 
 Deterministic: parameters and inputs are drawn from their names (:func:`golden.draw`).
 """
