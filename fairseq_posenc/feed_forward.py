@@ -7,6 +7,7 @@ registered form adds to them and puts them together, so that names stay fairseq'
 from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple, Optional, Type, TypeVar
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_posenc.registry import Registry
@@ -100,7 +101,10 @@ class GatedFeedForward(FeedForward):
 
 def feed_forward(layer: Any, x: Tensor) -> Tensor:
     """The feed-forward sub-layer of *layer*, (T, B, C)."""
-    x = layer.activation_dropout_module(layer.feed_forward_form.hidden(layer, x))
+    x = layer.feed_forward_form.hidden(layer, x)
+    dropout = layer.activation_dropout_module
+    if dropout.training or dropout.apply_during_inference:
+        x = F.dropout(x, dropout.p)
     if getattr(layer, "ffn_layernorm", None) is not None:  # --scale-fc, decoders only
         x = layer.ffn_layernorm(x)
     return layer.fc2(x)

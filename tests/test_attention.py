@@ -111,7 +111,7 @@ def test_the_whole_rotary_layer_is_equations_1_to_8(pairing):
     layer = MultiheadAttention(16, 2, encoding).eval()
     x = torch.randn(5, B, 16)
     positions = torch.arange(5)[None]
-    got, _ = layer(x, table=encoding.table(positions))
+    got, _ = layer(x, table=encoding.transform.table(positions))
 
     def project(linear):  # (T, B, C) -> (B, H, T, D)
         return (

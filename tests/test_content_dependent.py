@@ -44,7 +44,7 @@ def test_the_whole_layer_by_hand(name, factor):
     layer = MultiheadAttention(H * D, H, parts.encoding).double().eval()
     layer.position_terms = parts.terms
     x = random(length, B, H * D)
-    table = parts.encoding.table(torch.arange(length)[None])
+    table = parts.encoding.transform.table(torch.arange(length)[None])
     q, k, v = (
         projection(x).view(length, B, H, D).permute(1, 2, 0, 3)
         for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
@@ -103,7 +103,7 @@ def test_gated_units_by_hand(name, normaliser):
     encoding = encoding_of(name, heads=1, head_dim=H * D, **CLIPS)
     options = {**FLAGS, "gau_key_size": H * D, "gau_normaliser": normaliser}
     unit = GatedAttention(6, encoding, Namespace(**options, position_encoding=name)).double()
-    tables = encoding.build_distances()
+    tables = encoding.vectors
     x, length = random(4, B, 6), 4
     allowed = torch.ones(length, length, dtype=torch.bool).tril()
     mask = torch.zeros(1, 1, length, length, dtype=torch.double).masked_fill(~allowed, -math.inf)

@@ -17,7 +17,7 @@ from fairseq_posenc.errors import UsageError
 @pytest.mark.parametrize("name", ["transformer_xl", "deberta"])
 def test_decoding_projects_distances_when_their_number_doubles_only(name, monkeypatch):
     model, calls = tiny(name, "--decoder-layers", "1"), []
-    kind = ENCODINGS[name].layer
+    kind = ENCODINGS[name].content
     plain = kind.project
     source, target = sentences(2, 5), sentences(2, 20, seed=1)
     model.encoder(source)
@@ -30,7 +30,7 @@ def test_decoding_projects_distances_when_their_number_doubles_only(name, monkey
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_grows_with_pairs_of_tokens_not_with_pairs_times_channels(name):
     encoding, length = encoding_of(name, heads=2, head_dim=16), 64
-    terms, tables = encoding.build_layer(), encoding.build_distances()
+    terms, tables = encoding.build_content_bias(), encoding.vectors
     q, k = (torch.randn(3, 2, length, 16, requires_grad=True) for _ in "qk")
     sizes = []
 

@@ -17,7 +17,7 @@ def positions(length):
 
 def bias_of(name, queries, keys, heads=4, causal=False, **flags):
     encoding = encoding_of(name, heads=heads, causal=causal, **flags)
-    return encoding.build_shared()[name](queries, keys)
+    return encoding.shared_bias[name](queries, keys)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 8, 16])
@@ -77,11 +77,20 @@ class TestOtherImplementations:
     @pytest.mark.parametrize("heads", [4, 6, 8, 12])
     def test_alibi(self, golden, heads):
         out = golden("alibi")["outputs"]
-        keys = positions(14)
+        keys = positions(9)
         torch.testing.assert_close(torch.tensor(slopes(heads)), out[f"slopes_h{heads}"].flatten())
-        for queries, name in ((keys, f"bias_h{heads}"), (keys[:, -5:], f"bias_h{heads}_q5_k14")):
+        for queries, name in ((keys, f"bias_h{heads}"), (keys[:, -5:], f"bias_h{heads}_last5")):
             got = bias_of("alibi", queries, keys, heads=heads)[0]
             torch.testing.assert_close(got, out[name], atol=1e-5, rtol=0)
+
+    @pytest.mark.parametrize("heads", [4, 6, 8, 12])
+    def test_alibi_of_bloom(self, golden, heads):
+        """Theirs rises towards the query, and is another constant for each query."""
+        keys = positions(9)
+        theirs = golden("alibi")["outputs"][f"bloom_bias_h{heads}"]
+        want = theirs - theirs.transpose(1, 2)
+        got = bias_of("alibi", keys, keys, heads=heads)[0]
+        torch.testing.assert_close(got.tril(), want.tril(), atol=1e-5, rtol=0)
 
     @pytest.mark.parametrize("kind", ["bi", "uni"])
     @pytest.mark.parametrize("size", [(32, 128), (16, 64), (64, 256), (32, 20)])
@@ -90,3 +99,14 @@ class TestOtherImplementations:
         want = ref["outputs"]["{}_n{}_m{}".format(kind, *size)]
         got = bucket(ref["inputs"]["relative_position"], *size, kind == "uni")
         assert torch.equal(got, want)
+
+    @pytest.mark.parametrize("kind", ["bi", "uni"])
+    def test_t5_bias(self, golden, kind):
+        """The queries are every 13th of 40 positions."""
+        ref = golden("t5_bucket")
+        flags = {"t5_num_buckets": 32, "t5_max_distance": 128, "causal": kind == "uni"}
+        bias = encoding_of("t5", heads=2, **flags).shared_bias["t5"]
+        with torch.no_grad():
+            bias.table.weight.copy_(ref["state_dict"]["relative_attention_bias.weight"])
+        got = bias(positions(40)[:, ::13], positions(40))[0]
+        torch.testing.assert_close(got, ref["outputs"][f"{kind}_bias"], atol=1e-6, rtol=0)

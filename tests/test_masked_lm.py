@@ -325,9 +325,10 @@ def from_released(state):
 
 
 @pytest.mark.parametrize("name, encoding", [("tupe_a_mlm", "tupe"), ("tupe_r_mlm", "tupe+t5")])
-def test_the_released_tupe_models(golden, name, encoding):
-    reference = golden(name)
-    model = tiny(encoding, "--untie-cls", "--cls-reset", "each", vocabulary=Vocabulary([""] * 57))
+def test_the_released_tupe_models(reference_of, name, encoding):
+    reference = reference_of(name)
+    vocabulary = Vocabulary(reference["meta"]["symbols"])
+    model = tiny(encoding, "--untie-cls", "--cls-reset", "each", vocabulary=vocabulary)
     model.load_state_dict(from_released(reference["state_dict"]), strict=True)
     positions = torch.arange(12)[None]
     bias = model.encoder.sentence_encoder.position_bias(positions, positions)[0]

@@ -133,6 +133,7 @@ class Rotary(QKVTransform):
                 f"the smallest that works is {2 / stack.head_dim:g}"
             )
         self.scaling = read_scaling(options, self.dim, stack.max_positions)
+        self.temperature, self.reach = self.scaling.temperature, self.scaling.reach
 
     @classmethod
     def check_features(cls, options: Any) -> Optional[str]:
@@ -150,7 +151,7 @@ class Rotary(QKVTransform):
 
     def check_length(self, length: int) -> None:
         """Warn, once a run, of sequences of *length* tokens that are longer than in training."""
-        if length > self.scaling.reach and not self.training:
+        if length > self.reach and not self.training:
             _warn_of_length(self.scaling)
 
     def table(self, positions: Tensor) -> Tensor:
@@ -167,7 +168,7 @@ class Rotary(QKVTransform):
         """
         theta = frequencies(self.dim, self.base, positions.device, self.scaling)
         angles = positions.t().to(torch.float64).unsqueeze(-1) * theta  # (T, 1|B, d/2)
-        lengths = torch.full_like(angles, self.scaling.temperature)
+        lengths = torch.full_like(angles, self.temperature)
         return torch.polar(lengths, angles).to(torch.complex64).unsqueeze(2)
 
     def forward(
@@ -175,7 +176,7 @@ class Rotary(QKVTransform):
     ) -> Tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (T, B, H, D), the first two rotated by *table*."""
         if self.rotate_values:  # the temperature scales logits, not values
-            v = self.rotate(v, table) / self.scaling.temperature
+            v = self.rotate(v, table) / self.temperature
         return self.rotate(q, table), self.rotate(k, table), v
 
     def rotate(self, x: Tensor, table: Tensor) -> Tensor:
@@ -188,15 +189,12 @@ class Rotary(QKVTransform):
         Returns:
             (T, B, H, D), in the dtype of *x*.
         """
-        if self.dim < x.size(-1):
-            rotated = self._rotate_all(x[..., : self.dim].contiguous(), table)
-            return torch.cat((rotated, x[..., self.dim :]), dim=-1)
-        return self._rotate_all(x, table)
-
-    def _rotate_all(self, x: Tensor, table: Tensor) -> Tensor:
-        wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
+        head = x if self.dim == x.size(-1) else x[..., : self.dim].contiguous()
+        wide = head if x.dtype in (torch.float32, torch.float64) else head.float()
         if self.pairing == "half":
-            rotated = torch.complex(*wide.chunk(2, dim=-1)) * table
-            return torch.cat((rotated.real, rotated.imag), dim=-1).to(x.dtype)
-        pairs = torch.view_as_complex(wide.view(*x.shape[:-1], -1, 2))
-        return torch.view_as_real(pairs * table).view(x.shape).to(x.dtype)
+            pairs = torch.complex(*wide.chunk(2, dim=-1)) * table
+            rotated = torch.cat((pairs.real, pairs.imag), dim=-1).to(x.dtype)
+        else:
+            pairs = torch.view_as_complex(wide.view(*head.shape[:-1], -1, 2)) * table
+            rotated = torch.view_as_real(pairs).view(head.shape).to(x.dtype)
+        return rotated if self.dim == x.size(-1) else torch.cat((rotated, x[..., self.dim :]), -1)
