@@ -31,13 +31,13 @@ def catalogue() -> str:
     from fairseq_posenc.encodings import ENCODINGS
 
     register()
-    from fairseq_posenc.models import PRESETS_OF
+    from fairseq_posenc.models import FAMILIES
 
     lines = ["encodings (--position-encoding, joined with +)"]
     lines += [f"  {e.name:<14} {e.summary}; {e.paper}" for e in ENCODINGS.values()]
-    for model, presets in PRESETS_OF.items():
+    for model, family in FAMILIES.items():
         lines += ["", f"architectures of {model} (--arch)"]
-        for name, preset in presets.items():
+        for name, preset in family.presets.items():
             encoding = preset.get("position_encoding", "chosen by --position-encoding")
             encoding += ", [CLS] untied" if preset.get("untie_cls") else ""
             encoding += f", --attention {preset['attention']}" if "attention" in preset else ""

@@ -51,8 +51,10 @@ from torch import Tensor, nn  # noqa: E402
 
 import fairseq_posenc  # noqa: E402, F401
 from fairseq_posenc.attention.functional import add_terms, additive_mask  # noqa: E402
-from fairseq_posenc.attention.multihead import content_logits  # noqa: E402
+from fairseq_posenc.attention.softmax import content_logits  # noqa: E402
+from fairseq_posenc.encodings.base import Content  # noqa: E402
 from fairseq_posenc.errors import UsageError  # noqa: E402
+from fairseq_posenc.modules.stack import layer_positions  # noqa: E402
 
 LENGTH = 512  # tokens, as in the paper, unless told or the model has fewer positions
 SEQUENCES = 8
@@ -92,19 +94,20 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
         tokens: (B, T), without padding.
     """
     encoder, length = model.encoder, tokens.size(1)
-    encoding = encoder.encoding
-    positions = encoding.positions(length, None, tokens.device)
     for layer, x in zip(encoder.layers, attention_inputs(model, tokens)):
-        attention = layer.self_attn
-        q, k, _, content_q, content_k = attention.project(x, encoding.table(positions))[:5]
-        vectors = encoding.distance_vectors(encoder.position_vectors, length, length, x)
-        added = add_terms(
-            additive_mask(length, length, encoding.stack.causal, None, x),
-            encoding.shared_bias(encoder.position_bias, positions, positions, x),
-            content_logits(attention, content_q, content_k, positions, positions, vectors, None),
-        )
+        attention, causal = layer.self_attn, encoder.encoding.stack.causal
+        given = layer_positions(layer, encoder.positions_of_layers(x, length, None, causal))
+        q, k, _, content_q, content_k = attention.project(x, given.get("table"))[:5]
+        added = given["bias"]
+        if given["causal"]:
+            added = add_terms(added, additive_mask(length, length, True, None, x))
+        if attention.position_terms is not None:
+            positions = (given["query_positions"], given["key_positions"])
+            content = Content(x, content_q, content_k, layer.encoding.scale, *positions)
+            vectors = given.get("distance_vectors")
+            added = add_terms(added, content_logits(attention, content, vectors, None))
         products = torch.matmul(q.double(), k.double().transpose(-2, -1))
-        logits = products * encoding.scale
+        logits = products * layer.encoding.scale
         logits = logits if added is None else logits + added
         yield torch.stack((products, logits.softmax(dim=-1), logits.relu().square()))
 

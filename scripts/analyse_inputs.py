@@ -10,11 +10,12 @@ import torch
 from fairseq.data import Dictionary, data_utils
 from torch import Tensor, nn
 
-from fairseq_posenc.checkpoints import model_settings, read_checkpoint
-from fairseq_posenc.config import TranslationConfig, configure, nested
+from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
+from fairseq_posenc.config.resolve import configure, nested
 from fairseq_posenc.convert.dictionary import read_dictionary
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.models.masked_lm import MaskedLMModel
+from fairseq_posenc.models.translation import TRANSLATION
 from fairseq_posenc.modules.encoder import TransformerEncoder
 
 
@@ -37,7 +38,7 @@ def masked_lm(settings: Dict[str, Any], dictionary: Dictionary) -> Model:
 def translation(settings: Dict[str, Any], dictionary: Dictionary) -> Model:
     """An untrained encoder of a translation model."""
     cfg = Namespace(**settings)
-    configure(cfg, TranslationConfig, {})
+    configure(cfg, TRANSLATION.dataclass, {})
     table = nn.Embedding(len(dictionary), cfg.encoder_embed_dim, dictionary.pad())
     encoder = TransformerEncoder(nested(cfg), dictionary, table)
     return Model(encoder, encoder, dictionary)

@@ -8,9 +8,9 @@ from typing import List, Optional
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from fairseq_posenc import averaging  # noqa: E402
-from fairseq_posenc.checkpoints import write_checkpoint  # noqa: E402
+from fairseq_posenc.checkpoints.reading import write_checkpoint  # noqa: E402
 from fairseq_posenc.errors import UsageError  # noqa: E402
+from fairseq_posenc.loading import averaging  # noqa: E402
 
 
 def get_parser() -> argparse.ArgumentParser:

@@ -11,8 +11,9 @@ from benchmark_jobs import Run, TranslationSubject
 from benchmark_peers import import_package
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.choice import ATTENTIONS
+from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.modules.stack import layer_positions
 
 PEER = "performer-pytorch"
 ENTRIES = ["softmax", "elu", "softmax_features", "favor", "favor --favor-kernel relu"]
@@ -105,16 +106,16 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
     model: Any = TranslationSubject(shlex.join([*words, *flags]), args).model
     stack = model.decoder if causal else model.encoder
     encoding, layer = stack.encoding, stack.layers[0]
-    if encoding.shared or encoding.layer:
+    if encoding.shared_bias is not None or encoding.content:
         raise UsageError(
             f"--archs {entry!r}: --position-encoding {encoding.name} adds to logits; with "
             "--lengths give rotary, sinusoidal, learned or none"
         )
     length, like = args.length[0], stack.embed_tokens.weight
-    table = encoding.table(encoding.positions(length, None, like.device))
-    bias, hides = stack.masks(length, length, causal, None, False, like)
+    x = like.new_zeros(length, 1, layer.embed_dim)
+    given = layer_positions(layer, stack.positions_of_layers(x, length, None, causal))
     attention = layer.self_attn
-    return Layer(attention, lambda x: attention(x, bias, hides, table)[0], layer.embed_dim)
+    return Layer(attention, lambda x: attention(x, **given)[0], layer.embed_dim)
 
 
 def performer_layer(entry: str, flags: List[str], args: argparse.Namespace, causal: bool) -> Layer:

@@ -12,7 +12,7 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import data_utils
 from torch import Tensor
 
-from fairseq_posenc.checkpoints import model_settings, read_checkpoint
+from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
 from fairseq_posenc.encodings import encoding_flags
 from fairseq_posenc.errors import UsageError
 

@@ -16,7 +16,6 @@ have the same input, of independent channels with unit variance, and heads are a
 """
 
 import argparse
-import dataclasses
 import logging
 import os
 import sys
@@ -31,30 +30,25 @@ import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 import fairseq_posenc  # noqa: E402, F401
-from fairseq_posenc.checkpoints import model_settings, read_checkpoint  # noqa: E402
-from fairseq_posenc.config import TranslationConfig, stack_of, translation_stacks  # noqa: E402
+from fairseq_posenc.checkpoints.reading import read_checkpoint  # noqa: E402
+from fairseq_posenc.config.fields import defaults_of  # noqa: E402
+from fairseq_posenc.config.stacks import side_encoding  # noqa: E402
 from fairseq_posenc.encodings import (  # noqa: E402
     PositionEncoding,
     Stack,
-    build_encoding,
+    build_encodings,
 )
+from fairseq_posenc.encodings.bert_ad import UntiedProjections  # noqa: E402
 from fairseq_posenc.encodings.rotary import Rotary, frequencies  # noqa: E402
-from fairseq_posenc.encodings.separate import SeparateProjections  # noqa: E402
 from fairseq_posenc.errors import UsageError  # noqa: E402
-from fairseq_posenc.models.language_model import LanguageModelConfig  # noqa: E402
-from fairseq_posenc.models.masked_lm import MaskedLMConfig  # noqa: E402
-from fairseq_posenc.modules.masked_lm import masked_lm_stack  # noqa: E402
-from fairseq_posenc.modules.simple import simplify  # noqa: E402
+from fairseq_posenc.initialisation import remove_biases  # noqa: E402
+from fairseq_posenc.loading.settings import saved_settings  # noqa: E402
+from fairseq_posenc.models import FAMILIES, masked_lm  # noqa: E402
+from fairseq_posenc.norms import apply_norms  # noqa: E402
 
 HEADS_A_ROW = 6
 LENGTH = 128  # positions drawn, unless told or the model has fewer
 State = Dict[str, Tensor]
-# how the first stack's parameters begin, the flags and the stacks of each family; first match
-FAMILIES: List[Tuple[str, Any, Callable[[Namespace], List[Stack]]]] = [
-    ("encoder.sentence_encoder.", MaskedLMConfig, lambda cfg: [masked_lm_stack(cfg)]),
-    ("encoder.", TranslationConfig, translation_stacks),
-    ("", LanguageModelConfig, lambda cfg: [stack_of(cfg, "decoder")]),
-]
 
 
 class Row(NamedTuple):
@@ -90,35 +84,34 @@ def read_sides(path: str) -> List[Side]:
         UsageError: if the file cannot be read or is of no model of this plug-in.
     """
     checkpoint = read_checkpoint(path)
-    given, state = model_settings(checkpoint), checkpoint["model"]
+    given, state = saved_settings(checkpoint), checkpoint["model"]
     if "position_encoding" not in given:
         raise UsageError(f"{path}: was not trained with this plug-in; it names no encoding")
-    family, stacks_of = next(
-        kind for first, *kind in FAMILIES if any(key.startswith(first) for key in state)
-    )
-    masked_lm = family is MaskedLMConfig
+    family = next(f for f in FAMILIES.values() if given.get("_name") in f.presets)
+    is_masked_lm = family is masked_lm.MASKED_LM
     # flags may be younger than the checkpoint
-    options = {f.name: f.metadata.get("default") for f in dataclasses.fields(family)}
-    options.update({name: value for name, value in given.items() if value is not None})
+    options = {**defaults_of(family.dataclass), **{n: v for n, v in given.items() if v is not None}}
     cfg = Namespace(**options)
-    cfg.num_positions = cfg.num_positions or cfg.max_positions if masked_lm else None
+    cfg.num_positions = cfg.num_positions or cfg.max_positions if is_masked_lm else None
     sides = []
-    for stack in stacks_of(cfg):
-        prefix = f"{stack.side}.sentence_encoder." if masked_lm else f"{stack.side}."
+    for stack in family.stacks(cfg):
+        prefix = f"{stack.side}.sentence_encoder." if is_masked_lm else f"{stack.side}."
         own = {k[len(prefix) :]: v.float() for k, v in state.items() if k.startswith(prefix)}
-        sides.append(Side(stack, build_encoding(cfg, stack), own, cfg))
+        encodings = build_encodings(cfg, stack, side_encoding(cfg, stack.side))
+        sides.append(Side(stack, next(iter(encodings.values())), own, cfg))
     return sides
 
 
 def load(module: nn.Module, prefix: str, side: Side) -> None:
     """Fill a module of the encoding, under *prefix* in the stack, from the checkpoint."""
-    simplify(module, side.cfg)
+    apply_norms(module, side.cfg)
+    remove_biases(module, side.cfg)
     own = {k[len(prefix) :]: v for k, v in side.state.items() if k.startswith(prefix)}
     module.load_state_dict(own)
 
 
 def correlation(
-    positions: SeparateProjections, scale: float, queries: Tensor, keys: Tensor
+    positions: UntiedProjections, scale: float, queries: Tensor, keys: Tensor
 ) -> Tensor:
     """The position-to-position part of BERT-A^d (TUPE section 4.3), (1, H, T, S)."""
     q, k = positions.table(queries)[0], positions.table(keys)[1]  # (T, 1, H, D), (S, 1, H, D)
@@ -133,7 +126,7 @@ def heat_maps(side: Side, length: int) -> List[Row]:
         side: the stack.
         length: positions drawn.
     """
-    terms = side.encoding.build_shared()
+    terms = side.encoding.shared_bias
     functions: Dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
     if terms is not None:
         load(terms, "position_bias.", side)
@@ -141,10 +134,10 @@ def heat_maps(side: Side, length: int) -> List[Row]:
     if terms is not None and (len(functions) > 1 or terms.untie_cls):
         sum_of = " + ".join(functions)
         functions[f"{sum_of}, [CLS] untied" if terms.untie_cls else sum_of] = terms
-    separate = side.encoding.query_key
-    if isinstance(separate, SeparateProjections):
+    separate = side.encoding.transform
+    if isinstance(separate, UntiedProjections):
         load(separate, "position_map.", side)
-        functions["separate"] = partial(correlation, separate, side.encoding.scale)
+        functions["bert_ad"] = partial(correlation, separate, side.encoding.scale)
     rows = []
     positions = torch.arange(length).unsqueeze(0)
     for name, function in functions.items():
@@ -182,7 +175,7 @@ def expected_products(side: Side, rotary: Rotary, layer: int) -> Tensor:
 
 def decay(side: Side, length: int) -> Optional[Decay]:
     """The bound of RoFormer Eq. 29, or None where no layer has a softmax of rotated q·k."""
-    rotary, cfg = side.encoding.query_key, side.cfg
+    rotary, cfg = side.encoding.transform, side.cfg
     if not isinstance(rotary, Rotary) or cfg.attention != "softmax" or cfg.layer == "gated":
         return None
     sums = partial_sums(rotary, length)

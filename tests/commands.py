@@ -93,7 +93,7 @@ class Command:
 
 
 def _become(arguments: List[str], streams: str) -> None:
-    """Turn a fork of the server into ``python PROGRAM ARGUMENT...``, with files as streams."""
+    """Rotation a fork of the server into ``python PROGRAM ARGUMENT...``, with files as streams."""
     for number in range(3):
         mode = os.O_CREAT | os.O_WRONLY if number else os.O_RDONLY
         os.dup2(os.open(os.path.join(streams, str(number)), mode), number)
@@ -162,7 +162,7 @@ def validate(data: Path, checkpoint: Any, *flags: Any) -> Finished:
 def read(checkpoint: Path) -> Tuple[Dict[str, torch.Tensor], Dict[str, Any]]:
     """Parameters and model settings of a checkpoint."""
     # here and not above: the commands' processes load the plug-in by --user-dir alone
-    from fairseq_posenc.checkpoints import read_checkpoint
+    from fairseq_posenc.checkpoints.reading import read_checkpoint
 
     state = read_checkpoint(checkpoint)
     settings = state["cfg"]["model"]

@@ -12,9 +12,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch  # noqa: E402
+from golden import load as load_reference  # noqa: E402
 
 import fairseq_posenc  # noqa: E402, F401
-from fairseq_posenc.checkpoints import load_file  # noqa: E402
+from fairseq_posenc.checkpoints.reading import load_file  # noqa: E402
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -36,12 +37,24 @@ def deterministic():
 
 @pytest.fixture(scope="session")
 def golden():
-    """Loader of reference outputs of independent implementations; skips where there are none."""
+    """Loader of the reference outputs in tests/golden."""
+    return load_reference
+
+
+@pytest.fixture(scope="session")
+def released():
+    """Loader of outputs of code that was released, but is no package; skips without the files."""
 
     def load(name):
         path = SHARED / "golden" / f"{name}.pt"
         if not path.exists():
-            pytest.skip(f"no reference outputs beside the checkout ({name})")
+            pytest.skip(f"an extra: no outputs of the released code beside the checkout ({name})")
         return load_file(path)
 
     return load
+
+
+@pytest.fixture(params=["golden", "released"])
+def reference_of(request):
+    """Loader of what is computed anew in tests/golden, and of what the released code computed."""
+    return request.getfixturevalue(request.param)

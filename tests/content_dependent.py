@@ -5,8 +5,10 @@ import math
 import torch
 from helpers import encoding_of
 
+from fairseq_posenc.encodings.base import Content
+
 B, H, D = 2, 2, 4
-CLIPS = {"shaw_distance": 2, "deberta_distance": 3}
+CLIPS = {"shaw_max_distance": 2, "deberta_max_distance": 3}
 NAMES = ["shaw", "transformer_xl", "deberta"]
 # query and key lengths: training, one decoding step, several tokens at once, the first token
 LENGTHS = [(6, 6), (1, 6), (3, 6), (5, 6), (1, 1)]
@@ -17,8 +19,8 @@ class Parts:
 
     def __init__(self, name, **flags):
         self.encoding = encoding_of(name, **{"heads": H, "head_dim": D, **CLIPS, **flags})
-        self.terms = self.encoding.build_layer().double()
-        self.tables = self.encoding.build_distances()
+        self.terms = self.encoding.build_content_bias().double()
+        self.tables = self.encoding.vectors
         for module in (self.terms, self.tables):
             for parameter in module.parameters() if module else ():
                 torch.nn.init.normal_(parameter)
@@ -26,10 +28,11 @@ class Parts:
             self.tables.double()
 
     def vectors(self, q, k):
-        return self.encoding.distance_vectors(self.tables, q.size(2), k.size(2), q)
+        return self.encoding.distance_vectors(q.size(2), k.size(2), q)
 
     def logits(self, q, k, scale=1.0):
-        return self.terms(q, k, scale, None, None, self.vectors(q, k), {})
+        content = Content(None, q, k, scale, None, None)
+        return self.terms(content, self.vectors(q, k), {})
 
 
 def clip(value, least, most):

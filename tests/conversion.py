@@ -84,6 +84,28 @@ def save_folder(folder: Path, config: Any, state: Any, symbols: List[str]) -> Pa
     return folder
 
 
+def reference_folder(folder: Path, reference: Dict[str, Any], safe: bool, **more: Tensor) -> Path:
+    """The model of a stored reference as transformers saves it.
+
+    Args:
+        folder: where to.
+        reference: from ``tests/golden``.
+        safe: a model.safetensors, which leaves tied parameters out, instead of a pytorch_model.bin.
+        more: tensors that are not random.
+    """
+    state = {**reference["state_dict"], **more}
+    save_folder(folder, reference["config"], state, reference["meta"]["symbols"])
+    roles = {f"{role}_token": f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, **roles}))
+    if safe:
+        reason = "the folder has a model.safetensors"
+        safetensors = pytest.importorskip("safetensors.torch", reason=reason)
+        (folder / "pytorch_model.bin").unlink()
+        kept = {name: value for name, value in state.items() if name not in reference["tied"]}
+        safetensors.save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
 def read_symbols(folder: Path) -> List[str]:
     """The vocab.txt of a folder."""
     return (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()

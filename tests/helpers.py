@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_posenc import encodings
-from fairseq_posenc.encodings import ENCODINGS, Stack, build_encoding
+from fairseq_posenc.encodings import ENCODINGS, PositionEncoding, Stack, parse_encodings
 
 PAD = 1
 VOCABULARY = Dictionary()
@@ -58,7 +58,7 @@ _GATED = ["--layer", "gated", "--gau-key-size", "8", "--gau-normaliser"]
 # other layers than the usual ones, as LAYER:ENCODING
 LAYERS = {
     "": [],
-    "simple": ["--norm", "unit", "--no-bias", "--init-weights", "truncated_normal"],
+    "simple": ["--norm", "rms", "--no-bias", "--init-weights", "truncated_normal"],
     "gated": [*_GATED, "softmax_plus"],
     "softmax": [*_GATED, "softmax"],
     "squared_relu": [*_GATED, "squared_relu"],
@@ -70,7 +70,7 @@ LAYERS = {
     "favor_relu": ["--attention", "favor", "--favor-kernel", "relu"],
     "elu_inputs": ["--attention", "elu", "--linear-rotary", "inputs"],
 }
-OTHER_LAYERS = ["simple:rotary", "gated:rotary", "gated:tupe+t5", "gated:learned+separate"]
+OTHER_LAYERS = ["simple:rotary", "gated:rotary", "gated:tupe+t5", "gated:learned+bert_ad"]
 OTHER_LAYERS += ["softmax:alibi", "squared_relu:rotary", "scaled_squared_relu:t5"]
 OTHER_LAYERS += ["shaw_values:rotary+shaw", "gated:rotary+transformer_xl", "gated:learned+deberta"]
 OTHER_LAYERS += ["elu:rotary", "elu:sinusoidal", "softmax_features:rotary"]
@@ -116,7 +116,7 @@ def encoding_flags(name="rotary", **changes):
 def encoding_of(name, heads=4, head_dim=8, causal=False, has_cls=False, **changes):
     """A composed encoding outside of any model."""
     stack = Stack("encoder", heads, head_dim, causal, 64, has_cls)
-    return build_encoding(encoding_flags(name, **changes), stack)
+    return PositionEncoding(parse_encodings(name), encoding_flags(name, **changes), stack)
 
 
 def slow_attention(q, k, v, scale, allowed, bias=None):

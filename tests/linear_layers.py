@@ -7,17 +7,17 @@ import pytest
 import torch
 from helpers import encoding_flags
 
-from fairseq_posenc.attention import linear, prefix_sums
-from fairseq_posenc.attention.feature_maps import FEATURE_MAPS
-from fairseq_posenc.attention.linear import LinearAttention
-from fairseq_posenc.attention.prefix_sums import (
-    no_turn,
-    nothing_seen,
-    read,
-    read_causally,
-    state_of,
+from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.attention.linear import layer as linear
+from fairseq_posenc.attention.linear import prefix_sums
+from fairseq_posenc.attention.linear.prefix_sums import (
+    attend_causally,
+    attend_to_state,
+    empty_state,
+    identity,
+    summarize_keys,
 )
-from fairseq_posenc.encodings import Stack, build_encoding
+from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
 
 B, H, T, D, M = 2, 3, 7, 8, 12
 KERNELS = ["elu", "softmax_features", "favor", "favor_relu"]
@@ -45,7 +45,8 @@ def options_of(kernel, **changes):
 
 def feature_map(kernel, head_dim=D, **changes):
     options = options_of(kernel, **changes)
-    return FEATURE_MAPS[options["attention"]](head_dim, Namespace(**options), "encoder")
+    kernel = ATTENTIONS[options["attention"]].kernel
+    return kernel.map_class(head_dim, Namespace(**options), "encoder")
 
 
 def layer_of(kernel, rotary="features", heads=H, head_dim=D, causal=False, **changes):
@@ -53,16 +54,18 @@ def layer_of(kernel, rotary="features", heads=H, head_dim=D, causal=False, **cha
     rotated = "inputs" if rotary == "inputs" else "features"
     options = options_of(kernel, linear_rotary=rotated, **changes)
     flags = encoding_flags("none" if rotary == "none" else "rotary", **options)
-    size = FEATURE_MAPS[flags.attention].size(head_dim, flags) if rotary == "features" else head_dim
-    stack = Stack("encoder", heads, size, causal, 16384, keeps_products=rotary != "inputs")
-    return LinearAttention(heads * head_dim, heads, build_encoding(flags, stack)).eval()
+    kernel = ATTENTIONS[flags.attention].kernel
+    size = kernel.map_class.size(head_dim, flags) if rotary == "features" else head_dim
+    stack = Stack("encoder", heads, size, causal, 16384, relative_after_rotation=rotary != "inputs")
+    encodings = parse_encodings(flags.position_encoding)
+    return kernel(heads * head_dim, heads, PositionEncoding(encodings, flags, stack)).eval()
 
 
-def attend(q, k, v, causal, epsilon=1e-9, per_feature=False, turn=no_turn):
+def attend(q, k, v, causal, epsilon=1e-9, per_feature=False, turn=identity):
     """Outputs of features, all at once."""
     if causal:
-        return read_causally(q, k, v, nothing_seen(v, q.size(3)), epsilon, per_feature, turn)[0]
-    return read(q, state_of(k, v, turn), epsilon, per_feature, turn)
+        return attend_causally(q, k, v, empty_state(v, q.size(3)), epsilon, per_feature, turn)[0]
+    return attend_to_state(q, summarize_keys(k, v, turn), epsilon, per_feature, turn)
 
 
 def cut(monkeypatch, layer, chunk, chunks):

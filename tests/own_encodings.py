@@ -6,7 +6,7 @@ They are what a user would write to add an encoding: a class for the place, and 
 import torch
 from torch import nn
 
-from fairseq_posenc.encodings.base import Encoding, LayerTerms, SharedBias
+from fairseq_posenc.encodings.base import ContentBias, Encoding, SharedBias
 
 
 class DistancePenalty(SharedBias):
@@ -33,33 +33,31 @@ class PositionProducts(SharedBias):
         return torch.matmul(q, k.transpose(-1, -2))[:, None]
 
 
-class ClippedDistanceKeys(LayerTerms):
+class ClippedDistanceKeys(ContentBias):
     """q_i · a_{clip(j - i)}, scaled as q_i · k_j, a table in every layer: content-dependent."""
 
     def __init__(self, options, stack):
         super().__init__(options, stack)
         self.table = nn.Embedding(9, stack.head_dim)
 
-    def forward(self, q, k, scale, query_positions, key_positions, vectors=None):
-        products = torch.matmul(q * scale, self.table.weight.t())  # (B, H, T, 9)
-        distance = key_positions[:, None, :] - query_positions[:, :, None]  # (1|B, T, S)
+    def forward(self, content, vectors=None):
+        q = content.q
+        products = torch.matmul(q * content.scale, self.table.weight.t())  # (B, H, T, 9)
+        distance = content.key_positions[:, None, :] - content.query_positions[:, :, None]
         index = distance.clamp(-4, 4) + 4
         index = index[:, None].expand(q.size(0), q.size(1), -1, -1)
         return products.gather(-1, index)
 
 
+def entry(name, hook, **properties):
+    return Encoding(name, "none", hook.__doc__, None, {hook.hook: hook}, **properties)
+
+
 OWN = {
     e.name: e
     for e in (
-        Encoding("own_shared", "none", "content-free, relative", shared=DistancePenalty),
-        Encoding(
-            "own_absolute",
-            "none",
-            "content-free, absolute",
-            shared=PositionProducts,
-            logit_scale=0.5**0.5,
-            relative=False,
-        ),
-        Encoding("own_layer", "none", "content-dependent", layer=ClippedDistanceKeys),
+        entry("own_shared", DistancePenalty),
+        entry("own_absolute", PositionProducts, logit_scale=0.5**0.5, relative=False),
+        entry("own_layer", ClippedDistanceKeys),
     )
 }

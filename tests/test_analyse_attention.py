@@ -12,7 +12,8 @@ from test_masked_lm import build as build_masked_lm
 from test_masked_lm import tiny as masked_lm
 from test_plot_positions import save
 
-from fairseq_posenc.attention import gated, multihead
+from fairseq_posenc.attention import gated
+from fairseq_posenc.attention import softmax as softmax_attention
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.errors import UsageError
 
@@ -99,7 +100,7 @@ def test_figures_are_means_over_heads_and_sequences(folder):
         ("alibi", GAU),
         ("learned", []),
         ("tupe+t5", []),
-        ("separate", []),
+        ("bert_ad", []),
         ("own_layer+rotary", GAU),
         ("own_layer", []),
     ],
@@ -115,8 +116,8 @@ def test_they_are_of_what_the_layers_attend_with(make, encoding, flags, folder, 
         seen.append((q.double(), k.double(), scale, 0.0 if bias is None else bias))
         return real(q, k, v, scale, bias, *rest)
 
-    real = multihead.attend
-    monkeypatch.setattr(gated if "gated" in flags else multihead, "attend", attend)
+    real = softmax_attention.attend
+    monkeypatch.setattr(gated if "gated" in flags else softmax_attention, "attend", attend)
     with torch.no_grad():
         model.run(tokens)
     assert len(found) == len(seen) == 2

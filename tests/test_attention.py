@@ -6,9 +6,8 @@ from helpers import encoding_of, skip_without_cpu_kernels, slow_attention
 from test_rotary import rotation_matrix
 
 from fairseq_posenc import compat
-from fairseq_posenc.attention.cross import CrossAttention
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
-from fairseq_posenc.attention.multihead import MultiheadAttention
+from fairseq_posenc.attention.softmax import CrossAttention, MultiheadAttention
 
 B, H, T, S, D = 2, 3, 4, 7, 8
 
@@ -112,7 +111,7 @@ def test_the_whole_rotary_layer_is_equations_1_to_8(pairing):
     layer = MultiheadAttention(16, 2, encoding).eval()
     x = torch.randn(5, B, 16)
     positions = torch.arange(5)[None]
-    got, _ = layer(x, table=encoding.table(positions))
+    got, _ = layer(x, table=encoding.transform.table(positions))
 
     def project(linear):  # (T, B, C) -> (B, H, T, D)
         return (

@@ -9,10 +9,10 @@ import average_checkpoints as command
 import pytest
 import torch
 
-from fairseq_posenc import averaging
-from fairseq_posenc.averaging import average_checkpoints
-from fairseq_posenc.checkpoints import read_checkpoint
+from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.loading import averaging
+from fairseq_posenc.loading.averaging import average_checkpoints
 
 TYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 SPECIAL = [0.0, -0.0, 1.0, 1 / 3, -0.1, 6e-8, 3e4, 1e-38]

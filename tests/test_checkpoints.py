@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_posenc import checkpoints
-from fairseq_posenc.checkpoints import read_checkpoint, write_checkpoint
+from fairseq_posenc.checkpoints import reading as checkpoints
+from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
+from fairseq_posenc.checkpoints.restricted_pickle import encode_latin1
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.restricted_pickle import encode_latin1
 
 NAMED = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from commands import SMALL, generate, read, train
 
-from fairseq_posenc.checkpoints import read_checkpoint
+from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.encodings import ENCODINGS
 
 pytest_plugins = ["toy"]

@@ -8,7 +8,7 @@ import torch
 from commands import ROOT, USER_DIR, Command, average, read, succeed
 from toy_lm import BLOCKS, TASK, continued, eval_lm, perplexity, train_lm
 
-from fairseq_posenc.checkpoints import read_checkpoint
+from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.models.language_model import MODEL, PRESETS
 
 pytest_plugins = ["toy", "toy_lm"]

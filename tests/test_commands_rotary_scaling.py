@@ -8,7 +8,7 @@ import torch
 from commands import SMALL, TRAINING, USER_DIR, generate, read, run, succeed, train, validate
 from toy_lm import LENGTH, SHAPE, TASK, continued, eval_lm, perplexity, train_lm
 
-from fairseq_posenc.checkpoints import read_checkpoint
+from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.models.language_model import MODEL
 
 pytest_plugins = ["toy", "toy_lm"]

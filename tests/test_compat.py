@@ -19,8 +19,8 @@ from fairseq.tasks.fairseq_task import FairseqTask
 import fairseq_posenc
 from fairseq_posenc import compat
 from fairseq_posenc.compat import numpy2, patching
-from fairseq_posenc.compat.versions import parse_version
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.versions import parse_version
 
 PACKAGE = Path(fairseq_posenc.__file__).resolve().parent
 SIZES = [1, 7, 8, 9, 461]

@@ -11,7 +11,7 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 
 import fairseq_posenc
-from fairseq_posenc import checkpoints
+from fairseq_posenc.checkpoints import reading as checkpoints
 from fairseq_posenc.errors import UsageError
 
 PACKAGE = Path(fairseq_posenc.__file__).resolve().parent

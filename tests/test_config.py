@@ -17,11 +17,11 @@ from helpers import (
 )
 from omegaconf import OmegaConf
 
-from fairseq_posenc.config import TranslationConfig, configure, nested
+from fairseq_posenc.config.resolve import configure, nested
 from fairseq_posenc.encodings import parse_encodings
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.models import PRESETS_OF
-from fairseq_posenc.models.translation import MODEL, PRESETS
+from fairseq_posenc.models import FAMILIES
+from fairseq_posenc.models.translation import MODEL, PRESETS, TRANSLATION
 
 STOCK_OF = {
     "posenc_transformer": "transformer",
@@ -95,7 +95,7 @@ def test_users_win_over_presets_and_decoders_follow_encoders():
 @pytest.mark.parametrize("arch", PRESETS)
 def test_defaults_survive_what_hydra_does_to_a_configuration(arch):
     """fairseq-hydra-train fills the dataclass in before the architecture is asked."""
-    cfg = OmegaConf.merge(TranslationConfig, {"_name": arch, "encoder_layers": 1})
+    cfg = OmegaConf.merge(TRANSLATION.dataclass, {"_name": arch, "encoder_layers": 1})
     model = ARCH_MODEL_REGISTRY[arch]
     from fairseq.models import ARCH_CONFIG_REGISTRY
 
@@ -108,9 +108,9 @@ def test_defaults_survive_what_hydra_does_to_a_configuration(arch):
 @pytest.mark.parametrize("name", EVERY_ENCODING)
 def test_configuring_twice_changes_nothing(name):
     cfg = Namespace(position_encoding=name)
-    configure(cfg, TranslationConfig, {})
+    configure(cfg, TRANSLATION.dataclass, {})
     once = dict(vars(cfg))
-    configure(cfg, TranslationConfig, {"encoder_layers": 1})
+    configure(cfg, TRANSLATION.dataclass, {"encoder_layers": 1})
     assert vars(cfg) == once
 
 
@@ -191,9 +191,9 @@ def test_models_say_what_they_are():
 
 
 def test_presets_name_known_fields_and_encodings():
-    for presets in PRESETS_OF.values():
+    for presets in (family.presets for family in FAMILIES.values()):
         for preset in presets.values():
             parse_encodings(preset.get("position_encoding", "none"))
-    fields = set(TranslationConfig.__dataclass_fields__)
+    fields = set(TRANSLATION.dataclass.__dataclass_fields__)
     assert all(set(preset) <= fields for preset in PRESETS.values())
     assert len(VOCABULARY) == 64

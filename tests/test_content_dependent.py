@@ -12,7 +12,7 @@ from test_rotary import rotation_matrix
 
 from fairseq_posenc.attention.functional import attend_with_weights
 from fairseq_posenc.attention.gated import GatedAttention
-from fairseq_posenc.attention.multihead import MultiheadAttention
+from fairseq_posenc.attention.softmax import MultiheadAttention
 
 
 @pytest.mark.parametrize("length, keys", LENGTHS)
@@ -44,7 +44,7 @@ def test_the_whole_layer_by_hand(name, factor):
     layer = MultiheadAttention(H * D, H, parts.encoding).double().eval()
     layer.position_terms = parts.terms
     x = random(length, B, H * D)
-    table = parts.encoding.table(torch.arange(length)[None])
+    table = parts.encoding.transform.table(torch.arange(length)[None])
     q, k, v = (
         projection(x).view(length, B, H, D).permute(1, 2, 0, 3)
         for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
@@ -67,7 +67,7 @@ def test_shaws_values_by_hand(causal, length, keys):
     """Shaw et al. Eq. 3, the second summand."""
     parts = Parts("shaw", causal=causal, shaw_values=True)
     weights = random(B, H, length, keys)
-    got = parts.terms.more_values(weights, None, None)
+    got = parts.terms.relative_values(weights, None, None)
     table = parts.terms["shaw"].value_table.weight
     want = torch.zeros(B, H, length, D, dtype=torch.double)
     for t in range(length):
@@ -82,7 +82,9 @@ def test_values_that_are_added_see_the_weights_after_dropout():
     outs = []
     for values, function in ((v, lambda weights: weights @ more), (v + more, None)):
         torch.manual_seed(1)
-        outs.append(attend_with_weights(q, k, values, 1.0, dropout=0.5, more_values=function)[0])
+        outs.append(
+            attend_with_weights(q, k, values, 1.0, dropout=0.5, relative_values=function)[0]
+        )
     torch.testing.assert_close(*outs)
 
 
@@ -101,7 +103,7 @@ def test_gated_units_by_hand(name, normaliser):
     encoding = encoding_of(name, heads=1, head_dim=H * D, **CLIPS)
     options = {**FLAGS, "gau_key_size": H * D, "gau_normaliser": normaliser}
     unit = GatedAttention(6, encoding, Namespace(**options, position_encoding=name)).double()
-    tables = encoding.build_distances()
+    tables = encoding.vectors
     x, length = random(4, B, 6), 4
     allowed = torch.ones(length, length, dtype=torch.bool).tril()
     mask = torch.zeros(1, 1, length, length, dtype=torch.double).masked_fill(~allowed, -math.inf)

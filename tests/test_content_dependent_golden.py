@@ -1,10 +1,11 @@
-"""Shaw and Transformer-XL against stored outputs of the modules of fairseq2."""
+"""Shaw, Transformer-XL and DeBERTa against stored outputs of fairseq2 and transformers."""
 
 import pytest
 import torch
 from content_dependent import Parts
 
 from fairseq_posenc.attention.functional import additive_mask, attend_with_weights
+from fairseq_posenc.encodings.base import Content
 
 
 def visible(case, inputs, length, keys):
@@ -16,13 +17,13 @@ def visible(case, inputs, length, keys):
     return additive_mask(length, keys, "causal" in case, padding, like), real
 
 
-def attended(parts, inputs, mask, distance_vectors=None):
+def attended(parts, inputs, mask):
     """Output (B, T, H, D) and weights (B, H, T, S) for references laid out as (B, T, H, D)."""
     q, k, v = (inputs[name].transpose(1, 2) for name in "qkv")
     scale, terms = parts.encoding.scale, parts.terms.float()
-    logits = terms(q, k, scale, None, None, parts.vectors(q, k), {})
-    more = (lambda w: terms.more_values(w, None, None)) if terms.needs_weights else None
-    out, weights = attend_with_weights(q, k, v, scale, mask + logits, more_values=more)
+    logits = terms(Content(None, q, k, scale, None, None), parts.vectors(q, k), {})
+    more = (lambda w: terms.relative_values(w, None, None)) if terms.needs_weights else None
+    out, weights = attend_with_weights(q, k, v, scale, mask + logits, relative_values=more)
     return out.transpose(1, 2), weights
 
 
@@ -31,14 +32,14 @@ class TestOtherImplementations:
 
     @pytest.mark.parametrize(
         "file, case",
-        [("shaw_sym_values", c) for c in ("full", "padded", "causal", "causal_padded")]
+        [("shaw_values", c) for c in ("full", "padded", "causal", "causal_padded")]
         + [("shaw_cached_query", c) for c in ("full", "causal")],
     )
     def test_shaw(self, golden, file, case):
         ref = golden(file)
         causal, inputs = "causal" in case, ref["inputs"]
-        flags = {"shaw_distance": 4, "shaw_values": True, "causal": causal}
-        parts = Parts("shaw", heads=4, head_dim=8, **flags)
+        flags = {"shaw_max_distance": 4, "shaw_values": True, "causal": causal}
+        parts = Parts("shaw", heads=2, head_dim=8, **flags)
         own = parts.terms["shaw"]
         with torch.no_grad():  # where later keys are hidden, we have no vectors for them
             for table, name in ((own.key_table, "k"), (own.value_table, "v")):
@@ -54,8 +55,8 @@ class TestOtherImplementations:
 
     @pytest.mark.parametrize("case", ["full", "padded", "causal"])
     def test_transformer_xl(self, golden, case):
-        ref = golden("xl_fairseq2")
-        parts = Parts("transformer_xl", heads=4, head_dim=8)
+        ref = golden("transformer_xl")
+        parts = Parts("transformer_xl", heads=2, head_dim=8)
         own, state = parts.terms["transformer_xl"], ref["state_dict"]
         with torch.no_grad():
             own.proj.weight.copy_(state["r_proj.weight"])
@@ -69,3 +70,16 @@ class TestOtherImplementations:
         torch.testing.assert_close(out * real, want * real, atol=1e-5, rtol=1e-5)
         real = real.transpose(1, 2)
         torch.testing.assert_close(weights * real, want_weights * real, atol=1e-5, rtol=1e-5)
+
+    def test_deberta(self, golden):
+        ref = golden("deberta")
+        parts = Parts("deberta", heads=2, head_dim=8, deberta_max_distance=4)
+        own, state = parts.terms["deberta"], ref["state_dict"]
+        with torch.no_grad():
+            own.k_proj.weight.copy_(state["pos_proj.weight"])
+            own.q_proj.weight.copy_(state["pos_q_proj.weight"])
+            parts.tables["deberta"].table.weight.copy_(state["rel_embeddings"])
+        q, k = (ref["inputs"][name].double() for name in "qk")
+        got = parts.logits(q, k, parts.encoding.scale)
+        want = ref["outputs"]["c2p"] + ref["outputs"]["p2c"]
+        torch.testing.assert_close(got.float(), want, atol=1e-5, rtol=1e-5)

@@ -17,7 +17,7 @@ from fairseq_posenc.errors import UsageError
 @pytest.mark.parametrize("name", ["transformer_xl", "deberta"])
 def test_decoding_projects_distances_when_their_number_doubles_only(name, monkeypatch):
     model, calls = tiny(name, "--decoder-layers", "1"), []
-    kind = ENCODINGS[name].layer
+    kind = ENCODINGS[name].content
     plain = kind.project
     source, target = sentences(2, 5), sentences(2, 20, seed=1)
     model.encoder(source)
@@ -30,7 +30,7 @@ def test_decoding_projects_distances_when_their_number_doubles_only(name, monkey
 @pytest.mark.parametrize("name", NAMES)
 def test_memory_grows_with_pairs_of_tokens_not_with_pairs_times_channels(name):
     encoding, length = encoding_of(name, heads=2, head_dim=16), 64
-    terms, tables = encoding.build_layer(), encoding.build_distances()
+    terms, tables = encoding.build_content_bias(), encoding.vectors
     q, k = (torch.randn(3, 2, length, 16, requires_grad=True) for _ in "qk")
     sizes = []
 
@@ -81,7 +81,7 @@ def test_with_rotary_they_stay_relative(name, monkeypatch):
 
 
 def test_deberta_has_one_table_a_stack_and_projections_in_every_layer():
-    state = tiny("deberta", "--deberta-distance", "9").state_dict()
+    state = tiny("deberta", "--deberta-max-distance", "9").state_dict()
     tables = {key: value.shape for key, value in state.items() if "table" in key}
     assert tables == {
         f"{side}.position_vectors.deberta.table.weight": (18, 32) for side in ("encoder", "decoder")
@@ -118,8 +118,8 @@ def test_shaw_base_is_the_transformer_base_with_keys_and_values_clipped_at_16():
 @pytest.mark.parametrize(
     "flags, words",
     [
-        (["shaw", "--shaw-distance", "0"], "--shaw-distance 0: must be at least 1"),
-        (["deberta", "--deberta-distance", "0"], "--deberta-distance 0: must be at least 1"),
+        (["shaw", "--shaw-max-distance", "0"], "--shaw-max-distance 0: must be .* at least 1"),
+        (["deberta", "--deberta-max-distance", "0"], "--deberta-max-distance 0: .* at least 1"),
         (["transformer_xl", "--layer", "gated", "--gau-key-size", "7"], "7 channels .* even"),
         (["learned+deberta", "--layer", "gated", "--gau-normaliser", "scaled_squared_relu"],
          "--gau-normaliser scaled_squared_relu: .* deberta; give softmax_plus or softmax"),

@@ -7,7 +7,7 @@ import torch
 from helpers import encoding_of
 
 from fairseq_posenc.encodings.alibi import slopes
-from fairseq_posenc.encodings.t5 import buckets
+from fairseq_posenc.encodings.t5 import relative_position_bucket as bucket
 from fairseq_posenc.errors import UsageError
 
 
@@ -17,7 +17,7 @@ def positions(length):
 
 def bias_of(name, queries, keys, heads=4, causal=False, **flags):
     encoding = encoding_of(name, heads=heads, causal=causal, **flags)
-    return encoding.build_shared()[name](queries, keys)
+    return encoding.shared_bias[name](queries, keys)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 8, 16])
@@ -50,15 +50,15 @@ def bucket_by_hand(distance, num_buckets, max_distance, causal):
 @pytest.mark.parametrize("num_buckets, max_distance", [(32, 128), (16, 50)])
 def test_t5_buckets_by_hand(num_buckets, max_distance, causal):
     distances = torch.arange(-200, 201)
-    got = buckets(distances, num_buckets, max_distance, causal).tolist()
+    got = bucket(distances, num_buckets, max_distance, causal).tolist()
     want = [bucket_by_hand(d, num_buckets, max_distance, causal) for d in distances.tolist()]
     assert got == want
 
 
 def test_t5_encoders_tell_both_sides_apart_and_decoders_do_not_need_to():
     there, back = torch.tensor([5]), torch.tensor([-5])
-    assert buckets(there, 32, 128, False) != buckets(back, 32, 128, False)
-    assert buckets(there, 32, 128, True) == buckets(torch.tensor([0]), 32, 128, True)
+    assert bucket(there, 32, 128, False) != bucket(back, 32, 128, False)
+    assert bucket(there, 32, 128, True) == bucket(torch.tensor([0]), 32, 128, True)
 
 
 @pytest.mark.parametrize(
@@ -77,16 +77,36 @@ class TestOtherImplementations:
     @pytest.mark.parametrize("heads", [4, 6, 8, 12])
     def test_alibi(self, golden, heads):
         out = golden("alibi")["outputs"]
-        keys = positions(14)
+        keys = positions(9)
         torch.testing.assert_close(torch.tensor(slopes(heads)), out[f"slopes_h{heads}"].flatten())
-        for queries, name in ((keys, f"bias_h{heads}"), (keys[:, -5:], f"bias_h{heads}_q5_k14")):
+        for queries, name in ((keys, f"bias_h{heads}"), (keys[:, -5:], f"bias_h{heads}_last5")):
             got = bias_of("alibi", queries, keys, heads=heads)[0]
             torch.testing.assert_close(got, out[name], atol=1e-5, rtol=0)
+
+    @pytest.mark.parametrize("heads", [4, 6, 8, 12])
+    def test_alibi_of_bloom(self, golden, heads):
+        """Theirs rises towards the query, and is another constant for each query."""
+        keys = positions(9)
+        theirs = golden("alibi")["outputs"][f"bloom_bias_h{heads}"]
+        want = theirs - theirs.transpose(1, 2)
+        got = bias_of("alibi", keys, keys, heads=heads)[0]
+        torch.testing.assert_close(got.tril(), want.tril(), atol=1e-5, rtol=0)
 
     @pytest.mark.parametrize("kind", ["bi", "uni"])
     @pytest.mark.parametrize("size", [(32, 128), (16, 64), (64, 256), (32, 20)])
     def test_t5_buckets(self, golden, kind, size):
         ref = golden("t5_bucket")
         want = ref["outputs"]["{}_n{}_m{}".format(kind, *size)]
-        got = buckets(ref["inputs"]["relative_position"], *size, kind == "uni")
+        got = bucket(ref["inputs"]["relative_position"], *size, kind == "uni")
         assert torch.equal(got, want)
+
+    @pytest.mark.parametrize("kind", ["bi", "uni"])
+    def test_t5_bias(self, golden, kind):
+        """The queries are every 13th of 40 positions."""
+        ref = golden("t5_bucket")
+        flags = {"t5_num_buckets": 32, "t5_max_distance": 128, "causal": kind == "uni"}
+        bias = encoding_of("t5", heads=2, **flags).shared_bias["t5"]
+        with torch.no_grad():
+            bias.table.weight.copy_(ref["state_dict"]["relative_attention_bias.weight"])
+        got = bias(positions(40)[:, ::13], positions(40))[0]
+        torch.testing.assert_close(got, ref["outputs"][f"{kind}_bias"], atol=1e-6, rtol=0)

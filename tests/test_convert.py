@@ -17,7 +17,7 @@ from conversion import (
 from fairseq.data import Dictionary
 from helpers import encoding_flags
 
-from fairseq_posenc.checkpoints import load_file
+from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.convert import dictionary
 from fairseq_posenc.convert.pairing import half_to_interleaved
 from fairseq_posenc.encodings import Stack

@@ -10,11 +10,12 @@ from conversion import (
     linear,
     load,
     read_symbols,
+    reference_folder,
     refuses,
     save_folder,
 )
 
-from fairseq_posenc.checkpoints import load_file
+from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.convert.simple_reference import gated_layer, released_logits, tied_head
 
 CONFIG = {
@@ -116,28 +117,36 @@ def test_the_formulas_can_tell(tmp_path, out, wrong):
     assert (have - other(*arguments)[0]).abs().max() > 1e-2
 
 
-@pytest.mark.parametrize("batch", ["full", "right", "left", "short"])
-@pytest.mark.parametrize("name", ["gau_alpha_mlm", "gau_alpha_mlm_bin", "gau_alpha_mlm_softmax"])
-def test_stored_outputs(golden, tmp_path, out, name, batch):
-    """Logits that the released code computed, and that our formulas give, too."""
-    expected = golden(name.replace("_bin", ""))
-    inputs, want = expected["inputs"][batch], expected["outputs"][f"logits_{batch}"]
-    real = inputs["attention_mask"].bool()
-    symbols = read_symbols(SHARED / "golden" / "gau_alpha_mlm")
-    source = SHARED / "golden" / name
-    if name == "gau_alpha_mlm":
-        pytest.importorskip("safetensors", reason="the folder has a model.safetensors")
-    if name == "gau_alpha_mlm_softmax":
-        config, state = expected["config"], expected["state_dict"]
-        source = save_folder(tmp_path / "source", config, state, symbols)
+@pytest.mark.parametrize(
+    "name, safe",
+    [("gau_alpha_mlm", True), ("gau_alpha_mlm", False), ("gau_alpha_mlm_softmax", False)],
+)
+def test_stored_outputs(golden, tmp_path, out, name, safe):
+    """Logits that gau-alpha computed, and that our formulas give, too."""
+    expected = golden(name)
+    source = reference_folder(tmp_path / "source", expected, safe)
+    compare(expected, source, expected["meta"]["symbols"], out)
+
+
+@pytest.mark.parametrize("folder", ["gau_alpha_mlm", "gau_alpha_mlm_bin"])
+def test_outputs_of_the_released_code(released, out, folder):
+    """The authors' code masks texts of one token otherwise than the package gau-alpha."""
+    expected, source = released("gau_alpha_mlm"), SHARED / "golden" / folder
+    compare(expected, source, read_symbols(source), out)
+
+
+def compare(expected, source, symbols, out):
     convert("import", "gau-alpha", source, out, "--verify")
-    have = imported_logits(out, symbols, inputs)
-    torch.testing.assert_close(have, want[real], atol=1e-4, rtol=0)
     state = expected["state_dict"]
-    formulas = released_logits(
+    by_formulas = released_logits(
         gated_layer, "gau_alpha.", state, expected["config"], tied_head(state[DECODER])
-    )(inputs["input_ids"], inputs["token_type_ids"], real)
-    torch.testing.assert_close(formulas[real].float(), want[real], atol=2e-5, rtol=0)
+    )
+    for batch, inputs in expected["inputs"].items():
+        want, real = expected["outputs"][f"logits_{batch}"], inputs["attention_mask"].bool()
+        have = imported_logits(out, symbols, inputs)
+        torch.testing.assert_close(have, want[real], atol=1e-4, rtol=0)
+        formulas = by_formulas(inputs["input_ids"], inputs["token_type_ids"], real)
+        torch.testing.assert_close(formulas[real].float(), want[real], atol=2e-5, rtol=0)
 
 
 def test_a_classifier_projects_the_first_position(tmp_path, out, capsys):

@@ -2,25 +2,25 @@
 
 import pytest
 import torch
-from conftest import SHARED
 from conversion import (
     CONFIG,
     SYMBOLS,
     convert,
     imported_logits,
     load,
-    read_symbols,
+    reference_folder,
     refuses,
     roformer_weights,
     write_folder,
 )
 from omegaconf import OmegaConf
 
-from fairseq_posenc.checkpoints import load_file, write_checkpoint
+from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
 from fairseq_posenc.convert import huggingface, native
 from fairseq_posenc.convert.roformer_names import sine_table
 from fairseq_posenc.errors import UsageError
 
+TABLE = "roformer.encoder.embed_positions.weight"
 # class of transformers, what differs from CONFIG, the head on our side
 VARIANTS = [
     ("RoFormerForMaskedLM", {}, None),
@@ -90,19 +90,22 @@ def test_there_and_back(transformers, tmp_path, capsys, name, config, head):
     assert model.args.causal == (name == "RoFormerForCausalLM")
 
 
-@pytest.mark.parametrize("folder", ["hf_roformer_mlm", "hf_roformer_mlm_bin", "hf_roformer_cls"])
-@pytest.mark.parametrize("batch", ["full", "right"])
-def test_stored_outputs(golden, tmp_path, folder, batch):
+@pytest.mark.parametrize(
+    "name, safe",
+    [("hf_roformer_mlm", True), ("hf_roformer_mlm", False), ("hf_roformer_cls", True)],
+)
+def test_stored_outputs(golden, tmp_path, name, safe):
     """Logits that transformers computed on another day; needs no transformers."""
-    expected = golden(folder.replace("_bin", ""))
-    if "_bin" not in folder:
-        pytest.importorskip("safetensors", reason="the folder has a model.safetensors")
-    convert("import", "hf-roformer", SHARED / "golden" / folder, tmp_path)
-    inputs, want = expected["inputs"][batch], expected["outputs"][f"logits_{batch}"]
-    head = "sentence_classification_head" if "cls" in folder else None
-    have = imported_logits(tmp_path, read_symbols(SHARED / "golden" / folder), inputs, head)
-    want = want if head else want[inputs["attention_mask"].bool()]
-    torch.testing.assert_close(have, want, atol=5e-5, rtol=1e-5)
+    expected, out = golden(name), tmp_path / "out"
+    table = {TABLE: expected["outputs"]["embed_positions"]}
+    source = reference_folder(tmp_path / "source", expected, safe, **table)
+    convert("import", "hf-roformer", source, out)
+    head = "sentence_classification_head" if "cls" in name else None
+    for batch, inputs in expected["inputs"].items():
+        want = expected["outputs"][f"logits_{batch}"]
+        have = imported_logits(out, expected["meta"]["symbols"], inputs, head)
+        want = want if head else want[inputs["attention_mask"].bool()]
+        torch.testing.assert_close(have, want, atol=5e-5, rtol=1e-5)
 
 
 def trained(folder, *heads, **settings):
@@ -202,7 +205,7 @@ def test_symbols_they_reserve(tmp_path):
 
 
 def test_their_table_of_sines(golden):
-    expected = golden("hf_roformer_mlm")["state_dict"]["roformer.encoder.embed_positions.weight"]
+    expected = golden("hf_roformer_mlm")["outputs"]["embed_positions"]
     torch.testing.assert_close(sine_table(*expected.shape), expected, atol=1e-6, rtol=0)
 
 

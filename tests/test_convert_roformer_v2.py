@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from conftest import SHARED
 from conversion import (
     SYMBOLS,
     convert,
     imported_logits,
     load,
-    read_symbols,
+    reference_folder,
     refuses,
     roformer_weights,
     write_folder,
@@ -66,31 +65,29 @@ def test_matches_the_formulas(tmp_path, out, capsys, config):
     printed = capsys.readouterr().out
     assert "formulas in float64 (transformers has no such class)" in printed
     assert "left out roformer.pooler.dense.weight" in printed
-    assert "--norm unit" in printed and "--no-bias" in printed and "--lm-head tied" in printed
+    assert "--norm rms" in printed and "--no-bias" in printed and "--lm-head tied" in printed
     model, _ = load(out)
     assert not any(name.endswith("bias") for name, _ in model.named_parameters())
     tied = model.encoder.lm_head.weight is model.encoder.sentence_encoder.embed_tokens.weight
     assert tied == ("tie_word_embeddings" not in config)
 
 
-@pytest.mark.parametrize("batch", ["full", "right", "left"])
-@pytest.mark.parametrize("name", ["roformerv2_mlm", "roformerv2_mlm_bin"])
-def test_stored_outputs(golden, out, name, batch):
+@pytest.mark.parametrize("safe", [True, False])
+def test_stored_outputs(golden, tmp_path, out, safe):
     """Logits that the released code computed, and that our formulas give, too."""
     expected = golden("roformerv2_mlm")
-    source = SHARED / "golden" / name
-    if name == "roformerv2_mlm":
-        pytest.importorskip("safetensors", reason="the folder has a model.safetensors")
+    source = reference_folder(tmp_path / "source", expected, safe)
     convert("import", "roformer-v2", source, out, "--verify")
-    inputs, want = expected["inputs"][batch], expected["outputs"][f"logits_{batch}"]
-    real = inputs["attention_mask"].bool()
-    have = imported_logits(out, read_symbols(source), inputs)
-    torch.testing.assert_close(have, want[real], atol=1e-4, rtol=0)
     state, config = expected["state_dict"], expected["config"]
-    formulas = released_logits(
+    by_formulas = released_logits(
         transformer_layer, "roformer.", state, config, tied_head(state[WORDS])
-    )(inputs["input_ids"], inputs["token_type_ids"], real)
-    torch.testing.assert_close(formulas[real].float(), want[real], atol=2e-5, rtol=0)
+    )
+    for batch, inputs in expected["inputs"].items():
+        want, real = expected["outputs"][f"logits_{batch}"], inputs["attention_mask"].bool()
+        have = imported_logits(out, expected["meta"]["symbols"], inputs)
+        torch.testing.assert_close(have, want[real], atol=1e-4, rtol=0)
+        formulas = by_formulas(inputs["input_ids"], inputs["token_type_ids"], real)
+        torch.testing.assert_close(formulas[real].float(), want[real], atol=2e-5, rtol=0)
 
 
 def test_each_version_names_the_format_of_the_other(tmp_path, out):
@@ -146,5 +143,5 @@ class TestRefused:
 
     def test_export(self, tmp_path, out):
         convert("import", "roformer-v2", write(tmp_path / "source"), out)
-        words = ["checkpoint.pt", "--norm unit", "layer"]
+        words = ["checkpoint.pt", "--norm rms", "layer"]
         refuses(words, "export", "hf-roformer", out / "checkpoint.pt", tmp_path / "back")

@@ -9,7 +9,7 @@ import torch
 from conftest import SHARED
 from conversion import convert, linear, load, norm, refuses
 
-from fairseq_posenc.checkpoints import load_file
+from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.convert.tupe_reference import released_logits
 from fairseq_posenc.errors import UsageError
 
@@ -124,34 +124,44 @@ def test_the_formulas_can_tell(tmp_path, out):
     assert (logits - wrong(tokens)).abs().max() > 1e-2
 
 
-@pytest.mark.parametrize("batch", ["full", "padded"])
 @pytest.mark.parametrize("name", ["tupe_a_mlm", "tupe_r_mlm"])
-def test_stored_outputs(golden, tmp_path, out, name, batch):
-    """Logits that the released code computed."""
-    expected = golden(name)
-    source = SHARED / "golden" / "tupe_ckpt" / name / "checkpoint_last.pt"
-    if not source.exists():
-        source = write(tmp_path / "source", expected["state_dict"], expected["config"])
-        words = expected["meta"]["symbols"][len(SPECIAL) : -1]
-        (tmp_path / "source" / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
+def test_stored_outputs(reference_of, tmp_path, out, name):
+    """Logits by the formulas in tests/golden, and those that the released code computed."""
+    expected = reference_of(name)
+    compare(expected, write_reference(tmp_path / "source", expected), out)
+
+
+def test_a_released_checkpoint(released, out):
+    """As the trainer of the released code left it, with the state of its optimiser."""
+    expected = released("tupe_r_mlm")
+    compare(expected, SHARED / "golden" / "tupe_ckpt" / "tupe_r_mlm" / "checkpoint_last.pt", out)
+
+
+def write_reference(folder, reference, **more):
+    """The checkpoint of a stored reference."""
+    source = write(folder, {**reference["state_dict"], **more}, reference["config"])
+    words = reference["meta"]["symbols"][len(SPECIAL) : -1]
+    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
+    return source
+
+
+def compare(expected, source, out):
     convert("import", "tupe", source, out, "--verify")
     model, dictionary = load(out)
     assert dictionary.symbols == expected["meta"]["symbols"]
-    tokens = expected["inputs"][f"tokens_{batch}"]
-    with torch.no_grad():
-        logits, _ = model(tokens)
-    real = tokens.ne(dictionary.pad())
-    want = expected["outputs"][f"logits_{batch}"]
-    torch.testing.assert_close(logits[real], want[real], atol=5e-5, rtol=1e-5)
+    for batch in ("full", "padded"):
+        tokens = expected["inputs"][f"tokens_{batch}"]
+        with torch.no_grad():
+            logits, _ = model(tokens)
+        real = tokens.ne(dictionary.pad())
+        want = expected["outputs"][f"logits_{batch}"]
+        torch.testing.assert_close(logits[real], want[real], atol=5e-5, rtol=1e-5)
 
 
-def test_half_precision(golden, tmp_path, out):
-    expected = golden("tupe_r_mlm")
+def test_half_precision(reference_of, tmp_path, out):
+    expected = reference_of("tupe_r_mlm")
     state = {key: value.half() for key, value in expected["state_dict"].items()}
-    source = write(tmp_path / "source", state, expected["config"])
-    words = expected["meta"]["symbols"][len(SPECIAL) : -1]
-    (tmp_path / "source" / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
-    convert("import", "tupe", source, out)
+    convert("import", "tupe", write_reference(tmp_path / "source", expected, **state), out)
     model, _ = load(out)
     tokens = expected["inputs"]["tokens_full"]
     with torch.no_grad():

@@ -11,7 +11,7 @@ from test_masked_lm import Vocabulary, build, count, texts
 from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.normalisers import DIVISORS
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.modules.simple import UnitNorm
+from fairseq_posenc.norms import RMSNorm
 
 C, S, B, T = 12, 8, 2, 7  # channels, key size, batch, length
 FLAGS = {
@@ -147,7 +147,7 @@ def test_a_query_without_keys_gets_nothing_and_its_gradient_is_finite(normaliser
 
 
 def test_unit_norm_has_unit_mean_square_and_no_parameters():
-    norm = UnitNorm(1e-12)
+    norm = RMSNorm(1e-12)
     x = 3 * torch.randn(4, 50)
     torch.testing.assert_close(norm(x).square().mean(-1), torch.ones(4))
     torch.testing.assert_close(norm(x), x / x.square().mean(-1, keepdim=True).sqrt())
@@ -161,7 +161,7 @@ def test_simple_layers_have_no_bias_and_no_norm_parameters():
     left = {name.rpartition(".")[2] for name, _ in model.named_parameters()}
     assert left == {"weight"}
     norms = [m for m in model.modules() if "Norm" in type(m).__name__]
-    assert {type(m) for m in norms} == {UnitNorm} and len(norms) == 1 + 2 * 2
+    assert {type(m) for m in norms} == {RMSNorm} and len(norms) == 1 + 2 * 2
     for name, parameter in model.named_parameters():
         assert parameter.abs().max() <= 0.04, name
         spread = parameter[parameter != 0].std().item()  # the row of padding is zero
@@ -191,7 +191,7 @@ def test_parameters_of_table_4(arch, vocabulary, millions, off):
         (["--layer", "gated", "--position-encoding", "rotary", "--gau-key-size", "7"],
          "head size 7 .* an even --gau-key-size"),
         (["--layer", "gate"], "--layer gate: must be transformer or gated"),
-        (["--norm", "rms"], "--norm rms: must be layer or unit"),
+        (["--norm", "rms"], "--norm rms: must be layer or rms"),
         (["--lm-head", "none"], "--lm-head none: must be roberta or tied"),
     ],
 )  # fmt: skip
@@ -222,13 +222,15 @@ def from_gau_alpha(state):
 
 @pytest.mark.parametrize("normaliser", ["softmax_plus", "softmax"])
 @pytest.mark.parametrize("kind", ["full", "right", "left", "short"])
-def test_released_gau_alpha(golden, normaliser, kind):
+def test_released_gau_alpha(reference_of, normaliser, kind):
     suffix = "" if normaliser == "softmax_plus" else "_softmax"
-    reference = golden("gau_alpha_mlm" + suffix)
+    reference = reference_of("gau_alpha_mlm" + suffix)
+    state = from_gau_alpha(reference["state_dict"])
     shape = ["--encoder-layers", "3", "--encoder-embed-dim", "32", "--gau-key-size", "16"]
     flags = [*shape, "--gau-normaliser", normaliser]
-    model = build("gau_masked_lm_tiny", *flags, vocabulary=Vocabulary([""] * 60))
-    model.load_state_dict(from_gau_alpha(reference["state_dict"]))
+    symbols = len(state["encoder.lm_head.weight"])
+    model = build("gau_masked_lm_tiny", *flags, vocabulary=Vocabulary([""] * symbols))
+    model.load_state_dict(state)
     inputs = reference["inputs"][kind]
     real = inputs["attention_mask"].bool()
     # theirs is number 0; every other number may be text

@@ -9,7 +9,7 @@ SMALL = [
     *("--decoder-embed-dim", "8", "--decoder-ffn-embed-dim", "8", "--decoder-layers", "1"),
     *("--encoder-attention-heads", "2", "--decoder-attention-heads", "2"),
     # fairseq computes gelu in float32
-    *("--activation-fn", "tanh", "--shaw-distance", "2", "--deberta-distance", "2"),
+    *("--activation-fn", "tanh", "--shaw-max-distance", "2", "--deberta-max-distance", "2"),
 ]
 NAMES = EVERY_ENCODING + ["shaw_values:tupe+shaw", "rotary+deberta", "gated:rotary+transformer_xl"]
 

@@ -21,7 +21,7 @@ from linear_layers import (
 )
 from test_rotary import rotation_matrix
 
-from fairseq_posenc.attention.prefix_sums import State, nothing_seen, read_causally
+from fairseq_posenc.attention.linear.prefix_sums import State, attend_causally, empty_state
 from fairseq_posenc.errors import UsageError
 
 
@@ -97,7 +97,7 @@ def by_hand(layer, kernel, rotary, x, causal, padding):
 def test_the_whole_layer_is_equation_10_or_11(kernel, rotary, causal, padding, monkeypatch):
     layer, x = layer_of(kernel, rotary), torch.randn(T, B, H * D)
     mask = PADDINGS[padding]
-    table = layer.encoding.table(torch.arange(T)[None])
+    table = layer.encoding.transform.table(torch.arange(T)[None])
     bias = None if mask is None else padding_bias(mask)
     want = by_hand(layer, kernel, rotary, x, causal, mask)
     real = torch.ones(B, T, dtype=torch.bool) if mask is None else ~mask
@@ -126,7 +126,7 @@ class TestCache:
         cut(monkeypatch, layer, 2, 2)
         padding = torch.zeros(B, 9, dtype=torch.bool)
         padding[0, :2] = True
-        table = layer.encoding.table(torch.arange(9)[None])
+        table = layer.encoding.transform.table(torch.arange(9)[None])
         full, _ = layer(x, padding_bias(padding), True, table)
         state, outputs, seen = {}, [], 0
         for step in steps:
@@ -144,7 +144,7 @@ class TestCache:
     def test_4096_tokens_one_by_one(self, kernel):
         layer = layer_of(kernel, heads=2, causal=True)
         x = torch.randn(4096, 1, 2 * D)
-        table = layer.encoding.table(torch.arange(4096)[None])
+        table = layer.encoding.transform.table(torch.arange(4096)[None])
         full, _ = layer(x, None, True, table)
         state = {}
         steps = [
@@ -157,7 +157,7 @@ class TestCache:
     @torch.no_grad()
     def test_its_size_does_not_grow(self, kernel):
         layer, state = layer_of(kernel, causal=True), {}
-        table = layer.encoding.table(torch.arange(50)[None])
+        table = layer.encoding.transform.table(torch.arange(50)[None])
         sizes = set()
         for i in range(50):
             layer(torch.randn(1, B, H * D), None, True, table[i : i + 1], incremental_state=state)
@@ -170,7 +170,7 @@ class TestCache:
     @torch.no_grad()
     def test_it_follows_a_beam(self):
         layer, x = layer_of("elu", causal=True), torch.randn(6, B, H * D)
-        table = layer.encoding.table(torch.arange(6)[None])
+        table = layer.encoding.transform.table(torch.arange(6)[None])
         order, state = torch.tensor([1, 1, 0]), {}
         layer(x[:4], None, True, table[:4], incremental_state=state)
         layer.reorder_incremental_state(state, order)
@@ -185,7 +185,7 @@ class TestCache:
         """The same projections, and sums in float32, so that cached is the full forward."""
         skip_without_cpu_kernels(dtype)
         layer, x = layer_of(kernel, causal=True).to(dtype), torch.randn(200, 1, H * D).to(dtype)
-        table, state = layer.encoding.table(torch.arange(200)[None]), {}
+        table, state = layer.encoding.transform.table(torch.arange(200)[None]), {}
         full, _ = layer(x, None, True, table)
         steps = [
             layer(x[i : i + 1], None, True, table[i : i + 1], incremental_state=state)[0]
@@ -202,7 +202,7 @@ class TestCache:
 def test_no_output_depends_on_a_later_token(kernel, rotary):
     """Bit for bit, with later tokens that dwarf the earlier ones."""
     layer, x = layer_of(kernel, rotary, causal=True), torch.randn(150, B, H * D)
-    table = layer.encoding.table(torch.arange(150)[None])
+    table = layer.encoding.transform.table(torch.arange(150)[None])
     before, _ = layer(x, None, True, table)
     for first in (1, 70, 149):
         changed = x.clone()
@@ -221,7 +221,7 @@ class TestGradients:
         cut(monkeypatch, layer, 2, 1)
         x = torch.randn(5, 2, 8, dtype=torch.double, requires_grad=True)
         padding = torch.tensor([[True, True, False, False, False], [False] * 4 + [True]])
-        table = layer.encoding.table(torch.arange(5)[None])
+        table = layer.encoding.transform.table(torch.arange(5)[None])
         table = None if table is None else table.to(torch.complex128)
         parameters = tuple(layer.parameters())
         bias = padding_bias(padding).double()
@@ -235,7 +235,7 @@ class TestGradients:
         for scale in (1.0, 1e3, 6e4):
             layer = layer_of(kernel)
             x = (torch.randn(T, B, H * D) * scale).requires_grad_()
-            table = layer.encoding.table(torch.arange(T)[None])
+            table = layer.encoding.transform.table(torch.arange(T)[None])
             out, _ = layer(x, padding_bias(PADDINGS["all"]), causal, table)
             assert torch.isfinite(out).all()
             out.square().clamp(max=1e6).mean().backward()
@@ -271,7 +271,7 @@ def test_weights_are_refused_by_name():
 
 
 def test_its_parameters_are_those_of_softmax_attention():
-    from fairseq_posenc.attention.multihead import MultiheadAttention
+    from fairseq_posenc.attention.softmax import MultiheadAttention
 
     names = set(MultiheadAttention(H * D, H, encoding_of("none")).state_dict())
     assert set(layer_of("elu").state_dict()) == names
@@ -282,9 +282,9 @@ def test_a_state_carries_on_where_a_sequence_was_cut():
     q, k, v = torch.rand(B, H, 20, M), torch.rand(B, H, 20, M), torch.randn(B, H, 20, D)
     for per_feature in (False, True):
         how = (1e-9, per_feature)
-        whole, last = read_causally(q, k, v, nothing_seen(v, M), *how)
-        first, state = read_causally(*(x[:, :, :8] for x in (q, k, v)), nothing_seen(v, M), *how)
+        whole, last = attend_causally(q, k, v, empty_state(v, M), *how)
+        first, state = attend_causally(*(x[:, :, :8] for x in (q, k, v)), empty_state(v, M), *how)
         assert isinstance(state, State)
-        second, end = read_causally(*(x[:, :, 8:] for x in (q, k, v)), state, *how)
+        second, end = attend_causally(*(x[:, :, 8:] for x in (q, k, v)), state, *how)
         torch.testing.assert_close(torch.cat((first, second), 2), whole)
         torch.testing.assert_close(tuple(end), tuple(last))

@@ -16,7 +16,7 @@ from test_commands_tasks import INTO_TGT, PAIRS
 from test_properties import B, T, decode_in_steps
 from test_warm_start import load
 
-from fairseq_posenc.attention.feature_maps import orthogonal_rows
+from fairseq_posenc.attention.linear.random_features import orthogonal_rows
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.modules.masked_lm import masked_lm_stack
 

@@ -16,14 +16,15 @@ from linear_layers import (
     layer_of,
 )
 
-from fairseq_posenc.attention import linear, prefix_sums
-from fairseq_posenc.attention.prefix_sums import no_turn, products_before
+from fairseq_posenc.attention.linear import layer as linear
+from fairseq_posenc.attention.linear import prefix_sums
+from fairseq_posenc.attention.linear.prefix_sums import identity, products_before
 
 EVEN = torch.tensor([1.0, 0.0, 1.0, 0.0]).view(1, 1, 4, 1)
 
 
 def turn_odd(x):
-    """Turn the two features of the second and of the fourth token by a right angle."""
+    """Rotation the two features of the second and of the fourth token by a right angle."""
     return x * EVEN + torch.stack((-x[..., 1], x[..., 0]), dim=-1) * (1 - EVEN)
 
 
@@ -101,7 +102,7 @@ class TestMemory:
 
         q, k = (torch.rand(1, 2, length, 64, requires_grad=True) for _ in range(2))
         v = torch.randn(1, 2, length, 64, requires_grad=True)
-        turn = (lambda x: x * 2) if turned else no_turn
+        turn = (lambda x: x * 2) if turned else identity
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             out = attend(q, k, v, causal, turn=turn)
         out.sum().backward()

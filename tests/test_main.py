@@ -9,7 +9,7 @@ import pytest
 from fairseq_posenc import doctor
 from fairseq_posenc.__main__ import catalogue, main
 from fairseq_posenc.encodings import ENCODINGS
-from fairseq_posenc.models import PRESETS_OF
+from fairseq_posenc.models import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,7 +25,7 @@ def test_list_names_every_encoding_with_its_paper_and_every_architecture():
     for encoding in ENCODINGS.values():
         line = next(line for line in text.splitlines() if line.split()[:1] == [encoding.name])
         assert encoding.paper in line and encoding.summary in line
-    for presets in PRESETS_OF.values():
+    for presets in (family.presets for family in FAMILIES.values()):
         for name in presets:
             assert f"  {name} " in text
 

@@ -146,7 +146,7 @@ def test_equation_7_is_the_correlation_of_projected_positions():
 
 def test_bert_ad_keeps_all_four_correlations():
     """TUPE section 4.3: words and positions projected apart, 1/sqrt(4d) on the sum."""
-    encoding = encoding_of("separate")
+    encoding = encoding_of("bert_ad")
     encoding.query_key.double()
     q, k = (torch.randn(5, 1, 4, 8, dtype=torch.double) for _ in "qk")
     positions = torch.arange(5)[None]
@@ -220,7 +220,7 @@ def test_untied_cls_is_refused_where_the_input_has_none():
         tiny("tupe", "--untie-cls", _name="sentence_prediction", init_token=None)
 
 
-@pytest.mark.parametrize("encoding", ["tupe", "learned", "separate"])
+@pytest.mark.parametrize("encoding", ["tupe", "learned", "bert_ad"])
 def test_a_sequence_longer_than_the_table_names_both_lengths(encoding):
     with pytest.raises(UsageError, match="sequence of 65 tokens .* table of 64 positions"):
         tiny(encoding)(texts(1, 65))
@@ -325,9 +325,10 @@ def from_released(state):
 
 
 @pytest.mark.parametrize("name, encoding", [("tupe_a_mlm", "tupe"), ("tupe_r_mlm", "tupe+t5")])
-def test_the_released_tupe_models(golden, name, encoding):
-    reference = golden(name)
-    model = tiny(encoding, "--untie-cls", "--cls-reset", "each", vocabulary=Vocabulary([""] * 57))
+def test_the_released_tupe_models(reference_of, name, encoding):
+    reference = reference_of(name)
+    vocabulary = Vocabulary(reference["meta"]["symbols"])
+    model = tiny(encoding, "--untie-cls", "--cls-reset", "each", vocabulary=vocabulary)
     model.load_state_dict(from_released(reference["state_dict"]), strict=True)
     positions = torch.arange(12)[None]
     bias = model.encoder.sentence_encoder.position_bias(positions, positions)[0]

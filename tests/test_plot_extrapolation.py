@@ -12,7 +12,7 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from toy_lm import LENGTH, eval_lm, perplexity, train_lm
 
-from fairseq_posenc.checkpoints import read_checkpoint
+from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.models.language_model import MODEL
 

@@ -49,7 +49,7 @@ def test_maps_are_the_logits_that_the_model_adds(tmp_path):
 
 
 def test_the_positional_part_of_bert_ad(tmp_path):
-    model, path = masked_lm_file(tmp_path, "separate")
+    model, path = masked_lm_file(tmp_path, "bert_ad")
     (side,) = plot_positions.read_sides(path)
     (row,) = plot_positions.heat_maps(side, 5)
     module = model.encoder.sentence_encoder.position_map

@@ -6,7 +6,8 @@ import pytest
 import torch
 from linear_layers import D, attend, feature_map
 
-from fairseq_posenc.attention.feature_maps import Favor, orthogonal_rows
+from fairseq_posenc.attention.linear.favor import Favor
+from fairseq_posenc.attention.linear.random_features import orthogonal_rows
 from fairseq_posenc.errors import UsageError
 
 

@@ -138,6 +138,8 @@ class TestOtherImplementations:
             ("offset5", {}, 5),
             ("partial8", {"rotary_fraction": 0.5}, 0),
             ("theta500", {"rotary_base": 500.0}, 0),
+            ("linear2", {"rotary_scaling": "linear", "rotary_scaling_factor": 2.0}, 0),
+            ("ntk4", {"rotary_scaling": "ntk", "rotary_scaling_factor": 4.0}, 0),
         ],
     )
     def test_rotary_embedding_torch(self, golden, case, flags, offset):
@@ -145,3 +147,11 @@ class TestOtherImplementations:
         q = ref["inputs"]["q"]
         got = rotated(q, torch.arange(q.size(2))[None] + offset, **flags)
         torch.testing.assert_close(got, ref["outputs"][case], atol=1e-5, rtol=1e-5)
+
+    def test_rotary_embedding_torch_with_cached_keys(self, golden):
+        ref = golden("rotary_rt")
+        q, k = ref["inputs"]["q"][:, :, -3:], ref["inputs"]["k"]
+        positions = torch.arange(k.size(2))[None]
+        for x, where, name in ((q, positions[:, -3:], "q"), (k, positions, "k")):
+            want = ref["outputs"][f"cached_{name}"]
+            torch.testing.assert_close(rotated(x, where), want, atol=1e-5, rtol=1e-5)

@@ -73,20 +73,19 @@ def test_the_factor_1_of_each_rule_is_no_scaling():
 
 def test_other_implementations(golden):
     """Those of transformers; its dynamic NTK is ours with a factor that follows the length."""
-    compared = set()
-    for name, want in golden("rope_inv_freq")["outputs"].items():
-        rule, *numbers = name.split("_")
-        if rule not in ("linear", "yarn", "dynamic") or not numbers[0].startswith("o"):
-            continue
-        length, factor = int(numbers[0][1:]), float(numbers[1][1:])
+    reference = golden("rope_inv_freq")
+    outputs, compared = reference["outputs"], set()
+    wanted = zip(outputs["inv_freq"].double(), outputs["attention_factor"].tolist())
+    for case, (frequencies, temperature) in zip(reference["config"]["cases"], wanted):
+        rule, length, factor = case["rule"], case["length"], case["factor"]
         if rule == "dynamic":
-            now = max(length, int(numbers[2][3:]))
+            now = max(length, case["current"])
             scaling = Scaling("ntk", factor * now / length - (factor - 1), length)
         else:
             scaling = Scaling(rule, factor, length)
         got = scaling.frequencies(64, 10000.0)
-        torch.testing.assert_close(got, want["inv_freq"].double(), atol=0, rtol=1e-6)
-        assert scaling.temperature == pytest.approx(want["attention_factor"], abs=1e-12)
+        torch.testing.assert_close(got, frequencies, atol=0, rtol=1e-6)
+        assert scaling.temperature == pytest.approx(temperature, abs=1e-12)
         compared.add(rule)
     assert len(compared) == 3
 

@@ -1,1 +1,19 @@
-"""Attention: fused and explicit, self-attention with positions, and cross-attention."""
+"""Attention: fused and explicit softmax, linear attention, gated units, and their registry.
+
+A new self-attention of this package is one file and one line below; one of your own is a file in
+your ``--user-dir`` that calls :func:`register_attention`.
+"""
+
+from fairseq_posenc.attention import linear, softmax  # noqa: F401 - importing registers
+from fairseq_posenc.attention.base import AttentionKernel, Positions
+from fairseq_posenc.attention.kernels import check_attention, kernel_of
+from fairseq_posenc.attention.registry import ATTENTIONS, register_attention
+
+__all__ = [
+    "ATTENTIONS",
+    "AttentionKernel",
+    "Positions",
+    "check_attention",
+    "kernel_of",
+    "register_attention",
+]

@@ -1,16 +1,16 @@
 """Scaled dot-product attention with additive terms, fused where PyTorch can, explicit where not.
 
 Attention(q, k, v) = softmax(scale · q kᵀ + bias) v   (Vaswani et al. 2017, Eq. 1, with the bias of
-relative encodings; RoFormer Eq. 2).  A query whose keys are all masked attends to nothing: zeros.
+relative encodings; RoFormer Eq. 2).  Fully masked rows give zeros.
 """
 
-from typing import Callable, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_posenc import compat
+from fairseq_posenc.versions import HAS_SDPA, SDPA_HAS_SCALE, SDPA_SAFE_MASKS
 
 
 def additive_mask(
@@ -52,25 +52,25 @@ def combined_masks(
     key_length: int,
     causal: bool,
     padding_mask: Optional[Tensor],
-    more: bool,
+    has_bias: bool,
     like: Tensor,
 ) -> Tuple[Optional[Tensor], bool]:
-    """Masks of :func:`attend`: one bias for causality and padding, or none and the kernel's own.
+    """Masks of :func:`attend`: one bias for causality and padding, or the fused kernel's own.
 
-    The kernel's own causal mask takes no bias beside it, and wants T = S.
+    The fused kernel's causal mask excludes a bias and needs T = S.
 
     Args:
         query_length: T.
         key_length: S.
         causal: hide later keys.
         padding_mask: (B, S), True at padding, or None.
-        more: whether other logits will be added to the bias.
+        has_bias: whether other logits will be added to the bias.
         like: tensor whose dtype and device the bias takes.
 
     Returns:
         bias (1|B, 1, 1|T, S) or None, and whether causality is left to the attention.
     """
-    if causal and padding_mask is None and not more and query_length == key_length:
+    if causal and padding_mask is None and not has_bias and query_length == key_length:
         return None, True
     return additive_mask(query_length, key_length, causal, padding_mask, like), False
 
@@ -80,12 +80,12 @@ def separate_masks(
     key_length: int,
     causal: bool,
     padding_mask: Optional[Tensor],
-    more: bool,
+    has_bias: bool,
     like: Tensor,
 ) -> Tuple[Optional[Tensor], bool]:
     """Masks of an attention without logits: padding (B, 1, 1, S) or None, and causality.
 
-    Arguments as for :func:`combined_masks`; nothing here grows with T·S.
+    Arguments as for :func:`combined_masks`; no mask of size T·S is made.
     """
     return additive_mask(1, key_length, False, padding_mask, like), causal
 
@@ -97,6 +97,11 @@ def add_terms(*terms: Optional[Tensor]) -> Optional[Tensor]:
         if term is not None:
             total = term if total is None else total + term
     return total
+
+
+def dropout_rate(dropout: Any) -> float:
+    """The rate of a ``FairseqDropout`` in force now; fairseq may keep it on at inference."""
+    return dropout.p if dropout.training or dropout.apply_during_inference else 0.0
 
 
 def attend(
@@ -120,35 +125,29 @@ def attend(
         dropout: probability of dropping an attention weight.
 
     Returns:
-        (B, H, T, D); zeros for a query that may look nowhere.
+        (B, H, T, D); zeros for fully masked rows.
     """
-    if not (compat.HAS_SDPA and _has_kernel(q, bias, dropout)):
+    # On a CPU, PyTorch has no fused kernel with dropout, or with gradients for the bias.  There it
+    # computes what attend_with_weights does, in more steps (1.15 times as long at 512 tokens).
+    fused = q.is_cuda or not (dropout > 0 or (bias is not None and bias.requires_grad))
+    if not (HAS_SDPA and fused):
         return attend_with_weights(q, k, v, scale, bias, causal, dropout)[0]
-    nowhere = None
+    masked = None
     if bias is not None:
         bias = bias.to(q.dtype)  # under autocast, projections are narrower than what went in
-        if not compat.SDPA_SAFE_MASKS:
-            nowhere = _blind_rows(bias)  # their softmax is NaN, and so are its gradients
-            bias = bias.masked_fill(nowhere, 0.0)
-    if compat.SDPA_HAS_SCALE:
+        if not SDPA_SAFE_MASKS:
+            masked = _fully_masked_rows(bias)  # their softmax is NaN, and so are its gradients
+            bias = bias.masked_fill(masked, 0.0)
+    if SDPA_HAS_SCALE:
         out = F.scaled_dot_product_attention(q, k, v, bias, dropout, causal, scale=scale)
     else:
         q = q * (scale * q.size(-1) ** 0.5)
         out = F.scaled_dot_product_attention(q, k, v, bias, dropout, causal)
-    return out if nowhere is None else out.masked_fill(nowhere, 0.0)
+    return out if masked is None else out.masked_fill(masked, 0.0)
 
 
-def _has_kernel(q: Tensor, bias: Optional[Tensor], dropout: float) -> bool:
-    """Whether PyTorch has a fused kernel for this case.
-
-    On a CPU it has none with dropout, or with gradients for the bias.  There it computes what
-    :func:`attend_with_weights` does, in more steps (1.15 times as long at 512 tokens).
-    """
-    return q.is_cuda or not (dropout > 0 or (bias is not None and bias.requires_grad))
-
-
-def _blind_rows(bias: Tensor) -> Tensor:
-    """Queries that may look nowhere, (1|B, 1|H, 1|T, 1)."""
+def _fully_masked_rows(bias: Tensor) -> Tensor:
+    """True for queries all of whose keys are masked, (1|B, 1|H, 1|T, 1)."""
     return bias.detach().amax(dim=-1, keepdim=True) == float("-inf")
 
 
@@ -160,12 +159,12 @@ def attend_with_weights(
     bias: Optional[Tensor] = None,
     causal: bool = False,
     dropout: float = 0.0,
-    more_values: Optional[Callable[[Tensor], Tensor]] = None,
+    relative_values: Optional[Callable[[Tensor], Tensor]] = None,
 ) -> Tuple[Tensor, Tensor]:
     """Attention output and weights, with the softmax in float32.
 
-    Args: as for :func:`attend`; hidden keys are those where *bias* is -inf.  *more_values* says
-        what weights (B, H, T, S), after dropout, give beside those of *v*: (B, H, T, D).
+    Args: as for :func:`attend`; hidden keys are those where *bias* is -inf.  *relative_values* maps
+        weights (B, H, T, S), after dropout, to an output (B, H, T, D) added to that of *v*.
 
     Returns:
         output (B, H, T, D) and weights before dropout (B, H, T, S), both in the dtype of *q*.
@@ -177,10 +176,10 @@ def attend_with_weights(
     if bias is not None:
         logits += bias
     weights = torch.softmax(logits, dim=-1)
-    if bias is not None and weights[..., :1].isnan().any():  # seldom, and cheaper than to ask bias
-        nowhere = _blind_rows(bias)
-        weights = torch.softmax(logits.masked_fill(nowhere, 0.0), dim=-1).masked_fill(nowhere, 0.0)
+    if bias is not None and weights[..., :1].isnan().any():  # rare; cheaper than scanning the bias
+        masked = _fully_masked_rows(bias)
+        weights = torch.softmax(logits.masked_fill(masked, 0.0), dim=-1).masked_fill(masked, 0.0)
     weights = weights.type_as(q)
     dropped = F.dropout(weights, dropout) if dropout > 0 else weights
     out = torch.matmul(dropped, v)
-    return (out if more_values is None else out + more_values(dropped)), weights
+    return (out if relative_values is None else out + relative_values(dropped)), weights

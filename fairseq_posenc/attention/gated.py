@@ -12,8 +12,8 @@ It does the work of an attention layer and of a feed-forward layer; two units re
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Any, Callable, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -22,61 +22,54 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.functional import add_terms, additive_mask, attend
-from fairseq_posenc.attention.multihead import (
-    IncrementalState,
-    append_to_cache,
-    attention_dropout,
-    content_logits,
-)
+from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.functional import add_terms, additive_mask, attend, dropout_rate
 from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu, visible_keys
-from fairseq_posenc.encodings import PositionEncoding, parse_encodings
-from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.attention.softmax import IncrementalState, append_to_cache, content_logits
+from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings.base import Content, Encoding
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.settings import setting
 
 Bias = Optional[Tensor]
 LENGTHS = ("visible", "reference")
+NORMALISERS = ("softmax_plus", "softmax", "squared_relu", "scaled_squared_relu")
+_SOFTMAX = NORMALISERS[:2]
 
 
 @dataclass
 class GatedFlags:
     """Flags of the gated attention unit."""
 
-    gau_key_size: Optional[int] = field(
-        default=None, metadata={"help": "s, the size of queries and keys", "default": 128}
+    gau_key_size: Optional[int] = setting(
+        128, "s, the size of queries and keys", role="model", at_least=1
     )
-    gau_expansion: Optional[int] = field(
-        default=None, metadata={"help": "e as a multiple of the channels", "default": 2}
+    gau_expansion: Optional[int] = setting(
+        2, "e as a multiple of the channels", role="model", at_least=1, at_most=64
     )
-    gau_normaliser: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "softmax_plus: softmax of logits times log(n)/log(reference length), n being "
-            "the keys that a query may see; softmax; squared_relu: ReLU² over --gau-divisor; "
-            "scaled_squared_relu: ReLU² over its sum",
-            "default": "softmax_plus",
-        },
+    gau_normaliser: Optional[str] = setting(
+        "softmax_plus",
+        "softmax_plus: softmax of logits times log(n)/log(reference length), n being the keys that "
+        "a query may see; softmax; squared_relu: ReLU² over --gau-divisor; scaled_squared_relu: "
+        "ReLU² over its sum",
+        role="model",
+        choices=NORMALISERS,
     )
-    gau_divisor: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": f"of squared_relu: {', '.join(DIVISORS)} (GAU Table 1)",
-            "default": "n*s",
-        },
+    gau_divisor: Optional[str] = setting(
+        "n*s", "of squared_relu: {choices} (GAU Table 1)", role="model", choices=DIVISORS
     )
-    gau_length: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "n in that divisor: visible, the keys that a query may see, or reference, "
-            "the same for all",
-            "default": "visible",
-        },
+    gau_length: Optional[str] = setting(
+        "visible",
+        "n in that divisor: visible, the keys that a query may see, or reference, the same for all",
+        role="model",
+        choices=LENGTHS,
     )
-    gau_reference_length: Optional[int] = field(
-        default=None, metadata={"help": "length in training, in tokens", "default": 512}
+    gau_reference_length: Optional[int] = setting(
+        512, "length in training, in tokens", role="model", at_least=2
     )
 
 
-class GatedAttention(FairseqIncrementalState, nn.Module):
+class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
     """One gated attention unit (GAU sections 2.3 and 4.1).
 
     Args:
@@ -86,10 +79,9 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
         dropout: probability of dropping an attention weight.
         q_noise: quantisation noise.
         qn_block_size: its block size.
-
-    Raises:
-        UsageError: a flag has an unknown value, or the encoding cannot serve this layer.
     """
+
+    values_like_keys = False
 
     get_incremental_state: Callable[..., Any]
     set_incremental_state: Callable[..., Any]
@@ -105,7 +97,6 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
         qn_block_size: int = 8,
     ) -> None:
         super().__init__()
-        check_gated(options)
         self.encoding = encoding
         self.key_size = int(options.gau_key_size)
         self.width = int(options.gau_expansion) * embed_dim
@@ -113,7 +104,7 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
         self.divisor = DIVISORS[options.gau_divisor]
         self.fixed = options.gau_length == "reference"
         self.reference = int(options.gau_reference_length)
-        self.position_terms = encoding.build_layer()
+        self.position_terms = encoding.build_content_bias()
         self.dropout_module = FairseqDropout(dropout, module_name=type(self).__name__)
         inner = 2 * self.width + self.key_size
         self.in_proj = quant_noise(nn.Linear(embed_dim, inner), q_noise, qn_block_size)
@@ -123,6 +114,29 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
         nn.init.xavier_uniform_(self.in_proj.weight)
         nn.init.xavier_uniform_(self.out_proj.weight)
 
+    @classmethod
+    def check(cls, options: Any, encodings: List[Encoding]) -> None:
+        """Refuse content-dependent logits beside a normaliser that has no logits."""
+        if options.gau_normaliser in _SOFTMAX:
+            return
+        for encoding in encodings:
+            if encoding.content is not None:
+                raise UsageError(
+                    f"--gau-normaliser {options.gau_normaliser}: has no place for the "
+                    f"content-dependent logits of --position-encoding {encoding.name}; give "
+                    f"{' or '.join(_SOFTMAX)}, or another encoding"
+                )
+
+    @classmethod
+    def heads(cls, options: Any, side: str) -> Tuple[int, int]:
+        """One head of the key size."""
+        return 1, options.gau_key_size
+
+    @classmethod
+    def size_flags(cls, options: Any, side: str) -> str:
+        """The flag that sets the size of the head."""
+        return "--gau-key-size"
+
     def forward(
         self,
         x: Tensor,
@@ -131,6 +145,7 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
         table: Optional[Tensor] = None,
         query_positions: Optional[Tensor] = None,
         key_positions: Optional[Tensor] = None,
+        padding_mask: Optional[Tensor] = None,
         distance_vectors: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
     ) -> Tuple[Tensor, None]:
@@ -138,21 +153,21 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
 
         Args:
             x: layer input for the new tokens, (T, B, C).
-            bias: masks and content-free logits, (1|B, 1, 1|T, S), or None.
-            causal: hide later keys where no *bias* does.
-            table: what changes q and k at the new positions, such as a rotation, or None.
-            query_positions: (1|B, T), for content-dependent terms; else None.
-            key_positions: (1|B, S), likewise.
-            distance_vectors: (N, L, s) of L distances, for those of N terms; else None.
             incremental_state: fairseq's cache; keys are kept already rotated.
+
+        The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
 
         Returns:
             output (T, B, C), and None in place of attention weights.
         """
         q, k, v, content_q, content_k, u = self.project(x, table)
-        k, v, content_k = append_to_cache(self, k, v, content_k, incremental_state)
-        given = (query_positions, key_positions, distance_vectors, incremental_state)
-        terms = content_logits(self, content_q, content_k, *given)
+        if incremental_state is not None:
+            k, v, content_k = append_to_cache(self, k, v, content_k, incremental_state)
+        terms = None
+        if self.position_terms is not None:
+            positions = (query_positions, key_positions, padding_mask)
+            content = Content(x, content_q, content_k, self.encoding.scale, *positions)
+            terms = content_logits(self, content, distance_vectors, incremental_state)
         attended = self.normalise(q, k, v, bias, terms, causal)  # (B, 1, T, e)
         return self.out_proj(u * attended.squeeze(1).transpose(0, 1)), None
 
@@ -161,24 +176,27 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
 
         Args:
             x: layer input for the new tokens, (T, B, C).
-            table: what changes q and k at their positions, or None.
+            table: what transforms q and k at their positions, or None.
 
         Returns:
-            q and k (B, 1, T, s), v (B, 1, T, e); q and k without what *table* does to them; and u
+            q and k (B, 1, T, s), v (B, 1, T, e); q and k before they are transformed; and u
             (T, B, e).
         """
         sizes = (self.width, self.width, self.key_size)
         u, v, z = F.silu(self.in_proj(x)).split(sizes, dim=-1)  # (T, B, e | e | s)
-        q, k = ((z * scale).unsqueeze(2) for scale in (self.q_scale, self.k_scale))
-        mapped = self.encoding.map(q, k, v.unsqueeze(2), table)  # (T, B, 1, s | s | e)
-        # -> (B, 1, T, s | s | e)
-        return (*(t.permute(1, 2, 0, 3) for t in (*mapped, q, k)), u)
+        q, k = (z * self.q_scale).unsqueeze(2), (z * self.k_scale).unsqueeze(2)  # (T, B, 1, s)
+        v = v.unsqueeze(2)
+        before = (q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3))
+        if table is not None:
+            q, k, v = self.encoding.transform(q, k, v, table)
+        # (T, B, 1, s | s | e) -> (B, 1, T, s | s | e)
+        return (q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3), v.permute(1, 2, 0, 3), *before, u)
 
     def _softmax(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Bias, terms: Bias, causal: bool
     ) -> Tensor:
         bias = add_terms(bias, terms)
-        return attend(q, k, v, self.encoding.scale, bias, causal, attention_dropout(self))
+        return attend(q, k, v, self.encoding.scale, bias, causal, dropout_rate(self.dropout_module))
 
     def _softmax_plus(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Bias, terms: Bias, causal: bool
@@ -206,10 +224,12 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
         n = visible_keys(q, k, bias, causal=False)
         n = torch.full_like(n, float(self.reference)) if self.fixed else n
         weights = squared_relu(q, k, bias, 1.0 / self.divisor(n, self.key_size), scaled)
-        return torch.matmul(F.dropout(weights, attention_dropout(self)), v.to(weights)).type_as(v)
+        return torch.matmul(
+            F.dropout(weights, dropout_rate(self.dropout_module)), v.to(weights)
+        ).type_as(v)
 
     def extra_repr(self) -> str:
-        """What ``print(model)`` says of this layer."""
+        """The settings shown by ``print(model)``."""
         name = self.normalise.__name__[1:]
         return f"encoding={self.encoding.name}, normaliser={name}, key_size={self.key_size}"
 
@@ -226,45 +246,3 @@ class GatedAttention(FairseqIncrementalState, nn.Module):
         if saved is not None:
             new = {name: value.index_select(0, new_order) for name, value in saved.items()}
             self.set_incremental_state(incremental_state, "attn_state", new)
-
-
-NORMALISERS = ("softmax_plus", "softmax", "squared_relu", "scaled_squared_relu")
-_SOFTMAX = NORMALISERS[:2]
-
-
-def check_gated(options: Any) -> None:
-    """Refuse unknown values of the flags, and encodings that this layer has no place for.
-
-    Raises:
-        UsageError: naming the flag.
-    """
-    for name, known in (
-        ("gau_normaliser", NORMALISERS),
-        ("gau_divisor", tuple(DIVISORS)),
-        ("gau_length", LENGTHS),
-    ):
-        if getattr(options, name) not in known:
-            raise UsageError(
-                f"{flag_of(name)} {getattr(options, name)}: must be {', '.join(known)}"
-            )
-    for name, least in (("gau_key_size", 1), ("gau_expansion", 1), ("gau_reference_length", 2)):
-        if getattr(options, name) < least:
-            raise UsageError(f"{flag_of(name)} {getattr(options, name)}: must be at least {least}")
-    if options.gau_normaliser not in _SOFTMAX:
-        for encoding in parse_encodings(options.position_encoding):
-            if encoding.layer is not None:
-                raise UsageError(
-                    f"--gau-normaliser {options.gau_normaliser}: has no place for the "
-                    f"content-dependent logits of --position-encoding {encoding.name}; give "
-                    f"{' or '.join(_SOFTMAX)}, or another encoding"
-                )
-    if options.shaw_values:
-        raise UsageError(
-            "--shaw-values: the values of a gated attention unit are not of the keys' size, so "
-            "nothing of that size can be added to them; drop the flag"
-        )
-    if options.rotary_value:
-        raise UsageError(
-            "--rotary-value: the values of a gated attention unit are not of the keys' size, so "
-            "they cannot be rotated; drop the flag"
-        )

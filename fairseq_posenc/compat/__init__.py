@@ -1,13 +1,12 @@
 """Every work-around for a fairseq, PyTorch or NumPy version, one function a quirk.
 
-:func:`apply` calls them all.  Each is idempotent, and does nothing where its quirk is
-absent.  No other module of the package patches anything.
+:func:`apply` calls them all.  Each is idempotent, and does nothing where its quirk is absent.
+Functions of fairseq are replaced in this folder alone; ``hooks.py`` does so on behalf of
+:mod:`fairseq_posenc.loading`.
 """
 
-from fairseq_posenc.checkpoints import allow_fairseq_checkpoints
+from fairseq_posenc.checkpoints.reading import allow_fairseq_checkpoints
 from fairseq_posenc.compat.batching import keep_every_sentence
-from fairseq_posenc.compat.building import settings_of_built_models
-from fairseq_posenc.compat.checkpoint_errors import readable_checkpoint_errors
 from fairseq_posenc.compat.empty_data import empty_data
 from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padding
 from fairseq_posenc.compat.language_model import eval_lm_needs_tokens, prompts_padded_left
@@ -15,24 +14,14 @@ from fairseq_posenc.compat.log_file import log_lines_once
 from fairseq_posenc.compat.numpy2 import numpy_compat_long, percentile_interpolation
 from fairseq_posenc.compat.safe_loading import load_with_allow_list
 from fairseq_posenc.compat.user_dir import user_dir_twice
-from fairseq_posenc.compat.versions import HAS_SDPA, SDPA_HAS_SCALE, SDPA_SAFE_MASKS, TORCH_VERSION
 
-__all__ = [
-    "HAS_SDPA",
-    "SDPA_HAS_SCALE",
-    "SDPA_SAFE_MASKS",
-    "TORCH_VERSION",
-    "apply",
-    "no_fast_path",
-]
+__all__ = ["apply", "no_fast_path"]
 
 
 def apply() -> None:
     """Install every work-around; calling it again changes nothing."""
     allow_fairseq_checkpoints()
     load_with_allow_list()
-    readable_checkpoint_errors()
-    settings_of_built_models()
     keep_every_sentence()
     empty_data()
     eval_lm_needs_tokens()

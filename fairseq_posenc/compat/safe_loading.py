@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_posenc.checkpoints import load_file
+from fairseq_posenc.checkpoints.reading import load_file
 
 
 def load_with_allow_list() -> None:

@@ -36,7 +36,8 @@ from fairseq_posenc.convert.simple_reference import (
     tied_head,
 )
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.models.masked_lm import V2
+from fairseq_posenc.models.masked_lm import RELEASED
+from fairseq_posenc.models.presets import GAU
 
 BASE = "gau_alpha."
 _WORDS = BASE + "embeddings.word_embeddings.weight"
@@ -118,8 +119,8 @@ def _settings(folder: Folder) -> Dict[str, Any]:
             f"of hidden_size {config['hidden_size']}, as --gau-expansion has to be"
         )
     return {
-        **V2,
-        "layer": "gated",
+        **GAU,
+        **RELEASED,
         "encoder_layers": config["num_hidden_layers"],
         "encoder_embed_dim": config["hidden_size"],
         "encoder_input_dim": config["hidden_size"],

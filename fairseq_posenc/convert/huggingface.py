@@ -12,7 +12,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.checkpoints import load_file
+from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.convert.dictionary import MASK
 from fairseq_posenc.convert.files import write_bytes, write_text
 from fairseq_posenc.errors import UsageError

@@ -18,10 +18,10 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fairseq_posenc.checkpoints import model_settings, read_checkpoint
+from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
 from fairseq_posenc.convert.dictionary import read_dictionary
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.models.masked_lm import MaskedLMConfig
+from fairseq_posenc.models.masked_lm import MASKED_LM
 
 ARCH = "posenc_masked_lm"
 PAD = 1
@@ -102,7 +102,7 @@ def flags_of(settings: Dict[str, Any]) -> str:
         settings: flags by name; those with their default value are left out.
     """
     words = ["--arch", ARCH]
-    for field in dataclasses.fields(MaskedLMConfig):
+    for field in dataclasses.fields(MASKED_LM.dataclass):
         value = settings.get(field.name)
         if value is None or value == field.metadata.get("default"):
             continue

@@ -6,8 +6,8 @@ from typing import Any, Dict
 
 import torch
 
-from fairseq_posenc import checkpoints
-from fairseq_posenc.restricted_pickle import load_restricted
+from fairseq_posenc.checkpoints import reading as checkpoints
+from fairseq_posenc.checkpoints.restricted_pickle import load_restricted
 
 
 class _Meter:

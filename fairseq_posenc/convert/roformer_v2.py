@@ -28,7 +28,8 @@ from fairseq_posenc.convert.roformer_names import (
     drop_table,
 )
 from fairseq_posenc.convert.simple_reference import released_logits, tied_head, transformer_layer
-from fairseq_posenc.models.masked_lm import V2
+from fairseq_posenc.models import presets
+from fairseq_posenc.models.masked_lm import RELEASED
 
 _WORDS = BASE + "embeddings.word_embeddings.weight"
 _OUTPUT = DECODER + "weight"
@@ -50,7 +51,7 @@ def read(path: str, vocab: Optional[str]) -> Imported:
     # its causal class shows every token the later ones, unless it is given a mask
     name = architecture_of(folder, ["RoFormerForMaskedLM"])
     one_of(folder, "is_decoder", False, (False,))
-    settings = {**V2, **settings_of(folder)}
+    settings = {**presets.ROFORMER_V2, **RELEASED, **settings_of(folder)}
     channels = settings["encoder_embed_dim"]
     one_of(folder, "embedding_size", channels, (channels,))
     symbols, special, source = huggingface.read_vocabulary(path, vocab)

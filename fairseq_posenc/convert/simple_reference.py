@@ -119,7 +119,7 @@ def _norm(x: Tensor, eps: float) -> Tensor:
 
 
 def _rotate(x: Tensor) -> Tensor:
-    """Turn channels 2i and 2i + 1 of position m by m · 10000^(-2i/D), (T, D) to (T, D)."""
+    """Rotation channels 2i and 2i + 1 of position m by m · 10000^(-2i/D), (T, D) to (T, D)."""
     positions = torch.arange(len(x), dtype=x.dtype)
     rates = 10000.0 ** -(torch.arange(0, x.size(1), 2, dtype=x.dtype) / x.size(1))
     sine, cosine = (positions[:, None] * rates).sin(), (positions[:, None] * rates).cos()

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from torch import Tensor
 
-from fairseq_posenc.checkpoints import write_checkpoint
+from fairseq_posenc.checkpoints.reading import write_checkpoint
 from fairseq_posenc.convert import native
 from fairseq_posenc.convert.base import Format, Imported, State
 from fairseq_posenc.convert.files import staging, write_text
@@ -32,7 +32,7 @@ class Report(NamedTuple):
 def import_checkpoint(
     format: Format, source: str, out_dir: str, vocab: Optional[str] = None, verify: bool = False
 ) -> Report:
-    """Turn a foreign model into ``checkpoint.pt`` and ``dict.txt``.
+    """Rotation a foreign model into ``checkpoint.pt`` and ``dict.txt``.
 
     Args:
         format: the foreign format.
@@ -76,7 +76,7 @@ def export_checkpoint(
     head: Optional[str] = None,
     verify: bool = False,
 ) -> Report:
-    """Turn a checkpoint of ours into a foreign model.
+    """Rotation a checkpoint of ours into a foreign model.
 
     Args:
         format: the foreign format.

@@ -11,7 +11,8 @@ from typing import Any, List
 import torch
 from torch import Tensor
 
-from fairseq_posenc.encodings.base import Encoding, SharedBias, Stack
+from fairseq_posenc.encodings.base import SharedBias, Stack
+from fairseq_posenc.encodings.registry import register_encoding
 
 
 def slopes(num_heads: int) -> List[float]:
@@ -26,6 +27,11 @@ def slopes(num_heads: int) -> List[float]:
     return first + between[: num_heads - lower]
 
 
+@register_encoding(
+    "alibi",
+    paper="Press et al. 2021, arXiv 2108.12409",
+    summary="a fixed penalty on the logits, linear in the distance",
+)
 class Alibi(SharedBias):
     """-m_h · |i - j|; nothing is learned.
 
@@ -43,11 +49,3 @@ class Alibi(SharedBias):
         distance = (query_positions.unsqueeze(2) - key_positions.unsqueeze(1)).abs()  # (1|B, T, S)
         factors = torch.tensor(self.slopes, dtype=torch.float32, device=distance.device)
         return -factors.view(1, -1, 1, 1) * distance.unsqueeze(1)
-
-
-ALIBI = Encoding(
-    name="alibi",
-    paper="Press et al. 2021, arXiv 2108.12409",
-    summary="a fixed penalty on the logits, linear in the distance",
-    shared=Alibi,
-)

@@ -1,24 +1,27 @@
-"""What a position encoding is: the four places where one can act, and their composition.
+"""What a position encoding is: the five hooks by which one can act.
 
 Letters used for shapes everywhere in this package: B batch, T query length, S key
 length, H heads, D size of one head, C channels.
 
 ======================================  ==========================  =======================
-place                                   examples                    computed
+hook                                    examples                    computed
 ======================================  ==========================  =======================
-``input``: added to the embeddings      sinusoidal, learned         once per forward
-``query_key``: changes q and k          rotary, BERT-A^d            table once, used a layer
-``shared``: content-free logits         TUPE, T5 bias, ALiBi        once per forward
-``layer``: content-dependent terms      Shaw, Transformer-XL,       every layer
+:class:`InputTable`                     sinusoidal, learned         once per forward
+:class:`QKVTransform`                   rotary, BERT-A^d            table once per forward,
+                                                                    applied in every layer
+:class:`SharedBias`                     TUPE, T5 bias, ALiBi        once per forward
+:class:`ContentBias`                    Shaw, Transformer-XL,       in every layer
                                         DeBERTa
+:class:`DistanceVectors`                Transformer-XL, DeBERTa     once per forward
 ======================================  ==========================  =======================
 
 Nothing here knows fairseq: an encoding sees positions, queries and keys, no model.
 """
 
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple, Type
 
+import torch
 from torch import Tensor, nn
 
 
@@ -29,11 +32,13 @@ class Stack:
     Args:
         side: ``"encoder"`` or ``"decoder"``, used in messages and flag names.
         num_heads: H.
-        head_dim: D; in linear attention the features of a head, if they are what is rotated.
+        head_dim: D; in linear attention the features of a head, if those are rotated.
         causal: whether queries see only keys at or before their own position.
         max_positions: longest sequence the stack accepts, in tokens.
         has_cls: whether its input starts with a [CLS] token.
-        keeps_products: whether its attention sees queries and keys by their products alone.
+        relative_after_rotation: whether rotating queries and keys keeps attention a function of
+            their distance; a feature map applied after the rotation does not.
+        size_flags: the flags that set *head_dim*, for error messages.
     """
 
     side: str
@@ -42,11 +47,20 @@ class Stack:
     causal: bool
     max_positions: int
     has_cls: bool = False
-    keeps_products: bool = True
+    relative_after_rotation: bool = True
+    size_flags: str = "the number of heads"
 
 
-class QueryKeyMap(nn.Module):
-    """Changes queries and keys by something that depends on their position.
+class InputTable:
+    """Vectors added to the embeddings; fairseq's own ``embed_positions`` computes them."""
+
+    hook = "input"
+    #: which of fairseq's tables: learned, sinusoidal, or None
+    table: Optional[str] = None
+
+
+class QKVTransform(nn.Module):
+    """Changes queries, keys and maybe values by something that depends on their position.
 
     One object serves all layers of a stack, which owns its parameters, if it has any.
 
@@ -55,22 +69,36 @@ class QueryKeyMap(nn.Module):
         stack: the encoder or decoder served.
     """
 
-    #: whether it only turns vectors, so that linear attention can apply it to features, too
-    keeps_norm = False
+    hook = "transform"
+    #: whether it is a linear map of one vector at a time, so that linear attention can apply it
+    #: to features as well
+    applies_to_features = False
 
     def __init__(self, options: Any, stack: Stack) -> None:
         super().__init__()
         self.relative = True  # whether shifting every position by the same amount changes nothing
 
+    @classmethod
+    def check_features(cls, options: Any) -> Optional[str]:
+        """A flag and the reason why features cannot be transformed under *options*, or None."""
+        return None
+
+    @classmethod
+    def changes_values(cls, options: Any) -> Optional[str]:
+        """The flag under which values are transformed, too, if *options* have it on, or None."""
+        return None
+
     def check_length(self, length: int) -> None:
-        """Called once per forward with S; says what is worth knowing of sequences so long."""
+        """Called once per forward with S; may warn of sequences longer than in training."""
 
     def table(self, positions: Tensor) -> Tensor:
-        """What :meth:`forward` needs of *positions* (1|B, T), once per forward."""
+        """What :meth:`forward` needs for *positions* (1|B, T), once per forward."""
         raise NotImplementedError
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tuple[Tensor, ...]:
-        """Queries, keys and values (T, B, H, D) with *table* in them, shape and dtype kept."""
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
+    ) -> Tuple[Tensor, Tensor, Tensor]:
+        """Transformed queries, keys and values (T, B, H, D), shape and dtype kept."""
         raise NotImplementedError
 
 
@@ -81,6 +109,8 @@ class SharedBias(nn.Module):
         options: the model configuration, read for this encoding's own flags.
         stack: the encoder or decoder served.
     """
+
+    hook = "shared"
 
     def __init__(self, options: Any, stack: Stack) -> None:
         super().__init__()
@@ -110,7 +140,43 @@ class DistanceVectors(nn.Module):
         raise NotImplementedError
 
 
-class LayerTerms(nn.Module):
+class Content:
+    """What content-dependent terms of one layer may look at; what nobody asks for costs nothing.
+
+    Args:
+        x: input of the attention for the new tokens, (T, B, C).
+        q: queries (B, H, T, D), without anything that other encodings do to them.
+        k: keys (B, H, S, D), likewise.
+        scale: factor on q·k, which all products of the terms take, too.
+        query_positions: (1|B, T); the last T of the key positions.
+        key_positions: (1|B, S).
+        padding_mask: (B, S), True at padding, or None if there is none.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        q: Tensor,
+        k: Tensor,
+        scale: float,
+        query_positions: Tensor,
+        key_positions: Tensor,
+        padding_mask: Optional[Tensor] = None,
+    ) -> None:
+        self.x, self.q, self.k, self.scale = x, q, k, scale
+        self.query_positions, self.key_positions = query_positions, key_positions
+        self.padding_mask = padding_mask
+        self._products: Optional[Tensor] = None
+
+    @property
+    def products(self) -> Tensor:
+        """scale · q kᵀ, (B, H, T, S), computed when first asked for and once a layer."""
+        if self._products is None:
+            self._products = torch.matmul(self.q * self.scale, self.k.transpose(-2, -1))
+        return self._products
+
+
+class ContentBias(nn.Module):
     """Content-dependent terms of one layer, with parameters of their own in every layer.
 
     Args:
@@ -118,9 +184,16 @@ class LayerTerms(nn.Module):
         stack: the encoder or decoder served.
     """
 
+    hook = "content"
+
     def __init__(self, options: Any, stack: Stack) -> None:
         super().__init__()
-        self.needs_weights = False  # whether values() has something to say
+        self.needs_weights = False  # whether relative_values() returns anything
+
+    @classmethod
+    def changes_values(cls, options: Any) -> Optional[str]:
+        """The flag under which :meth:`relative_values` returns anything, if it is on, or None."""
+        return None
 
     def project(self, vectors: Tensor) -> Tensor:
         """What :meth:`forward` needs of the encoding's distance vectors.
@@ -135,32 +208,20 @@ class LayerTerms(nn.Module):
         """
         return vectors
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        scale: float,
-        query_positions: Tensor,
-        key_positions: Tensor,
-        vectors: Optional[Tensor] = None,
-    ) -> Tensor:
+    def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S), scaled.
 
         Args:
-            q: queries (B, H, T, D), without anything that other encodings do to them.
-            k: keys (B, H, S, D), likewise.
-            scale: factor on q·k, which all products here take, too.
-            query_positions: (1|B, T); the last T of the key positions.
-            key_positions: (1|B, S).
+            content: queries, keys, positions, and what else there is to look at.
             vectors: what :meth:`project` returned, for all distances from -n to n with some
                 n ≥ S - 1; None if the encoding has no :class:`DistanceVectors`.
         """
         raise NotImplementedError
 
-    def values(
+    def relative_values(
         self, weights: Tensor, query_positions: Tensor, key_positions: Tensor
     ) -> Optional[Tensor]:
-        """What the attention weights give beside the mean of the values; here nothing.
+        """Output that the attention weights give in addition to the mean of the values.
 
         Args:
             weights: (B, H, T, S), after dropout.
@@ -168,40 +229,55 @@ class LayerTerms(nn.Module):
             key_positions: (1|B, S).
 
         Returns:
-            (B, H, T, D) or None.
+            (B, H, T, D) or None; here None.
         """
         return None
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """One registered encoding: where it acts, its flags and where it is described.
+    """One registered encoding: its hooks, its flags and where it is described.
 
     Args:
         name: what ``--position-encoding`` takes.
-        paper: authors, year and arXiv number or venue, for ``python -m fairseq_posenc list``.
+        paper: authors, year and arXiv number or venue, for ``fairseq-posenc list``.
         summary: one clause for the same table.
-        flags: dataclass whose fields are this encoding's flags; every field is optional,
-            starts with None and carries its default in ``metadata["default"]``.
-        input: name of fairseq's table added to the embeddings, if any.
-        query_key: class that changes queries and keys, if any.
-        shared: class of content-free logits, if any.
-        layer: class of content-dependent terms, if any.
-        distances: class of the vectors that those terms project in every layer, if any.
+        flags: dataclass of its own flags, if any.
+        hooks: its class for each hook it uses, by :attr:`hook` of the base class.
+        distances: class of the vectors that its content-dependent terms project, if any.
         logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
         relative: True if shifting every position by the same amount changes nothing.
         bounded: True if there is a table of positions that cannot grow.
+        formerly: an older name, in command lines and checkpoints.
     """
 
     name: str
     paper: str
     summary: str
-    flags: Optional[type] = None
-    input: Optional[str] = None
-    query_key: Optional[Callable[[Any, Stack], QueryKeyMap]] = None
-    shared: Optional[Callable[[Any, Stack], SharedBias]] = None
-    layer: Optional[Callable[[Any, Stack], LayerTerms]] = None
-    distances: Optional[Callable[[Any, Stack], DistanceVectors]] = None
+    flags: Optional[type]
+    hooks: Dict[str, Any]
+    distances: Optional[Type[DistanceVectors]] = None
     logit_scale: float = 1.0
     relative: bool = True
     bounded: bool = False
+    formerly: Optional[str] = None
+
+    @property
+    def input(self) -> Optional[str]:
+        """Name of fairseq's table that is added to the embeddings, or None."""
+        return self.hooks["input"].table if "input" in self.hooks else None
+
+    @property
+    def transform(self) -> Optional[Type[QKVTransform]]:
+        """Class that transforms queries and keys, or None."""
+        return self.hooks.get("transform")
+
+    @property
+    def shared(self) -> Optional[Type[SharedBias]]:
+        """Class of content-free logits, or None."""
+        return self.hooks.get("shared")
+
+    @property
+    def content(self) -> Optional[Type[ContentBias]]:
+        """Class of content-dependent terms, or None."""
+        return self.hooks.get("content")

@@ -1,55 +1,84 @@
-"""Several encodings at once, as ``--position-encoding a+b`` names them, in one stack."""
+"""Several encodings at once, as ``--position-encoding a+b`` names them."""
 
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import Encoding, QueryKeyMap, Stack
+from fairseq_posenc.encodings.base import Encoding, QKVTransform, Stack
+from fairseq_posenc.encodings.content_bias import ContentBiasSum
 from fairseq_posenc.encodings.distance import all_distances
-from fairseq_posenc.encodings.shared import SharedTerms
-from fairseq_posenc.encodings.terms import PositionTerms
+from fairseq_posenc.encodings.registry import parse_encodings, parse_pattern
+from fairseq_posenc.encodings.shared_bias import SharedBiasSum
 from fairseq_posenc.errors import UsageError
 
 
 class PositionEncoding:
-    """The encodings of one stack, composed: at most one input table and one map of q and k.
+    """The encodings of some layers of a stack: at most one input table and one transform.
 
-    A plain object without parameters: the stack owns :attr:`query_key` and what
-    :meth:`build_shared` and :meth:`build_distances` return, each attention layer owns what
-    :meth:`build_layer` returns.
+    A plain object: the stack owns the modules in :attr:`modules`, each attention layer owns what
+    :meth:`build_content_bias` returns.
 
     Args:
         encodings: what ``--position-encoding`` named, in order.
         options: the model configuration with every encoding's flags.
         stack: the encoder or decoder served.
+        index: place among the compositions of the stack; 0 if there is only one.
 
     Raises:
-        UsageError: if two of *encodings* want the same exclusive place, one of them cannot serve
+        UsageError: if two of *encodings* want the same exclusive hook, one of them cannot serve
             *stack*, or there are no content-free logits where [CLS] is to be untied.
     """
 
-    def __init__(self, encodings: List[Encoding], options: Any, stack: Stack) -> None:
+    def __init__(
+        self, encodings: List[Encoding], options: Any, stack: Stack, index: int = 0
+    ) -> None:
         self.name = "+".join(e.name for e in encodings)
         self.options = options
         self.stack = stack
-        self.input = self._only_one(encodings, "input")
-        query_key = self._only_one(encodings, "query_key")
-        self.query_key: Optional[QueryKeyMap] = query_key(options, stack) if query_key else None
-        self.shared = [e for e in encodings if e.shared]
-        self.layer = [e for e in encodings if e.layer]
-        self.distances = [e for e in encodings if e.distances]
+        self.index = index
+        self.content = [e for e in encodings if e.content]
+        self._check_exclusive(encodings)
         if options.untie_cls:
-            self._check_cls()
-        shifts = self.query_key is None or (self.query_key.relative and stack.keeps_products)
-        self.relative = shifts and not options.untie_cls and all(e.relative for e in encodings)
+            self._check_cls(encodings)
+        self.input = next((e.input for e in encodings if e.input), None)
+        self.transform: Optional[QKVTransform] = next(
+            (e.transform(options, stack) for e in encodings if e.transform), None
+        )
+        shared = {e.name: e.shared(options, stack) for e in encodings if e.shared}
+        self.shared_bias = SharedBiasSum(shared, options, stack) if shared else None
+        vectors = {e.name: e.distances(options, stack) for e in encodings if e.distances}
+        self.vectors = nn.ModuleDict(vectors) if vectors else None
+        keeps = self.transform is None or (
+            self.transform.relative and stack.relative_after_rotation
+        )
+        self.relative = keeps and not options.untie_cls and all(e.relative for e in encodings)
         self.bounded = any(e.bounded for e in encodings)
         self.scale = stack.head_dim**-0.5
         for encoding in encodings:
             self.scale *= encoding.logit_scale
 
-    def _check_cls(self) -> None:
-        if not self.shared:
+    @property
+    def modules(self) -> Dict[str, Optional[nn.Module]]:
+        """What the stack owns, by the name it has there and in checkpoints."""
+        suffix = f"_{self.index}" if self.index else ""
+        return {
+            f"position_bias{suffix}": self.shared_bias,
+            f"position_map{suffix}": self.transform,
+            f"position_vectors{suffix}": self.vectors,
+        }
+
+    def _check_exclusive(self, encodings: List[Encoding]) -> None:
+        for hook in ("input", "transform"):
+            users = [e.name for e in encodings if getattr(e, hook) is not None]
+            if len(users) > 1:
+                raise UsageError(
+                    f"--position-encoding {self.name}: {' and '.join(users)} both use the {hook} "
+                    "hook; keep one"
+                )
+
+    def _check_cls(self, encodings: List[Encoding]) -> None:
+        if not any(e.shared for e in encodings):
             raise UsageError(
                 f"--untie-cls: --position-encoding {self.name} has no content-free logits to "
                 "reset; drop the flag, or add one that has, such as tupe, t5 or alibi"
@@ -61,86 +90,25 @@ class PositionEncoding:
                 "the task has that flag)"
             )
 
-    def _only_one(self, encodings: List[Encoding], place: str) -> Any:
-        users = [e for e in encodings if getattr(e, place) is not None]
-        if len(users) > 1:
-            names = " and ".join(e.name for e in users)
-            raise UsageError(
-                f"--position-encoding {self.name}: {names} both use the {place} place; keep one"
-            )
-        return getattr(users[0], place) if users else None
-
-    def build_shared(self) -> Optional[SharedTerms]:
-        """Content-free terms by encoding name, to be owned by the stack; None if there are none."""
-        terms = {e.name: e.shared(self.options, self.stack) for e in self.shared if e.shared}
-        return SharedTerms(terms, self.options, self.stack) if terms else None
-
-    def build_layer(self) -> Optional[PositionTerms]:
+    def build_content_bias(self) -> Optional[ContentBiasSum]:
         """Content-dependent terms by encoding name, to be owned by a layer; None if none."""
-        terms = {e.name: e.layer(self.options, self.stack) for e in self.layer if e.layer}
-        return PositionTerms(terms, [e.name for e in self.distances]) if terms else None
+        terms = {e.name: e.content(self.options, self.stack) for e in self.content if e.content}
+        return ContentBiasSum(terms, list(self.vectors or ())) if terms else None
 
-    def build_distances(self) -> Optional[nn.ModuleDict]:
-        """Distance vectors by encoding name, to be owned by the stack; None if there are none."""
-        own = {e.name: e.distances(self.options, self.stack) for e in self.distances if e.distances}
-        return nn.ModuleDict(own) if own else None
-
-    def positions(self, length: int, padding_mask: Optional[Tensor], device: Any) -> Tensor:
-        """Positions of a sequence, counted from the first real token where that matters.
-
-        Relative encodings do not care where counting starts, and with padding on the right it
-        starts at the same place for all; then they share one row.
-
-        Args:
-            length: S.
-            padding_mask: (B, S), True at padding, or None if there is none.
-            device: where the result lives.
-
-        Returns:
-            (1, S) or (B, S), int64, from 0; padding gets the position of a neighbour.
-
-        Raises:
-            UsageError: if a table of positions is shorter than the sequence.
-        """
-        if self.bounded and length > self.stack.max_positions:
-            raise UsageError(
-                f"--position-encoding {self.name}: a sequence of {length} tokens is longer than "
-                f"the {self.stack.side}'s table of {self.stack.max_positions} positions; shorten "
-                "it, or train with more positions or with an encoding that has no table"
-            )
-        if self.query_key is not None:
-            self.query_key.check_length(length)
-        if padding_mask is None or self.relative or not padding_mask[:, 0].any():
-            return torch.arange(length, device=device).unsqueeze(0)
-        return (torch.cumsum(~padding_mask, dim=1) - 1).clamp(min=0)
-
-    def shared_bias(
-        self,
-        terms: Optional[nn.Module],
-        query_positions: Tensor,
-        key_positions: Tensor,
-        like: Tensor,
-    ) -> Optional[Tensor]:
-        """Sum of the content-free logits, in the dtype of *like*, cast last.
-
-        Args:
-            terms: what :meth:`build_shared` returned.
-            query_positions: (1|B, T).
-            key_positions: (1|B, S).
-            like: tensor whose dtype the result takes.
-
-        Returns:
-            (1|B, 1|H, T, S), or None without such terms.
-        """
-        return None if terms is None else terms(query_positions, key_positions).type_as(like)
+    def too_long(self, length: int) -> UsageError:
+        """The error for sequences of *length* tokens, longer than the table of positions."""
+        return UsageError(
+            f"--position-encoding {self.name}: a sequence of {length} tokens is longer than the "
+            f"{self.stack.side}'s table of {self.stack.max_positions} positions; shorten it, or "
+            "train with more positions or with an encoding that has no table"
+        )
 
     def distance_vectors(
-        self, vectors: Optional[nn.ModuleDict], query_length: int, key_length: int, like: Tensor
+        self, query_length: int, key_length: int, like: Tensor
     ) -> Optional[Tensor]:
         """Vectors of all distances in a sequence, in the dtype of *like*, cast last.
 
         Args:
-            vectors: what :meth:`build_distances` returned.
             query_length: T.
             key_length: S.
             like: tensor whose dtype and device the result takes.
@@ -148,17 +116,25 @@ class PositionEncoding:
         Returns:
             (N, L, H·D) for N encodings and L distances, from -n to n with some n ≥ S - 1; or None.
         """
-        if vectors is None:
+        if self.vectors is None:
             return None
         distances = all_distances(query_length, key_length, like.device)
-        return torch.stack([own(distances).type_as(like) for own in vectors.values()])
+        return torch.stack([own(distances).type_as(like) for own in self.vectors.values()])
 
-    def table(self, query_positions: Tensor) -> Optional[Tensor]:
-        """What the map of q and k needs of (1|B, T) positions, or None without such a map."""
-        return self.query_key.table(query_positions) if self.query_key else None
 
-    def map(self, q: Tensor, k: Tensor, v: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
-        """Queries, keys and values (T, B, H, D) with *table* in them; unchanged without one."""
-        if self.query_key is None or table is None:
-            return q, k, v
-        return self.query_key(q, k, v, table)
+def build_encodings(options: Any, stack: Stack, value: str) -> Dict[str, PositionEncoding]:
+    """The compositions that the layers of a stack have, each once, by name.
+
+    Args:
+        options: the model configuration with every encoding's flags.
+        stack: the encoder or decoder served.
+        value: what ``--position-encoding`` says for it.
+
+    Raises:
+        UsageError: the value is malformed, or an encoding cannot serve *stack*.
+    """
+    names = list(dict.fromkeys(parse_pattern(value)))
+    return {
+        name: PositionEncoding(parse_encodings(name), options, stack, index)
+        for index, name in enumerate(names)
+    }

@@ -9,27 +9,28 @@ As in the paper (section 3.1), all layers of a stack share the table P of 2K row
 and a W_qR of its own.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional, cast
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import DistanceVectors, Encoding, LayerTerms, Stack
+from fairseq_posenc.encodings.base import Content, ContentBias, DistanceVectors, Stack
 from fairseq_posenc.encodings.distance import align, products, within_reach
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.settings import setting
 
 
 @dataclass
 class DebertaFlags:
     """Flags of disentangled attention."""
 
-    deberta_distance: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "distance in tokens from which on all share a vector (K in DeBERTa Eq. 3)",
-            "default": 512,
-        },
+    deberta_max_distance: Optional[int] = setting(
+        512,
+        "distance in tokens from which on all share a vector (K in DeBERTa Eq. 3)",
+        role="model",
+        at_least=1,
+        formerly="deberta_distance",
     )
 
 
@@ -37,27 +38,31 @@ class DistanceTable(DistanceVectors):
     """P_{δ(i,j)} of every distance.
 
     Args:
-        options: reads ``deberta_distance``.
+        options: reads ``deberta_max_distance``.
         stack: number and size of the heads.
-
-    Raises:
-        UsageError: if the distance is below 1.
     """
 
     def __init__(self, options: Any, stack: Stack) -> None:
         super().__init__(options, stack)
-        self.most = int(options.deberta_distance)
-        if self.most < 1:
-            raise UsageError(f"--deberta-distance {self.most}: must be at least 1")
-        self.table = nn.Embedding(2 * self.most, stack.num_heads * stack.head_dim)
+        self.max_distance = int(options.deberta_max_distance)
+        self.table = nn.Embedding(2 * self.max_distance, stack.num_heads * stack.head_dim)
         nn.init.normal_(self.table.weight, std=0.02)
 
     def forward(self, distances: Tensor) -> Tensor:
         """Vectors (N, C) of distances (N), key minus query."""
-        return self.table((-distances).clamp(-self.most, self.most - 1) + self.most)
+        reach = self.max_distance
+        return self.table((-distances).clamp(-reach, reach - 1) + reach)
 
 
-class DebertaTerms(LayerTerms):
+@register_encoding(
+    "deberta",
+    paper="He et al. 2021, arXiv 2006.03654",
+    summary="words correlate with distances, and distances with words, under their own projections",
+    flags=DebertaFlags,
+    distances=DistanceTable,
+    logit_scale=3**-0.5,
+)
+class DebertaBias(ContentBias):
     """Content to position, and position to content.
 
     Args:
@@ -79,16 +84,9 @@ class DebertaTerms(LayerTerms):
         both = torch.stack((self.k_proj(vectors), self.q_proj(vectors)))
         return both.view(2, len(vectors), -1, self.head_dim).transpose(1, 2)
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        scale: float,
-        query_positions: Tensor,
-        key_positions: Tensor,
-        vectors: Optional[Tensor] = None,
-    ) -> Tensor:
-        """Logits (B, H, T, S); arguments as in :class:`LayerTerms`."""
+    def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
+        """Logits (B, H, T, S); arguments as in :class:`ContentBias`."""
+        q, k, scale = content.q, content.k, content.scale
         length, keys = q.size(2), k.size(2)
         for_q, for_k = cast(Tensor, vectors)
         k_r = within_reach(for_q, length, keys)  # (H, S + T - 1, D)
@@ -99,14 +97,3 @@ class DebertaTerms(LayerTerms):
         else:
             to_content = align(products(k * scale, q_r), length).transpose(-2, -1)
         return to_position + to_content
-
-
-DEBERTA = Encoding(
-    name="deberta",
-    paper="He et al. 2021, arXiv 2006.03654",
-    summary="words correlate with distances, and distances with words, under their own projections",
-    flags=DebertaFlags,
-    layer=DebertaTerms,
-    distances=DistanceTable,
-    logit_scale=3**-0.5,
-)

@@ -1,9 +1,13 @@
 """No position encoding: attention over a bag of tokens (in a decoder, of those so far)."""
 
-from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.base import InputTable
+from fairseq_posenc.encodings.registry import register_encoding
 
-NONE = Encoding(
-    name="none",
+
+@register_encoding(
+    "none",
     paper="Haviv et al. 2022, arXiv 2203.16634",
     summary="no position information at all",
 )
+class NoPositions(InputTable):
+    """Nothing is added."""

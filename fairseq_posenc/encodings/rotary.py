@@ -11,16 +11,18 @@ channels is one complex number, multiplied by e^{i m θ}.
 """
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Optional, Tuple
 
 import torch
 from torch import Tensor
 
-from fairseq_posenc.encodings.base import Encoding, QueryKeyMap, Stack
+from fairseq_posenc.encodings.base import QKVTransform, Stack
+from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.encodings.rotary_scaling import UNSCALED, Scaling, ScalingFlags, read_scaling
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.settings import setting
 
 PAIRINGS = ("interleaved", "half")
 logger = logging.getLogger(__name__)
@@ -30,37 +32,37 @@ logger = logging.getLogger(__name__)
 class RotaryFlags(ScalingFlags):
     """Flags of the rotary encoding."""
 
-    rotary_base: Optional[float] = field(
-        default=None,
-        metadata={"help": "base of the rotary frequencies θ_i = base^(-2i/d)", "default": 10000.0},
+    rotary_base: Optional[float] = setting(
+        10000.0,
+        "base of the rotary frequencies θ_i = base^(-2i/d)",
+        role="model",
+        above=1,
+        at_most=1e12,
     )
-    rotary_fraction: Optional[float] = field(
-        default=None,
-        metadata={
-            "help": "share of each head's channels that is rotated, above 0 and up to 1; the rest "
-            "of the head carries no position",
-            "default": 1.0,
-        },
+    rotary_fraction: Optional[float] = setting(
+        1.0,
+        "share of each head's channels that is rotated, above 0 and up to 1; the rest of the head "
+        "carries no position",
+        role="model",
+        above=0,
+        at_most=1,
     )
-    rotary_pairing: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "which channels form a pair: interleaved (1,2)(3,4)… as in RoFormer Eq. 26, "
-            "or half (i, i+d/2) as in GPT-NeoX and Llama",
-            "default": "interleaved",
-        },
+    rotary_pairing: Optional[str] = setting(
+        "interleaved",
+        "which channels form a pair: interleaved (1,2)(3,4)… as in RoFormer Eq. 26, or half "
+        "(i, i+d/2) as in GPT-NeoX and Llama",
+        role="model",
+        choices=PAIRINGS,
     )
-    rotary_value: Optional[bool] = field(
-        default=None,
-        metadata={
-            "help": "rotate the values, too, as some released models do; positions are no longer "
-            "only relative then",
-            "default": False,
-        },
+    rotary_value: Optional[bool] = setting(
+        False,
+        "rotate the values, too, as some released models do; positions are no longer only relative "
+        "then",
+        role="model",
     )
 
 
-@lru_cache(maxsize=None)  # a constant; without the cache it costs more than the rest of a step
+@lru_cache(maxsize=None)  # constant; recomputing it would dominate a decoding step
 def frequencies(dim: int, base: float, device: Any = None, scaling: Scaling = UNSCALED) -> Tensor:
     """θ_i = base^{-2(i-1)/dim} for i = 1 … dim/2 (RoFormer Eq. 7), float64, shape (dim/2,).
 
@@ -91,7 +93,13 @@ def _warn_of_length(scaling: Scaling) -> None:
     logger.warning(what)
 
 
-class Rotary(QueryKeyMap):
+@register_encoding(
+    "rotary",
+    paper="Su et al. 2021, arXiv 2104.09864",
+    summary="queries and keys rotated by an angle proportional to their position (RoFormer)",
+    flags=RotaryFlags,
+)
+class Rotary(QKVTransform):
     """Rotates the leading channels of every head (RoFormer Eq. 4 and 7).
 
     Args:
@@ -103,7 +111,7 @@ class Rotary(QueryKeyMap):
         UsageError: if the flags or the head size leave no whole pair of channels to rotate.
     """
 
-    keeps_norm = True
+    applies_to_features = True  # rotations keep norms
 
     def __init__(self, options: Any, stack: Stack) -> None:
         super().__init__(options, stack)
@@ -113,18 +121,10 @@ class Rotary(QueryKeyMap):
         self.relative = not self.rotate_values
         fraction = float(options.rotary_fraction)
         size = f"head size {stack.head_dim} of the {stack.side}"
-        if not self.base > 1:
-            raise UsageError(f"--rotary-base {self.base:g}: must be above 1, usually 10000")
-        if self.pairing not in PAIRINGS:
-            known = " or ".join(PAIRINGS)
-            raise UsageError(f"--rotary-pairing {self.pairing}: must be {known}")
-        if not 0 < fraction <= 1:
-            raise UsageError(f"--rotary-fraction {fraction:g}: must be above 0 and at most 1")
         if stack.head_dim % 2:
             raise UsageError(
-                f"--position-encoding rotary: {size} is odd; choose --{stack.side}-embed-dim and "
-                f"--{stack.side}-attention-heads so that their quotient is even, or with --layer "
-                "gated an even --gau-key-size"
+                f"--position-encoding rotary: rotates pairs of channels, and the {size} is odd; "
+                f"make it even by {stack.size_flags}"
             )
         self.dim = 2 * round(stack.head_dim * fraction / 2)
         if self.dim == 0:
@@ -133,10 +133,25 @@ class Rotary(QueryKeyMap):
                 f"the smallest that works is {2 / stack.head_dim:g}"
             )
         self.scaling = read_scaling(options, self.dim, stack.max_positions)
+        self.temperature, self.reach = self.scaling.temperature, self.scaling.reach
+
+    @classmethod
+    def check_features(cls, options: Any) -> Optional[str]:
+        """Values and the temperature of YaRN have no place beside rotated features."""
+        if options.rotary_value:
+            return "--rotary-value: features are rotated, and values have none"
+        if options.rotary_scaling == "yarn":
+            return "--rotary-scaling yarn: its temperature scales logits, which are not computed"
+        return None
+
+    @classmethod
+    def changes_values(cls, options: Any) -> Optional[str]:
+        """``--rotary-value``, if it is on."""
+        return "--rotary-value" if options.rotary_value else None
 
     def check_length(self, length: int) -> None:
         """Warn, once a run, of sequences of *length* tokens that are longer than in training."""
-        if length > self.scaling.reach and not self.training:
+        if length > self.reach and not self.training:
             _warn_of_length(self.scaling)
 
     def table(self, positions: Tensor) -> Tensor:
@@ -153,13 +168,15 @@ class Rotary(QueryKeyMap):
         """
         theta = frequencies(self.dim, self.base, positions.device, self.scaling)
         angles = positions.t().to(torch.float64).unsqueeze(-1) * theta  # (T, 1|B, d/2)
-        lengths = torch.full_like(angles, self.scaling.temperature)
+        lengths = torch.full_like(angles, self.temperature)
         return torch.polar(lengths, angles).to(torch.complex64).unsqueeze(2)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tuple[Tensor, ...]:
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
+    ) -> Tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (T, B, H, D), the first two rotated by *table*."""
-        if self.rotate_values:  # the temperature is one of logits
-            v = self.rotate(v, table) / self.scaling.temperature
+        if self.rotate_values:  # the temperature scales logits, not values
+            v = self.rotate(v, table) / self.temperature
         return self.rotate(q, table), self.rotate(k, table), v
 
     def rotate(self, x: Tensor, table: Tensor) -> Tensor:
@@ -172,24 +189,12 @@ class Rotary(QueryKeyMap):
         Returns:
             (T, B, H, D), in the dtype of *x*.
         """
-        if self.dim < x.size(-1):
-            rotated = self._rotate_all(x[..., : self.dim].contiguous(), table)
-            return torch.cat((rotated, x[..., self.dim :]), dim=-1)
-        return self._rotate_all(x, table)
-
-    def _rotate_all(self, x: Tensor, table: Tensor) -> Tensor:
-        wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
+        head = x if self.dim == x.size(-1) else x[..., : self.dim].contiguous()
+        wide = head if x.dtype in (torch.float32, torch.float64) else head.float()
         if self.pairing == "half":
-            turned = torch.complex(*wide.chunk(2, dim=-1)) * table
-            return torch.cat((turned.real, turned.imag), dim=-1).to(x.dtype)
-        pairs = torch.view_as_complex(wide.view(*x.shape[:-1], -1, 2))
-        return torch.view_as_real(pairs * table).view(x.shape).to(x.dtype)
-
-
-ROTARY = Encoding(
-    name="rotary",
-    paper="Su et al. 2021, arXiv 2104.09864",
-    summary="queries and keys turned by an angle proportional to their position (RoFormer)",
-    flags=RotaryFlags,
-    query_key=Rotary,
-)
+            pairs = torch.complex(*wide.chunk(2, dim=-1)) * table
+            rotated = torch.cat((pairs.real, pairs.imag), dim=-1).to(x.dtype)
+        else:
+            pairs = torch.view_as_complex(wide.view(*head.shape[:-1], -1, 2)) * table
+            rotated = torch.view_as_real(pairs).view(head.shape).to(x.dtype)
+        return rotated if self.dim == x.size(-1) else torch.cat((rotated, x[..., self.dim :]), -1)

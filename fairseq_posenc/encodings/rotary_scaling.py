@@ -13,13 +13,14 @@ Peng et al., section 3.2, with the ramp γ and the temperature as in their relea
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, NamedTuple, Optional
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.settings import setting
 
 # turns in the length of training: a pair that makes more keeps its frequency, one that makes fewer
 # is interpolated (Peng et al. section 3.2, for Llama)
@@ -30,28 +31,26 @@ MANY_TURNS, FEW_TURNS = 32, 1
 class ScalingFlags:
     """Flags of the scaling; another choice than in training is no other model."""
 
-    rotary_scaling: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "frequencies for sequences beyond the length of training: none, linear "
-            "(position interpolation), ntk (a larger base), yarn",
-            "default": "none",
-        },
+    rotary_scaling: Optional[str] = setting(
+        "none",
+        "frequencies for sequences beyond the length of training: none, linear (position "
+        "interpolation), ntk (a larger base), yarn",
+        role="free",
+        choices=("none", "linear", "ntk", "yarn"),
     )
-    rotary_scaling_factor: Optional[float] = field(
-        default=None,
-        metadata={
-            "help": "how many times the length of training is to be reached, above 1",
-            "default": 1.0,
-        },
+    rotary_scaling_factor: Optional[float] = setting(
+        1.0,
+        "how many times the length of training is to be reached, above 1",
+        role="free",
+        at_least=1,
+        at_most=1e6,
     )
-    rotary_original_length: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "tokens of the longest sequence in training (default: the longest that this "
-            "training may see, kept in the checkpoint)",
-            "default": None,
-        },
+    rotary_original_length: Optional[int] = setting(
+        None,
+        "tokens of the longest sequence in training (default: the longest that this training may "
+        "see, kept in the checkpoint)",
+        role="free",
+        at_least=1,
     )
 
 
@@ -127,16 +126,8 @@ def read_scaling(options: Any, dim: int, longest: int) -> Scaling:
     Raises:
         UsageError: a flag has an impossible value, or lacks another one.
     """
-    rule = str(options.rotary_scaling)
-    if rule not in RULES:
-        raise UsageError(f"--rotary-scaling {rule}: must be {', '.join(RULES)}")
-    factor = _number("--rotary-scaling-factor", options.rotary_scaling_factor, float)
-    length = options.rotary_original_length
-    length = longest if length is None else _number("--rotary-original-length", length, int)
-    if not 1 <= factor < math.inf:
-        raise UsageError(f"--rotary-scaling-factor {factor:g}: must be above 1, for example 4")
-    if length < 1:
-        raise UsageError(f"--rotary-original-length {length}: must be at least 1")
+    rule, factor = str(options.rotary_scaling), float(options.rotary_scaling_factor)
+    length = int(options.rotary_original_length or longest)
     if rule == "none" and factor != 1:
         raise UsageError(
             f"--rotary-scaling-factor {factor:g}: without --rotary-scaling it would do nothing; "
@@ -153,10 +144,3 @@ def read_scaling(options: Any, dim: int, longest: int) -> Scaling:
             "base; give linear, or larger heads"
         )
     return Scaling(rule, factor, length)
-
-
-def _number(flag: str, value: Any, kind: Callable[[Any], Any]) -> Any:
-    try:
-        return kind(value)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{flag} {value}: must be a number") from error

@@ -8,84 +8,82 @@ Shaw, Uszkoreit, Vaswani, arXiv 1803.02155, Eq. 3 and 4 (RoFormer Eq. 32), with 
 All heads of a layer share a^K and a^V; every layer has its own.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import Encoding, LayerTerms, Stack
+from fairseq_posenc.encodings.base import Content, ContentBias, Stack
 from fairseq_posenc.encodings.distance import distances
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.settings import setting
 
 
 @dataclass
 class ShawFlags:
     """Flags of Shaw's relative positions."""
 
-    shaw_distance: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "distance in tokens from which on all share a vector (Shaw et al. section 3.2)",
-            "default": 16,
-        },
+    shaw_max_distance: Optional[int] = setting(
+        16,
+        "distance in tokens from which on all share a vector (Shaw et al. section 3.2)",
+        role="model",
+        at_least=1,
+        formerly="shaw_distance",
     )
-    shaw_values: Optional[bool] = field(
-        default=None,
-        metadata={
-            "help": "add learned vectors to the values, too, not only to the keys (Shaw et al. "
-            "Eq. 3); attention then runs without a fused kernel",
-            "default": False,
-        },
+    shaw_values: Optional[bool] = setting(
+        False,
+        "add learned vectors to the values, too, not only to the keys (Shaw et al. Eq. 3); "
+        "attention then runs without a fused kernel",
+        role="model",
     )
 
 
-class ShawTerms(LayerTerms):
+@register_encoding(
+    "shaw",
+    paper="Shaw et al. 2018, arXiv 1803.02155",
+    summary="learned keys, and maybe values, for each clipped distance",
+    flags=ShawFlags,
+)
+class ShawBias(ContentBias):
     """q_i · a^K_d / √D, and Σ_j w_ij a^V_d.
 
     Where later keys are hidden, distances end at 0; should a later key be shown after all, by
     ``--full-context-alignment``, it counts as distance 0, as with the T5 bias.
 
     Args:
-        options: reads ``shaw_distance`` and ``shaw_values``.
+        options: reads ``shaw_max_distance`` and ``shaw_values``.
         stack: head size, and whether vectors for later keys are needed.
-
-    Raises:
-        UsageError: if the distance is below 1.
     """
 
     def __init__(self, options: Any, stack: Stack) -> None:
         super().__init__(options, stack)
-        self.most = int(options.shaw_distance)
-        if self.most < 1:
-            raise UsageError(f"--shaw-distance {self.most}: must be at least 1")
-        self.later = 0 if stack.causal else self.most
+        self.max_distance = int(options.shaw_max_distance)
+        self.max_later = 0 if stack.causal else self.max_distance
         self.needs_weights = bool(options.shaw_values)
-        count = self.most + 1 + self.later
+        count = self.max_distance + 1 + self.max_later
         self.key_table = nn.Embedding(count, stack.head_dim)
         self.value_table = nn.Embedding(count, stack.head_dim) if options.shaw_values else None
         for table in (self.key_table, self.value_table):
             if table is not None:
                 nn.init.xavier_uniform_(table.weight)
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        scale: float,
-        query_positions: Tensor,
-        key_positions: Tensor,
-        vectors: Optional[Tensor] = None,
-    ) -> Tensor:
-        """Logits (B, H, T, S); arguments as in :class:`LayerTerms`.
+    @classmethod
+    def changes_values(cls, options: Any) -> Optional[str]:
+        """``--shaw-values``, if it is on."""
+        return "--shaw-values" if options.shaw_values else None
+
+    def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
+        """Logits (B, H, T, S); arguments as in :class:`ContentBias`.
 
         On a CPU at 256 tokens, gather takes 0.8 to 0.9 of the time that shifting rows takes.
         """
-        products = torch.matmul(q * scale, self.key_table.weight.t())  # (B, H, T, 2K + 1)
-        rows = self._rows(q.size(2), k.size(2), q.device)
+        q = content.q
+        products = torch.matmul(q * content.scale, self.key_table.weight.t())  # (B, H, T, 2K + 1)
+        rows = self._rows(q.size(2), content.k.size(2), q.device)
         return products.gather(-1, rows.expand(*products.shape[:3], -1))
 
-    def values(
+    def relative_values(
         self, weights: Tensor, query_positions: Tensor, key_positions: Tensor
     ) -> Optional[Tensor]:
         """Σ_j w_ij a^V_d, (B, H, T, D), for weights (B, H, T, S).
@@ -103,13 +101,7 @@ class ShawTerms(LayerTerms):
 
     def _rows(self, query_length: int, key_length: int, device: torch.device) -> Tensor:
         """Row of the tables for each query and key, (T, S)."""
-        return distances(query_length, key_length, device).clamp(-self.most, self.later) + self.most
-
-
-SHAW = Encoding(
-    name="shaw",
-    paper="Shaw et al. 2018, arXiv 1803.02155",
-    summary="learned keys, and maybe values, for each clipped distance",
-    flags=ShawFlags,
-    layer=ShawTerms,
-)
+        clipped = distances(query_length, key_length, device).clamp(
+            -self.max_distance, self.max_later
+        )
+        return clipped + self.max_distance

@@ -4,12 +4,17 @@ p_{i,2t} = sin(i / 10000^{2t/d}), p_{i,2t+1} = cos(...)  (RoFormer Eq. 31).  fai
 sines first and then all cosines, a fixed permutation of the channels.
 """
 
-from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.base import InputTable
+from fairseq_posenc.encodings.registry import register_encoding
 
-SINUSOIDAL = Encoding(
-    name="sinusoidal",
+
+@register_encoding(
+    "sinusoidal",
     paper="Vaswani et al. 2017, arXiv 1706.03762",
     summary="fixed sines and cosines added to the embeddings",
-    input="sinusoidal",
     relative=False,
 )
+class Sinusoidal(InputTable):
+    """Fixed sines and cosines."""
+
+    table = "sinusoidal"

@@ -6,31 +6,33 @@ logarithmic width, and everything beyond the maximum distance shares the last.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import Encoding, SharedBias, Stack
+from fairseq_posenc.encodings.base import SharedBias, Stack
+from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.settings import setting
 
 
 @dataclass
 class T5Flags:
     """Flags of the T5 bias."""
 
-    t5_num_buckets: Optional[int] = field(
-        default=None,
-        metadata={"help": "number of buckets; encoders use half for each side", "default": 32},
+    t5_num_buckets: Optional[int] = setting(
+        32, "number of buckets; encoders use half for each side", role="model", at_least=2
     )
-    t5_max_distance: Optional[int] = field(
-        default=None,
-        metadata={"help": "distance in tokens from which on all share a bucket", "default": 128},
+    t5_max_distance: Optional[int] = setting(
+        128, "distance in tokens from which on all share a bucket", role="model", at_least=2
     )
 
 
-def buckets(distance: Tensor, num_buckets: int, max_distance: int, causal: bool) -> Tensor:
+def relative_position_bucket(
+    distance: Tensor, num_buckets: int, max_distance: int, causal: bool
+) -> Tensor:
     """Bucket of each distance key minus query.
 
     Args:
@@ -56,6 +58,12 @@ def buckets(distance: Tensor, num_buckets: int, max_distance: int, causal: bool)
     return first + torch.where(steps < exact, steps, wide)
 
 
+@register_encoding(
+    "t5",
+    paper="Raffel et al. 2020, arXiv 1910.10683",
+    summary="a learned logit per bucket of distances and head, shared by all layers",
+    flags=T5Flags,
+)
 class T5Bias(SharedBias):
     """b_{bucket(j - i), h}, one table for all layers of the stack.
 
@@ -88,14 +96,5 @@ class T5Bias(SharedBias):
     def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Logits (1|B, H, T, S) for positions (1|B, T) and (1|B, S)."""
         distance = key_positions.unsqueeze(1) - query_positions.unsqueeze(2)  # (1|B, T, S)
-        index = buckets(distance, self.num_buckets, self.max_distance, self.causal)
+        index = relative_position_bucket(distance, self.num_buckets, self.max_distance, self.causal)
         return self.table(index).permute(0, 3, 1, 2)
-
-
-T5 = Encoding(
-    name="t5",
-    paper="Raffel et al. 2020, arXiv 1910.10683",
-    summary="a learned logit per bucket of distances and head, shared by all layers",
-    flags=T5Flags,
-    shared=T5Bias,
-)

@@ -13,8 +13,9 @@ from typing import Any, Optional, cast
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import DistanceVectors, Encoding, LayerTerms, Stack
+from fairseq_posenc.encodings.base import Content, ContentBias, DistanceVectors, Stack
 from fairseq_posenc.encodings.distance import align, products, within_reach
+from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.errors import UsageError
 
 
@@ -45,7 +46,13 @@ class Sinusoids(DistanceVectors):
         return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
 
 
-class TransformerXLTerms(LayerTerms):
+@register_encoding(
+    "transformer_xl",
+    paper="Dai et al. 2019, arXiv 1901.02860",
+    summary="projected sinusoids of the distance as keys, and two learned biases as queries",
+    distances=Sinusoids,
+)
+class TransformerXLBias(ContentBias):
     """(q_i + v)·(r_{i-j} W_kR) + u·k_j, over √D.
 
     Args:
@@ -66,26 +73,10 @@ class TransformerXLTerms(LayerTerms):
         """r W_kR by heads, (H, N, D), of r (N, C)."""
         return self.proj(vectors).view(len(vectors), *self.u.shape[::2]).transpose(0, 1)
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        scale: float,
-        query_positions: Tensor,
-        key_positions: Tensor,
-        vectors: Optional[Tensor] = None,
-    ) -> Tensor:
-        """Logits (B, H, T, S); arguments as in :class:`LayerTerms`."""
+    def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
+        """Logits (B, H, T, S); arguments as in :class:`ContentBias`."""
+        q, k, scale = content.q, content.k, content.scale
         r = within_reach(cast(Tensor, vectors), q.size(2), k.size(2))  # (H, S + T - 1, D)
         positions = products((q + self.v) * scale, r)  # (B, H, T, S + T - 1)
         content = torch.matmul(self.u * scale, k.transpose(-2, -1))  # (B, H, 1, S)
         return align(positions, k.size(2)) + content
-
-
-TRANSFORMER_XL = Encoding(
-    name="transformer_xl",
-    paper="Dai et al. 2019, arXiv 1901.02860",
-    summary="projected sinusoids of the distance as keys, and two learned biases as queries",
-    layer=TransformerXLTerms,
-    distances=Sinusoids,
-)

@@ -15,9 +15,18 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import Encoding, SharedBias, Stack
+from fairseq_posenc.encodings.base import SharedBias, Stack
+from fairseq_posenc.encodings.registry import register_encoding
 
 
+@register_encoding(
+    "tupe",
+    paper="Ke et al. 2021, arXiv 2006.15595",
+    summary="learned positions correlate with each other apart from the words (TUPE)",
+    logit_scale=2**-0.5,
+    relative=False,
+    bounded=True,
+)
 class UntiedPositions(SharedBias):
     """1/√(2D) · (LayerNorm(p_i) U^Q)·(LayerNorm(p_j) U^K) (Eq. 7).
 
@@ -62,14 +71,3 @@ class UntiedPositions(SharedBias):
     def _heads(self, projection: nn.Module, p: Tensor) -> Tensor:
         """LayerNorm(p) U of rows *p* (…, C), by heads: (…, H, D)."""
         return projection(self.norm(p)).view(*p.shape[:-1], -1, self.head_dim)
-
-
-TUPE = Encoding(
-    name="tupe",
-    paper="Ke et al. 2021, arXiv 2006.15595",
-    summary="learned positions correlate with each other apart from the words (TUPE)",
-    shared=UntiedPositions,
-    logit_scale=2**-0.5,
-    relative=False,
-    bounded=True,
-)

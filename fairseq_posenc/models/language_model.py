@@ -5,41 +5,26 @@ For ``--task language_modeling``: ``fairseq-train``, ``fairseq-eval-lm``, and pr
 """
 
 import dataclasses
-from typing import Any, Callable, Dict, List
+from typing import Any, Dict, List
 
-from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import (
-    ARCH_CONFIG_REGISTRY,
-    FairseqLanguageModel,
-    register_model,
-    register_model_architecture,
-)
+from fairseq.models import FairseqLanguageModel
 from fairseq.models.transformer_lm import TransformerLanguageModelConfig
-from omegaconf import OmegaConf
 
-from fairseq_posenc.config import (
-    Field,
-    configure,
-    encoding_fields,
-    family_config,
-    fill,
-    flat_fields,
-    layer_fields,
-    nested,
-    stack_of,
-    unlocked,
-)
+from fairseq_posenc.config.fields import Field, flat_fields
+from fairseq_posenc.config.resolve import configure, nested, open_config
+from fairseq_posenc.config.stacks import language_model_stacks
 from fairseq_posenc.errors import UsageError, flag_of
-from fairseq_posenc.models.families import refuse_other_criterions, refuse_other_families
+from fairseq_posenc.initialisation import initialise
+from fairseq_posenc.models.family import Family, Preset, task_settings
+from fairseq_posenc.models.presets import GAU, PERFORMER, ROTARY
 from fairseq_posenc.modules.decoder import TransformerDecoder
-from fairseq_posenc.modules.simple import initialise
 from fairseq_posenc.modules.token_embedding import build_embedding, check_embedding
 
 MODEL = "posenc_lm"
 DEFAULT_LENGTH = 1024  # fairseq's, in tokens
 
 
-def _lm_fields() -> List[Field]:
+def _own_fields() -> List[Field]:
     """The flags of the installed fairseq's ``transformer_lm``; the task's own stay references."""
     defaults = TransformerLanguageModelConfig()
     references = [
@@ -49,12 +34,10 @@ def _lm_fields() -> List[Field]:
     ]
     names = {field.name for field in references}
     own = [field for field in flat_fields(TransformerLanguageModelConfig) if field[0] not in names]
-    return own + [(f.name, f.type, dataclasses.field(default=f.default)) for f in references]
-
-
-LanguageModelConfig = family_config(
-    "LanguageModelConfig", _lm_fields() + encoding_fields() + layer_fields()
-)
+    return own + [
+        (f.name, f.type, dataclasses.field(default=f.default, metadata={"role": "free"}))
+        for f in references
+    ]
 
 
 def _shape(channels: int, heads: int, layers: int) -> Dict[str, Any]:
@@ -76,11 +59,10 @@ TINY = _shape(128, 4, 2)
 # Brown et al., arXiv 2005.14165, Table 2.1.  It gives the larger one 24 heads of 128, which 2,048
 # channels have no room for; 16 of them fit.
 SMALL, MEDIUM = _shape(768, 12, 12), _shape(2048, 16, 24)
-PRESETS: Dict[str, Dict[str, Any]] = {
-    MODEL: {},
-    "roformer_lm_tiny": {"position_encoding": "rotary", **TINY},
-    "roformer_lm_small": {"position_encoding": "rotary", **SMALL},
-    "roformer_lm_medium": {"position_encoding": "rotary", **MEDIUM},
+PRESETS: Dict[str, Preset] = {
+    "roformer_lm_tiny": {**ROTARY, **TINY},
+    "roformer_lm_small": {**ROTARY, **SMALL},
+    "roformer_lm_medium": {**ROTARY, **MEDIUM},
     # what rotary is compared with in RoFormer Table 6, and since
     "learned_lm_small": {"position_encoding": "learned", **SMALL},
     "t5bias_lm_small": {"position_encoding": "t5", **SMALL},
@@ -89,21 +71,13 @@ PRESETS: Dict[str, Dict[str, Any]] = {
     "transformer_xl_lm_small": {"position_encoding": "transformer_xl", **SMALL},
     # RoFormer section 4.4: 12 layers, 768 channels, 12 heads; without rotary by
     # --position-encoding learned, as in the code it cites
-    "performer_lm_enwik8": {"position_encoding": "rotary", "attention": "favor", **SMALL},
+    "performer_lm_enwik8": {**PERFORMER, **SMALL},
     # 24 units as in GAU section 5.1, two for a Transformer layer; pre-norm as the others
-    "gau_lm_small": {
-        "position_encoding": "rotary",
-        **SMALL,
-        "layer": "gated",
-        "norm": "unit",
-        "layer_norm_eps": 1e-12,
-        "no_bias": True,
-        "init_weights": "truncated_normal",
-    },
+    "gau_lm_small": {**SMALL, **GAU},
 }
 
 
-def _configure(cfg: Any, preset: Dict[str, Any], settings: Any) -> None:
+def _complete(cfg: Any, preset: Preset, settings: Any) -> None:
     """Complete a flat configuration; *settings* are those of the task."""
 
     def setting(name: str) -> Any:
@@ -119,18 +93,26 @@ def _configure(cfg: Any, preset: Dict[str, Any], settings: Any) -> None:
     # blocks of whole sentences may be longer than --tokens-per-sample, if one sentence is
     fixed = str(getattr(settings, "sample_break_mode", None)) in ("none", "None")
     trained = min(block, longest) if fixed else longest
-    with unlocked(cfg):
+    with open_config(cfg):
         cfg.max_target_positions = longest
-    configure(
-        cfg,
-        LanguageModelConfig,
-        {"rotary_original_length": trained, **preset},
-        lambda cfg: [stack_of(cfg, "decoder")],
-    )
+    preset = {"rotary_original_length": trained, **preset}
+    configure(cfg, LANGUAGE_MODEL.dataclass, preset, language_model_stacks)
     check_embedding(cfg)
 
 
-@register_model(MODEL, dataclass=LanguageModelConfig)
+LANGUAGE_MODEL = Family(
+    model=MODEL,
+    what="a language model",
+    example="roformer_lm_small",
+    tasks=("language_modeling", "multilingual_language_modeling"),
+    own_fields=_own_fields,
+    presets=PRESETS,
+    stacks=language_model_stacks,
+    complete=_complete,
+)
+
+
+@LANGUAGE_MODEL.register
 class LanguageModel(FairseqLanguageModel):
     """Decoder for ``--task language_modeling`` whose attention layers know positions.
 
@@ -139,19 +121,14 @@ class LanguageModel(FairseqLanguageModel):
     """
 
     @classmethod
-    def add_args(cls, parser: Any) -> None:
-        """Add the flags without defaults, so that what was not given can be told."""
-        gen_parser_from_dataclass(parser, LanguageModelConfig(), delete_default=True)
-
-    @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "LanguageModel":
         """Build the model for *task* from a flat configuration.
 
         Raises:
             UsageError: if the task is of another family or the flags contradict each other.
         """
-        refuse_other_families("language_model", getattr(cfg, "_name", MODEL), task)
-        _configure(cfg, {}, getattr(task, "cfg", None) or getattr(task, "args", None))
+        LANGUAGE_MODEL.refuse_other_tasks(getattr(cfg, "_name", LANGUAGE_MODEL.model), task)
+        _complete(cfg, {}, task_settings(task))
         if cfg.decoder_layers_to_keep:
             cfg.decoder_layers = len(cfg.decoder_layers_to_keep.split(","))
         embed_tokens: Any = build_embedding(cfg, task.source_dictionary)
@@ -159,22 +136,3 @@ class LanguageModel(FairseqLanguageModel):
         model.completed_settings = cfg
         initialise(model, cfg)
         return model
-
-
-def _architecture(name: str, preset: Dict[str, Any]) -> Callable[[Any], None]:
-    def architecture(cfg: Any) -> None:
-        if OmegaConf.is_config(cfg):  # hydra: build_model follows, which knows the task
-            fill(cfg, preset)
-            return
-        refuse_other_families("language_model", name, cfg)
-        _configure(cfg, preset, cfg)
-        refuse_other_criterions(cfg)
-
-    return architecture
-
-
-for _name, _preset in PRESETS.items():
-    if _name != MODEL:
-        register_model_architecture(MODEL, _name)(_architecture(_name, _preset))
-# register_model has put a function there that does nothing; defaults belong into the checkpoint
-ARCH_CONFIG_REGISTRY[MODEL] = _architecture(MODEL, PRESETS[MODEL])

@@ -6,36 +6,57 @@ For ``--task masked_lm``, and for fine-tuning with ``--task sentence_prediction`
 import argparse
 import logging
 from argparse import Namespace
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Tuple
 
 from fairseq.dataclass import ChoiceEnum
-from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import ARCH_CONFIG_REGISTRY, register_model, register_model_architecture
 from fairseq.models.roberta.model import RobertaModel, base_architecture
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fairseq_posenc.config import (
-    Field,
-    configure,
-    encoding_fields,
-    family_config,
-    fill,
-    flat_fields,
-    layer_fields,
-    optional,
-)
-from fairseq_posenc.encodings import build_encoding
+from fairseq_posenc.config.fields import Field, declared_fields, flat_fields, stock_field
+from fairseq_posenc.config.resolve import configure
+from fairseq_posenc.config.stacks import masked_lm_stacks
+from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.models.families import refuse_other_families
-from fairseq_posenc.models.fine_tuning import inherit, is_fine_tuning
-from fairseq_posenc.modules.masked_lm import MaskedLMEncoder, masked_lm_stack
-from fairseq_posenc.modules.simple import initialise
-from fairseq_posenc.modules.warm_start import State
+from fairseq_posenc.initialisation import initialise
+from fairseq_posenc.loading.inherit import inherit, is_fine_tuning
+from fairseq_posenc.loading.warm_start import State
+from fairseq_posenc.models.family import Family, Preset, task_settings
+from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
+from fairseq_posenc.modules.masked_lm import MaskedLMEncoder
+from fairseq_posenc.registry import fields_of
+from fairseq_posenc.settings import setting
 
 MODEL = "posenc_masked_lm"
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class MaskedLMFlags:
+    """What the encoder can do beside RoBERTa's flags."""
+
+    num_segments: Optional[int] = setting(
+        0, "size of a table of segment embeddings; 0 for none", role="model", at_least=0
+    )
+    encoder_input_dim: Optional[int] = setting(
+        None, "size of a token embedding, if not --encoder-embed-dim", role="model", at_least=1
+    )
+    lm_head: Optional[str] = setting(
+        "roberta",
+        "roberta: dense, activation, norm, projection; tied: the token embedding alone",
+        role="model",
+        choices=("roberta", "tied"),
+    )
+    causal: Optional[bool] = setting(False, "hide later tokens from earlier ones", role="model")
+    num_positions: Optional[int] = setting(
+        None,
+        "positions in learned and TUPE tables, if not --max-positions; a checkpoint that is "
+        "fine-tuned brings its own",
+        role="model",
+        at_least=1,
+    )
 
 
 def _roberta_fields() -> List[Field]:
@@ -49,41 +70,16 @@ def _roberta_fields() -> List[Field]:
         kind: Any = bool if action.nargs == 0 else action.type or str
         kind = ChoiceEnum(list(action.choices)) if action.choices else kind
         default = getattr(defaults, action.dest, action.default)
-        fields.append(optional(action.dest, kind, {"help": action.help, "default": default}))
+        fields.append(stock_field(action.dest, kind, action.help, default))
     return fields
 
 
-LM_HEADS = ("roberta", "tied")
-
-# what the encoder can do beside RoBERTa's flags
 _FROM_TRANSFORMER = ("checkpoint_activations", "offload_activations")
-_OWN: List[Tuple[str, Any, str, Any]] = [
-    ("num_segments", int, "size of a table of segment embeddings; 0 for none", 0),
-    ("encoder_input_dim", int, "size of a token embedding, if not --encoder-embed-dim", None),
-    (
-        "lm_head",
-        str,
-        "roberta: dense, activation, norm, projection; tied: the token embedding alone",
-        "roberta",
-    ),
-    ("causal", bool, "hide later tokens from earlier ones", False),
-    (
-        "num_positions",
-        int,
-        "positions in learned and TUPE tables, if not --max-positions; a checkpoint that is "
-        "fine-tuned brings its own",
-        None,
-    ),
-]
 
-MaskedLMConfig = family_config(
-    "MaskedLMConfig",
-    _roberta_fields()
-    + [f for f in flat_fields(TransformerConfig) if f[0] in _FROM_TRANSFORMER]
-    + encoding_fields()
-    + layer_fields()
-    + [optional(name, kind, {"help": text, "default": d}) for name, kind, text, d in _OWN],
-)
+
+def _own_fields() -> List[Field]:
+    transformer = [f for f in flat_fields(TransformerConfig) if f[0] in _FROM_TRANSFORMER]
+    return _roberta_fields() + transformer + declared_fields(fields_of(MaskedLMFlags))
 
 
 def _sizes(channels: int, heads: int, layers: int) -> Dict[str, Any]:
@@ -95,70 +91,73 @@ def _sizes(channels: int, heads: int, layers: int) -> Dict[str, Any]:
     }
 
 
-def _gated(channels: int, units: int) -> Dict[str, Any]:
-    return {"layer": "gated", "encoder_embed_dim": channels, "encoder_layers": units}
-
-
 TINY, BASE, LARGE = _sizes(128, 4, 2), _sizes(768, 12, 12), _sizes(1024, 16, 24)
-# what RoFormerV2 and GAU have in common
-V2 = {
-    "position_encoding": "rotary",
-    "norm": "unit",
-    "layer_norm_eps": 1e-12,
-    "no_bias": True,
-    "init_weights": "truncated_normal",
-    "lm_head": "tied",
-    "num_segments": 2,
-    "activation_fn": "relu",
-}
+# the released RoFormerV2 and GAU models
+RELEASED = {"lm_head": "tied", "num_segments": 2, "activation_fn": "relu"}
 _UNTIED = {"untie_cls": True, **BASE}
-PRESETS: Dict[str, Dict[str, Any]] = {
-    MODEL: {},
-    "roformer_masked_lm_tiny": {"position_encoding": "rotary", **TINY},
-    "roformer_masked_lm_base": {"position_encoding": "rotary", **BASE},
-    "roformer_masked_lm_large": {"position_encoding": "rotary", **LARGE},
+PRESETS: Dict[str, Preset] = {
+    "roformer_masked_lm_tiny": {**ROTARY, **TINY},
+    "roformer_masked_lm_base": {**ROTARY, **BASE},
+    "roformer_masked_lm_large": {**ROTARY, **LARGE},
     # TUPE Table 2, from BERT-A to its ablations
     "bert_a_masked_lm_base": {"position_encoding": "learned", **BASE},
     "bert_r_masked_lm_base": {"position_encoding": "learned+t5", **BASE},
     "tupe_a_masked_lm_base": {"position_encoding": "tupe", **_UNTIED},
     "tupe_r_masked_lm_base": {"position_encoding": "tupe+t5", **_UNTIED},
     "tupe_a_tie_cls_masked_lm_base": {"position_encoding": "tupe", "untie_cls": False, **BASE},
-    "bert_ad_masked_lm_base": {"position_encoding": "separate", **BASE},
+    "bert_ad_masked_lm_base": {"position_encoding": "bert_ad", **BASE},
     # the relative positions of RoFormer Eq. 32 (keys alone), 34 and 37, in BERT's shape
     "shaw_masked_lm_base": {"position_encoding": "shaw", **BASE},
     "transformer_xl_masked_lm_base": {"position_encoding": "transformer_xl", **BASE},
     "deberta_masked_lm_base": {"position_encoding": "deberta", **BASE},
     # RoFormer section 4.4; without rotary by --position-encoding learned
-    "performer_masked_lm_tiny": {"position_encoding": "rotary", "attention": "favor", **TINY},
-    "performer_masked_lm_base": {"position_encoding": "rotary", "attention": "favor", **BASE},
+    "performer_masked_lm_tiny": {**PERFORMER, **TINY},
+    "performer_masked_lm_base": {**PERFORMER, **BASE},
     # GAU sections 4.1 and 5.1
-    "roformer_v2_masked_lm_tiny": {**V2, **TINY},
-    "roformer_v2_masked_lm_base": {**V2, **BASE},
-    "roformer_v2_masked_lm_large": {**V2, **LARGE},
-    "gau_masked_lm_tiny": {**V2, **_gated(128, 4), "gau_key_size": 32},
-    "gau_masked_lm_base": {**V2, **_gated(768, 24)},
+    "roformer_v2_masked_lm_tiny": {**ROFORMER_V2, **RELEASED, **TINY},
+    "roformer_v2_masked_lm_base": {**ROFORMER_V2, **RELEASED, **BASE},
+    "roformer_v2_masked_lm_large": {**ROFORMER_V2, **RELEASED, **LARGE},
+    "gau_masked_lm_tiny": {
+        **GAU_TINY,
+        **RELEASED,
+        "encoder_embed_dim": 128,
+        "encoder_layers": 4,
+    },
+    "gau_masked_lm_base": {**GAU, **RELEASED, "encoder_embed_dim": 768, "encoder_layers": 24},
 }
 
 
-def _configure(cfg: Any, preset: Dict[str, Any], longest: Optional[int]) -> None:
-    """Complete a flat configuration for inputs of at most *longest* tokens."""
-    usual = {"position_encoding": "learned", "max_positions": longest or 512}
-    configure(cfg, MaskedLMConfig, {**usual, **preset}, lambda cfg: [masked_lm_stack(cfg)])
-    if cfg.lm_head not in LM_HEADS:
-        raise UsageError(f"--lm-head {cfg.lm_head}: must be {' or '.join(LM_HEADS)}")
+def _complete(cfg: Any, preset: Preset, settings: Any) -> None:
+    longest = getattr(settings, "tokens_per_sample", None) or 512
+    preset = {"position_encoding": "learned", "max_positions": longest, **preset}
+    configure(cfg, MASKED_LM.dataclass, preset, masked_lm_stacks)
     if cfg.lm_head == "tied" and cfg.encoder_input_dim != cfg.encoder_embed_dim:
         raise UsageError(
             f"--lm-head tied: needs embeddings of --encoder-embed-dim {cfg.encoder_embed_dim}, not "
             f"--encoder-input-dim {cfg.encoder_input_dim}"
         )
-    if cfg.max_positions > cfg.num_positions and build_encoding(cfg, masked_lm_stack(cfg)).bounded:
+    bounded = any(encoding.bounded for encoding in all_encodings(cfg.position_encoding))
+    if cfg.max_positions > cfg.num_positions and bounded:
         raise UsageError(
             f"--max-positions {cfg.max_positions}: --position-encoding {cfg.position_encoding} has "
             f"a table of {cfg.num_positions} positions; give at most that"
         )
 
 
-@register_model(MODEL, dataclass=MaskedLMConfig)
+MASKED_LM = Family(
+    model=MODEL,
+    what="a masked language model",
+    example="roformer_masked_lm_base",
+    tasks=("masked_lm", "sentence_prediction", "sentence_ranking", "multilingual_masked_lm"),
+    own_fields=_own_fields,
+    presets=PRESETS,
+    stacks=masked_lm_stacks,
+    complete=_complete,
+    inherit=lambda args, arch, preset: inherit(args, MASKED_LM.dataclass, arch, preset),
+)
+
+
+@MASKED_LM.register
 class MaskedLMModel(RobertaModel):
     """RoBERTa whose attention layers know positions.
 
@@ -178,22 +177,17 @@ class MaskedLMModel(RobertaModel):
         return {}
 
     @classmethod
-    def add_args(cls, parser: Any) -> None:
-        """Add the flags without defaults, so that what was not given can be told."""
-        gen_parser_from_dataclass(parser, MaskedLMConfig(), delete_default=True)
-
-    @classmethod
     def build_model(cls, args: Any, task: Any) -> "MaskedLMModel":
         """Build the model for *task* from a flat configuration.
 
         Raises:
             UsageError: if the task is of another family or the flags contradict each other.
         """
-        refuse_other_families("masked_lm", getattr(args, "_name", MODEL), task)
-        settings = getattr(task, "cfg", None) or getattr(task, "args", None)
+        MASKED_LM.refuse_other_tasks(getattr(args, "_name", MASKED_LM.model), task)
+        settings = task_settings(task)
         if OmegaConf.is_config(args):
             OmegaConf.set_struct(args, False)  # fairseq's RoBERTa adds to it, too
-        _configure(args, {}, getattr(settings, "tokens_per_sample", None))
+        _complete(args, {}, settings)
         if args.untie_cls and getattr(settings, "init_token", 0) is None:
             raise UsageError(
                 "--untie-cls: without --init-token 0 the input of this task has no [CLS]; give it"
@@ -201,7 +195,8 @@ class MaskedLMModel(RobertaModel):
         model = cls(args, MaskedLMEncoder(args, task.source_dictionary))
         model.completed_settings = args
         if is_fine_tuning(settings):
-            model.encoder.sentence_encoder.refuse_other_positions = "give its encoding and options"
+            model.encoder.sentence_encoder.strict_positions = True
+            model.encoder.sentence_encoder.strict_advice = "give its encoding and options"
         if OmegaConf.is_config(args):
             OmegaConf.set_struct(args, True)  # omegaconf 2.0 needs it, or getattr gives no default
         return model
@@ -256,24 +251,5 @@ class MaskedLMModel(RobertaModel):
             if head not in self.token_heads and self.args.load_checkpoint_heads:
                 self.register_token_head(head, len(state_dict[key]))
             if head not in self.token_heads:
-                logger.warning("left out %s, for want of --load-checkpoint-heads", key)
+                logger.warning("left out %s; --load-checkpoint-heads would keep it", key)
                 del state_dict[key]
-
-
-def _architecture(name: str, preset: Dict[str, Any]) -> Callable[[Any], None]:
-    def architecture(args: Any) -> None:
-        if OmegaConf.is_config(args):  # hydra: build_model follows, which knows the longest input
-            fill(args, preset)
-            return
-        refuse_other_families("masked_lm", name, args)
-        inherit(args, name, preset)
-        _configure(args, preset, getattr(args, "tokens_per_sample", None))
-
-    return architecture
-
-
-for _name, _preset in PRESETS.items():
-    if _name != MODEL:
-        register_model_architecture(MODEL, _name)(_architecture(_name, _preset))
-# register_model has put a function there that does nothing; defaults belong into the checkpoint
-ARCH_CONFIG_REGISTRY[MODEL] = _architecture(MODEL, PRESETS[MODEL])

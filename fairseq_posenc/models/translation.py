@@ -1,24 +1,39 @@
 """Translation: an encoder-decoder Transformer with any position encoding, and its presets."""
 
 from functools import partial
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
-from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import (
-    ARCH_CONFIG_REGISTRY,
-    register_model,
-    register_model_architecture,
-)
-from fairseq.models.transformer import TransformerModelBase
+from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from torch import Tensor, nn
 
-from fairseq_posenc.config import TranslationConfig, configure, nested
-from fairseq_posenc.models.families import refuse_other_criterions, refuse_other_families
+from fairseq_posenc.config.fields import Field, SideFlags, declared_fields, flat_fields, stock_field
+from fairseq_posenc.config.resolve import configure, nested
+from fairseq_posenc.config.stacks import translation_stacks
+from fairseq_posenc.initialisation import initialise
+from fairseq_posenc.models.family import Family, Preset
+from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
 from fairseq_posenc.modules.decoder import TransformerDecoder
 from fairseq_posenc.modules.encoder import TransformerEncoder
-from fairseq_posenc.modules.simple import initialise
+from fairseq_posenc.registry import fields_of
 
 MODEL = "posenc_transformer"
+
+
+def transformer_fields() -> List[Field]:
+    """The flags of the installed fairseq's ``transformer``, and those of the two sides."""
+    return flat_fields(TransformerConfig) + declared_fields(fields_of(SideFlags))
+
+
+def _own_fields() -> List[Field]:
+    align = "decoder layer trained on word alignments"
+    heads = "heads of that layer trained on alignments"
+    context = "let the alignment see the whole target sentence"
+    return [
+        *transformer_fields(),
+        stock_field("alignment_layer", int, align, None),
+        stock_field("alignment_heads", int, heads, None),
+        stock_field("full_context_alignment", bool, context, False),
+    ]
 
 
 def _sizes(channels: int, ffn: int, heads: int, layers: int) -> Dict[str, int]:
@@ -32,19 +47,10 @@ def _sizes(channels: int, ffn: int, heads: int, layers: int) -> Dict[str, int]:
     }
 
 
-ROTARY = {"position_encoding": "rotary"}
 TINY = _sizes(128, 512, 4, 2)
 BASE = _sizes(512, 2048, 8, 6)  # RoFormer Table 1: the Transformer base of WMT14 En-De
-SIMPLE = {
-    **ROTARY,
-    "norm": "unit",
-    "layer_norm_eps": 1e-12,
-    "no_bias": True,
-    "init_weights": "truncated_normal",
-    "layernorm_embedding": True,
-}
-PRESETS: Dict[str, Dict[str, Any]] = {
-    MODEL: {},
+_EMBEDDING_NORM = {"layernorm_embedding": True}
+PRESETS: Dict[str, Preset] = {
     # for tests and the quickstart
     "roformer_tiny": {**ROTARY, **TINY},
     # fairseq's shape for small corpora
@@ -60,27 +66,54 @@ PRESETS: Dict[str, Dict[str, Any]] = {
     "t5bias_base": {"position_encoding": "t5", **BASE},
     "alibi_base": {"position_encoding": "alibi", **BASE},
     # RoFormer Eq. 32, with the clip distance of Shaw et al. section 4.1; Eq. 34; Eq. 37
-    "shaw_base": {"position_encoding": "shaw", "shaw_values": True, "shaw_distance": 16, **BASE},
+    "shaw_base": {
+        "position_encoding": "shaw",
+        "shaw_values": True,
+        "shaw_max_distance": 16,
+        **BASE,
+    },
     "transformer_xl_base": {"position_encoding": "transformer_xl", **BASE},
     "deberta_base": {"position_encoding": "deberta", **BASE},
     # RoFormer section 4.4; without rotary by --position-encoding sinusoidal
-    "performer_tiny": {**ROTARY, "attention": "favor", **TINY},
-    "performer_base": {**ROTARY, "attention": "favor", **BASE},
+    "performer_tiny": {**PERFORMER, **TINY},
+    "performer_base": {**PERFORMER, **BASE},
     # GAU sections 4.1 and 5.1; two units for a Transformer layer
-    "roformer_v2_base": {**SIMPLE, **BASE},
+    "roformer_v2_base": {**ROFORMER_V2, **_EMBEDDING_NORM, **BASE},
     "gau_tiny": {
-        **SIMPLE,
+        **GAU_TINY,
+        **_EMBEDDING_NORM,
         **TINY,
-        "layer": "gated",
         "encoder_layers": 4,
-        "gau_key_size": 32,
-        "init_weights": "usual",  # a deviation of 0.02 suits 768 channels; with 128 it learns late
+        # a standard deviation of 0.02 suits 768 channels; with 128 the model learns late
+        "init_weights": "default",
     },
-    "gau_base": {**SIMPLE, **BASE, "layer": "gated", "encoder_layers": 12},
+    "gau_base": {**GAU, **_EMBEDDING_NORM, **BASE, "encoder_layers": 12},
 }
 
 
-@register_model(MODEL, dataclass=TranslationConfig)
+def _complete(cfg: Any, preset: Preset, settings: Any) -> None:
+    configure(cfg, TRANSLATION.dataclass, preset)
+
+
+TRANSLATION = Family(
+    model=MODEL,
+    what="a translation model",
+    example="roformer_base",
+    tasks=(
+        "translation",
+        "translation_multi_simple_epoch",
+        "translation_from_pretrained_bart",
+        "semisupervised_translation",
+        "denoising",
+    ),
+    own_fields=_own_fields,
+    presets=PRESETS,
+    stacks=translation_stacks,
+    complete=_complete,
+)
+
+
+@TRANSLATION.register
 class TranslationModel(TransformerModelBase):
     """Transformer for ``--task translation`` whose attention layers know positions.
 
@@ -95,19 +128,14 @@ class TranslationModel(TransformerModelBase):
         self.full_context_alignment = cfg.full_context_alignment  # read by fairseq-generate
 
     @classmethod
-    def add_args(cls, parser: Any) -> None:
-        """Add the flags without defaults, so that what was not given can be told."""
-        gen_parser_from_dataclass(parser, TranslationConfig(), delete_default=True)
-
-    @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "TranslationModel":
         """Build the model for *task* from a flat configuration.
 
         Raises:
             UsageError: if the task is of another family or the flags contradict each other.
         """
-        refuse_other_families("translation", getattr(cfg, "_name", MODEL), task)
-        configure(cfg, TranslationConfig, {})
+        TRANSLATION.refuse_other_tasks(getattr(cfg, "_name", TRANSLATION.model), task)
+        _complete(cfg, {}, task)
         model = super().build_model(nested(cfg), task)
         model.completed_settings = cfg
         initialise(model, cfg)
@@ -163,19 +191,3 @@ class TranslationModel(TransformerModelBase):
             _, alignment = decode(features_only=True, full_context_alignment=True)
             extra["attn"] = alignment["attn"]
         return out, extra
-
-
-def _architecture(name: str, preset: Dict[str, Any]) -> Callable[[Any], None]:
-    def architecture(cfg: Any) -> None:
-        refuse_other_families("translation", name, cfg)
-        configure(cfg, TranslationConfig, preset)
-        refuse_other_criterions(cfg)
-
-    return architecture
-
-
-for _name, _preset in PRESETS.items():
-    if _name != MODEL:
-        register_model_architecture(MODEL, _name)(_architecture(_name, _preset))
-# register_model has put a function there that does nothing; defaults belong into the checkpoint
-ARCH_CONFIG_REGISTRY[MODEL] = _architecture(MODEL, PRESETS[MODEL])

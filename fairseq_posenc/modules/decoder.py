@@ -4,21 +4,20 @@ Queries are always the last T of S positions.  In a full forward T = S; in incre
 however many tokens the cache has not seen, usually one.
 """
 
+import copy
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+import torch.nn.functional as F
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.choice import ATTENTIONS
-from fairseq_posenc.attention.feature_maps import number_random_features
-from fairseq_posenc.attention.functional import add_terms, additive_mask
-from fairseq_posenc.attention.multihead import IncrementalState
-from fairseq_posenc.config import stack_of
-from fairseq_posenc.encodings import build_encoding
-from fairseq_posenc.modules.gated import GatedDecoderLayer
+from fairseq_posenc.attention.functional import additive_mask, dropout_rate
+from fairseq_posenc.attention.softmax import IncrementalState
+from fairseq_posenc.config.stacks import side_encoding, stack_of
+from fairseq_posenc.loading.warm_start import State, refuse_projection
+from fairseq_posenc.modules.gated_layers import GatedDecoderLayer
 from fairseq_posenc.modules.layers import TransformerDecoderLayer, wrap_layer
-from fairseq_posenc.modules.simple import simplify
-from fairseq_posenc.modules.warm_start import State, adapt_positions, refuse_projection
+from fairseq_posenc.modules.stack import PositionedStack, layer_positions
 
 EncoderOut = Optional[Dict[str, List[Tensor]]]
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
@@ -27,7 +26,7 @@ LAYERS: Dict[str, Callable[..., nn.Module]] = {
 }
 
 
-class TransformerDecoder(TransformerDecoderBase):
+class TransformerDecoder(PositionedStack, TransformerDecoderBase):
     """Decoder of N layers with any position encoding (RoFormer Table 1: N = 6).
 
     Args:
@@ -38,8 +37,6 @@ class TransformerDecoder(TransformerDecoderBase):
         output_projection: projection to the vocabulary, if not to be built here.
     """
 
-    refuse_other_positions = ""  # what would work, if a checkpoint's position state has to fit
-
     def __init__(
         self,
         cfg: Any,
@@ -48,18 +45,17 @@ class TransformerDecoder(TransformerDecoderBase):
         no_encoder_attn: bool = False,
         output_projection: Optional[nn.Module] = None,
     ) -> None:
-        self.encoding = build_encoding(cfg, stack_of(cfg, "decoder"))  # read by build_decoder_layer
-        self.masks = ATTENTIONS[cfg.attention].masks
+        stack, value = stack_of(cfg, "decoder"), side_encoding(cfg, "decoder")
+        self.compose(cfg, stack, value, cfg.decoder.layers, cfg.decoder.layers_to_keep)
+        cfg = copy.copy(cfg)  # the other side may have another encoding
+        cfg.no_token_positional_embeddings = self.encoding.input is None
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
-        self.position_bias = self.encoding.build_shared()
-        self.position_map = self.encoding.query_key
-        self.position_vectors = self.encoding.build_distances()
-        number_random_features(self)
-        simplify(self, cfg)
+        self.own_positions(cfg)
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
         """One layer, checkpointed and sharded as the flags ask."""
-        return wrap_layer(LAYERS[cfg.layer](cfg, self.encoding, no_encoder_attn), cfg)
+        layer = LAYERS[cfg.layer](cfg, next(self.next_encoding), no_encoder_attn)
+        return wrap_layer(layer, cfg)
 
     def extract_features_scriptable(
         self,
@@ -89,20 +85,12 @@ class TransformerDecoder(TransformerDecoderBase):
         """
         seen = self.cached_length(incremental_state)
         length = prev_output_tokens.size(1)
+        self.check_length(length)
         later = full_context_alignment or incremental_state is not None
         padding_mask = self._padding_mask(prev_output_tokens, later)
-        key_positions = self.encoding.positions(length, padding_mask, prev_output_tokens.device)
-        query_positions = key_positions[:, seen:]
-
         x = self._embed(prev_output_tokens, seen, incremental_state).transpose(0, 1)  # (T, B, C)
-        table = self.encoding.table(query_positions)
-        shared = self.encoding.shared_bias(self.position_bias, query_positions, key_positions, x)
-        more = shared is not None or bool(self.encoding.layer)
         causal = not full_context_alignment
-        bias, causal = self.masks(x.size(0), length, causal, padding_mask, more, x)
-        bias = add_terms(bias, shared)
-        positions = (query_positions, key_positions) if self.encoding.layer else (None, None)
-        vectors = self.encoding.distance_vectors(self.position_vectors, x.size(0), length, x)
+        positions = self.positions_of_layers(x, length, padding_mask, causal)
         source, source_bias = self._source(encoder_out, x)
 
         asked = alignment_layer is not None or not self.training
@@ -116,13 +104,8 @@ class TransformerDecoder(TransformerDecoderBase):
                 source,
                 source_bias,
                 incremental_state,
-                bias=bias,
-                causal=causal,
-                table=table,
-                query_positions=positions[0],
-                key_positions=positions[1],
-                distance_vectors=vectors,
                 need_weights=need_weights,
+                **layer_positions(layer, positions),
             )
             inner_states.append(x)
             if need_weights and weights is not None:
@@ -166,7 +149,7 @@ class TransformerDecoder(TransformerDecoderBase):
             x = x + self._input_positions(tokens, new_tokens.size(1), incremental_state)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
-        return self.dropout_module(x)
+        return F.dropout(x, dropout_rate(self.dropout_module))
 
     def _input_positions(
         self, tokens: Tensor, new: int, incremental_state: IncrementalState
@@ -191,7 +174,5 @@ class TransformerDecoder(TransformerDecoderBase):
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
         """Fit an older or differently encoded checkpoint, listing what position state changes."""
-        super().upgrade_state_dict_named(state_dict, name)
         refuse_projection(self, state_dict, name)
-        adapt_positions(self, state_dict, name)
-        return state_dict
+        return super().upgrade_state_dict_named(state_dict, name)

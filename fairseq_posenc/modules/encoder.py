@@ -1,20 +1,19 @@
 """Transformer encoder: fairseq's, with positions and masks worked out once per forward."""
 
-from typing import Any, Callable, Dict, List, Optional
+import copy
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
+import torch.nn.functional as F
 from fairseq.models.transformer import TransformerEncoderBase
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.choice import ATTENTIONS
-from fairseq_posenc.attention.feature_maps import number_random_features
-from fairseq_posenc.attention.functional import add_terms
-from fairseq_posenc.config import stack_of
-from fairseq_posenc.encodings import Stack, build_encoding
-from fairseq_posenc.modules.gated import GatedEncoderLayer
+from fairseq_posenc.attention.functional import dropout_rate
+from fairseq_posenc.config.stacks import side_encoding, stack_of
+from fairseq_posenc.encodings import Stack
+from fairseq_posenc.modules.gated_layers import GatedEncoderLayer
 from fairseq_posenc.modules.layers import TransformerEncoderLayer, wrap_layer
-from fairseq_posenc.modules.simple import simplify
-from fairseq_posenc.modules.warm_start import State, adapt_positions
+from fairseq_posenc.modules.stack import PositionedStack, layer_positions
 
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
     "transformer": TransformerEncoderLayer,
@@ -22,7 +21,7 @@ LAYERS: Dict[str, Callable[..., nn.Module]] = {
 }
 
 
-class TransformerEncoder(TransformerEncoderBase):
+class TransformerEncoder(PositionedStack, TransformerEncoderBase):
     """Encoder of N layers with any position encoding (RoFormer Table 1: N = 6).
 
     Args:
@@ -32,19 +31,15 @@ class TransformerEncoder(TransformerEncoderBase):
         return_fc: also return every layer's feed-forward output.
     """
 
-    refuse_other_positions = ""  # what would work, if a checkpoint's position state has to fit
-
     def __init__(
         self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, return_fc: bool = False
     ) -> None:
-        self.encoding = build_encoding(cfg, self.stack(cfg))  # read by build_encoder_layer
-        self.masks = ATTENTIONS[cfg.attention].masks
+        stack, value = self.stack(cfg), side_encoding(cfg, "encoder")
+        self.compose(cfg, stack, value, cfg.encoder.layers, cfg.encoder.layers_to_keep)
+        cfg = copy.copy(cfg)  # the other side may have another encoding
+        cfg.no_token_positional_embeddings = self.encoding.input is None
         super().__init__(cfg, dictionary, embed_tokens, return_fc)
-        self.position_bias = self.encoding.build_shared()
-        self.position_map = self.encoding.query_key
-        self.position_vectors = self.encoding.build_distances()
-        number_random_features(self)
-        simplify(self, cfg)
+        self.own_positions(cfg)
 
     def stack(self, cfg: Any) -> Stack:
         """What the encodings may know of this encoder."""
@@ -52,9 +47,23 @@ class TransformerEncoder(TransformerEncoderBase):
 
     def build_encoder_layer(self, cfg: Any) -> nn.Module:
         """One layer, checkpointed and sharded as the flags ask."""
-        return wrap_layer(LAYERS[cfg.layer](cfg, self.encoding, self.return_fc), cfg)
+        return wrap_layer(LAYERS[cfg.layer](cfg, next(self.next_encoding), self.return_fc), cfg)
 
-    def forward_scriptable(
+    def forward_embedding(
+        self, src_tokens: Tensor, token_embedding: Optional[Tensor] = None
+    ) -> Tuple[Tensor, Tensor]:
+        """Input of the first layer (B, T, C), and the scaled token embeddings (B, T, C)."""
+        if token_embedding is None:
+            token_embedding = self.embed_tokens(src_tokens)
+        x = embedding = self.embed_scale * token_embedding
+        if self.embed_positions is not None:
+            x = x + self.embed_positions(src_tokens)
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        x = F.dropout(x, dropout_rate(self.dropout_module))
+        return (x if self.quant_noise is None else self.quant_noise(x)), embedding
+
+    def forward(
         self,
         src_tokens: Tensor,
         src_lengths: Optional[Tensor] = None,
@@ -75,34 +84,18 @@ class TransformerEncoder(TransformerEncoderBase):
         """
         padding_mask = src_tokens.eq(self.padding_idx)
         mask = padding_mask if padding_mask.any() else None
-        positions = self.encoding.positions(src_tokens.size(1), mask, src_tokens.device)
+        length = src_tokens.size(1)
+        self.check_length(length)
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
         if mask is not None:
             x = x.masked_fill(mask.unsqueeze(-1), 0.0)
         x = x.transpose(0, 1)  # (B, T, C) -> (T, B, C)
-
-        table = self.encoding.table(positions)
-        shared = self.encoding.shared_bias(self.position_bias, positions, positions, x)
-        more = shared is not None or bool(self.encoding.layer)
-        causal = self.encoding.stack.causal
-        bias, causal = self.masks(x.size(0), x.size(0), causal, mask, more, x)
-        bias = add_terms(bias, shared)
-        # content-dependent terms are the only ones to need positions in every layer
-        layer_positions = positions if self.encoding.layer else None
-        vectors = self.encoding.distance_vectors(self.position_vectors, x.size(0), x.size(0), x)
+        positions = self.positions_of_layers(x, length, mask, self.encoding.stack.causal)
 
         states = [x] if return_all_hiddens else []
         fc_results: List[Optional[Tensor]] = []
         for layer in self.layers:
-            x = layer(
-                x,
-                bias=bias,
-                causal=causal,
-                table=table,
-                query_positions=layer_positions,
-                key_positions=layer_positions,
-                distance_vectors=vectors,
-            )
+            x = layer(x, **layer_positions(layer, positions))
             x, fc_result = x if self.return_fc else (x, None)
             if return_all_hiddens:
                 states.append(x)
@@ -121,8 +114,4 @@ class TransformerEncoder(TransformerEncoderBase):
             "src_lengths": [lengths],
         }
 
-    def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
-        """Fit an older or differently encoded checkpoint, listing what position state changes."""
-        super().upgrade_state_dict_named(state_dict, name)
-        adapt_positions(self, state_dict, name)
-        return state_dict
+    forward_scriptable = forward

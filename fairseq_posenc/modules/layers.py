@@ -4,20 +4,26 @@ The sub-layers, their order, their parameter names and their flags are fairseq's
 post-norm, quantisation noise, learned scales).  What differs is the attention they call.
 """
 
-from functools import partial
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple, Union
 
+import torch.nn.functional as F
 from fairseq.distributed import fsdp_wrap
 from fairseq.modules import transformer_layer as stock
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import Tensor, nn
 
-from fairseq_posenc import compat
-from fairseq_posenc.attention.choice import ATTENTIONS
-from fairseq_posenc.attention.cross import CrossAttention
-from fairseq_posenc.attention.multihead import IncrementalState
+from fairseq_posenc.attention import kernel_of
+from fairseq_posenc.attention.functional import dropout_rate
+from fairseq_posenc.attention.softmax import CrossAttention, IncrementalState
+from fairseq_posenc.compat.fast_path import no_fast_path
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.modules.simple import simplify
+from fairseq_posenc.feed_forward import FEED_FORWARDS, feed_forward
+from fairseq_posenc.initialisation import remove_biases
+from fairseq_posenc.norms import apply_norms
+
+#: A value of :class:`~fairseq_posenc.attention.base.Positions`.
+PositionEntry = Union[None, bool, Tensor]
+LayerOut = Union[Tensor, Tuple[Tensor, Tensor]]
 
 
 def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
@@ -31,38 +37,29 @@ def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
     return fsdp_wrap(layer, min_num_params=0)
 
 
+def finish_layer(layer: Any, cfg: Any) -> None:
+    """Complete a layer of fairseq's: its feed-forward, its norms, its biases."""
+    layer.feed_forward_form = FEED_FORWARDS.find(cfg.feed_forward).form
+    layer.feed_forward_form.extend(layer, cfg)
+    apply_norms(layer, cfg)
+    remove_biases(layer, cfg)
+
+
 def add_and_norm(
-    layer: Any,
-    norm: nn.Module,
-    x: Tensor,
-    function: Callable[[Tensor], Tuple[Tensor, Optional[Tensor]]],
-    residual_scale: Optional[Tensor] = None,
-) -> Tuple[Tensor, Optional[Tensor]]:
-    """x + dropout(function(x)), with the norm before *function* or after the sum.
+    layer: Any, norm: nn.Module, x: Tensor, out: Tensor, residual_scale: Optional[Tensor] = None
+) -> Tensor:
+    """x + dropout(out), then the norm unless the layer is pre-norm.
 
     Args:
-        layer: whose dropout, residual connection and choice of norm place count.
+        layer: whose dropout and place of the norm count.
         norm: the sub-layer's norm.
-        x: (T, B, C).
-        function: the sub-layer; returns its output (T, B, C) and whatever else it has to say.
+        x: input of the sub-layer before any norm, (T, B, C).
+        out: its output, (T, B, C).
         residual_scale: factor on *x* in the sum, per channel.
-
-    Returns:
-        (T, B, C), and what *function* said.
     """
-    out, extra = function(norm(x) if layer.normalize_before else x)
     residual = x if residual_scale is None else x * residual_scale
-    x = layer.residual_connection(layer.dropout_module(out), residual)
-    return (x if layer.normalize_before else norm(x)), extra
-
-
-def feed_forward(layer: Any, x: Tensor) -> Tuple[Tensor, Tensor]:
-    """Position-wise feed-forward (Vaswani et al. 2017, Eq. 2), (T, B, C); returned twice."""
-    x = layer.activation_dropout_module(layer.activation_fn(layer.fc1(x)))
-    if getattr(layer, "ffn_layernorm", None) is not None:  # --scale-fc, decoders only
-        x = layer.ffn_layernorm(x)
-    x = layer.fc2(x)
-    return x, x
+    x = residual + F.dropout(out, dropout_rate(layer.dropout_module))
+    return x if layer.normalize_before else norm(x)
 
 
 class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
@@ -77,12 +74,12 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
     def __init__(self, cfg: Any, encoding: PositionEncoding, return_fc: bool = False) -> None:
         self.encoding = encoding  # read by build_self_attention, which the base class calls
         super().__init__(cfg, return_fc)
-        compat.no_fast_path(self)
-        simplify(self, cfg)
+        no_fast_path(self)
+        finish_layer(self, cfg)
 
     def build_self_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
         """The attention layer, with the stack's position encoding."""
-        return ATTENTIONS[cfg.attention](
+        return kernel_of(cfg)(
             embed_dim,
             cfg.encoder.attention_heads,
             self.encoding,
@@ -91,48 +88,29 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
             qn_block_size=self.quant_noise_block_size,
         )
 
-    def forward(
-        self,
-        x: Tensor,
-        bias: Optional[Tensor] = None,
-        causal: bool = False,
-        table: Optional[Tensor] = None,
-        query_positions: Optional[Tensor] = None,
-        key_positions: Optional[Tensor] = None,
-        distance_vectors: Optional[Tensor] = None,
-    ) -> Any:
+    def forward(self, x: Tensor, **positions: PositionEntry) -> LayerOut:
         """Encode one layer further.
 
         Args:
             x: (T, B, C).
-            bias: masks and content-free logits, (1|B, 1|H, 1|T, T), or None.
-            causal: hide later keys where no *bias* does.
-            table: what changes q and k, such as a rotation, or None.
-            query_positions: (1|B, T), for content-dependent terms; else None.
-            key_positions: (1|B, T), likewise.
-            distance_vectors: (N, L, C) of L distances, for those of N terms; else None.
+            positions: passed on to the attention.
 
         Returns:
             (T, B, C), with the feed-forward output beside it under *return_fc*.
         """
-        attention = partial(
-            self.self_attn,
-            bias=bias,
-            causal=causal,
-            table=table,
-            query_positions=query_positions,
-            key_positions=key_positions,
-            distance_vectors=distance_vectors,
-        )
-        x, _ = add_and_norm(self, self.self_attn_layer_norm, x, attention)
-        x, fc_out = add_and_norm(self, self.final_layer_norm, x, partial(feed_forward, self))
-        return (x, fc_out) if self.return_fc else x
+        norm = self.self_attn_layer_norm
+        out, _ = self.self_attn(norm(x) if self.normalize_before else x, **positions)
+        x = add_and_norm(self, norm, x, out)
+        norm = self.final_layer_norm
+        out = feed_forward(self, norm(x) if self.normalize_before else x)
+        x = add_and_norm(self, norm, x, out)
+        return (x, out) if self.return_fc else x
 
 
 class DecoderForward:
-    """How every decoder layer computes: its own tokens, the source, one more sub-layer.
+    """The forward of every decoder layer: self-attention, attention to the source, one more.
 
-    The layer has the sub-layers ``_self_attention`` and ``_last``, and maybe ``encoder_attn``.
+    A layer defines ``_self_attention`` and ``_last``, and maybe has ``encoder_attn``.
     """
 
     self_attn_layer_norm: nn.Module
@@ -140,8 +118,9 @@ class DecoderForward:
     encoder_attn_layer_norm: nn.Module
     encoder_attn: Optional[nn.Module]
     w_resid: Optional[Tensor]  # --scale-resids: a factor on the input of the last sub-layer
-    _self_attention: Callable[..., Any]
-    _last: Callable[..., Any]
+    normalize_before: bool
+    _self_attention: Callable[..., Tensor]
+    _last: Callable[..., Tensor]
 
     def forward(
         self,
@@ -149,13 +128,8 @@ class DecoderForward:
         encoder_out: Optional[Tensor] = None,
         encoder_bias: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
-        bias: Optional[Tensor] = None,
-        causal: bool = False,
-        table: Optional[Tensor] = None,
-        query_positions: Optional[Tensor] = None,
-        key_positions: Optional[Tensor] = None,
-        distance_vectors: Optional[Tensor] = None,
         need_weights: bool = False,
+        **positions: PositionEntry,
     ) -> Tuple[Tensor, Optional[Tensor], None]:
         """Decode one layer further.
 
@@ -164,41 +138,29 @@ class DecoderForward:
             encoder_out: source states (S', B, C of the encoder), or None.
             encoder_bias: padding mask of the source, (B, 1, 1, S'), or None.
             incremental_state: fairseq's cache.
-            bias: masks and content-free logits, (1|B, 1|H, 1|T, S), or None.
-            causal: hide later keys where no *bias* does.
-            table: what changes q and k at the new positions, such as a rotation, or None.
-            query_positions: (1|B, T), for content-dependent terms; else None.
-            key_positions: (1|B, S), likewise.
-            distance_vectors: (N, L, C) of L distances, for those of N terms; else None.
             need_weights: also return the attention weights over the source.
+            positions: passed on to the self-attention.
 
         Returns:
             states (T, B, C), weights (B, H, T, S') or None, and None (fairseq expects three).
         """
-        own = {
-            "bias": bias,
-            "causal": causal,
-            "table": table,
-            "query_positions": query_positions,
-            "key_positions": key_positions,
-            "distance_vectors": distance_vectors,
-            "incremental_state": incremental_state,
-        }
-        attention = partial(self._self_attention, **own)
-        x, _ = add_and_norm(self, self.self_attn_layer_norm, x, attention)
+        pre_norm, norm = self.normalize_before, self.self_attn_layer_norm
+        out = self._self_attention(norm(x) if pre_norm else x, incremental_state, **positions)
+        x = add_and_norm(self, norm, x, out)
         weights: Optional[Tensor] = None
         if self.encoder_attn is not None and encoder_out is not None:
-            attention = partial(
-                self.encoder_attn,
-                encoder_out=encoder_out,
-                bias=encoder_bias,
-                incremental_state=incremental_state,
-                need_weights=need_weights,
+            norm = self.encoder_attn_layer_norm
+            out, weights = self.encoder_attn(
+                norm(x) if pre_norm else x,
+                encoder_out,
+                encoder_bias,
+                incremental_state,
+                need_weights,
             )
-            x, weights = add_and_norm(self, self.encoder_attn_layer_norm, x, attention)
-        last = partial(self._last, **own)
-        x, _ = add_and_norm(self, self.final_layer_norm, x, last, self.w_resid)
-        return x, weights, None
+            x = add_and_norm(self, norm, x, out)
+        norm = self.final_layer_norm
+        out = self._last(norm(x) if pre_norm else x, incremental_state, **positions)
+        return add_and_norm(self, norm, x, out, self.w_resid), weights, None
 
 
 class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase):
@@ -213,13 +175,13 @@ class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase)
     def __init__(self, cfg: Any, encoding: PositionEncoding, no_encoder_attn: bool = False) -> None:
         self.encoding = encoding
         super().__init__(cfg, no_encoder_attn)
-        simplify(self, cfg)
+        finish_layer(self, cfg)
 
     def build_self_attention(
         self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False
     ) -> nn.Module:
         """The causal attention layer, with the stack's position encoding."""
-        return ATTENTIONS[cfg.attention](
+        return kernel_of(cfg)(
             embed_dim,
             cfg.decoder.attention_heads,
             self.encoding,
@@ -242,14 +204,16 @@ class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase)
             qn_block_size=self.quant_noise_block_size,
         )
 
-    def _self_attention(self, x: Tensor, **arguments: Any) -> Tuple[Tensor, Optional[Tensor]]:
+    def _self_attention(
+        self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
+    ) -> Tensor:
         """Self-attention with fairseq's learned scales of its output, where flags ask for them."""
-        x, weights = self.self_attn(x, **arguments)
+        x, _ = self.self_attn(x, incremental_state=incremental_state, **positions)
         if self.c_attn is not None:  # --scale-heads: one factor per head
             x = x * self.c_attn.repeat_interleave(self.head_dim)
-        if self.attn_ln is not None:  # --scale-attn
-            x = self.attn_ln(x)
-        return x, weights
+        return x if self.attn_ln is None else self.attn_ln(x)  # --scale-attn
 
-    def _last(self, x: Tensor, **unused: Any) -> Tuple[Tensor, Tensor]:
+    def _last(
+        self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
+    ) -> Tensor:
         return feed_forward(self, x)

@@ -11,18 +11,12 @@ from fairseq.modules import LayerNorm
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.choice import keeps_products
-from fairseq_posenc.config import heads_of, nested
+from fairseq_posenc.config.resolve import nested
+from fairseq_posenc.config.stacks import masked_lm_stack
 from fairseq_posenc.encodings import Stack
+from fairseq_posenc.initialisation import remove_biases
 from fairseq_posenc.modules.encoder import TransformerEncoder
-from fairseq_posenc.modules.simple import simplify
-
-
-def masked_lm_stack(cfg: Any) -> Stack:
-    """The stack that a flat configuration describes: its input starts with [CLS]."""
-    heads, head_dim = heads_of(cfg, "encoder")
-    products = keeps_products(cfg)
-    return Stack("encoder", heads, head_dim, bool(cfg.causal), cfg.num_positions, True, products)
+from fairseq_posenc.norms import apply_norms
 
 
 class SentenceEncoder(TransformerEncoder):
@@ -41,7 +35,7 @@ class SentenceEncoder(TransformerEncoder):
         self.embed_project = nn.Linear(size, channels) if size != channels else None
         if cfg.encoder.normalize_before and size != channels:
             self.layer_norm: Optional[nn.Module] = LayerNorm(channels)
-        simplify(self, cfg)
+        self.finish(cfg)
 
     def stack(self, cfg: Any) -> Stack:
         """What the encodings may know of this encoder."""
@@ -127,7 +121,8 @@ class MaskedLMEncoder(RobertaEncoder):
         if self.args.lm_head == "tied":
             return TiedHead(output_dim, size, weight)
         head = MaskedLMHead(embed_dim, size, output_dim, activation_fn, weight)
-        simplify(head, self.args)
+        apply_norms(head, self.args)
+        remove_biases(head, self.args)
         return head
 
     def forward(

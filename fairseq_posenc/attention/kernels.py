@@ -1,0 +1,58 @@
+"""Which self-attention a model configuration asks for, and whether it can serve its encodings."""
+
+from typing import Any, List, Type
+
+from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.gated import GatedAttention
+from fairseq_posenc.attention.registry import ATTENTIONS
+from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.errors import UsageError
+
+
+def kernel_of(options: Any) -> Type[AttentionKernel]:
+    """The self-attention that ``--layer`` and ``--attention`` choose."""
+    if options.layer == "gated":
+        return GatedAttention
+    return ATTENTIONS.find(options.attention).kernel
+
+
+def check_attention(options: Any, encodings: List[Encoding]) -> None:
+    """Refuse an attention that cannot serve *encodings*.
+
+    Args:
+        options: the model configuration, complete.
+        encodings: all that the model's stacks use.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    chosen = f"--attention {options.attention}"
+    if options.layer == "gated":
+        if options.attention != "softmax":
+            raise UsageError(
+                f"{chosen}: gated attention units have an attention of their own; drop it, or "
+                "--layer gated"
+            )
+        chosen = "--layer gated"
+    kernel = kernel_of(options)
+    for encoding in encodings:
+        if not kernel.computes_logits:
+            _check_without_logits(chosen, encoding)
+        for hook in encoding.hooks.values() if not kernel.values_like_keys else ():
+            flag = getattr(hook, "changes_values", lambda options: None)(options)
+            if flag is not None:
+                raise UsageError(
+                    f"{flag}: the values of {chosen} are not of the keys' size, so the encoding "
+                    "cannot change them; drop the flag"
+                )
+    kernel.check(options, encodings)
+
+
+def _check_without_logits(chosen: str, encoding: Encoding) -> None:
+    transform = encoding.transform
+    adds = encoding.shared or encoding.content
+    if adds or (transform is not None and not transform.applies_to_features):
+        raise UsageError(
+            f"{chosen}: --position-encoding {encoding.name} adds to logits, which linear attention "
+            "never computes; give rotary, sinusoidal, learned or none"
+        )

@@ -1,0 +1,243 @@
+"""FAVOR+: the random features of the Performer.
+
+Choromanski et al. 2021, arXiv 2009.14794.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_posenc.attention.linear.feature_maps import FeatureMap, MaskedKeys
+from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
+from fairseq_posenc.attention.linear.random_features import Exponential, orthogonal_rows
+from fairseq_posenc.attention.registry import register_attention
+from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.settings import setting
+
+#: Without a stabiliser exponents are at most 20: exp(40), squared in a gradient, fits float32.
+LARGEST_EXPONENT = 20.0
+
+#: The kernels, and what is added to their features by default.
+FAVOR_KERNELS = {"softmax": 1e-4, "relu": 1e-3}
+
+
+@dataclass
+class FavorFlags(LinearFlags):
+    """Flags of FAVOR+."""
+
+    favor_kernel: Optional[str] = setting(
+        "softmax",
+        "of --attention favor: softmax, exp(ω·x - |x|²/2), or relu, relu(ω·x)",
+        role="model",
+        choices=FAVOR_KERNELS,
+    )
+    favor_features: Optional[int] = setting(
+        None,
+        "random features of a head (default: D ln D for heads of D channels, rounded down to an "
+        "even number)",
+        role="model",
+        at_least=1,
+        at_most=65536,
+    )
+    favor_epsilon: Optional[float] = setting(
+        None,
+        "added to every feature of --attention favor (default: "
+        + ", ".join(f"{value:g} for {name}" for name, value in FAVOR_KERNELS.items())
+        + "); with 0 the softmax kernel also represents the longest queries and keys",
+        role="model",
+        at_least=0,
+    )
+    favor_seed: Optional[int] = setting(1, "of the random features", role="training")
+    favor_redraw: Optional[int] = setting(
+        0,
+        "draw new random features every so many updates; 0 for never. Checkpoints on both sides "
+        "of a draw cannot be averaged, and a run that starts from another checkpoint draws its own",
+        role="training",
+        at_least=0,
+    )
+    favor_redraw_until: Optional[int] = setting(
+        0, "last update at which new ones are drawn; 0 for no end", role="training", at_least=0
+    )
+
+
+class Favor(FeatureMap):
+    """FAVOR+: random features whose products are exp(q·k/√D) on average.
+
+    Choromanski et al. 2021, arXiv 2009.14794, Lemma 1 and section 2.4.  With x = q or k over D^¼,
+    orthogonal random ω and a small ε:
+
+        φ(x) = (exp(ω·x - |x|²/2 - c) + ε) / √M      or, --favor-kernel relu,     relu(ω·x) + ε
+
+    c cancels but for ε.  A query has c = max over ω of ω·x; keys share the maximum over all of
+    them, or where that would show the future, c = 0 with exponents of at most 20.  Where |x|²/2
+    exceeds -log ε, little but ε is left, and attention is nearly uniform.  For ε = 0 the maximum is
+    one of ω·x - |x|²/2, which gives the same, and long queries and keys do not vanish; keys with
+    c = 0 then want a smaller least denominator.
+
+    Args:
+        head_dim: D.
+        options: reads ``favor_*``.
+        side: encoder or decoder.
+    """
+
+    projection: Tensor
+
+    def __init__(self, head_dim: int, options: Any, side: str) -> None:
+        super().__init__(head_dim, options, side)
+        self.kernel = str(options.favor_kernel)
+        epsilon = options.favor_epsilon
+        self.epsilon = float(FAVOR_KERNELS[self.kernel] if epsilon is None else epsilon)
+        self.seed = int(options.favor_seed)
+        self.redraw_every, self.redraw_until = (
+            int(options.favor_redraw),
+            int(options.favor_redraw_until),
+        )
+        self.side, self.layer = side, 0
+        self.drawn: Optional[int] = None
+        self.register_buffer("projection", torch.empty(self.size(head_dim, options), head_dim))
+        self.redraw(0)
+
+    @staticmethod
+    def size(head_dim: int, options: Any) -> int:
+        """M: what ``favor_features`` says, else D ln D, rounded down to an even number."""
+        given = options.favor_features
+        return int(given) if given else max(2, 2 * int(head_dim * math.log(head_dim) / 2))
+
+    @torch.no_grad()
+    def redraw(self, count: int) -> None:
+        """Take the projection that follows *count* others; the same in every process."""
+        key = f"{self.seed} {self.side} {self.layer} {count}"
+        rows, columns = self.projection.shape
+        self.projection.copy_(orthogonal_rows(rows, columns, key))
+        self.drawn = count
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Draw anew if that is due; fairseq calls it before every update."""
+        if not self.redraw_every:
+            return
+        last = min(num_updates, self.redraw_until) if self.redraw_until else num_updates
+        if last // self.redraw_every != self.drawn:
+            self.redraw(last // self.redraw_every)
+
+    def set_layer_index(self, layer: int) -> None:
+        """Draw random features that differ from those of the other layers of the stack."""
+        self.layer = layer
+        self.redraw(0)
+
+    def queries(self, q: Tensor, positions: Optional[Tensor] = None) -> Tensor:
+        """φ of queries (B, H, T, D), as (B, H, T, M)."""
+        return self._features(q, None, True)
+
+    def stabiliser(self, segments: List[MaskedKeys]) -> Optional[Tensor]:
+        """c of all keys, by way of the keys that have the maximum of their segments."""
+        if self.kernel == "relu":
+            return None
+        found = []
+        for k, hidden in segments:
+            with torch.no_grad():
+                tops = self._maxima(k)
+                tops = tops if hidden is None else tops.masked_fill(hidden, float("-inf"))
+                top, place = tops.max(dim=2, keepdim=True)  # (B, H, 1, 1)
+            top_again = self._maxima(k.take_along_dim(place, dim=2))
+            found.append(top_again.masked_fill(top == float("-inf"), float("-inf")))
+        highest = torch.cat(found, dim=2).amax(dim=2, keepdim=True)
+        return highest.masked_fill(highest == float("-inf"), 0.0)
+
+    def keys(
+        self, k: Tensor, stabiliser: Optional[Tensor] = None, positions: Optional[Tensor] = None
+    ) -> Tensor:
+        """ϕ of keys (B, H, S, D), as (B, H, S, M)."""
+        return self._features(k, stabiliser, False)
+
+    def _projected(self, x: Tensor) -> Tensor:
+        """ω·x, (B, H, T, M)."""
+        scaled = self.projection.to(x.dtype) * x.size(-1) ** -0.25
+        return torch.matmul(x, scaled.t())
+
+    def _norms(self, x: Tensor) -> Tensor:
+        """|x|²/2, (B, H, T, 1)."""
+        return x.square().sum(dim=-1, keepdim=True) * (0.5 * x.size(-1) ** -0.5)
+
+    def _maxima(self, x: Tensor) -> Tensor:
+        """max over ω of what c is taken from, (B, H, T, 1)."""
+        tops = self._projected(x).amax(dim=-1, keepdim=True)
+        return tops if self.epsilon > 0 else tops - self._norms(x)
+
+    def _features(self, x: Tensor, stabiliser: Optional[Tensor], per_query_max: bool) -> Tensor:
+        """Features (B, H, T, M) of *x*; c is *stabiliser*, each query's maximum, or neither."""
+        projected = self._projected(x)
+        if self.kernel == "relu":  # relu(ω·x) + ε, in one tensor
+            return F.threshold(projected.add_(self.epsilon), self.epsilon, self.epsilon, True)
+        root = projected.size(-1) ** -0.5
+        norms = (
+            self._norms(x)
+            if self.epsilon > 0 or not per_query_max
+            else torch.zeros_like(x[..., :1])
+        )
+        shift = math.log(root) - norms
+        limit = LARGEST_EXPONENT if stabiliser is None and not per_query_max else math.inf
+        shift = shift if stabiliser is None else shift - stabiliser
+        return Exponential.apply(projected, shift, per_query_max, limit, self.epsilon * root)
+
+    def extra_repr(self) -> str:
+        """The settings shown by ``print(model)``."""
+        features = self.projection.size(0)
+        return f"kernel={self.kernel}, features={features}, redraw={self.redraw_every}"
+
+    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        """Move with the model, but stay float32 under ``.half()``."""
+        exact = self.projection
+        super()._apply(fn, *args, **kwargs)
+        self.projection = exact.to(self.projection.device)
+        return self
+
+    def _load_from_state_dict(self, state: Dict[str, Tensor], prefix: str, *args: Any) -> None:
+        rows, saved = len(self.projection), state.get(f"{prefix}projection", self.projection)
+        if len(saved) != rows:
+            raise UsageError(
+                f"--favor-features {rows}: the checkpoint has {len(saved)} random features a head "
+                f"({prefix}projection); give --favor-features {len(saved)}"
+            )
+        super()._load_from_state_dict(state, prefix, *args)
+        self.drawn = None  # whatever the file had; with redraws on, the next update settles it
+
+
+@register_attention(
+    "favor",
+    paper="Choromanski et al. 2021, arXiv 2009.14794",
+    summary="linear, with random features that approximate the softmax kernel (Performer)",
+    flags=FavorFlags,
+)
+class Performer(LinearAttention):
+    """Linear attention with the features of FAVOR+; arguments as for :class:`LinearAttention`."""
+
+    map_class = Favor
+
+    @classmethod
+    def check(cls, options: Any, encodings: List[Encoding]) -> None:
+        """Refuse redraws that contradict each other or an average of the parameters.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        super().check(options, encodings)
+        if options.favor_redraw_until and options.favor_redraw_until < options.favor_redraw:
+            raise UsageError(
+                f"--favor-redraw-until {options.favor_redraw_until}: is before the first of them, "
+                f"at update {options.favor_redraw}; give a later one, or --favor-redraw 0"
+            )
+        if options.favor_redraw and getattr(options, "store_ema", False):
+            raise UsageError(
+                f"--favor-redraw {options.favor_redraw}: --store-ema would average random features "
+                "of different draws; drop one of the two"
+            )
+
+    @classmethod
+    def size_flags(cls, options: Any, side: str) -> str:
+        """The flag that sets the number of features, where it is given."""
+        return "--favor-features" if options.favor_features else super().size_flags(options, side)

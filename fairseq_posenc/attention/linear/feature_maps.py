@@ -1,0 +1,64 @@
+"""Feature maps of linear attention: φ of queries and ϕ of keys, with sim(q, k) = φ(q)·ϕ(k).
+
+They stand for exp(q·k/√D) in RoFormer Eq. 10 and 11.  All of them are computed in float32 or more,
+whatever the model's precision, and what a key becomes never depends on a later one.
+"""
+
+from typing import Any, List, Optional, Tuple
+
+from torch import Tensor, nn
+
+#: Keys (B, H, S, D) of consecutive tokens and their padding (B, 1, S, 1), True there, or None.
+MaskedKeys = Tuple[Tensor, Optional[Tensor]]
+
+
+class FeatureMap(nn.Module):
+    """φ and ϕ of heads of D channels.
+
+    Args:
+        head_dim: D.
+        options: the model configuration, read for the flags of a map.
+        side: encoder or decoder; both have random features of their own.
+    """
+
+    #: whether each feature of the keys is divided by its own sum over the keys that a query sees
+    per_feature = False
+    #: whether :meth:`queries` and :meth:`keys` read *positions*
+    needs_positions = False
+
+    def __init__(self, head_dim: int, options: Any, side: str) -> None:
+        super().__init__()
+
+    @staticmethod
+    def size(head_dim: int, options: Any) -> int:
+        """M, the number of features of heads of *head_dim* channels."""
+        return head_dim
+
+    def queries(self, q: Tensor, positions: Optional[Tensor] = None) -> Tensor:
+        """φ of queries (B, H, T, D) at *positions* (1|B, T), as (B, H, T, M)."""
+        raise NotImplementedError
+
+    def stabiliser(self, segments: List[MaskedKeys]) -> Optional[Tensor]:
+        """A shift of the exponents, shared by all keys, for bidirectional attention only.
+
+        (B, H, 1, 1), or None where a map needs none.
+
+        Args:
+            segments: all keys.
+        """
+        return None
+
+    def keys(
+        self, k: Tensor, stabiliser: Optional[Tensor] = None, positions: Optional[Tensor] = None
+    ) -> Tensor:
+        """ϕ of keys (B, H, S, D), as (B, H, S, M).
+
+        Args:
+            k: keys; results at padding are not used.
+            stabiliser: from :meth:`stabiliser`; None where no key may depend on another.
+            positions: (1|B, S), if :attr:`needs_positions`; else None.
+        """
+        raise NotImplementedError
+
+    def set_layer_index(self, layer: int) -> None:
+        """Called once, with the index of the layer in its stack."""

@@ -1,0 +1,295 @@
+"""Linear attention: the layer.  Linear in sequence length, with a cache of constant size.
+
+Sums over keys are in prefix_sums.py, feature maps in feature_maps.py and favor.py.  On a CPU the
+tokens are processed in segments: the features of a long sequence are large tensors, and
+reallocating them each time takes longer than computing them.
+"""
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any, ContextManager, Dict, List, NamedTuple, Optional, Tuple, Type
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules import MultiheadAttention as StockMultiheadAttention
+from torch import Tensor
+
+from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.functional import dropout_rate, separate_masks
+from fairseq_posenc.attention.linear import prefix_sums
+from fairseq_posenc.attention.linear.feature_maps import FeatureMap
+from fairseq_posenc.attention.linear.prefix_sums import (
+    Rotation,
+    State,
+    attend_causally,
+    attend_to_state,
+    empty_state,
+    identity,
+    summarize_keys,
+)
+from fairseq_posenc.attention.softmax import IncrementalState
+from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.settings import setting
+
+#: Features of a segment on a CPU, 2.4 MB: 256 tokens of 8 heads with 266 features.
+SEGMENT = 600_000
+
+
+@dataclass
+class LinearFlags:
+    """Flags of every linear attention."""
+
+    linear_rotary: Optional[str] = setting(
+        "features",
+        "what rotary rotates in linear attention: features, in the numerator alone (RoFormer Eq. "
+        "11), or inputs, that is queries and keys before the feature map",
+        role="model",
+        choices=("features", "inputs"),
+    )
+    linear_epsilon: Optional[float] = setting(
+        1e-9,
+        "least denominator in linear attention",
+        role="model",
+        at_least=torch.finfo(torch.float32).tiny,
+        at_most=1.0,
+    )
+
+
+class Segment(NamedTuple):
+    """Consecutive tokens.
+
+    Args:
+        q: queries (B, H, T, D).
+        k: keys, likewise.
+        v: values, likewise.
+        hidden: (B, 1, T, 1), True at padding, or None.
+        rotate: rotates their features.
+        positions: (1|B, T), for feature maps that read them; else None.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    hidden: Optional[Tensor]
+    rotate: Rotation
+    positions: Optional[Tensor]
+
+
+class LinearAttention(AttentionKernel, StockMultiheadAttention):
+    """Self-attention by feature maps, with the parameters and the interface of the softmax one.
+
+    A subclass names its feature map and is registered with ``register_attention``.
+
+    Args:
+        embed_dim: C.
+        num_heads: H.
+        encoding: the position encoding of this layer.
+        kwargs: passed to fairseq's attention (dropout, quantisation noise).
+    """
+
+    computes_logits = False
+    masks = staticmethod(separate_masks)
+    #: class of its feature map
+    map_class: Type[FeatureMap]
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: Any
+    ) -> None:
+        super().__init__(embed_dim, num_heads, self_attention=True, **kwargs)
+        self.encoding = encoding
+        options = encoding.options
+        self.feature_map = self.map_class(self.head_dim, options, encoding.stack.side)
+        self.features = self.feature_map.size(self.head_dim, options)
+        self.normalisation: Dict[str, Any] = {
+            "epsilon": float(options.linear_epsilon),
+            "per_feature": self.feature_map.per_feature,
+        }
+        self.rotates_features = options.linear_rotary == "features"
+
+    @classmethod
+    def check(cls, options: Any, encodings: List[Encoding]) -> None:
+        """Refuse transforms that cannot be applied to features.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        for encoding in encodings if options.linear_rotary == "features" else ():
+            reason = encoding.transform.check_features(options) if encoding.transform else None
+            if reason is not None:
+                raise UsageError(
+                    f"{reason} (--attention {options.attention}); give --linear-rotary inputs, or "
+                    "drop the flag"
+                )
+
+    @classmethod
+    def heads(cls, options: Any, side: str) -> Tuple[int, int]:
+        """Number of heads, and their features where those are what is rotated."""
+        heads, head_dim = super().heads(options, side)
+        if options.linear_rotary == "inputs":
+            return heads, head_dim
+        return heads, cls.map_class.size(head_dim, options)
+
+    @classmethod
+    def relative_after_rotation(cls, options: Any) -> bool:
+        """A feature map applied after the rotation loses the distance."""
+        return options.linear_rotary == "features"
+
+    def forward(
+        self,
+        x: Tensor,
+        bias: Optional[Tensor] = None,
+        causal: bool = False,
+        table: Optional[Tensor] = None,
+        query_positions: Optional[Tensor] = None,
+        key_positions: Optional[Tensor] = None,
+        padding_mask: Optional[Tensor] = None,
+        distance_vectors: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        need_weights: bool = False,
+    ) -> Tuple[Tensor, None]:
+        """Attend from the new tokens to all tokens so far.
+
+        Args:
+            x: layer input for the new tokens, (T, B, C).
+            bias: -inf at padded keys, (B, 1, 1, S), or None.
+            incremental_state: fairseq's cache, here of constant size.
+            need_weights: has to be False.
+
+        The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
+
+        Returns:
+            output (T, B, C), and None in place of attention weights.
+
+        Raises:
+            UsageError: weights are asked for.
+        """
+        if need_weights:
+            raise UsageError(
+                f"--attention {self.encoding.options.attention}: returns no attention weights; "
+                "use softmax"
+            )
+        hidden = None if bias is None else bias[..., -x.size(0) :].transpose(-2, -1) < 0
+        by_head = (x.size(0), x.size(1), self.num_heads, self.head_dim)
+        q, k, v = (proj(x).view(by_head) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        dtype = v.dtype  # under autocast not that of x
+        with _no_autocast(x.device):
+            q, k, v = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (q, k, v))
+            segments = self._segments(q, k, v, table, hidden, query_positions)
+            if causal or incremental_state is not None:
+                out = self._causal(segments, incremental_state)
+            else:
+                out = self._bidirectional(segments)
+            # (B, H, T, D) -> (T, B, C)
+            joined = torch.cat([part.permute(2, 0, 1, 3) for part in out]).flatten(2)
+        return self.out_proj(_narrow(joined, dtype)), None
+
+    def _segments(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        table: Optional[Tensor],
+        hidden: Optional[Tensor],
+        positions: Optional[Tensor],
+    ) -> List[Segment]:
+        """Cut (T, B, H, D) tensors, their table, padding (B, 1, T, 1) and positions (1|B, T)."""
+        if table is not None and not self.rotates_features:
+            q, k, v = self.encoding.transform(q, k, v, table)
+            table = None
+        size = q.size(0)
+        if q.device.type == "cpu":  # as many whole chunks as fit
+            chunk = prefix_sums.CHUNK
+            size = chunk * max(1, SEGMENT // (chunk * q.size(1) * q.size(2) * self.features))
+        none = [None] * -(-q.size(0) // size)
+        # (T, B, H, D) -> (B, H, T, D)
+        parts = [t.permute(1, 2, 0, 3).split(size, dim=2) for t in (q, k, v)]
+        masks = none if hidden is None else hidden.split(size, dim=2)
+        rotations = [self._rotation(t) for t in (none if table is None else table.split(size))]
+        places = none if positions is None else positions.split(size, dim=1)
+        return [Segment(*each) for each in zip(*parts, masks, rotations, places)]
+
+    def _rotation(self, table: Optional[Tensor]) -> Rotation:
+        """The rotation of features (B, H, T, M) by *table* (RoFormer Eq. 11)."""
+        rotary: Any = self.encoding.transform
+
+        def rotate(x: Tensor) -> Tensor:
+            # (B, H, T, M) -> (T, B, H, M), and back
+            return rotary.rotate(x.permute(2, 0, 1, 3), table).permute(1, 2, 0, 3)
+
+        return identity if table is None else rotate
+
+    def _bidirectional(self, segments: List[Segment]) -> List[Tensor]:
+        """Outputs (B, H, T, D) of each segment: all keys are summed up, then attended to."""
+        stabiliser = self.feature_map.stabiliser([(s.k, s.hidden) for s in segments])
+        state = empty_state(segments[0].v, self.features)
+        for s in segments:
+            state = state.plus(summarize_keys(*self._keys(s, stabiliser), s.rotate))
+        return [
+            attend_to_state(self._queries(s), state, rotate=s.rotate, **self.normalisation)
+            for s in segments
+        ]
+
+    def _causal(self, segments: List[Segment], incremental_state: IncrementalState) -> List[Tensor]:
+        """Outputs (B, H, T, D) of each segment, which passes its state on to the next."""
+        saved = self.get_incremental_state(incremental_state, "attn_state")
+        state = empty_state(segments[0].v, self.features)
+        if saved:
+            state = State(saved["prev_products"], saved["prev_sums"])
+        out = []
+        for s in segments:
+            k, v = self._keys(s, None)
+            part, state = attend_causally(
+                self._queries(s), k, v, state, rotate=s.rotate, **self.normalisation
+            )
+            out.append(part)
+        if incremental_state is not None:
+            seen = self.cached_length(incremental_state) + sum(s.q.size(2) for s in segments)
+            cache = {
+                "prev_products": state.products,
+                "prev_sums": state.sums,
+                "prev_tokens": state.sums.new_empty(len(state.sums), seen, 0),  # length, no memory
+            }
+            self.set_incremental_state(incremental_state, "attn_state", cache)
+        return out
+
+    def _queries(self, s: Segment) -> Tensor:
+        return self.feature_map.queries(s.q.contiguous(), s.positions)
+
+    def _keys(self, s: Segment, stabiliser: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+        """ϕ of keys, 0 at padding, and values; dropout drops a key for all queries alike."""
+        k = self.feature_map.keys(s.k.contiguous(), stabiliser, s.positions)
+        k, v = k if s.hidden is None else k.masked_fill(s.hidden, 0.0), s.v.contiguous()
+        rate = dropout_rate(self.dropout_module)
+        return k, (v * F.dropout(torch.ones_like(v[..., :1]), rate) if rate > 0 else v)
+
+    def set_layer_index(self, index: int) -> None:
+        """Give layers with random features different ones."""
+        self.feature_map.set_layer_index(index)
+
+    def extra_repr(self) -> str:
+        """The settings shown by ``print(model)``."""
+        return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
+
+    def cached_length(self, incremental_state: IncrementalState) -> int:
+        """How many tokens of this layer's cache precede the new ones."""
+        saved = self.get_incremental_state(incremental_state, "attn_state")
+        return saved["prev_tokens"].size(1) if saved else 0
+
+
+def _no_autocast(device: torch.device) -> ContextManager[Any]:
+    if device.type not in ("cpu", "cuda"):
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, enabled=False)
+
+
+def _narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """*x* in *dtype*, clamped to its range.
+
+    Rotated weights do not sum to one, and may be large where the denominator is small.
+    """
+    if dtype in (torch.float16, torch.bfloat16):
+        most = torch.finfo(dtype).max
+        x = x.clamp(-most, most)
+    return x.to(dtype)

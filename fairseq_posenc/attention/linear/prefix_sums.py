@@ -1,0 +1,156 @@
+"""Linear attention of features: sums over keys, which queries attend to in place of the keys.
+
+Katharopoulos et al. 2020, arXiv 2006.16236, and with rotary RoFormer Eq. 11:
+
+    out_m = Σ_n (R_m φ(q_m))·(R_n ϕ(k_n)) v_n / Σ_n φ(q_m)·ϕ(k_n)
+          = Σ_n v_n (R_n ϕ(k_n))ᵀ · (R_m φ(q_m)) / φ(q_m)ᵀ · Σ_n ϕ(k_n)
+
+Only the numerator is rotated: its weights may be negative, while the denominator stays a sum of
+non-negative terms.  M is the number of features.
+"""
+
+from typing import Callable, NamedTuple, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+#: Rotates features (B, H, T, M) of queries or of keys, R_m or R_n above.
+Rotation = Callable[[Tensor], Tensor]
+
+#: Tokens of a chunk.  Within one, weights are computed; between them, sums are handed on.
+CHUNK = 64
+
+
+class State(NamedTuple):
+    """What attention needs of the keys and values seen so far.
+
+    Args:
+        products: Σ_n v_n (R_n ϕ(k_n))ᵀ, (B, H, D, M).
+        sums: Σ_n ϕ(k_n), (B, H, M).
+    """
+
+    products: Tensor
+    sums: Tensor
+
+    def plus(self, other: "State") -> "State":
+        """The state after the keys of both."""
+        return State(self.products + other.products, self.sums + other.sums)
+
+
+def empty_state(v: Tensor, features: int) -> State:
+    """The state before the first token.
+
+    Args:
+        v: values (B, H, T, D), for their sizes and type.
+        features: M.
+    """
+    b, h, _, d = v.shape
+    return State(v.new_zeros(b, h, d, features), v.new_zeros(b, h, features))
+
+
+def identity(x: Tensor) -> Tensor:
+    """No rotation."""
+    return x
+
+
+def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> State:
+    """The sums over some keys.
+
+    Args:
+        k: ϕ of the keys, (B, H, S, M), not negative, 0 at hidden keys.
+        v: values (B, H, S, D).
+        rotate: rotates the keys in the numerator.
+    """
+    # this order keeps the gradient in the layout of k
+    return State(torch.matmul(v.transpose(-2, -1), rotate(k)), k.sum(dim=2))
+
+
+def attend_to_state(
+    q: Tensor, state: State, epsilon: float, per_feature: bool = False, rotate: Rotation = identity
+) -> Tensor:
+    """Attention to all keys of a state (RoFormer Eq. 10, and Eq. 11 with *rotate*).
+
+    Args:
+        q: φ of the queries, (B, H, T, M), not negative.
+        state: of the keys.
+        epsilon: the least value of a denominator.
+        per_feature: divide each feature of the keys by its own sum over the keys a query sees.
+        rotate: rotates the queries in the numerator.
+
+    Returns:
+        (B, H, T, D), zeros if there is no key.
+    """
+    seen, products = state.sums.unsqueeze(2), state.products.transpose(-2, -1)
+    if per_feature:
+        return torch.matmul(rotate(q / seen.clamp(min=epsilon)), products)
+    return torch.matmul(rotate(q), products) / _denominators(q, seen, epsilon)
+
+
+def attend_causally(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: State,
+    epsilon: float,
+    per_feature: bool = False,
+    rotate: Rotation = identity,
+) -> Tuple[Tensor, State]:
+    """Attention of each query to the keys up to its own, and to those of a state before.
+
+    Args:
+        q: φ of the queries, (B, H, T, M).
+        k: ϕ of the keys, (B, H, T, M).
+        v: values (B, H, T, D).
+        state: of what came before.
+        epsilon: as for :func:`attend_to_state`; so is *per_feature*.
+        rotate: rotates queries and keys in the numerator.
+
+    Returns:
+        (B, H, T, D), zeros for a query that sees nothing; and the state for what follows.
+    """
+    if q.size(2) == 1:  # sees all there is
+        state = state.plus(summarize_keys(k, v, rotate))
+        return attend_to_state(q, state, epsilon, per_feature, rotate), state
+    seen = k.cumsum(dim=2) + state.sums.unsqueeze(2)  # (B, H, T, M)
+    keys = (rotate(k), v, state.products)
+    if per_feature:
+        out, products = products_before(rotate(q / seen.clamp(min=epsilon)), *keys)
+    else:
+        out, products = products_before(rotate(q), *keys)
+        out = out / _denominators(q, seen, epsilon)
+    return out, State(products, seen[:, :, -1])
+
+
+def products_before(q: Tensor, k: Tensor, v: Tensor, start: Tensor) -> Tuple[Tensor, Tensor]:
+    """(start + Σ_n v_n k_nᵀ) · q_m over n ≤ m, (B, H, T, D); and the sum over all n, (B, H, D, M).
+
+    There is one (D, M) tensor for a chunk of tokens, not for a token, so that memory is linear in T
+    with a small factor.
+
+    Args:
+        q: (B, H, T, M).
+        k: (B, H, T, M).
+        v: (B, H, T, D).
+        start: (B, H, D, M).
+    """
+    length = q.size(2)
+    q, k, v = (_chunked(x, min(CHUNK, length)) for x in (q, k, v))
+    own = torch.matmul(v.transpose(-2, -1), k)  # (B, H, N, D, M)
+    before = torch.cat((start.unsqueeze(2), own[:, :, :-1]), dim=2).cumsum(dim=2)
+    weights = torch.matmul(q, k.transpose(-2, -1)).tril()  # (B, H, N, L, L)
+    out = torch.matmul(weights, v) + torch.matmul(q, before.transpose(-2, -1))
+    return out.flatten(2, 3)[:, :, :length], before[:, :, -1] + own[:, :, -1]
+
+
+def _chunked(x: Tensor, size: int) -> Tensor:
+    """(B, H, T, M) -> (B, H, N, L, M) for N chunks of L tokens, zeros after the last."""
+    chunks = -(-x.size(2) // size)
+    gap = chunks * size - x.size(2)
+    x = F.pad(x, (0, 0, 0, gap)) if gap else x
+    return x.reshape(*x.shape[:2], chunks, size, -1)
+
+
+def _denominators(q: Tensor, seen: Tensor, epsilon: float) -> Tensor:
+    """φ(q_m)ᵀ·Σ_n ϕ(k_n), (B, H, T, 1); the sums *seen* are (B, H, 1|T, M)."""
+    return (q * seen).sum(dim=-1, keepdim=True).clamp(min=epsilon)

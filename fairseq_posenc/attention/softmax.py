@@ -1,0 +1,265 @@
+"""Multi-head softmax attention, to the same side and to the source, with fairseq's parameters.
+
+Parameter names are fairseq's (q_proj, k_proj, v_proj, out_proj), so checkpoints and every flag
+that looks for them (quantisation noise, pruning, initialisation) go on working.
+"""
+
+from functools import partial
+from typing import Any, Dict, Optional, Tuple
+
+import torch
+from fairseq.modules import MultiheadAttention as StockMultiheadAttention
+from torch import Tensor
+
+from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.functional import (
+    add_terms,
+    attend,
+    attend_with_weights,
+    dropout_rate,
+)
+from fairseq_posenc.attention.registry import register_attention
+from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings.base import Content
+
+IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
+
+
+@register_attention(
+    "softmax",
+    paper="Vaswani et al. 2017, arXiv 1706.03762",
+    summary="scaled dot-product attention, fused where PyTorch can",
+)
+class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
+    """Self-attention whose queries and keys know their position (RoFormer Eq. 1 and 2).
+
+    Args:
+        embed_dim: C.
+        num_heads: H.
+        encoding: the position encoding of this layer.
+        kwargs: passed to fairseq's attention (dropout, quantisation noise).
+    """
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: Any
+    ) -> None:
+        super().__init__(embed_dim, num_heads, self_attention=True, **kwargs)
+        self.encoding = encoding
+        self.position_terms = encoding.build_content_bias()
+
+    def forward(
+        self,
+        x: Tensor,
+        bias: Optional[Tensor] = None,
+        causal: bool = False,
+        table: Optional[Tensor] = None,
+        query_positions: Optional[Tensor] = None,
+        key_positions: Optional[Tensor] = None,
+        padding_mask: Optional[Tensor] = None,
+        distance_vectors: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        need_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Attend from the new tokens to all tokens so far.
+
+        Args:
+            x: layer input for the new tokens, (T, B, C).
+            incremental_state: fairseq's cache; keys are kept already rotated.
+            need_weights: also return the attention weights.
+
+        The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
+
+        Returns:
+            output (T, B, C) and weights (B, H, T, S) or None.
+        """
+        q, k, v, content_q, content_k = self.project(x, table)
+        if incremental_state is not None:
+            k, v, content_k = append_to_cache(self, k, v, content_k, incremental_state)
+        relative_values = None
+        if self.position_terms is not None:
+            positions = {"query_positions": query_positions, "key_positions": key_positions}
+            content = Content(
+                x, content_q, content_k, self.encoding.scale, padding_mask=padding_mask, **positions
+            )
+            logits = content_logits(self, content, distance_vectors, incremental_state)
+            bias = add_terms(bias, logits)
+            if self.position_terms.needs_weights:
+                relative_values = partial(self.position_terms.relative_values, **positions)
+        rate, weights = dropout_rate(self.dropout_module), None
+        if need_weights or relative_values is not None:
+            out, weights = attend_with_weights(
+                q, k, v, self.encoding.scale, bias, causal, rate, relative_values
+            )
+        else:
+            out = attend(q, k, v, self.encoding.scale, bias, causal, rate)
+        out = out.permute(2, 0, 1, 3).flatten(2)  # (B, H, T, D) -> (T, B, C)
+        return self.out_proj(out), weights if need_weights else None
+
+    def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
+        """Queries, keys and values of the new tokens, positions included.
+
+        Args:
+            x: layer input for the new tokens, (T, B, C).
+            table: what transforms q and k at their positions, or None.
+
+        Returns:
+            q, k and v, (B, H, T, D) each, then q and k before they are transformed.
+        """
+        by_head = (x.size(0), x.size(1), self.num_heads, self.head_dim)
+        # (T, B, C) -> (T, B, H, D)
+        q, k = self.q_proj(x).view(by_head), self.k_proj(x).view(by_head)
+        v = self.v_proj(x).view(by_head)
+        before = (q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3))
+        if table is not None:
+            q, k, v = self.encoding.transform(q, k, v, table)
+        # (T, B, H, D) -> (B, H, T, D)
+        return (q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3), v.permute(1, 2, 0, 3), *before)
+
+    def extra_repr(self) -> str:
+        """The settings shown by ``print(model)``."""
+        return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
+
+    def cached_length(self, incremental_state: IncrementalState) -> int:
+        """How many tokens of this layer's cache precede the new ones."""
+        key = self._get_input_buffer(incremental_state).get("prev_key")
+        return 0 if key is None else key.size(2)
+
+
+def append_to_cache(
+    layer: Any, k: Tensor, v: Tensor, content_k: Tensor, incremental_state: IncrementalState
+) -> Tuple[Tensor, Tensor, Tensor]:
+    """Keys, values and untransformed keys of all tokens so far, (B, H, S, D or e).
+
+    Untransformed keys are cached only where content-dependent terms need them beside transformed
+    ones.  Beam search reorders the cache.
+
+    Args:
+        layer: the attention, which fairseq's cache knows by its own number.
+        k: keys of the new tokens, (B, H, T, D).
+        v: values, (B, H, T, D or e).
+        content_k: keys without what the position encoding does to them, (B, H, T, D).
+        incremental_state: fairseq's cache.
+    """
+    new = {"prev_key": k, "prev_value": v}
+    if layer.position_terms is not None and layer.encoding.transform is not None:
+        new["prev_content_key"] = content_k
+    saved = layer.get_incremental_state(incremental_state, "attn_state")
+    if saved is not None:
+        new = {name: extend_cache(saved[name], tensor) for name, tensor in new.items()}
+    layer.set_incremental_state(incremental_state, "attn_state", new)
+    return new["prev_key"], new["prev_value"], new.get("prev_content_key", new["prev_key"])
+
+
+def extend_cache(old: Tensor, new: Tensor) -> Tensor:
+    """Concatenate (B, H, S, D) and (B, H, T, D) in time, as (B·H, S + T, D).
+
+    PyTorch concatenates 3-d tensors on a CPU several times faster than 4-d ones.
+    """
+    both = torch.cat((old.flatten(0, 1), new.flatten(0, 1)), dim=1)
+    return both.view(*old.shape[:2], -1, old.size(3))
+
+
+def content_logits(
+    layer: Any,
+    content: Content,
+    distance_vectors: Optional[Tensor],
+    incremental_state: IncrementalState,
+) -> Tensor:
+    """Scaled sum of the content-dependent terms of *layer*, (B, H, T, S).
+
+    Projected distance vectors are kept between the steps of one decoding.  They are the same for
+    all hypotheses, so beam search need not reorder them.
+
+    Args:
+        layer: the attention.
+        content: what the terms may look at.
+        distance_vectors: (N, L, H·D), for those of N terms; else None.
+        incremental_state: fairseq's cache, or None.
+    """
+    projected: Any = layer.get_incremental_state(incremental_state, "position_terms") or {}
+    logits = layer.position_terms(content, distance_vectors, projected)
+    if incremental_state is not None:
+        layer.set_incremental_state(incremental_state, "position_terms", projected)
+    return logits
+
+
+class CrossAttention(StockMultiheadAttention):
+    """Encoder-decoder attention (Vaswani et al. 2017, section 3.2.3) through the fused kernel.
+
+    Source and target positions are not commensurable, so nothing is rotated or biased here.
+
+    Args:
+        embed_dim: C of the decoder.
+        num_heads: H.
+        kwargs: passed to fairseq's attention (kdim, vdim, dropout, quantisation noise).
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, **kwargs: Any) -> None:
+        super().__init__(embed_dim, num_heads, encoder_decoder_attention=True, **kwargs)
+
+    def forward(
+        self,
+        x: Tensor,
+        encoder_out: Tensor,
+        bias: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        need_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Attend from the new target tokens to the source.
+
+        Args:
+            x: decoder states, (T, B, C).
+            encoder_out: encoder output, (S, B, C of the encoder).
+            bias: padding mask of the source, (B, 1, 1, S), or None.
+            incremental_state: fairseq's cache; source keys and values are projected once.
+            need_weights: also return the attention weights.
+
+        Returns:
+            output (T, B, C) and weights (B, H, T, S) or None.
+        """
+        q = self.q_proj(x).view(x.size(0), x.size(1), self.num_heads, self.head_dim)
+        q = q.permute(1, 2, 0, 3)  # (T, B, H, D) -> (B, H, T, D)
+        k, v = self._source(encoder_out, incremental_state)
+        beam = q.size(0) // k.size(0)
+        if beam > 1:  # all hypotheses of a sentence share its keys: fold them into one long query
+            q = _fold(q, beam)
+            bias = bias[::beam] if bias is not None else None
+        rate, weights = dropout_rate(self.dropout_module), None
+        if need_weights:
+            out, weights = attend_with_weights(q, k, v, self.scaling, bias, dropout=rate)
+        else:
+            out = attend(q, k, v, self.scaling, bias, dropout=rate)
+        if beam > 1:
+            out = _unfold(out, beam)
+            weights = _unfold(weights, beam) if weights is not None else None
+        out = out.permute(2, 0, 1, 3).flatten(2)  # (B, H, T, D) -> (T, B, C)
+        return self.out_proj(out), weights
+
+    def _source(
+        self, encoder_out: Tensor, incremental_state: IncrementalState
+    ) -> Tuple[Tensor, Tensor]:
+        """Keys and values of the source, (B or B/beam, H, S, D), cached if there is a cache."""
+        if incremental_state is not None:
+            saved = self._get_input_buffer(incremental_state)
+            if saved.get("prev_key") is not None:
+                return saved["prev_key"], saved["prev_value"]
+            # equal rows for the hypotheses of one sentence: project and keep only one of them
+            encoder_out = encoder_out[:, :: getattr(self, "beam_size", 1)]
+        by_head = (*encoder_out.shape[:2], self.num_heads, self.head_dim)
+        # (S, B, C) -> (S, B, H, D) -> (B, H, S, D)
+        k = self.k_proj(encoder_out).view(by_head).permute(1, 2, 0, 3)
+        v = self.v_proj(encoder_out).view(by_head).permute(1, 2, 0, 3)
+        if incremental_state is not None:
+            k, v = k.contiguous(), v.contiguous()  # read at every step
+            self._set_input_buffer(incremental_state, {"prev_key": k, "prev_value": v})
+        return k, v
+
+
+def _fold(x: Tensor, beam: int) -> Tensor:
+    """(B·beam, H, T, D) -> (B, H, beam·T, D)."""
+    return x.reshape(-1, beam, *x.shape[1:]).transpose(1, 2).flatten(2, 3)
+
+
+def _unfold(x: Tensor, beam: int) -> Tensor:
+    """(B, H, beam·T, D) -> (B·beam, H, T, D)."""
+    return x.reshape(*x.shape[:2], beam, -1, x.size(-1)).transpose(1, 2).flatten(0, 1)

@@ -1,0 +1,166 @@
+"""The flags of the model families: fairseq's own, and those of all registries.
+
+fairseq keeps two shapes of the Transformer's configuration: flat on the command line
+(``--encoder-embed-dim``) and nested inside its modules (``cfg.encoder.embed_dim``).  The flat form
+is derived here from the nested one that is installed, so every flag of the installed fairseq is
+there, with its help; the encodings, attentions and layers add their own.
+
+In the flat form every field starts as None, "not given".  That is what lets a preset be told apart
+from a user's choice, also under ``fairseq-hydra-train``, where fairseq fills dataclass defaults in
+before a preset is asked (and so loses its presets).
+"""
+
+import argparse
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+
+from fairseq.dataclass import FairseqDataclass
+
+from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.attention.gated import GatedFlags
+from fairseq_posenc.attention.registry import AttentionFlags
+from fairseq_posenc.config.roles import stock_role
+from fairseq_posenc.encodings import ENCODINGS, encoding_flags
+from fairseq_posenc.feed_forward import FEED_FORWARDS, FeedForwardFlags
+from fairseq_posenc.initialisation import InitialisationFlags
+from fairseq_posenc.norms import NORMS, NormFlags
+from fairseq_posenc.settings import help_text, setting
+
+Field = Tuple[str, Any, Any]
+
+# fairseq reads these as comma-separated text, whatever type it declares
+_AS_TEXT = ("layers_to_keep", "adaptive_softmax_cutoff")
+# fairseq's trainer compares these with a number, under hydra before the model has filled them in
+_NEVER_NONE = ("base_layers",)
+
+
+@dataclass
+class LayerFlags:
+    """The flag that chooses the kind of layer."""
+
+    layer: Optional[str] = setting(
+        "transformer",
+        "{choices}: attention and feed-forward, or gated attention units",
+        role="model",
+        choices=("transformer", "gated"),
+    )
+
+
+@dataclass
+class EncodingFlags:
+    """The flag that chooses the position encoding."""
+
+    position_encoding: Optional[str] = setting(
+        None,
+        "position encoding: {names}; several joined by +, or a pattern over the layers such as "
+        "rotary*3,none",
+        role="model",
+        names=ENCODINGS,
+    )
+
+
+@dataclass
+class SideFlags:
+    """The flags that choose the position encoding of one side of an encoder-decoder."""
+
+    encoder_position_encoding: Optional[str] = setting(
+        None, "that of the encoder, if another one", role="model"
+    )
+    decoder_position_encoding: Optional[str] = setting(
+        None, "that of the decoder, if another one", role="model"
+    )
+
+
+def optional(name: str, kind: Any, metadata: Mapping[str, Any]) -> Field:
+    """A field that starts as None, with its default and help text in *metadata*."""
+    metadata = dict(metadata, help=help_text(metadata))
+    start = metadata.get("default") if name in _NEVER_NONE else None
+    return name, Optional[kind], dataclasses.field(default=start, metadata=metadata)
+
+
+def declared_fields(flags: Iterable["dataclasses.Field[Any]"]) -> List[Field]:
+    """Fields of flags made by ``setting``, and hidden ones for their former names."""
+    fields: List[Field] = []
+    for flag in flags:
+        fields.append((flag.name, flag.type, optional(flag.name, str, flag.metadata)[2]))
+        if flag.metadata.get("formerly"):
+            hidden = {"help": argparse.SUPPRESS, "role": "former"}
+            fields.append(
+                (
+                    flag.metadata["formerly"],
+                    flag.type,
+                    dataclasses.field(default=None, metadata=hidden),
+                )
+            )
+    return fields
+
+
+def stock_field(name: str, kind: Any, help: Optional[str], default: Any) -> Field:
+    """A flag that fairseq itself declares, with its role."""
+    text = help or name.replace("_", " ")
+    return optional(name, kind, {"help": text, "default": default, "role": stock_role(name)})
+
+
+def flat_fields(nested: type, prefix: str = "") -> List[Field]:
+    """Fields of a nested fairseq dataclass as optional flat ones, ``encoder.layers`` by prefix."""
+    fields: List[Field] = []
+    defaults = nested()
+    for field in dataclasses.fields(nested):
+        value = getattr(defaults, field.name)
+        value = value() if isinstance(value, type) else value
+        if field.name.startswith("_"):
+            continue
+        if isinstance(value, FairseqDataclass):
+            fields += flat_fields(type(value), f"{field.name}_")
+            continue
+        kind = str if field.name.endswith(_AS_TEXT) else field.type
+        default = None if isinstance(value, str) and value.startswith("${") else value
+        default = getattr(default, "value", default)
+        name = prefix + field.name
+        fields.append(stock_field(name, kind, field.metadata.get("help"), default))
+    return fields
+
+
+def layer_flags() -> List["dataclasses.Field[Any]"]:
+    """The flags of positions, attention and layers that every family has."""
+    fixed = (EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags)
+    flags = [flag for each in (*fixed, InitialisationFlags) for flag in dataclasses.fields(each)]
+    for registry in (ATTENTIONS, NORMS, FEED_FORWARDS):
+        flags += registry.flags()
+    return flags + encoding_flags()
+
+
+def layer_fields() -> List[Field]:
+    """Those flags as fields of a family's dataclass."""
+    return declared_fields(layer_flags())
+
+
+def make_dataclass(name: str, fields: List[Field]) -> type:
+    """The dataclass of a family's flags.
+
+    Raises:
+        TypeError: two flags have the same name.
+    """
+    return dataclasses.make_dataclass(name, fields, bases=(FairseqDataclass,))
+
+
+def defaults_of(family: type) -> Dict[str, Any]:
+    """The default of every flag of a family's dataclass, by name."""
+    return {
+        field.name: field.metadata.get("default")
+        for field in dataclasses.fields(family)
+        if field.metadata.get("role") != "former"
+    }
+
+
+def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
+    """The flags that the plug-in adds to fairseq's, in any family, by name."""
+    sides = dataclasses.fields(SideFlags)
+    return {flag.name: flag for flag in (*layer_flags(), *sides)}
+
+
+def role_of(name: str) -> str:
+    """The role of a model flag, the plug-in's or fairseq's own."""
+    flag = plug_in_flags().get(name)
+    return stock_role(name) if flag is None else flag.metadata["role"]

@@ -1,0 +1,174 @@
+"""Completing and checking a flat configuration: what was given, a preset, a default."""
+
+import contextlib
+import dataclasses
+import logging
+from argparse import Namespace
+from typing import Any, Callable, ContextManager, Dict, List, Mapping
+
+from fairseq.models.transformer import TransformerConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from fairseq_posenc.attention import check_attention
+from fairseq_posenc.config.fields import defaults_of
+from fairseq_posenc.config.stacks import SIDES, side_encoding, translation_stacks
+from fairseq_posenc.encodings import Stack, all_encodings, build_encodings, parse_pattern
+from fairseq_posenc.encodings.registry import FLAG, modern_name
+from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.settings import check_settings, modernised
+
+logger = logging.getLogger(__name__)
+
+
+def open_config(cfg: Any) -> ContextManager[Any]:
+    """A context in which *cfg*, a namespace or a DictConfig, takes new entries."""
+    return open_dict(cfg) if isinstance(cfg, DictConfig) else contextlib.nullcontext()
+
+
+def fill_missing(cfg: DictConfig, preset: Mapping[str, Any]) -> None:
+    """Take from *preset* what *cfg* does not say, in place."""
+    with open_dict(cfg):
+        cfg.update({name: value for name, value in preset.items() if cfg.get(name) is None})
+
+
+# a size that was not given is taken from another flag, as in fairseq; in this order
+_DEFAULTS_FROM = {
+    "encoder_input_dim": "encoder_embed_dim",
+    "num_positions": "max_positions",
+    "decoder_embed_dim": "encoder_embed_dim",
+    "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",
+    "decoder_input_dim": "decoder_embed_dim",
+    "decoder_output_dim": "decoder_embed_dim",
+}
+
+
+def configure(
+    cfg: Any,
+    family: type,
+    preset: Mapping[str, Any],
+    stacks: Callable[[Any], List[Stack]] = translation_stacks,
+) -> None:
+    """Complete and check a flat configuration, in place; doing it twice changes nothing.
+
+    What was not given comes from *preset*, else from the default.
+
+    Args:
+        cfg: flat configuration, a namespace or a DictConfig.
+        family: its dataclass.
+        preset: the architecture's own values.
+        stacks: says which stacks a complete configuration describes.
+
+    Raises:
+        UsageError: if flags contradict each other or ask for what cannot work.
+    """
+    fields = defaults_of(family)
+    with open_config(cfg):
+        modernise(cfg, family)
+        _resolve_encoding(cfg, fields, preset)
+        names = [name for name in fields if name not in _DEFAULTS_FROM]
+        for name in names + [name for name in _DEFAULTS_FROM if name in fields]:
+            if getattr(cfg, name, None) is None:
+                source = _DEFAULTS_FROM.get(name)
+                default = getattr(cfg, source) if source in fields else fields[name]
+                setattr(cfg, name, preset.get(name, default))
+        check_settings(cfg, dataclasses.fields(family))
+        check_attention(cfg, _encodings_of(cfg, fields))
+        _refuse_unsupported(cfg)
+        described = stacks(cfg)
+        if cfg.rotary_original_length is None:  # kept, whatever the model is made to read later
+            cfg.rotary_original_length = max(stack.max_positions for stack in described)
+    for stack in described:
+        build_encodings(cfg, stack, side_encoding(cfg, stack.side))
+
+
+def modernise(cfg: Any, family: type, notice: bool = False) -> None:
+    """Replace former names and values of flags in *cfg* by today's, in place.
+
+    Args:
+        cfg: flat configuration that takes new entries.
+        family: its dataclass.
+        notice: log one line for each, as for what a user typed.
+    """
+    known = {field.name for field in dataclasses.fields(family)}
+    former = {f.metadata.get("formerly") for f in dataclasses.fields(family)} - {None}
+    settings = {name: getattr(cfg, name, None) for name in known | former}
+    changes: Dict[str, Any] = modernised(settings, dataclasses.fields(family))
+    for name in settings:
+        value = settings[name]
+        if name.endswith("position_encoding") and isinstance(value, str):
+            if modern_name(value) != value:
+                changes[name] = modern_name(value)
+    for name, value in changes.items():
+        setattr(cfg, name, value)
+        if notice and value is not None:
+            logger.warning("%s %s: renamed; the former spelling still works", flag_of(name), value)
+
+
+def _sides(fields: Mapping[str, Any]) -> List[str]:
+    """The sides of the family that have a choice of their own: both, or none."""
+    return [side for side in SIDES if f"{side}_position_encoding" in fields]
+
+
+def _encodings_of(cfg: Any, fields: Mapping[str, Any]) -> List[Any]:
+    """All encodings of a resolved configuration."""
+    values = [side_encoding(cfg, side) for side in _sides(fields)] or [cfg.position_encoding]
+    return all_encodings(",".join(values))
+
+
+def _resolve_encoding(cfg: Any, fields: Mapping[str, Any], preset: Mapping[str, Any]) -> None:
+    """Reconcile --position-encoding with fairseq's own flags for position tables."""
+    with_flag = [side for side in SIDES if f"{side}_learned_pos" in fields]
+    learned = [side for side in with_flag if getattr(cfg, f"{side}_learned_pos", None)]
+    no_table = bool(getattr(cfg, "no_token_positional_embeddings", None))
+    value = getattr(cfg, "position_encoding", None) or preset.get("position_encoding")
+    if value is None:
+        value = "none" if no_table else "learned" if learned == with_flag else "sinusoidal"
+    cfg.position_encoding = value
+    parse_pattern(value)
+    any_table = False
+    for side in with_flag or ["encoder"]:
+        name = f"{side}_position_encoding"
+        own = getattr(cfg, name, None) or value
+        if name in fields:
+            parse_pattern(own, flag_of(name))
+        if side in learned and own == "sinusoidal" and learned != with_flag and name in fields:
+            own = "learned"  # fairseq lets one of the two tables be learned
+            setattr(cfg, name, own)
+        tables = {encoding.input for encoding in all_encodings(own)} - {None}
+        any_table = any_table or bool(tables)
+        if side in learned and "learned" not in tables:
+            instead = "learned" if tables else f"learned+{own}"
+            raise UsageError(
+                f"--{side}-learned-pos contradicts {FLAG} {own}; for a learned table give {FLAG} "
+                f"{instead} alone"
+            )
+        if no_table and tables:
+            raise UsageError(
+                f"--no-token-positional-embeddings contradicts {FLAG} {own}, which adds such "
+                "embeddings; drop one of the two"
+            )
+        if tables == {"learned"} or not with_flag:  # without those flags fairseq has to be told
+            setattr(cfg, f"{side}_learned_pos", tables == {"learned"})
+    cfg.no_token_positional_embeddings = not any_table
+
+
+def _refuse_unsupported(cfg: Any) -> None:
+    if getattr(cfg, "cross_self_attention", False):
+        raise UsageError(
+            "--cross-self-attention: source and target positions cannot share one attention here; "
+            "drop it, or use fairseq's --arch transformer"
+        )
+    for side in SIDES:
+        if getattr(cfg, f"{side}_xformers_att_config", None):
+            raise UsageError(
+                f"--{side}-xformers-att-config: xFormers attention takes no position encoding; "
+                "drop it, or use fairseq's --arch transformer"
+            )
+
+
+def nested(cfg: Any) -> TransformerConfig:
+    """fairseq's nested configuration, with the encodings' flags as extra attributes."""
+    plain: Any = vars(cfg)
+    if OmegaConf.is_config(cfg):
+        plain = OmegaConf.to_container(cfg, enum_to_str=True)
+    return TransformerConfig.from_namespace(Namespace(**plain))

@@ -1,0 +1,62 @@
+"""BERT-A^d: words and positions projected apart, and all four of their correlations kept.
+
+TUPE, Ke, He, Liu, arXiv 2006.15595, section 4.3, the ablation between BERT and TUPE:
+
+    α_ij = 1/√(4D) · ((x_i W^Q)·(x_j W^K) + (x_i W^Q)·(p_j U^K) + (p_i U^Q)·(x_j W^K)
+                      + (p_i U^Q)·(p_j U^K))
+         = 1/√(4D) · (x_i W^Q + p_i U^Q)·(x_j W^K + p_j U^K)
+
+so p U^Q and p U^K are added to the queries and keys of every layer.  As in TUPE, the table p is
+normalised where it is used, and U^Q and U^K are shared by all layers.
+"""
+
+from typing import Any, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.encodings.base import QKVTransform, Stack
+from fairseq_posenc.encodings.registry import register_encoding
+
+
+@register_encoding(
+    "bert_ad",
+    paper="Ke et al. 2021, arXiv 2006.15595, section 4.3",
+    summary="positions with projections of their own, added to queries and keys (BERT-A^d)",
+    logit_scale=0.5,
+    relative=False,
+    bounded=True,
+    formerly="separate",
+)
+class UntiedProjections(QKVTransform):
+    """q_i + LayerNorm(p_i) U^Q and k_j + LayerNorm(p_j) U^K.
+
+    Args:
+        options: not read.
+        stack: heads, head size, and the longest sequence, which is the size of the table.
+    """
+
+    def __init__(self, options: Any, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.head_dim = stack.head_dim
+        channels = stack.num_heads * stack.head_dim
+        self.positions = nn.Embedding(stack.max_positions, channels)
+        self.norm = nn.LayerNorm(channels)
+        self.q_proj = nn.Linear(channels, channels)
+        self.k_proj = nn.Linear(channels, channels)
+        for module in (self.positions, self.q_proj, self.k_proj):
+            nn.init.normal_(module.weight, std=0.02)
+        for projection in (self.q_proj, self.k_proj):
+            nn.init.zeros_(projection.bias)
+
+    def table(self, positions: Tensor) -> Tensor:
+        """p U^Q and p U^K for *positions* (1|B, T), as (2, T, 1|B, H, D)."""
+        p = self.norm(self.positions(positions.t()))  # (T, 1|B, C)
+        both = torch.stack((self.q_proj(p), self.k_proj(p)))
+        return both.view(*both.shape[:-1], -1, self.head_dim)
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
+    ) -> Tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys (T, B, H, D) with their positions added, and unchanged values."""
+        return q + table[0].type_as(q), k + table[1].type_as(k), v

@@ -1,0 +1,172 @@
+"""The registry of position encodings, and what ``--position-encoding`` may say.
+
+``rotary`` names one, ``learned+rotary`` composes two, and ``rotary*3,none`` is a pattern over the
+layers of a stack, repeated from the first layer to the last: here every fourth has no positions.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Callable, List, Optional, Type, TypeVar
+
+from fairseq_posenc.encodings.base import DistanceVectors, Encoding
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.registry import Registry
+from fairseq_posenc.settings import setting
+
+FLAG = "--position-encoding"
+ENCODINGS: Registry[Encoding] = Registry(FLAG)
+
+Hook = TypeVar("Hook", bound=type)
+
+
+@dataclass
+class ClsFlags:
+    """Flags of the reset of [CLS], which serve every content-free encoding."""
+
+    untie_cls: Optional[bool] = setting(
+        False,
+        "reset the content-free logits from and to [CLS], the first token, to learned values "
+        "(TUPE Eq. 9)",
+        role="model",
+    )
+    cls_reset: Optional[str] = setting(
+        "sum",
+        "which logits have such values: sum, the sum of all content-free logits, as in the TUPE "
+        "paper; or each of them, as in the released code",
+        role="model",
+        choices=("sum", "each"),
+    )
+
+
+def register_encoding(
+    name: str,
+    *,
+    paper: str,
+    summary: str,
+    flags: Optional[type] = None,
+    distances: Optional[Type[DistanceVectors]] = None,
+    logit_scale: float = 1.0,
+    relative: bool = True,
+    bounded: bool = False,
+    formerly: Optional[str] = None,
+) -> Callable[[Hook], Hook]:
+    """Make an encoding known to ``--position-encoding``, in every family.
+
+    Decorates a subclass of one of the hooks in :mod:`fairseq_posenc.encodings.base`.
+
+    Args:
+        name: what the flag takes.
+        paper: authors, year and arXiv number or venue.
+        summary: one clause.
+        flags: dataclass of its own flags, declared with :func:`~fairseq_posenc.settings.setting`.
+        distances: class of the vectors that content-dependent terms project in every layer.
+        logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
+        relative: whether shifting every position by the same amount changes nothing.
+        bounded: whether there is a table of positions that cannot grow.
+        formerly: an older name of the encoding.
+    """
+
+    def register(hook: Hook) -> Hook:
+        place: Any = hook
+        ENCODINGS.add(
+            name,
+            Encoding(
+                name,
+                paper,
+                summary,
+                flags,
+                {place.hook: hook},
+                distances,
+                logit_scale,
+                relative,
+                bounded,
+                formerly,
+            ),
+        )
+        return hook
+
+    return register
+
+
+def encoding_flags() -> List["dataclasses.Field[Any]"]:
+    """The flags of all registered encodings, with defaults, help texts and roles."""
+    return [*ENCODINGS.flags(), *dataclasses.fields(ClsFlags)]
+
+
+def modern_name(value: str) -> str:
+    """A value of ``--position-encoding`` with today's names of the encodings in it."""
+    today = {e.formerly: e.name for e in ENCODINGS.values() if e.formerly}
+    parts = [item.partition("*") for item in value.split(",")]
+    return ",".join(
+        "+".join(today.get(name, name) for name in names.split("+")) + star + count
+        for names, star, count in parts
+    )
+
+
+def parse_encodings(value: str, flag: str = FLAG) -> List[Encoding]:
+    """The encodings of one composition, joined by ``+``.
+
+    Args:
+        value: for example ``rotary`` or ``learned+rotary``.
+        flag: where it comes from, for error messages.
+
+    Returns:
+        the registered encodings, in the order given.
+
+    Raises:
+        UsageError: if a name is unknown, repeated, or ``none`` is combined with others.
+    """
+    names = [name.strip() for name in value.split("+")]
+    for name in names:
+        if name not in ENCODINGS:
+            known = ", ".join(sorted(ENCODINGS))
+            raise UsageError(
+                f"{flag} {value}: unknown encoding {name!r}; known: {known}; several are joined "
+                "with +"
+            )
+    if len(set(names)) < len(names):
+        raise UsageError(f"{flag} {value}: an encoding is named twice")
+    if "none" in names and len(names) > 1:
+        raise UsageError(f"{flag} {value}: none cannot be combined with others")
+    return [ENCODINGS[name] for name in names]
+
+
+def parse_pattern(value: str, flag: str = FLAG) -> List[str]:
+    """The compositions of consecutive layers, as one period of the pattern.
+
+    >>> parse_pattern("rotary*3,none")
+    ['rotary', 'rotary', 'rotary', 'none']
+
+    Args:
+        value: compositions separated by commas, each maybe repeated by ``*`` and a number.
+        flag: where it comes from, for error messages.
+
+    Raises:
+        UsageError: a composition is unknown, a count is no number from 1, or an encoding that is
+            added to the input is confined to some of the layers.
+    """
+    period: List[str] = []
+    for item in value.split(","):
+        names, star, count = (part.strip() for part in item.partition("*"))
+        if star and not (count.isdigit() and int(count) >= 1):
+            raise UsageError(
+                f"{flag} {value}: {item.strip()!r} is not NAME*N with N of at least 1; for "
+                "example rotary*3,none"
+            )
+        composition = "+".join(encoding.name for encoding in parse_encodings(names, flag))
+        period += [composition] * (int(count) if star else 1)
+    if len(set(period)) > 1:
+        for encoding in all_encodings(value):
+            if encoding.input is not None:
+                raise UsageError(
+                    f"{flag} {value}: {encoding.name} is added to the embeddings, which all layers "
+                    "share, so it cannot be confined to some of them; use it without a pattern"
+                )
+    return period
+
+
+def all_encodings(value: str) -> List[Encoding]:
+    """Every encoding that a pattern names, each once, in order."""
+    names = [item.partition("*")[0] for item in value.split(",")]
+    found = [encoding for each in names for encoding in parse_encodings(each)]
+    return list({encoding.name: encoding for encoding in found}.values())

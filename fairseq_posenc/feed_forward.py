@@ -1,0 +1,110 @@
+"""``--feed-forward``: the position-wise feed-forward sub-layer of a Transformer layer, by name.
+
+fairseq's layers own two projections, ``fc1`` and ``fc2``, an activation and a dropout.  A
+registered form adds to them and puts them together, so that names stay fairseq's.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Callable, NamedTuple, Optional, Type, TypeVar
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_posenc.registry import Registry
+from fairseq_posenc.settings import setting
+
+
+class FeedForward:
+    """fc2(f(fc1(x))) (Vaswani et al. 2017, Eq. 2), and the interface of all other forms."""
+
+    @staticmethod
+    def extend(layer: Any, options: Any) -> None:
+        """Add what the form needs beside ``fc1`` and ``fc2`` to *layer*; here nothing.
+
+        Args:
+            layer: fairseq's encoder or decoder layer, just constructed.
+            options: the model configuration.
+        """
+
+    @staticmethod
+    def hidden(layer: Any, x: Tensor) -> Tensor:
+        """What ``fc2`` is applied to, (T, B, hidden), for x (T, B, C)."""
+        return layer.activation_fn(layer.fc1(x))
+
+
+class FeedForwardEntry(NamedTuple):
+    """A registered feed-forward: where it is described, its class, and its own flags."""
+
+    paper: str
+    summary: str
+    form: Type[FeedForward]
+    flags: Optional[type]
+
+
+Form = TypeVar("Form", bound=Type[FeedForward])
+FEED_FORWARDS: Registry[FeedForwardEntry] = Registry("--feed-forward")
+
+
+def register_feed_forward(
+    name: str, *, paper: str, summary: str, flags: Optional[type] = None
+) -> Callable[[Form], Form]:
+    """Make a feed-forward known to ``--feed-forward``, in every family.
+
+    Args:
+        name: what the flag takes.
+        paper: authors, year and arXiv number.
+        summary: its formula in a few words.
+        flags: dataclass of its own flags, declared with :func:`~fairseq_posenc.settings.setting`.
+    """
+
+    def register(form: Form) -> Form:
+        FEED_FORWARDS.add(name, FeedForwardEntry(paper, summary, form, flags))
+        return form
+
+    return register
+
+
+@dataclass
+class FeedForwardFlags:
+    """The flag of the feed-forward sub-layer."""
+
+    feed_forward: Optional[str] = setting(
+        "mlp",
+        "feed-forward of every Transformer layer: {choices}; glu gates it by a third projection",
+        role="model",
+        choices=FEED_FORWARDS,
+    )
+
+
+register_feed_forward(
+    "mlp", paper="Vaswani et al. 2017, arXiv 1706.03762", summary="fc2(f(fc1(x)))"
+)(FeedForward)
+
+
+@register_feed_forward(
+    "glu", paper="Shazeer 2020, arXiv 2002.05202", summary="fc2(f(fc1(x)) ⊙ fc_gate(x))"
+)
+class GatedFeedForward(FeedForward):
+    """fc2(f(fc1(x)) ⊙ fc_gate(x)) (Shazeer 2020, Eq. 6): GEGLU with ``--activation-fn gelu``."""
+
+    @staticmethod
+    def extend(layer: Any, options: Any) -> None:
+        """Add ``fc_gate``, of the size of ``fc1``."""
+        sizes = (layer.fc1.in_features, layer.fc1.out_features)
+        layer.fc_gate = layer.build_fc1(*sizes, layer.quant_noise, layer.quant_noise_block_size)
+
+    @staticmethod
+    def hidden(layer: Any, x: Tensor) -> Tensor:
+        """f(fc1(x)) ⊙ fc_gate(x)."""
+        return layer.activation_fn(layer.fc1(x)) * layer.fc_gate(x)
+
+
+def feed_forward(layer: Any, x: Tensor) -> Tensor:
+    """The feed-forward sub-layer of *layer*, (T, B, C)."""
+    x = layer.feed_forward_form.hidden(layer, x)
+    dropout = layer.activation_dropout_module
+    if dropout.training or dropout.apply_during_inference:
+        x = F.dropout(x, dropout.p)
+    if getattr(layer, "ffn_layernorm", None) is not None:  # --scale-fc, decoders only
+        x = layer.ffn_layernorm(x)
+    return layer.fc2(x)

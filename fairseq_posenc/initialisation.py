@@ -1,0 +1,52 @@
+"""Biases and initial weights, as RoFormerV2 and GAU have them: options of every family.
+
+GAU, Liu, section 4.1 (after Su, RoFormerV2): projections without biases, weights drawn from a
+truncated normal distribution.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import torch
+from torch import nn
+
+from fairseq_posenc.settings import setting
+
+INITS = ("default", "truncated_normal")
+
+
+@dataclass
+class InitialisationFlags:
+    """Flags of biases and initial weights."""
+
+    no_bias: Optional[bool] = setting(False, "leave the bias out of every projection", role="model")
+    init_weights: Optional[str] = setting(
+        "default",
+        "default: the family's own; truncated_normal: standard deviation 0.02, cut off at two of "
+        "them",
+        role="training",
+        choices=INITS,
+        former_values={"usual": "default"},
+    )
+
+
+def remove_biases(module: nn.Module, options: Any) -> None:
+    """Take the bias out of every projection inside *module*, in place, if ``no_bias`` says so."""
+    if not options.no_bias:
+        return
+    for child in module.modules():
+        if hasattr(child, "in_features"):
+            child.register_parameter("bias", None)
+
+
+@torch.no_grad()
+def initialise(module: nn.Module, options: Any) -> None:
+    """Draw the weights of projections and embeddings as ``init_weights`` says, in place."""
+    if options.init_weights != "truncated_normal":
+        return
+    child: Any
+    for child in module.modules():
+        if hasattr(child, "in_features") or hasattr(child, "num_embeddings"):
+            nn.init.trunc_normal_(child.weight, std=0.02, a=-0.04, b=0.04)
+            if getattr(child, "padding_idx", None) is not None:
+                child.weight[child.padding_idx] = 0.0

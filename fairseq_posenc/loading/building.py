@@ -1,0 +1,31 @@
+"""Models built to evaluate a checkpoint have to find all their position state there."""
+
+from typing import Any, Callable
+
+from omegaconf import OmegaConf
+
+from fairseq_posenc.config.resolve import fill_missing
+
+
+def built(build_model: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap ``fairseq.models.build_model``.
+
+    Under ``fairseq-hydra-train`` it hands a copy of the configuration to models that have a
+    dataclass, so what they derive (such as the length of training, which YaRN needs later) would
+    be missing from the checkpoint.  It also says which models are built for a checkpoint; there a
+    difference in position state can only come from ``--model-overrides``.
+    """
+
+    def wrapper(cfg: Any, task: Any, from_checkpoint: bool = False) -> Any:
+        model = build_model(cfg, task, from_checkpoint)
+        completed = getattr(model, "completed_settings", cfg)
+        if OmegaConf.is_config(cfg) and completed is not cfg:
+            fill_missing(cfg, completed)
+        if from_checkpoint:
+            for module in model.modules():
+                if hasattr(module, "strict_positions"):
+                    module.strict_positions = True
+                    module.strict_advice = "drop the --model-overrides that ask for that"
+        return model
+
+    return wrapper

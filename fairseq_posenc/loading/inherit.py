@@ -1,0 +1,202 @@
+"""Fine-tuning and resuming: what a training has to share with the checkpoint it starts from.
+
+Fine-tuning by ``--task sentence_prediction`` starts from ``--restore-file`` or
+``--finetune-from-model``, or goes on in its own ``--save-dir``.  What the trained model consists of
+is read from that file, so it need not be repeated on the command line, and what contradicts it
+stops the run instead of starting from random weights.  A training that resumes in its own folder
+has to agree with it as well.
+"""
+
+import dataclasses
+import logging
+import os
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.config.fields import plug_in_flags
+from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.loading.settings import is_ours, saved_settings, trained_settings
+
+logger = logging.getLogger(__name__)
+
+_TASKS = ("sentence_prediction", "sentence_ranking")
+# of classification heads, which a pre-trained checkpoint need not have
+_HEADS = ("pooler_activation_fn", "spectral_norm_classification_head")
+_TABLE = "num_positions"  # see _inherit_positions
+
+
+def inherited_flags(family: type) -> List[str]:
+    """The flags that fine-tuning takes from the checkpoint: what the trained model consists of.
+
+    Of what may differ at use, the plug-in's own are taken, too, where they are not given.
+
+    Args:
+        family: dataclass of the family's flags.
+    """
+    own = plug_in_flags()
+    return [
+        field.name
+        for field in dataclasses.fields(family)
+        if field.metadata.get("role") == "model"
+        and field.name != _TABLE
+        or (field.metadata.get("role") == "free" and field.name in own)
+    ]
+
+
+def is_fine_tuning(settings: Any) -> bool:
+    """Whether a task's *settings* are those of one that starts from a pre-trained model."""
+    names = (getattr(settings, "_name", None), getattr(settings, "task", None))
+    return any(name in _TASKS for name in names)
+
+
+def _source(args: Any) -> Optional[Tuple[str, str]]:
+    """What says where the training starts, and the path, in the order in which fairseq looks."""
+    named = getattr(args, "restore_file", None) or "checkpoint_last.pt"
+    own = os.path.join(getattr(args, "save_dir", None) or "", "checkpoint_last.pt")
+    if named != "checkpoint_last.pt" and os.path.abspath(named) != os.path.abspath(own):
+        return "--restore-file", named
+    if os.path.isfile(own):
+        return "--save-dir, resuming from", own
+    pretrained = getattr(args, "finetune_from_model", None)
+    return ("--finetune-from-model", pretrained) if pretrained else None
+
+
+def inherit(args: Any, family: type, arch: str, preset: Mapping[str, Any]) -> None:
+    """Complete a parsed command line, in place, by what the pre-trained checkpoint says.
+
+    Does nothing unless the task fine-tunes and there is such a file.
+
+    Args:
+        args: parsed command line; flags that were not given are absent or None.
+        family: dataclass of the family's flags.
+        arch: what ``--arch`` gave.
+        preset: its settings.
+
+    Raises:
+        UsageError: the file is missing, is no masked language model, or a flag or *arch*
+            contradicts it.
+    """
+    source = _source(args) if is_fine_tuning(args) else None
+    if source is None:
+        return
+    saved = _settings_of(*source)
+    where = " ".join(source)
+    roles = {field.name: field.metadata.get("role") for field in dataclasses.fields(family)}
+    for name in inherited_flags(family):
+        value = saved.get(name)
+        if value is None:  # a flag that is younger than the checkpoint
+            continue
+        given = getattr(args, name, None)
+        if given is not None and roles[name] == "free":
+            continue
+        if given is not None and given != value:
+            raise UsageError(
+                f"{flag_of(name)} {given}: {where} was trained with {value}; drop the flag"
+            )
+        if given is None and preset.get(name, value) != value:
+            raise UsageError(
+                f"--arch {arch} has {flag_of(name)} {preset[name]}, but {where} has {value}; use "
+                "--arch posenc_masked_lm, which takes shape and encoding from the checkpoint"
+            )
+        setattr(args, name, value)
+    _inherit_positions(args, saved, where)
+    logger.info("%s: position encoding %s", where, saved["position_encoding"])
+
+
+def check_settings_of(path: str, cfg: Any, resumes: bool) -> bool:
+    """Compare the settings of a checkpoint that a training starts from with those of its model.
+
+    Settings without parameters leave no other trace in a checkpoint.
+
+    Args:
+        path: the checkpoint.
+        cfg: fairseq's whole configuration.
+        resumes: whether the training goes on in its own folder, as it was.
+
+    Returns:
+        whether they differ, which is logged: a warm start.
+
+    Raises:
+        UsageError: they differ, and the training resumes or fine-tunes; or a scaling is for another
+            length.
+    """
+    if getattr(cfg.model, "position_encoding", None) is None:  # a model of fairseq's
+        return False
+    checkpoint = read_checkpoint(path, lazy=True)
+    saved = saved_settings(checkpoint)
+    if not is_ours(saved):
+        return True
+    own, trained = plug_in_flags(), trained_settings(checkpoint)
+    free = {n: saved[n] for n in own if own[n].metadata["role"] == "free" and n in saved}
+    differences = {
+        name: (value, getattr(cfg.model, name, None))
+        for name, value in {**trained, **free}.items()
+        if value is not None and value != getattr(cfg.model, name, None)
+    }
+    refused = [name for name in differences if name in trained and name not in _HEADS]
+    if refused and is_fine_tuning(cfg.task):
+        listed = ", ".join(_difference(name, *differences[name]) for name in refused)
+        raise UsageError(
+            f"{path}: was trained with other settings ({listed}); use --arch posenc_masked_lm "
+            "without such flags, or under hydra give those of the file"
+        )
+    if refused and resumes:
+        before, now = differences[refused[0]]
+        raise UsageError(
+            f"{flag_of(refused[0])} {now}: the training in {os.path.dirname(path) or '.'} has "
+            f"{before}; give another --save-dir, and --finetune-from-model {path} to start from "
+            "its parameters"
+        )
+    for name, values in differences.items():
+        logger.warning("warm start: %s", _difference(name, *values))
+    _check_trained_length(path, cfg.model, saved)
+    return bool(differences)
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    return f"{flag_of(name)} {before} -> {now}"
+
+
+def _check_trained_length(path: str, model: Any, saved: Mapping[str, Any]) -> None:
+    """Scaled frequencies are those of the length before; a training of another one has its own."""
+    trained, taken = saved.get("rotary_original_length"), model.rotary_original_length
+    if model.rotary_scaling != "none" and trained is not None and trained != taken:
+        raise UsageError(
+            f"--rotary-scaling {model.rotary_scaling}: {path} was trained on {trained} tokens, and "
+            f"its frequencies would be scaled as if on {taken}; give --rotary-original-length "
+            f"{trained}"
+        )
+
+
+def _settings_of(flag: str, path: str) -> Dict[str, Any]:
+    """The model settings in a checkpoint of a masked language model, stock RoBERTa included."""
+    if not os.path.isfile(path):
+        raise UsageError(
+            f"{flag} {path}: no such file (the path is relative to the current folder, "
+            f"{os.getcwd()}, and not to --save-dir)"
+        )
+    state = read_checkpoint(path, lazy=True)
+    if not any("sentence_encoder.embed_tokens" in key for key in state.get("model") or ()):
+        raise UsageError(
+            f"{flag} {path}: is no masked language model (it has no sentence_encoder); give a "
+            "checkpoint of --task masked_lm"
+        )
+    saved = saved_settings(state)
+    if not any(key.startswith("classification_heads.") for key in state["model"]):
+        for name in _HEADS:
+            saved.pop(name, None)
+    saved.setdefault("position_encoding", "learned")  # fairseq's RoBERTa
+    saved.setdefault("encoder_input_dim", saved["encoder_embed_dim"])
+    saved.setdefault("attention", "softmax")
+    return saved
+
+
+def _inherit_positions(args: Any, saved: Mapping[str, Any], source: str) -> None:
+    """The table keeps its size; shorter inputs, and longer ones without a table, are free."""
+    rows = saved.get("num_positions") or saved.get("max_positions") or 512
+    given = getattr(args, "num_positions", None)
+    if given is not None and given != rows:
+        raise UsageError(f"--num-positions {given}: {source} has {rows}; drop the flag")
+    args.num_positions = rows
+    if getattr(args, "max_positions", None) is None:
+        args.max_positions = rows

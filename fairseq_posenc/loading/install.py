@@ -1,0 +1,10 @@
+"""Putting these checks in the way of fairseq's commands."""
+
+from fairseq_posenc.compat.hooks import hook_checkpoints
+from fairseq_posenc.loading.building import built
+from fairseq_posenc.loading.restore import building, reading, restoring
+
+
+def install() -> None:
+    """Check every checkpoint that fairseq reads; calling it again changes nothing."""
+    hook_checkpoints(reading=reading, building=building, restoring=restoring, built=built)

@@ -1,0 +1,82 @@
+"""``--model-overrides`` may change how a trained model is used, not what it computes."""
+
+import difflib
+from typing import Any, Dict, Mapping, Optional
+
+from fairseq.dataclass.utils import overwrite_args_by_name
+from omegaconf import OmegaConf, open_dict
+
+from fairseq_posenc.config.fields import plug_in_flags, role_of
+from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.loading.settings import is_ours, saved_settings, trained_settings
+
+Overrides = Optional[Dict[str, Any]]
+
+
+def check_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: str) -> None:
+    """Refuse overrides of settings that are part of the trained model, unless they agree with it.
+
+    Args:
+        checkpoint: what is in the file.
+        overrides: by name, those of the model maybe in a dictionary of their own.
+        path: the file, for messages.
+
+    Raises:
+        UsageError: naming the first such setting, or one that is misspelt.
+    """
+    trained = trained_settings(checkpoint)
+    ours = is_ours(saved_settings(checkpoint))
+    own = plug_in_flags()
+    for name, value in _flat(overrides).items():
+        if name in trained and ours:
+            if value != trained[name]:
+                raise _refused(name, value, path, f"was trained with {trained[name]!r}")
+        elif name in own and role_of(name) == "model" and value is not None:
+            what = "was trained without it" if ours else "is no model of this plug-in"
+            raise _refused(name, value, path, what)
+        elif ours:
+            _check_spelling(name, checkpoint)
+
+
+def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: str) -> None:
+    """Check and carry out overrides of a checkpoint's settings, in place.
+
+    Args:
+        checkpoint: what fairseq read from the file.
+        overrides: as for :func:`check_overrides`.
+        path: the file, for messages.
+
+    Raises:
+        UsageError: a setting is part of the trained model, or misspelt.
+    """
+    if not overrides:
+        return
+    check_overrides(checkpoint, overrides, path)
+    overwrite_args_by_name(checkpoint["cfg"], overrides)
+    model: Any = checkpoint["cfg"].model
+    if OmegaConf.is_config(model) and "position_encoding" in model:
+        with open_dict(model):  # flags that are younger than the checkpoint, which fairseq ignores
+            known = plug_in_flags()
+            model.update({name: v for name, v in _flat(overrides).items() if name in known})
+
+
+def _flat(overrides: Overrides) -> Dict[str, Any]:
+    flat = dict(overrides or {})
+    nested = flat.pop("model", None)
+    return {**flat, **nested} if isinstance(nested, dict) else flat
+
+
+def _refused(name: str, value: Any, path: str, what: str) -> UsageError:
+    return UsageError(
+        f"--model-overrides {name}={value!r}: {path} {what}, and that is part of the trained "
+        f"model; to change it, train on with --finetune-from-model {path} {flag_of(name)} {value}"
+    )
+
+
+def _check_spelling(name: str, checkpoint: Mapping[str, Any]) -> None:
+    groups = checkpoint.get("cfg") or {}
+    known = {name for group in groups.values() if hasattr(group, "keys") for name in group}
+    known |= set(groups) | set(plug_in_flags())
+    near = difflib.get_close_matches(name, [] if name in known else known, n=1, cutoff=0.85)
+    if near:
+        raise UsageError(f"--model-overrides {name}: unknown setting; did you mean {near[0]}?")

@@ -1,0 +1,70 @@
+"""What a checkpoint's settings say of its model, under today's names and by role."""
+
+from typing import Any, Dict, Mapping, Set, Tuple
+
+from fairseq_posenc.checkpoints.reading import model_settings
+from fairseq_posenc.config.fields import plug_in_flags, role_of
+from fairseq_posenc.encodings.registry import modern_name
+from fairseq_posenc.settings import modernised
+
+
+def saved_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
+    """The settings of a checkpoint's model, former names and values replaced by today's.
+
+    Args:
+        checkpoint: as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns it.
+    """
+    saved = model_settings(checkpoint)
+    saved.update(modernised(saved, plug_in_flags().values()))
+    for name in [name for name in saved if name.endswith("position_encoding")]:
+        if isinstance(saved[name], str):
+            saved[name] = modern_name(saved[name])
+    return saved
+
+
+def is_ours(settings: Mapping[str, Any]) -> bool:
+    """Whether settings are those of a model of this plug-in."""
+    return settings.get("position_encoding") is not None
+
+
+def trained_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
+    """Those settings that are part of the trained model."""
+    return settings_by_role(checkpoint, ("model",))
+
+
+def settings_by_role(checkpoint: Mapping[str, Any], roles: Tuple[str, ...]) -> Dict[str, Any]:
+    """The settings of a checkpoint's model that have one of *roles*.
+
+    An architecture defined with argparse keeps every flag of the run among those of its model;
+    flags that another group of the settings has as well (task, optimiser, paths) are left out.
+    Flags that are younger than the checkpoint have their default, which is what it was trained
+    with.
+
+    Args:
+        checkpoint: as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns it.
+        roles: some of :data:`fairseq_posenc.settings.ROLES`.
+    """
+    saved = saved_settings(checkpoint)
+    given = {name: value for name, value in saved.items() if value is not None}
+    if is_ours(saved):
+        given = {**_defaults(), **given}
+    elsewhere = _names_elsewhere(checkpoint)
+    return {
+        name: value
+        for name, value in given.items()
+        if name not in elsewhere and not name.startswith("_") and role_of(name) in roles
+    }
+
+
+def _defaults() -> Dict[str, Any]:
+    defaults = {name: flag.metadata["default"] for name, flag in plug_in_flags().items()}
+    return {name: value for name, value in defaults.items() if value is not None}
+
+
+def _names_elsewhere(checkpoint: Mapping[str, Any]) -> Set[str]:
+    groups = checkpoint.get("cfg") or {}
+    names = set(groups)
+    for group, settings in groups.items():
+        if group != "model" and hasattr(settings, "keys"):
+            names.update(set(settings))
+    return names

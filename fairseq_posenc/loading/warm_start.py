@@ -1,0 +1,106 @@
+"""Loading a checkpoint that was trained with another position encoding, or attention.
+
+Everything but the position state has the same names in every encoding, in stock fairseq too, and
+fairseq loads it strictly.  Position state and random features are the exception: what the model
+has no place for is left out, what the checkpoint has not is kept as initialised, both are listed.
+"""
+
+import logging
+import re
+from collections import Counter
+from typing import Any, Dict, Iterable, List, Optional, Set
+
+from torch import Tensor
+
+from fairseq_posenc.errors import UsageError
+
+State = Dict[str, Tensor]
+logger = logging.getLogger(__name__)
+
+_FEATURES = ".feature_map."
+_POSITION_STATE = re.compile(
+    r"\.(embed_positions|position_(bias|map|terms|vectors)(_\d+)?|feature_map)\."
+)
+_UNTRAINED = ("._float_tensor", ".projection")  # of fairseq's sinusoids, of random features
+
+
+def _kind(key: str) -> str:
+    """The key without its layer number: pruning renumbers layers after this module has run."""
+    return re.sub(r"\.layers\.\d+\.", ".layers.*.", key)
+
+
+def _position_keys(keys: Iterable[str], prefix: str) -> List[str]:
+    return [key for key in keys if key.startswith(prefix) and _POSITION_STATE.search(key)]
+
+
+def position_difference(keys: Iterable[str], others: Iterable[str]) -> Optional[str]:
+    """A trained position parameter in one of the two and not in the other, or None."""
+
+    def trained(names: Iterable[str]) -> Set[str]:
+        return {k for k in names if _POSITION_STATE.search(k) and not k.endswith(_UNTRAINED)}
+
+    return min(trained(keys) ^ trained(others), default=None)
+
+
+def log_taken(path: str, keys: Iterable[str], own: Iterable[str]) -> None:
+    """Log which of the parameters in *keys* a model with those in *own* took over from *path*."""
+    taken = set(keys) & set(own)
+    kinds = Counter(_kind(key) for key in sorted(taken))
+    names = ", ".join(f"{kind} ({n})" if n > 1 else kind for kind, n in kinds.items())
+    logger.info("warm start: took %d tensors from %s: %s", len(taken), path, names)
+
+
+def refuse_projection(stack: Any, state_dict: State, name: str) -> None:
+    """Stop at embeddings that are narrower than the layers, where *stack* has no projection.
+
+    fairseq's language models have 512 channels there unless told otherwise.
+
+    Args:
+        stack: the decoder about to be loaded.
+        state_dict: the checkpoint's parameters.
+        name: name of *stack* in it.
+
+    Raises:
+        UsageError: naming the flags that give such a projection.
+    """
+    weight = state_dict.get(f"{name}.project_in_dim.weight")
+    if weight is not None and stack.project_in_dim is None:
+        width = weight.size(1)
+        raise UsageError(
+            f"--decoder-input-dim: the checkpoint's embeddings have {width} channels and are "
+            f"projected to {weight.size(0)}; give --decoder-input-dim {width} and "
+            f"--decoder-output-dim {width}"
+        )
+
+
+def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
+    """Fit the position state in *state_dict* to *stack*, in place, and log every difference.
+
+    Args:
+        stack: the encoder or decoder about to be loaded.
+        state_dict: the checkpoint's parameters.
+        name: name of *stack* in it, for example ``encoder``.
+
+    Raises:
+        UsageError: there is a difference where *stack* allows none.
+    """
+    own = {f"{name}.{key}": value for key, value in stack.state_dict().items()}
+    wanted = {_kind(key) for key in own}
+    left_out = [k for k in _position_keys(state_dict, f"{name}.") if _kind(k) not in wanted]
+    present = {_kind(key) for key in state_dict}
+    new = [k for k in _position_keys(own, f"{name}.") if _kind(k) not in present]
+    if stack.strict_positions and left_out + new:
+        odd = (left_out + new)[0]
+        given = f"--position-encoding {stack.encoding.name}"
+        if _FEATURES in odd:
+            given = f"--attention {stack.encoding.options.attention}"
+        raise UsageError(
+            f"{given}: the checkpoint was trained otherwise (first difference: {odd}, only in "
+            f"{'it' if left_out else 'this model'}); {stack.strict_advice}"
+        )
+    for key in left_out:
+        shape = tuple(state_dict.pop(key).shape)
+        logger.warning("warm start: left out %s %s, which this model has no use for", key, shape)
+    for key in new:
+        state_dict[key] = own[key]
+        logger.warning("warm start: %s %s starts untrained", key, tuple(own[key].shape))

@@ -1,0 +1,179 @@
+"""What all model families share: flags, presets, registration, the tasks they are for."""
+
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
+
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    MODEL_DATACLASS_REGISTRY,
+    register_model,
+    register_model_architecture,
+)
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+
+from fairseq_posenc import registry
+from fairseq_posenc.config.fields import Field, layer_fields, make_dataclass
+from fairseq_posenc.config.resolve import fill_missing, modernise, open_config
+from fairseq_posenc.encodings import Stack
+from fairseq_posenc.errors import UsageError
+
+Preset = Mapping[str, Any]
+Model = TypeVar("Model", bound=type)
+
+# criterions of fairseq that end in a traceback with an adaptive softmax; a user's own may know it
+_WHOLE_SOFTMAX = ("cross_entropy", "label_smoothed_cross_entropy")
+
+
+@dataclass
+class Family:
+    """One kind of model: what it is called, its flags and presets, and the tasks it is for.
+
+    Args:
+        model: name that ``--arch`` takes without any preset.
+        what: what its models are called in messages.
+        example: an architecture to try.
+        tasks: tasks of fairseq that need it.
+        own_fields: its flags beside those of positions, attention and layers.
+        presets: settings by architecture; that of *model* is empty.
+        stacks: the stacks that a complete configuration describes.
+        complete: completes and checks a configuration, given the preset and the settings of the
+            task.
+        inherit: takes settings from the checkpoint that a command line starts from, if any.
+        for_hydra: whether it is registered with its dataclass, as fairseq's newer models are.
+    """
+
+    model: str
+    what: str
+    example: str
+    tasks: Tuple[str, ...]
+    own_fields: Callable[[], List[Field]]
+    presets: Dict[str, Preset]
+    stacks: Callable[[Any], List[Stack]]
+    complete: Callable[[Any, Preset, Any], None]
+    inherit: Callable[[Any, str, Preset], None] = lambda args, arch, preset: None
+    for_hydra: bool = True
+
+    def __post_init__(self) -> None:
+        self.presets = {self.model: {}, **self.presets}
+        self.dataclass = self._declare()
+
+    def _declare(self) -> type:
+        name = "".join(word.title() for word in self.model.split("_")) + "Config"
+        return make_dataclass(name, self.own_fields() + layer_fields())
+
+    def register(self, model: Model) -> Model:
+        """Make a model class and its architectures known to fairseq; a class decorator."""
+        FAMILIES[self.model] = self
+        self.class_ = model
+        model.add_args = staticmethod(self.add_args)  # type: ignore[attr-defined]
+        register_model(self.model, dataclass=self.dataclass if self.for_hydra else None)(model)
+        for name, preset in self.presets.items():
+            configure = self._architecture(name, preset)
+            if name == self.model and self.for_hydra:
+                # register_model has put a function there that does nothing, but defaults belong
+                # in the checkpoint
+                ARCH_CONFIG_REGISTRY[name] = configure
+            else:
+                register_model_architecture(self.model, name)(configure)
+        return model
+
+    def declare_again(self) -> None:
+        """Take up the flags of what was registered since."""
+        self.dataclass = self._declare()
+        if self.for_hydra:
+            setattr(self.class_, "__dataclass", self.dataclass)  # noqa: B010 - not to be mangled
+            MODEL_DATACLASS_REGISTRY[self.model] = self.dataclass
+            node = self.dataclass()
+            node._name = self.model
+            ConfigStore.instance().store(
+                name=self.model, group="model", node=node, provider="fairseq"
+            )
+
+    def add_args(self, parser: Any) -> None:
+        """Add the flags without defaults, so that what was not given can be told."""
+        gen_parser_from_dataclass(parser, self.dataclass(), delete_default=True)
+
+    def _architecture(self, name: str, preset: Preset) -> Callable[[Any], None]:
+        def architecture(cfg: Any) -> None:
+            if OmegaConf.is_config(cfg) and self.for_hydra:
+                fill_missing(cfg, preset)  # build_model follows, which knows the task
+                return
+            self.refuse_other_tasks(name, cfg)
+            with open_config(cfg):
+                modernise(cfg, self.dataclass, notice=True)
+            self.inherit(cfg, name, preset)
+            self.complete(cfg, preset, cfg)
+            refuse_other_criterions(cfg)
+
+        return architecture
+
+    def refuse_other_tasks(self, arch: str, where: Any) -> None:
+        """Stop if the task in use needs another family.
+
+        Args:
+            arch: what ``--arch`` gave.
+            where: parsed command line, or the task object.
+
+        Raises:
+            UsageError: naming an architecture that fits the task.
+        """
+        task = getattr(where, "task", None) or getattr(task_settings(where), "_name", None)
+        for other in FAMILIES.values():
+            if other is not self and task in other.tasks and task not in self.tasks:
+                raise UsageError(
+                    f"--arch {arch} is {self.what}, but --task {task} needs {other.what}, for "
+                    f"example --arch {other.example}"
+                )
+
+
+FAMILIES: Dict[str, Family] = {}
+
+
+@registry.listeners.append
+def _declare_again() -> None:
+    for family in FAMILIES.values():
+        family.declare_again()
+
+
+def family_of(name: Optional[str]) -> Optional[Family]:
+    """The family whose model or architecture is called *name*, or None if it is fairseq's."""
+    return next((family for family in FAMILIES.values() if name in family.presets), None)
+
+
+def task_settings(task: Any) -> Any:
+    """The settings of a task object of either kind, or None."""
+    return getattr(task, "cfg", None) or getattr(task, "args", None)
+
+
+def refuse_other_criterions(args: Any) -> None:
+    """Stop if the output layer and the criterion of a training do not go together.
+
+    Args:
+        args: parsed command line, with the architecture's settings; without a criterion, as that
+            of other commands, it passes.
+
+    Raises:
+        UsageError: naming the flag that is missing.
+    """
+    criterion = getattr(args, "criterion", None)
+    cutoff = getattr(args, "adaptive_softmax_cutoff", None)
+    if criterion == "adaptive_loss":
+        if cutoff is None:
+            raise UsageError(
+                "--criterion adaptive_loss: give --adaptive-softmax-cutoff, for example 20000,60000"
+            )
+        if args.ddp_backend in ("c10d", "pytorch_ddp"):
+            raise UsageError(
+                f"--criterion adaptive_loss: does not work with --ddp-backend {args.ddp_backend}, "
+                "with one process either; give --ddp-backend legacy_ddp"
+            )
+    elif criterion in _WHOLE_SOFTMAX and cutoff is not None:
+        raise UsageError(
+            f"--adaptive-softmax-cutoff {cutoff}: --criterion {criterion} has no use for it; give "
+            "--criterion adaptive_loss --ddp-backend legacy_ddp"
+        )
+
+
+__all__ = ["FAMILIES", "Family", "Preset", "family_of", "task_settings"]

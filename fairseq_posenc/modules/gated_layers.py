@@ -1,0 +1,112 @@
+"""Layers of gated attention units, which stand where Transformer layers stand.
+
+GAU, Liu, sections 2.3 and 4.1: one unit replaces half a Transformer layer.  In an encoder a layer
+is one unit; in a decoder it is a unit, the attention to the source, and another unit.
+"""
+
+from typing import Any, Optional
+
+from fairseq.modules import LayerNorm
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor, nn
+
+from fairseq_posenc.attention.gated import GatedAttention
+from fairseq_posenc.attention.softmax import CrossAttention, IncrementalState
+from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.initialisation import remove_biases
+from fairseq_posenc.loading.warm_start import State
+from fairseq_posenc.modules.layers import DecoderForward, LayerOut, PositionEntry, add_and_norm
+from fairseq_posenc.norms import apply_norms
+
+
+class _GatedLayer(nn.Module):
+    """What the layers of both sides share: units, norms, dropout, residual connections."""
+
+    def __init__(self, cfg: Any, side: Any, encoding: PositionEncoding) -> None:
+        super().__init__()
+        self.cfg, self.encoding = cfg, encoding
+        self.embed_dim = side.embed_dim
+        self.normalize_before = side.normalize_before
+        self.dropout_module = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
+        self.self_attn = self._unit()
+        self.self_attn_layer_norm = LayerNorm(self.embed_dim)
+
+    def _unit(self) -> GatedAttention:
+        noise = self.cfg.quant_noise
+        dropout = self.cfg.attention_dropout
+        sizes = (noise.pq, noise.pq_block_size)
+        return GatedAttention(self.embed_dim, self.encoding, self.cfg, dropout, *sizes)
+
+    def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
+        """Nothing to do: there are no older names; fairseq calls it."""
+
+    def finish(self) -> None:
+        """Give norms and projections the form that the flags ask for."""
+        apply_norms(self, self.cfg)
+        remove_biases(self, self.cfg)
+
+
+class GatedEncoderLayer(_GatedLayer):
+    """x ← Norm(x + GAU(x)) (GAU section 4.1).
+
+    Args:
+        cfg: fairseq's nested Transformer configuration.
+        encoding: position encoding of the stack.
+        return_fc: also return the unit's output before its residual connection.
+    """
+
+    def __init__(self, cfg: Any, encoding: PositionEncoding, return_fc: bool = False) -> None:
+        super().__init__(cfg, cfg.encoder, encoding)
+        self.return_fc = return_fc
+        self.finish()
+
+    def forward(self, x: Tensor, **positions: PositionEntry) -> LayerOut:
+        """Encode one layer further; arguments as for the Transformer's encoder layer."""
+        norm = self.self_attn_layer_norm
+        out, _ = self.self_attn(norm(x) if self.normalize_before else x, **positions)
+        x = add_and_norm(self, norm, x, out)
+        return (x, out) if self.return_fc else x
+
+
+class GatedDecoderLayer(DecoderForward, _GatedLayer):
+    """A causal unit, attention to the source, another causal unit; residuals and norms between.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration.
+        encoding: position encoding of the stack.
+        no_encoder_attn: leave out the attention to the source.
+    """
+
+    def __init__(self, cfg: Any, encoding: PositionEncoding, no_encoder_attn: bool = False) -> None:
+        super().__init__(cfg, cfg.decoder, encoding)
+        self.need_attn = True
+        self.w_resid = None
+        self.encoder_attn: Optional[nn.Module] = None
+        if not no_encoder_attn:
+            self.encoder_attn = CrossAttention(
+                self.embed_dim,
+                cfg.decoder.attention_heads,
+                kdim=cfg.encoder.embed_dim,
+                vdim=cfg.encoder.embed_dim,
+                dropout=cfg.attention_dropout,
+                q_noise=cfg.quant_noise.pq,
+                qn_block_size=cfg.quant_noise.pq_block_size,
+            )
+            self.encoder_attn_layer_norm = LayerNorm(self.embed_dim)
+        self.second_attn = self._unit()
+        self.final_layer_norm = LayerNorm(self.embed_dim)
+        self.finish()
+
+    def _self_attention(
+        self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
+    ) -> Tensor:
+        return self.self_attn(x, incremental_state=incremental_state, **positions)[0]
+
+    def _last(
+        self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
+    ) -> Tensor:
+        return self.second_attn(x, incremental_state=incremental_state, **positions)[0]
+
+    def make_generation_fast_(self, need_attn: bool = False, **unused: Any) -> None:
+        """Return attention weights in generation only if they are asked for."""
+        self.need_attn = need_attn

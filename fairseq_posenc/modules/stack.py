@@ -1,0 +1,156 @@
+"""What an encoder and a decoder share: positions and masks, worked out once per forward."""
+
+from typing import Any, Dict, Iterator, List, Optional
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.attention import AttentionKernel, Positions, kernel_of
+from fairseq_posenc.attention.functional import add_terms
+from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
+from fairseq_posenc.initialisation import remove_biases
+from fairseq_posenc.loading.warm_start import State, adapt_positions
+from fairseq_posenc.norms import apply_norms
+
+
+class PositionedStack(nn.Module):
+    """The part of fairseq's encoder or decoder that knows positions; a mixin of both.
+
+    :meth:`compose` runs before fairseq's constructor, which builds the layers, and
+    :meth:`own_positions` after it.
+    """
+
+    #: a checkpoint's position state has to fit exactly; if so, *strict_advice* says what would work
+    strict_positions = False
+    strict_advice = ""
+
+    encodings: Dict[str, PositionEncoding]
+    layers: nn.ModuleList
+
+    def compose(self, cfg: Any, stack: Stack, value: str, count: int, keep: Any) -> None:
+        """Build the position encodings of the layers.
+
+        Args:
+            cfg: fairseq's nested Transformer configuration with the encodings' flags.
+            stack: what the encodings may know of this encoder or decoder.
+            value: what ``--position-encoding`` says for it.
+            count: number of layers.
+            keep: the layers that pruning keeps, as text such as ``0,2``, or None for all.
+        """
+        period = parse_pattern(value)
+        kept = sorted(map(int, keep.split(","))) if keep else range(count)
+        encodings = build_encodings(cfg, stack, value)
+        self.__dict__["encodings"] = encodings  # nn.Module is not initialised yet
+        # fairseq's constructor asks for one layer after the other, without its number
+        names = [period[index % len(period)] for index in kept]
+        self.__dict__["next_encoding"] = iter([encodings[name] for name in names])
+        self.__dict__["kernel"] = kernel_of(cfg)
+
+    next_encoding: Iterator[PositionEncoding]
+    kernel: Any
+
+    def own_positions(self, cfg: Any) -> None:
+        """Register the encodings' modules, number the attention layers, choose the norms."""
+        del self.__dict__["next_encoding"]
+        for encoding in self.encodings.values():
+            for name, module in encoding.modules.items():
+                self.add_module(name, module)
+        kernels = [module for module in self.modules() if isinstance(module, AttentionKernel)]
+        for index, kernel in enumerate(kernels):
+            kernel.set_layer_index(index)
+        self.finish(cfg)
+
+    def finish(self, cfg: Any) -> None:
+        """Give norms and projections the form that *cfg* asks for."""
+        apply_norms(self, cfg)
+        remove_biases(self, cfg)
+
+    @property
+    def encoding(self) -> PositionEncoding:
+        """The composition of the first layer; the only one unless layers follow a pattern."""
+        return next(iter(self.encodings.values()))
+
+    def check_length(self, length: int) -> None:
+        """Refuse sequences of *length* tokens that are longer than a table of positions.
+
+        Raises:
+            UsageError: naming both lengths.
+        """
+        for encoding in self.encodings.values():
+            if encoding.bounded and length > encoding.stack.max_positions:
+                raise encoding.too_long(length)
+            if encoding.transform is not None:
+                encoding.transform.check_length(length)
+
+    def positions_of_layers(
+        self, x: Tensor, length: int, padding_mask: Optional[Tensor], causal: bool
+    ) -> Dict[str, Positions]:
+        """What self-attention needs beside its input, by the composition of a layer.
+
+        Args:
+            x: input of the first layer for the new tokens, (T, B, C).
+            length: S, the new tokens and those before them.
+            padding_mask: (B, S), True at padding, or None if there is none.
+            causal: hide later keys.
+        """
+        bundles: Dict[str, Positions] = {}
+        for name, encoding in self.encodings.items():
+            key_positions = count_positions(encoding, length, padding_mask, x.device)
+            query_positions = key_positions[:, length - x.size(0) :]
+            shared, transform = encoding.shared_bias, encoding.transform
+            has_bias = shared is not None or bool(encoding.content)
+            masks = self.kernel.masks(x.size(0), length, causal, padding_mask, has_bias, x)
+            bundle: Positions = {"bias": masks[0], "causal": masks[1]}
+            if shared is not None:
+                logits = shared(query_positions, key_positions).type_as(x)
+                bundle["bias"] = add_terms(bundle["bias"], logits)
+            if transform is not None:
+                bundle["table"] = transform.table(query_positions)
+            if encoding.content or self.kernel.needs_positions:
+                bundle["query_positions"] = query_positions
+                bundle["key_positions"] = key_positions
+                bundle["padding_mask"] = padding_mask
+            if encoding.vectors is not None:
+                bundle["distance_vectors"] = encoding.distance_vectors(x.size(0), length, x)
+            bundles[name] = bundle
+        return bundles
+
+    def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
+        """Fit an older or differently encoded checkpoint, listing what position state changes."""
+        super().upgrade_state_dict_named(state_dict, name)
+        adapt_positions(self, state_dict, name)
+        return state_dict
+
+
+def count_positions(
+    encoding: PositionEncoding,
+    length: int,
+    padding_mask: Optional[Tensor],
+    device: torch.device,
+) -> Tensor:
+    """Positions of a sequence, counted from the first real token where that matters.
+
+    For relative encodings it does not matter where counting starts, and with padding on the right
+    it starts at the same place in every row; then all rows share one.
+
+    Args:
+        encoding: says whether it matters.
+        length: S.
+        padding_mask: (B, S), True at padding, or None if there is none.
+        device: where the result lives.
+
+    Returns:
+        (1, S) or (B, S), int64, from 0; padding gets the position of a neighbour.
+    """
+    if padding_mask is None or encoding.relative or not padding_mask[:, 0].any():
+        return torch.arange(length, device=device).unsqueeze(0)
+    return (torch.cumsum(~padding_mask, dim=1) - 1).clamp(min=0)
+
+
+def layer_positions(layer: Any, bundles: Dict[str, Positions]) -> Positions:
+    """The bundle of *layer*; fairseq's own ``BaseLayer`` has no encoding and ignores it."""
+    encoding = getattr(layer, "encoding", None)
+    return {} if encoding is None else bundles[encoding.name]
+
+
+__all__: List[str] = ["PositionedStack", "count_positions", "layer_positions"]

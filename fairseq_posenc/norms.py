@@ -1,0 +1,121 @@
+"""``--norm``: the norms of a model, chosen by name.
+
+fairseq builds its layers with layer norms; :func:`apply_norms` gives them the chosen form, so that
+names of parameters stay fairseq's.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Callable, NamedTuple, Optional, Type, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.registry import Registry
+from fairseq_posenc.settings import setting
+
+Norm = TypeVar("Norm", bound=Type[nn.Module])
+
+
+class NormEntry(NamedTuple):
+    """A registered norm.
+
+    Args:
+        paper: where it is described.
+        summary: its formula in a few words, for help texts.
+        norm: class, constructed with the number of channels and the model configuration.
+        flags: dataclass of its own flags, if it has any.
+    """
+
+    paper: str
+    summary: str
+    norm: Type[nn.Module]
+    flags: Optional[type]
+
+
+NORMS: Registry[NormEntry] = Registry("--norm")
+
+
+def register_norm(
+    name: str, *, paper: str, summary: str, flags: Optional[type] = None
+) -> Callable[[Norm], Norm]:
+    """Make a norm known to ``--norm``, in every family.
+
+    Args:
+        name: what the flag takes.
+        paper: authors, year and arXiv number.
+        summary: its formula in a few words.
+        flags: dataclass of its own flags, declared with :func:`~fairseq_posenc.settings.setting`.
+    """
+
+    def register(norm: Norm) -> Norm:
+        NORMS.add(name, NormEntry(paper, summary, norm, flags))
+        return norm
+
+    return register
+
+
+@dataclass
+class NormFlags:
+    """Flags of norms."""
+
+    norm: Optional[str] = setting(
+        "layer",
+        "norm of every layer: {choices}; rms has no parameters, as in RoFormerV2 and GAU",
+        role="model",
+        choices=NORMS,
+        former_values={"unit": "rms"},
+    )
+    layer_norm_eps: Optional[float] = setting(1e-5, "ε in every norm", role="model", at_least=0)
+
+
+@register_norm("layer", paper="Ba et al. 2016, arXiv 1607.06450", summary="layer norm")
+class LayerNorm(nn.LayerNorm):
+    """(x - mean) / sqrt(variance + ε) · gain + bias; fairseq's own modules are kept.
+
+    Args:
+        channels: C.
+        options: reads ``layer_norm_eps``.
+    """
+
+    def __init__(self, channels: int, options: Any) -> None:
+        super().__init__(channels, eps=options.layer_norm_eps)
+
+
+@register_norm(
+    "rms", paper="Zhang and Sennrich 2019, arXiv 1910.07467", summary="x / sqrt(mean(x²) + ε)"
+)
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x²) + ε) over the channels (Zhang and Sennrich, Eq. 4), in float32.
+
+    Without the gain, as in GAU, section 4.1: it has no parameters.
+
+    Args:
+        channels: C, not used.
+        options: reads ``layer_norm_eps``.
+    """
+
+    def __init__(self, channels: int, options: Any) -> None:
+        super().__init__()
+        self.eps = float(options.layer_norm_eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalised channels of (…, C)."""
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)).type_as(x)
+
+    def extra_repr(self) -> str:
+        """The setting shown by ``print(model)``."""
+        return f"eps={self.eps:g}"
+
+
+def apply_norms(module: nn.Module, options: Any) -> None:
+    """Replace the layer norms inside *module* by the norm that *options* name, in place."""
+    chosen = NORMS.find(options.norm).norm
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if not hasattr(child, "normalized_shape"):  # fairseq's, apex's or PyTorch's layer norm
+                continue
+            if chosen is LayerNorm:
+                child.eps = options.layer_norm_eps
+            else:
+                setattr(parent, name, chosen(child.normalized_shape[-1], options))

@@ -1,0 +1,64 @@
+"""Reference outputs of independent implementations, and how to read them.
+
+``data/NAME.json`` says what computed a reference, and from what; ``data/NAME.npz`` holds its
+outputs.  Random parameters and inputs are not stored: both sides draw them from their names.
+:mod:`golden.make` makes the files anew.
+"""
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any, Dict, List
+
+import numpy as np
+import torch
+from torch import Tensor
+
+DATA = Path(__file__).resolve().parent / "data"
+
+
+def normal(*shape: int, mean: float = 0.0, std: float = 1.0) -> List[Any]:
+    """How the files describe a random tensor: shape, mean and standard deviation."""
+    return [list(shape), mean, std]
+
+
+def draw(name: str, shape: List[int], mean: float, std: float) -> Tensor:
+    """Normal numbers (*shape*) in float32 that depend on *name* alone, on every machine."""
+    source = np.random.RandomState(zlib.crc32(name.encode()))
+    return torch.from_numpy((mean + std * source.standard_normal(shape)).astype(np.float32))
+
+
+def _tensors(lists: Any) -> Any:
+    """Nested dictionaries of lists of integers as nested dictionaries of tensors."""
+    if isinstance(lists, dict):
+        return {key: _tensors(value) for key, value in lists.items()}
+    return torch.tensor(lists)
+
+
+def instantiate(name: str, description: Dict[str, Any]) -> Dict[str, Any]:
+    """A reference without its outputs, from the content of its JSON file.
+
+    Args:
+        name: the reference.
+        description: ``source``, ``config`` and, as far as there are any, ``parameters`` and
+            ``inputs`` (see :func:`normal`), ``tied`` (parameters that are another one under a
+            second name), ``integers`` (inputs in full) and ``meta``.
+
+    Returns:
+        *description* with ``state_dict`` and ``inputs`` as tensors.
+    """
+    state, inputs = (
+        {key: draw(f"{name}/{key}", *how) for key, how in description.get(part, {}).items()}
+        for part in ("parameters", "inputs")
+    )
+    state.update({key: state[other] for key, other in description.get("tied", {}).items()})
+    inputs.update(_tensors(description.get("integers", {})))
+    return {**description, "state_dict": state, "inputs": inputs}
+
+
+def load(name: str) -> Dict[str, Any]:
+    """The reference *name*: ``source``, ``config``, ``state_dict``, ``inputs``, ``outputs``."""
+    reference = instantiate(name, json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")))
+    with np.load(DATA / f"{name}.npz") as stored:
+        reference["outputs"] = {key: torch.from_numpy(stored[key]) for key in stored.files}
+    return reference

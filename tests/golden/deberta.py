@@ -1,0 +1,56 @@
+"""Logits of DeBERTa's disentangled attention, by transformers."""
+
+from importlib.metadata import version
+from typing import Any, Dict, Tuple
+
+import torch
+from torch import Tensor
+from transformers import DebertaConfig
+from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention
+
+from golden import instantiate, normal
+
+B, T, H, D, CLIP = 2, 9, 2, 8, 4
+
+
+def deberta(name: str) -> Tuple[Dict[str, Any], Dict[str, Tensor]]:
+    """What distances add to the logits, content to position and position to content, (B, H, T, T).
+
+    Eq. 4 of the paper (He et al., arXiv 2006.03654) indexes the second sum by δ(j, i); the released
+    code, and transformers after it, by δ(i, j).  It is given the distances with the other sign
+    there.
+    """
+    described = {
+        "source": f"transformers {version('transformers')} models/deberta",
+        "config": {"heads": H, "head_dim": D, "max_distance": CLIP},
+        "parameters": {
+            "rel_embeddings": normal(2 * CLIP, H * D),
+            "pos_proj.weight": normal(H * D, H * D, std=0.3),
+            "pos_q_proj.weight": normal(H * D, H * D, std=0.3),
+        },
+        "inputs": {"q": normal(B, H, T, D), "k": normal(B, H, T, D)},
+    }
+    reference = instantiate(name, described)
+    state, (q, k) = reference["state_dict"], reference["inputs"].values()
+    config = DebertaConfig(
+        hidden_size=H * D,
+        num_attention_heads=H,
+        relative_attention=True,
+        max_relative_positions=CLIP,
+        pos_att_type=["c2p", "p2c"],
+    )
+    layer = DisentangledSelfAttention(config).eval()
+    layer.pos_proj.weight.copy_(state["pos_proj.weight"])
+    layer.pos_q_proj.weight.copy_(state["pos_q_proj.weight"])
+    layer.pos_q_proj.bias.zero_()  # the paper has none
+    scaled = q / (3 * D) ** 0.5  # as the layer itself does
+    distances = torch.arange(T)[:, None] - torch.arange(T)
+    outputs = {}
+    for kind, sign in (("c2p", 1), ("p2c", -1)):
+        layer.pos_att_type = [kind]
+        given = scaled, k, sign * distances, state["rel_embeddings"], 3
+        outputs[kind] = layer.disentangled_att_bias(*given)
+    return described, outputs
+
+
+MAKERS = {"deberta": deberta}

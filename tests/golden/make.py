@@ -1,0 +1,109 @@
+"""Make the reference outputs in ``data/`` anew, from packages of the index.
+
+In an environment of their own, since they need an older transformers than the tests::
+
+    python -m venv /tmp/golden && . /tmp/golden/bin/activate
+    pip install -r tests/golden/requirements.txt && pip install --no-deps fairseq2==0.8.1
+    cd tests && python -m golden.make            # all of them; or the names of some
+    cd tests && python -m golden.make --check    # compare with the committed files instead
+
+======================  ====================================================================
+package                 what is computed with it
+======================  ====================================================================
+transformers            RoFormer (masked LM, classification, rotation, table of sines), rotation
+                        of Llama, scaled frequencies, T5 buckets and bias, DeBERTa's logits,
+                        ALiBi of Bloom
+rotary-embedding-torch  rotations with offsets, a cache, another base, half of the channels,
+                        scaled frequencies
+x-transformers          ALiBi
+performer-pytorch       random features, linear attention
+fairseq2                attention of Shaw and of Transformer-XL
+roformer                RoFormerV2
+gau-alpha               GAU-alpha
+none: NumPy             TUPE, which no package has (:mod:`golden.tupe`)
+======================  ====================================================================
+
+Deterministic: parameters and inputs are drawn from their names (:func:`golden.draw`).
+"""
+
+import argparse
+import json
+import sys
+from typing import Any, Callable, Dict, List, Tuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from golden import DATA, deberta, layers, models, relative, tupe
+
+Description, Outputs = Dict[str, Any], Dict[str, Tensor]
+MAKERS: Dict[str, Callable[[str], Tuple[Description, Outputs]]] = {
+    **layers.MAKERS,
+    **relative.MAKERS,
+    **deberta.MAKERS,
+    **models.MAKERS,
+    **tupe.MAKERS,
+}
+#: What another processor may change, beside a relative part of 1e-5.
+ATOL = 2e-6
+
+
+def as_text(description: Description) -> str:
+    """JSON with one line for each entry of a section."""
+
+    def section(value: Any) -> str:
+        if not isinstance(value, dict):
+            return json.dumps(value, ensure_ascii=False)
+        lines = (f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items())
+        return "{\n" + ",\n".join(lines) + "\n }"
+
+    sections = (f" {json.dumps(key)}: {section(value)}" for key, value in description.items())
+    return "{\n" + ",\n".join(sections) + "\n}\n"
+
+
+def as_arrays(outputs: Outputs) -> Dict[str, np.ndarray]:
+    """Outputs as they are stored."""
+    return {key: value.detach().numpy() for key, value in outputs.items()}
+
+
+def compare(name: str, text: str, outputs: Dict[str, np.ndarray]) -> bool:
+    """Print how far the committed files are from what was computed; whether they agree."""
+    same = (DATA / f"{name}.json").read_text(encoding="utf-8") == text
+    with np.load(DATA / f"{name}.npz") as stored:
+        committed = {key: stored[key] for key in stored.files}
+    if not same or set(committed) != set(outputs):
+        print(f"{name}: described differently, or other outputs")
+        return False
+    pairs = [(committed[key], value) for key, value in outputs.items()]
+    largest = max(float(np.abs(a.astype(float) - b).max()) for a, b in pairs)
+    close = all(np.allclose(a, b, rtol=1e-5, atol=ATOL) for a, b in pairs)
+    print(f"{name}: largest difference {largest:.1e}{'' if close else ', too much'}")
+    return close
+
+
+def main(arguments: List[str]) -> int:
+    parser = argparse.ArgumentParser(description="Make the reference outputs anew.")
+    parser.add_argument("names", nargs="*", help="references; default: all")
+    parser.add_argument("--check", action="store_true", help="compare; write nothing")
+    options = parser.parse_args(arguments)
+    unknown = set(options.names) - set(MAKERS)
+    if unknown:
+        parser.error(f"no reference {', '.join(sorted(unknown))}; there are {', '.join(MAKERS)}")
+    torch.set_num_threads(1)
+    agree = True
+    for name in options.names or MAKERS:
+        with torch.no_grad():
+            description, outputs = MAKERS[name](name)
+        text, arrays = as_text(description), as_arrays(outputs)
+        if options.check:
+            agree = compare(name, text, arrays) and agree
+            continue
+        (DATA / f"{name}.json").write_text(text, encoding="utf-8")
+        np.savez_compressed(DATA / f"{name}.npz", **arrays)
+        print(f"{name}: written")
+    return 0 if agree else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
