@@ -86,3 +86,9 @@ PADDINGS = {
     "right": torch.tensor([[False] * 3 + [True] * (T - 3), [False] * T]),
     "all": torch.tensor([[True] * T, [False] * T]),
 }
+
+
+def table_of(layer, length):
+    """The rotation of *length* positions from 0, or None without rotary."""
+    transform = layer.encoding.transform
+    return None if transform is None else transform.table(torch.arange(length)[None])

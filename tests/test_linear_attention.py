@@ -18,6 +18,7 @@ from linear_layers import (
     feature_map,
     layer_of,
     padding_bias,
+    table_of,
 )
 from test_rotary import rotation_matrix
 
@@ -97,7 +98,7 @@ def by_hand(layer, kernel, rotary, x, causal, padding):
 def test_the_whole_layer_is_equation_10_or_11(kernel, rotary, causal, padding, monkeypatch):
     layer, x = layer_of(kernel, rotary), torch.randn(T, B, H * D)
     mask = PADDINGS[padding]
-    table = layer.encoding.transform.table(torch.arange(T)[None])
+    table = table_of(layer, T)
     bias = None if mask is None else padding_bias(mask)
     want = by_hand(layer, kernel, rotary, x, causal, mask)
     real = torch.ones(B, T, dtype=torch.bool) if mask is None else ~mask
@@ -126,7 +127,7 @@ class TestCache:
         cut(monkeypatch, layer, 2, 2)
         padding = torch.zeros(B, 9, dtype=torch.bool)
         padding[0, :2] = True
-        table = layer.encoding.transform.table(torch.arange(9)[None])
+        table = table_of(layer, 9)
         full, _ = layer(x, padding_bias(padding), True, table)
         state, outputs, seen = {}, [], 0
         for step in steps:
@@ -235,7 +236,7 @@ class TestGradients:
         for scale in (1.0, 1e3, 6e4):
             layer = layer_of(kernel)
             x = (torch.randn(T, B, H * D) * scale).requires_grad_()
-            table = layer.encoding.transform.table(torch.arange(T)[None])
+            table = table_of(layer, T)
             out, _ = layer(x, padding_bias(PADDINGS["all"]), causal, table)
             assert torch.isfinite(out).all()
             out.square().clamp(max=1e6).mean().backward()

@@ -14,6 +14,7 @@ from linear_layers import (
     either_direction,
     every_kernel,
     layer_of,
+    table_of,
 )
 
 from fairseq_posenc.attention.linear import layer as linear
@@ -37,7 +38,7 @@ class TestNumbers:
         skip_without_cpu_kernels(dtype)
         layer = layer_of(kernel, heads=2).to(dtype)
         x = torch.randn(10000, 1, 2 * D, dtype=dtype)
-        out, _ = layer(x, None, causal, layer.encoding.table(torch.arange(10000)[None]))
+        out, _ = layer(x, None, causal, table_of(layer, 10000))
         assert torch.isfinite(out).all() and out.float().abs().max() > 0
 
     @either_direction
@@ -67,7 +68,7 @@ class TestNumbers:
         layer.q_proj.weight.mul_(4), layer.k_proj.weight.mul_(4)
         layer.v_proj.weight.mul_(5e4 / layer.v_proj(x).abs().max())
         layer.out_proj.weight.copy_(torch.eye(H * D)), layer.out_proj.bias.zero_()
-        given = (x, None, True, layer.encoding.table(torch.arange(T)[None]))
+        given = (x, None, True, table_of(layer, T))
         assert layer(*given)[0].abs().max() > torch.finfo(torch.float16).max
         with torch.autocast("cpu", torch.float16):
             out, _ = layer(*given)
