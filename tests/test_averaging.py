@@ -159,7 +159,7 @@ FIRST["tied"] = FIRST["w"]
         ({"tied": torch.zeros(2)}, {}, "tied and w differ"),
         ({}, {"arch": "roformer_base"}, "setting arch is 'roformer_base', but 'roformer_tiny'"),
         ({}, {"position_encoding": "none"}, "setting position_encoding is 'none'"),
-        ({}, {"rotary_base": 500.0}, "setting rotary_base is 500.0, but absent"),
+        ({}, {"rotary_base": 500.0}, "setting rotary_base is 500.0, but 10000.0"),
         ({}, {"encoder_layers": 3, "arch": "x"}, "setting arch"),
     ],
 )

@@ -31,7 +31,7 @@ def test_a_training_that_cannot_work_is_refused(flags, named, corpus, tmp_path):
 @pytest.mark.parametrize(
     "encoding, overrides, odd, way_out",
     [
-        ("shaw", {"shaw_values": True}, "only in this model", "drop the --model-overrides"),
+        ("shaw", {"shaw_values": True}, "shaw_values=True", "--finetune-from-model"),
         ("rotary", {"attention": "favor"}, "attention='favor'", "--attention favor"),
     ],
 )
@@ -46,7 +46,8 @@ def test_evaluation_uses_all_that_was_trained(corpus, tmp_path):
     checkpoint = tmp_path / "checkpoint_last.pt"
     assert perplexity(eval_lm(corpus, checkpoint)) < 1000
     flags = ["--model-overrides", "{'shaw_values': False}"]
-    assert "only in it" in eval_lm(corpus, checkpoint, *flags).message()
+    message = eval_lm(corpus, checkpoint, *flags).message()
+    assert "shaw_values=False" in message and "was trained with True" in message
 
 
 @pytest.mark.parametrize("encoding", ["learned", "tupe", "rotary"])

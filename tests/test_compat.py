@@ -17,7 +17,7 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from fairseq.tasks.fairseq_task import FairseqTask
 
 import fairseq_posenc
-from fairseq_posenc import compat
+from fairseq_posenc import compat, versions
 from fairseq_posenc.compat import numpy2, patching
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.versions import parse_version
@@ -255,15 +255,15 @@ def test_versions_are_read_from_any_spelling():
 
 def test_attention_constants_tell_the_truth():
     attend = getattr(torch.nn.functional, "scaled_dot_product_attention", None)
-    assert compat.HAS_SDPA == (attend is not None)
+    assert versions.HAS_SDPA == (attend is not None)
     if attend is None:
-        assert not compat.SDPA_HAS_SCALE and not compat.SDPA_SAFE_MASKS
+        assert not versions.SDPA_HAS_SCALE and not versions.SDPA_SAFE_MASKS
         return
     q = torch.randn(1, 1, 3, 8, requires_grad=True)
-    assert compat.SDPA_HAS_SCALE == ("scale" in (attend.__doc__ or ""))
+    assert versions.SDPA_HAS_SCALE == ("scale" in (attend.__doc__ or ""))
     mask = torch.zeros(3, 3)
     mask[1] = float("-inf")
     out = attend(q, q, q, attn_mask=mask)
     out.sum().backward()
     safe = bool(out[0, 0, 1].eq(0).all()) and bool(torch.isfinite(q.grad).all())
-    assert safe or not compat.SDPA_SAFE_MASKS
+    assert safe or not versions.SDPA_SAFE_MASKS

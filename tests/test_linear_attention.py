@@ -267,7 +267,7 @@ class TestPerformerPytorch:
 
 
 def test_weights_are_refused_by_name():
-    with pytest.raises(UsageError, match="--attention elu: has no attention weights"):
+    with pytest.raises(UsageError, match="--attention elu: returns no attention weights"):
         layer_of("elu")(torch.randn(T, B, H * D), need_weights=True)
 
 

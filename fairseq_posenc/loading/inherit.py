@@ -34,13 +34,13 @@ def inherited_flags(family: type) -> List[str]:
         family: dataclass of the family's flags.
     """
     own = plug_in_flags()
-    return [
-        field.name
-        for field in dataclasses.fields(family)
-        if field.metadata.get("role") == "model"
-        and field.name != _TABLE
-        or (field.metadata.get("role") == "free" and field.name in own)
+    roles = {field.name: field.metadata.get("role") for field in dataclasses.fields(family)}
+    names = [
+        name
+        for name, role in roles.items()
+        if name != _TABLE and (role == "model" or (role == "free" and name in own))
     ]
+    return sorted(names, key=lambda name: name not in own)  # what to complain about first
 
 
 def is_fine_tuning(settings: Any) -> bool:

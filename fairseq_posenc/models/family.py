@@ -123,8 +123,8 @@ class Family:
         for other in FAMILIES.values():
             if other is not self and task in other.tasks and task not in self.tasks:
                 raise UsageError(
-                    f"--arch {arch} is {self.what}, but --task {task} needs {other.what}, for "
-                    f"example --arch {other.example}"
+                    f"--arch {arch} is {self.what} for --task {self.tasks[0]}, but --task {task} "
+                    f"needs {other.what}, for example --arch {other.example}"
                 )
 
 
