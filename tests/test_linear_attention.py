@@ -145,7 +145,7 @@ class TestCache:
     def test_4096_tokens_one_by_one(self, kernel):
         layer = layer_of(kernel, heads=2, causal=True)
         x = torch.randn(4096, 1, 2 * D)
-        table = layer.encoding.transform.table(torch.arange(4096)[None])
+        table = table_of(layer, 4096)
         full, _ = layer(x, None, True, table)
         state = {}
         steps = [
@@ -158,7 +158,7 @@ class TestCache:
     @torch.no_grad()
     def test_its_size_does_not_grow(self, kernel):
         layer, state = layer_of(kernel, causal=True), {}
-        table = layer.encoding.transform.table(torch.arange(50)[None])
+        table = table_of(layer, 50)
         sizes = set()
         for i in range(50):
             layer(torch.randn(1, B, H * D), None, True, table[i : i + 1], incremental_state=state)
@@ -171,7 +171,7 @@ class TestCache:
     @torch.no_grad()
     def test_it_follows_a_beam(self):
         layer, x = layer_of("elu", causal=True), torch.randn(6, B, H * D)
-        table = layer.encoding.transform.table(torch.arange(6)[None])
+        table = table_of(layer, 6)
         order, state = torch.tensor([1, 1, 0]), {}
         layer(x[:4], None, True, table[:4], incremental_state=state)
         layer.reorder_incremental_state(state, order)
@@ -186,7 +186,7 @@ class TestCache:
         """The same projections, and sums in float32, so that cached is the full forward."""
         skip_without_cpu_kernels(dtype)
         layer, x = layer_of(kernel, causal=True).to(dtype), torch.randn(200, 1, H * D).to(dtype)
-        table, state = layer.encoding.transform.table(torch.arange(200)[None]), {}
+        table, state = table_of(layer, 200), {}
         full, _ = layer(x, None, True, table)
         steps = [
             layer(x[i : i + 1], None, True, table[i : i + 1], incremental_state=state)[0]
@@ -203,7 +203,7 @@ class TestCache:
 def test_no_output_depends_on_a_later_token(kernel, rotary):
     """Bit for bit, with later tokens that dwarf the earlier ones."""
     layer, x = layer_of(kernel, rotary, causal=True), torch.randn(150, B, H * D)
-    table = layer.encoding.transform.table(torch.arange(150)[None])
+    table = table_of(layer, 150)
     before, _ = layer(x, None, True, table)
     for first in (1, 70, 149):
         changed = x.clone()
@@ -222,7 +222,7 @@ class TestGradients:
         cut(monkeypatch, layer, 2, 1)
         x = torch.randn(5, 2, 8, dtype=torch.double, requires_grad=True)
         padding = torch.tensor([[True, True, False, False, False], [False] * 4 + [True]])
-        table = layer.encoding.transform.table(torch.arange(5)[None])
+        table = table_of(layer, 5)
         table = None if table is None else table.to(torch.complex128)
         parameters = tuple(layer.parameters())
         bias = padding_bias(padding).double()
