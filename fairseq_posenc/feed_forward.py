@@ -5,11 +5,12 @@ registered form adds to them and puts them together, so that names stay fairseq'
 """
 
 from dataclasses import dataclass
-from typing import Any, Callable, NamedTuple, Optional, Type, TypeVar
+from typing import Callable, NamedTuple, Optional, Type, TypeVar
 
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_posenc.options import Layer, Options
 from fairseq_posenc.registry import Registry
 from fairseq_posenc.settings import setting
 
@@ -18,7 +19,7 @@ class FeedForward:
     """fc2(f(fc1(x))) (Vaswani et al. 2017, Eq. 2), and the interface of all other forms."""
 
     @staticmethod
-    def extend(layer: Any, options: Any) -> None:
+    def extend(layer: Layer, options: Options) -> None:
         """Add what the form needs beside ``fc1`` and ``fc2`` to *layer*; here nothing.
 
         Args:
@@ -27,7 +28,7 @@ class FeedForward:
         """
 
     @staticmethod
-    def hidden(layer: Any, x: Tensor) -> Tensor:
+    def hidden(layer: Layer, x: Tensor) -> Tensor:
         """What ``fc2`` is applied to, (T, B, hidden), for x (T, B, C)."""
         return layer.activation_fn(layer.fc1(x))
 
@@ -88,18 +89,18 @@ class GatedFeedForward(FeedForward):
     """fc2(f(fc1(x)) ⊙ fc_gate(x)) (Shazeer 2020, Eq. 6): GEGLU with ``--activation-fn gelu``."""
 
     @staticmethod
-    def extend(layer: Any, options: Any) -> None:
+    def extend(layer: Layer, options: Options) -> None:
         """Add ``fc_gate``, of the size of ``fc1``."""
         sizes = (layer.fc1.in_features, layer.fc1.out_features)
         layer.fc_gate = layer.build_fc1(*sizes, layer.quant_noise, layer.quant_noise_block_size)
 
     @staticmethod
-    def hidden(layer: Any, x: Tensor) -> Tensor:
+    def hidden(layer: Layer, x: Tensor) -> Tensor:
         """f(fc1(x)) ⊙ fc_gate(x)."""
         return layer.activation_fn(layer.fc1(x)) * layer.fc_gate(x)
 
 
-def feed_forward(layer: Any, x: Tensor) -> Tensor:
+def feed_forward(layer: Layer, x: Tensor) -> Tensor:
     """The feed-forward sub-layer of *layer*, (T, B, C)."""
     x = layer.feed_forward_form.hidden(layer, x)
     dropout = layer.activation_dropout_module

@@ -10,6 +10,7 @@ from typing import Any, Optional
 import torch
 from torch import nn
 
+from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
 
 INITS = ("default", "truncated_normal")
@@ -30,7 +31,7 @@ class InitialisationFlags:
     )
 
 
-def remove_biases(module: nn.Module, options: Any) -> None:
+def remove_biases(module: nn.Module, options: Options) -> None:
     """Take the bias out of every projection inside *module*, in place, if ``no_bias`` says so."""
     if not options.no_bias:
         return
@@ -40,7 +41,7 @@ def remove_biases(module: nn.Module, options: Any) -> None:
 
 
 @torch.no_grad()
-def initialise(module: nn.Module, options: Any) -> None:
+def initialise(module: nn.Module, options: Options) -> None:
     """Draw the weights of projections and embeddings as ``init_weights`` says, in place."""
     if options.init_weights != "truncated_normal":
         return

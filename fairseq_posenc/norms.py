@@ -10,6 +10,7 @@ from typing import Any, Callable, NamedTuple, Optional, Type, TypeVar
 import torch
 from torch import Tensor, nn
 
+from fairseq_posenc.options import Options
 from fairseq_posenc.registry import Registry
 from fairseq_posenc.settings import setting
 
@@ -77,7 +78,7 @@ class LayerNorm(nn.LayerNorm):
         options: reads ``layer_norm_eps``.
     """
 
-    def __init__(self, channels: int, options: Any) -> None:
+    def __init__(self, channels: int, options: Options) -> None:
         super().__init__(channels, eps=options.layer_norm_eps)
 
 
@@ -94,7 +95,7 @@ class RMSNorm(nn.Module):
         options: reads ``layer_norm_eps``.
     """
 
-    def __init__(self, channels: int, options: Any) -> None:
+    def __init__(self, channels: int, options: Options) -> None:
         super().__init__()
         self.eps = float(options.layer_norm_eps)
 
@@ -108,9 +109,10 @@ class RMSNorm(nn.Module):
         return f"eps={self.eps:g}"
 
 
-def apply_norms(module: nn.Module, options: Any) -> None:
+def apply_norms(module: nn.Module, options: Options) -> None:
     """Replace the layer norms inside *module* by the norm that *options* name, in place."""
     chosen = NORMS.find(options.norm).norm
+    child: Any
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if not hasattr(child, "normalized_shape"):  # fairseq's, apex's or PyTorch's layer norm

@@ -19,6 +19,7 @@ import math
 from typing import Any, Collection, Dict, Iterable, Mapping, Optional, Union
 
 from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.options import Options
 
 ROLES = ("model", "free", "training")
 Number = Union[int, float]
@@ -76,7 +77,7 @@ def help_text(metadata: Mapping[str, Any]) -> str:
     return text if default is None else f"{text} (default: {default})"
 
 
-def check_settings(options: Any, fields: Iterable["dataclasses.Field[Any]"]) -> None:
+def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"]) -> None:
     """Refuse values outside the declared choices and ranges.
 
     Args:

@@ -69,7 +69,7 @@ def test_shaws_values_by_hand(causal, length, keys):
     """Shaw et al. Eq. 3, the second summand."""
     parts = Parts("shaw", causal=causal, shaw_values=True)
     weights = random(B, H, length, keys)
-    got = parts.terms.relative_values(weights, None, None)
+    got = parts.terms.relative_values(None, weights)
     table = parts.terms["shaw"].value_table.weight
     want = torch.zeros(B, H, length, D, dtype=torch.double)
     for t in range(length):

@@ -22,7 +22,7 @@ def attended(parts, inputs, mask):
     q, k, v = (inputs[name].transpose(1, 2) for name in "qkv")
     scale, terms = parts.encoding.scale, parts.terms.float()
     logits = terms(Content(None, q, k, scale, None, None), parts.vectors(q, k), {})
-    more = (lambda w: terms.relative_values(w, None, None)) if terms.needs_weights else None
+    more = (lambda w: terms.relative_values(None, w)) if terms.needs_weights else None
     out, weights = attend_with_weights(q, k, v, scale, mask + logits, relative_values=more)
     return out.transpose(1, 2), weights
 

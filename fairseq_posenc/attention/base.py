@@ -1,12 +1,13 @@
 """What the rest of the package asks of a self-attention, and what it is given once a forward."""
 
-from typing import Any, List, Optional, Tuple, TypedDict
+from typing import List, Optional, Tuple, TypedDict
 
 from torch import Tensor
 
 from fairseq_posenc.attention.functional import combined_masks
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
 
 
 class Positions(TypedDict, total=False):
@@ -54,7 +55,7 @@ class AttentionKernel:
     masks = staticmethod(combined_masks)
 
     @classmethod
-    def check(cls, options: Any, encodings: List[Encoding]) -> None:
+    def check(cls, options: Options, encodings: List[Encoding]) -> None:
         """Refuse *options* and *encodings* that this kernel cannot serve.
 
         Raises:
@@ -62,7 +63,7 @@ class AttentionKernel:
         """
 
     @classmethod
-    def heads(cls, options: Any, side: str) -> Tuple[int, int]:
+    def heads(cls, options: Options, side: str) -> Tuple[int, int]:
         """Number of heads H, and how many channels of a head the position encoding acts on.
 
         Raises:
@@ -77,12 +78,12 @@ class AttentionKernel:
         return heads, channels // heads
 
     @classmethod
-    def size_flags(cls, options: Any, side: str) -> str:
+    def size_flags(cls, options: Options, side: str) -> str:
         """The flags that set that number of channels, for error messages."""
         return f"--{side}-embed-dim over --{side}-attention-heads"
 
     @classmethod
-    def relative_after_rotation(cls, options: Any) -> bool:
+    def relative_after_rotation(cls, options: Options) -> bool:
         """Whether rotating queries and keys keeps attention a function of their distance."""
         return True
 

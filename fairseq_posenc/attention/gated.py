@@ -29,6 +29,7 @@ from fairseq_posenc.attention.softmax import IncrementalState, append_to_cache, 
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Encoding
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
 
 Bias = Optional[Tensor]
@@ -91,7 +92,7 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         self,
         embed_dim: int,
         encoding: PositionEncoding,
-        options: Any,
+        options: Options,
         dropout: float = 0.0,
         q_noise: float = 0.0,
         qn_block_size: int = 8,
@@ -115,7 +116,7 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         nn.init.xavier_uniform_(self.out_proj.weight)
 
     @classmethod
-    def check(cls, options: Any, encodings: List[Encoding]) -> None:
+    def check(cls, options: Options, encodings: List[Encoding]) -> None:
         """Refuse content-dependent logits beside a normaliser that has no logits."""
         if options.gau_normaliser in _SOFTMAX:
             return
@@ -128,12 +129,12 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
                 )
 
     @classmethod
-    def heads(cls, options: Any, side: str) -> Tuple[int, int]:
+    def heads(cls, options: Options, side: str) -> Tuple[int, int]:
         """One head of the key size."""
         return 1, options.gau_key_size
 
     @classmethod
-    def size_flags(cls, options: Any, side: str) -> str:
+    def size_flags(cls, options: Options, side: str) -> str:
         """The flag that sets the size of the head."""
         return "--gau-key-size"
 
@@ -187,7 +188,7 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         q, k = (z * self.q_scale).unsqueeze(2), (z * self.k_scale).unsqueeze(2)  # (T, B, 1, s)
         v = v.unsqueeze(2)
         before = (q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3))
-        if table is not None:
+        if table is not None and self.encoding.transform is not None:
             q, k, v = self.encoding.transform(q, k, v, table)
         # (T, B, 1, s | s | e) -> (B, 1, T, s | s | e)
         return (q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3), v.permute(1, 2, 0, 3), *before, u)

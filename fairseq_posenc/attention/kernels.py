@@ -1,22 +1,23 @@
 """Which self-attention a model configuration asks for, and whether it can serve its encodings."""
 
-from typing import Any, List, Type
+from typing import List, Type
 
 from fairseq_posenc.attention.base import AttentionKernel
 from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
 
 
-def kernel_of(options: Any) -> Type[AttentionKernel]:
+def kernel_of(options: Options) -> Type[AttentionKernel]:
     """The self-attention that ``--layer`` and ``--attention`` choose."""
     if options.layer == "gated":
         return GatedAttention
     return ATTENTIONS.find(options.attention).kernel
 
 
-def check_attention(options: Any, encodings: List[Encoding]) -> None:
+def check_attention(options: Options, encodings: List[Encoding]) -> None:
     """Refuse an attention that cannot serve *encodings*.
 
     Args:

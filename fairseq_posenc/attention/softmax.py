@@ -21,6 +21,7 @@ from fairseq_posenc.attention.functional import (
 from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content
+from fairseq_posenc.options import Layer
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 
@@ -41,7 +42,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
     """
 
     def __init__(
-        self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: Any
+        self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
     ) -> None:
         super().__init__(embed_dim, num_heads, self_attention=True, **kwargs)
         self.encoding = encoding
@@ -77,14 +78,13 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
             k, v, content_k = append_to_cache(self, k, v, content_k, incremental_state)
         relative_values = None
         if self.position_terms is not None:
-            positions = {"query_positions": query_positions, "key_positions": key_positions}
-            content = Content(
-                x, content_q, content_k, self.encoding.scale, padding_mask=padding_mask, **positions
-            )
+            positions = (query_positions, key_positions)
+            scale = self.encoding.scale
+            content = Content(x, content_q, content_k, scale, *positions, padding_mask)
             logits = content_logits(self, content, distance_vectors, incremental_state)
             bias = add_terms(bias, logits)
             if self.position_terms.needs_weights:
-                relative_values = partial(self.position_terms.relative_values, **positions)
+                relative_values = partial(self.position_terms.relative_values, content)
         rate, weights = dropout_rate(self.dropout_module), None
         if need_weights or relative_values is not None:
             out, weights = attend_with_weights(
@@ -110,7 +110,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         q, k = self.q_proj(x).view(by_head), self.k_proj(x).view(by_head)
         v = self.v_proj(x).view(by_head)
         before = (q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3))
-        if table is not None:
+        if table is not None and self.encoding.transform is not None:
             q, k, v = self.encoding.transform(q, k, v, table)
         # (T, B, H, D) -> (B, H, T, D)
         return (q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3), v.permute(1, 2, 0, 3), *before)
@@ -126,7 +126,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
 
 
 def append_to_cache(
-    layer: Any, k: Tensor, v: Tensor, content_k: Tensor, incremental_state: IncrementalState
+    layer: Layer, k: Tensor, v: Tensor, content_k: Tensor, incremental_state: IncrementalState
 ) -> Tuple[Tensor, Tensor, Tensor]:
     """Keys, values and untransformed keys of all tokens so far, (B, H, S, D or e).
 
@@ -160,7 +160,7 @@ def extend_cache(old: Tensor, new: Tensor) -> Tensor:
 
 
 def content_logits(
-    layer: Any,
+    layer: Layer,
     content: Content,
     distance_vectors: Optional[Tensor],
     incremental_state: IncrementalState,
@@ -194,7 +194,7 @@ class CrossAttention(StockMultiheadAttention):
         kwargs: passed to fairseq's attention (kdim, vdim, dropout, quantisation noise).
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, **kwargs: Any) -> None:
+    def __init__(self, embed_dim: int, num_heads: int, **kwargs: object) -> None:
         super().__init__(embed_dim, num_heads, encoder_decoder_attention=True, **kwargs)
 
     def forward(

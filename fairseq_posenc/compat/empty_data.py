@@ -28,7 +28,7 @@ def empty_data() -> None:
 
 
 def _not_empty(make_dataset: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(path: str, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(path: str, *args: object, **kwargs: object) -> Any:
         data = indexed_dataset.data_file_path(path)
         if os.path.isfile(data) and os.path.getsize(data) == 0:
             raise UsageError(
@@ -41,7 +41,7 @@ def _not_empty(make_dataset: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _one_line_for_long_sentences(filter_by_size: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> Any:
         try:
             return filter_by_size(*args, **kwargs)
         except Exception as error:
@@ -53,7 +53,7 @@ def _one_line_for_long_sentences(filter_by_size: Callable[..., Any]) -> Callable
 
 
 def _with_examples(get_iterator: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(trainer: Trainer, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(trainer: Trainer, *args: object, **kwargs: object) -> Any:
         try:
             return get_iterator(trainer, *args, **kwargs)
         except Exception as error:

@@ -58,7 +58,7 @@ def stock_layers_take_padding() -> None:
 
 
 def _without_kernel(init: Callable[..., None]) -> Callable[..., None]:
-    def wrapper(layer: Any, *args: Any, **kwargs: Any) -> None:
+    def wrapper(layer: Any, *args: object, **kwargs: object) -> None:
         init(layer, *args, **kwargs)
         if hasattr(layer, "can_use_fastpath"):
             layer.can_use_fastpath = False

@@ -22,7 +22,7 @@ def eval_lm_needs_tokens() -> None:
 
 
 def _of_whole_set(eval_lm_dataloader: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-    def wrapper(task: Any, dataset: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    def wrapper(task: Any, dataset: Any, *args: object, **kwargs: object) -> Iterator[Any]:
         # (max_tokens, batch_size, max_positions) are the first three positional arguments
         longest = kwargs.get("max_positions", args[2] if len(args) > 2 else None)
         sizes = [dataset.size(index) for index in range(len(dataset))]

@@ -17,7 +17,7 @@ def log_lines_once() -> None:
 
 
 def _without_earlier_handlers(progress_bar: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> Any:
         # validation names no file: its lines go to the one of the training, which has to stay
         log_file = kwargs.get("log_file", args[3] if len(args) > 3 else None)
         for handler in list(progress_bars.logger.handlers) if log_file else ():

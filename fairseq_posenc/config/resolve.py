@@ -15,19 +15,20 @@ from fairseq_posenc.config.stacks import SIDES, side_encoding, translation_stack
 from fairseq_posenc.encodings import Stack, all_encodings, build_encodings, parse_pattern
 from fairseq_posenc.encodings.registry import FLAG, modern_name
 from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.options import Options
 from fairseq_posenc.settings import check_settings, modernised
 
 logger = logging.getLogger(__name__)
 
 
-def open_config(cfg: Any) -> ContextManager[Any]:
+def open_config(cfg: Options) -> ContextManager[Any]:
     """A context in which *cfg*, a namespace or a DictConfig, takes new entries."""
     return open_dict(cfg) if isinstance(cfg, DictConfig) else contextlib.nullcontext()
 
 
-def fill_missing(cfg: DictConfig, preset: Mapping[str, Any]) -> None:
-    """Take from *preset* what *cfg* does not say, in place."""
-    with open_dict(cfg):
+def fill_missing(cfg: Options, preset: Mapping[str, Any]) -> None:
+    """Take from *preset* what the DictConfig *cfg* does not say, in place."""
+    with open_config(cfg):
         cfg.update({name: value for name, value in preset.items() if cfg.get(name) is None})
 
 
@@ -43,7 +44,7 @@ _DEFAULTS_FROM = {
 
 
 def configure(
-    cfg: Any,
+    cfg: Options,
     family: type,
     preset: Mapping[str, Any],
     stacks: Callable[[Any], List[Stack]] = translation_stacks,
@@ -81,7 +82,7 @@ def configure(
         build_encodings(cfg, stack, side_encoding(cfg, stack.side))
 
 
-def modernise(cfg: Any, family: type, notice: bool = False) -> None:
+def modernise(cfg: Options, family: type, notice: bool = False) -> None:
     """Replace former names and values of flags in *cfg* by today's, in place.
 
     Args:
@@ -89,9 +90,9 @@ def modernise(cfg: Any, family: type, notice: bool = False) -> None:
         family: its dataclass.
         notice: log one line for each, as for what a user typed.
     """
-    known = {field.name for field in dataclasses.fields(family)}
-    former = {f.metadata.get("formerly") for f in dataclasses.fields(family)} - {None}
-    settings = {name: getattr(cfg, name, None) for name in known | former}
+    # former names are fields, too, hidden ones
+    names = [field.name for field in dataclasses.fields(family)]
+    settings = {name: getattr(cfg, name, None) for name in names}
     changes: Dict[str, Any] = modernised(settings, dataclasses.fields(family))
     for name in settings:
         value = settings[name]
@@ -109,13 +110,13 @@ def _sides(fields: Mapping[str, Any]) -> List[str]:
     return [side for side in SIDES if f"{side}_position_encoding" in fields]
 
 
-def _encodings_of(cfg: Any, fields: Mapping[str, Any]) -> List[Any]:
+def _encodings_of(cfg: Options, fields: Mapping[str, Any]) -> List[Any]:
     """All encodings of a resolved configuration."""
     values = [side_encoding(cfg, side) for side in _sides(fields)] or [cfg.position_encoding]
     return all_encodings(",".join(values))
 
 
-def _resolve_encoding(cfg: Any, fields: Mapping[str, Any], preset: Mapping[str, Any]) -> None:
+def _resolve_encoding(cfg: Options, fields: Mapping[str, Any], preset: Mapping[str, Any]) -> None:
     """Reconcile --position-encoding with fairseq's own flags for position tables."""
     with_flag = [side for side in SIDES if f"{side}_learned_pos" in fields]
     learned = [side for side in with_flag if getattr(cfg, f"{side}_learned_pos", None)]
@@ -152,7 +153,7 @@ def _resolve_encoding(cfg: Any, fields: Mapping[str, Any], preset: Mapping[str, 
     cfg.no_token_positional_embeddings = not any_table
 
 
-def _refuse_unsupported(cfg: Any) -> None:
+def _refuse_unsupported(cfg: Options) -> None:
     if getattr(cfg, "cross_self_attention", False):
         raise UsageError(
             "--cross-self-attention: source and target positions cannot share one attention here; "
@@ -166,7 +167,7 @@ def _refuse_unsupported(cfg: Any) -> None:
             )
 
 
-def nested(cfg: Any) -> TransformerConfig:
+def nested(cfg: Options) -> TransformerConfig:
     """fairseq's nested configuration, with the encodings' flags as extra attributes."""
     plain: Any = vars(cfg)
     if OmegaConf.is_config(cfg):

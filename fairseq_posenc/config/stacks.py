@@ -1,19 +1,20 @@
 """The stacks that a configuration describes, as position encodings see them."""
 
-from typing import Any, List
+from typing import List
 
 from fairseq_posenc.attention import kernel_of
 from fairseq_posenc.encodings import Stack
+from fairseq_posenc.options import Options
 
 SIDES = ("encoder", "decoder")
 
 
-def side_encoding(cfg: Any, side: str) -> str:
+def side_encoding(cfg: Options, side: str) -> str:
     """What ``--position-encoding`` says for one *side*, or the flag of that side alone."""
     return getattr(cfg, f"{side}_position_encoding", None) or cfg.position_encoding
 
 
-def make_stack(cfg: Any, side: str, causal: bool, max_positions: int, has_cls: bool) -> Stack:
+def make_stack(cfg: Options, side: str, causal: bool, max_positions: int, has_cls: bool) -> Stack:
     """A :class:`Stack` with the heads of the self-attention that *cfg* names.
 
     Args:
@@ -37,27 +38,27 @@ def make_stack(cfg: Any, side: str, causal: bool, max_positions: int, has_cls: b
     )
 
 
-def stack_of(cfg: Any, side: str) -> Stack:
+def stack_of(cfg: Options, side: str) -> Stack:
     """The encoder or decoder of a translation or language model."""
     length = cfg.max_source_positions if side == "encoder" else cfg.max_target_positions
     return make_stack(cfg, side, side == "decoder", length, has_cls=False)
 
 
-def masked_lm_stack(cfg: Any) -> Stack:
+def masked_lm_stack(cfg: Options) -> Stack:
     """The encoder of a masked language model: its input starts with [CLS]."""
     return make_stack(cfg, "encoder", bool(cfg.causal), cfg.num_positions, has_cls=True)
 
 
-def translation_stacks(cfg: Any) -> List[Stack]:
+def translation_stacks(cfg: Options) -> List[Stack]:
     """The stacks of an encoder-decoder."""
     return [stack_of(cfg, side) for side in SIDES]
 
 
-def language_model_stacks(cfg: Any) -> List[Stack]:
+def language_model_stacks(cfg: Options) -> List[Stack]:
     """The one stack of a language model."""
     return [stack_of(cfg, "decoder")]
 
 
-def masked_lm_stacks(cfg: Any) -> List[Stack]:
+def masked_lm_stacks(cfg: Options) -> List[Stack]:
     """The one stack of a masked language model."""
     return [masked_lm_stack(cfg)]

@@ -6,13 +6,14 @@ later keys are hidden, so the same formula serves both.
 """
 
 import math
-from typing import Any, List
+from typing import List
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.encodings.base import SharedBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.options import Options
 
 
 def slopes(num_heads: int) -> List[float]:
@@ -40,7 +41,7 @@ class Alibi(SharedBias):
         stack: number of heads.
     """
 
-    def __init__(self, options: Any, stack: Stack) -> None:
+    def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.slopes = slopes(stack.num_heads)  # plain numbers, which no .half() can touch
 

@@ -19,10 +19,12 @@ Nothing here knows fairseq: an encoding sees positions, queries and keys, no mod
 """
 
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Tuple, Type
+from typing import Any, Dict, Optional, Tuple, Type, cast
 
 import torch
 from torch import Tensor, nn
+
+from fairseq_posenc.options import Options
 
 
 @dataclass(frozen=True)
@@ -74,17 +76,17 @@ class QKVTransform(nn.Module):
     #: to features as well
     applies_to_features = False
 
-    def __init__(self, options: Any, stack: Stack) -> None:
+    def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__()
         self.relative = True  # whether shifting every position by the same amount changes nothing
 
     @classmethod
-    def check_features(cls, options: Any) -> Optional[str]:
+    def check_features(cls, options: Options) -> Optional[str]:
         """A flag and the reason why features cannot be transformed under *options*, or None."""
         return None
 
     @classmethod
-    def changes_values(cls, options: Any) -> Optional[str]:
+    def changes_values(cls, options: Options) -> Optional[str]:
         """The flag under which values are transformed, too, if *options* have it on, or None."""
         return None
 
@@ -112,7 +114,7 @@ class SharedBias(nn.Module):
 
     hook = "shared"
 
-    def __init__(self, options: Any, stack: Stack) -> None:
+    def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__()
 
     def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
@@ -132,7 +134,7 @@ class DistanceVectors(nn.Module):
         stack: the encoder or decoder served.
     """
 
-    def __init__(self, options: Any, stack: Stack) -> None:
+    def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__()
 
     def forward(self, distances: Tensor) -> Tensor:
@@ -159,12 +161,13 @@ class Content:
         q: Tensor,
         k: Tensor,
         scale: float,
-        query_positions: Tensor,
-        key_positions: Tensor,
+        query_positions: Optional[Tensor],
+        key_positions: Optional[Tensor],
         padding_mask: Optional[Tensor] = None,
     ) -> None:
         self.x, self.q, self.k, self.scale = x, q, k, scale
-        self.query_positions, self.key_positions = query_positions, key_positions
+        self.query_positions = cast(Tensor, query_positions)
+        self.key_positions = cast(Tensor, key_positions)
         self.padding_mask = padding_mask
         self._products: Optional[Tensor] = None
 
@@ -186,12 +189,12 @@ class ContentBias(nn.Module):
 
     hook = "content"
 
-    def __init__(self, options: Any, stack: Stack) -> None:
+    def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__()
         self.needs_weights = False  # whether relative_values() returns anything
 
     @classmethod
-    def changes_values(cls, options: Any) -> Optional[str]:
+    def changes_values(cls, options: Options) -> Optional[str]:
         """The flag under which :meth:`relative_values` returns anything, if it is on, or None."""
         return None
 
@@ -218,15 +221,12 @@ class ContentBias(nn.Module):
         """
         raise NotImplementedError
 
-    def relative_values(
-        self, weights: Tensor, query_positions: Tensor, key_positions: Tensor
-    ) -> Optional[Tensor]:
+    def relative_values(self, content: Content, weights: Tensor) -> Optional[Tensor]:
         """Output that the attention weights give in addition to the mean of the values.
 
         Args:
+            content: as for :meth:`forward`.
             weights: (B, H, T, S), after dropout.
-            query_positions: (1|B, T).
-            key_positions: (1|B, S).
 
         Returns:
             (B, H, T, D) or None; here None.

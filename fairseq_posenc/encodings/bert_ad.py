@@ -10,13 +10,14 @@ so p U^Q and p U^K are added to the queries and keys of every layer.  As in TUPE
 normalised where it is used, and U^Q and U^K are shared by all layers.
 """
 
-from typing import Any, Tuple
+from typing import Tuple
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.encodings.base import QKVTransform, Stack
 from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.options import Options
 
 
 @register_encoding(
@@ -36,7 +37,7 @@ class UntiedProjections(QKVTransform):
         stack: heads, head size, and the longest sequence, which is the size of the table.
     """
 
-    def __init__(self, options: Any, stack: Stack) -> None:
+    def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.head_dim = stack.head_dim
         channels = stack.num_heads * stack.head_dim

@@ -1,6 +1,6 @@
 """Several encodings at once, as ``--position-encoding a+b`` names them."""
 
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from fairseq_posenc.encodings.distance import all_distances
 from fairseq_posenc.encodings.registry import parse_encodings, parse_pattern
 from fairseq_posenc.encodings.shared_bias import SharedBiasSum
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
 from fairseq_posenc.registry import fields_of
 from fairseq_posenc.settings import check_settings
 
@@ -33,7 +34,7 @@ class PositionEncoding:
     """
 
     def __init__(
-        self, encodings: List[Encoding], options: Any, stack: Stack, index: int = 0
+        self, encodings: List[Encoding], options: Options, stack: Stack, index: int = 0
     ) -> None:
         self.name = "+".join(e.name for e in encodings)
         self.options = options
@@ -126,7 +127,7 @@ class PositionEncoding:
         return torch.stack([own(distances).type_as(like) for own in self.vectors.values()])
 
 
-def build_encodings(options: Any, stack: Stack, value: str) -> Dict[str, PositionEncoding]:
+def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, PositionEncoding]:
     """The compositions that the layers of a stack have, each once, by name.
 
     Args:

@@ -37,11 +37,9 @@ class ContentBiasSum(nn.ModuleDict):
         logits = [term(content, projected.get(name)) for name, term in self.items()]
         return sum(logits[1:], logits[0])
 
-    def relative_values(
-        self, weights: Tensor, query_positions: Tensor, key_positions: Tensor
-    ) -> Tensor:
+    def relative_values(self, content: Content, weights: Tensor) -> Tensor:
         """Output (B, H, T, D) that weights (B, H, T, S), after dropout, give beside the values."""
         terms = cast(Iterable[ContentBias], self.values())
-        given = [term.relative_values(weights, query_positions, key_positions) for term in terms]
+        given = [term.relative_values(content, weights) for term in terms]
         found = [value for value in given if value is not None]
         return sum(found[1:], found[0])

@@ -10,7 +10,7 @@ and a W_qR of its own.
 """
 
 from dataclasses import dataclass
-from typing import Any, Optional, cast
+from typing import Optional, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fairseq_posenc.encodings.base import Content, ContentBias, DistanceVectors, Stack
 from fairseq_posenc.encodings.distance import align, products, within_reach
 from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
 
 
@@ -42,7 +43,7 @@ class DistanceTable(DistanceVectors):
         stack: number and size of the heads.
     """
 
-    def __init__(self, options: Any, stack: Stack) -> None:
+    def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.max_distance = int(options.deberta_max_distance)
         self.table = nn.Embedding(2 * self.max_distance, stack.num_heads * stack.head_dim)
@@ -70,7 +71,7 @@ class DebertaBias(ContentBias):
         stack: number and size of the heads.
     """
 
-    def __init__(self, options: Any, stack: Stack) -> None:
+    def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.head_dim = stack.head_dim
         channels = stack.num_heads * stack.head_dim

@@ -22,6 +22,7 @@ from fairseq_posenc.encodings.base import QKVTransform, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.encodings.rotary_scaling import UNSCALED, Scaling, ScalingFlags, read_scaling
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
 
 PAIRINGS = ("interleaved", "half")
@@ -113,7 +114,7 @@ class Rotary(QKVTransform):
 
     applies_to_features = True  # rotations keep norms
 
-    def __init__(self, options: Any, stack: Stack) -> None:
+    def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.base = float(options.rotary_base)
         self.pairing = str(options.rotary_pairing)
@@ -136,7 +137,7 @@ class Rotary(QKVTransform):
         self.temperature, self.reach = self.scaling.temperature, self.scaling.reach
 
     @classmethod
-    def check_features(cls, options: Any) -> Optional[str]:
+    def check_features(cls, options: Options) -> Optional[str]:
         """Values and the temperature of YaRN have no place beside rotated features."""
         if options.rotary_value:
             return "--rotary-value: features are rotated, and values have none"
@@ -145,7 +146,7 @@ class Rotary(QKVTransform):
         return None
 
     @classmethod
-    def changes_values(cls, options: Any) -> Optional[str]:
+    def changes_values(cls, options: Options) -> Optional[str]:
         """``--rotary-value``, if it is on."""
         return "--rotary-value" if options.rotary_value else None
 

@@ -14,12 +14,13 @@ Peng et al., section 3.2, with the ramp γ and the temperature as in their relea
 
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, NamedTuple, Optional
+from typing import Callable, Dict, NamedTuple, Optional
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
 
 # turns in the length of training: a pair that makes more keeps its frequency, one that makes fewer
@@ -115,7 +116,7 @@ RULES: Dict[str, Callable[[int, float, Scaling], Tensor]] = {
 UNSCALED = Scaling("none", 1.0, 0)
 
 
-def read_scaling(options: Any, dim: int, longest: int) -> Scaling:
+def read_scaling(options: Options, dim: int, longest: int) -> Scaling:
     """The scaling that flags ask for.
 
     Args:

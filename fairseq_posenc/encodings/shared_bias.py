@@ -9,12 +9,13 @@ the sentence; so whatever logits involve it are reset (Eq. 9, with [CLS] at posi
                        v_ij  otherwise
 """
 
-from typing import Any, Dict, Iterable, Optional, cast
+from typing import Dict, Iterable, Optional, cast
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.encodings.base import SharedBias, Stack
+from fairseq_posenc.options import Options
 
 
 class SharedBiasSum(nn.ModuleDict):
@@ -26,7 +27,7 @@ class SharedBiasSum(nn.ModuleDict):
         stack: number of heads.
     """
 
-    def __init__(self, terms: Dict[str, SharedBias], options: Any, stack: Stack) -> None:
+    def __init__(self, terms: Dict[str, SharedBias], options: Options, stack: Stack) -> None:
         super().__init__(terms)
         self.untie_cls = bool(options.untie_cls)
         own = [term.cls_logits() is not None for term in terms.values()]

@@ -9,7 +9,7 @@ All heads of a layer share a^K and a^V; every layer has its own.
 """
 
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from fairseq_posenc.encodings.base import Content, ContentBias, Stack
 from fairseq_posenc.encodings.distance import distances
 from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
 
 
@@ -56,7 +57,7 @@ class ShawBias(ContentBias):
         stack: head size, and whether vectors for later keys are needed.
     """
 
-    def __init__(self, options: Any, stack: Stack) -> None:
+    def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.max_distance = int(options.shaw_max_distance)
         self.max_later = 0 if stack.causal else self.max_distance
@@ -69,7 +70,7 @@ class ShawBias(ContentBias):
                 nn.init.xavier_uniform_(table.weight)
 
     @classmethod
-    def changes_values(cls, options: Any) -> Optional[str]:
+    def changes_values(cls, options: Options) -> Optional[str]:
         """``--shaw-values``, if it is on."""
         return "--shaw-values" if options.shaw_values else None
 
@@ -83,9 +84,7 @@ class ShawBias(ContentBias):
         rows = self._rows(q.size(2), content.k.size(2), q.device)
         return products.gather(-1, rows.expand(*products.shape[:3], -1))
 
-    def relative_values(
-        self, weights: Tensor, query_positions: Tensor, key_positions: Tensor
-    ) -> Optional[Tensor]:
+    def relative_values(self, content: Content, weights: Tensor) -> Optional[Tensor]:
         """Σ_j w_ij a^V_d, (B, H, T, D), for weights (B, H, T, S).
 
         The weights of one distance are summed first, in float32: thousands of them may share the

@@ -7,7 +7,7 @@ logarithmic width, and everything beyond the maximum distance shares the last.
 
 import math
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fairseq_posenc.encodings.base import SharedBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
 
 
@@ -75,7 +76,7 @@ class T5Bias(SharedBias):
         UsageError: if the buckets leave no room for a logarithmic range.
     """
 
-    def __init__(self, options: Any, stack: Stack) -> None:
+    def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.num_buckets, self.max_distance = options.t5_num_buckets, options.t5_max_distance
         self.causal = stack.causal

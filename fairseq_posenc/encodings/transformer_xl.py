@@ -8,7 +8,7 @@ Dai et al., arXiv 1901.02860, section 3.3 (RoFormer Eq. 34), with one u and one 
 Every layer has a W_kR, u and v of its own.  The recurrence over segments is no part of this.
 """
 
-from typing import Any, Optional, cast
+from typing import Optional, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from fairseq_posenc.encodings.base import Content, ContentBias, DistanceVectors,
 from fairseq_posenc.encodings.distance import align, products, within_reach
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
 
 
 class Sinusoids(DistanceVectors):
@@ -30,7 +31,7 @@ class Sinusoids(DistanceVectors):
         UsageError: if the channels make no whole pairs of sine and cosine.
     """
 
-    def __init__(self, options: Any, stack: Stack) -> None:
+    def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.channels = stack.num_heads * stack.head_dim
         if self.channels % 2:
@@ -60,7 +61,7 @@ class TransformerXLBias(ContentBias):
         stack: number and size of the heads.
     """
 
-    def __init__(self, options: Any, stack: Stack) -> None:
+    def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         channels = stack.num_heads * stack.head_dim
         self.proj = nn.Linear(channels, channels, bias=False)  # W_kR
@@ -77,6 +78,6 @@ class TransformerXLBias(ContentBias):
         """Logits (B, H, T, S); arguments as in :class:`ContentBias`."""
         q, k, scale = content.q, content.k, content.scale
         r = within_reach(cast(Tensor, vectors), q.size(2), k.size(2))  # (H, S + T - 1, D)
-        positions = products((q + self.v) * scale, r)  # (B, H, T, S + T - 1)
-        content = torch.matmul(self.u * scale, k.transpose(-2, -1))  # (B, H, 1, S)
-        return align(positions, k.size(2)) + content
+        to_positions = products((q + self.v) * scale, r)  # (B, H, T, S + T - 1)
+        to_words = torch.matmul(self.u * scale, k.transpose(-2, -1))  # (B, H, 1, S)
+        return align(to_positions, k.size(2)) + to_words

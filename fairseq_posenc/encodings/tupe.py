@@ -10,13 +10,14 @@ The second term is the same in every layer.  p is a learned table, normalised wh
 ``--untie-cls`` this is TUPE-A (Eq. 10), and ``tupe+t5`` is TUPE-R (Eq. 11).
 """
 
-from typing import Any, Optional
+from typing import Optional
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.encodings.base import SharedBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.options import Options
 
 
 @register_encoding(
@@ -38,7 +39,7 @@ class UntiedPositions(SharedBias):
         stack: heads, head size, and the longest sequence, which is the size of the table.
     """
 
-    def __init__(self, options: Any, stack: Stack) -> None:
+    def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.head_dim = stack.head_dim
         self.scale = (2 * stack.head_dim) ** -0.5

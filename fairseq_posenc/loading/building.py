@@ -2,9 +2,11 @@
 
 from typing import Any, Callable
 
+from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 
 from fairseq_posenc.config.resolve import fill_missing
+from fairseq_posenc.options import Options
 
 
 def built(build_model: Callable[..., Any]) -> Callable[..., Any]:
@@ -16,9 +18,9 @@ def built(build_model: Callable[..., Any]) -> Callable[..., Any]:
     difference in position state can only come from ``--model-overrides``.
     """
 
-    def wrapper(cfg: Any, task: Any, from_checkpoint: bool = False) -> Any:
+    def wrapper(cfg: Options, task: FairseqTask, from_checkpoint: bool = False) -> Any:
         model = build_model(cfg, task, from_checkpoint)
-        completed = getattr(model, "completed_settings", cfg)
+        completed: Any = getattr(model, "completed_settings", cfg)
         if OmegaConf.is_config(cfg) and completed is not cfg:
             fill_missing(cfg, completed)
         if from_checkpoint:

@@ -16,6 +16,7 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.config.fields import plug_in_flags
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.loading.settings import is_ours, saved_settings, trained_settings
+from fairseq_posenc.options import Options
 
 logger = logging.getLogger(__name__)
 
@@ -43,13 +44,13 @@ def inherited_flags(family: type) -> List[str]:
     return sorted(names, key=lambda name: name not in own)  # what to complain about first
 
 
-def is_fine_tuning(settings: Any) -> bool:
+def is_fine_tuning(settings: Options) -> bool:
     """Whether a task's *settings* are those of one that starts from a pre-trained model."""
     names = (getattr(settings, "_name", None), getattr(settings, "task", None))
     return any(name in _TASKS for name in names)
 
 
-def _source(args: Any) -> Optional[Tuple[str, str]]:
+def _source(args: Options) -> Optional[Tuple[str, str]]:
     """What says where the training starts, and the path, in the order in which fairseq looks."""
     named = getattr(args, "restore_file", None) or "checkpoint_last.pt"
     own = os.path.join(getattr(args, "save_dir", None) or "", "checkpoint_last.pt")
@@ -61,7 +62,7 @@ def _source(args: Any) -> Optional[Tuple[str, str]]:
     return ("--finetune-from-model", pretrained) if pretrained else None
 
 
-def inherit(args: Any, family: type, arch: str, preset: Mapping[str, Any]) -> None:
+def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -> None:
     """Complete a parsed command line, in place, by what the pre-trained checkpoint says.
 
     Does nothing unless the task fine-tunes and there is such a file.
@@ -103,7 +104,7 @@ def inherit(args: Any, family: type, arch: str, preset: Mapping[str, Any]) -> No
     logger.info("%s: position encoding %s", where, saved["position_encoding"])
 
 
-def check_settings_of(path: str, cfg: Any, resumes: bool) -> bool:
+def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
     """Compare the settings of a checkpoint that a training starts from with those of its model.
 
     Settings without parameters leave no other trace in a checkpoint.
@@ -191,7 +192,7 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
     return saved
 
 
-def _inherit_positions(args: Any, saved: Mapping[str, Any], source: str) -> None:
+def _inherit_positions(args: Options, saved: Mapping[str, Any], source: str) -> None:
     """The table keeps its size; shorter inputs, and longer ones without a table, are free."""
     rows = saved.get("num_positions") or saved.get("max_positions") or 512
     given = getattr(args, "num_positions", None)

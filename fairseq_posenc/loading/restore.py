@@ -8,19 +8,21 @@ import os
 from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
 from fairseq.file_io import PathManager
+from fairseq.trainer import Trainer
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.loading.inherit import check_settings_of
 from fairseq_posenc.loading.overrides import apply_overrides
 from fairseq_posenc.loading.warm_start import log_taken, position_difference
+from fairseq_posenc.options import Options
 
 _DEFAULT_RESTORE_FILE = "checkpoint_last.pt"
 
 
 def reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(
-        path: str, arg_overrides: Optional[Dict[str, Any]] = None, *args: Any, **kwargs: Any
+        path: str, arg_overrides: Optional[Dict[str, Any]] = None, *args: Any, **kwargs: object
     ) -> Any:
         try:
             state = load_checkpoint_to_cpu(path, None, *args, **kwargs)
@@ -41,7 +43,7 @@ def reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(filenames: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(filenames: Any, *args: Any, **kwargs: object) -> Any:
         try:
             return load_model_ensemble_and_task(filenames, *args, **kwargs)
         except OSError as error:
@@ -64,7 +66,7 @@ def building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., 
 
 
 def restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(cfg: Options, trainer: Trainer, *args: Any, **kwargs: object) -> Any:
         path, warm = _check_restore_file(cfg, trainer.checkpoint_suffix), False
         if path is not None:
             warm = check_settings_of(path, trainer.cfg, resumes=_is_own(path, cfg))
@@ -88,7 +90,7 @@ def restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _check_restore_file(cfg: Any, suffix: Optional[str]) -> Optional[str]:
+def _check_restore_file(cfg: Options, suffix: Optional[str]) -> Optional[str]:
     """The local file that a training starts from, or None; one that is named has to exist."""
     own = os.path.join(cfg.save_dir, _DEFAULT_RESTORE_FILE)
     own_with_suffix = own.replace(".pt", (suffix or "") + ".pt")
@@ -102,7 +104,7 @@ def _check_restore_file(cfg: Any, suffix: Optional[str]) -> Optional[str]:
     return _check_exists("--restore-file", named.replace(".pt", (suffix or "") + ".pt"))
 
 
-def _is_own(path: str, cfg: Any) -> bool:
+def _is_own(path: str, cfg: Options) -> bool:
     """Whether a training goes on in its own folder, with everything as it was."""
     folder = os.path.abspath(os.path.dirname(path))
     return folder == os.path.abspath(cfg.save_dir) and not cfg.reset_optimizer
@@ -117,14 +119,14 @@ def _check_exists(flag: str, path: str) -> str:
     return PathManager.get_local_path(path)
 
 
-def _names(path: str, trainer: Any) -> Tuple[Iterable[str], Iterable[str]]:
+def _names(path: str, trainer: Trainer) -> Tuple[Iterable[str], Iterable[str]]:
     """Names of the parameters of a checkpoint and of the model; none, where FSDP splits them."""
     if trainer.is_fsdp:
         return (), ()
     return read_checkpoint(path, lazy=True)["model"], trainer.get_model().state_dict()
 
 
-def _check_optimizer(path: str, trainer: Any) -> None:
+def _check_optimizer(path: str, trainer: Trainer) -> None:
     """The optimiser knows parameters by their number alone; others would get their state."""
     difference = position_difference(*_names(path, trainer))
     if difference is None or not read_checkpoint(path, lazy=True).get("last_optimizer_state"):

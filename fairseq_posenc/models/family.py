@@ -1,5 +1,6 @@
 """What all model families share: flags, presets, registration, the tasks they are for."""
 
+from argparse import ArgumentParser
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
 
@@ -10,6 +11,7 @@ from fairseq.models import (
     register_model,
     register_model_architecture,
 )
+from fairseq.tasks import FairseqTask
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
@@ -18,6 +20,7 @@ from fairseq_posenc.config.fields import Field, layer_fields, make_dataclass
 from fairseq_posenc.config.resolve import fill_missing, modernise, open_config
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
 
 Preset = Mapping[str, Any]
 Model = TypeVar("Model", bound=type)
@@ -91,12 +94,12 @@ class Family:
                 name=self.model, group="model", node=node, provider="fairseq"
             )
 
-    def add_args(self, parser: Any) -> None:
+    def add_args(self, parser: ArgumentParser) -> None:
         """Add the flags without defaults, so that what was not given can be told."""
         gen_parser_from_dataclass(parser, self.dataclass(), delete_default=True)
 
     def _architecture(self, name: str, preset: Preset) -> Callable[[Any], None]:
-        def architecture(cfg: Any) -> None:
+        def architecture(cfg: Options) -> None:
             if OmegaConf.is_config(cfg) and self.for_hydra:
                 fill_missing(cfg, preset)  # build_model follows, which knows the task
                 return
@@ -142,12 +145,12 @@ def family_of(name: Optional[str]) -> Optional[Family]:
     return next((family for family in FAMILIES.values() if name in family.presets), None)
 
 
-def task_settings(task: Any) -> Any:
+def task_settings(task: FairseqTask) -> Any:
     """The settings of a task object of either kind, or None."""
     return getattr(task, "cfg", None) or getattr(task, "args", None)
 
 
-def refuse_other_criterions(args: Any) -> None:
+def refuse_other_criterions(args: Options) -> None:
     """Stop if the output layer and the criterion of a training do not go together.
 
     Args:

@@ -9,6 +9,7 @@ from typing import Any, Dict, List
 
 from fairseq.models import FairseqLanguageModel
 from fairseq.models.transformer_lm import TransformerLanguageModelConfig
+from fairseq.tasks import FairseqTask
 
 from fairseq_posenc.config.fields import Field, flat_fields
 from fairseq_posenc.config.resolve import configure, nested, open_config
@@ -19,6 +20,7 @@ from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.presets import GAU, PERFORMER, ROTARY
 from fairseq_posenc.modules.decoder import TransformerDecoder
 from fairseq_posenc.modules.token_embedding import build_embedding, check_embedding
+from fairseq_posenc.options import Options
 
 MODEL = "posenc_lm"
 DEFAULT_LENGTH = 1024  # fairseq's, in tokens
@@ -77,7 +79,7 @@ PRESETS: Dict[str, Preset] = {
 }
 
 
-def _complete(cfg: Any, preset: Preset, settings: Any) -> None:
+def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     """Complete a flat configuration; *settings* are those of the task."""
 
     def setting(name: str) -> Any:
@@ -121,7 +123,7 @@ class LanguageModel(FairseqLanguageModel):
     """
 
     @classmethod
-    def build_model(cls, cfg: Any, task: Any) -> "LanguageModel":
+    def build_model(cls, cfg: Options, task: FairseqTask) -> "LanguageModel":
         """Build the model for *task* from a flat configuration.
 
         Raises:

@@ -7,11 +7,12 @@ import argparse
 import logging
 from argparse import Namespace
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, cast
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models.roberta.model import RobertaModel, base_architecture
 from fairseq.models.transformer import TransformerConfig
+from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
@@ -26,6 +27,7 @@ from fairseq_posenc.loading.warm_start import State
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
 from fairseq_posenc.modules.masked_lm import MaskedLMEncoder
+from fairseq_posenc.options import Options
 from fairseq_posenc.registry import fields_of
 from fairseq_posenc.settings import setting
 
@@ -127,7 +129,7 @@ PRESETS: Dict[str, Preset] = {
 }
 
 
-def _complete(cfg: Any, preset: Preset, settings: Any) -> None:
+def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     longest = getattr(settings, "tokens_per_sample", None) or 512
     preset = {"position_encoding": "learned", "max_positions": longest, **preset}
     configure(cfg, MASKED_LM.dataclass, preset, masked_lm_stacks)
@@ -144,7 +146,11 @@ def _complete(cfg: Any, preset: Preset, settings: Any) -> None:
         )
 
 
-MASKED_LM = Family(
+def _inherit(args: Options, arch: str, preset: Preset) -> None:
+    inherit(args, MASKED_LM.dataclass, arch, preset)
+
+
+MASKED_LM: Family = Family(
     model=MODEL,
     what="a masked language model",
     example="roformer_masked_lm_base",
@@ -153,7 +159,7 @@ MASKED_LM = Family(
     presets=PRESETS,
     stacks=masked_lm_stacks,
     complete=_complete,
-    inherit=lambda args, arch, preset: inherit(args, MASKED_LM.dataclass, arch, preset),
+    inherit=_inherit,
 )
 
 
@@ -166,7 +172,7 @@ class MaskedLMModel(RobertaModel):
         encoder: the encoder with its head.
     """
 
-    def __init__(self, args: Any, encoder: MaskedLMEncoder) -> None:
+    def __init__(self, args: Options, encoder: MaskedLMEncoder) -> None:
         super().__init__(args, encoder)
         self.token_heads = nn.ModuleDict()
         initialise(self, args)
@@ -177,7 +183,7 @@ class MaskedLMModel(RobertaModel):
         return {}
 
     @classmethod
-    def build_model(cls, args: Any, task: Any) -> "MaskedLMModel":
+    def build_model(cls, args: Options, task: FairseqTask) -> "MaskedLMModel":
         """Build the model for *task* from a flat configuration.
 
         Raises:
@@ -186,7 +192,7 @@ class MaskedLMModel(RobertaModel):
         MASKED_LM.refuse_other_tasks(getattr(args, "_name", MASKED_LM.model), task)
         settings = task_settings(task)
         if OmegaConf.is_config(args):
-            OmegaConf.set_struct(args, False)  # fairseq's RoBERTa adds to it, too
+            OmegaConf.set_struct(cast(Any, args), False)  # fairseq's RoBERTa adds to it, too
         _complete(args, {}, settings)
         if args.untie_cls and getattr(settings, "init_token", 0) is None:
             raise UsageError(
@@ -198,7 +204,9 @@ class MaskedLMModel(RobertaModel):
             model.encoder.sentence_encoder.strict_positions = True
             model.encoder.sentence_encoder.strict_advice = "give its encoding and options"
         if OmegaConf.is_config(args):
-            OmegaConf.set_struct(args, True)  # omegaconf 2.0 needs it, or getattr gives no default
+            OmegaConf.set_struct(
+                cast(Any, args), True
+            )  # omegaconf 2.0 needs it, or getattr gives no default
         return model
 
     def forward(
@@ -208,7 +216,7 @@ class MaskedLMModel(RobertaModel):
         features_only: bool = False,
         return_all_hiddens: bool = False,
         classification_head_name: Optional[str] = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens, or of a classification or token head.
 

@@ -7,7 +7,9 @@ architectures.)
 
 from typing import Any, List
 
+from fairseq.data import Dictionary
 from fairseq.models.multilingual_transformer import MultilingualTransformerModel
+from fairseq.tasks import FairseqTask
 from torch import nn
 
 from fairseq_posenc.config.fields import Field, stock_field
@@ -20,6 +22,7 @@ from fairseq_posenc.models.presets import ROTARY
 from fairseq_posenc.models.translation import transformer_fields
 from fairseq_posenc.modules.decoder import TransformerDecoder
 from fairseq_posenc.modules.encoder import TransformerEncoder
+from fairseq_posenc.options import Options
 
 TASK = "multilingual_translation"
 
@@ -36,7 +39,7 @@ def _own_fields() -> List[Field]:
     return transformer_fields() + shared
 
 
-def _complete(cfg: Any, preset: Preset, settings: Any) -> None:
+def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     arch = getattr(cfg, "arch", MULTILINGUAL.model)
     task = getattr(cfg, "task", TASK)
     if task != TASK:
@@ -70,7 +73,7 @@ class MultilingualModel(MultilingualTransformerModel):
     """
 
     @classmethod
-    def build_model(cls, args: Any, task: Any) -> MultilingualTransformerModel:
+    def build_model(cls, args: Options, task: FairseqTask) -> MultilingualTransformerModel:
         """Build the models of all pairs of *task* from a flat configuration.
 
         Raises:
@@ -83,7 +86,12 @@ class MultilingualModel(MultilingualTransformerModel):
 
     @classmethod
     def _get_module_class(
-        cls, is_encoder: bool, args: Any, lang_dict: Any, embed_tokens: nn.Embedding, langs: Any
+        cls,
+        is_encoder: bool,
+        args: Options,
+        lang_dict: Dictionary,
+        embed_tokens: nn.Embedding,
+        langs: Any,
     ) -> nn.Module:
         cfg = nested(args)
         if is_encoder:

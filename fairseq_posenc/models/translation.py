@@ -3,7 +3,9 @@
 from functools import partial
 from typing import Any, Dict, List, Optional, Tuple
 
+from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
+from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_posenc.config.fields import Field, SideFlags, declared_fields, flat_fields, stock_field
@@ -14,6 +16,7 @@ from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
 from fairseq_posenc.modules.decoder import TransformerDecoder
 from fairseq_posenc.modules.encoder import TransformerEncoder
+from fairseq_posenc.options import Options
 from fairseq_posenc.registry import fields_of
 
 MODEL = "posenc_transformer"
@@ -91,7 +94,7 @@ PRESETS: Dict[str, Preset] = {
 }
 
 
-def _complete(cfg: Any, preset: Preset, settings: Any) -> None:
+def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     configure(cfg, TRANSLATION.dataclass, preset)
 
 
@@ -123,12 +126,14 @@ class TranslationModel(TransformerModelBase):
         decoder: the decoder.
     """
 
-    def __init__(self, cfg: Any, encoder: TransformerEncoder, decoder: TransformerDecoder) -> None:
+    def __init__(
+        self, cfg: Options, encoder: TransformerEncoder, decoder: TransformerDecoder
+    ) -> None:
         super().__init__(cfg, encoder, decoder)
         self.full_context_alignment = cfg.full_context_alignment  # read by fairseq-generate
 
     @classmethod
-    def build_model(cls, cfg: Any, task: Any) -> "TranslationModel":
+    def build_model(cls, cfg: Options, task: FairseqTask) -> "TranslationModel":
         """Build the model for *task* from a flat configuration.
 
         Raises:
@@ -142,12 +147,16 @@ class TranslationModel(TransformerModelBase):
         return model
 
     @classmethod
-    def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: nn.Embedding) -> nn.Module:
+    def build_encoder(
+        cls, cfg: Options, src_dict: Dictionary, embed_tokens: nn.Embedding
+    ) -> nn.Module:
         """The encoder, with positions."""
         return TransformerEncoder(cfg, src_dict, embed_tokens)
 
     @classmethod
-    def build_decoder(cls, cfg: Any, tgt_dict: Any, embed_tokens: nn.Embedding) -> nn.Module:
+    def build_decoder(
+        cls, cfg: Options, tgt_dict: Dictionary, embed_tokens: nn.Embedding
+    ) -> nn.Module:
         """The decoder, with positions."""
         return TransformerDecoder(cfg, tgt_dict, embed_tokens, cfg.no_cross_attention)
 

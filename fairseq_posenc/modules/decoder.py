@@ -8,6 +8,7 @@ import copy
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch.nn.functional as F
+from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
@@ -18,6 +19,7 @@ from fairseq_posenc.loading.warm_start import State, refuse_projection
 from fairseq_posenc.modules.gated_layers import GatedDecoderLayer
 from fairseq_posenc.modules.layers import TransformerDecoderLayer, wrap_layer
 from fairseq_posenc.modules.stack import PositionedStack, layer_positions
+from fairseq_posenc.options import Options
 
 EncoderOut = Optional[Dict[str, List[Tensor]]]
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
@@ -39,8 +41,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
 
     def __init__(
         self,
-        cfg: Any,
-        dictionary: Any,
+        cfg: Options,
+        dictionary: Dictionary,
         embed_tokens: nn.Embedding,
         no_encoder_attn: bool = False,
         output_projection: Optional[nn.Module] = None,
@@ -52,7 +54,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         self.own_positions(cfg)
 
-    def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> nn.Module:
+    def build_decoder_layer(self, cfg: Options, no_encoder_attn: bool = False) -> nn.Module:
         """One layer, checkpointed and sharded as the flags ask."""
         layer = LAYERS[cfg.layer](cfg, next(self.next_encoding), no_encoder_attn)
         return wrap_layer(layer, cfg)

@@ -5,6 +5,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
+from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerEncoderBase
 from torch import Tensor, nn
 
@@ -14,6 +15,7 @@ from fairseq_posenc.encodings import Stack
 from fairseq_posenc.modules.gated_layers import GatedEncoderLayer
 from fairseq_posenc.modules.layers import TransformerEncoderLayer, wrap_layer
 from fairseq_posenc.modules.stack import PositionedStack, layer_positions
+from fairseq_posenc.options import Options
 
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
     "transformer": TransformerEncoderLayer,
@@ -32,7 +34,11 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
     """
 
     def __init__(
-        self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, return_fc: bool = False
+        self,
+        cfg: Options,
+        dictionary: Dictionary,
+        embed_tokens: nn.Embedding,
+        return_fc: bool = False,
     ) -> None:
         stack, value = self.stack(cfg), side_encoding(cfg, "encoder")
         self.compose(cfg, stack, value, cfg.encoder.layers, cfg.encoder.layers_to_keep)
@@ -41,11 +47,11 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         super().__init__(cfg, dictionary, embed_tokens, return_fc)
         self.own_positions(cfg)
 
-    def stack(self, cfg: Any) -> Stack:
+    def stack(self, cfg: Options) -> Stack:
         """What the encodings may know of this encoder."""
         return stack_of(cfg, "encoder")
 
-    def build_encoder_layer(self, cfg: Any) -> nn.Module:
+    def build_encoder_layer(self, cfg: Options) -> nn.Module:
         """One layer, checkpointed and sharded as the flags ask."""
         return wrap_layer(LAYERS[cfg.layer](cfg, next(self.next_encoding), self.return_fc), cfg)
 
@@ -93,7 +99,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         positions = self.positions_of_layers(x, length, mask, self.encoding.stack.causal)
 
         states = [x] if return_all_hiddens else []
-        fc_results: List[Optional[Tensor]] = []
+        fc_results: List[Any] = []
         for layer in self.layers:
             x = layer(x, **layer_positions(layer, positions))
             x, fc_result = x if self.return_fc else (x, None)

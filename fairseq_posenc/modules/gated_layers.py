@@ -17,12 +17,13 @@ from fairseq_posenc.initialisation import remove_biases
 from fairseq_posenc.loading.warm_start import State
 from fairseq_posenc.modules.layers import DecoderForward, LayerOut, PositionEntry, add_and_norm
 from fairseq_posenc.norms import apply_norms
+from fairseq_posenc.options import Options
 
 
 class _GatedLayer(nn.Module):
     """What the layers of both sides share: units, norms, dropout, residual connections."""
 
-    def __init__(self, cfg: Any, side: Any, encoding: PositionEncoding) -> None:
+    def __init__(self, cfg: Options, side: Any, encoding: PositionEncoding) -> None:
         super().__init__()
         self.cfg, self.encoding = cfg, encoding
         self.embed_dim = side.embed_dim
@@ -55,7 +56,7 @@ class GatedEncoderLayer(_GatedLayer):
         return_fc: also return the unit's output before its residual connection.
     """
 
-    def __init__(self, cfg: Any, encoding: PositionEncoding, return_fc: bool = False) -> None:
+    def __init__(self, cfg: Options, encoding: PositionEncoding, return_fc: bool = False) -> None:
         super().__init__(cfg, cfg.encoder, encoding)
         self.return_fc = return_fc
         self.finish()
@@ -77,7 +78,9 @@ class GatedDecoderLayer(DecoderForward, _GatedLayer):
         no_encoder_attn: leave out the attention to the source.
     """
 
-    def __init__(self, cfg: Any, encoding: PositionEncoding, no_encoder_attn: bool = False) -> None:
+    def __init__(
+        self, cfg: Options, encoding: PositionEncoding, no_encoder_attn: bool = False
+    ) -> None:
         super().__init__(cfg, cfg.decoder, encoding)
         self.need_attn = True
         self.w_resid = None
@@ -107,6 +110,6 @@ class GatedDecoderLayer(DecoderForward, _GatedLayer):
     ) -> Tensor:
         return self.second_attn(x, incremental_state=incremental_state, **positions)[0]
 
-    def make_generation_fast_(self, need_attn: bool = False, **unused: Any) -> None:
+    def make_generation_fast_(self, need_attn: bool = False, **unused: object) -> None:
         """Return attention weights in generation only if they are asked for."""
         self.need_attn = need_attn

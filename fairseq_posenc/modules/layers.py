@@ -4,15 +4,16 @@ The sub-layers, their order, their parameter names and their flags are fairseq's
 post-norm, quantisation noise, learned scales).  What differs is the attention they call.
 """
 
-from typing import Any, Callable, Optional, Tuple, Union
+from typing import Any, Callable, Optional, Protocol, Tuple, Union, cast
 
 import torch.nn.functional as F
 from fairseq.distributed import fsdp_wrap
 from fairseq.modules import transformer_layer as stock
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
-from fairseq_posenc.attention import kernel_of
+from fairseq_posenc.attention import AttentionKernel, kernel_of
 from fairseq_posenc.attention.functional import dropout_rate
 from fairseq_posenc.attention.softmax import CrossAttention, IncrementalState
 from fairseq_posenc.compat.fast_path import no_fast_path
@@ -20,13 +21,14 @@ from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.feed_forward import FEED_FORWARDS, feed_forward
 from fairseq_posenc.initialisation import remove_biases
 from fairseq_posenc.norms import apply_norms
+from fairseq_posenc.options import Layer, Options
 
 #: A value of :class:`~fairseq_posenc.attention.base.Positions`.
 PositionEntry = Union[None, bool, Tensor]
 LayerOut = Union[Tensor, Tuple[Tensor, Tensor]]
 
 
-def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
+def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
     """Apply --checkpoint-activations and FSDP to a layer, as fairseq's stacks do to theirs.
 
     A checkpointed layer is always its own FSDP unit, whatever its size.
@@ -37,16 +39,28 @@ def wrap_layer(layer: nn.Module, cfg: Any) -> nn.Module:
     return fsdp_wrap(layer, min_num_params=0)
 
 
-def finish_layer(layer: Any, cfg: Any) -> None:
+def finish_layer(layer: Layer, cfg: Options) -> None:
     """Complete a layer of fairseq's: its feed-forward, its norms, its biases."""
     layer.feed_forward_form = FEED_FORWARDS.find(cfg.feed_forward).form
     layer.feed_forward_form.extend(layer, cfg)
-    apply_norms(layer, cfg)
-    remove_biases(layer, cfg)
+    module = cast(nn.Module, layer)
+    apply_norms(module, cfg)
+    remove_biases(module, cfg)
+
+
+class Residual(Protocol):
+    """A layer with residual connections."""
+
+    dropout_module: FairseqDropout
+    normalize_before: bool
 
 
 def add_and_norm(
-    layer: Any, norm: nn.Module, x: Tensor, out: Tensor, residual_scale: Optional[Tensor] = None
+    layer: Residual,
+    norm: nn.Module,
+    x: Tensor,
+    out: Tensor,
+    residual_scale: Optional[Tensor] = None,
 ) -> Tensor:
     """x + dropout(out), then the norm unless the layer is pre-norm.
 
@@ -71,15 +85,16 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         return_fc: also return the feed-forward output before its residual connection.
     """
 
-    def __init__(self, cfg: Any, encoding: PositionEncoding, return_fc: bool = False) -> None:
+    def __init__(self, cfg: Options, encoding: PositionEncoding, return_fc: bool = False) -> None:
         self.encoding = encoding  # read by build_self_attention, which the base class calls
         super().__init__(cfg, return_fc)
         no_fast_path(self)
         finish_layer(self, cfg)
 
-    def build_self_attention(self, embed_dim: int, cfg: Any) -> nn.Module:
+    def build_self_attention(self, embed_dim: int, cfg: Options) -> AttentionKernel:
         """The attention layer, with the stack's position encoding."""
-        return kernel_of(cfg)(
+        kernel: Any = kernel_of(cfg)
+        return kernel(
             embed_dim,
             cfg.encoder.attention_heads,
             self.encoding,
@@ -119,6 +134,7 @@ class DecoderForward:
     encoder_attn: Optional[nn.Module]
     w_resid: Optional[Tensor]  # --scale-resids: a factor on the input of the last sub-layer
     normalize_before: bool
+    dropout_module: FairseqDropout
     _self_attention: Callable[..., Tensor]
     _last: Callable[..., Tensor]
 
@@ -172,16 +188,19 @@ class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase)
         no_encoder_attn: leave out the attention to the source.
     """
 
-    def __init__(self, cfg: Any, encoding: PositionEncoding, no_encoder_attn: bool = False) -> None:
+    def __init__(
+        self, cfg: Options, encoding: PositionEncoding, no_encoder_attn: bool = False
+    ) -> None:
         self.encoding = encoding
         super().__init__(cfg, no_encoder_attn)
         finish_layer(self, cfg)
 
     def build_self_attention(
-        self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False
-    ) -> nn.Module:
+        self, embed_dim: int, cfg: Options, add_bias_kv: bool = False, add_zero_attn: bool = False
+    ) -> AttentionKernel:
         """The causal attention layer, with the stack's position encoding."""
-        return kernel_of(cfg)(
+        kernel: Any = kernel_of(cfg)
+        return kernel(
             embed_dim,
             cfg.decoder.attention_heads,
             self.encoding,
@@ -192,7 +211,7 @@ class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase)
             qn_block_size=self.quant_noise_block_size,
         )
 
-    def build_encoder_attention(self, embed_dim: int, cfg: Any) -> CrossAttention:
+    def build_encoder_attention(self, embed_dim: int, cfg: Options) -> CrossAttention:
         """The attention to the source, without positions."""
         return CrossAttention(
             embed_dim,

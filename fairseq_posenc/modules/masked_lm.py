@@ -6,6 +6,7 @@ BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692.
 from typing import Any, Optional, Tuple
 
 import torch.nn.functional as F
+from fairseq.data import Dictionary
 from fairseq.models.roberta.model import RobertaEncoder, RobertaLMHead
 from fairseq.modules import LayerNorm
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
@@ -17,6 +18,7 @@ from fairseq_posenc.encodings import Stack
 from fairseq_posenc.initialisation import remove_biases
 from fairseq_posenc.modules.encoder import TransformerEncoder
 from fairseq_posenc.norms import apply_norms
+from fairseq_posenc.options import Options
 
 
 class SentenceEncoder(TransformerEncoder):
@@ -28,7 +30,7 @@ class SentenceEncoder(TransformerEncoder):
         embed_tokens: token embedding (V, E); if E is not C, a projection follows the embeddings.
     """
 
-    def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+    def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         size, channels = embed_tokens.embedding_dim, cfg.encoder.embed_dim
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
@@ -37,7 +39,7 @@ class SentenceEncoder(TransformerEncoder):
             self.layer_norm: Optional[nn.Module] = LayerNorm(channels)
         self.finish(cfg)
 
-    def stack(self, cfg: Any) -> Stack:
+    def stack(self, cfg: Options) -> Stack:
         """What the encodings may know of this encoder."""
         return masked_lm_stack(cfg)
 
@@ -107,7 +109,9 @@ class MaskedLMEncoder(RobertaEncoder):
         """Token embedding (V, E)."""
         return super().build_embedding(vocab_size, self.args.encoder_input_dim, padding_idx)
 
-    def build_encoder(self, args: Any, dictionary: Any, embed_tokens: nn.Embedding) -> nn.Module:
+    def build_encoder(
+        self, args: Options, dictionary: Dictionary, embed_tokens: nn.Embedding
+    ) -> nn.Module:
         """The sentence encoder, initialised as BERT."""
         cfg = nested(args)
         cfg.max_source_positions = args.num_positions  # the rows of fairseq's learned table
@@ -132,7 +136,7 @@ class MaskedLMEncoder(RobertaEncoder):
         return_all_hiddens: bool = False,
         masked_tokens: Optional[Tensor] = None,
         segment_labels: Optional[Tensor] = None,
-        **unused: Any,
+        **unused: object,
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens.
 

@@ -1,6 +1,6 @@
 """What an encoder and a decoder share: positions and masks, worked out once per forward."""
 
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, Optional, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,10 @@ from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, p
 from fairseq_posenc.initialisation import remove_biases
 from fairseq_posenc.loading.warm_start import State, adapt_positions
 from fairseq_posenc.norms import apply_norms
+from fairseq_posenc.options import Layer, Options
 
 
-class PositionedStack(nn.Module):
+class PositionedStack:
     """The part of fairseq's encoder or decoder that knows positions; a mixin of both.
 
     :meth:`compose` runs before fairseq's constructor, which builds the layers, and
@@ -25,9 +26,10 @@ class PositionedStack(nn.Module):
     strict_advice = ""
 
     encodings: Dict[str, PositionEncoding]
-    layers: nn.ModuleList
+    add_module: Callable[[str, Optional[nn.Module]], None]
+    modules: Callable[[], Iterator[nn.Module]]
 
-    def compose(self, cfg: Any, stack: Stack, value: str, count: int, keep: Any) -> None:
+    def compose(self, cfg: Options, stack: Stack, value: str, count: int, keep: Any) -> None:
         """Build the position encodings of the layers.
 
         Args:
@@ -49,7 +51,7 @@ class PositionedStack(nn.Module):
     next_encoding: Iterator[PositionEncoding]
     kernel: Any
 
-    def own_positions(self, cfg: Any) -> None:
+    def own_positions(self, cfg: Options) -> None:
         """Register the encodings' modules, number the attention layers, choose the norms."""
         del self.__dict__["next_encoding"]
         for encoding in self.encodings.values():
@@ -60,10 +62,11 @@ class PositionedStack(nn.Module):
             kernel.set_layer_index(index)
         self.finish(cfg)
 
-    def finish(self, cfg: Any) -> None:
+    def finish(self, cfg: Options) -> None:
         """Give norms and projections the form that *cfg* asks for."""
-        apply_norms(self, cfg)
-        remove_biases(self, cfg)
+        module = cast(nn.Module, self)
+        apply_norms(module, cfg)
+        remove_biases(module, cfg)
 
     @property
     def encoding(self) -> PositionEncoding:
@@ -117,7 +120,7 @@ class PositionedStack(nn.Module):
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
         """Fit an older or differently encoded checkpoint, listing what position state changes."""
-        super().upgrade_state_dict_named(state_dict, name)
+        super().upgrade_state_dict_named(state_dict, name)  # type: ignore[misc]  # fairseq's
         adapt_positions(self, state_dict, name)
         return state_dict
 
@@ -147,10 +150,7 @@ def count_positions(
     return (torch.cumsum(~padding_mask, dim=1) - 1).clamp(min=0)
 
 
-def layer_positions(layer: Any, bundles: Dict[str, Positions]) -> Positions:
+def layer_positions(layer: Layer, bundles: Dict[str, Positions]) -> Positions:
     """The bundle of *layer*; fairseq's own ``BaseLayer`` has no encoding and ignores it."""
     encoding = getattr(layer, "encoding", None)
     return {} if encoding is None else bundles[encoding.name]
-
-
-__all__: List[str] = ["PositionedStack", "count_positions", "layer_positions"]

@@ -7,16 +7,18 @@ with an adaptive softmax (Grave et al., arXiv 1609.04309).  The modules are fair
 import ast
 from typing import Any, List, Optional
 
+from fairseq.data import Dictionary
 from fairseq.models.transformer import Embedding
 from fairseq.modules import AdaptiveInput, CharacterTokenEmbedder
 from torch import nn
 
 from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.options import Options
 
 _CUTOFFS = ("adaptive_input_cutoff", "adaptive_softmax_cutoff")
 
 
-def check_embedding(cfg: Any) -> None:
+def check_embedding(cfg: Options) -> None:
     """Refuse flags of embeddings and of the softmax that contradict each other.
 
     Args:
@@ -45,7 +47,7 @@ def check_embedding(cfg: Any) -> None:
         _check_shared(cfg)
 
 
-def _check_shared(cfg: Any) -> None:
+def _check_shared(cfg: Options) -> None:
     for name in ("adaptive_input", "character_embeddings"):
         if getattr(cfg, name):
             raise UsageError(
@@ -59,7 +61,7 @@ def _check_shared(cfg: Any) -> None:
         )
 
 
-def build_embedding(cfg: Any, dictionary: Any) -> nn.Module:
+def build_embedding(cfg: Options, dictionary: Dictionary) -> nn.Module:
     """The embedding of the words of *dictionary*, from token numbers (B, T) to (B, T, E).
 
     Raises:
@@ -95,7 +97,7 @@ def build_embedding(cfg: Any, dictionary: Any) -> nn.Module:
     return Embedding(words, cfg.decoder_input_dim, dictionary.pad())
 
 
-def _cutoff(cfg: Any, name: str) -> Optional[List[int]]:
+def _cutoff(cfg: Options, name: str) -> Optional[List[int]]:
     """The numbers of a flag such as 20000,60000, which fairseq evaluates as Python."""
     text = getattr(cfg, name)
     if text is None:

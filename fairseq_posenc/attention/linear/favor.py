@@ -17,6 +17,7 @@ from fairseq_posenc.attention.linear.random_features import Exponential, orthogo
 from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
 
 #: Without a stabiliser exponents are at most 20: exp(40), squared in a gradient, fits float32.
@@ -87,7 +88,7 @@ class Favor(FeatureMap):
 
     projection: Tensor
 
-    def __init__(self, head_dim: int, options: Any, side: str) -> None:
+    def __init__(self, head_dim: int, options: Options, side: str) -> None:
         super().__init__(head_dim, options, side)
         self.kernel = str(options.favor_kernel)
         epsilon = options.favor_epsilon
@@ -103,7 +104,7 @@ class Favor(FeatureMap):
         self.redraw(0)
 
     @staticmethod
-    def size(head_dim: int, options: Any) -> int:
+    def size(head_dim: int, options: Options) -> int:
         """M: what ``favor_features`` says, else D ln D, rounded down to an even number."""
         given = options.favor_features
         return int(given) if given else max(2, 2 * int(head_dim * math.log(head_dim) / 2))
@@ -189,7 +190,7 @@ class Favor(FeatureMap):
         features = self.projection.size(0)
         return f"kernel={self.kernel}, features={features}, redraw={self.redraw_every}"
 
-    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+    def _apply(self, fn: Any, *args: Any, **kwargs: object) -> Any:
         """Move with the model, but stay float32 under ``.half()``."""
         exact = self.projection
         super()._apply(fn, *args, **kwargs)
@@ -219,7 +220,7 @@ class Performer(LinearAttention):
     map_class = Favor
 
     @classmethod
-    def check(cls, options: Any, encodings: List[Encoding]) -> None:
+    def check(cls, options: Options, encodings: List[Encoding]) -> None:
         """Refuse redraws that contradict each other or an average of the parameters.
 
         Raises:
@@ -238,6 +239,6 @@ class Performer(LinearAttention):
             )
 
     @classmethod
-    def size_flags(cls, options: Any, side: str) -> str:
+    def size_flags(cls, options: Options, side: str) -> str:
         """The flag that sets the number of features, where it is given."""
         return "--favor-features" if options.favor_features else super().size_flags(options, side)

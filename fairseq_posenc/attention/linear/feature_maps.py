@@ -4,9 +4,11 @@ They stand for exp(q·k/√D) in RoFormer Eq. 10 and 11.  All of them are comput
 whatever the model's precision, and what a key becomes never depends on a later one.
 """
 
-from typing import Any, List, Optional, Tuple
+from typing import List, Optional, Tuple
 
 from torch import Tensor, nn
+
+from fairseq_posenc.options import Options
 
 #: Keys (B, H, S, D) of consecutive tokens and their padding (B, 1, S, 1), True there, or None.
 MaskedKeys = Tuple[Tensor, Optional[Tensor]]
@@ -26,11 +28,11 @@ class FeatureMap(nn.Module):
     #: whether :meth:`queries` and :meth:`keys` read *positions*
     needs_positions = False
 
-    def __init__(self, head_dim: int, options: Any, side: str) -> None:
+    def __init__(self, head_dim: int, options: Options, side: str) -> None:
         super().__init__()
 
     @staticmethod
-    def size(head_dim: int, options: Any) -> int:
+    def size(head_dim: int, options: Options) -> int:
         """M, the number of features of heads of *head_dim* channels."""
         return head_dim
 

@@ -31,6 +31,7 @@ from fairseq_posenc.attention.softmax import IncrementalState
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
 
 #: Features of a segment on a CPU, 2.4 MB: 256 tokens of 8 heads with 266 features.
@@ -95,7 +96,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
     map_class: Type[FeatureMap]
 
     def __init__(
-        self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: Any
+        self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
     ) -> None:
         super().__init__(embed_dim, num_heads, self_attention=True, **kwargs)
         self.encoding = encoding
@@ -109,7 +110,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         self.rotates_features = options.linear_rotary == "features"
 
     @classmethod
-    def check(cls, options: Any, encodings: List[Encoding]) -> None:
+    def check(cls, options: Options, encodings: List[Encoding]) -> None:
         """Refuse transforms that cannot be applied to features.
 
         Raises:
@@ -124,7 +125,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
                 )
 
     @classmethod
-    def heads(cls, options: Any, side: str) -> Tuple[int, int]:
+    def heads(cls, options: Options, side: str) -> Tuple[int, int]:
         """Number of heads, and their features where those are what is rotated."""
         heads, head_dim = super().heads(options, side)
         if options.linear_rotary == "inputs":
@@ -132,7 +133,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         return heads, cls.map_class.size(head_dim, options)
 
     @classmethod
-    def relative_after_rotation(cls, options: Any) -> bool:
+    def relative_after_rotation(cls, options: Options) -> bool:
         """A feature map applied after the rotation loses the distance."""
         return options.linear_rotary == "features"
 
@@ -195,8 +196,9 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         positions: Optional[Tensor],
     ) -> List[Segment]:
         """Cut (T, B, H, D) tensors, their table, padding (B, 1, T, 1) and positions (1|B, T)."""
-        if table is not None and not self.rotates_features:
-            q, k, v = self.encoding.transform(q, k, v, table)
+        transform = self.encoding.transform
+        if table is not None and transform is not None and not self.rotates_features:
+            q, k, v = transform(q, k, v, table)
             table = None
         size = q.size(0)
         if q.device.type == "cpu":  # as many whole chunks as fit
