@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Collection, List
 
-from fairseq_posenc.config.fields import plug_in_flags
-from fairseq_posenc.convert.native import NativeCheckpoint, Settings, complete_settings
+from fairseq_posenc.config.fields import defaults_of, plug_in_flags
+from fairseq_posenc.convert.native import NativeCheckpoint, Settings
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.models.masked_lm import MASKED_LM
 
@@ -38,14 +38,18 @@ def refuse_inexpressible(
         target: what the model is exported to, for the message.
 
     Raises:
-        UsageError: naming the first flag whose value is lost.
+        UsageError: naming the flags whose values would be lost, and what there is instead.
     """
     settings = checkpoint.settings
-    kept = {name: settings[name] for name in adapted}
-    expressed = complete_settings({**returned, **kept})
-    for name in computing_settings():
-        if settings[name] != expressed[name]:
-            raise UsageError(
-                f"{checkpoint.path}: was trained with {flag_of(name)} {settings[name]}, and "
-                f"{target} has only {expressed[name]}"
-            )
+    expressed = {**defaults_of(MASKED_LM.dataclass), **returned}
+    lost = [
+        name
+        for name in computing_settings()
+        if name not in adapted and settings[name] != expressed[name]
+    ]
+    if lost:
+        given = ", ".join(f"{flag_of(name)} {settings[name]}" for name in lost)
+        known = ", ".join(str(expressed[name]) for name in lost)
+        raise UsageError(
+            f"{checkpoint.path}: was trained with {given}, and {target} has only {known}"
+        )

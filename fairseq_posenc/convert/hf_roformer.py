@@ -24,7 +24,7 @@ from fairseq_posenc.convert.hf_parameters import (
     words_of,
 )
 from fairseq_posenc.convert.hf_vocabulary import read_vocabulary
-from fairseq_posenc.convert.huggingface import Folder, open_folder
+from fairseq_posenc.convert.huggingface import Folder
 from fairseq_posenc.convert.native import LM_HEAD
 from fairseq_posenc.convert.reader import Reader
 from fairseq_posenc.convert.roformer_config import settings_of
@@ -33,10 +33,9 @@ from fairseq_posenc.convert.roformer_names import (
     ARCHITECTURES,
     BASE,
     LM_BIAS,
-    UNUSED,
-    check_version,
-    drop_table,
+    drop_unused,
     names_of,
+    open_roformer,
     reference_for,
 )
 
@@ -48,7 +47,6 @@ def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
         UsageError: sizes do not agree, or the model has something that cannot be imported.
     """
     config = folder.config
-    check_version(config, HF_ROFORMER.name)
     name = _class_of(folder)
     architecture = ARCHITECTURES[name]
     settings = settings_of(config)
@@ -66,8 +64,7 @@ def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
             reader.move_rows(DECODER + "weight", LM_HEAD + "weight")
         reader.drop(DECODER, LM_BIAS)
         settings["untie_weights_roberta"] = own_weight
-    drop_table(reader)
-    notes = [f"left out {key}, on which nothing depends" for key in reader.drop(*UNUSED)]
+    notes = drop_unused(reader)
     reader.finish(f"config.json ({name})")
     settings["load_checkpoint_heads"] = architecture.head is not None
     if architecture.head is not None:
@@ -96,7 +93,7 @@ def _output_bias(folder: Folder) -> Tuple[str, bool]:
 HF_ROFORMER = Format(
     name="hf-roformer",
     summary="a folder of transformers' RoFormer classes",
-    open=partial(open_folder, model_type="roformer"),
+    open=partial(open_roformer, format="hf-roformer"),
     vocabulary=read_vocabulary,
     read=read,
     foreign=foreign,

@@ -1,13 +1,13 @@
 """Names of parameters in transformers' RoFormer classes, for both directions."""
 
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.convert.base import Logits
 from fairseq_posenc.convert.hf_config import SENTENCE_HEAD, Config
-from fairseq_posenc.convert.huggingface import load_model
+from fairseq_posenc.convert.huggingface import Folder, load_model, open_folder
 from fairseq_posenc.convert.native import CLASSIFICATION_HEADS, ENCODER, LM_HEAD, PAD, TOKEN_HEADS
 from fairseq_posenc.convert.reader import Reader
 from fairseq_posenc.encodings.rotary import frequencies
@@ -36,18 +36,29 @@ _LM = {
 }
 LM_BIAS = "cls.predictions.bias"
 #: In files of older versions; no output of these models depends on them.
-UNUSED = (BASE + "pooler.", BASE + "embeddings.position_ids", "cls.seq_relationship.")
+_UNUSED = (BASE + "pooler.", BASE + "embeddings.position_ids", "cls.seq_relationship.")
 
 #: ``norm_type`` and ``use_bias`` of what each format reads; the first is transformers' own.
 _VERSIONS = {"hf-roformer": ("layer_norm", True), "roformer-v2": ("rms_norm", False)}
 
 
-def check_version(config: Config, format: str) -> None:
-    """Refuse a folder that *format* does not read, and say which format does.
+def open_roformer(path: str, format: str) -> Folder:
+    """Read a folder of model type ``roformer``.
+
+    Args:
+        path: the folder.
+        format: hf-roformer or roformer-v2.
 
     Raises:
-        UsageError: ``norm_type`` or ``use_bias`` is another.
+        UsageError: as :func:`open_folder`, or the folder is one for another format.
     """
+    folder = open_folder(path, "roformer")
+    _check_version(folder.config, format)
+    return folder
+
+
+def _check_version(config: Config, format: str) -> None:
+    """Refuse a folder that *format* does not read, and say which format does."""
     norm_type, use_bias = _VERSIONS["hf-roformer"]
     found = (config.get("norm_type", norm_type), config.get("use_bias", use_bias))
     if found == _VERSIONS[format]:
@@ -131,15 +142,20 @@ def sine_table(length: int, head_dim: int) -> Tensor:
     return torch.cat((angles.sin(), angles.cos()), dim=1).float()
 
 
-def drop_table(reader: Reader) -> None:
-    """Leave out the saved table of sines and cosines, which rotary computes.
+def drop_unused(reader: Reader) -> List[str]:
+    """Leave out what no output depends on; returns a note for each that is not a constant.
+
+    The saved table of sines and cosines is a constant, which rotary computes.
 
     Raises:
         UsageError: it is another table than all RoFormers have.
     """
-    if TABLE not in reader:
-        return
-    table = reader.take(TABLE)
+    if TABLE in reader:
+        _check_table(reader, reader.take(TABLE))
+    return [f"left out {key}, on which nothing depends" for key in reader.drop(*_UNUSED)]
+
+
+def _check_table(reader: Reader, table: Tensor) -> None:
     if not torch.allclose(
         table, sine_table(len(table), table.size(1)), atol=2e-3
     ):  # it may have been in fp16

@@ -14,16 +14,15 @@ from fairseq_posenc.convert.base import ForeignModel, Format, Imported
 from fairseq_posenc.convert.dictionary import Vocabulary
 from fairseq_posenc.convert.hf_parameters import DECODER, move_embeddings, move_output, words_of
 from fairseq_posenc.convert.hf_vocabulary import read_vocabulary
-from fairseq_posenc.convert.huggingface import Folder, activation_of, open_folder
+from fairseq_posenc.convert.huggingface import Folder, activation_of
 from fairseq_posenc.convert.native import ENCODER, PAD
 from fairseq_posenc.convert.reader import Reader
 from fairseq_posenc.convert.roformer_config import settings_of
 from fairseq_posenc.convert.roformer_names import (
     BASE,
     PROJECTIONS,
-    UNUSED,
-    check_version,
-    drop_table,
+    drop_unused,
+    open_roformer,
 )
 from fairseq_posenc.convert.roformer_v2_gau_reference import (
     FORMULAS,
@@ -42,7 +41,6 @@ def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
         UsageError: sizes do not agree, or the model has something that cannot be imported.
     """
     config = folder.config
-    check_version(config, ROFORMER_V2.name)
     # its causal class lets every token see the later ones, unless it is given a mask
     name = config.architecture(["RoFormerForMaskedLM"])
     config.one_of("is_decoder", False, (False,))
@@ -59,8 +57,7 @@ def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
                 f"{ENCODER}layers.{layer}.{ours}.weight",
             )
     settings["untie_weights_roberta"] = move_output(folder, reader, BASE)
-    drop_table(reader)
-    notes = [f"left out {key}, on which nothing depends" for key in reader.drop(*UNUSED)]
+    notes = drop_unused(reader)
     reader.finish(f"config.json ({name})")
     return Imported(settings, reader.parameters, reader.origin, notes=notes)
 
@@ -82,7 +79,7 @@ def foreign(folder: Folder, order: Tensor) -> ForeignModel:
 ROFORMER_V2 = Format(
     name="roformer-v2",
     summary="a folder of RoFormerV2's masked language model",
-    open=partial(open_folder, model_type="roformer"),
+    open=partial(open_roformer, format="roformer-v2"),
     vocabulary=read_vocabulary,
     read=read,
     foreign=foreign,
