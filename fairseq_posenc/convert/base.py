@@ -74,6 +74,9 @@ class Format(Generic[Source]):
             of each symbol of fairseq's dictionary, (V,).
         write: writes a checkpoint, with the head of that name or the language-model head, to an
             existing empty folder; None for formats that can only be imported.
+
+    All raise :class:`~fairseq_posenc.errors.UsageError` for a file that is missing, damaged or of
+    another kind, for sizes that do not agree, and for a model that the other side cannot express.
     """
 
     name: str

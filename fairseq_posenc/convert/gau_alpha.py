@@ -16,7 +16,7 @@ from torch import Tensor
 from fairseq_posenc.convert.base import ForeignModel, Format, Imported
 from fairseq_posenc.convert.dictionary import Vocabulary
 from fairseq_posenc.convert.hf_config import SENTENCE_HEAD, Config
-from fairseq_posenc.convert.hf_parameters import DECODER, move_embeddings, move_output, words_of
+from fairseq_posenc.convert.hf_parameters import DECODER, move_output, reader_of, words_of
 from fairseq_posenc.convert.hf_vocabulary import read_vocabulary
 from fairseq_posenc.convert.huggingface import Folder, open_folder
 from fairseq_posenc.convert.native import CLASSIFICATION_HEADS, ENCODER, PAD, Settings
@@ -44,18 +44,13 @@ _LAYER = {
 
 
 def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
-    """Read a folder.
-
-    Raises:
-        UsageError: sizes do not agree, or the model has something that cannot be imported.
-    """
+    """Settings and parameters of GAU-alpha, for :class:`Format`."""
     config = folder.config
     name = _class_of(config)
     settings = _settings(config)
     _check_padding(config, vocabulary)
 
-    reader = Reader(folder.weights, folder.parameters, vocabulary)
-    move_embeddings(reader, BASE)
+    reader = reader_of(folder, vocabulary, BASE)
     for layer in range(settings["encoder_layers"]):
         for theirs, ours in _LAYER.items():
             reader.move(
@@ -63,7 +58,9 @@ def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
             )
     notes = []
     if not config.one_of("attention_scale", True, (True, False)):
-        notes.append("attention_scale is false: γ_q was multiplied by √s, which undoes our 1/√s")
+        notes.append(
+            "attention_scale is false: γ_q was multiplied by √s, to undo the division by √s"
+        )
         for key in [key for key in reader.parameters if key.endswith("q_scale")]:
             reader.parameters[key] = reader.parameters[key] * math.sqrt(settings["gau_key_size"])
     head = SENTENCE_HEAD if name == _CLASSIFIER else None

@@ -4,6 +4,7 @@ from typing import Tuple
 
 import torch
 
+from fairseq_posenc.convert.dictionary import Vocabulary
 from fairseq_posenc.convert.huggingface import Folder
 from fairseq_posenc.convert.native import EMBEDDING, LM_HEAD, SEGMENTS
 from fairseq_posenc.convert.reader import Reader
@@ -22,15 +23,18 @@ def segments_of(prefix: str) -> str:
     return prefix + "embeddings.token_type_embeddings.weight"
 
 
-def move_embeddings(reader: Reader, prefix: str) -> None:
-    """Take over the embeddings of tokens and segments.
+def reader_of(folder: Folder, vocabulary: Vocabulary, prefix: str) -> Reader:
+    """A reader that has taken over the embeddings of tokens and segments.
 
     Args:
-        reader: the parameters.
+        folder: the folder.
+        vocabulary: its vocabulary.
         prefix: what the names in the encoder start with.
     """
+    reader = Reader(folder.weights, folder.parameters, vocabulary)
     reader.move_rows(words_of(prefix), EMBEDDING)
     reader.move(segments_of(prefix), SEGMENTS)
+    return reader
 
 
 def move_output(folder: Folder, reader: Reader, prefix: str) -> bool:

@@ -20,13 +20,12 @@ from fairseq_posenc.convert.dictionary import Vocabulary
 from fairseq_posenc.convert.hf_parameters import (
     DECODER,
     has_own_output,
-    move_embeddings,
+    reader_of,
     words_of,
 )
 from fairseq_posenc.convert.hf_vocabulary import read_vocabulary
 from fairseq_posenc.convert.huggingface import Folder
 from fairseq_posenc.convert.native import LM_HEAD
-from fairseq_posenc.convert.reader import Reader
 from fairseq_posenc.convert.roformer_config import settings_of
 from fairseq_posenc.convert.roformer_export import write
 from fairseq_posenc.convert.roformer_names import (
@@ -41,19 +40,14 @@ from fairseq_posenc.convert.roformer_names import (
 
 
 def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
-    """Read a folder.
-
-    Raises:
-        UsageError: sizes do not agree, or the model has something that cannot be imported.
-    """
+    """Settings and parameters of a RoFormer, for :class:`Format`."""
     config = folder.config
     name = _class_of(folder)
     architecture = ARCHITECTURES[name]
     settings = settings_of(config)
     settings["pooler_activation_fn"] = settings["activation_fn"]
 
-    reader = Reader(folder.weights, folder.parameters, vocabulary)
-    move_embeddings(reader, BASE)
+    reader = reader_of(folder, vocabulary, BASE)
     projected = settings["encoder_input_dim"] != settings["encoder_embed_dim"]
     for ours, theirs in names_of(settings["encoder_layers"], projected, architecture).items():
         reader.move(theirs, ours)

@@ -7,7 +7,7 @@ from fairseq_posenc.convert.huggingface import activation_for, activation_of
 from fairseq_posenc.convert.native import Settings
 from fairseq_posenc.errors import UsageError
 
-#: What every RoFormer is.
+#: Settings that all RoFormers share.
 _ALWAYS: Settings = {
     "position_encoding": "rotary",
     "encoder_normalize_before": False,
@@ -42,10 +42,11 @@ _ENTRIES = (
     _Entry("causal", "is_decoder", False),
 )
 
-#: Settings that an exported model need not give back, as its numbers do not depend on them: pairs
-#: of channels are reordered; a model without segments gets two that are zero; activations have
-#: several names (:func:`activation_for` refuses others); there is no table of positions; and
-#: without ``--rotary-scaling``, which is compared, its factor and length mean nothing.
+#: Settings that may change on export without changing what the model computes: pairs of channels
+#: are reordered; a model without segments gets two whose embeddings are zero; activations have
+#: several names (:func:`activation_for` refuses those without a counterpart); a rotary model has
+#: no table of positions; and ``--rotary-scaling``, without which its factor and length have no
+#: effect, is compared.
 ADAPTED: Tuple[str, ...] = (
     "rotary_pairing",
     "num_segments",

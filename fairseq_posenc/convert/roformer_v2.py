@@ -12,11 +12,10 @@ from torch import Tensor
 
 from fairseq_posenc.convert.base import ForeignModel, Format, Imported
 from fairseq_posenc.convert.dictionary import Vocabulary
-from fairseq_posenc.convert.hf_parameters import DECODER, move_embeddings, move_output, words_of
+from fairseq_posenc.convert.hf_parameters import DECODER, move_output, reader_of, words_of
 from fairseq_posenc.convert.hf_vocabulary import read_vocabulary
 from fairseq_posenc.convert.huggingface import Folder, activation_of
 from fairseq_posenc.convert.native import ENCODER, PAD
-from fairseq_posenc.convert.reader import Reader
 from fairseq_posenc.convert.roformer_config import settings_of
 from fairseq_posenc.convert.roformer_names import (
     BASE,
@@ -35,11 +34,7 @@ from fairseq_posenc.models.masked_lm import RELEASED
 
 
 def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
-    """Read a folder.
-
-    Raises:
-        UsageError: sizes do not agree, or the model has something that cannot be imported.
-    """
+    """Settings and parameters of a RoFormerV2, for :class:`Format`."""
     config = folder.config
     # its causal class lets every token see the later ones, unless it is given a mask
     name = config.architecture(["RoFormerForMaskedLM"])
@@ -48,8 +43,7 @@ def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
     channels = settings["encoder_embed_dim"]
     config.one_of("embedding_size", channels, (channels,))
 
-    reader = Reader(folder.weights, folder.parameters, vocabulary)
-    move_embeddings(reader, BASE)
+    reader = reader_of(folder, vocabulary, BASE)
     for layer in range(settings["encoder_layers"]):
         for ours, theirs in PROJECTIONS.items():
             reader.move(

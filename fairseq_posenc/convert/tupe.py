@@ -134,11 +134,7 @@ def read_vocabulary(path: str, vocab: Optional[str]) -> Vocabulary:
 
 
 def read(released: Released, vocabulary: Vocabulary) -> Imported:
-    """Read a checkpoint.
-
-    Raises:
-        UsageError: sizes do not agree, or there is a parameter that has no place here.
-    """
+    """Settings and parameters of TUPE, for :class:`Format`."""
     reader = Reader(released.path, released.parameters, vocabulary)
     settings = _settings(released, reader)
     reader.move_rows(_STACK + "embed_tokens.weight", EMBEDDING)
