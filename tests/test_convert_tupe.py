@@ -271,10 +271,10 @@ class TestRefused:
         path.write_bytes(content[: len(content) // 2])
         refuses(["checkpoint.pt", "truncated"], "import", "tupe", path, out)
         torch.save([1], path)
-        refuses(["checkpoint.pt", "no checkpoint of fairseq 0.9"], "import", "tupe", path, out)
+        refuses(["checkpoint.pt", "not a checkpoint of fairseq 0.9"], "import", "tupe", path, out)
         convert("import", "tupe", write(tmp_path / "source", released()), out)
         ours = out / "checkpoint.pt"
-        refuses(["no checkpoint of fairseq 0.9"], "import", "tupe", ours, tmp_path / "again")
+        refuses(["not a checkpoint of fairseq 0.9"], "import", "tupe", ours, tmp_path / "again")
 
     def test_export(self, tmp_path, out):
         with pytest.raises(SystemExit):

@@ -184,7 +184,7 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
     if EMBEDDING not in saved or not is_ours(settings):
         kind = settings.get("_name") or settings.get("arch")
         raise UsageError(
-            f"{path}: is no masked language model of this plug-in (its model is {kind}); give a "
+            f"{path}: is not a masked language model of this plug-in (its model is {kind}); give a "
             f"checkpoint of --arch {ARCH} or one of its presets"
         )
     dictionary = dictionary or _find_dictionary(path, checkpoint)

@@ -86,7 +86,7 @@ def open_released(path: str) -> Released:
     args: Optional[Namespace] = checkpoint.get("args")
     parameters: Optional[ForeignParameters] = checkpoint.get("model")
     if args is None or not parameters:
-        raise UsageError(f"{path}: is no checkpoint of fairseq 0.9 (it has no args or no model)")
+        raise UsageError(f"{path}: is not a checkpoint of fairseq 0.9 (it has no args or no model)")
     if _POSITIONS not in parameters:
         raise UsageError(
             f"{path}: has no {_POSITIONS}, the table of positions, so it is not a TUPE checkpoint"
