@@ -262,7 +262,7 @@ class TestRefused:
         path = tmp_path / "checkpoint.pt"
         refuses([str(path)], "export", "hf-roformer", path, out)
         torch.save({"args": None, "cfg": {"model": {"_name": "transformer"}}, "model": {}}, path)
-        words = ["no masked language model", "transformer", "posenc_masked_lm"]
+        words = ["not a masked language model", "transformer", "posenc_masked_lm"]
         refuses(words, "export", "hf-roformer", path, out)
         assert not out.exists()
 

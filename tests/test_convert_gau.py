@@ -16,7 +16,7 @@ from conversion import (
 )
 
 from fairseq_posenc.checkpoints.reading import load_file
-from fairseq_posenc.convert.simple_reference import gated_layer, released_logits, tied_head
+from fairseq_posenc.convert.roformer_v2_gau_reference import gated_layer, released_logits, tied_head
 
 CONFIG = {
     "model_type": "gau_alpha",

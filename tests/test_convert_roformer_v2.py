@@ -14,7 +14,7 @@ from conversion import (
 )
 
 from fairseq_posenc.convert.roformer_names import sine_table
-from fairseq_posenc.convert.simple_reference import (
+from fairseq_posenc.convert.roformer_v2_gau_reference import (
     released_logits,
     tied_head,
     transformer_layer,

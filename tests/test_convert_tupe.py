@@ -103,7 +103,7 @@ def test_matches_the_formulas(tmp_path, out, capsys, variant):
     assert (model.args.untie_cls, model.args.dropout) == (True, 0.2)
     tokens = torch.randint(3, len(dictionary), (2, 20))
     tokens[:, 0], tokens[1, 11:] = 0, 1
-    want = released_logits(state, 2, Namespace(**{**ARGS, **args}))(tokens)
+    want = released_logits(state, {**ARGS, **args})(tokens)
     with torch.no_grad():
         logits, _ = model(tokens)
     real = tokens.ne(1)
@@ -116,7 +116,7 @@ def test_the_formulas_can_tell(tmp_path, out):
     convert("import", "tupe", write(tmp_path / "source", state), out)
     name = "decoder.sentence_encoder.pos.weight"
     order = [1, 0, *range(2, 21)]
-    wrong = released_logits({**state, name: state[name][order]}, 2, Namespace(**ARGS))
+    wrong = released_logits({**state, name: state[name][order]}, ARGS)
     model, _ = load(out)
     tokens = torch.randint(3, 18, (1, 12))
     with torch.no_grad():
@@ -271,10 +271,10 @@ class TestRefused:
         path.write_bytes(content[: len(content) // 2])
         refuses(["checkpoint.pt", "truncated"], "import", "tupe", path, out)
         torch.save([1], path)
-        refuses(["checkpoint.pt", "no checkpoint of fairseq 0.9"], "import", "tupe", path, out)
+        refuses(["checkpoint.pt", "not a checkpoint of fairseq 0.9"], "import", "tupe", path, out)
         convert("import", "tupe", write(tmp_path / "source", released()), out)
         ours = out / "checkpoint.pt"
-        refuses(["no checkpoint of fairseq 0.9"], "import", "tupe", ours, tmp_path / "again")
+        refuses(["not a checkpoint of fairseq 0.9"], "import", "tupe", ours, tmp_path / "again")
 
     def test_export(self, tmp_path, out):
         with pytest.raises(SystemExit):

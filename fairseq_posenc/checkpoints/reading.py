@@ -5,6 +5,7 @@ import importlib
 import os
 import re
 import zipfile
+from argparse import Namespace
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
@@ -12,9 +13,13 @@ import torch
 from fairseq_posenc.checkpoints.restricted_pickle import load_restricted
 from fairseq_posenc.errors import UsageError
 
-#: What fairseq's own checkpoint files hold beside tensors and plain containers: the flags
-#: of an architecture defined with argparse, and the counts that ``--eval-bleu`` keeps as
-#: int64 arrays (numpy 2 renamed the module; files of both are read under both).
+Path = Union[str, "os.PathLike[str]"]
+#: What is in a checkpoint file: "model" with the parameters, "cfg" with the settings, and more.
+Checkpoint = Dict[str, Any]
+
+#: What fairseq's own checkpoint files hold besides tensors and plain containers: the flags of an
+#: architecture defined with argparse, and the counts that ``--eval-bleu`` keeps as int64 arrays
+#: (numpy 2 renamed the module; files written under either are read under either).
 FILE_GLOBALS = (
     "argparse.Namespace",
     "numpy.core.multiarray._reconstruct",
@@ -24,8 +29,8 @@ FILE_GLOBALS = (
     "numpy.dtypes.Int64DType",
 )
 
-#: What rank 0 sends to the other ranks, pickled, when several processes resume: the same
-#: checkpoint with its settings as an omegaconf object and its tensors replaced by numbers.
+#: What rank 0 sends to the other ranks, pickled, when several processes resume a training: the
+#: same checkpoint with its settings as an omegaconf object and numbers in place of its tensors.
 BROADCAST_GLOBALS = (
     "omegaconf.base.Metadata",
     "omegaconf.base.ContainerMetadata",
@@ -42,56 +47,65 @@ BROADCAST_GLOBALS = (
 
 ALLOWED_GLOBALS = FILE_GLOBALS + BROADCAST_GLOBALS
 
-# The name can differ from the object's own only since PyTorch 2.6, which reading a file
-# of another numpy needs; the same release brought this function.
+# Reading a file of another numpy version needs names that differ from the object's own, which
+# PyTorch takes since 2.6, the release that also brought this function.
 _HAS_NAMED_SAFE_GLOBALS = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
 
 
 def allow_fairseq_checkpoints() -> None:
     """Let ``torch.load`` with ``weights_only`` read what fairseq writes, and nothing more.
 
-    Since PyTorch 2.6 that is the default, and stock ``fairseq-generate`` and the rest stop
-    at the first checkpoint.  Does nothing before PyTorch 2.4, which has no such list.
+    Since PyTorch 2.6 that is the default, and stock ``fairseq-generate`` and the other commands
+    fail at the first checkpoint.  Does nothing before PyTorch 2.4, which has no such list.
     """
     add = getattr(torch.serialization, "add_safe_globals", None)
     if add is not None:
-        add(_safe_globals(ALLOWED_GLOBALS))
+        add(_as_safe_globals(_found(ALLOWED_GLOBALS)))
 
 
-def load_file(path: Union[str, "os.PathLike[str]"], lazy: bool = False) -> Any:
-    """Load any file of ``torch.save`` on the CPU, with an allow-list on every PyTorch.
+def load_file(
+    path: Path, lazy: bool = False, stand_ins: Optional[Mapping[str, object]] = None
+) -> Any:
+    """Load any file written by ``torch.save`` on the CPU, with an allow-list on every PyTorch.
 
     Args:
         path: the file.
         lazy: leave the tensors on the disk until they are used, where PyTorch can.
+        stand_ins: further objects that the file may ask for, by the name it uses.
 
     Returns:
         what was saved.
 
     Raises:
-        UsageError: the file is missing, a directory, truncated, not from ``torch.save``,
+        UsageError: the file is missing, a directory, truncated, not written by ``torch.save``,
             or holds an object outside :data:`FILE_GLOBALS`; the line names the file, the
             object, and what would work.
     """
     path = os.fspath(path)
     _check_is_checkpoint_file(path)
+    allowed = {**_found(FILE_GLOBALS), **(stand_ins or {})}
     try:
         if _HAS_NAMED_SAFE_GLOBALS:
-            return _load_with_safe_globals(path, mmap=lazy and zipfile.is_zipfile(path))
-        allowed = {name: _resolve(name) for name in FILE_GLOBALS}
+            return _load_with_safe_globals(path, allowed, lazy and zipfile.is_zipfile(path))
         return load_restricted(path, allowed)
     except Exception as error:  # whatever a damaged file makes the reader raise
         raise _explain(path, error) from error
 
 
 def model_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
-    """The flags of the model in what :func:`read_checkpoint` returned, by name."""
-    old = checkpoint.get("cfg") is None
-    settings: Any = checkpoint["args"] if old else checkpoint["cfg"]["model"]
-    return dict(settings) if hasattr(settings, "keys") else dict(vars(settings))
+    """The flags of the model in a checkpoint, by name, exactly as they were saved.
+
+    Args:
+        checkpoint: as :func:`read_checkpoint` returns it.
+    """
+    cfg = checkpoint.get("cfg")
+    settings: Union[Namespace, Mapping[str, Any]] = (
+        checkpoint["args"] if cfg is None else cfg["model"]
+    )
+    return dict(settings if isinstance(settings, Mapping) else vars(settings))
 
 
-def read_checkpoint(path: Union[str, "os.PathLike[str]"], lazy: bool = False) -> Dict[str, Any]:
+def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
     """Load a fairseq checkpoint as the plain dictionary that is in the file.
 
     Args:
@@ -106,7 +120,7 @@ def read_checkpoint(path: Union[str, "os.PathLike[str]"], lazy: bool = False) ->
         UsageError: as :func:`load_file`, or the file holds something else.
     """
     state = load_file(path, lazy)
-    if not hasattr(state, "keys"):
+    if not isinstance(state, dict):
         raise UsageError(
             f"{path}: not a fairseq checkpoint, it holds a {type(state).__name__} where a "
             "dictionary with 'model' was expected"
@@ -120,7 +134,7 @@ def read_checkpoint(path: Union[str, "os.PathLike[str]"], lazy: bool = False) ->
     return state
 
 
-def write_checkpoint(state: Dict[str, Any], path: Union[str, "os.PathLike[str]"]) -> None:
+def write_checkpoint(state: Checkpoint, path: Path) -> None:
     """Write a checkpoint so that the file is either complete or absent.
 
     Args:
@@ -150,16 +164,16 @@ def write_checkpoint(state: Dict[str, Any], path: Union[str, "os.PathLike[str]"]
             os.remove(temporary)
 
 
-def _load_with_safe_globals(path: str, mmap: bool) -> Any:
+def _load_with_safe_globals(path: str, allowed: Mapping[str, object], mmap: bool) -> Any:
     before = torch.serialization.get_safe_globals()
     try:
-        with torch.serialization.safe_globals(_safe_globals(FILE_GLOBALS)):
+        with torch.serialization.safe_globals(_as_safe_globals(allowed)):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    finally:  # leaving the block also takes away what had been there before it
+    finally:  # leaving the block also removes what had been in the list before it
         torch.serialization.add_safe_globals(before)
 
 
-def _resolve(name: str) -> Optional[Any]:
+def _resolve(name: str) -> Optional[object]:
     """Find the object behind a dotted name, or None where this installation has none."""
     module, _, attribute = name.rpartition(".")
     try:
@@ -172,15 +186,21 @@ def _resolve(name: str) -> Optional[Any]:
         return None
 
 
-def _safe_globals(names: Tuple[str, ...]) -> List[Any]:
-    """Return the objects in the form that PyTorch's allow-list takes."""
-    found = [(_resolve(name), name) for name in names]
-    found = [(thing, name) for thing, name in found if thing is not None]
-    return found if _HAS_NAMED_SAFE_GLOBALS else [thing for thing, _ in found]
+def _found(names: Tuple[str, ...]) -> Dict[str, object]:
+    """The objects behind *names*, by name, as far as this installation has them."""
+    found = {name: _resolve(name) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _as_safe_globals(allowed: Mapping[str, object]) -> List[Any]:
+    """Objects by name in the form that PyTorch's allow-list takes."""
+    if _HAS_NAMED_SAFE_GLOBALS:
+        return [(value, name) for name, value in allowed.items()]
+    return list(allowed.values())
 
 
 def _check_is_checkpoint_file(path: str) -> None:
-    """Refuse what is no file of ``torch.save`` before any reader sees it."""
+    """Refuse a file that ``torch.save`` did not write before any reader sees it."""
     try:
         with open(path, "rb") as file:
             head = file.read(4)
@@ -213,7 +233,7 @@ def _check_is_checkpoint_file(path: str) -> None:
 
 
 def _explain(path: str, error: Exception) -> UsageError:
-    """Rotation what a reader raised into the one line for the user."""
+    """Turn what a reader raised into one line for the user."""
     text = str(error)
     forbidden = re.search(r"GLOBAL ([\w.]+)", text)
     if forbidden is not None:

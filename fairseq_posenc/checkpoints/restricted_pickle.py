@@ -6,12 +6,12 @@ import io
 import pickle
 import types
 import zipfile
-from typing import Any, Dict
+from typing import IO, Any, Dict, Mapping
 
 import torch
 
-#: How PyTorch writes tensors; storages it resolves itself, by name.
-_TENSOR_GLOBALS: Dict[str, Any] = {
+#: The functions that PyTorch writes tensors with; it finds the storages itself, by name.
+_TENSOR_GLOBALS: Dict[str, object] = {
     "collections.OrderedDict": collections.OrderedDict,
     "torch._utils._rebuild_parameter": torch._utils._rebuild_parameter,
     "torch._utils._rebuild_tensor": torch._utils._rebuild_tensor,
@@ -21,14 +21,14 @@ _TENSOR_GLOBALS: Dict[str, Any] = {
 }
 
 
-def load_restricted(path: str, allowed: Dict[str, Any]) -> Any:
-    """Load a file of ``torch.save`` on the CPU, calling nothing that is not allowed.
+def load_restricted(path: str, allowed: Mapping[str, object]) -> Any:
+    """Load a file written by ``torch.save`` on the CPU, calling nothing that is not allowed.
 
     PyTorch from 2.6 on does the same as ``weights_only`` with named safe globals.
 
     Args:
         path: the file.
-        allowed: objects the file may ask for beside tensors, by the name it uses.
+        allowed: objects the file may ask for besides tensors, by the name it uses.
 
     Returns:
         what was saved.
@@ -49,7 +49,7 @@ def load_restricted(path: str, allowed: Dict[str, Any]) -> Any:
             return serialization._load(reader, "cpu", module, encoding="utf-8")
 
 
-def _pickle_module(allowed: Dict[str, Any]) -> types.ModuleType:
+def _pickle_module(allowed: Mapping[str, object]) -> types.ModuleType:
     """Make the stand-in for Python's pickle that ``torch.load(pickle_module=)`` takes."""
 
     class Unpickler(pickle.Unpickler):
@@ -63,8 +63,8 @@ def _pickle_module(allowed: Dict[str, Any]) -> types.ModuleType:
                 raise pickle.UnpicklingError(f"Unsupported global: GLOBAL {full_name} ")
             return allowed[full_name]
 
-    def load(file: Any, **kwargs: Any) -> Any:
-        return Unpickler(file, **kwargs).load()
+    def load(file: IO[bytes], encoding: str = "ASCII") -> Any:
+        return Unpickler(file, encoding=encoding).load()
 
     stand_in: Any = types.ModuleType("restricted_pickle")
     stand_in.Unpickler = Unpickler
@@ -84,7 +84,7 @@ def encode_latin1(text: str, encoding: str) -> bytes:
 
 
 def _torch_load_takes(module: types.ModuleType) -> bool:
-    """Try whether ``torch.load`` refuses with *module* what it has to refuse."""
+    """Whether ``torch.load`` uses *module*: it then refuses a file that is not allowed."""
     buffer = io.BytesIO()
     torch.save(fractions.Fraction(1), buffer)
     buffer.seek(0)

@@ -1,11 +1,11 @@
-"""Checkpoints in and out: foreign formats to ``posenc_masked_lm`` and back.
+"""Converting checkpoints: from other formats to ``posenc_masked_lm``, and back.
 
-A format is one file with a :class:`~fairseq_posenc.convert.base.Format` and one entry in
-:data:`FORMATS`.  Reading gives settings, parameters by our names and a vocabulary in fairseq's
-order; everything else (the checkpoint, dict.txt, the comparison with the foreign side) is shared.
+A format is one file that defines a :class:`~fairseq_posenc.convert.base.Format`, and one entry in
+:data:`FORMATS`.  Reading gives settings and parameters by fairseq's names; all else (the
+checkpoint, dict.txt, the comparison with the foreign model) is shared.
 """
 
-from typing import Dict
+from typing import Any, Dict, Tuple
 
 from fairseq_posenc.convert.base import Format
 from fairseq_posenc.convert.gau_alpha import GAU_ALPHA
@@ -14,8 +14,7 @@ from fairseq_posenc.convert.roformer_v2 import ROFORMER_V2
 from fairseq_posenc.convert.transfer import export_checkpoint, import_checkpoint
 from fairseq_posenc.convert.tupe import TUPE
 
-FORMATS: Dict[str, Format] = {
-    format.name: format for format in (HF_ROFORMER, ROFORMER_V2, GAU_ALPHA, TUPE)
-}
+_ALL: Tuple[Format[Any], ...] = (HF_ROFORMER, ROFORMER_V2, GAU_ALPHA, TUPE)
+FORMATS: Dict[str, Format[Any]] = {format.name: format for format in _ALL}
 
 __all__ = ["FORMATS", "Format", "export_checkpoint", "import_checkpoint"]

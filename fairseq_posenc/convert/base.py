@@ -1,18 +1,30 @@
-"""What a foreign format has to provide, and what passes between it and fairseq's."""
+"""What a foreign format provides, and what passes between it and fairseq's checkpoints."""
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional
+from typing import Callable, Dict, Generic, List, NamedTuple, Optional, TypeVar
 
 from torch import Tensor
 
 from fairseq_posenc.convert.dictionary import Vocabulary
-from fairseq_posenc.convert.native import NativeCheckpoint
+from fairseq_posenc.convert.native import NativeCheckpoint, Parameters, Settings
 
-State = Dict[str, Tensor]
+Source = TypeVar("Source")
 
-#: Logits of tokens (B, T), in our numbers and right-padded, with segments (B, T): (B, T, V) in our
-#: order, or (B, N) or (B, T, N) of the head.
-Reference = Callable[[Tensor, Tensor], Tensor]
+#: Logits of tokens (B, T), in fairseq's numbers and right-padded, with segments (B, T): (B, T, V)
+#: in the order of fairseq's dictionary, or (B, N) or (B, T, N) of a head.
+Logits = Callable[[Tensor, Tensor], Tensor]
+
+
+class ForeignModel(NamedTuple):
+    """A foreign model, to compare a converted one with.
+
+    Args:
+        logits: what it computes.
+        description: what is run for that, in words.
+    """
+
+    logits: Logits
+    description: str
 
 
 @dataclass
@@ -21,54 +33,56 @@ class Imported:
 
     Args:
         settings: flags of ``posenc_masked_lm``, by name.
-        state: parameters by our names, rows of the vocabulary in our order.
-        origin: the foreign name of each of them, for messages.
-        vocabulary: the symbols, and which foreign number each of ours had.
-        reference: computes the foreign side, for ``--verify``.
-        compared_with: what *reference* runs, in words.
-        head: name of the classification or token head that *reference* applies, if any.
+        parameters: by fairseq's names, rows of the vocabulary in fairseq's order.
+        origin: the foreign name of each parameter, for messages.
+        head: name of the classification or token head that the foreign model applies, if any.
         notes: what the user should know.
     """
 
-    settings: Dict[str, Any]
-    state: State
+    settings: Settings
+    parameters: Parameters
     origin: Dict[str, str]
-    vocabulary: Vocabulary
-    reference: Reference
-    compared_with: str
     head: Optional[str] = None
     notes: List[str] = field(default_factory=list)
 
 
 @dataclass
 class Exported:
-    """What writing a foreign format has left on the disk.
+    """A model that has been written in a foreign format.
 
     Args:
-        reference: computes the foreign side from the files written.
-        compared_with: what *reference* runs, in words.
-        head: name of the head that went along, if any.
+        order: foreign number of each symbol of the dictionary, (V,).
         notes: what the user should know.
     """
 
-    reference: Reference
-    compared_with: str
-    head: Optional[str] = None
+    order: Tensor
     notes: List[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Format:
-    """One registered format.
+class Format(Generic[Source]):
+    """A foreign format: all that importing, exporting and ``--verify`` need to know of it.
 
     Args:
         name: what the command line calls it.
         summary: one clause for its help.
-        read: takes the path of a model, and of its vocabulary if that lies elsewhere.
-        write: takes a checkpoint of ours, the name of a head or None, and an existing empty folder.
+        open: reads the files of a model, given their path.
+        vocabulary: reads the vocabulary, given the path of the model, and that of the vocabulary
+            if it lies elsewhere.
+        read: turns both into a model of this plug-in.
+        foreign: the model as its own library or its formulas compute it, given the foreign number
+            of each symbol of fairseq's dictionary, (V,).
+        write: writes a checkpoint, with the head of that name or the language-model head, to an
+            existing empty folder; None for formats that can only be imported.
+
+    All raise :class:`~fairseq_posenc.errors.UsageError` for a file that is missing, damaged or of
+    another kind, for sizes that do not agree, and for a model that the other side cannot express.
     """
 
     name: str
     summary: str
-    read: Callable[[str, Optional[str]], Imported]
+    open: Callable[[str], Source]
+    vocabulary: Callable[[str, Optional[str]], Vocabulary]
+    read: Callable[[Source, Vocabulary], Imported]
+    foreign: Callable[[Source, Tensor], ForeignModel]
     write: Optional[Callable[[NativeCheckpoint, Optional[str], str], Exported]] = None

@@ -1,8 +1,8 @@
 """Numbering a foreign vocabulary the way fairseq's dictionary does.
 
 fairseq numbers ``<s>`` 0, ``<pad>`` 1, ``</s>`` 2, ``<unk>`` 3, then the lines of dict.txt, and
-``--task masked_lm`` appends ``<mask>``.  Other tool kits put their special symbols elsewhere and
-call them otherwise, so the rows of everything of the vocabulary's size have to move.
+``--task masked_lm`` appends ``<mask>``.  Other toolkits put their special symbols elsewhere and
+give them other names, so the rows of every tensor of the vocabulary's size have to be reordered.
 """
 
 from typing import Dict, List, NamedTuple, Optional, Sequence
@@ -22,9 +22,9 @@ class Vocabulary(NamedTuple):
     """A foreign vocabulary in fairseq's order.
 
     Args:
-        symbols: the ordinary ones, line by line of dict.txt.
+        symbols: the ordinary ones, one for each line of dict.txt.
         counts: their frequencies.
-        order: foreign number of each of our numbers, (V,).
+        order: foreign number of each symbol of fairseq's dictionary, (V,).
         source: where it comes from, for messages.
     """
 
@@ -34,14 +34,14 @@ class Vocabulary(NamedTuple):
     source: str
 
     def rows(self, tensor: Tensor, what: str) -> Tensor:
-        """The rows of *tensor* (V, …) in our order.
+        """The rows of *tensor* (V, …) in the order of fairseq's dictionary.
 
         Args:
             tensor: one row for each foreign number.
             what: its name and file, for the message.
 
         Raises:
-            UsageError: its size is not that of the vocabulary.
+            UsageError: the number of rows is not that of the vocabulary.
         """
         if len(tensor) != len(self.order):
             raise UsageError(
@@ -51,7 +51,7 @@ class Vocabulary(NamedTuple):
         return tensor[self.order]
 
     def text(self) -> str:
-        """What dict.txt has to contain."""
+        """The content of dict.txt."""
         return "".join(f"{symbol} {count}\n" for symbol, count in zip(self.symbols, self.counts))
 
 
@@ -61,7 +61,7 @@ def renumber(
     source: str,
     counts: Optional[Sequence[int]] = None,
 ) -> Vocabulary:
-    """Put a foreign vocabulary in fairseq's order.
+    """Put a foreign vocabulary into fairseq's order.
 
     Args:
         symbols: the symbol of every foreign number.
@@ -70,8 +70,8 @@ def renumber(
         counts: frequencies, if known.
 
     Raises:
-        UsageError: a special symbol is missing, two symbols are the same, or fairseq could not
-            read one back.
+        UsageError: a special symbol is missing, a symbol occurs twice, or fairseq could not read
+            one back.
     """
     numbers = {symbol: number for number, symbol in enumerate(symbols)}
     if len(numbers) < len(symbols):
@@ -112,10 +112,10 @@ def _check(symbol: str, number: int, source: str) -> None:
 
 
 def read_dictionary(path: str) -> List[str]:
-    """The symbol of every number of ours, given dict.txt as ``--task masked_lm`` reads it.
+    """The symbol of every number, reading dict.txt as ``--task masked_lm`` does.
 
     Raises:
-        UsageError: the file cannot be read or is no dictionary.
+        UsageError: the file cannot be read or is not a dictionary.
     """
     try:
         dictionary = Dictionary.load(path)

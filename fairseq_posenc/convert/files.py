@@ -1,12 +1,34 @@
-"""Writing a folder so that its files are complete or absent."""
+"""The files of a conversion: JSON to read, and folders to write completely or not at all."""
 
 import contextlib
+import json
 import os
 import shutil
 import tempfile
-from typing import Iterator
+from typing import Any, Dict, Iterator
 
 from fairseq_posenc.errors import UsageError
+
+
+def read_json(path: str) -> Dict[str, Any]:
+    """Read a JSON object that ``save_pretrained`` wrote.
+
+    Raises:
+        UsageError: the file cannot be read, or holds something else.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be read ({error.strerror or error}); give a folder that "
+            "save_pretrained wrote"
+        ) from error
+    except ValueError as error:
+        raise UsageError(f"{path}: is not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: does not hold a JSON object")
+    return content
 
 
 @contextlib.contextmanager
@@ -14,13 +36,13 @@ def staging(out_dir: str) -> Iterator[str]:
     """A temporary folder whose files move to *out_dir* at the end, if nothing went wrong.
 
     Args:
-        out_dir: made if need be; its files of the same names are replaced, each in one step.
+        out_dir: created if necessary; its files of the same names are replaced, each in one step.
 
     Yields:
         an empty folder inside *out_dir*.
 
     Raises:
-        UsageError: *out_dir* cannot be made or written to.
+        UsageError: *out_dir* cannot be created or written to.
     """
     created = not os.path.isdir(out_dir)
     with _explained(out_dir):
@@ -64,5 +86,5 @@ def _explained(path: str) -> Iterator[None]:
     except OSError as error:
         raise UsageError(
             f"{path}: cannot be written ({error.strerror or error}); give a folder that can be "
-            "made or written to, with free space"
+            "created or written to, with free space"
         ) from error

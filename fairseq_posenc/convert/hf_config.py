@@ -1,115 +1,72 @@
-"""What config.json says of a model, and refusing by name what ours cannot be."""
+"""What config.json says of a model, and refusing by name what cannot be imported."""
 
-import os
-from typing import Any, Iterable, Sequence, Tuple
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, Sequence, TypeVar
 
-import torch
-
-from fairseq_posenc.convert.dictionary import Vocabulary
-from fairseq_posenc.convert.huggingface import Folder
-from fairseq_posenc.convert.native import LM_HEAD
-from fairseq_posenc.convert.reader import Reader
 from fairseq_posenc.errors import UsageError
 
 #: The head that ``--task sentence_prediction`` looks for.
 SENTENCE_HEAD = "sentence_classification_head"
 
-
-def config_of(folder: Folder) -> str:
-    """The file, for messages."""
-    return os.path.join(folder.path, "config.json")
+Value = TypeVar("Value")
 
 
-def one_of(folder: Folder, key: str, usual: Any, known: Iterable[Any]) -> Any:
-    """The value of *key*, *usual* if there is none.
-
-    Raises:
-        UsageError: it is not among *known*.
-    """
-    value = folder.config.get(key)
-    value = usual if value is None else value
-    if value not in known:
-        raise UsageError(
-            f"{config_of(folder)}: {key} {value} is not supported; known: "
-            f"{', '.join(map(str, known))}"
-        )
-    return value
-
-
-def architecture_of(folder: Folder, known: Sequence[str]) -> str:
-    """The class that wrote the folder, the first of *known* if it does not say.
-
-    Raises:
-        UsageError: it is not among *known*.
-    """
-    name = (folder.config.get("architectures") or known)[0]
-    if name not in known:
-        raise UsageError(
-            f"{config_of(folder)}: architecture {name} is not supported; known: {', '.join(known)}"
-        )
-    return name
-
-
-def need_numbers(folder: Folder, *keys: str) -> None:
-    """Refuse a configuration without whole numbers for *keys*.
-
-    Raises:
-        UsageError: naming the first that is none.
-    """
-    for key in keys:
-        if not isinstance(folder.config.get(key), int):
-            raise UsageError(
-                f"{config_of(folder)}: {key} is {folder.config.get(key)!r}; it has to be a number"
-            )
-
-
-def untied(folder: Folder, *pairs: Tuple[str, str]) -> bool:
-    """Whether ``tie_word_embeddings`` is off.
+@dataclass(frozen=True)
+class Config:
+    """The content of a config.json.
 
     Args:
-        folder: the folder.
-        pairs: tensors that are the same if it is on.
-
-    Raises:
-        UsageError: it is on, and the two tensors of a pair differ.
+        path: the file, for messages.
+        entries: its content; an entry that is null counts as absent.
     """
-    tied, state = folder.config.get("tie_word_embeddings", True), folder.state
-    for own, shared in pairs if tied else ():
-        if own in state and shared in state and not torch.equal(state[own], state[shared]):
+
+    path: str
+    entries: Dict[str, Any]
+
+    def get(self, key: str, default: Value) -> Value:
+        """The entry *key*, or *default* if there is none."""
+        value = self.entries.get(key)
+        return default if value is None else value
+
+    def size(self, key: str) -> int:
+        """An entry that has to be a whole number.
+
+        Raises:
+            UsageError: it is missing, or something else.
+        """
+        value = self.entries.get(key)
+        if not isinstance(value, int):
+            raise UsageError(f"{self.path}: {key} is {value!r}; it has to be a number")
+        return value
+
+    def one_of(self, key: str, default: Value, known: Iterable[Value]) -> Value:
+        """The entry *key*, or *default* if there is none.
+
+        Raises:
+            UsageError: it is not among *known*.
+        """
+        value = self.get(key, default)
+        if value not in known:
             raise UsageError(
-                f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings in "
-                "config.json is true; say there which of the two holds"
+                f"{self.path}: {key} {value} is not supported; known: {', '.join(map(str, known))}"
             )
-    return not tied
+        return value
 
+    def architecture(self, known: Sequence[str]) -> str:
+        """The class that wrote the model, the first of *known* if config.json does not say.
 
-def move_output(
-    folder: Folder, reader: Reader, own: str, shared: str, vocabulary: Vocabulary
-) -> bool:
-    """Take the output weight of a model that has no more than that on its last states.
+        Raises:
+            UsageError: it is not among *known*.
+        """
+        name = self.get("architectures", list(known))[0]
+        if name not in known:
+            raise UsageError(
+                f"{self.path}: architecture {name} is not supported; known: {', '.join(known)}"
+            )
+        return name
 
-    Args:
-        folder: the folder.
-        reader: its parameters.
-        own: name of the output weight.
-        shared: name of the token embedding.
-        vocabulary: order of the rows.
-
-    Returns:
-        whether it is another than the embedding.
-
-    Raises:
-        UsageError: as :func:`untied`.
-    """
-    separate = untied(folder, (own, shared)) and own in reader
-    if separate:
-        reader.move_rows(own, LM_HEAD + "weight", vocabulary)
-    reader.drop(own)
-    return separate
-
-
-def classes_note(folder: Folder, head: str) -> str:
-    """What the classes of a head mean."""
-    names = folder.config.get("id2label") or {}
-    classes = ", ".join(f"{number} {names[number]}" for number in sorted(names, key=int))
-    return f"head {head}, classes: {classes or '0 LABEL_0, 1 LABEL_1'}"
+    def classes_note(self, head: str) -> str:
+        """What the classes of *head* mean."""
+        names: Dict[str, str] = self.get("id2label", {})
+        classes = ", ".join(f"{number} {names[number]}" for number in sorted(names, key=int))
+        return f"head {head}, classes: {classes or '0 LABEL_0, 1 LABEL_1'}"

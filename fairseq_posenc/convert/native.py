@@ -1,8 +1,8 @@
-"""Checkpoints of ours: made from settings and parameters, and taken apart again.
+"""Checkpoints of this plug-in: made from settings and parameters, and taken apart again.
 
-What is written here is what ``fairseq-train --task masked_lm --arch posenc_masked_lm`` writes, but
-for the state of an optimiser: every fairseq command, averaging, ``--restore-file`` and
-``--finetune-from-model`` take it.
+What is written here is what ``fairseq-train --task masked_lm --arch posenc_masked_lm`` writes,
+except for the optimiser's state: every fairseq command, averaging, ``--restore-file`` and
+``--finetune-from-model`` accept it.
 """
 
 import contextlib
@@ -10,57 +10,78 @@ import dataclasses
 import os
 import shutil
 import tempfile
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from argparse import Namespace
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Union
 
 import torch
 from fairseq import checkpoint_utils, options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
+from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint
 from fairseq_posenc.convert.dictionary import read_dictionary
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.loading.settings import is_ours, saved_settings
 from fairseq_posenc.models.masked_lm import MASKED_LM
+from fairseq_posenc.settings import ROLES
 
-ARCH = "posenc_masked_lm"
+#: Flags of :data:`ARCH`, by name.
+Settings = Dict[str, Any]
+#: Parameters by the names that they have in models of this plug-in.
+Parameters = Dict[str, Tensor]
+
+ARCH = MASKED_LM.model
 PAD = 1
 ENCODER = "encoder.sentence_encoder."
 EMBEDDING = ENCODER + "embed_tokens.weight"
+SEGMENTS = ENCODER + "embed_segments.weight"
 LM_HEAD = "encoder.lm_head."
 CLASSIFICATION_HEADS = "classification_heads."
 TOKEN_HEADS = "token_heads."
 
 
 class NativeCheckpoint(NamedTuple):
-    """A masked language model of ours, read from its file.
+    """A masked language model of this plug-in, read from its file.
 
     Args:
         path: the file.
-        settings: flags of the model, by name.
-        state: its parameters, in float32.
+        settings: flags of the model by today's names, completed by defaults.
+        parameters: in float32.
         symbols: the symbol of each number, ``<s>`` to ``<mask>``.
         dictionary: the dict.txt they come from.
     """
 
     path: str
-    settings: Dict[str, Any]
-    state: Dict[str, Tensor]
+    settings: Settings
+    parameters: Parameters
     symbols: List[str]
     dictionary: str
 
     def heads(self, prefix: str) -> List[str]:
         """Names of the heads under :data:`CLASSIFICATION_HEADS` or :data:`TOKEN_HEADS`."""
-        found = [key[len(prefix) :].split(".")[0] for key in self.state if key.startswith(prefix)]
-        return list(dict.fromkeys(found))
+        names = [name[len(prefix) :] for name in self.parameters if name.startswith(prefix)]
+        return list(dict.fromkeys(name.split(".")[0] for name in names))
 
 
-def new_checkpoint(settings: Dict[str, Any], state: Dict[str, Tensor], data: str) -> Dict[str, Any]:
+def complete_settings(settings: Settings) -> Settings:
+    """Settings completed by defaults, as they are when a model is built.
+
+    Raises:
+        UsageError: they contradict each other.
+    """
+    cfg = Namespace(**settings)
+    MASKED_LM.complete(cfg, {}, None)
+    return vars(cfg)
+
+
+def new_checkpoint(settings: Settings, parameters: Parameters, data: str) -> Checkpoint:
     """A checkpoint that fairseq takes for one of its own, before the first update.
 
     Args:
-        settings: flags of :data:`ARCH` that differ from the defaults, by name.
-        state: the parameters.
+        settings: flags that differ from the defaults.
+        parameters: the parameters.
         data: the folder with dict.txt, as ``fairseq-train`` would have been given it.
     """
     length = str(settings["max_positions"])
@@ -75,7 +96,7 @@ def new_checkpoint(settings: Dict[str, Any], state: Dict[str, Tensor], data: str
     return {
         "args": None,
         "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
-        "model": state,
+        "model": parameters,
         "criterion": None,
         "optimizer_history": [
             {
@@ -95,28 +116,28 @@ def new_checkpoint(settings: Dict[str, Any], state: Dict[str, Tensor], data: str
     }
 
 
-def flags_of(settings: Dict[str, Any]) -> str:
+def flags_of(settings: Settings) -> str:
     """The part of a command line that describes a model, for training it further.
 
     Args:
-        settings: flags by name; those with their default value are left out.
+        settings: those with their default value are left out, as are former names.
     """
     words = ["--arch", ARCH]
     for field in dataclasses.fields(MASKED_LM.dataclass):
         value = settings.get(field.name)
-        if value is None or value == field.metadata.get("default"):
+        if field.metadata.get("role") not in ROLES or value in (None, field.metadata["default"]):
             continue
-        if value is False:  # what is on by default, no flag turns off
+        if value is False:  # no flag turns off what is on by default
             words.append(f"(with fairseq-hydra-train: model.{field.name}=false)")
         else:
-            words += [f"--{field.name.replace('_', '-')}"] + ([] if value is True else [str(value)])
+            words += [flag_of(field.name)] + ([] if value is True else [str(value)])
     return " ".join(words)
 
 
-def build(checkpoint: Dict[str, Any], dictionary: str) -> nn.Module:
+def build(checkpoint: Checkpoint, dictionary: str) -> nn.Module:
     """The untrained model that the settings of *checkpoint* describe, for a dict.txt.
 
-    The same parameters at every call.
+    Its parameters are the same at every call.
     """
     cfg = OmegaConf.create(checkpoint["cfg"])
     with _task(dictionary) as task, torch.random.fork_rng(devices=[]):
@@ -139,7 +160,7 @@ def load(path: str, dictionary: str) -> nn.Module:
 
 
 @contextlib.contextmanager
-def _task(dictionary: str) -> Iterator[Any]:
+def _task(dictionary: str) -> Iterator[FairseqTask]:
     """``--task masked_lm`` for a dictionary, whatever its file is called."""
     with tempfile.TemporaryDirectory() as data:
         shutil.copy(dictionary, os.path.join(data, "dict.txt"))
@@ -147,40 +168,42 @@ def _task(dictionary: str) -> Iterator[Any]:
 
 
 def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
-    """Read a checkpoint of ours, with its dictionary.
+    """Read a checkpoint of this plug-in, with its dictionary.
 
     Args:
         path: the file.
         dictionary: its dict.txt, if that lies neither beside it nor where it was trained.
 
     Raises:
-        UsageError: it is no masked language model of ours, or the dictionary is missing or of
-            another size.
+        UsageError: it is not a masked language model of this plug-in, or the dictionary is missing
+            or of another size.
     """
     checkpoint = read_checkpoint(path)
-    state, settings = checkpoint["model"], model_settings(checkpoint)
-    if EMBEDDING not in state or "position_encoding" not in settings:
+    saved: Parameters = checkpoint["model"]
+    settings = saved_settings(checkpoint)
+    if EMBEDDING not in saved or not is_ours(settings):
         kind = settings.get("_name") or settings.get("arch")
         raise UsageError(
-            f"{path}: is no masked language model of this plug-in (its model is {kind}); give a "
+            f"{path}: is not a masked language model of this plug-in (its model is {kind}); give a "
             f"checkpoint of --arch {ARCH} or one of its presets"
         )
     dictionary = dictionary or _find_dictionary(path, checkpoint)
     symbols = read_dictionary(dictionary)
-    if len(symbols) != len(state[EMBEDDING]):
+    if len(symbols) != len(saved[EMBEDDING]):
         raise UsageError(
-            f"{path}: has {len(state[EMBEDDING])} token embeddings, but {dictionary} with the "
+            f"{path}: has {len(saved[EMBEDDING])} token embeddings, but {dictionary} with the "
             f"special symbols of fairseq has {len(symbols)}; give the right one with --vocab"
         )
-    state = {name: value.float() for name, value in state.items() if name != ENCODER + "version"}
-    return NativeCheckpoint(path, settings, state, symbols, dictionary)
+    parameters = {key: value.float() for key, value in saved.items() if key != ENCODER + "version"}
+    return NativeCheckpoint(path, complete_settings(settings), parameters, symbols, dictionary)
 
 
-def _find_dictionary(path: str, checkpoint: Dict[str, Any]) -> str:
-    """Beside the checkpoint, or in the data it was trained on."""
-    task = (checkpoint.get("cfg") or {}).get("task") or {}
-    task = task if hasattr(task, "keys") else vars(task)
-    data = (task.get("data") or "").split(os.pathsep)[0]
+def _find_dictionary(path: str, checkpoint: Checkpoint) -> str:
+    """The dict.txt beside a checkpoint, or in the data it was trained on."""
+    cfg = checkpoint.get("cfg") or {}
+    task: Union[Namespace, Mapping[str, Any]] = cfg.get("task") or {}
+    data = dict(task if isinstance(task, Mapping) else vars(task)).get("data") or ""
+    data = data.split(os.pathsep)[0]
     folders = [os.path.dirname(path) or ".", data, os.path.join(data, "input0")]
     tried = [os.path.join(folder, "dict.txt") for folder in folders if folder]
     for candidate in tried:

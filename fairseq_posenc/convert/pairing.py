@@ -1,14 +1,14 @@
 """Converting between the two ways of pairing channels in rotary embeddings.
 
-Interleaved, RoFormer Eq. 26, rotates channels (1, 2), (3, 4), …; half rotates (i, i + D/2).  The
-products of queries and keys are the same once the rows of their projections are permuted.
+Interleaved (RoFormer Eq. 26) rotates channels (1, 2), (3, 4), …; half rotates (i, i + D/2).  With
+the rows of their projections permuted, queries and keys have the same products.
 """
 
 from torch import Tensor
 
 
 def half_to_interleaved(rows: Tensor, heads: int) -> Tensor:
-    """Reorder what belongs to the channels of every head: i and i + D/2 become neighbours.
+    """Reorder the channels of every head so that i and i + D/2 become neighbours.
 
     Args:
         rows: (H·D, …), the weight or bias of a projection.

@@ -6,7 +6,11 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.convert.dictionary import Vocabulary
+from fairseq_posenc.convert.native import Parameters
 from fairseq_posenc.errors import UsageError
+
+#: Parameters by the names that they have in a foreign checkpoint.
+ForeignParameters = Dict[str, Tensor]
 
 
 class Reader:
@@ -14,18 +18,20 @@ class Reader:
 
     Args:
         path: the file, for messages.
-        state: its tensors, by their foreign names.
+        foreign: its tensors.
+        vocabulary: the order of rows that belong to symbols.
 
     Attributes:
         rest: what has not been taken yet.
-        state: what has been, by our names.
+        parameters: what has been taken, by fairseq's names.
         origin: file and foreign name of each of those.
     """
 
-    def __init__(self, path: str, state: Dict[str, Tensor]) -> None:
+    def __init__(self, path: str, foreign: ForeignParameters, vocabulary: Vocabulary) -> None:
         self.path = path
-        self.rest = {key: value.float() for key, value in state.items()}
-        self.state: Dict[str, Tensor] = {}
+        self.vocabulary = vocabulary
+        self.rest = {name: value.float() for name, value in foreign.items()}
+        self.parameters: Parameters = {}
         self.origin: Dict[str, str] = {}
 
     def __contains__(self, theirs: str) -> bool:
@@ -42,46 +48,46 @@ class Reader:
         return self.rest.pop(theirs)
 
     def put(self, ours: str, value: Tensor, theirs: str) -> None:
-        """Give *value*, made from *theirs*, its name in our models."""
-        self.state[ours] = value
+        """Store *value*, made from the foreign tensor *theirs*, under fairseq's name."""
+        self.parameters[ours] = value
         self.origin[ours] = f"{self.path}: {theirs}"
 
     def move(self, theirs: str, ours: str) -> None:
-        """A tensor, as it is."""
+        """Take over a tensor unchanged."""
         self.put(ours, self.take(theirs), theirs)
 
     def move_module(self, theirs: str, ours: str) -> None:
-        """A module's weight and bias, as they are."""
+        """Take over a module's weight and bias unchanged."""
         for kind in (".weight", ".bias"):
             self.move(theirs + kind, ours + kind)
 
-    def move_rows(self, theirs: str, ours: str, vocabulary: Vocabulary) -> None:
-        """A tensor with one row for each symbol, rows in our order."""
-        rows = vocabulary.rows(self.take(theirs), f"{self.path}: {theirs}")
+    def move_rows(self, theirs: str, ours: str) -> None:
+        """Take over a tensor with one row for each symbol, in the order of fairseq's dictionary."""
+        rows = self.vocabulary.rows(self.take(theirs), f"{self.path}: {theirs}")
         self.put(ours, rows, theirs)
 
     def split(self, theirs: str, ours: List[str], kind: str) -> None:
-        """The weight or bias of several projections at once, cut into equal parts."""
+        """Cut the joint weight or bias of several projections into equal parts."""
         for part, target in zip(self.take(theirs).chunk(len(ours)), ours):
             self.put(f"{target}.{kind}", part.clone(), theirs)
 
     def put_identity(self, ours: str, channels: int, theirs: str) -> None:
-        """A projection that changes nothing, where *theirs* has none."""
+        """Store an identity projection where the foreign module *theirs* has none."""
         self.put(ours + ".weight", torch.eye(channels), theirs)
         self.put(ours + ".bias", torch.zeros(channels), theirs)
 
     def drop(self, *prefixes: str) -> List[str]:
-        """Forget tensors that have no use here; returns their names."""
-        dropped = sorted(key for key in self.rest if key.startswith(prefixes))
-        for key in dropped:
-            del self.rest[key]
+        """Leave out tensors that are not needed; returns their names."""
+        dropped = sorted(name for name in self.rest if name.startswith(prefixes))
+        for name in dropped:
+            del self.rest[name]
         return dropped
 
-    def finish(self, settings: str) -> None:
-        """Refuse what is left.
+    def finish(self, described_by: str) -> None:
+        """Refuse what has not been taken.
 
         Args:
-            settings: what describes the model, for the message.
+            described_by: where the settings of the model are, for the message.
 
         Raises:
             UsageError: something is left.
@@ -89,5 +95,5 @@ class Reader:
         if self.rest:
             raise UsageError(
                 f"{self.path}: there is no place for {sorted(self.rest)[0]} (and "
-                f"{len(self.rest) - 1} more) in the model that {settings} describes"
+                f"{len(self.rest) - 1} more) in the model that {described_by} describes"
             )

@@ -1,41 +1,32 @@
-"""Reading checkpoints of fairseq 0.9, which hold objects of classes that are gone."""
+"""Reading checkpoints of fairseq 0.9, which contain objects of classes that no longer exist."""
 
-import contextlib
 from argparse import Namespace
 from typing import Any, Dict
 
-import torch
-
-from fairseq_posenc.checkpoints import reading as checkpoints
-from fairseq_posenc.checkpoints.restricted_pickle import load_restricted
+from fairseq_posenc.checkpoints.reading import load_file
 
 
 class _Meter:
-    """Stands in for a statistic of the training; what it counted is of no use here."""
+    """Stands in for a statistic of the training, whose content is not used."""
 
 
 _METERS = ("AverageMeter", "TimeMeter", "StopwatchMeter")
-_ALLOWED: Dict[str, Any] = {
+_STAND_INS: Dict[str, object] = {
     "argparse.Namespace": Namespace,
     **{f"fairseq.meters.{name}": type(name, (_Meter,), {}) for name in _METERS},
 }
 
 
-def read_released(path: str) -> Dict[str, Any]:
+def read_released(path: str) -> Any:
     """Load a checkpoint of fairseq 0.9 with a list of allowed classes, on every PyTorch.
 
     Args:
         path: the file.
 
     Returns:
-        the dictionary in it.
+        what is in it.
 
     Raises:
-        UsageError: as :func:`fairseq_posenc.checkpoints.load_file`.
+        UsageError: as :func:`fairseq_posenc.checkpoints.reading.load_file`.
     """
-    if hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"):  # PyTorch 2.6
-        with torch.serialization.safe_globals([(kind, name) for name, kind in _ALLOWED.items()]):
-            return checkpoints.load_file(path)
-    with contextlib.suppress(Exception):
-        return load_restricted(path, _ALLOWED)
-    return checkpoints.load_file(path)  # says what is wrong with it
+    return load_file(path, stand_ins=_STAND_INS)

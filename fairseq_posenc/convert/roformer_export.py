@@ -1,76 +1,70 @@
-"""Writing a RoFormer of ours as transformers' classes want it."""
+"""Writing a RoFormer of this plug-in as transformers' classes expect it."""
 
 from typing import Any, Dict, Optional, Tuple
 
 import torch
 
-from fairseq_posenc.convert import huggingface
-from fairseq_posenc.convert.base import Exported, State
+from fairseq_posenc.convert.base import Exported
+from fairseq_posenc.convert.expressible import refuse_inexpressible
+from fairseq_posenc.convert.hf_config import Config
+from fairseq_posenc.convert.hf_parameters import DECODER, segments_of, words_of
+from fairseq_posenc.convert.hf_vocabulary import vocabulary_order
+from fairseq_posenc.convert.huggingface import write_folder
 from fairseq_posenc.convert.native import (
     CLASSIFICATION_HEADS,
     EMBEDDING,
     ENCODER,
     LM_HEAD,
+    SEGMENTS,
     TOKEN_HEADS,
     NativeCheckpoint,
+    Parameters,
 )
 from fairseq_posenc.convert.pairing import half_to_interleaved
+from fairseq_posenc.convert.reader import ForeignParameters
+from fairseq_posenc.convert.roformer_config import ADAPTED, entries_for, settings_of
 from fairseq_posenc.convert.roformer_names import (
     ARCHITECTURES,
     BASE,
-    DECODER,
     LM_BIAS,
-    SEGMENTS,
     TABLE,
     Architecture,
     classifier,
     names_of,
-    reference_for,
     sine_table,
     token_classifier,
 )
-from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.errors import UsageError
 
 
 def write(checkpoint: NativeCheckpoint, head: Optional[str], path: str) -> Exported:
     """Write a folder that the stock classes load.
 
     Args:
-        checkpoint: a masked language model of ours.
-        head: the classification or token head to take along, None for the language-model head.
+        checkpoint: a masked language model of this plug-in.
+        head: the classification or token head to export, None for the language-model head.
         path: an existing empty folder.
 
     Raises:
         UsageError: the stock classes cannot express the model.
     """
-    settings = checkpoint.settings
     name, architecture = _choose(checkpoint, head)
-    _refuse_what_they_lack(checkpoint, name)
-    symbols, order = huggingface.vocabulary_order(checkpoint.symbols, checkpoint.dictionary)
-    ours = _interleaved(checkpoint)
-    projected = settings["encoder_input_dim"] != settings["encoder_embed_dim"]
-    names = names_of(settings["encoder_layers"], projected, architecture)
-    state = {theirs: ours.pop(mine) for mine, theirs in names.items()}
-    embedding = ours.pop(EMBEDDING)
-    state[BASE + "embeddings.word_embeddings.weight"] = embedding[order]
-    segments = ours.pop(SEGMENTS, embedding.new_zeros(2, embedding.size(1)))
-    state[BASE + "embeddings.token_type_embeddings.weight"] = segments
-    head_dim = settings["encoder_embed_dim"] // settings["encoder_attention_heads"]
-    state[TABLE] = sine_table(settings["max_positions"], head_dim)
-    if architecture.language_model:
-        bias = ours.pop(LM_HEAD + "bias")[order]
-        state[LM_BIAS] = bias
-        if settings["untie_weights_roberta"]:
-            state[DECODER + "weight"] = ours[LM_HEAD + "weight"][order]
-            state[DECODER + "bias"] = bias.clone()
-    odd = [key for key in ours if not key.startswith((LM_HEAD, CLASSIFICATION_HEADS, TOKEN_HEADS))]
-    if odd:
-        raise UsageError(f"{checkpoint.path}: {name} has no place for {odd[0]}")
-    huggingface.write_folder(path, _config(checkpoint, name, state), state, symbols)
+    entries = entries_for(checkpoint.settings, checkpoint.path)
+    _check_settings(checkpoint, entries, name, architecture)
+    symbols, order = vocabulary_order(checkpoint.symbols, checkpoint.dictionary)
+    state = _foreign_parameters(checkpoint, name, architecture, order)
+    entries["architectures"] = [name]
+    entries["tie_word_embeddings"] = DECODER + "weight" not in state
+    if head is not None:
+        last = "classifier.out_proj.weight"
+        classes = len(state[last if last in state else "classifier.weight"])
+        entries["id2label"] = {str(number): f"LABEL_{number}" for number in range(classes)}
+        entries["label2id"] = {f"LABEL_{number}": number for number in range(classes)}
+    write_folder(path, entries, state, symbols)
     inverse = torch.empty_like(order)
     inverse[order] = torch.arange(len(order))
     notes = ["vocab.txt lists the dictionary; text has to be split into it as it was for training"]
-    return Exported(reference_for(path, name, inverse), f"{name} of transformers", head, notes)
+    return Exported(inverse, notes)
 
 
 def _choose(checkpoint: NativeCheckpoint, head: Optional[str]) -> Tuple[str, Architecture]:
@@ -85,76 +79,66 @@ def _choose(checkpoint: NativeCheckpoint, head: Optional[str]) -> Tuple[str, Arc
     return name, architecture
 
 
-def _refuse_what_they_lack(checkpoint: NativeCheckpoint, name: str) -> None:
+def _check_settings(
+    checkpoint: NativeCheckpoint, entries: Dict[str, Any], name: str, architecture: Architecture
+) -> None:
+    """Refuse settings that importing the written folder would not give back."""
     settings = checkpoint.settings
-    activation = settings["activation_fn"]
-    wanted = {
-        "position_encoding": "rotary",
-        "rotary_base": 10000.0,
-        "rotary_fraction": 1.0,
-        "rotary_scaling": "none",
-        "encoder_normalize_before": False,
-        "layernorm_embedding": True,
-        "layer": "transformer",
-        "attention": "softmax",
-        "norm": "layer",
-        "no_bias": False,
-        "lm_head": "roberta",
-        "spectral_norm_classification_head": False,
-    }
-    if name == "RoFormerForSequenceClassification":
-        wanted["pooler_activation_fn"] = activation  # both are their hidden_act
-    for key, value in wanted.items():
-        if settings.get(key, value) != value:
-            flag = flag_of(key)
-            raise UsageError(
-                f"{checkpoint.path}: was trained with {flag} {settings[key]}, and {name} of "
-                f"transformers has only {value}"
-            )
+    returned = settings_of(Config(checkpoint.path, entries))
+    returned["untie_weights_roberta"] = settings["untie_weights_roberta"]  # tie_word_embeddings
+    returned["pooler_activation_fn"] = settings["activation_fn"]  # both are their hidden_act
+    adapted = (*ADAPTED, *architecture.unused)
+    refuse_inexpressible(checkpoint, returned, adapted, f"{name} of transformers")
 
 
-def _interleaved(checkpoint: NativeCheckpoint) -> State:
-    """The parameters, with interleaved pairs."""
-    settings, state = checkpoint.settings, dict(checkpoint.state)
-    if settings["rotary_pairing"] == "interleaved":
-        return state
-    heads = settings["encoder_attention_heads"]
-    turned = ["q_proj", "k_proj"] + (["v_proj"] if settings["rotary_value"] else [])
-    for layer in range(settings["encoder_layers"]):
-        prefix = f"{ENCODER}layers.{layer}.self_attn."
-        for key in [f"{prefix}{name}.{kind}" for name in turned for kind in ("weight", "bias")]:
-            state[key] = half_to_interleaved(state[key], heads)
-        if settings["rotary_value"]:  # what comes out of the heads is in the order of the values
-            key = prefix + "out_proj.weight"
-            state[key] = half_to_interleaved(state[key].t(), heads).t()
+def _foreign_parameters(
+    checkpoint: NativeCheckpoint, name: str, architecture: Architecture, order: torch.Tensor
+) -> ForeignParameters:
+    """The parameters by transformers' names.
+
+    Args:
+        checkpoint: whose parameters.
+        name: the class in transformers.
+        architecture: what that puts on the encoder.
+        order: fairseq's number of each symbol of the new vocabulary, (V,).
+
+    Raises:
+        UsageError: the class has no place for one of them.
+    """
+    settings, ours = checkpoint.settings, _interleaved(checkpoint)
+    projected = settings["encoder_input_dim"] != settings["encoder_embed_dim"]
+    names = names_of(settings["encoder_layers"], projected, architecture)
+    state = {theirs: ours.pop(mine) for mine, theirs in names.items()}
+    embedding = ours.pop(EMBEDDING)
+    state[words_of(BASE)] = embedding[order]
+    state[segments_of(BASE)] = ours.pop(SEGMENTS, embedding.new_zeros(2, embedding.size(1)))
+    head_dim = settings["encoder_embed_dim"] // settings["encoder_attention_heads"]
+    state[TABLE] = sine_table(settings["max_positions"], head_dim)
+    if architecture.language_model:
+        bias = ours.pop(LM_HEAD + "bias")[order]
+        state[LM_BIAS] = bias
+        if settings["untie_weights_roberta"]:
+            state[DECODER + "weight"] = ours[LM_HEAD + "weight"][order]
+            state[DECODER + "bias"] = bias.clone()
+    unused = (LM_HEAD, CLASSIFICATION_HEADS, TOKEN_HEADS)
+    left = [key for key in ours if not key.startswith(unused)]
+    if left:
+        raise UsageError(f"{checkpoint.path}: {name} has no place for {left[0]}")
     return state
 
 
-def _config(checkpoint: NativeCheckpoint, name: str, state: State) -> Dict[str, Any]:
-    settings = checkpoint.settings
-    config: Dict[str, Any] = {
-        "architectures": [name],
-        "model_type": "roformer",
-        "embedding_size": settings["encoder_input_dim"],
-        "hidden_size": settings["encoder_embed_dim"],
-        "num_hidden_layers": settings["encoder_layers"],
-        "num_attention_heads": settings["encoder_attention_heads"],
-        "intermediate_size": settings["encoder_ffn_embed_dim"],
-        "hidden_act": huggingface.activation_for(settings["activation_fn"], checkpoint.path),
-        "hidden_dropout_prob": settings["dropout"],
-        "attention_probs_dropout_prob": settings["attention_dropout"],
-        "max_position_embeddings": settings["max_positions"],
-        "type_vocab_size": len(state[BASE + "embeddings.token_type_embeddings.weight"]),
-        "layer_norm_eps": settings["layer_norm_eps"],
-        "rotary_value": settings["rotary_value"],
-        "is_decoder": settings["causal"],
-        "tie_word_embeddings": DECODER + "weight" not in state,
-        "initializer_range": 0.02,
-        "torch_dtype": "float32",
-    }
-    if name.endswith("Classification"):
-        last = "classifier.out_proj.weight"
-        classes = len(state[last if last in state else "classifier.weight"])
-        config["id2label"] = {str(number): f"LABEL_{number}" for number in range(classes)}
-        config["label2id"] = {f"LABEL_{number}": number for number in range(classes)}
-    return config
+def _interleaved(checkpoint: NativeCheckpoint) -> Parameters:
+    """The parameters, reordered for interleaved pairs of channels."""
+    settings, parameters = checkpoint.settings, dict(checkpoint.parameters)
+    if settings["rotary_pairing"] == "interleaved":
+        return parameters
+    heads = settings["encoder_attention_heads"]
+    rotated = ["q_proj", "k_proj"] + (["v_proj"] if settings["rotary_value"] else [])
+    for layer in range(settings["encoder_layers"]):
+        prefix = f"{ENCODER}layers.{layer}.self_attn."
+        for key in [f"{prefix}{name}.{kind}" for name in rotated for kind in ("weight", "bias")]:
+            parameters[key] = half_to_interleaved(parameters[key], heads)
+        if settings["rotary_value"]:  # the output projection reads channels in the values' order
+            key = prefix + "out_proj.weight"
+            parameters[key] = half_to_interleaved(parameters[key].t(), heads).t()
+    return parameters

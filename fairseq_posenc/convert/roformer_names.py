@@ -1,14 +1,13 @@
-"""What transformers' RoFormer classes call things, for both directions."""
+"""Names of parameters in transformers' RoFormer classes, for both directions."""
 
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
 
-from fairseq_posenc.convert import huggingface
-from fairseq_posenc.convert.base import Reference
-from fairseq_posenc.convert.hf_config import SENTENCE_HEAD, config_of
-from fairseq_posenc.convert.huggingface import Folder
+from fairseq_posenc.convert.base import Logits
+from fairseq_posenc.convert.hf_config import SENTENCE_HEAD, Config
+from fairseq_posenc.convert.huggingface import Folder, load_model, open_folder
 from fairseq_posenc.convert.native import CLASSIFICATION_HEADS, ENCODER, LM_HEAD, PAD, TOKEN_HEADS
 from fairseq_posenc.convert.reader import Reader
 from fairseq_posenc.encodings.rotary import frequencies
@@ -16,10 +15,7 @@ from fairseq_posenc.errors import UsageError
 
 BASE = "roformer."
 TABLE = BASE + "encoder.embed_positions.weight"
-SEGMENTS = ENCODER + "embed_segments.weight"
-_EMBEDDING = {
-    ENCODER + "layernorm_embedding": BASE + "embeddings.LayerNorm",
-}
+_EMBEDDING = {ENCODER + "layernorm_embedding": BASE + "embeddings.LayerNorm"}
 _PROJECT = {ENCODER + "embed_project": BASE + "embeddings_project"}
 #: In every layer.
 PROJECTIONS = {
@@ -38,24 +34,33 @@ _LM = {
     LM_HEAD + "dense": "cls.predictions.transform.dense",
     LM_HEAD + "layer_norm": "cls.predictions.transform.LayerNorm",
 }
-DECODER = "cls.predictions.decoder."
 LM_BIAS = "cls.predictions.bias"
 #: In files of older versions; no output of these models depends on them.
-UNUSED = (BASE + "pooler.", BASE + "embeddings.position_ids", "cls.seq_relationship.")
+_UNUSED = (BASE + "pooler.", BASE + "embeddings.position_ids", "cls.seq_relationship.")
 
 #: ``norm_type`` and ``use_bias`` of what each format reads; the first is transformers' own.
 _VERSIONS = {"hf-roformer": ("layer_norm", True), "roformer-v2": ("rms_norm", False)}
 
 
-def check_version(folder: Folder, format: str) -> None:
-    """Refuse a folder that *format* does not read, and say which does.
+def open_roformer(path: str, format: str) -> Folder:
+    """Read a folder of model type ``roformer``.
+
+    Args:
+        path: the folder.
+        format: hf-roformer or roformer-v2.
 
     Raises:
-        UsageError: ``norm_type`` or ``use_bias`` is another.
+        UsageError: as :func:`open_folder`, or the folder is one for another format.
     """
-    usual = _VERSIONS["hf-roformer"]
-    config = folder.config
-    found = (config.get("norm_type", usual[0]), config.get("use_bias", usual[1]))
+    folder = open_folder(path, "roformer")
+    _check_version(folder.config, format)
+    return folder
+
+
+def _check_version(config: Config, format: str) -> None:
+    """Refuse a folder that *format* does not read, and say which format does."""
+    norm_type, use_bias = _VERSIONS["hf-roformer"]
+    found = (config.get("norm_type", norm_type), config.get("use_bias", use_bias))
     if found == _VERSIONS[format]:
         return
     known = {version: name for name, version in _VERSIONS.items()}
@@ -64,39 +69,61 @@ def check_version(folder: Folder, format: str) -> None:
     else:
         pairs = (f"{norm} with {bias} ({name})" for (norm, bias), name in known.items())
         advice = f"known: {' and '.join(pairs)}"
-    raise UsageError(
-        f"{config_of(folder)}: norm_type is {found[0]} and use_bias is {found[1]}; {advice}"
-    )
+    raise UsageError(f"{config.path}: norm_type is {found[0]} and use_bias is {found[1]}; {advice}")
+
+
+_LM_SETTINGS = ("lm_head", "untie_weights_roberta")
+_CLASSIFIER_SETTINGS = ("pooler_activation_fn", "spectral_norm_classification_head")
 
 
 class Architecture(NamedTuple):
-    """What a class of transformers puts on the encoder."""
+    """What a class of transformers puts on the encoder.
+
+    Args:
+        modules: fairseq's names of its modules, and transformers'.
+        unused: settings that belong to heads which the class does not have.
+        head: name of the classification or token head, if it has one.
+    """
 
     modules: Dict[str, str]
+    unused: Tuple[str, ...]
     head: Optional[str] = None
-    language_model: bool = False
+
+    @property
+    def language_model(self) -> bool:
+        """Whether it has a language-model head."""
+        return self.head is None
 
 
 def classifier(name: str) -> Architecture:
+    """A sequence classifier whose head is called *name*."""
     prefix = f"{CLASSIFICATION_HEADS}{name}."
     modules = {prefix + part: "classifier." + part for part in ("dense", "out_proj")}
-    return Architecture(modules, head=name)
+    return Architecture(modules, _LM_SETTINGS, name)
 
 
 def token_classifier(name: str) -> Architecture:
-    return Architecture({TOKEN_HEADS + name: "classifier"}, head=name)
+    """A token classifier whose head is called *name*."""
+    unused = (*_LM_SETTINGS, *_CLASSIFIER_SETTINGS)
+    return Architecture({TOKEN_HEADS + name: "classifier"}, unused, name)
 
 
 ARCHITECTURES = {
-    "RoFormerForMaskedLM": Architecture(_LM, language_model=True),
-    "RoFormerForCausalLM": Architecture(_LM, language_model=True),
+    "RoFormerForMaskedLM": Architecture(_LM, _CLASSIFIER_SETTINGS),
+    "RoFormerForCausalLM": Architecture(_LM, _CLASSIFIER_SETTINGS),
     "RoFormerForSequenceClassification": classifier(SENTENCE_HEAD),
     "RoFormerForTokenClassification": token_classifier("token_classification_head"),
 }
 
 
 def names_of(layers: int, projected: bool, architecture: Architecture) -> Dict[str, str]:
-    """Their name of each of our parameters, vocabulary and segments apart."""
+    """Transformers' name of each parameter, except for the vocabulary and the segments.
+
+    Args:
+        layers: how many.
+        projected: whether token embeddings have another size than the layers.
+        architecture: what is on the encoder.
+    """
     modules = {**_EMBEDDING, **(_PROJECT if projected else {}), **architecture.modules}
     for layer in range(layers):
         for ours, theirs in {**PROJECTIONS, **_NORMS}.items():
@@ -115,33 +142,40 @@ def sine_table(length: int, head_dim: int) -> Tensor:
     return torch.cat((angles.sin(), angles.cos()), dim=1).float()
 
 
-def drop_table(reader: Reader) -> None:
-    """Leave out their table of positions, for which we have no place, nor a need.
+def drop_unused(reader: Reader) -> List[str]:
+    """Leave out what no output depends on; returns a note for each that is not a constant.
+
+    The saved table of sines and cosines is a constant, which rotary computes.
 
     Raises:
-        UsageError: it is not the one that all RoFormers have.
+        UsageError: it is another table than all RoFormers have.
     """
-    if TABLE not in reader:
-        return
-    table = reader.take(TABLE)
-    if not torch.allclose(table, sine_table(*table.shape), atol=2e-3):  # it may have been in fp16
+    if TABLE in reader:
+        _check_table(reader, reader.take(TABLE))
+    return [f"left out {key}, on which nothing depends" for key in reader.drop(*_UNUSED)]
+
+
+def _check_table(reader: Reader, table: Tensor) -> None:
+    if not torch.allclose(
+        table, sine_table(len(table), table.size(1)), atol=2e-3
+    ):  # it may have been in fp16
         raise UsageError(
             f"{reader.path}: {TABLE} is not the usual table of sines (base 10000), and there "
             "is no place for another"
         )
 
 
-def reference_for(path: str, architecture: str, order: Tensor) -> Reference:
-    """Their logits of our tokens.
+def reference_for(path: str, architecture: str, order: Tensor) -> Logits:
+    """The logits of a folder, computed by transformers.
 
     Args:
         path: the folder.
         architecture: the class.
-        order: their number of each of ours, (V,).
+        order: transformers' number of each symbol of fairseq's dictionary, (V,).
     """
 
     def logits(tokens: Tensor, segments: Tensor) -> Tensor:
-        model = huggingface.load_model(path, architecture)
+        model = load_model(path, architecture)
         with torch.no_grad():
             out = model(
                 input_ids=order[tokens],

@@ -1,101 +1,80 @@
 """RoFormerV2 as its released classes save it: masked language models.
 
-Its folders call themselves ``roformer``, too, with ``norm_type`` rms_norm and ``use_bias`` false:
-no biases, norms without parameters, and an output that is the tied embedding alone ("Implementation
-and Experiments for GAU-based Model", Liu, section 4.1).  The classes of transformers ignore these
-entries, so they cannot compute it.
+Its folders have the model type ``roformer``, too, with ``norm_type`` rms_norm and ``use_bias``
+false: no biases, norms without parameters, and an output that is the tied embedding alone
+("Implementation and Experiments for GAU-based Model", Liu, section 4.1).  The classes of
+transformers ignore these entries, so they cannot compute it.
 """
 
-from typing import Optional
+from functools import partial
 
 from torch import Tensor
 
-from fairseq_posenc.convert import huggingface
-from fairseq_posenc.convert.base import Format, Imported, Reference
-from fairseq_posenc.convert.dictionary import Vocabulary, renumber
-from fairseq_posenc.convert.hf_config import architecture_of, move_output, one_of
-from fairseq_posenc.convert.hf_roformer import settings_of
-from fairseq_posenc.convert.huggingface import Folder
-from fairseq_posenc.convert.native import EMBEDDING, ENCODER, PAD
-from fairseq_posenc.convert.reader import Reader
+from fairseq_posenc.convert.base import ForeignModel, Format, Imported
+from fairseq_posenc.convert.dictionary import Vocabulary
+from fairseq_posenc.convert.hf_parameters import DECODER, move_output, reader_of, words_of
+from fairseq_posenc.convert.hf_vocabulary import read_vocabulary
+from fairseq_posenc.convert.huggingface import Folder, activation_of
+from fairseq_posenc.convert.native import ENCODER, PAD
+from fairseq_posenc.convert.roformer_config import settings_of
 from fairseq_posenc.convert.roformer_names import (
     BASE,
-    DECODER,
     PROJECTIONS,
-    SEGMENTS,
-    UNUSED,
-    check_version,
-    drop_table,
+    drop_unused,
+    open_roformer,
 )
-from fairseq_posenc.convert.simple_reference import released_logits, tied_head, transformer_layer
+from fairseq_posenc.convert.roformer_v2_gau_reference import (
+    FORMULAS,
+    released_logits,
+    tied_head,
+    transformer_layer,
+)
 from fairseq_posenc.models import presets
 from fairseq_posenc.models.masked_lm import RELEASED
 
-_WORDS = BASE + "embeddings.word_embeddings.weight"
-_OUTPUT = DECODER + "weight"
 
-
-def read(path: str, vocab: Optional[str]) -> Imported:
-    """Read a folder.
-
-    Args:
-        path: the folder.
-        vocab: its vocab.txt, if that lies elsewhere.
-
-    Raises:
-        UsageError: a file is missing or of another kind, sizes do not agree, or the model has
-            something that ours does not.
-    """
-    folder = huggingface.read_folder(path, "roformer")
-    check_version(folder, "roformer-v2")
-    # its causal class shows every token the later ones, unless it is given a mask
-    name = architecture_of(folder, ["RoFormerForMaskedLM"])
-    one_of(folder, "is_decoder", False, (False,))
-    settings = {**presets.ROFORMER_V2, **RELEASED, **settings_of(folder)}
+def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
+    """Settings and parameters of a RoFormerV2, for :class:`Format`."""
+    config = folder.config
+    # its causal class lets every token see the later ones, unless it is given a mask
+    name = config.architecture(["RoFormerForMaskedLM"])
+    config.one_of("is_decoder", False, (False,))
+    settings = {**presets.ROFORMER_V2, **RELEASED, **settings_of(config)}
     channels = settings["encoder_embed_dim"]
-    one_of(folder, "embedding_size", channels, (channels,))
-    symbols, special, source = huggingface.read_vocabulary(path, vocab)
-    vocabulary = renumber(symbols, special, source)
+    config.one_of("embedding_size", channels, (channels,))
 
-    reader = Reader(folder.weights, folder.state)
-    reader.move_rows(_WORDS, EMBEDDING, vocabulary)
-    reader.move(BASE + "embeddings.token_type_embeddings.weight", SEGMENTS)
+    reader = reader_of(folder, vocabulary, BASE)
     for layer in range(settings["encoder_layers"]):
         for ours, theirs in PROJECTIONS.items():
             reader.move(
                 f"{BASE}encoder.layer.{layer}.{theirs}.weight",
                 f"{ENCODER}layers.{layer}.{ours}.weight",
             )
-    settings["untie_weights_roberta"] = move_output(folder, reader, _OUTPUT, _WORDS, vocabulary)
-    drop_table(reader)
-    unused = reader.drop(*UNUSED)
+    settings["untie_weights_roberta"] = move_output(folder, reader, BASE)
+    notes = drop_unused(reader)
     reader.finish(f"config.json ({name})")
-    return Imported(
-        settings,
-        reader.state,
-        reader.origin,
-        vocabulary,
-        _reference(folder, vocabulary),
-        "the released model's formulas in float64 (transformers has no such class)",
-        notes=[f"left out {key}, on which nothing depends" for key in unused],
-    )
+    return Imported(settings, reader.parameters, reader.origin, notes=notes)
 
 
-def _reference(folder: Folder, vocabulary: Vocabulary) -> Reference:
-    """Logits from the formulas, of our tokens and in our order."""
-    state, order = folder.state, vocabulary.order
-    config = {**folder.config, "hidden_act": huggingface.activation_of(folder)}
+def foreign(folder: Folder, order: Tensor) -> ForeignModel:
+    """The model by its formulas."""
+    parameters = folder.parameters
+    entries = {**folder.config.entries, "hidden_act": activation_of(folder.config)}
+    output = DECODER + "weight" if DECODER + "weight" in parameters else words_of(BASE)
 
     def logits(tokens: Tensor, segments: Tensor) -> Tensor:
-        head = tied_head(state[_OUTPUT if _OUTPUT in state else _WORDS])
-        released = released_logits(transformer_layer, BASE, state, config, head)
+        head = tied_head(parameters[output])
+        released = released_logits(transformer_layer, BASE, parameters, entries, head)
         return released(order[tokens], segments, tokens.ne(PAD))[..., order]
 
-    return logits
+    return ForeignModel(logits, FORMULAS)
 
 
 ROFORMER_V2 = Format(
     name="roformer-v2",
     summary="a folder of RoFormerV2's masked language model",
+    open=partial(open_roformer, format="roformer-v2"),
+    vocabulary=read_vocabulary,
     read=read,
+    foreign=foreign,
 )

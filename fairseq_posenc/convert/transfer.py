@@ -1,15 +1,15 @@
-"""Importing and exporting: read, write to the side, check, and only then put in place."""
+"""Importing and exporting: read, write to a temporary folder, check, then put in place."""
 
 import os
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional
 
 from torch import Tensor
 
-from fairseq_posenc.checkpoints.reading import write_checkpoint
+from fairseq_posenc.checkpoints.reading import Checkpoint, write_checkpoint
 from fairseq_posenc.convert import native
-from fairseq_posenc.convert.base import Format, Imported, State
+from fairseq_posenc.convert.base import Format, Imported
 from fairseq_posenc.convert.files import staging, write_text
-from fairseq_posenc.convert.verify import TOLERANCE, largest_difference
+from fairseq_posenc.convert.verify import compare
 from fairseq_posenc.errors import UsageError
 
 
@@ -19,8 +19,8 @@ class Report(NamedTuple):
     Args:
         files: what was written.
         notes: what the user should know.
-        difference: largest difference of logits, if it was asked for.
-        compared_with: what with, in words.
+        difference: largest difference of logits, if a comparison was asked for.
+        compared_with: what the model was compared with, in words.
     """
 
     files: List[str]
@@ -30,62 +30,66 @@ class Report(NamedTuple):
 
 
 def import_checkpoint(
-    format: Format, source: str, out_dir: str, vocab: Optional[str] = None, verify: bool = False
+    format: Format[Any],
+    source: str,
+    out_dir: str,
+    vocab: Optional[str] = None,
+    verify: bool = False,
 ) -> Report:
-    """Rotation a foreign model into ``checkpoint.pt`` and ``dict.txt``.
+    """Convert a foreign model into ``checkpoint.pt`` and ``dict.txt``.
 
     Args:
         format: the foreign format.
         source: the foreign model.
-        out_dir: where the two files go; made if need be.
+        out_dir: where the two files go; created if necessary.
         vocab: the foreign vocabulary, if it does not lie where the format keeps it.
-        verify: compare with the foreign side on the same tokens.
+        verify: compare with the foreign model on the same tokens.
 
     Returns:
         what was written, and the comparison.
 
     Raises:
         UsageError: the source cannot be read or expressed, *out_dir* cannot be written to, or the
-            two sides differ by more than 1e-4; then nothing has been written.
+            two models differ by more than 1e-4; then nothing has been written.
     """
     folder = source if os.path.isdir(source) else os.path.dirname(source)
     if os.path.realpath(folder) == os.path.realpath(out_dir):
         raise UsageError(f"{out_dir}: is where the model comes from; give another folder")
-    imported = format.read(source, vocab)
+    opened = format.open(source)
+    vocabulary = format.vocabulary(source, vocab)
+    imported = format.read(opened, vocabulary)
+    foreign = format.foreign(opened, vocabulary.order)
     with staging(out_dir) as side:
         path, dictionary = os.path.join(side, "checkpoint.pt"), os.path.join(side, "dict.txt")
-        write_text(dictionary, imported.vocabulary.text())
+        write_text(dictionary, vocabulary.text())
         checkpoint = native.new_checkpoint(imported.settings, {}, out_dir)
         checkpoint["model"] = _complete(imported, checkpoint, dictionary)
         write_checkpoint(checkpoint, path)
-        model = native.load(path, dictionary)  # what fairseq will not load is not worth keeping
-        difference = None
-        if verify:
-            difference = largest_difference(model, imported.head, imported.reference)
-            _check(difference, source, imported.compared_with)
+        model = native.load(path, dictionary)  # what fairseq cannot load is not worth keeping
+        difference = compare(model, imported.head, foreign, source) if verify else None
     files = [os.path.join(out_dir, name) for name in ("checkpoint.pt", "dict.txt")]
     flags = f"flags to pre-train it further: {native.flags_of(imported.settings)}"
-    return Report(files, [*imported.notes, flags], difference, imported.compared_with)
+    return Report(files, [*imported.notes, flags], difference, foreign.description)
 
 
 def export_checkpoint(
-    format: Format,
+    format: Format[Any],
     path: str,
     out_dir: str,
     vocab: Optional[str] = None,
     head: Optional[str] = None,
     verify: bool = False,
 ) -> Report:
-    """Rotation a checkpoint of ours into a foreign model.
+    """Convert a checkpoint of this plug-in into a foreign model.
 
     Args:
         format: the foreign format.
         path: the checkpoint.
-        out_dir: where its files go; made if need be.
+        out_dir: where its files go; created if necessary.
         vocab: its dict.txt, if that lies neither beside it nor in its training data.
-        head: name of the head to take along, ``lm`` for the language-model head; by default the
-            only classification or token head, or the language-model head if there is none.
-        verify: compare with the foreign side on the same tokens.
+        head: name of the head to export, ``lm`` for the language-model head; by default the only
+            classification or token head, or the language-model head if there is none.
+        verify: compare with the foreign model on the same tokens.
 
     Returns:
         what was written, and the comparison.
@@ -99,13 +103,13 @@ def export_checkpoint(
     name = _choose_head(checkpoint, head)
     with staging(out_dir) as side:
         exported = format.write(checkpoint, name, side)
-        difference = None
+        difference, description = None, ""
         if verify:
+            foreign = format.foreign(format.open(side), exported.order)
             model = native.load(path, checkpoint.dictionary)
-            difference = largest_difference(model, exported.head, exported.reference)
-            _check(difference, path, exported.compared_with)
+            difference, description = compare(model, name, foreign, path), foreign.description
         files = [os.path.join(out_dir, name) for name in sorted(os.listdir(side))]
-    return Report(files, exported.notes, difference, exported.compared_with)
+    return Report(files, exported.notes, difference, description)
 
 
 def _choose_head(checkpoint: native.NativeCheckpoint, head: Optional[str]) -> Optional[str]:
@@ -128,7 +132,7 @@ def _choose_head(checkpoint: native.NativeCheckpoint, head: Optional[str]) -> Op
     return head
 
 
-def _complete(imported: Imported, checkpoint: Dict[str, Any], dictionary: str) -> State:
+def _complete(imported: Imported, checkpoint: Checkpoint, dictionary: str) -> native.Parameters:
     """The parameters of the model that *checkpoint* describes, in its order.
 
     Raises:
@@ -136,9 +140,9 @@ def _complete(imported: Imported, checkpoint: Dict[str, Any], dictionary: str) -
     """
     model = native.build(checkpoint, dictionary)
     trained = {name for name, _ in model.named_parameters() if not name.startswith(native.LM_HEAD)}
-    state: Dict[str, Tensor] = {}
+    parameters: native.Parameters = {}
     for name, value in model.state_dict().items():
-        given = imported.state.get(name)
+        given = imported.parameters.get(name)
         if given is None and name in trained:
             raise UsageError(f"{name}: the source has nothing for this parameter of the model")
         if given is not None and given.shape != value.shape:
@@ -146,21 +150,12 @@ def _complete(imported: Imported, checkpoint: Dict[str, Any], dictionary: str) -
                 f"{imported.origin[name]} has a size of {_size(given)}, but the settings beside "
                 f"it ask for {_size(value)}"
             )
-        state[name] = value if given is None else given
-    for name, given in imported.state.items():
-        state[name] = given  # heads, which fairseq adds while it loads
+        parameters[name] = value if given is None else given
+    parameters.update(imported.parameters)  # heads, which fairseq adds while it loads
     if not imported.settings.get("untie_weights_roberta"):
-        state[native.LM_HEAD + "weight"] = state[native.EMBEDDING]
-    return state
+        parameters[native.LM_HEAD + "weight"] = parameters[native.EMBEDDING]
+    return parameters
 
 
 def _size(tensor: Tensor) -> str:
     return " x ".join(str(size) for size in tensor.shape)
-
-
-def _check(difference: float, source: str, compared_with: str) -> None:
-    if not difference <= TOLERANCE:
-        raise UsageError(
-            f"{source}: the largest difference from {compared_with} is {difference:.3g}, above "
-            f"{TOLERANCE:g}; nothing was written"
-        )

@@ -2,20 +2,27 @@
 
 TUPE, Ke, He, Liu, arXiv 2006.15595.  Row 0 of their position table holds p_θ1 (section 3.3), and
 position t is row t + 1.  In TUPE-R the relative part has values of its own for [CLS], in two rows
-of its table that no distance uses; ``--cls-reset each`` says so.  Their dictionary starts with
-seven special symbols, fairseq's with four: the three others become lines of dict.txt.
+of its table that no distance uses, which is what ``--cls-reset each`` means.  Their dictionary
+starts with seven special symbols, fairseq's with four: the other three become lines of dict.txt.
 """
 
 import os
-from typing import Any, Dict, List, Optional
+from argparse import Namespace
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from fairseq import utils
 from torch import Tensor
 
-from fairseq_posenc.convert.base import Format, Imported
+from fairseq_posenc.convert.base import ForeignModel, Format, Imported
 from fairseq_posenc.convert.dictionary import SPECIAL, Vocabulary, renumber
-from fairseq_posenc.convert.native import CLASSIFICATION_HEADS, EMBEDDING, ENCODER, LM_HEAD
-from fairseq_posenc.convert.reader import Reader
+from fairseq_posenc.convert.native import (
+    CLASSIFICATION_HEADS,
+    EMBEDDING,
+    ENCODER,
+    LM_HEAD,
+    Settings,
+)
+from fairseq_posenc.convert.reader import ForeignParameters, Reader
 from fairseq_posenc.convert.released_pickle import read_released
 from fairseq_posenc.convert.tupe_reference import released_logits
 from fairseq_posenc.errors import UsageError
@@ -26,7 +33,7 @@ _BIAS = ENCODER + "position_bias."
 _POSITIONS = _STACK + "pos.weight"
 _RELATIVE = _STACK + "relative_attention_bias.weight"
 
-#: Their name and ours, of a weight and a bias each.
+#: The released name and fairseq's, of modules with a weight and a bias.
 _OUTSIDE = (
     (_STACK + "pos_ln", _BIAS + "tupe.norm"),
     ("decoder.lm_head.dense", LM_HEAD + "dense"),
@@ -39,51 +46,72 @@ _OPTIONAL = (
 _LAYER = ("self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm")
 
 
-def read(path: str, vocab: Optional[str]) -> Imported:
-    """Read a checkpoint.
+#: Flags of the released code with the same name and meaning here, and their defaults there.
+_FLAGS: Dict[str, Any] = {
+    "encoder_layers": 12,
+    "encoder_embed_dim": 768,
+    "encoder_ffn_embed_dim": 3072,
+    "encoder_attention_heads": 12,
+    "activation_fn": "gelu",
+    "pooler_activation_fn": "tanh",
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "activation_dropout": 0.0,
+    "pooler_dropout": 0.1,
+}
+
+
+class Released(NamedTuple):
+    """A released checkpoint.
 
     Args:
         path: the file.
+        flags: those of :data:`_FLAGS` and ``encoder_normalize_before``, by name.
+        parameters: by their released names.
+    """
+
+    path: str
+    flags: Dict[str, Any]
+    parameters: ForeignParameters
+
+
+def open_released(path: str) -> Released:
+    """Load a checkpoint.
+
+    Raises:
+        UsageError: it is not a TUPE checkpoint.
+    """
+    checkpoint = read_released(path)
+    checkpoint = checkpoint if isinstance(checkpoint, dict) else {}
+    args: Optional[Namespace] = checkpoint.get("args")
+    parameters: Optional[ForeignParameters] = checkpoint.get("model")
+    if args is None or not parameters:
+        raise UsageError(f"{path}: is not a checkpoint of fairseq 0.9 (it has no args or no model)")
+    if _POSITIONS not in parameters:
+        raise UsageError(
+            f"{path}: has no {_POSITIONS}, the table of positions, so it is not a TUPE checkpoint"
+        )
+    defaults = {**_FLAGS, "encoder_normalize_before": False}
+    given = vars(args)
+    flags = {name: given.get(name, default) for name, default in defaults.items()}
+    if flags["activation_fn"] not in utils.get_available_activation_fns():
+        raise UsageError(
+            f"{path}: activation_fn {flags['activation_fn']!r} is not one that fairseq has"
+        )
+    return Released(path, flags, parameters)
+
+
+def read_vocabulary(path: str, vocab: Optional[str]) -> Vocabulary:
+    """Read the dictionary of a checkpoint: dict.txt after seven special symbols, <mask> last.
+
+    Args:
+        path: the checkpoint.
         vocab: its dict.txt, if that does not lie beside it.
 
     Raises:
-        UsageError: it is no TUPE checkpoint, the dictionary is missing, or sizes do not agree.
+        UsageError: the dictionary is missing or damaged.
     """
-    checkpoint = read_released(path)
-    checkpoint = checkpoint if hasattr(checkpoint, "keys") else {}
-    args, released = checkpoint.get("args"), checkpoint.get("model")
-    if args is None or not released:
-        raise UsageError(f"{path}: is no checkpoint of fairseq 0.9 (it has no args or no model)")
-    if _POSITIONS not in released:
-        raise UsageError(
-            f"{path}: has no {_POSITIONS}, the table of positions, so it is no TUPE checkpoint"
-        )
-    vocabulary = _vocabulary(vocab or os.path.join(os.path.dirname(path), "dict.txt"))
-    reader = Reader(path, released)
-    settings = _settings(path, args, reader)
-    reader.move_rows(_STACK + "embed_tokens.weight", EMBEDDING, vocabulary)
-    reader.move_rows("decoder.lm_head.bias", LM_HEAD + "bias", vocabulary)
-    # the embedding once more, and a constant that an early version saved
-    reader.drop("decoder.lm_head.weight", _STACK + "rp_bucket")
-    _encoder(reader, settings)
-    heads = _heads(reader, args, settings)
-    reader.finish("args in the same file")
-    logits = released_logits(released, settings["encoder_attention_heads"], args)
-
-    def reference(tokens: Tensor, segments: Tensor) -> Tensor:
-        return logits(vocabulary.order[tokens])[..., vocabulary.order]
-
-    words = "the released model's formulas in float64 (its own code needs fairseq 0.9)"
-    notes = [
-        f"classification head {name}; --verify compares the tokens' logits only" for name in heads
-    ]
-    return Imported(
-        settings, reader.state, reader.origin, vocabulary, reference, words, notes=notes
-    )
-
-
-def _vocabulary(path: str) -> Vocabulary:
-    """The dictionary beside a checkpoint: dict.txt after seven special symbols, <mask> last."""
+    path = vocab or os.path.join(os.path.dirname(path), "dict.txt")
     symbols, counts = list(_LEADING), [1] * len(_LEADING)
     try:
         with open(path, encoding="utf-8") as lines:
@@ -105,34 +133,50 @@ def _vocabulary(path: str) -> Vocabulary:
     return renumber([*symbols, "<mask>"], {s: s for s in SPECIAL}, source, [*counts, 1])
 
 
-def _settings(path: str, args: Any, reader: Reader) -> Dict[str, Any]:
+def read(released: Released, vocabulary: Vocabulary) -> Imported:
+    """Settings and parameters of TUPE, for :class:`Format`."""
+    reader = Reader(released.path, released.parameters, vocabulary)
+    settings = _settings(released, reader)
+    reader.move_rows(_STACK + "embed_tokens.weight", EMBEDDING)
+    reader.move_rows("decoder.lm_head.bias", LM_HEAD + "bias")
+    # the embedding once more, and a constant that an early version saved
+    reader.drop("decoder.lm_head.weight", _STACK + "rp_bucket")
+    _encoder(reader, settings)
+    notes = [
+        f"classification head {name}; --verify compares the tokens' logits only"
+        for name in _heads(reader, settings)
+    ]
+    reader.finish("args in the same file")
+    return Imported(settings, reader.parameters, reader.origin, notes=notes)
+
+
+def foreign(released: Released, order: Tensor) -> ForeignModel:
+    """The model by its formulas."""
+    logits = released_logits(released.parameters, released.flags)
+
+    def reordered(tokens: Tensor, segments: Tensor) -> Tensor:
+        return logits(order[tokens])[..., order]
+
+    return ForeignModel(
+        reordered, "the released model's formulas in float64 (its own code needs fairseq 0.9)"
+    )
+
+
+def _settings(released: Released, reader: Reader) -> Settings:
     """Flags that describe the model."""
-    activation = getattr(args, "activation_fn", "gelu")
-    if activation not in utils.get_available_activation_fns():
-        raise UsageError(f"{path}: activation_fn {activation!r} is none that fairseq has")
-    channels = getattr(args, "encoder_embed_dim", 768)
     relative = _RELATIVE in reader
     return {
+        **{name: released.flags[name] for name in _FLAGS},
         "position_encoding": "tupe+t5" if relative else "tupe",
         "untie_cls": True,
         "cls_reset": "each" if relative else "sum",
-        "encoder_layers": getattr(args, "encoder_layers", 12),
-        "encoder_embed_dim": channels,
-        "encoder_ffn_embed_dim": getattr(args, "encoder_ffn_embed_dim", 3072),
-        "encoder_attention_heads": getattr(args, "encoder_attention_heads", 12),
         "encoder_normalize_before": _STACK + "emb_out_layer_norm.weight" in reader,
         "layernorm_embedding": _STACK + "emb_layer_norm.weight" in reader,
-        "activation_fn": activation,
-        "pooler_activation_fn": getattr(args, "pooler_activation_fn", "tanh"),
-        "dropout": getattr(args, "dropout", 0.1),
-        "attention_dropout": getattr(args, "attention_dropout", 0.1),
-        "activation_dropout": getattr(args, "activation_dropout", 0.0),
-        "pooler_dropout": getattr(args, "pooler_dropout", 0.1),
         "max_positions": len(reader.rest[_POSITIONS]) - 1,
     }
 
 
-def _encoder(reader: Reader, settings: Dict[str, Any]) -> None:
+def _encoder(reader: Reader, settings: Settings) -> None:
     """Everything between the embedding and the head."""
     for theirs, ours in _OUTSIDE:
         reader.move_module(theirs, ours)
@@ -166,8 +210,8 @@ def _encoder(reader: Reader, settings: Dict[str, Any]) -> None:
             reader.split(f"{theirs}self_attn.in_proj_{kind}", parts, kind)
 
 
-def _heads(reader: Reader, args: Any, settings: Dict[str, Any]) -> List[str]:
-    """Names of the classification heads, which have the same names in our models."""
+def _heads(reader: Reader, settings: Settings) -> List[str]:
+    """Take over the classification heads, which keep their names; returns these."""
     keys = [key for key in reader.rest if key.startswith(CLASSIFICATION_HEADS)]
     heads = list(dict.fromkeys(key[: key.index(".", len(CLASSIFICATION_HEADS))] for key in keys))
     for head in heads:
@@ -185,5 +229,8 @@ def _heads(reader: Reader, args: Any, settings: Dict[str, Any]) -> List[str]:
 TUPE = Format(
     name="tupe",
     summary="a checkpoint of TUPE's released code, with its dict.txt beside it",
+    open=open_released,
+    vocabulary=read_vocabulary,
     read=read,
+    foreign=foreign,
 )

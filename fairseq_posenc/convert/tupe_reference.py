@@ -5,28 +5,33 @@ Liu, arXiv 2006.15595, Eq. 7, 10 and 11, with the details of the released code.
 """
 
 import math
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Mapping
 
 import torch
 from fairseq import utils
 from torch import Tensor
 from torch.nn import functional as F
 
+from fairseq_posenc.convert.reader import ForeignParameters
+
+Activation = Callable[[Tensor], Tensor]
 _PAD = 1
 _STACK = "decoder.sentence_encoder."
 
 
-def released_logits(state: Dict[str, Tensor], heads: int, args: Any) -> Callable[[Tensor], Tensor]:
-    """Logits (B, T, V) of tokens (B, T), both in the numbers of the released model.
+def released_logits(
+    parameters: ForeignParameters, flags: Mapping[str, Any]
+) -> Callable[[Tensor], Tensor]:
+    """A function of tokens (B, T) giving logits (B, T, V), both in the released model's numbers.
 
     Args:
-        state: the model's parameters, by their released names.
-        heads: H.
-        args: the model's flags.
+        parameters: by their released names.
+        flags: reads ``encoder_attention_heads``, ``activation_fn`` and
+            ``encoder_normalize_before``.
     """
-    model = {key: value.double() for key, value in state.items()}
-    activation = utils.get_activation_fn(getattr(args, "activation_fn", "gelu"))
-    before = bool(getattr(args, "encoder_normalize_before", False))
+    model = {key: value.double() for key, value in parameters.items()}
+    activation = utils.get_activation_fn(flags["activation_fn"])
+    before, heads = bool(flags["encoder_normalize_before"]), flags["encoder_attention_heads"]
 
     def logits(tokens: Tensor) -> Tensor:
         bias = _bias(model, heads, tokens.size(1))
@@ -35,11 +40,11 @@ def released_logits(state: Dict[str, Tensor], heads: int, args: Any) -> Callable
     return logits
 
 
-def _linear(model: Dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+def _linear(model: ForeignParameters, name: str, x: Tensor) -> Tensor:
     return x @ model[name + ".weight"].t() + model[name + ".bias"]
 
 
-def _norm(model: Dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+def _norm(model: ForeignParameters, name: str, x: Tensor) -> Tensor:
     if name + ".weight" not in model:
         return x
     centred = x - x.mean(-1, keepdim=True)
@@ -58,7 +63,7 @@ def _bucket(distance: int, buckets: int) -> int:
     return steps + (half if distance > 0 else 0)
 
 
-def _bias(model: Dict[str, Tensor], heads: int, length: int) -> Tensor:
+def _bias(model: ForeignParameters, heads: int, length: int) -> Tensor:
     """Content-free logits (H, T, T)."""
     rows = _norm(model, _STACK + "pos_ln", model[_STACK + "pos.weight"][: length + 1])
     if _STACK + "pos_proj.weight" in model:
@@ -84,7 +89,7 @@ def _bias(model: Dict[str, Tensor], heads: int, length: int) -> Tensor:
 
 
 def _one(
-    model: Dict[str, Tensor], tokens: Tensor, bias: Tensor, activation: Any, before: bool
+    model: ForeignParameters, tokens: Tensor, bias: Tensor, activation: Activation, before: bool
 ) -> Tensor:
     """Logits (T, V) of one sequence (T,)."""
     padding = tokens.eq(_PAD)
@@ -107,7 +112,7 @@ def _one(
 
 
 def _attention(
-    model: Dict[str, Tensor], layer: str, x: Tensor, bias: Tensor, padding: Tensor
+    model: ForeignParameters, layer: str, x: Tensor, bias: Tensor, padding: Tensor
 ) -> Tensor:
     """Multi-head attention of one sequence (T, C) with content-free logits (H, T, T)."""
     name = layer + "self_attn."

@@ -1,12 +1,14 @@
-"""Comparing what two sides of a conversion compute for the same tokens."""
+"""Comparing what a model computes for the same tokens before and after its conversion."""
 
-from typing import Any, Optional, Tuple
+from argparse import Namespace
+from typing import Optional, Tuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.convert.base import Reference
+from fairseq_posenc.convert.base import ForeignModel
 from fairseq_posenc.convert.native import PAD
+from fairseq_posenc.errors import UsageError
 
 #: Largest difference of logits that float32 explains.
 TOLERANCE = 1e-4
@@ -17,7 +19,7 @@ def sample(vocabulary: int, longest: int, num_segments: int) -> Tuple[Tensor, Te
 
     Args:
         vocabulary: V.
-        longest: positions that the model has.
+        longest: the most positions that the model takes.
         num_segments: rows of its table of segments, 0 for none.
 
     Returns:
@@ -34,15 +36,22 @@ def sample(vocabulary: int, longest: int, num_segments: int) -> Tuple[Tensor, Te
     return tokens, segments
 
 
-def largest_difference(model: nn.Module, head: Optional[str], reference: Reference) -> float:
-    """Largest absolute difference of logits where there are tokens, NaN if any is NaN.
+def compare(model: nn.Module, head: Optional[str], foreign: ForeignModel, source: str) -> float:
+    """Compare a converted model with the foreign one.
 
     Args:
-        model: ours, loaded from its file, to evaluate.
+        model: the model of this plug-in, loaded from its file, to evaluate.
         head: name of the head to compare, None for the language-model head.
-        reference: the foreign side.
+        foreign: the foreign side.
+        source: what is being converted, for the message.
+
+    Returns:
+        the largest absolute difference of logits where there are tokens.
+
+    Raises:
+        UsageError: it is above :data:`TOLERANCE`, or not a number.
     """
-    args: Any = model.args
+    args: Namespace = model.args  # type: ignore[assignment]
     vocabulary = len(model.encoder.sentence_encoder.embed_tokens.weight)  # type: ignore
     tokens, segments = sample(vocabulary, args.max_positions, args.num_segments)
     with torch.no_grad():
@@ -51,7 +60,13 @@ def largest_difference(model: nn.Module, head: Optional[str], reference: Referen
             segment_labels=segments if args.num_segments else None,
             classification_head_name=head,
         )
-    difference = (ours.double() - reference(tokens, segments).double()).abs()
+    difference = (ours.double() - foreign.logits(tokens, segments).double()).abs()
     if difference.dim() == 3:  # logits of every token
         difference = difference[tokens.ne(PAD)]
-    return float(difference.max())
+    largest = float(difference.max())
+    if not largest <= TOLERANCE:
+        raise UsageError(
+            f"{source}: the largest difference from {foreign.description} is {largest:.3g}, above "
+            f"{TOLERANCE:g}; nothing was written"
+        )
+    return largest

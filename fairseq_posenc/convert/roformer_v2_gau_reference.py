@@ -1,8 +1,8 @@
-"""What released GAU-alpha and RoFormerV2 models compute, from their formulas, in float64.
+"""RoFormerV2 and GAU-alpha as released, computed from their formulas in float64.
 
 Independent of the package's own layers on purpose: ``--verify`` compares the two, since
-transformers has neither model.  One sequence at a time and without its padding, which no released
-form lets a real token see.
+transformers has neither model.  Each sequence is computed alone and without its padding, which in
+all released forms is hidden from real tokens.
 
 RoFormer, Su et al., arXiv 2104.09864, Eq. 13 to 16; "Implementation and Experiments for GAU-based
 Model", Liu (called GAU below), sections 2.3 and 4.1.
@@ -15,10 +15,15 @@ import torch
 from fairseq import utils
 from torch import Tensor
 
+from fairseq_posenc.convert.reader import ForeignParameters
+
 #: Logits of the last states (T, C) of one sequence.
 Head = Callable[[Tensor], Tensor]
-Config = Dict[str, Any]
-State = Dict[str, Tensor]
+#: The content of config.json.
+Entries = Dict[str, Any]
+
+#: What ``--verify`` prints that it compares with.
+FORMULAS = "the released model's formulas in float64 (transformers has no such class)"
 
 #: Attention weights from logits of T keys each (GAU sections 2.3 and 3.2).
 NORMALISERS: Dict[str, Callable[[Tensor], Tensor]] = {
@@ -29,38 +34,38 @@ NORMALISERS: Dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def released_logits(
-    layer: Callable[[State, Config, str, Tensor], Tensor],
+    layer: Callable[[ForeignParameters, Entries, str, Tensor], Tensor],
     prefix: str,
-    state: State,
-    config: Config,
+    parameters: ForeignParameters,
+    entries: Entries,
     head: Head,
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Logits of tokens, segments and what of them is no padding, (B, T) each.
+    """A function of tokens, segments and the mask of real tokens, (B, T) each, giving logits.
 
     Args:
         layer: :func:`gated_layer` or :func:`transformer_layer`.
         prefix: what the names of the parameters start with.
-        state: the parameters, by their released names.
-        config: content of config.json.
-        head: logits of one sequence, (T, …) or of the whole.
+        parameters: by their released names.
+        entries: the content of config.json.
+        head: gives the logits of one sequence, of each token (T, …) or of the whole.
     """
-    model = {name: value.double() for name, value in state.items()}
-    given = {key: value for key, value in config.items() if value is not None}
-    config = {"layer_norm_eps": 1e-12, **given}
+    model = {name: value.double() for name, value in parameters.items()}
+    given = {key: value for key, value in entries.items() if value is not None}
+    entries = {"layer_norm_eps": 1e-12, **given}
 
     def one(tokens: Tensor, segments: Tensor) -> Tensor:
         x = model[prefix + "embeddings.word_embeddings.weight"][tokens]
         x = x + model[prefix + "embeddings.token_type_embeddings.weight"][segments]
-        x = _norm(x, config["layer_norm_eps"])
-        for number in range(config["num_hidden_layers"]):
-            x = layer(model, config, f"{prefix}encoder.layer.{number}.", x)
+        x = _norm(x, entries["layer_norm_eps"])
+        for number in range(entries["num_hidden_layers"]):
+            x = layer(model, entries, f"{prefix}encoder.layer.{number}.", x)
         return head(x)
 
     def logits(tokens: Tensor, segments: Tensor, real: Tensor) -> Tensor:
         rows = []
         for row, kept in enumerate(real):
             out = one(tokens[row][kept], segments[row][kept])
-            if out.dim() == 2:  # one for each token: zeros for the padding
+            if out.dim() == 2:  # logits of each token: those of padding are zeros
                 padded = out.new_zeros(len(kept), out.size(1))
                 padded[kept] = out
                 out = padded
@@ -71,7 +76,7 @@ def released_logits(
 
 
 def tied_head(weight: Tensor) -> Head:
-    """The transposed embedding, and nothing else."""
+    """The transposed token embedding alone."""
     return lambda x: x @ weight.double().t()
 
 
@@ -80,24 +85,24 @@ def first_position(weight: Tensor, bias: Tensor) -> Head:
     return lambda x: weight.double() @ x[0] + bias.double()
 
 
-def gated_layer(model: State, config: Config, name: str, x: Tensor) -> Tensor:
+def gated_layer(model: ForeignParameters, entries: Entries, name: str, x: Tensor) -> Tensor:
     """A gated attention unit with its norm, (T, C) to (T, C) (GAU section 4.1)."""
-    width, size = config["intermediate_size"], config["attention_key_size"]
+    width, size = entries["intermediate_size"], entries["attention_key_size"]
     inner = x @ model[name + "gau.i_dense.weight"].t()
     inner = inner * inner.sigmoid()
     u, v, z = inner[:, :width], inner[:, width : 2 * width], inner[:, 2 * width :]
     q, k = (_rotate(z * model[f"{name}gau.{side}_scaleoffset.weight"]) for side in "qk")
     products = q @ k.t()
-    if config.get("attention_scale", True):
+    if entries.get("attention_scale", True):
         products = products / math.sqrt(size)
-    weights = NORMALISERS[config.get("normalization", "softmax_plus")](products)
+    weights = NORMALISERS[entries.get("normalization", "softmax_plus")](products)
     out = (u * (weights @ v)) @ model[name + "gau.o_dense.weight"].t()
-    return _norm(x + out, config["layer_norm_eps"])
+    return _norm(x + out, entries["layer_norm_eps"])
 
 
-def transformer_layer(model: State, config: Config, name: str, x: Tensor) -> Tensor:
+def transformer_layer(model: ForeignParameters, entries: Entries, name: str, x: Tensor) -> Tensor:
     """A layer of RoFormerV2, (T, C) to (T, C), one head at a time."""
-    eps, size = config["layer_norm_eps"], x.size(1) // config["num_attention_heads"]
+    eps, size = entries["layer_norm_eps"], x.size(1) // entries["num_attention_heads"]
     q, k, v = (
         x @ model[f"{name}attention.self.{part}.weight"].t() for part in ("query", "key", "value")
     )
@@ -105,11 +110,11 @@ def transformer_layer(model: State, config: Config, name: str, x: Tensor) -> Ten
     for start in range(0, x.size(1), size):
         part = slice(start, start + size)
         weights = (_rotate(q[:, part]) @ _rotate(k[:, part]).t() / math.sqrt(size)).softmax(-1)
-        values = _rotate(v[:, part]) if config.get("rotary_value") else v[:, part]
+        values = _rotate(v[:, part]) if entries.get("rotary_value") else v[:, part]
         heads.append(weights @ values)
     attended = torch.cat(heads, dim=1) @ model[name + "attention.output.dense.weight"].t()
     x = _norm(x + attended, eps)
-    activation = utils.get_activation_fn(config["hidden_act"])
+    activation = utils.get_activation_fn(entries["hidden_act"])
     inner = activation(x @ model[name + "intermediate.dense.weight"].t())
     return _norm(x + inner @ model[name + "output.dense.weight"].t(), eps)
 
@@ -119,7 +124,7 @@ def _norm(x: Tensor, eps: float) -> Tensor:
 
 
 def _rotate(x: Tensor) -> Tensor:
-    """Rotation channels 2i and 2i + 1 of position m by m · 10000^(-2i/D), (T, D) to (T, D)."""
+    """Rotate channels 2i and 2i + 1 of position m by m · 10000^(-2i/D), (T, D) to (T, D)."""
     positions = torch.arange(len(x), dtype=x.dtype)
     rates = 10000.0 ** -(torch.arange(0, x.size(1), 2, dtype=x.dtype) / x.size(1))
     sine, cosine = (positions[:, None] * rates).sin(), (positions[:, None] * rates).cos()

@@ -1,0 +1,107 @@
+"""Vocabularies in the form of the ``transformers`` library: vocab.txt, or tokenizer.json."""
+
+import os
+from typing import Dict, List, Mapping, Optional, Tuple, Union
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.convert.dictionary import MASK, Vocabulary, renumber
+from fairseq_posenc.convert.files import read_json
+from fairseq_posenc.errors import UsageError
+
+#: fairseq's symbol, the role in tokenizer_config.json, and what it is usually called.
+_ROLES = (
+    ("<s>", "cls_token", "[CLS]"),
+    ("<pad>", "pad_token", "[PAD]"),
+    ("</s>", "sep_token", "[SEP]"),
+    ("<unk>", "unk_token", "[UNK]"),
+    (MASK, "mask_token", "[MASK]"),
+)
+
+#: The order in which vocab.txt starts.
+FIRST = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+#: What tokenizer_config.json calls each special symbol, in files that are written here.
+SPECIAL_TOKENS: Dict[str, str] = {role: usual for _, role, usual in _ROLES}
+
+
+def read_vocabulary(path: str, file: Optional[str]) -> Vocabulary:
+    """Read the vocabulary of a folder.
+
+    Args:
+        path: the folder.
+        file: a vocab.txt that lies elsewhere.
+
+    Raises:
+        UsageError: there is none, or fairseq's dictionary cannot hold it.
+    """
+    settings = {}
+    if os.path.isfile(os.path.join(path, "tokenizer_config.json")):
+        settings = read_json(os.path.join(path, "tokenizer_config.json"))
+    special = {ours: _content(settings.get(role) or usual) for ours, role, usual in _ROLES}
+    source = file or os.path.join(path, "vocab.txt")
+    if file is None and not os.path.isfile(source):
+        fast = os.path.join(path, "tokenizer.json")
+        if os.path.isfile(fast):
+            return renumber(_fast_vocabulary(fast), special, fast)
+        raise UsageError(
+            f"{path}: has neither vocab.txt nor tokenizer.json; if the vocabulary lies elsewhere, "
+            "name its vocab.txt with --vocab"
+        )
+    try:
+        with open(source, encoding="utf-8") as lines:
+            symbols = [line.rstrip("\n") for line in lines]
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"{source}: cannot be read as a vocabulary ({error})") from error
+    return renumber(symbols, special, source)
+
+
+def _fast_vocabulary(path: str) -> List[str]:
+    """The symbols in a tokenizer.json, by number."""
+    content = read_json(path)
+    try:
+        numbers = dict(content["model"]["vocab"])
+        numbers.update({token["content"]: token["id"] for token in content["added_tokens"]})
+        symbols = sorted(numbers, key=lambda symbol: numbers[symbol])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{path}: has no word-piece vocabulary; name a vocab.txt with --vocab"
+        ) from error
+    if [numbers[symbol] for symbol in symbols] != list(range(len(symbols))):
+        raise UsageError(
+            f"{path}: its {len(symbols)} symbols are not numbered from 0 to {len(symbols) - 1}; "
+            "name a vocab.txt with --vocab"
+        )
+    return symbols
+
+
+def _content(token: Union[str, Mapping[str, str]]) -> str:
+    """A special token, which some files wrap in an object."""
+    return token if isinstance(token, str) else token["content"]
+
+
+def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor]:
+    """The usual order of a vocab.txt: five special symbols, then the rest as it was.
+
+    Args:
+        symbols: the symbol of each number of fairseq's dictionary.
+        source: the file they come from, for messages.
+
+    Returns:
+        the symbols in the new order, and the number of each in fairseq's dictionary.
+
+    Raises:
+        UsageError: an ordinary symbol has the name of a special one.
+    """
+    ours = {usual: name for name, _, usual in _ROLES}
+    special = set(ours.values())
+    for symbol in symbols:
+        if symbol in ours:
+            raise UsageError(
+                f"{source}: the ordinary symbol {symbol!r} is one that transformers reserves; "
+                "rename it"
+            )
+    first = [symbols.index(ours[name]) for name in FIRST]
+    rest = [number for number, symbol in enumerate(symbols) if symbol not in special]
+    return [*FIRST, *(symbols[number] for number in rest)], torch.tensor([*first, *rest])

@@ -1,0 +1,99 @@
+"""Settings of a RoFormer, and the entries of config.json that say the same, in both directions."""
+
+from typing import Any, Dict, NamedTuple, Tuple
+
+from fairseq_posenc.convert.hf_config import Config
+from fairseq_posenc.convert.huggingface import activation_for, activation_of
+from fairseq_posenc.convert.native import Settings
+from fairseq_posenc.errors import UsageError
+
+#: Settings that all RoFormers share.
+_ALWAYS: Settings = {
+    "position_encoding": "rotary",
+    "encoder_normalize_before": False,
+    "layernorm_embedding": True,
+    "activation_dropout": 0.0,
+}
+
+#: Sizes that config.json has to give: fairseq's name, transformers'.
+_SIZES = {
+    "encoder_layers": "num_hidden_layers",
+    "encoder_embed_dim": "hidden_size",
+    "encoder_ffn_embed_dim": "intermediate_size",
+    "encoder_attention_heads": "num_attention_heads",
+}
+
+
+class _Entry(NamedTuple):
+    """A setting, its key in config.json, and its value where that says nothing."""
+
+    setting: str
+    key: str
+    default: object
+
+
+_ENTRIES = (
+    _Entry("layer_norm_eps", "layer_norm_eps", 1e-12),
+    _Entry("dropout", "hidden_dropout_prob", 0.1),
+    _Entry("attention_dropout", "attention_probs_dropout_prob", 0.1),
+    _Entry("max_positions", "max_position_embeddings", 1536),
+    _Entry("num_segments", "type_vocab_size", 2),
+    _Entry("rotary_value", "rotary_value", False),
+    _Entry("causal", "is_decoder", False),
+)
+
+#: Settings that may change on export without changing what the model computes: pairs of channels
+#: are reordered; a model without segments gets two whose embeddings are zero; activations have
+#: several names (:func:`activation_for` refuses those without a counterpart); a rotary model has
+#: no table of positions; and ``--rotary-scaling``, without which its factor and length have no
+#: effect, is compared.
+ADAPTED: Tuple[str, ...] = (
+    "rotary_pairing",
+    "num_segments",
+    "activation_fn",
+    "num_positions",
+    "rotary_scaling_factor",
+    "rotary_original_length",
+)
+
+
+def settings_of(config: Config) -> Settings:
+    """Flags that describe the encoder in a folder.
+
+    Raises:
+        UsageError: a number is missing, or an entry asks for what cannot be imported.
+    """
+    settings = {
+        **_ALWAYS,
+        **{name: config.size(key) for name, key in _SIZES.items()},
+        **{entry.setting: config.get(entry.key, entry.default) for entry in _ENTRIES},
+        "activation_fn": activation_of(config),
+    }
+    if config.get("add_cross_attention", False):
+        raise UsageError(f"{config.path}: add_cross_attention: this is half of an encoder-decoder")
+    channels = settings["encoder_embed_dim"]
+    settings["encoder_input_dim"] = config.get("embedding_size", channels) or channels
+    settings["pooler_dropout"] = settings["dropout"]
+    return settings
+
+
+def entries_for(settings: Settings, source: str) -> Dict[str, Any]:
+    """The entries of config.json that describe an encoder.
+
+    Args:
+        settings: complete settings.
+        source: the checkpoint, for messages.
+
+    Raises:
+        UsageError: transformers has no such activation.
+    """
+    return {
+        "model_type": "roformer",
+        **{key: settings[name] for name, key in _SIZES.items()},
+        **{entry.key: settings[entry.setting] for entry in _ENTRIES},
+        "type_vocab_size": settings["num_segments"] or 2,
+        "embedding_size": settings["encoder_input_dim"],
+        "hidden_act": activation_for(settings["activation_fn"], source),
+        "initializer_range": 0.02,
+        "torch_dtype": "float32",
+    }
