@@ -18,6 +18,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from fairseq_posenc.checkpoints.dictionary import find_dictionary
 from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
 from fairseq_posenc.convert.dictionary import read_dictionary
 from fairseq_posenc.errors import UsageError
@@ -165,7 +166,7 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
             f"{path}: is no masked language model of this plug-in (its model is {kind}); give a "
             f"checkpoint of --arch {ARCH} or one of its presets"
         )
-    dictionary = dictionary or _find_dictionary(path, checkpoint)
+    dictionary = dictionary or find_dictionary(path, checkpoint, "--vocab")
     symbols = read_dictionary(dictionary)
     if len(symbols) != len(state[EMBEDDING]):
         raise UsageError(
@@ -174,16 +175,3 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
         )
     state = {name: value.float() for name, value in state.items() if name != ENCODER + "version"}
     return NativeCheckpoint(path, settings, state, symbols, dictionary)
-
-
-def _find_dictionary(path: str, checkpoint: Dict[str, Any]) -> str:
-    """Beside the checkpoint, or in the data it was trained on."""
-    task = (checkpoint.get("cfg") or {}).get("task") or {}
-    task = task if hasattr(task, "keys") else vars(task)
-    data = (task.get("data") or "").split(os.pathsep)[0]
-    folders = [os.path.dirname(path) or ".", data, os.path.join(data, "input0")]
-    tried = [os.path.join(folder, "dict.txt") for folder in folders if folder]
-    for candidate in tried:
-        if os.path.isfile(candidate):
-            return candidate
-    raise UsageError(f"{path}: its dictionary is none of {', '.join(tried)}; name it with --vocab")

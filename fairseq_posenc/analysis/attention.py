@@ -1,64 +1,24 @@
-#!/usr/bin/env python3
 """Rank and sparsity of a checkpoint's attention matrices, layer by layer.
 
-    analyse_attention.py checkpoints/checkpoint_last.pt valid.bpe.txt
-    analyse_attention.py checkpoints/checkpoint_last.pt valid.bpe.txt --output attention.png
-
-What Table 3 of "Implementation and Experiments for GAU-based Model" (Liu, section 3.3) reports of
-its GAU with keys of 128 channels, for any model of this plug-in, on any text:
-
-    matrix              rank / 512    sparsity
-    q·k                 0.25          ≈ 0
-    softmax(q·k/√d)     0.9983        10.03 %
-    ReLU²(q·k/√d)       0.989         12.49 %
-
-The paper says neither when a singular value or an entry counts as zero, nor of which layers, texts
-and checkpoint these figures are. Here, over all heads and sequences of a layer:
-
-rank: the mean of torch.linalg.matrix_rank in float64, divided by the length. A singular value
-    counts if it is above --tolerance times the largest one of its matrix. The default, length times
-    the machine epsilon of float32 (6.1e-5 at 512 tokens), is what NumPy and PyTorch take for a
-    matrix in float32, the precision that q and k are computed in.
-sparsity: the share of entries that are, in magnitude, at most --threshold times the largest one in
-    their row; all of a row without any other value than 0. The default, 1e-3, is the machine
-    epsilon of float16: less than that is lost beside the largest entry.
-
-The logits are the layer's own: where an encoding adds terms to q·k/√d (T5 bias, TUPE, ALiBi), they
-are in the second and the third matrix, and TUPE's √(2d) stands for √d. Factors after that, such as
-that of softmax_plus, are left out, whichever normaliser the model was trained with. Keys that
-a causal masked LM hides count as zeros there.
-
-Only encoders are analysed. Softmax in a decoder is triangular with a positive diagonal: in exact
-arithmetic its rank is always full, and half of it is hidden.
-
-TEXT is tokens as the training data has them, after BPE, in the source language of a translation
-model. It is cut into sequences of --length tokens, each line ended by </s>, and for a masked LM
-each sequence begun by <s>. Nothing is masked.
+`fairseq-posenc analyse --help` defines both figures.
 """
 
-import argparse
-import logging
-import os
-import sys
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Tuple
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import torch
+from torch import Tensor, nn
 
-import torch  # noqa: E402
-from analyse_inputs import Model, load, pack  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
+from fairseq_posenc.analysis.figures import import_pyplot, save_figure
+from fairseq_posenc.analysis.inputs import Model, load, pack
+from fairseq_posenc.attention.functional import add_terms, additive_mask
+from fairseq_posenc.attention.softmax import content_logits
+from fairseq_posenc.encodings.base import Content
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.extras import import_extra
+from fairseq_posenc.files import check_writable
+from fairseq_posenc.modules.stack import layer_positions
 
-import fairseq_posenc  # noqa: E402, F401
-from fairseq_posenc.attention.functional import add_terms, additive_mask  # noqa: E402
-from fairseq_posenc.attention.softmax import content_logits  # noqa: E402
-from fairseq_posenc.encodings.base import Content  # noqa: E402
-from fairseq_posenc.errors import UsageError  # noqa: E402
-from fairseq_posenc.modules.stack import layer_positions  # noqa: E402
-
-LENGTH = 512  # tokens, as in the paper, unless told or the model has fewer positions
-SEQUENCES = 8
-THRESHOLD = 1e-3
 MATRICES = ("q·k", "softmax", "ReLU²")
 
 
@@ -151,7 +111,7 @@ def table(figures: Figures) -> str:
 
 
 def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
-    """Draw both figures over the layers into one PNG, which is complete or not there.
+    """Draw both figures over the layers into one figure.
 
     Args:
         figures: what to draw.
@@ -159,12 +119,8 @@ def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
         bound: the largest rank / length that q·k can have.
         output: the file.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
-
+    pyplot = import_pyplot("--output")
+    ticker = import_extra("matplotlib.ticker", "--output")
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.8), constrained_layout=True)
     figure.suptitle(title, x=0.01, ha="left", fontsize=9)
     layers = range(1, len(figures.rank) + 1)
@@ -172,19 +128,16 @@ def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
         for name, marker, curve in zip(MATRICES, "os^", values.t()):
             ax.plot(layers, curve.tolist(), marker + "-", label=name, markersize=4)
         ax.set_xlabel("layer", fontsize=9)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         ax.set_ylim(-0.03, 1.03)
         ax.tick_params(labelsize=8)
         ax.grid(alpha=0.3)
     left.axhline(bound, color="C0", linestyle=":", linewidth=1, label="d / length")
     left.set_ylabel("rank / length", fontsize=9)
     right.set_ylabel("sparsity", fontsize=9)
-    right.yaxis.set_major_formatter(PercentFormatter(1))
+    right.yaxis.set_major_formatter(ticker.PercentFormatter(1))
     left.legend(fontsize=8)
-    partial_file = output.with_name(output.name + ".partial")
-    figure.savefig(str(partial_file), format="png", dpi=120)
-    pyplot.close(figure)
-    os.replace(str(partial_file), str(output))
+    save_figure(figure, output)
 
 
 def check_length(length: int, model: Model) -> None:
@@ -200,40 +153,59 @@ def check_length(length: int, model: Model) -> None:
         raise UsageError(f"--length {length}: the table has {longest} positions")
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("checkpoint")
-    parser.add_argument("text", metavar="TEXT")
-    parser.add_argument("--output", type=Path, metavar="PNG", help="draw the table, too")
-    parser.add_argument("--dict", metavar="FILE", help="dict.txt, if it is not found")
-    parser.add_argument("--length", type=int, help=f"tokens ({LENGTH}, or fewer)")
-    parser.add_argument(
-        "--sequences", type=int, default=SEQUENCES, help="at most this many (%(default)s)"
-    )
-    parser.add_argument(
-        "--tolerance", type=float, help="least share of the largest singular value (see above)"
-    )
-    parser.add_argument(
-        "--threshold", type=float, default=THRESHOLD, help="of sparsity (%(default)g)"
-    )
-    args = parser.parse_args(arguments)
-    logging.disable(logging.INFO)  # fairseq turns every library's messages on
-    for flag, value in (("tolerance", args.tolerance), ("threshold", args.threshold)):
+class Options(NamedTuple):
+    """What is analysed.
+
+    Args:
+        sequences: at most how many.
+        length: T, or None for *default_length*, or for what the model can take if that is less.
+        default_length: in tokens.
+        tolerance: least share of the largest singular value, or None for T times the machine
+            epsilon of float32.
+        threshold: largest share of the largest entry of a row that counts as zero.
+    """
+
+    sequences: int
+    length: Optional[int]
+    default_length: int
+    tolerance: Optional[float]
+    threshold: float
+
+
+def report(
+    checkpoint: str, text: str, dict_path: Optional[str], options: Options, output: Optional[Path]
+) -> None:
+    """Print the figures of a checkpoint on a text, and draw them.
+
+    Args:
+        checkpoint: the file.
+        text: tokens as the training data has them.
+        dict_path: the dictionary, if it is not found.
+        options: what is analysed.
+        output: the figure, if one is wanted.
+
+    Raises:
+        UsageError: an option is out of range, or a file cannot be used.
+    """
+    for flag, value in (("tolerance", options.tolerance), ("threshold", options.threshold)):
         if value is not None and not 0 <= value < 1:
             raise UsageError(f"--{flag} {value:g}: expected at least 0 and less than 1")
-    if args.sequences < 1:
-        raise UsageError(f"--sequences {args.sequences}: expected 1 or more")
-    model = load(args.checkpoint, args.dict)
+    if options.sequences < 1:
+        raise UsageError(f"--sequences {options.sequences}: expected 1 or more")
+    if output is not None:
+        check_writable(output, "--output")
+        import_pyplot("--output")
+    model = load(checkpoint, dict_path)
     stack = model.encoder.encoding.stack
-    length = min(LENGTH, stack.max_positions) if args.length is None else args.length
+    length = options.length
+    if length is None:
+        length = min(options.default_length, stack.max_positions)
     check_length(length, model)
-    tokens = pack(args.text, model, length, args.sequences)
-    tolerance = args.tolerance
+    tokens = pack(text, model, length, options.sequences)
+    tolerance = options.tolerance
     if tolerance is None:
         tolerance = length * torch.finfo(torch.float32).eps
-    figures = analyse(model, tokens, tolerance, args.threshold)
+    figures = analyse(model, tokens, tolerance, options.threshold)
     bound = min(1.0, stack.head_dim / length)
     unknown = tokens.eq(model.dictionary.unk()).double().mean()
     title = (
@@ -241,18 +213,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
         f"heads a layer: {stack.num_heads}, d: {stack.head_dim}, so rank of q·k at most "
         f"{bound:.4g} of the length\n"
         f"singular values above {tolerance:.2g} of the largest count for rank, "
-        f"entries up to {args.threshold:g} of the largest in their row for sparsity"
+        f"entries up to {options.threshold:g} of the largest in their row for sparsity"
     )
     print(f"{title}\n\n{table(figures)}")
-    if args.output is None:
-        return
-    try:
-        draw(figures, title, bound, args.output)
-    except ImportError:
-        raise UsageError("matplotlib is not installed; run: pip install matplotlib") from None
-    except OSError as error:
-        raise UsageError(f"--output {args.output}: {error.strerror}") from None
-
-
-if __name__ == "__main__":
-    main()
+    if output is not None:
+        draw(figures, title, bound, output)

@@ -1,24 +1,13 @@
-#!/usr/bin/env python3
-"""Plot loss curves of fairseq-train logs, of one run or of several side by side.
+"""Loss curves from the logs of fairseq-train."""
 
-    plot_training.py --output curves.png runs/quickstart/train.log
-    plot_training.py --output curves.png --labels stock roformer -- a/train.log b/train.log
-    plot_training.py --output curves.png --labels a a b b -- {a,b}-seed{1,2}/train.log
-
-A log is what fairseq-train printed, or the file given to its --log-file, with --log-format json or
-simple. Crosses mark the training loss, lines the validation loss. Runs of the same name, as of
-several seeds, make one curve: their mean where all have a value, with the range of the validation
-loss shaded.
-"""
-
-import argparse
 import json
-import os
 import re
 import statistics
-import sys
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Sequence
+
+from fairseq_posenc.analysis.figures import import_pyplot, save_figure
+from fairseq_posenc.errors import UsageError
 
 METRICS = {  # name: axis title
     "loss": "training criterion (bits a token)",
@@ -80,19 +69,14 @@ def together(runs: Sequence[Dict[int, float]]) -> Dict[int, List[float]]:
 
 
 def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
-    """Draw the mean of the runs of every name into one PNG, a colour a name, written beside first.
+    """Draw the mean of the runs of every name into one figure, a colour for each name.
 
     Args:
         curves: runs by name.
         metric: a key of METRICS.
         output: where to write.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4.5), constrained_layout=True)
+    figure, axes = import_pyplot("--output").subplots(figsize=(7, 4.5), constrained_layout=True)
     for number, (label, runs) in enumerate(curves.items()):
         color = f"C{number % 10}"
         training = together([run.train for run in runs])
@@ -114,63 +98,52 @@ def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
     axes.set(xlabel="updates", ylabel=METRICS[metric])
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    partial = output.with_name(output.name + ".partial")
-    figure.savefig(str(partial), format="png", dpi=120)
-    pyplot.close(figure)
-    os.replace(str(partial), str(output))
+    save_figure(figure, output)
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("logs", nargs="+", type=Path, metavar="LOG")
-    parser.add_argument("--output", required=True, type=Path, metavar="PNG")
-    parser.add_argument(
-        "--labels",
-        nargs="+",
-        metavar="NAME",
-        help="names of the runs; those of one name are averaged (default: the folders of the logs)",
-    )
-    parser.add_argument("--metric", choices=METRICS, default="loss")
-    parser.add_argument(
-        "--from",
-        dest="first",
-        type=int,
-        default=0,
-        metavar="UPDATE",
-        help="leave out earlier updates, whose loss flattens what follows (default: 0)",
-    )
-    args = parser.parse_args(arguments)
-    labels: List[str] = args.labels or [log.resolve().parent.name for log in args.logs]
-    if len(labels) != len(args.logs):
-        sys.exit(f"--labels {' '.join(labels)}: expected {len(args.logs)} names, one a log")
-    if not args.labels and len(set(labels)) != len(labels):
-        sys.exit(f"{' '.join(labels)}: folders of the same name; tell them apart with --labels")
+def plot(
+    logs: Sequence[Path], labels: Sequence[str], metric: str, first: int, output: Path
+) -> None:
+    """Draw the curves of several logs.
+
+    Args:
+        logs: files that fairseq-train wrote.
+        labels: a name for each, or none for the names of their folders.
+        metric: a key of METRICS.
+        first: leave out what comes before this update.
+        output: the figure.
+
+    Raises:
+        UsageError: a log cannot be read or has no curve, or the names do not fit.
+    """
+    names = list(labels) or [log.resolve().parent.name for log in logs]
+    if len(names) != len(logs):
+        raise UsageError(
+            f"--labels {' '.join(names)}: expected {len(logs)} names, one for each log"
+        )
+    if not labels and len(set(names)) != len(names):
+        raise UsageError(
+            f"{' '.join(names)}: folders of the same name; tell them apart with --labels"
+        )
     curves: Dict[str, List[Curves]] = {}
-    for label, log in zip(labels, args.logs):
-        try:
-            text = log.read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            sys.exit(f"{log}: {error.strerror}")
-        run = read_curves(text.splitlines(), args.metric, args.first)
-        if max(len(run.train), len(run.valid)) < MINIMUM_UPDATES:
-            sys.exit(
-                f"{log}: no curve of {args.metric} from update {args.first} on; "
-                "train with --log-format json, and with a --log-interval below the updates"
-            )
-        curves.setdefault(label, []).append(run)
-    for label, runs in curves.items():
+    for name, log in zip(names, logs):
+        curves.setdefault(name, []).append(_read_log(log, metric, first))
+    for name, runs in curves.items():
         shared = together([run.train for run in runs]), together([run.valid for run in runs])
         if max(map(len, shared)) < MINIMUM_UPDATES:
-            sys.exit(f"--labels {label}: its runs have no updates in common")
+            raise UsageError(f"--labels {name}: its runs have no updates in common")
+    draw(curves, metric, output)
+
+
+def _read_log(log: Path, metric: str, first: int) -> Curves:
     try:
-        draw(curves, args.metric, args.output)
-    except ImportError:
-        sys.exit("matplotlib is not installed; run: pip install matplotlib")
+        text = log.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        sys.exit(f"--output {args.output}: {error.strerror}")
-
-
-if __name__ == "__main__":
-    main()
+        raise UsageError(f"{log}: {error.strerror}; give a log of fairseq-train") from error
+    run = read_curves(text.splitlines(), metric, first)
+    if max(len(run.train), len(run.valid)) < MINIMUM_UPDATES:
+        raise UsageError(
+            f"{log}: no curve of {metric} from update {first} on; train with --log-format json, "
+            "and with a --log-interval below the number of updates"
+        )
+    return run

@@ -1,24 +1,15 @@
-#!/usr/bin/env python3
-"""Average the parameters of several checkpoints into one that fairseq-generate takes."""
+"""``fairseq-posenc average``."""
 
 import argparse
 import os
-import sys
-from typing import List, Optional
+from typing import List
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-from fairseq_posenc.checkpoints.reading import write_checkpoint  # noqa: E402
-from fairseq_posenc.errors import UsageError  # noqa: E402
-from fairseq_posenc.loading import averaging  # noqa: E402
+from fairseq_posenc.cli.command import Command, load_plug_in
+from fairseq_posenc.errors import UsageError
 
 
-def get_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        epilog="The result has no optimiser state: it is for generating, or to start a new "
-        "training from with --finetune-from-model or --restore-file.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument(
         "--inputs", nargs="+", required=True, metavar="PATH", help="checkpoints, or one folder"
     )
@@ -49,7 +40,6 @@ def get_parser() -> argparse.ArgumentParser:
         help="last epoch, or update, to use with --num-epoch-checkpoints or "
         "--num-update-checkpoints",
     )
-    return parser
 
 
 def select(args: argparse.Namespace) -> List[str]:
@@ -58,6 +48,8 @@ def select(args: argparse.Namespace) -> List[str]:
     Raises:
         UsageError: the flags contradict each other, or there are too few checkpoints.
     """
+    from fairseq_posenc.loading import averaging
+
     counts = (
         (averaging.EPOCH, args.num_epoch_checkpoints),
         (averaging.UPDATE, args.num_update_checkpoints),
@@ -86,20 +78,30 @@ def select(args: argparse.Namespace) -> List[str]:
     return averaging.find_checkpoints(args.inputs[0], kind, count, bound)
 
 
-def main(argv: Optional[List[str]] = None) -> None:
-    args = get_parser().parse_args(argv)
+def run(args: argparse.Namespace) -> None:
+    """Average the checkpoints and write the result."""
+    load_plug_in()
+    from fairseq_posenc.checkpoints.reading import write_checkpoint
+    from fairseq_posenc.files import check_writable
+    from fairseq_posenc.loading.averaging import average_checkpoints
+
     paths = select(args)
-    folder = os.path.dirname(os.path.abspath(args.output))
-    if not os.path.isdir(folder):
-        raise UsageError(f"--output {args.output}: there is no folder {folder}; make it first")
+    check_writable(args.output, "--output")
     if os.path.realpath(args.output) in map(os.path.realpath, paths):
         raise UsageError(f"--output {args.output}: is one of the inputs; give another name")
     print(f"averaging {len(paths)} checkpoints:")
     for path in paths:
         print("  " + path)
-    write_checkpoint(averaging.average_checkpoints(paths), args.output)
+    write_checkpoint(average_checkpoints(paths), args.output)
     print("wrote " + args.output)
 
 
-if __name__ == "__main__":
-    main()
+COMMAND = Command(
+    "average",
+    "average the parameters of several checkpoints",
+    "Average the parameters of several checkpoints into one that fairseq-generate takes.\n\n"
+    "The result has no optimiser state: it is for generating, or to start a new training from\n"
+    "with --finetune-from-model or --restore-file.",
+    add_arguments,
+    run,
+)

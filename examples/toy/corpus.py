@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write a small English-German corpus: train, valid and test as OUT/{train,valid,test}.{en,de}.
 
-The sentences come from a grammar of our own (toy_grammar.py), drawn with a seed; nothing is
+The sentences come from a grammar of our own (grammar.py), drawn with a seed; nothing is
 downloaded. No source or target sentence occurs twice, so the splits share none.
 """
 
@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
-from toy_grammar import PRONOUNS, Clause, NounPhrase, Phrase, Prepositional, Sentence
-from toy_inflection import ACC, DAT, INDEFINITE
-from toy_lexicon import ADJECTIVES, ADVERBS, BELIEF_VERBS, NOUNS, VERBS, Adjective, Adverb
+from grammar import PRONOUNS, Clause, NounPhrase, Phrase, Prepositional, Sentence
+from inflection import ACC, DAT, INDEFINITE
+from lexicon import ADJECTIVES, ADVERBS, BELIEF_VERBS, NOUNS, VERBS, Adjective, Adverb
 
 Pair = Tuple[str, str]
 
