@@ -32,17 +32,20 @@ EXTRAS = (
     Extra("safetensors", "safetensors", "import and export"),
     Extra("jieba", "jieba", "Chinese text"),
     Extra("pytorch_optimizer", "pytorch-optimizer", "--optimizer amos"),
+)
+#: What the benchmark compares with.
+PEERS = (
     Extra("performer_pytorch", "performer-pytorch", "benchmarks"),
     Extra("gau_alpha", "gau-alpha 'transformers<5'", "benchmarks"),
 )
-_INSTALL = {extra.module: extra.install for extra in EXTRAS}
+_INSTALL = {extra.module: extra.install for extra in (*EXTRAS, *PEERS)}
 
 
 def import_extra(module: str, needed_by: str) -> Any:
     """An optional package, imported.
 
     Args:
-        module: a module of one of :data:`EXTRAS`.
+        module: a module of :data:`EXTRAS` or :data:`PEERS`.
         needed_by: the flag or file that asks for it, for the message.
 
     Raises:

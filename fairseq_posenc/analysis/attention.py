@@ -4,7 +4,7 @@
 """
 
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,8 @@ def attention_inputs(model: Model, tokens: Tensor) -> List[Tensor]:
     def keep(_: nn.Module, given: Tuple[Tensor, ...]) -> None:
         inputs.append(given[0])
 
-    hooks = [layer.self_attn.register_forward_pre_hook(keep) for layer in model.encoder.layers]
+    layers: Any = model.encoder.layers
+    hooks = [layer.self_attn.register_forward_pre_hook(keep) for layer in layers]
     try:
         model.run(tokens)
     finally:
@@ -54,7 +55,8 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
         tokens: (B, T), without padding.
     """
     encoder, length = model.encoder, tokens.size(1)
-    for layer, x in zip(encoder.layers, attention_inputs(model, tokens)):
+    layers: Any = encoder.layers
+    for layer, x in zip(layers, attention_inputs(model, tokens)):
         attention, causal = layer.self_attn, encoder.encoding.stack.causal
         given = layer_positions(layer, encoder.positions_of_layers(x, length, None, causal))
         q, k, _, content_q, content_k = attention.project(x, given.get("table"))[:5]

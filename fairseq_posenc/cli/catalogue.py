@@ -1,5 +1,6 @@
 """What the flags of the plug-in can name, one a line."""
 
+import dataclasses
 from argparse import Namespace
 from typing import Any, Dict, List
 
@@ -58,7 +59,7 @@ def _architecture(family: Family, name: str) -> str:
 
 def _settings(settings: Dict[str, Any], family: Family) -> List[str]:
     """The settings in :data:`TOLD` that differ from the defaults of the family."""
-    fields = {field.name: field for field in family.dataclass.__dataclass_fields__.values()}
+    fields = {field.name: field for field in dataclasses.fields(family.dataclass)}
     told = []
     for name in TOLD:
         value = settings.get(name)
