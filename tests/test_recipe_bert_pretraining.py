@@ -12,13 +12,12 @@ from conftest import SHARED
 from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from pretraining import RECIPE
-from recipes import EXAMPLES, assert_error, bash, commands, flags_of, write
+from recipes import EXAMPLES, assert_error, bash, commands, flags_of, recipe_module, write
 
 pytest_plugins = ["pretraining"]
-sys.path.insert(0, str(RECIPE))
 
-import documents  # noqa: E402  # isort: skip
-import fold  # noqa: E402  # isort: skip
+documents = recipe_module("bert_pretraining", "documents")
+fold = recipe_module("bert_pretraining", "fold")
 
 MODELS = "bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer".split()
 SCRIPTS = ("prepare.sh", "train.sh", "train.sbatch")

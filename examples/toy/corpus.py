@@ -150,7 +150,7 @@ def draw_pairs(count: int, seed: int) -> List[Pair]:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Writes beside the file first: a reader finds the whole file or none."""
+    """Write beside the file first, so that a reader finds the whole file or none."""
     partial = path.with_name(path.name + ".partial")
     partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     os.replace(str(partial), str(path))
