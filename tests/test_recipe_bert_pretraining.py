@@ -12,7 +12,7 @@ from conftest import SHARED
 from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from pretraining import RECIPE
-from recipes import EXAMPLES, assert_error, bash, commands, flags_of, recipe_module, write
+from recipes import assert_error, bash, commands, flags_of, recipe_module, write
 
 pytest_plugins = ["pretraining"]
 
@@ -137,10 +137,12 @@ def test_the_plot_of_two_runs_reads_their_logs(pretrained, tmp_path):
     pytest.importorskip("matplotlib")
     shutil.copytree(pretrained, tmp_path / "other", ignore=shutil.ignore_patterns("*.pt"))
     logs = [str(pretrained / "train.log"), str(tmp_path / "other" / "train.log")]
-    plot = [sys.executable, str(EXAMPLES.parent / "scripts" / "plot_training.py")]
+    plot = [sys.executable, "-m", "fairseq_posenc", "plot", "training"]
     output = tmp_path / "curves.png"
     subprocess.run(
-        [*plot, "--output", str(output), "--labels", "one", "two", "--", *logs], check=True
+        [*plot, "--output", str(output), "--labels", "one", "two", "--", *logs],
+        cwd=EXAMPLES.parent,
+        check=True,
     )
     assert output.read_bytes()[:4] == b"\x89PNG"
 
