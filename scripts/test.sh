@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Check the code with ruff and mypy and run the fast tests, in an environment made or reused by setup.sh.
+# Check the code with ruff and mypy, and run the fast tests, in an environment made or reused by
+# setup.sh.
 #
 #   test.sh [--venv DIR] [arguments for pytest]
 #

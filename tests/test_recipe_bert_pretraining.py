@@ -12,7 +12,7 @@ from conftest import SHARED
 from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from pretraining import RECIPE
-from recipes import assert_error, bash, commands, flags_of, recipe_module, write
+from recipes import EXAMPLES, assert_error, bash, commands, flags_of, recipe_module, write
 
 pytest_plugins = ["pretraining"]
 
