@@ -64,8 +64,9 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
         if given["causal"]:
             added = add_terms(added, additive_mask(length, length, True, None, x))
         if attention.position_terms is not None:
-            positions = (given["query_positions"], given["key_positions"])
-            content = Content(x, content_q, content_k, layer.encoding.scale, *positions)
+            queries, keys = given["query_positions"], given["key_positions"]
+            assert queries is not None and keys is not None  # every stack with such terms has them
+            content = Content(x, content_q, content_k, layer.encoding.scale, queries, keys)
             vectors = given.get("distance_vectors")
             added = add_terms(added, content_logits(attention, content, vectors, None))
         products = torch.matmul(q.double(), k.double().transpose(-2, -1))

@@ -17,19 +17,22 @@ class Command(NamedTuple):
         summary: one line for the list of commands.
         description: the text of its ``--help``.
         add_arguments: declares its arguments; imports nothing that is slow.
-        run: does it, given the arguments; returns the exit status, or None for success.
+        run: does it, given the arguments; returns the exit status, or None for success.  A group of
+            commands has none, as each of them has its own.
     """
 
     name: str
     summary: str
     description: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], Optional[int]]
+    run: Optional[Callable[[argparse.Namespace], Optional[int]]]
 
 
-def add_commands(parser: argparse.ArgumentParser, commands: Sequence[Command]) -> None:
-    """Let *parser* take one of *commands*."""
-    choices = parser.add_subparsers(metavar="COMMAND", required=True)
+def add_commands(
+    parser: argparse.ArgumentParser, commands: Sequence[Command], metavar: str = "COMMAND"
+) -> None:
+    """Let *parser* take one of *commands*, which its usage calls *metavar*."""
+    choices = parser.add_subparsers(metavar=metavar, required=True)
     for command in commands:
         own = choices.add_parser(
             command.name,
@@ -37,7 +40,8 @@ def add_commands(parser: argparse.ArgumentParser, commands: Sequence[Command]) -
             description=command.description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        own.set_defaults(run=command.run)
+        if command.run is not None:
+            own.set_defaults(run=command.run)
         command.add_arguments(own)
 
 

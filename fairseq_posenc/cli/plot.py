@@ -10,12 +10,7 @@ FIGURES = (plot_positions.COMMAND, plot_training.COMMAND, plot_extrapolation.COM
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the figures, each with arguments of its own."""
-    add_commands(parser, FIGURES)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Never called: each figure has its own."""
-    raise NotImplementedError
+    add_commands(parser, FIGURES, "FIGURE")
 
 
 COMMAND = Command(
@@ -23,5 +18,5 @@ COMMAND = Command(
     "draw figures: " + ", ".join(figure.name for figure in FIGURES),
     "Draw what a model knows of positions, loss curves, or perplexity by context length.",
     add_arguments,
-    run,
+    run=None,
 )
