@@ -127,6 +127,22 @@ def test_decay_is_the_bound_of_equation_29(pairing, tmp_path):
     torch.testing.assert_close(curves.trained[1], want, atol=1e-5, rtol=1e-5)
 
 
+def test_decay_without_biases_is_that_of_biases_of_zero(tmp_path):
+    model, path = masked_lm_file(tmp_path, "rotary")
+    state = torch.load(path, weights_only=True)
+    for name in [name for name in state["model"] if name.endswith("_proj.bias")]:
+        state["model"][name].zero_()
+    torch.save(state, path)
+    (zeros,) = plotted.read_sides(path)
+    for name in [name for name in state["model"] if name.endswith("_proj.bias")]:
+        del state["model"][name]
+    state["cfg"]["model"]["no_bias"] = True
+    torch.save(state, path)
+    (absent,) = plotted.read_sides(path)
+    assert len(absent.state) < len(zeros.state)
+    torch.testing.assert_close(plotted.decay(absent, 9).trained, plotted.decay(zeros, 9).trained)
+
+
 @pytest.mark.parametrize("encoding", ["tupe", "t5+rotary", "alibi"])
 def test_a_picture_is_drawn(encoding, tmp_path):
     pytest.importorskip("matplotlib")

@@ -84,6 +84,16 @@ def test_means_and_ranges_make_one_picture(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "start"),
+    [("a.pdf", b"%PDF"), ("a.svg", b"<?xml"), ("a.png", b"\x89PNG"), ("a", b"\x89PNG")],
+)
+def test_the_name_chooses_the_format(tmp_path, name, start):
+    curves = training.read_curves(SIMPLE_LOG.splitlines(), "loss")
+    training.draw({"a": [curves]}, "loss", tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["missing.log"], ["missing.log", "No such file"]),
