@@ -3,6 +3,10 @@
 Importing the package registers its architectures, criterions and optimisers with fairseq, and
 repairs quirks of the installed fairseq, PyTorch and NumPy (:mod:`fairseq_posenc.compat`), for stock
 architectures, too.  With ``FAIRSEQ_POSENC_NO_REPAIRS=1`` in the environment it only registers.
+
+One program does not register at import: the plug-in's own command line, ``fairseq-posenc`` or
+``python -m fairseq_posenc``, which starts without fairseq and calls :func:`register` where a
+command needs it.
 """
 
 import os
@@ -31,7 +35,15 @@ def register() -> None:
         install()
 
 
-# The command line must start without importing fairseq, also where that fails.  While Python looks
-# for the module that -m names, and at no other time, sys.argv[0] is "-m".
-if sys.argv[:1] != ["-m"]:
+def _is_own_command_line() -> bool:
+    """Whether this import is the start of ``fairseq-posenc`` or ``python -m fairseq_posenc``."""
+    if os.path.splitext(os.path.basename(sys.argv[0] if sys.argv else ""))[0] == "fairseq-posenc":
+        return True
+    importer = sys._getframe(2)  # -m is the work of runpy, which imports the package
+    while importer.f_back and "importlib" in importer.f_globals.get("__name__", ""):
+        importer = importer.f_back
+    return importer.f_globals.get("__name__") == "runpy"
+
+
+if not _is_own_command_line():
     register()

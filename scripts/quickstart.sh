@@ -44,7 +44,7 @@ OUT=$(absolute "$OUT") VENV=$(absolute "$VENV")
     die "--output $OUT: holds other files; give a new folder"
 
 DATA=$OUT/data BINARY=$OUT/data-bin CHECKPOINTS=$OUT/checkpoints STEPS=$OUT/steps
-USER_DIR=$REPO/fairseq_posenc
+USER_DIR=$REPO/fairseq_posenc TOY=$REPO/examples/toy
 SPLITS=(train valid test)
 # A model of this size gains nothing from more threads, and loses from as many as cores.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
@@ -65,7 +65,7 @@ quietly() {
     "$@" >"$file" 2>&1 || die "$1 failed: $(tail -n 1 "$file") (all of it: $file)"
 }
 
-make_corpus() { run python "$SCRIPTS/toy_corpus.py" "$DATA" --train "$PAIRS" --seed "$SEED"; }
+make_corpus() { run python "$TOY/corpus.py" "$DATA" --train "$PAIRS" --seed "$SEED"; }
 
 split_words() {
     local lang split
@@ -120,7 +120,7 @@ title "environment"
 PATH=$VENV/bin:$PATH
 
 title "corpus of $PAIRS pairs"
-step corpus make_corpus "$PAIRS" "$SEED" "$(checksum "$SCRIPTS"/toy_*.py)"
+step corpus make_corpus "$PAIRS" "$SEED" "$(checksum "$TOY"/*.py)"
 
 title "words and subwords"
 step subwords split_words 2000 "$(checksum "$COMMON"/{moses,bpe,text}.py)"
@@ -140,14 +140,14 @@ step training train fairseq-train "$BINARY" --user-dir "$USER_DIR" --arch "$ARCH
     --log-format json --log-interval 20
 
 title "average of the last $AVERAGE checkpoints"
-step average run python "$SCRIPTS/average_checkpoints.py" --inputs "$CHECKPOINTS" \
+step average run fairseq-posenc average --inputs "$CHECKPOINTS" \
     --num-epoch-checkpoints "$AVERAGE" --output "$OUT/average.pt"
 
 title "translation of the test set, beam 4"
 step translation translate
 
 title "results"
-run python "$SCRIPTS/plot_training.py" --output "$OUT/training.png" --labels "$ARCH" \
+run fairseq-posenc plot training --output "$OUT/training.png" --labels "$ARCH" \
     -- "$OUT/train.log"
 for line in 1 2 3 4 5; do
     printf '\n'

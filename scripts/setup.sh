@@ -37,7 +37,7 @@ BUILD=$VENV/build-fairseq
 
 # The marker holds a hash of all that decides what is installed, or "unfinished".
 MARKER=$VENV/.fairseq_posenc
-READY=$(cat "$0" "$REPO/setup.py" "$REPO/constraints/v100.txt" <(echo "$REPO") | sha256sum)
+READY=$(cat "$0" "$REPO/pyproject.toml" "$REPO/constraints/v100.txt" <(echo "$REPO") | sha256sum)
 if [[ $DRY_RUN == 0 && -x $VENV_PYTHON && -f $MARKER && $(<"$MARKER") == "$READY" ]]; then
     log "$VENV is ready"
     exit 0

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Check the code with ruff and run the fast tests, in an environment made or reused by setup.sh.
+# Check the code with ruff and mypy, and run the fast tests, in an environment made or reused by
+# setup.sh.
 #
 #   test.sh [--venv DIR] [arguments for pytest]
 #
@@ -29,5 +30,6 @@ export OMP_NUM_THREADS=1
 status=0
 ruff check . || status=$?
 ruff format --check . || status=$?
+mypy || status=$?
 python -m pytest -n 2 -m "not slow" "$@" || status=$?
 exit "$status"

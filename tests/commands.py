@@ -115,6 +115,11 @@ def run(module: str, *arguments: Any, stdin: str = "") -> Finished:
     return Command(f"fairseq_cli.{module}", list(arguments), stdin).finish()
 
 
+def posenc(*arguments: Any) -> Finished:
+    """Run ``python -m fairseq_posenc ARGUMENT...``; it may fail."""
+    return Command("fairseq_posenc", list(arguments)).finish()
+
+
 def succeed(module: str, *arguments: Any, stdin: str = "") -> Finished:
     """Run ``python -m fairseq_cli.MODULE ARGUMENT...``, which must not fail."""
     finished = run(module, *arguments, stdin=stdin)
@@ -171,9 +176,8 @@ def read(checkpoint: Path) -> Tuple[Dict[str, torch.Tensor], Dict[str, Any]]:
 
 
 def average(folder: Path, *flags: Any) -> Path:
-    """Average checkpoints of *folder* with the project's own script."""
+    """Average checkpoints of *folder*."""
     output = folder / "average.pt"
-    arguments = ["--inputs", folder, "--output", output, *flags]
-    finished = Command(str(ROOT / "scripts" / "average_checkpoints.py"), arguments).finish()
+    finished = posenc("average", "--inputs", folder, "--output", output, *flags)
     assert finished.status == 0, finished.err
     return output

@@ -3,19 +3,16 @@
 import logging
 import os
 import random
-import sys
 from pathlib import Path
 
 import pytest
+import torch
+from golden import load as load_reference
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import fairseq_posenc  # noqa: F401 - importing registers
+from fairseq_posenc.checkpoints.reading import load_file
 
-import torch  # noqa: E402
-from golden import load as load_reference  # noqa: E402
-
-import fairseq_posenc  # noqa: E402, F401
-from fairseq_posenc.checkpoints.reading import load_file  # noqa: E402
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -1,13 +1,14 @@
-"""Small foreign models for the tests of the conversions, and the script that converts."""
+"""Small foreign models for the tests of the conversions, and the commands that convert."""
 
 import json
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-import convert_checkpoint
 import pytest
 import torch
 from torch import Tensor
+
+from fairseq_posenc.cli import main
 
 SYMBOLS = [
     "[PAD]",
@@ -132,12 +133,12 @@ def imported_logits(
 
 
 def convert(*arguments: Any) -> None:
-    """The script, in this process."""
-    convert_checkpoint.main([str(argument) for argument in arguments])
+    """The command, in this process."""
+    main([str(argument) for argument in arguments])
 
 
 def refuses(words: List[str], *arguments: Any) -> str:
-    """The script must stop with one line that has all of *words*."""
+    """The command must stop with one line that has all of *words*."""
     with pytest.raises(SystemExit) as error:
         convert(*arguments)
     message = str(error.value)

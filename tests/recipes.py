@@ -1,10 +1,12 @@
 """What the tests of the recipes share: running their scripts and reading what they print."""
 
+import importlib
 import os
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -14,14 +16,19 @@ for _module in ("sacremoses", "subword_nmt", "sacrebleu"):
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 COMMON = EXAMPLES / "common"
 WMT14 = EXAMPLES / "wmt14_en_de"
-for _folder in (COMMON, WMT14):
-    sys.path.insert(0, str(_folder))
 
 ENVIRONMENT = {
     **{name: text for name, text in os.environ.items() if not name.startswith("SLURM_")},
     "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
     "OMP_NUM_THREADS": "1",
 }
+
+
+def recipe_module(folder: str, name: str) -> ModuleType:
+    """Import a module of *folder* in examples/ as Python does that runs a script there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES / folder)
+        return importlib.import_module(name)
 
 
 def bash(script, *arguments, cwd, timeout=300, **environment):

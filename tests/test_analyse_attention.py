@@ -2,8 +2,6 @@
 
 from argparse import Namespace
 
-import analyse_attention
-import analyse_inputs
 import pytest
 import torch
 from helpers import TINY, VOCABULARY, build, parse, tiny
@@ -12,8 +10,11 @@ from test_masked_lm import build as build_masked_lm
 from test_masked_lm import tiny as masked_lm
 from test_plot_positions import save
 
+from fairseq_posenc.analysis import attention as analysis
+from fairseq_posenc.analysis import inputs
 from fairseq_posenc.attention import gated
 from fairseq_posenc.attention import softmax as softmax_attention
+from fairseq_posenc.cli import main
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.errors import UsageError
 
@@ -43,8 +44,8 @@ def translation_file(folder, encoding, *flags):
 
 
 def loaded(path, text, length=12, count=2):
-    model = analyse_inputs.load(path, None)
-    return model, analyse_inputs.pack(str(text), model, length, count)
+    model = inputs.load(path, None)
+    return model, inputs.pack(str(text), model, length, count)
 
 
 # --- the figures
@@ -53,14 +54,14 @@ def loaded(path, text, length=12, count=2):
 @pytest.mark.parametrize("rank", [0, 1, 3, 8])
 def test_rank_of_a_product_is_its_inner_size(rank):
     matrix = torch.randn(2, 8, rank).double() @ torch.randn(2, rank, 8).double()
-    assert analyse_attention.rank_share(matrix, 1e-6).tolist() == [rank / 8, rank / 8]
+    assert analysis.rank_share(matrix, 1e-6).tolist() == [rank / 8, rank / 8]
 
 
 def test_a_singular_value_counts_above_the_tolerance():
     # a rotation of the diagonal keeps its singular values
     turn = torch.linalg.qr(torch.randn(4, 4).double())[0]
     matrix = turn @ torch.diag(torch.tensor([8.0, 1.0, 8e-3, 8e-7]).double()) @ turn.t()
-    shares = [analyse_attention.rank_share(matrix, t).item() for t in (0.5, 1e-2, 1e-4, 1e-9)]
+    shares = [analysis.rank_share(matrix, t).item() for t in (0.5, 1e-2, 1e-4, 1e-9)]
     assert shares == [0.25, 0.5, 0.75, 1.0]
 
 
@@ -69,14 +70,14 @@ def test_sparsity_counts_entries_against_their_row():
         [[1.0, -0.5, 0.009, 0.0], [1e-4, 2e-4, -2e-4, 1e-9], [0.0] * 4, [3.0] * 4]
     )
     both = torch.stack((matrix, torch.eye(4)))
-    assert analyse_attention.sparsity(both, 0.01).tolist() == [(2 + 1 + 4 + 0) / 16, 12 / 16]
-    assert analyse_attention.sparsity(matrix, 0.0).item() == 5 / 16
+    assert analysis.sparsity(both, 0.01).tolist() == [(2 + 1 + 4 + 0) / 16, 12 / 16]
+    assert analysis.sparsity(matrix, 0.0).item() == 5 / 16
 
 
 def test_figures_are_means_over_heads_and_sequences(folder):
     model, tokens = loaded(masked_lm_file(folder, "rotary")[1], folder / "text")
-    figures = analyse_attention.analyse(model, tokens, 1e-2, 1e-2)
-    for layer, found in enumerate(analyse_attention.matrices(model, tokens)):
+    figures = analysis.analyse(model, tokens, 1e-2, 1e-2)
+    for layer, found in enumerate(analysis.matrices(model, tokens)):
         for kind, matrix in enumerate(found):
             singular = torch.linalg.svdvals(matrix)  # (2, 4, 12)
             ranks = (singular > 1e-2 * singular[..., :1]).sum(dim=-1)
@@ -109,7 +110,7 @@ def test_they_are_of_what_the_layers_attend_with(make, encoding, flags, folder, 
     monkeypatch.setitem(ENCODINGS, "own_layer", OWN["own_layer"])
     _, path = make(folder, encoding, *flags)
     model, tokens = loaded(path, folder / "text")
-    found = list(analyse_attention.matrices(model, tokens))
+    found = list(analysis.matrices(model, tokens))
     seen = []
 
     def attend(q, k, v, scale, bias, *rest):
@@ -155,21 +156,21 @@ def test_products_of_the_first_layer_by_hand(flags, folder):
                 for p in (attention.q_proj, attention.k_proj)
             )
     want = rotated(q) @ rotated(k).transpose(1, 2)
-    products = next(iter(analyse_attention.matrices(analysed, tokens)))[0]
+    products = next(iter(analysis.matrices(analysed, tokens)))[0]
     torch.testing.assert_close(products[:, 0 if flags else 2], want, atol=1e-4, rtol=1e-4)
 
 
 def test_hidden_keys_count_as_zeros(folder):
     model, tokens = loaded(masked_lm_file(folder, "t5", "--causal")[1], folder / "text")
     later = torch.ones(12, 12, dtype=torch.bool).triu(1)
-    for products, softmax, squared in analyse_attention.matrices(model, tokens):
+    for products, softmax, squared in analysis.matrices(model, tokens):
         assert (products[..., later] != 0).all()
         assert (softmax[..., later] == 0).all() and (squared[..., later] == 0).all()
 
 
 def test_nothing_stays_on_the_model(folder):
     model, tokens = loaded(masked_lm_file(folder, "rotary")[1], folder / "text")
-    list(analyse_attention.matrices(model, tokens))
+    list(analysis.matrices(model, tokens))
     assert not any(module._forward_pre_hooks for module in model.encoder.modules())
 
 
@@ -203,11 +204,11 @@ def test_the_dictionary_is_found_in_the_data(make, name, source, folder):
         (folder / "data" / "train.yy-zz.yy.idx").touch()
     (folder / "dict.txt").rename(folder / "data" / name)
     with pytest.raises(UsageError, match=r"checkpoint.pt: its dictionary is none of .*--dict"):
-        analyse_inputs.load(path, None)
+        inputs.load(path, None)
     state = torch.load(path, weights_only=True)
     state["cfg"]["task"] = {"data": str(folder / "data"), "source_lang": source}
     torch.save(state, path)
-    assert analyse_inputs.load(path, None).dictionary == VOCABULARY
+    assert inputs.load(path, None).dictionary == VOCABULARY
 
 
 def test_a_checkpoint_older_than_some_flags_is_read(folder):
@@ -217,7 +218,7 @@ def test_a_checkpoint_older_than_some_flags_is_read(folder):
         del state["cfg"]["model"][name]
     torch.save(state, path)
     model, tokens = loaded(path, folder / "text")
-    assert len(list(analyse_attention.matrices(model, tokens))) == 2
+    assert len(list(analysis.matrices(model, tokens))) == 2
 
 
 # --- the command
@@ -227,7 +228,7 @@ def test_a_checkpoint_older_than_some_flags_is_read(folder):
 def test_presets_with_all_their_flags(arch, folder):
     model = build_masked_lm(arch)
     analysed, tokens = loaded(save(model, model.args, folder), folder / "text")
-    assert len(list(analyse_attention.matrices(analysed, tokens))) == len(analysed.encoder.layers)
+    assert len(list(analysis.matrices(analysed, tokens))) == len(analysed.encoder.layers)
     with torch.no_grad():
         want, _ = model(tokens, features_only=True)
         torch.testing.assert_close(analysed.run(tokens)[0], want)
@@ -239,13 +240,13 @@ def test_a_table_and_a_picture(make, flags, folder, capsys):
     _, path = make(folder, "rotary", *flags)
     before = sorted(p.name for p in folder.iterdir())
     arguments = [path, str(folder / "text"), "--length", "16", "--sequences", "3"]
-    analyse_attention.main([*arguments, "--output", str(folder / "out.png")])
+    main(["analyse", *arguments, "--output", str(folder / "out.png")])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("sequences: 3, tokens in each: 16, unknown: 0.0%; heads a layer: ")
     rows = {line.split()[0]: line.split()[1:] for line in lines[-3:]}
     assert list(rows) == ["1", "2", "mean"]
     model, tokens = loaded(path, folder / "text", 16, 3)
-    figures = analyse_attention.analyse(model, tokens, 16 * 2**-23, 1e-3)
+    figures = analysis.analyse(model, tokens, 16 * 2**-23, 1e-3)
     for number, name in enumerate("12"):
         want = [f"{x:.4f}" for x in figures.rank[number].tolist()]
         assert rows[name] == want + [f"{x:.2%}" for x in figures.sparsity[number].tolist()]
@@ -268,7 +269,7 @@ def test_a_table_and_a_picture(make, flags, folder, capsys):
         ("rotary", ["--dict", "nowhere/dict.txt"], "nowhere/dict.txt: cannot be read"),
         ("rotary", ["--dict", "{}/small"], "small: has 5 symbols .* 64 token embeddings"),
         ("rotary", ["--dict", "{}/other"], "text: .*% of its tokens are not in the dictionary"),
-        ("rotary", ["--output", "{}/no/out.png"], "--output .*out.png: No such file"),
+        ("rotary", ["--output", "{}/no/out.png"], "--output .*out.png: there is no folder"),
     ],
 )
 def test_what_cannot_be_analysed_is_named(encoding, flags, words, folder):
@@ -277,19 +278,19 @@ def test_what_cannot_be_analysed_is_named(encoding, flags, words, folder):
     (folder / "other").write_text("".join(f"x{i} 1\n" for i in range(60)))
     flags = [flag.format(folder) for flag in flags]
     with pytest.raises(UsageError, match=words):
-        analyse_attention.main([path, str(folder / "text"), "--length", "16", *flags])
+        main(["analyse", path, str(folder / "text"), "--length", "16", *flags])
     assert not list(folder.rglob("*.p*g*"))
 
 
 def test_files_that_are_none_of_ours(folder):
     _, path = masked_lm_file(folder, "rotary")
     with pytest.raises(UsageError, match="nothing: cannot be read as UTF-8 text"):
-        analyse_attention.main([path, str(folder / "nothing")])
+        main(["analyse", path, str(folder / "nothing")])
     state = torch.load(path, weights_only=True)
     state["model"] = {f"models.de-en.{k}": v for k, v in state["model"].items()}
     torch.save(state, path)
     with pytest.raises(UsageError, match="has no single encoder .*models.de-en"):
-        analyse_attention.main([path, str(folder / "text")])
+        main(["analyse", path, str(folder / "text")])
     path = save(build("transformer", "--encoder-layers", "1"), Namespace(arch="x"), folder)
     with pytest.raises(UsageError, match="not trained with this plug-in"):
-        analyse_attention.main([path, str(folder / "text")])
+        main(["analyse", path, str(folder / "text")])

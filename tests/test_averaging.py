@@ -5,11 +5,11 @@ import fractions
 import os
 import weakref
 
-import average_checkpoints as command
 import pytest
 import torch
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.cli import main
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.loading import averaging
 from fairseq_posenc.loading.averaging import average_checkpoints
@@ -240,7 +240,7 @@ def training(tmp_path):
 
 
 def run(capsys, *arguments):
-    command.main([str(argument) for argument in arguments])
+    main(["average", *map(str, arguments)])
     return capsys.readouterr().out
 
 
@@ -307,7 +307,7 @@ def test_refuses_and_leaves_the_output_as_it_was(training, monkeypatch, inputs, 
         file.write("before")
     arguments = ["--inputs", *inputs, "--output", "average.pt", *map(str, flags)]
     with pytest.raises(UsageError, match=says):
-        command.main(arguments)
+        main(["average", *arguments])
     with open("average.pt") as file:
         assert file.read() == "before"
     assert sorted(os.listdir(".")) == ["average.pt", "run"]
@@ -317,9 +317,8 @@ def test_refuses_outputs_that_lose_something(training):
     inputs = [str(training / "checkpoint1.pt")]
     before = (training / "checkpoint1.pt").read_bytes()
     with pytest.raises(UsageError, match="is one of the inputs"):
-        command.main(
-            ["--inputs", *inputs, "--output", str(training / ".." / "run" / "checkpoint1.pt")]
-        )
+        output = training / ".." / "run" / "checkpoint1.pt"
+        main(["average", "--inputs", *inputs, "--output", str(output)])
     assert (training / "checkpoint1.pt").read_bytes() == before
     with pytest.raises(UsageError, match="there is no folder"):
-        command.main(["--inputs", *inputs, "--output", str(training / "no" / "x.pt")])
+        main(["average", "--inputs", *inputs, "--output", str(training / "no" / "x.pt")])

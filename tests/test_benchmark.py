@@ -1,19 +1,20 @@
-"""scripts/benchmark.py: what it builds, what it runs, and that its figures are consistent."""
+"""fairseq-posenc benchmark: what it builds, what it runs, and that its figures are consistent."""
 
 import csv
 import json
 import random
 import statistics
 
-import benchmark
-import benchmark_measure
 import pytest
 import torch
-from benchmark_jobs import TranslationSubject
-from benchmark_language_model import LanguageModelSubject
-from benchmark_masked_lm import MaskedLMSubject
 from helpers import EVERY_ENCODING
 
+from fairseq_posenc.benchmark import measure
+from fairseq_posenc.benchmark.checks import complete
+from fairseq_posenc.benchmark.language_model import LanguageModelSubject
+from fairseq_posenc.benchmark.masked_lm import MaskedLMSubject
+from fairseq_posenc.benchmark.translation import TranslationSubject
+from fairseq_posenc.cli import get_parser, main
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.errors import UsageError
 
@@ -24,8 +25,8 @@ SMALL = [
 
 
 def settings(*flags):
-    args = benchmark.get_parser().parse_args([*SMALL, *flags])
-    benchmark.complete(args)
+    args = get_parser().parse_args(["benchmark", *SMALL, *flags])
+    complete(args)
     return args
 
 
@@ -101,7 +102,7 @@ def test_ratios_are_of_the_same_round():
     weather = [draw.uniform(1, 50) for _ in range(9)]  # a machine with other work to do
     factors = [2 + i / 10 for i in range(9)]
     times = [weather, [w * f for w, f in zip(weather, factors)]]
-    base, other = benchmark_measure.compare(times)
+    base, other = measure.compare(times)
     assert base == {
         "median_ms": statistics.median(weather),
         "ratio": 1,
@@ -116,7 +117,7 @@ def test_ratios_are_of_the_same_round():
 def test_stock_against_stock_is_even_and_written_down(tmp_path, capsys):
     files = ["--csv", str(tmp_path / "t.csv"), "--json", str(tmp_path / "t.json")]
     archs = ["--archs", "transformer", "transformer", "transformer --encoder-layers 8"]
-    benchmark.main([*SMALL, "--skip-memory", "--repeat", "7", *files, *archs])
+    main(["benchmark", *SMALL, "--skip-memory", "--repeat", "7", *files, *archs])
     printed = capsys.readouterr().out
     written = json.loads((tmp_path / "t.json").read_text())
     rows = written["rows"]
@@ -146,7 +147,7 @@ def test_masked_language_models_of_every_length(tmp_path):
     archs = ["--archs", "gau_masked_lm_tiny", "explicit roformer_masked_lm_tiny", "roberta_base"]
     flags = ["--jobs", "masked-lm", "--size", "tiny", "--layers", "1", "--batch", "2"]
     flags += ["--vocabulary", "50", "--length", "9", "5", "12", "--repeat", "2", "--skip-memory"]
-    benchmark.main([*flags, "--json", str(file), *archs])
+    main(["benchmark", *flags, "--json", str(file), *archs])
     rows = json.loads(file.read_text())["rows"]
     assert [row["tokens"] for row in rows if row["clock"] == "wall"] == [
         length for length in ("9", "5", "12") for _ in range(3)
@@ -159,12 +160,12 @@ def test_language_models_are_trained_and_continue_prompts(tmp_path):
     archs = ["--archs", "transformer_lm", "roformer_lm_small", "posenc_lm --position-encoding t5"]
     flags = ["--jobs", "lm-training", "lm-generation", "--size", "tiny", "--layers", "1"]
     flags += ["--vocabulary", "50", "--batch", "2", "--length", "3", "9", "--repeat", "2"]
-    benchmark.main([*flags, "--skip-memory", "--json", str(file), *archs])
+    main(["benchmark", *flags, "--skip-memory", "--json", str(file), *archs])
     rows = [row for row in json.loads(file.read_text())["rows"] if row["clock"] == "wall"]
     assert [row["job"] for row in rows] == ["lm-training"] * 3 + ["lm-generation"] * 3
     assert rows[0]["parameters"] == rows[1]["parameters"]  # sinusoidal has none either
-    args = benchmark.get_parser().parse_args([*flags, *archs])
-    benchmark.complete(args)
+    args = get_parser().parse_args(["benchmark", *flags, *archs])
+    complete(args)
     subject = LanguageModelSubject("roformer_lm_small", args)
     for hypotheses in subject.generation()():
         tokens = hypotheses[0]["tokens"]
@@ -175,7 +176,7 @@ def test_language_models_are_trained_and_continue_prompts(tmp_path):
 def test_every_encoding_in_every_family_against_stock(tmp_path):
     file = tmp_path / "t.json"
     flags = ["--all-encodings", "--jobs", "training", "masked-lm", "lm-training", "--skip-memory"]
-    benchmark.main([*SMALL, *flags, "--length", "6", "--repeat", "2", "--json", str(file)])
+    main(["benchmark", *SMALL, *flags, "--length", "6", "--repeat", "2", "--json", str(file)])
     rows = [r for r in json.loads(file.read_text())["rows"] if r["clock"] == "wall"]
     for job, stock, generic in (
         ("training", "transformer", "posenc_transformer"),
@@ -190,9 +191,7 @@ def test_every_encoding_in_every_family_against_stock(tmp_path):
 def test_memory_is_that_of_a_process_with_one_model():
     args = settings()
     wide = "transformer --encoder-ffn-embed-dim 131072"  # 128 MiB, and its gradients as much
-    small, large = (
-        benchmark_measure.peak_memory(e, "training", args) for e in ("transformer", wide)
-    )
+    small, large = (measure.peak_memory(e, "training", args) for e in ("transformer", wide))
     assert small > 50
     assert large - small > 200
 
@@ -208,13 +207,13 @@ def test_arithmetic_is_that_of_the_matrix_products():
     predicted = made.sample["target"].ne(made.dictionary.pad()).sum().item()
     layer = tokens * (4 * c * c + 2 * c * ffn + 2 * 9 * c * heads)
     head = predicted * (c * c + c * len(made.dictionary))
-    count = benchmark_measure.arithmetic(made.training())
+    count = measure.arithmetic(made.training())
     assert count == pytest.approx(3 * 2 * (layer + head) / 1e9, rel=1e-9)
 
     # GAU: e = 2c and s = 32; keys of one head, and values as wide as the gates
     made = masked_lm("gau_masked_lm_tiny --encoder-layers 1")
     unit = tokens * (c * (2 * 2 * c + 32) + 2 * c * c + 9 * (32 + 2 * c))
-    count = benchmark_measure.arithmetic(made.training())
+    count = measure.arithmetic(made.training())
     assert count == pytest.approx(3 * 2 * (unit + predicted * c * len(made.dictionary)) / 1e9)
 
 
@@ -262,7 +261,7 @@ def test_gau_alpha_computes_what_ours_does():
 )
 def test_a_mistake_is_named_before_anything_is_measured(flags, parts):
     with pytest.raises(UsageError) as caught:
-        benchmark.main([*SMALL, *flags])
+        main(["benchmark", *SMALL, *flags])
     message = str(caught.value)
     assert all(part in message for part in parts) and "\n" not in message
 
@@ -270,7 +269,7 @@ def test_a_mistake_is_named_before_anything_is_measured(flags, parts):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_missing_gpu_is_named():
     with pytest.raises(UsageError, match="--device cuda: PyTorch finds no GPU"):
-        benchmark.main([*SMALL, "--device", "cuda"])
+        main(["benchmark", *SMALL, "--device", "cuda"])
 
 
 @pytest.mark.gpu
@@ -278,7 +277,7 @@ def test_a_missing_gpu_is_named():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_on_a_gpu_events_are_the_clock(tmp_path, dtype):
     path = tmp_path / "t.json"
-    benchmark.main([*SMALL, "--device", "cuda", "--dtype", dtype, "--json", str(path)])
+    main(["benchmark", *SMALL, "--device", "cuda", "--dtype", dtype, "--json", str(path)])
     rows = json.loads(path.read_text())["rows"]
     assert {row["clock"] for row in rows} == {"device", "wall"}
     assert all(row["median_ms"] > 0 and row["peak_mib"] > 0 for row in rows)

@@ -1,22 +1,24 @@
-"""scripts/benchmark.py --lengths: the layers that it times, their peer, what it reports."""
+"""fairseq-posenc benchmark --lengths: the layers that it times, their peer, what it reports."""
 
 import json
 import sys
 
-import benchmark
-import benchmark_lengths
 import pytest
 import torch
-from benchmark_attention import ENTRIES, PEER, AttentionSubject, plug_in_layer
 
+from fairseq_posenc.benchmark import lengths as by_length
+from fairseq_posenc.benchmark.attention import PEER, AttentionSubject, plug_in_layer
+from fairseq_posenc.benchmark.checks import complete
+from fairseq_posenc.benchmark.options import ATTENTION_ENTRIES as ENTRIES
+from fairseq_posenc.cli import get_parser, main
 from fairseq_posenc.errors import UsageError
 
 TINY = ["--size", "tiny", "--threads", "1", "--skip-memory"]
 
 
 def settings(*flags):
-    args = benchmark.get_parser().parse_args([*TINY, "--lengths", "9", *flags])
-    benchmark.complete(args)
+    args = get_parser().parse_args(["benchmark", *TINY, "--lengths", "9", *flags])
+    complete(args)
     return args
 
 
@@ -93,7 +95,7 @@ def test_a_peer_that_computes_something_else_is_named():
 def test_a_peer_that_is_missing_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "performer_pytorch", None)
     with pytest.raises(UsageError) as caught:
-        benchmark.main([*TINY, "--lengths", "9", "--archs", "elu", PEER])
+        main(["benchmark", *TINY, "--lengths", "9", "--archs", "elu", PEER])
     message = str(caught.value)
     assert "--archs performer-pytorch" in message and "pip install performer-pytorch" in message
     assert "\n" not in message
@@ -110,26 +112,26 @@ def test_the_exponent_is_that_of_a_power_law():
         for n in lengths
         for model, power in (("a", 1.0), ("b", 1.75))
     ]  # fmt: skip
-    fitted = benchmark_lengths.exponents(rows)
+    fitted = by_length.exponents(rows)
     assert [row["model"] for row in fitted] == ["a", "b"]
     assert [row["exponent"] for row in fitted] == pytest.approx([1.0, 1.75])
     assert {(row["shortest"], row["longest"]) for row in fitted} == {(512, 4096)}
-    assert benchmark_lengths.exponents(rows[:2]) == []
-    tokens = benchmark_lengths.per_token(rows[:1], 4)
+    assert by_length.exponents(rows[:2]) == []
+    tokens = by_length.per_token(rows[:1], 4)
     assert tokens[0]["token_us"] == pytest.approx(0.3 / 4)
 
 
 def test_longer_sequences_have_fewer_rounds_but_not_too_few():
     lengths = [512, 1024, 2048, 16384]
-    assert [benchmark_lengths.rounds_at(11, n, 512) for n in lengths] == [11, 5, 3, 3]
-    assert [benchmark_lengths.rounds_at(2, n, 512) for n in lengths] == [2, 2, 2, 2]
+    assert [by_length.rounds_at(11, n, 512) for n in lengths] == [11, 5, 3, 3]
+    assert [by_length.rounds_at(2, n, 512) for n in lengths] == [2, 2, 2, 2]
 
 
 def test_both_forms_at_every_length_in_a_table_and_a_figure(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     names = {"--csv": "t.csv", "--json": "t.json", "--plot": "t.png"}
     files = [word for flag, name in names.items() for word in (flag, str(tmp_path / name))]
-    benchmark.main([*TINY, "--lengths", "16,8", "--repeat", "2", *files])
+    main(["benchmark", *TINY, "--lengths", "16,8", "--repeat", "2", *files])
     written = json.loads((tmp_path / "t.json").read_text())
     rows = written["rows"]
     jobs = ["attention", "causal-attention"]
@@ -147,16 +149,17 @@ def test_both_forms_at_every_length_in_a_table_and_a_figure(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names.values())
 
 
-def test_memory_has_panels_of_its_own():
+def test_memory_has_panels_of_its_own(tmp_path):
     pytest.importorskip("matplotlib")
     rows = [
         {"job": "attention", "clock": "wall", "model": "elu", "tokens": str(n), "token_us": 1.0,
          "peak_mib": memory}
         for n, memory in ((8, 300.0), (16, 400.0))
     ]  # fmt: skip
-    with_memory = benchmark_lengths.draw(rows, "wall")
-    without = benchmark_lengths.draw([dict(row, peak_mib=None) for row in rows], "wall")
-    height = [int.from_bytes(png[20:24], "big") for png in (with_memory, without)]
+    files = [tmp_path / "with.png", tmp_path / "without.png"]
+    by_length.draw(rows, "wall", files[0])
+    by_length.draw([dict(row, peak_mib=None) for row in rows], "wall", files[1])
+    height = [int.from_bytes(file.read_bytes()[20:24], "big") for file in files]
     assert height[0] == 2 * height[1]
 
 
@@ -181,6 +184,6 @@ def test_memory_has_panels_of_its_own():
 )
 def test_a_mistake_is_named_before_anything_is_measured(flags, parts):
     with pytest.raises(UsageError) as caught:
-        benchmark.main([*TINY, *flags])
+        main(["benchmark", *TINY, *flags])
     message = str(caught.value)
     assert all(part in message for part in parts) and "\n" not in message

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from commands import ROOT, TRAINING, USER_DIR, Command, read, succeed
+from commands import TRAINING, USER_DIR, posenc, read, succeed
 from conversion import SYMBOLS, linear, roformer_weights, write_folder
 
 MASKED = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "40"]
@@ -13,7 +13,7 @@ CLASSIFY += ["--init-token", "0", "--num-classes", "3", "--max-positions", "40"]
 
 
 def script(*arguments):
-    finished = Command(str(ROOT / "scripts" / "convert_checkpoint.py"), list(arguments)).finish()
+    finished = posenc(*arguments)
     assert (finished.status, finished.err) == (0, "")
     return finished.out
 
@@ -57,7 +57,7 @@ def test_every_command_takes_it(imported, tmp_path):
     (tmp_path / "copy.pt").write_bytes(checkpoint.read_bytes())
     both = [tmp_path / "copy.pt", checkpoint]
     arguments = ["--inputs", *both, "--output", tmp_path / "mean.pt"]
-    mean = Command(str(ROOT / "scripts" / "average_checkpoints.py"), arguments).finish()
+    mean = posenc("average", *arguments)
     assert mean.status == 0, mean.err
     assert read(tmp_path / "mean.pt")[0].keys() == start.keys()
 
@@ -98,5 +98,5 @@ def test_a_classifier_goes_on_training_and_out_again(imported, tmp_path):
 def test_one_line_on_the_command_line(imported, tmp_path):
     source = imported / "model"
     arguments = ["import", "hf-roformer", source, tmp_path / "out"]
-    finished = Command(str(ROOT / "scripts" / "convert_checkpoint.py"), arguments).finish()
+    finished = posenc(*arguments)
     assert "config.json" in finished.message() and len(finished.err.splitlines()) == 1

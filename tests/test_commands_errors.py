@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import ROOT, SEARCH, SMALL, TRAINING, USER_DIR, Command, Finished, run
+from commands import SEARCH, SMALL, TRAINING, USER_DIR, Finished, posenc, run
 
 pytest_plugins = ["toy"]
 
@@ -136,9 +136,8 @@ def test_a_checkpoint_that_cannot_be_read(command, name, toy, damaged, tmp_path)
 
 def test_averaging_a_checkpoint_that_cannot_be_read(trained, damaged, tmp_path):
     inputs = [trained / "checkpoint_last.pt", damaged / "truncated.pt"]
-    script = str(ROOT / "scripts" / "average_checkpoints.py")
     output = tmp_path / "average.pt"
-    message = Command(script, ["--inputs", *inputs, "--output", output]).finish().message()
+    message = posenc("average", "--inputs", *inputs, "--output", output).message()
     assert str(inputs[1]) in message
     assert not list(tmp_path.iterdir())
 

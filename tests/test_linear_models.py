@@ -8,7 +8,7 @@ import re
 import pytest
 import test_commands_masked_lm as masked_lm
 import torch
-from commands import SMALL, TRAINING, USER_DIR, Command, average, generate, read, run, train
+from commands import SMALL, TRAINING, USER_DIR, average, generate, posenc, read, run, train
 from fairseq import models
 from helpers import TINY, VOCABULARY, build, parse, sentences, skip_without_cpu_kernels, tiny
 from test_commands_distributed import train_together
@@ -265,9 +265,8 @@ class TestCommands:
     def test_checkpoints_of_different_draws_are_not_averaged(self, toy, tmp_path):
         flags = [*PERFORMER, "--max-epoch", "3", "--favor-redraw", "5"]
         train(toy.separate, tmp_path, *flags, "--favor-redraw-until", "6")  # four updates an epoch
-        script = str(USER_DIR[1]).replace("fairseq_posenc", "scripts/average_checkpoints.py")
         arguments = ["--inputs", tmp_path, "--output", tmp_path / "mean.pt"]
-        refused = Command(script, [*arguments, "--num-epoch-checkpoints", "3"]).finish()
+        refused = posenc("average", *arguments, "--num-epoch-checkpoints", "3")
         assert "random features were drawn anew" in refused.message()
         assert "--favor-redraw 0" in refused.message()
         mean = average(tmp_path, "--num-epoch-checkpoints", "2")

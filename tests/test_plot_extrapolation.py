@@ -4,7 +4,6 @@ import csv
 import math
 import re
 
-import extrapolation
 import pytest
 import torch
 from commands import succeed
@@ -12,12 +11,13 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary
 from toy_lm import LENGTH, eval_lm, perplexity, train_lm
 
+from fairseq_posenc.analysis import extrapolation, extrapolation_figure
 from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.cli import main
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.models.language_model import MODEL
 
 pytest.importorskip("matplotlib")
-import plot_extrapolation  # noqa: E402
 
 pytest_plugins = ["toy", "toy_lm"]
 ADAPTIVE = [
@@ -160,7 +160,7 @@ def test_one_picture_of_several_models_and_settings(corpus, trained_lm, tmp_path
     runs += [f"rotary={trained_lm('rotary').with_name('checkpoint1.pt')}"]  # of the same name
     output, table = tmp_path / "curves.png", tmp_path / "curves.csv"
     files = ["--output", str(output), "--csv", str(table)]
-    plot_extrapolation.main([str(corpus), *files, "--lengths", "16,8,32", "--cpu", *runs])
+    main(["plot", "extrapolation", str(corpus), *files, "--lengths", "16,8,32", "--cpu", *runs])
     assert output.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.csv", "curves.png"]
     with open(str(table), newline="") as stream:
@@ -188,7 +188,7 @@ def test_a_curve_of_several_runs_ends_with_the_first_of_them():
         extrapolation.Reading(extrapolation.Run("a", "", {}), 8, longest, 4, dict.fromkeys(read, 3))
         for longest, read in ((8, [4, 8]), (math.inf, [4, 8, 16]))
     )
-    found = [plot_extrapolation.perplexities([short, long], length) for length in (4, 8, 16)]
+    found = [extrapolation_figure.perplexities([short, long], length) for length in (4, 8, 16)]
     assert found == [[8.0, 8.0], [8.0, 8.0], []]
 
 
@@ -220,7 +220,7 @@ def test_mistakes_are_one_line(arguments, parts, corpus, trained_lm, tmp_path, m
         arguments = [argument.replace(short, path) for argument in arguments]
     with pytest.raises(UsageError) as error:
         usual = ["--output", "out.png", "--lengths", "8", "--cpu"]
-        plot_extrapolation.main([str(corpus), *usual, *arguments])
+        main(["plot", "extrapolation", str(corpus), *usual, *arguments])
     message = str(error.value)
     assert "\n" not in message
     assert all(files.get(part, part) in message for part in parts), message

@@ -3,7 +3,6 @@
 import cmath
 from argparse import Namespace
 
-import plot_positions
 import pytest
 import torch
 from helpers import TINY, build, parse, tiny
@@ -11,6 +10,8 @@ from test_language_model import SMALL as LM_SMALL
 from test_language_model import tiny as language_model
 from test_masked_lm import tiny as masked_lm
 
+from fairseq_posenc.analysis import positions as plotted
+from fairseq_posenc.cli import main
 from fairseq_posenc.errors import UsageError
 
 
@@ -37,8 +38,8 @@ def translation_file(folder, encoding):
 
 def test_maps_are_the_logits_that_the_model_adds(tmp_path):
     model, path = masked_lm_file(tmp_path, "tupe+t5", "--untie-cls")
-    (side,) = plot_positions.read_sides(path)
-    rows = plot_positions.heat_maps(side, 12)
+    (side,) = plotted.read_sides(path)
+    rows = plotted.heat_maps(side, 12)
     assert [row.title for row in rows] == [
         "encoder: tupe", "encoder: t5", "encoder: tupe + t5, [CLS] untied"
     ]  # fmt: skip
@@ -50,8 +51,8 @@ def test_maps_are_the_logits_that_the_model_adds(tmp_path):
 
 def test_the_positional_part_of_bert_ad(tmp_path):
     model, path = masked_lm_file(tmp_path, "bert_ad")
-    (side,) = plot_positions.read_sides(path)
-    (row,) = plot_positions.heat_maps(side, 5)
+    (side,) = plotted.read_sides(path)
+    (row,) = plotted.heat_maps(side, 5)
     module = model.encoder.sentence_encoder.position_map
     p = module.norm(module.positions.weight[:5])
     q, k = (f(p).view(5, 4, 8) for f in (module.q_proj, module.k_proj))
@@ -65,13 +66,13 @@ def test_a_checkpoint_older_than_some_flags_is_read(tmp_path):
     for name in ("layer", "norm", "rotary_value", "untie_cls", "cls_reset", "num_positions"):
         del state["cfg"]["model"][name]
     torch.save(state, path)
-    (side,) = plot_positions.read_sides(path)
-    assert len(plot_positions.heat_maps(side, 5)) == 1
+    (side,) = plotted.read_sides(path)
+    assert len(plotted.heat_maps(side, 5)) == 1
 
 
 def test_a_decoder_shows_no_later_key(tmp_path):
-    sides = plot_positions.read_sides(translation_file(tmp_path, "alibi"))
-    encoder, decoder = (plot_positions.heat_maps(side, 6)[0].maps for side in sides)
+    sides = plotted.read_sides(translation_file(tmp_path, "alibi"))
+    encoder, decoder = (plotted.heat_maps(side, 6)[0].maps for side in sides)
     later = torch.ones(6, 6, dtype=torch.bool).triu(1)
     assert torch.isfinite(encoder).all()
     assert decoder.isnan().equal(later.expand_as(decoder))
@@ -82,19 +83,19 @@ def test_a_language_model_is_a_decoder(tmp_path):
     flags = ["--position-encoding", "t5+rotary", *LM_SMALL, "--tokens-per-sample", "64"]
     cfg = parse("posenc_lm", *flags, task="language_modeling").model
     torch.nn.init.normal_(model.decoder.position_bias["t5"].table.weight)
-    (side,) = plot_positions.read_sides(save(model, cfg, tmp_path))
-    (row,) = plot_positions.heat_maps(side, 6)
+    (side,) = plotted.read_sides(save(model, cfg, tmp_path))
+    (row,) = plotted.heat_maps(side, 6)
     positions = torch.arange(6)[None]
     want = model.decoder.position_bias["t5"](positions, positions)[0].detach()
     torch.testing.assert_close(row.maps.tril(), want.tril())
-    assert plot_positions.decay(side, 6).trained.shape == (2, 6)
+    assert plotted.decay(side, 6).trained.shape == (2, 6)
 
 
 @pytest.mark.parametrize("pairing", ["interleaved", "half"])
 def test_decay_is_the_bound_of_equation_29(pairing, tmp_path):
     model, path = masked_lm_file(tmp_path, "rotary", "--rotary-pairing", pairing)
-    (side,) = plot_positions.read_sides(path)
-    curves = plot_positions.decay(side, 9)
+    (side,) = plotted.read_sides(path)
+    curves = plotted.decay(side, 9)
     theta = [10000 ** (-2 * i / 8) for i in range(4)]
 
     def partial(distance, count):
@@ -126,11 +127,27 @@ def test_decay_is_the_bound_of_equation_29(pairing, tmp_path):
     torch.testing.assert_close(curves.trained[1], want, atol=1e-5, rtol=1e-5)
 
 
+def test_decay_without_biases_is_that_of_biases_of_zero(tmp_path):
+    model, path = masked_lm_file(tmp_path, "rotary")
+    state = torch.load(path, weights_only=True)
+    for name in [name for name in state["model"] if name.endswith("_proj.bias")]:
+        state["model"][name].zero_()
+    torch.save(state, path)
+    (zeros,) = plotted.read_sides(path)
+    for name in [name for name in state["model"] if name.endswith("_proj.bias")]:
+        del state["model"][name]
+    state["cfg"]["model"]["no_bias"] = True
+    torch.save(state, path)
+    (absent,) = plotted.read_sides(path)
+    assert len(absent.state) < len(zeros.state)
+    torch.testing.assert_close(plotted.decay(absent, 9).trained, plotted.decay(zeros, 9).trained)
+
+
 @pytest.mark.parametrize("encoding", ["tupe", "t5+rotary", "alibi"])
 def test_a_picture_is_drawn(encoding, tmp_path):
     pytest.importorskip("matplotlib")
     _, path = masked_lm_file(tmp_path, encoding)
-    plot_positions.main([path, str(tmp_path / "out.png"), "--length", "10"])
+    main(["plot", "positions", path, str(tmp_path / "out.png"), "--length", "10"])
     image = (tmp_path / "out.png").read_bytes()
     assert image.startswith(b"\x89PNG") and len(image) > 5000
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint.pt", "out.png"]
@@ -154,10 +171,10 @@ def test_a_picture_is_drawn(encoding, tmp_path):
 def test_what_cannot_be_drawn_is_named(encoding, model, flags, words, tmp_path):
     _, path = masked_lm_file(tmp_path, encoding, *model)
     with pytest.raises(UsageError, match=words):
-        plot_positions.main([path, str(tmp_path / "out.png"), *flags])
+        main(["plot", "positions", path, str(tmp_path / "out.png"), *flags])
 
 
 def test_a_stock_model_has_no_encoding_to_draw(tmp_path):
     path = save(build("transformer", "--encoder-layers", "1"), Namespace(arch="x"), tmp_path)
     with pytest.raises(UsageError, match="not trained with this plug-in"):
-        plot_positions.main([path, str(tmp_path / "out.png")])
+        main(["plot", "positions", path, str(tmp_path / "out.png")])

@@ -2,8 +2,11 @@
 
 import pytest
 
+from fairseq_posenc.analysis import training
+from fairseq_posenc.cli import main
+from fairseq_posenc.errors import UsageError
+
 pytest.importorskip("matplotlib")
-import plot_training  # noqa: E402
 
 JSON_LOG = """\
 2026-01-01 10:00:00 | INFO | fairseq_cli.train | task: TranslationTask
@@ -28,18 +31,18 @@ x | INFO | valid | epoch 002 | valid on 'valid' subset | loss 6.5 | bleu 3.5 | n
 
 @pytest.mark.parametrize("log", [JSON_LOG, SIMPLE_LOG], ids=["json", "simple"])
 def test_both_log_formats_give_the_same_curves(log):
-    curves = plot_training.read_curves(log.splitlines(), "loss")
+    curves = training.read_curves(log.splitlines(), "loss")
     assert curves.train == {10: 9.5, 20: 8.25}
     assert curves.valid == {20: 7.5, 40: 6.5}
 
 
 def test_other_metrics():
-    assert plot_training.read_curves(JSON_LOG.splitlines(), "nll_loss").valid == {20: 7.0}
-    assert plot_training.read_curves(SIMPLE_LOG.splitlines(), "bleu").valid == {40: 3.5}
+    assert training.read_curves(JSON_LOG.splitlines(), "nll_loss").valid == {20: 7.0}
+    assert training.read_curves(SIMPLE_LOG.splitlines(), "bleu").valid == {40: 3.5}
 
 
 def test_early_updates_can_be_left_out():
-    curves = plot_training.read_curves(SIMPLE_LOG.splitlines(), "loss", first=20)
+    curves = training.read_curves(SIMPLE_LOG.splitlines(), "loss", first=20)
     assert curves == ({20: 8.25}, {20: 7.5, 40: 6.5})
 
 
@@ -49,35 +52,45 @@ def test_two_runs_make_one_picture(tmp_path):
         (tmp_path / name / "train.log").write_text(log)
     output = tmp_path / "curves.png"
     logs = [str(tmp_path / name / "train.log") for name in "ab"]
-    plot_training.main(["--output", str(output), *logs])
+    main(["plot", "training", "--output", str(output), *logs])
     assert output.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "curves.png"]
 
 
 def test_runs_of_one_name_are_averaged_where_all_have_a_value(tmp_path, monkeypatch):
-    runs = [plot_training.read_curves(log.splitlines(), "loss") for log in (SIMPLE_LOG, JSON_LOG)]
+    runs = [training.read_curves(log.splitlines(), "loss") for log in (SIMPLE_LOG, JSON_LOG)]
     later = {20: 8.0, 10: 9.0, 30: 7.0}
-    assert list(plot_training.together([runs[0].train, later]).items()) == [
+    assert list(training.together([runs[0].train, later]).items()) == [
         (10, [9.5, 9.0]), (20, [8.25, 8.0])
     ]  # fmt: skip
-    assert plot_training.together([runs[0].train, {}]) == {}
+    assert training.together([runs[0].train, {}]) == {}
     drawn = []
-    monkeypatch.setattr(plot_training, "draw", lambda curves, *_: drawn.append(curves))
+    monkeypatch.setattr(training, "draw", lambda curves, *_: drawn.append(curves))
     paths = [tmp_path / f"{number}.log" for number in range(3)]
     for path, log in zip(paths, (SIMPLE_LOG, JSON_LOG, JSON_LOG)):
         path.write_text(log)
     arguments = ["--output", "none.png", "--labels", "a", "b", "a", "--", *map(str, paths)]
-    plot_training.main(arguments)
+    main(["plot", "training", *arguments])
     assert drawn == [{"a": runs, "b": [runs[1]]}]
 
 
 def test_means_and_ranges_make_one_picture(tmp_path):
-    first = plot_training.read_curves(SIMPLE_LOG.splitlines(), "loss")
-    second = plot_training.Curves({10: 9.0}, {20: 7.0, 40: 6.0})
-    bare = plot_training.Curves({10: 9.0, 20: 8.0}, {})
+    first = training.read_curves(SIMPLE_LOG.splitlines(), "loss")
+    second = training.Curves({10: 9.0}, {20: 7.0, 40: 6.0})
+    bare = training.Curves({10: 9.0, 20: 8.0}, {})
     output = tmp_path / "curves.png"
-    plot_training.draw({"a": [first, second], "b": [bare, bare]}, "loss", output)
+    training.draw({"a": [first, second], "b": [bare, bare]}, "loss", output)
     assert output.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("a.pdf", b"%PDF"), ("a.svg", b"<?xml"), ("a.png", b"\x89PNG"), ("a", b"\x89PNG")],
+)
+def test_the_name_chooses_the_format(tmp_path, name, start):
+    curves = training.read_curves(SIMPLE_LOG.splitlines(), "loss")
+    training.draw({"a": [curves]}, "loss", tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +110,8 @@ def test_errors_are_one_line(tmp_path, monkeypatch, arguments, words):
     (tmp_path / "run.log").write_text(JSON_LOG)
     late = JSON_LOG.replace('num_updates": "', 'num_updates": "1')
     (tmp_path / "late.log").write_text(late)
-    with pytest.raises(SystemExit) as error:
-        plot_training.main(["--output", "out.png", *arguments])
+    with pytest.raises(UsageError) as error:
+        main(["plot", "training", "--output", "out.png", *arguments])
     message = str(error.value.code)
     assert "\n" not in message and all(word in message for word in words)
     assert not (tmp_path / "out.png").exists()

@@ -12,13 +12,12 @@ from conftest import SHARED
 from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from pretraining import RECIPE
-from recipes import EXAMPLES, assert_error, bash, commands, flags_of, write
+from recipes import EXAMPLES, assert_error, bash, commands, flags_of, recipe_module, write
 
 pytest_plugins = ["pretraining"]
-sys.path.insert(0, str(RECIPE))
 
-import documents  # noqa: E402  # isort: skip
-import fold  # noqa: E402  # isort: skip
+documents = recipe_module("bert_pretraining", "documents")
+fold = recipe_module("bert_pretraining", "fold")
 
 MODELS = "bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer".split()
 SCRIPTS = ("prepare.sh", "train.sh", "train.sbatch")
@@ -138,10 +137,12 @@ def test_the_plot_of_two_runs_reads_their_logs(pretrained, tmp_path):
     pytest.importorskip("matplotlib")
     shutil.copytree(pretrained, tmp_path / "other", ignore=shutil.ignore_patterns("*.pt"))
     logs = [str(pretrained / "train.log"), str(tmp_path / "other" / "train.log")]
-    plot = [sys.executable, str(EXAMPLES.parent / "scripts" / "plot_training.py")]
+    plot = [sys.executable, "-m", "fairseq_posenc", "plot", "training"]
     output = tmp_path / "curves.png"
     subprocess.run(
-        [*plot, "--output", str(output), "--labels", "one", "two", "--", *logs], check=True
+        [*plot, "--output", str(output), "--labels", "one", "two", "--", *logs],
+        cwd=EXAMPLES.parent,
+        check=True,
     )
     assert output.read_bytes()[:4] == b"\x89PNG"
 

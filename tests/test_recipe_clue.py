@@ -4,18 +4,16 @@ import json
 import os
 import random
 import re
-import sys
 
 import pytest
 from chinese import sentence
 from conftest import SHARED
-from recipes import EXAMPLES, assert_error, bash, commands, flags_of, write
+from recipes import EXAMPLES, assert_error, bash, commands, flags_of, recipe_module, write
 
 pytest_plugins = ["chinese"]
 RECIPE = EXAMPLES / "clue"
-sys.path.insert(0, str(RECIPE))
 
-import clue  # noqa: E402  # isort: skip
+clue = recipe_module("clue", "clue")
 
 
 def read(task, path):

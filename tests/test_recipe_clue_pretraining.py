@@ -13,16 +13,15 @@ from fairseq import options, tasks
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY
-from recipes import COMMON, assert_error, bash, commands, flags_of, write
+from recipes import COMMON, assert_error, bash, commands, flags_of, recipe_module, write
 
 from fairseq_posenc.errors import UsageError
 
 pytest_plugins = ["chinese"]
-sys.path.insert(0, str(RECIPE))
 
-import pieces  # noqa: E402  # isort: skip
-import segmenter  # noqa: E402  # isort: skip
-import whole_words  # noqa: E402  # isort: skip
+pieces = recipe_module("clue_pretraining", "pieces")
+segmenter = recipe_module("clue_pretraining", "segmenter")
+whole_words = recipe_module("clue_pretraining", "whole_words")
 
 SCRIPTS = ("prepare.sh", "train.sh", "train.sbatch")
 

@@ -9,13 +9,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from recipes import COMMON, write
+from recipes import COMMON, recipe_module, write
 
-import bpe  # isort: skip
-import clean  # isort: skip
-import moses  # isort: skip
-import score  # isort: skip
-import text  # isort: skip
+bpe = recipe_module("common", "bpe")
+clean = recipe_module("common", "clean")
+moses = recipe_module("common", "moses")
+score = recipe_module("common", "score")
+text = recipe_module("common", "text")
 
 
 def lines_of(path):

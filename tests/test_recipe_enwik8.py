@@ -3,17 +3,15 @@
 import os
 import random
 import re
-import sys
 
 import pytest
-from recipes import EXAMPLES, assert_error, bash, commands, flags_of
+from recipes import EXAMPLES, assert_error, bash, commands, flags_of, recipe_module
 
 RECIPE = EXAMPLES / "enwik8"
 RUN = RECIPE / "run.sh"
 
-sys.path.insert(0, str(RECIPE))
 
-import bits  # noqa: E402  # isort: skip
+bits = recipe_module("enwik8", "bits")
 
 # --lr so large that two updates show; every update validates, as a hundredth of two is none
 TINY = [

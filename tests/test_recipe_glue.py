@@ -6,20 +6,18 @@ import os
 import random
 import re
 import statistics
-import sys
 
 import pytest
 from conftest import SHARED
 from pretraining import sentence
-from recipes import EXAMPLES, assert_error, bash, commands, flags_of
+from recipes import EXAMPLES, assert_error, bash, commands, flags_of, recipe_module
 
 pytest_plugins = ["pretraining"]
 RECIPE = EXAMPLES / "glue"
 PREPARE, FINETUNE = RECIPE / "prepare.sh", RECIPE / "finetune.sh"
-sys.path.insert(0, str(RECIPE))
 
-import scores  # noqa: E402  # isort: skip
-import tasks  # noqa: E402  # isort: skip
+scores = recipe_module("glue", "scores")
+tasks = recipe_module("glue", "tasks")
 
 # columns of the training files, as in GLUE's archives
 HEADERS = {

@@ -3,19 +3,16 @@
 import os
 import random
 import re
-import sys
 
 import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from language_models import COMPARE, PREPARE, RECIPE, TRAIN, wikitext
-from recipes import assert_error, bash, commands, flags_of
+from recipes import assert_error, bash, commands, flags_of, recipe_module
 
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.models.language_model import PRESETS
 
-sys.path.insert(0, str(RECIPE))
-
-import perplexities  # noqa: E402  # isort: skip
+perplexities = recipe_module("language_model", "perplexities")
 
 TINY = [
     *("--decoder-layers", "1", "--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "16"),

@@ -8,11 +8,9 @@ import sys
 import pytest
 from fairseq.data import Dictionary, data_utils
 from language_models import PREPARE, RECIPE, wikitext
-from recipes import assert_error, bash
+from recipes import assert_error, bash, recipe_module
 
-sys.path.insert(0, str(RECIPE))
-
-import characters  # noqa: E402  # isort: skip
+characters = recipe_module("language_model", "characters")
 
 
 # --- characters

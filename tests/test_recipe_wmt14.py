@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-from recipes import ENVIRONMENT, WMT14, assert_error, bash
+from recipes import ENVIRONMENT, WMT14, assert_error, bash, recipe_module
 
-import extract  # isort: skip
-import moses  # isort: skip
-from sgm import read_segments  # isort: skip
+extract = recipe_module("wmt14_en_de", "extract")
+moses = recipe_module("common", "moses")
+read_segments = recipe_module("wmt14_en_de", "sgm").read_segments
 
 
 # --- a corpus laid out like the real one

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,19 @@ SHELL = sorted(
 )
 PYTHON = sorted(path for name in ("scripts", "examples") for path in (REPO / name).rglob("*.py"))
 SOURCED = set((REPO / "examples" / "common").glob("*.sh"))
-# set by setup.sh, so only in an environment that it made
-MADE_BY_SETUP = (Path(sys.prefix) / ".fairseq_posenc").is_file()
-needs_setup = pytest.mark.skipif(not MADE_BY_SETUP, reason="not in an environment of setup.sh")
+
+
+def made_by_setup():
+    """Whether setup.sh of this checkout made this environment, and would leave it as it is."""
+    decisive = ("scripts/setup.sh", "pyproject.toml", "constraints/v100.txt")
+    content = b"".join((REPO / name).read_bytes() for name in decisive) + f"{REPO}\n".encode()
+    marker = Path(sys.prefix) / ".fairseq_posenc"
+    return marker.is_file() and marker.read_text().split()[0] == sha256(content).hexdigest()
+
+
+needs_setup = pytest.mark.skipif(
+    not made_by_setup(), reason="not in an environment that setup.sh made for this checkout"
+)
 
 
 def shell(*command, env=None, timeout=60):

@@ -1,5 +1,6 @@
 """The toy corpus: German word order and agreement, checked against tables written by hand here."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -8,13 +9,22 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
-sys.path.insert(0, str(SCRIPTS))
+TOY = Path(__file__).resolve().parents[1] / "examples" / "toy"
 
-import toy_corpus  # noqa: E402
-from toy_grammar import Clause, NounPhrase, Pronoun, Sentence  # noqa: E402
-from toy_inflection import conjugate_german  # noqa: E402
-from toy_lexicon import ADJECTIVES, ADVERBS, NOUNS, VERBS  # noqa: E402
+
+def module(name):
+    """A module of the toy corpus, imported as when Python runs corpus.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(TOY)
+        return importlib.import_module(name)
+
+
+toy, grammar, inflection, lexicon = map(module, "corpus grammar inflection lexicon".split())
+Clause, NounPhrase = grammar.Clause, grammar.NounPhrase
+Pronoun, Sentence = grammar.Pronoun, grammar.Sentence
+ADJECTIVES, ADVERBS = lexicon.ADJECTIVES, lexicon.ADVERBS
+NOUNS, VERBS = lexicon.NOUNS, lexicon.VERBS
+conjugate_german = inflection.conjugate_german
 
 # ---- German as a grammar book has it, independent of the generator
 
@@ -73,7 +83,7 @@ SINGULAR_SUBJECTS = {"ich": 0, "du": 1, "er": 2}
 
 @pytest.fixture(scope="module")
 def pairs():
-    return toy_corpus.draw_pairs(6000, seed=11)
+    return toy.draw_pairs(6000, seed=11)
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +226,7 @@ def test_translations_by_hand(sentence, english, german):
 
 
 def test_no_sentence_has_two_translations_and_none_occurs_twice(pairs):
-    more = toy_corpus.draw_pairs(6000, seed=12)
+    more = toy.draw_pairs(6000, seed=12)
     german = dict(pairs)
     assert all(german.get(source, target) == target for source, target in more)
     assert len({source for source, _ in pairs}) == len({target for _, target in pairs}) == 6000
@@ -224,8 +234,8 @@ def test_no_sentence_has_two_translations_and_none_occurs_twice(pairs):
 
 
 def test_equal_seeds_draw_equal_pairs():
-    assert toy_corpus.draw_pairs(300, seed=5) == toy_corpus.draw_pairs(300, seed=5)
-    assert toy_corpus.draw_pairs(300, seed=5) != toy_corpus.draw_pairs(300, seed=6)
+    assert toy.draw_pairs(300, seed=5) == toy.draw_pairs(300, seed=5)
+    assert toy.draw_pairs(300, seed=5) != toy.draw_pairs(300, seed=6)
 
 
 def finite_position(words, finite_forms):
@@ -335,7 +345,7 @@ def test_perfect_ends_with_the_participle(pairs):
 
 
 def run_script(*arguments):
-    command = [sys.executable, str(SCRIPTS / "toy_corpus.py"), *map(str, arguments)]
+    command = [sys.executable, str(TOY / "corpus.py"), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -377,6 +387,6 @@ def test_a_file_in_place_of_the_folder_is_one_line(tmp_path):
 
 def test_a_used_up_grammar_is_an_error(monkeypatch):
     sentence = BY_HAND[0][0]
-    monkeypatch.setattr(toy_corpus.Sampler, "sentence", lambda self: sentence)
+    monkeypatch.setattr(toy.Sampler, "sentence", lambda self: sentence)
     with pytest.raises(ValueError, match="only 1 sentences"):
-        toy_corpus.draw_pairs(2, seed=1)
+        toy.draw_pairs(2, seed=1)

@@ -9,14 +9,11 @@ lines mean nothing, numbers and hyphens are joined (`role @-@ playing`), `<unk>`
 """
 
 import argparse
-import os
 import re
 import sys
 from typing import Callable, Iterable, Iterator, List, Optional, Sequence
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
-
-from text import atomic_writer, fail, read_lines  # noqa: E402
+from text import atomic_writer, fail, read_lines
 
 TITLE = re.compile(r"= (?!=)(.*[^=\s]) =")
 HEADING = re.compile(r"(?:= )+(.*?)(?: =)+")

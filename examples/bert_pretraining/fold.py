@@ -7,13 +7,9 @@ be left out of the training. Run it on the text the model sees (after BPE). Blan
 """
 
 import argparse
-import os
-import sys
 from typing import Callable, List, Optional, Sequence
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
-
-from text import add_workers_flag, fail, map_lines  # noqa: E402
+from text import add_workers_flag, fail, map_lines
 
 ENDS = frozenset(".!?。！？")
 CLOSING = frozenset(["&quot;", "&apos;", "'", '"', "”", "’", ")", "&#93;", "»"])

@@ -12,17 +12,12 @@ between them and no header. `settings` prints for examples/glue/finetune.sh what
 
 import argparse
 import json
-import os
 import sys
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-for _folder in ("common", "glue"):
-    sys.path.insert(0, os.path.join(HERE, "..", _folder))
-
-import scores  # noqa: E402
-import tasks  # noqa: E402
-from text import fail, read_lines  # noqa: E402
+import scores
+import tasks
+from text import fail, read_lines
 
 
 class Settings(NamedTuple):

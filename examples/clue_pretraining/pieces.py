@@ -12,18 +12,13 @@ the rest. Every symbol but the first of a word begins with `##`.
 """
 
 import argparse
-import os
 import re
 import sys
 from typing import Callable, Iterator, List, Optional, Sequence
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-for _folder in ("common", "bert_pretraining"):
-    sys.path.insert(0, os.path.join(HERE, "..", _folder))
-
-from documents import by_blank_lines  # noqa: E402
-from segmenter import jieba_words, spaces  # noqa: E402
-from text import add_workers_flag, atomic_writer, fail, map_lines, read_lines  # noqa: E402
+from documents import by_blank_lines
+from segmenter import jieba_words, spaces
+from text import add_workers_flag, atomic_writer, fail, map_lines, read_lines
 
 MARK = "##"  # what a symbol begins with that continues a word, as in WordPiece
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"

@@ -22,6 +22,7 @@
 #     verify FILE [DIGEST]       check a file, or record its sha256 in RECORD; sets SHA256
 #     fetch URL FILE [DIGEST]    download with resume, then verify
 #     plugin_dir                 print what to give to --user-dir
+#     fairseq-posenc COMMAND...  the plug-in's own command line, of the same copy
 
 COMMON=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 REPO=$(cd "$COMMON/../.." && pwd)
@@ -198,4 +199,8 @@ plugin_dir() {
     else
         python -m fairseq_posenc path || die "fairseq_posenc is not installed; give --user-dir"
     fi
+}
+
+fairseq-posenc() {
+    PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH} python -m fairseq_posenc "$@"
 }

@@ -7,16 +7,11 @@ train.log beside it.
 """
 
 import argparse
-import os
 import statistics
-import sys
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "language_model"))
-
-from perplexities import Score, collect  # noqa: E402
+from perplexities import Score, collect
 
 
 def render(table: Dict[str, List[Score]]) -> List[str]:

@@ -88,6 +88,6 @@ for encoding in $ENCODINGS; do
     done
 done
 # The loss of the first updates would flatten the rest of the curves.
-run python "$REPO/scripts/plot_training.py" --output "$OUT/curves.png" \
+run fairseq-posenc plot training --output "$OUT/curves.png" \
     --from "$(fraction "$UPDATES" 50)" --labels "${LABELS[@]}" -- "${LOGS[@]}"
 run python "$RECIPE/bits.py" "$OUT"

@@ -10,17 +10,13 @@ deviation. Then the best learning rate is reported. All scores are in percent.
 
 import argparse
 import json
-import os
 import re
 import statistics
-import sys
 from pathlib import Path
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
-
-from tasks import TASKS, Task, reported  # noqa: E402
-from text import fail, read_lines  # noqa: E402
+from tasks import TASKS, Task, reported
+from text import fail, read_lines
 
 # validation sets of MNLI; the others have one
 SUBSETS = {"MNLI": (("MNLI-m", "valid"), ("MNLI-mm", "valid1"))}

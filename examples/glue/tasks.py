@@ -10,13 +10,10 @@ batch, warm-up in percent, Adam's epsilon, learning rates.
 
 import argparse
 import contextlib
-import os
 import sys
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
-
-from text import atomic_writer, fail, read_lines  # noqa: E402
+from text import atomic_writer, fail, read_lines
 
 
 class Task(NamedTuple):

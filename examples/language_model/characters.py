@@ -15,9 +15,7 @@ import os
 import sys
 from typing import Dict, Optional, Sequence
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
-
-from text import fail  # noqa: E402
+from text import fail
 
 SPLITS = ("train", "valid", "test")
 SHARE = 20  # valid and test have one part in so many

@@ -8,16 +8,12 @@ is a character or a byte, bits per character.
 """
 
 import argparse
-import os
 import re
 import statistics
-import sys
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
-
-from text import fail, read_lines  # noqa: E402
+from text import fail, read_lines
 
 SCORE = re.compile(r"Loss \(base 2\): ([\d.]+), Perplexity: ([\d.]+)")
 UPDATES = re.compile(r"num_updates[= ](\d+)")

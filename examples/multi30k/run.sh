@@ -146,7 +146,7 @@ time run "${TRAIN[@]}" --max-epoch "$EPOCHS"
 
 # ---- test
 
-run python "$REPO/scripts/average_checkpoints.py" --inputs "$RUN" \
+run fairseq-posenc average --inputs "$RUN" \
     --num-epoch-checkpoints "$AVERAGE" --output "$RUN/average$AVERAGE.pt"
 # Without --required-batch-size-multiple 1, fairseq main and its fork drop up to 7 sentences.
 run fairseq-generate "$WORK/data-bin" --user-dir "$USER_DIR" --task translation \

@@ -64,7 +64,7 @@ RESULTS=$SAVE_DIR/evaluate-$SUBSET
 
 if [[ -z $CHECKPOINT ]]; then
     CHECKPOINT=$SAVE_DIR/average$AVERAGE.pt
-    run python "$REPO/scripts/average_checkpoints.py" --inputs "$SAVE_DIR" \
+    run fairseq-posenc average --inputs "$SAVE_DIR" \
         --num-epoch-checkpoints "$AVERAGE" --output "$CHECKPOINT"
 fi
 # Without --required-batch-size-multiple 1, fairseq main and its fork drop up to 7 sentences.

@@ -15,10 +15,8 @@ import tarfile
 import zlib
 from typing import IO, Callable, Dict, Iterator, Optional, Sequence, TextIO
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
-
-from sgm import read_segments  # noqa: E402
-from text import atomic_writer, fail  # noqa: E402
+from sgm import read_segments
+from text import atomic_writer, fail
 
 
 def member_lines(stream: IO[bytes], name: str) -> Iterator[str]:

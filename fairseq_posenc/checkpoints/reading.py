@@ -1,6 +1,5 @@
 """Reading and writing fairseq checkpoints without running what they contain."""
 
-import contextlib
 import importlib
 import os
 import re
@@ -12,6 +11,7 @@ import torch
 
 from fairseq_posenc.checkpoints.restricted_pickle import load_restricted
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.files import replace_file
 
 Path = Union[str, "os.PathLike[str]"]
 #: What is in a checkpoint file: "model" with the parameters, "cfg" with the settings, and more.
@@ -144,24 +144,8 @@ def write_checkpoint(state: Checkpoint, path: Path) -> None:
     Raises:
         UsageError: the folder does not exist or cannot be written to.
     """
-    path = os.fspath(path)
-    if os.path.isdir(path):
-        raise UsageError(f"{path}: is a directory; give the name of a file to write")
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be written ({error.strerror or error}); give a file in an existing "
-            "folder with free space"
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            os.remove(temporary)
+    with replace_file(path) as partial, open(partial, "wb") as file:
+        torch.save(state, file)  # not by name, which PyTorch would write into the file
 
 
 def _load_with_safe_globals(path: str, allowed: Mapping[str, object], mmap: bool) -> Any:

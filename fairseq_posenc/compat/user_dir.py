@@ -1,6 +1,5 @@
 """``--user-dir``: importing the plug-in a second time."""
 
-import logging
 import os
 from typing import Any, Callable
 
@@ -8,8 +7,6 @@ from fairseq import utils
 
 from fairseq_posenc.compat.patching import wrap
 from fairseq_posenc.errors import UsageError
-
-logger = logging.getLogger(__name__)
 
 _HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
@@ -32,7 +29,6 @@ def _knowing_this_package(import_user_module: Callable[[Any], None]) -> Callable
             return import_user_module(args)
         folder = os.path.realpath(given)
         if folder == _HERE:
-            logger.info("--user-dir=%s has already been imported", given)
             return None
         if os.path.basename(folder) == os.path.basename(_HERE) and os.path.isdir(folder):
             raise UsageError(

@@ -8,6 +8,7 @@ import tempfile
 from typing import Any, Dict, Iterator
 
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.files import replace_file
 
 
 def read_json(path: str) -> Dict[str, Any]:
@@ -50,9 +51,9 @@ def staging(out_dir: str) -> Iterator[str]:
         folder = tempfile.mkdtemp(prefix=".convert-", dir=out_dir)
     try:
         yield folder
-        with _explained(out_dir):
-            for name in sorted(os.listdir(folder)):
-                os.replace(os.path.join(folder, name), os.path.join(out_dir, name))
+        for name in sorted(os.listdir(folder)):
+            with replace_file(os.path.join(out_dir, name)) as partial:
+                shutil.move(os.path.join(folder, name), str(partial))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if created:

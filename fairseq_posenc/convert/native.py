@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from argparse import Namespace
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import torch
 from fairseq import checkpoint_utils, options, tasks
@@ -20,7 +20,8 @@ from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint
+from fairseq_posenc.checkpoints.dictionary import find_dictionary
+from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.convert.dictionary import read_dictionary
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.loading.settings import is_ours, saved_settings
@@ -187,7 +188,7 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
             f"{path}: is not a masked language model of this plug-in (its model is {kind}); give a "
             f"checkpoint of --arch {ARCH} or one of its presets"
         )
-    dictionary = dictionary or _find_dictionary(path, checkpoint)
+    dictionary = dictionary or find_dictionary(path, checkpoint, "--vocab")
     symbols = read_dictionary(dictionary)
     if len(symbols) != len(saved[EMBEDDING]):
         raise UsageError(
@@ -196,17 +197,3 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
         )
     parameters = {key: value.float() for key, value in saved.items() if key != ENCODER + "version"}
     return NativeCheckpoint(path, complete_settings(settings), parameters, symbols, dictionary)
-
-
-def _find_dictionary(path: str, checkpoint: Checkpoint) -> str:
-    """The dict.txt beside a checkpoint, or in the data it was trained on."""
-    cfg = checkpoint.get("cfg") or {}
-    task: Union[Namespace, Mapping[str, Any]] = cfg.get("task") or {}
-    data = dict(task if isinstance(task, Mapping) else vars(task)).get("data") or ""
-    data = data.split(os.pathsep)[0]
-    folders = [os.path.dirname(path) or ".", data, os.path.join(data, "input0")]
-    tried = [os.path.join(folder, "dict.txt") for folder in folders if folder]
-    for candidate in tried:
-        if os.path.isfile(candidate):
-            return candidate
-    raise UsageError(f"{path}: its dictionary is none of {', '.join(tried)}; name it with --vocab")

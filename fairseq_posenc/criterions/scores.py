@@ -1,12 +1,12 @@
 """The scores of GLUE (Wang et al. 2018) for whole sets of predictions, in percent, never NaN."""
 
-import importlib
 import math
 from typing import Callable, NamedTuple, Optional
 
 import numpy as np
 
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.extras import import_extra
 
 
 class Score(NamedTuple):
@@ -15,12 +15,12 @@ class Score(NamedTuple):
     Args:
         compute: from predictions (N,), targets (N,) and the positive class to a fraction.
         regression: whether predictions are numbers; else they are class indices.
-        package: distribution on the package index that computes it, if any.
+        module: the module of another package that computes it, if any.
     """
 
     compute: Callable[[np.ndarray, np.ndarray, int], float]
     regression: bool
-    package: Optional[str] = None
+    module: Optional[str] = None
 
 
 def accuracy(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
@@ -62,12 +62,11 @@ def _constant(*sides: np.ndarray) -> bool:
 
 SCORES = {
     "accuracy": Score(accuracy, False),
-    "f1": Score(f1, False, "scikit-learn"),
-    "mcc": Score(mcc, False, "scikit-learn"),
-    "pearson": Score(pearson, True, "scipy"),
-    "spearman": Score(spearman, True, "scipy"),
+    "f1": Score(f1, False, "sklearn.metrics"),
+    "mcc": Score(mcc, False, "sklearn.metrics"),
+    "pearson": Score(pearson, True, "scipy.stats"),
+    "spearman": Score(spearman, True, "scipy.stats"),
 }
-_MODULES = {"scikit-learn": "sklearn.metrics", "scipy": "scipy.stats"}
 
 
 def percent(name: str, predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
@@ -103,12 +102,6 @@ def check(name: str, regression: bool) -> None:
             f"--metrics {name}: {wrong}; for {kind} there are {', '.join(fitting)} "
             f"({'without' if regression else 'with'} --regression-target there are others)"
         )
-    package = SCORES[name].package
-    if package is None:
-        return
-    try:
-        importlib.import_module(_MODULES[package])
-    except ImportError as error:
-        raise UsageError(
-            f"--metrics {name}: {package} is not installed; run: pip install {package}"
-        ) from error
+    module = SCORES[name].module
+    if module is not None:
+        import_extra(module, f"--metrics {name}")

@@ -4,7 +4,6 @@ Tian and Parikh 2022, arXiv 2210.11693, Algorithm 1; RoFormer section 4.8 compar
 The computation is that of the package pytorch_optimizer.
 """
 
-import importlib
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Sequence
 
@@ -13,6 +12,7 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 
 from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.extras import import_extra
 
 
 @dataclass
@@ -63,13 +63,7 @@ class FairseqAmos(FairseqOptimizer):
         for name in ("amos_c", "amos_d", "amos_eps"):
             if getattr(cfg, name) < 0.0:
                 raise UsageError(f"{flag_of(name)} {getattr(cfg, name)}: must be at least 0")
-        try:
-            library = importlib.import_module("pytorch_optimizer")
-        except ImportError as error:
-            raise UsageError(
-                f"--optimizer amos: needs the package pytorch-optimizer ({error}); run: "
-                "pip install pytorch-optimizer"
-            ) from error
+        library = import_extra("pytorch_optimizer", "--optimizer amos")
         self._optimizer = library.Amos(params, **self.optimizer_config)
 
     @property

@@ -6,6 +6,7 @@ with any, so the ``__init__`` files above them are left out.
 
 import sys
 from functools import partial
+from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.metadata import version
 from types import ModuleType
@@ -29,9 +30,10 @@ _folders = _without_init("fairseq2.models", _folders)
 _folders = _without_init("fairseq2.models.transformer", _folders)
 _without_init("fairseq2.models.transformer.sdpa", _folders)
 
-from fairseq2.models.transformer import attention_bias  # noqa: E402
-from fairseq2.models.transformer.sdpa import relative, shaw  # noqa: E402
-from fairseq2.nn import BatchLayout  # noqa: E402
+attention_bias = import_module("fairseq2.models.transformer.attention_bias")
+relative = import_module("fairseq2.models.transformer.sdpa.relative")
+shaw = import_module("fairseq2.models.transformer.sdpa.shaw")
+BatchLayout = import_module("fairseq2.nn").BatchLayout
 
 Made = Tuple[Dict[str, Any], Dict[str, Tensor]]
 B, S, H, D = 3, 11, 2, 8

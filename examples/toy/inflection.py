@@ -2,7 +2,7 @@
 
 from typing import Dict, NamedTuple, Optional, Tuple
 
-from toy_lexicon import IRREGULAR, Noun
+from lexicon import IRREGULAR, Noun
 
 NOM, ACC, DAT, GEN = range(4)
 THIRD_SINGULAR, THIRD_PLURAL = 2, 4  # among ich, du, er, wir, sie

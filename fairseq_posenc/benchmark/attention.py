@@ -1,4 +1,4 @@
-"""The attention jobs of benchmark.py: self-attention layers as models of the plug-in have them."""
+"""The attention jobs: self-attention layers as models of the plug-in have them."""
 
 import argparse
 import contextlib
@@ -7,16 +7,15 @@ import sys
 from typing import Any, Callable, List, NamedTuple
 
 import torch
-from benchmark_jobs import Run, TranslationSubject
-from benchmark_peers import import_package
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.registry import ATTENTIONS
+from fairseq_posenc.benchmark.translation import Run, TranslationSubject
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.extras import import_extra
 from fairseq_posenc.modules.stack import layer_positions
 
 PEER = "performer-pytorch"
-ENTRIES = ["softmax", "elu", "softmax_features", "favor", "favor --favor-kernel relu"]
 CHECKED = 100  # tokens on which a peer has to compute what ours does
 
 
@@ -65,6 +64,10 @@ class AttentionSubject:
         given = (entry, flags if name == PEER else ["--attention", name, *flags], args)
         self.encoder, self.decoder = (build(*given, causal) for causal in (False, True))
         self.model: nn.Module = self.encoder.module
+
+    def start(self, job: str) -> Run:
+        """Return what does *job* once."""
+        return self.bidirectional() if job == "attention" else self.causal()
 
     def bidirectional(self) -> Run:
         """Return what runs the encoder's layer forward and backward."""
@@ -126,7 +129,7 @@ def performer_layer(entry: str, flags: List[str], args: argparse.Namespace, caus
     Raises:
         UsageError: the package is missing, or it does not compute what ours does.
     """
-    package = import_package(entry, "performer_pytorch", PEER)
+    package = import_extra("performer_pytorch", f"--archs {entry}")
     alike = ["--attention", "favor", "--position-encoding", "none"]
     ours = plug_in_layer(entry, [*alike, *flags], args, causal)
     favor = ours.module.feature_map

@@ -1,6 +1,6 @@
 """What is installed, whether it works together, and the fix where it does not.
 
-Every rule here was measured; nothing is imported that is not looked at, so the doctor runs where
+Every rule here was measured.  Only what is checked is imported, so these checks also run where
 fairseq does not.
 """
 
@@ -9,13 +9,16 @@ import importlib.util
 import os
 import sys
 from importlib import metadata
-from typing import Callable, List, NamedTuple, Optional, Tuple
+from pathlib import Path
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from fairseq_posenc import __version__, register
+from fairseq_posenc.extras import EXTRAS, Extra
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 
 FAIRSEQ_NEW = "pip install --no-build-isolation fairseq-fixed==0.12.3.1"
 FAIRSEQ_OLD = "pip install 'pip<24.1' && pip install fairseq==0.12.2"
-EXTRAS = ("sentencepiece", "sacremoses", "subword_nmt", "sacrebleu", "matplotlib")
 
 
 class Finding(NamedTuple):
@@ -109,21 +112,30 @@ def check_fairseq() -> List[Finding]:
 
 def check_plugin() -> List[Finding]:
     """The plug-in itself registers."""
+    folder = Path(__file__).resolve().parents[1]
     try:
-        importlib.import_module("fairseq_posenc").register()
+        register()
     except Exception as error:
         text = f"fairseq_posenc does not register: {type(error).__name__}: {error}"
-        return [Finding(FAIL, text, "mend what failed above first")]
-    return [Finding(OK, "fairseq_posenc registers its architectures")]
+        return [Finding(FAIL, text, "repair what failed above first")]
+    return [Finding(OK, f"fairseq_posenc {__version__} in {folder} registers its architectures")]
 
 
 def check_extras() -> List[Finding]:
-    """What the recipes and plots use."""
-    missing = [name for name in EXTRAS if importlib.util.find_spec(name) is None]
+    """Optional packages, by what needs them."""
+    purposes: Dict[str, List[Extra]] = {}
+    for extra in EXTRAS:
+        purposes.setdefault(extra.purpose, []).append(extra)
+    return [_check_purpose(purpose, extras) for purpose, extras in purposes.items()]
+
+
+def _check_purpose(purpose: str, extras: List[Extra]) -> Finding:
+    missing = [extra for extra in extras if importlib.util.find_spec(extra.module) is None]
     if missing:
-        fix = "pip install " + " ".join(name.replace("_", "-") for name in missing)
-        return [Finding(WARN, "missing for recipes and plots: " + ", ".join(missing), fix)]
-    return [Finding(OK, "recipes and plots: " + ", ".join(EXTRAS))]
+        names = ", ".join(extra.module for extra in missing)
+        fix = "pip install " + " ".join(extra.install for extra in missing)
+        return Finding(WARN, f"optional, for {purpose}: {names} missing", fix)
+    return Finding(OK, f"for {purpose}: " + ", ".join(extra.module for extra in extras))
 
 
 def check_environment() -> List[Finding]:
@@ -147,7 +159,7 @@ CHECKS: Tuple[Callable[[], List[Finding]], ...] = (
 
 
 def examine() -> List[Finding]:
-    """All findings, in the order in which they should be mended."""
+    """All findings, in the order in which they should be repaired."""
     return [finding for check in CHECKS for finding in check()]
 
 

@@ -1,4 +1,4 @@
-"""Clocks, memory and arithmetic of benchmark.py, and the order in which models are run."""
+"""Clocks, memory and arithmetic, and the order in which models are run."""
 
 import argparse
 import logging
@@ -10,31 +10,27 @@ import sys
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
-from benchmark_attention import AttentionSubject
-from benchmark_jobs import Run, TranslationSubject
-from benchmark_language_model import LanguageModelSubject
-from benchmark_lengths import rounds_at
-from benchmark_masked_lm import MaskedLMSubject, explicit_attention
 
+from fairseq_posenc import register
+from fairseq_posenc.benchmark.attention import AttentionSubject
+from fairseq_posenc.benchmark.language_model import LanguageModelSubject
+from fairseq_posenc.benchmark.lengths import rounds_at
+from fairseq_posenc.benchmark.masked_lm import MaskedLMSubject, explicit_attention
+from fairseq_posenc.benchmark.options import BY_LENGTH, JOBS
+from fairseq_posenc.benchmark.translation import Run, TranslationSubject
 from fairseq_posenc.encodings import ENCODINGS
 
 WARM_UP = 2  # rounds that do not count
 
-# what is timed, and what does it; in this order, because generation ends training
-JOBS: Dict[str, Tuple[Callable[..., Any], Callable[[Any], Run]]] = {
-    "training": (TranslationSubject, TranslationSubject.training),
-    "generation": (TranslationSubject, TranslationSubject.generation),
-    "masked-lm": (MaskedLMSubject, MaskedLMSubject.training),
-    "lm-training": (LanguageModelSubject, LanguageModelSubject.training),
-    "lm-generation": (LanguageModelSubject, LanguageModelSubject.generation),
-    "attention": (AttentionSubject, AttentionSubject.bidirectional),
-    "causal-attention": (AttentionSubject, AttentionSubject.causal),
+SUBJECTS: Dict[str, Callable[..., Any]] = {
+    "translation": TranslationSubject,
+    "masked_lm": MaskedLMSubject,
+    "language_model": LanguageModelSubject,
+    "attention": AttentionSubject,
 }
-# a table for each length, not a length for each side
-BY_LENGTH = (MaskedLMSubject, AttentionSubject)
 
 
 def timed(run: Run, device: torch.device) -> Dict[str, float]:
@@ -63,9 +59,9 @@ def prepare_process(args: argparse.Namespace) -> None:
 
 
 def _peak(entry: str, job: str, args: argparse.Namespace) -> float:
+    register()  # a process that Python starts for the command line has not
     prepare_process(args)
-    subject, start = JOBS[job]
-    run = start(subject(entry, args))
+    run = SUBJECTS[JOBS[job]](entry, args).start(job)
     for _ in range(2):  # the gradients of the first step are there in the second
         run()
     if torch.device(args.device).type == "cuda":
@@ -126,28 +122,32 @@ def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
     """Run all jobs; returns one row for each job, length, clock and model."""
     prepare_process(args)
     blocks = []
-    for kind in dict.fromkeys(JOBS[job][0] for job in args.jobs):
-        jobs = [job for job in JOBS if job in args.jobs and JOBS[job][0] is kind]
+    for kind in dict.fromkeys(JOBS[job] for job in args.jobs):
+        jobs = [job for job in JOBS if job in args.jobs and JOBS[job] == kind]
         archs = every_encoding(kind) if args.all_encodings else args.archs
         lengths = [[n] for n in args.length] if kind in BY_LENGTH else [args.length]
         for length in lengths:
             own = {"jobs": jobs, "archs": archs, "length": length}
-            if kind is AttentionSubject:
+            if kind == "attention":
                 own["repeat"] = rounds_at(args.repeat, length[0], min(args.length))
             blocks.append(argparse.Namespace(**{**vars(args), **own}))
     return [row for block in blocks for row in measure_length(block)]
 
 
-def every_encoding(kind: Any) -> List[str]:
-    """Entries for a family: stock fairseq, and the plug-in with each registered encoding."""
-    return [kind.stock, *(f"{kind.generic} --position-encoding {name}" for name in ENCODINGS)]
+def every_encoding(kind: str) -> List[str]:
+    """Entries for a kind of model: stock fairseq, and the plug-in with each registered encoding."""
+    subject: Any = SUBJECTS[kind]
+    ours = [f"{subject.generic} --position-encoding {name}" for name in ENCODINGS]
+    return [subject.stock, *ours]
 
 
 def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
     """Run all jobs on sentences of one length; returns a row for each job, clock and model."""
     device = torch.device(args.device)
-    kind = JOBS[args.jobs[0]][0]
-    subjects = [kind(entry, args) for entry in args.archs]  # first, for what is wrong with them
+    kind = JOBS[args.jobs[0]]
+    subjects = [
+        SUBJECTS[kind](entry, args) for entry in args.archs
+    ]  # first, for what is wrong with them
     memory = {
         (job, entry): None if args.skip_memory else peak_memory(entry, job, args)
         for job in args.jobs
@@ -155,9 +155,9 @@ def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
     }
     rows = []
     for job in args.jobs:
-        runs = [JOBS[job][1](subject) for subject in subjects]
+        runs = [subject.start(job) for subject in subjects]
         # to count attention it is taken apart, and its matrices may be too large for the memory
-        counts = [None if kind is AttentionSubject else arithmetic(run) for run in runs]
+        counts = [None if kind == "attention" else arithmetic(run) for run in runs]
         rounds: List[List[Dict[str, float]]] = []
         for number in range(WARM_UP + args.repeat):
             rounds.append([timed(run, device) for run in runs])

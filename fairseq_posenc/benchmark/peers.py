@@ -1,35 +1,16 @@
-"""Other people's masked language models, built in the shape that benchmark.py asks for."""
+"""Other people's masked language models, built in the shape that the benchmark asks for."""
 
 import argparse
-import importlib
 from typing import Any, Callable, Dict, List
 
 import torch
-from benchmark_jobs import SIZES
 from fairseq.data import Dictionary
 
+from fairseq_posenc.benchmark.options import SIZES
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.extras import import_extra
 
 GATED = "gau_masked_lm_base"  # whose weights gau-alpha gets
-
-
-def import_package(entry: str, module: str, install: str) -> Any:
-    """The module of a peer.
-
-    Args:
-        entry: of ``--archs``, for the message.
-        module: to import.
-        install: what pip installs for it.
-
-    Raises:
-        UsageError: it cannot be imported.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UsageError(
-            f"--archs {entry}: {module} cannot be imported ({error}); pip install {install}"
-        ) from None
 
 
 def hf_roformer(args: argparse.Namespace, symbols: Dictionary, _: Any) -> torch.nn.Module:
@@ -40,7 +21,7 @@ def hf_roformer(args: argparse.Namespace, symbols: Dictionary, _: Any) -> torch.
         symbols: the dictionary, for its size.
         _: not used.
     """
-    package = import_package("hf-roformer", "transformers", "transformers")
+    package = import_extra("transformers", "--archs hf-roformer")
     channels, ffn, heads = SIZES[args.size]
     return package.RoFormerForMaskedLM(
         package.RoFormerConfig(
@@ -68,7 +49,7 @@ def gau_alpha(
     Raises:
         UsageError: the package is missing, or the two models do not compute the same.
     """
-    package = import_package("gau-alpha", "gau_alpha", "gau-alpha 'transformers<5'")
+    package = import_extra("gau_alpha", "--archs gau-alpha")
     units = 2 * args.layers
     ours: Any = build([GATED, "--encoder-layers", str(units)]).eval()
     theirs = package.GAUAlphaForMaskedLM(

@@ -1,4 +1,4 @@
-"""What benchmark.py times: models built by fairseq's own option parsing, and their jobs."""
+"""The translation jobs: a training step and beam search of models that fairseq's options build."""
 
 import argparse
 import shlex
@@ -11,17 +11,9 @@ from fairseq.data.language_pair_dataset import collate
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationTask
 
-Run = Callable[[], Any]
+from fairseq_posenc.benchmark.options import BEAM, SIZES
 
-# channels, feed-forward channels, heads
-SIZES = {
-    "tiny": (128, 512, 4),
-    "base": (512, 2048, 8),
-    "bert-base": (768, 3072, 12),
-    "big": (1024, 4096, 16),
-}
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-BEAM = 4
+Run = Callable[[], Any]
 
 
 def parse_training(*flags: str) -> Any:
@@ -48,7 +40,9 @@ class TranslationSubject:
             vocabulary.add_symbol(f"w{len(vocabulary)}")
         self.task = TranslationTask(self.cfg.task, vocabulary, vocabulary)
         torch.manual_seed(args.seed)
-        self.model = self.task.build_model(self.cfg.model).to(args.device, DTYPES[args.dtype])
+        self.model = self.task.build_model(self.cfg.model).to(
+            args.device, getattr(torch, args.dtype)
+        )
         self.sample = self._sample(vocabulary)
 
     def _training_flags(self) -> List[str]:
@@ -77,6 +71,10 @@ class TranslationSubject:
         sample = collate(samples, vocabulary.pad(), vocabulary.eos(), left_pad_source=True)
         on_gpu = torch.device(self.args.device).type == "cuda"
         return utils.move_to_cuda(sample, torch.device(self.args.device)) if on_gpu else sample
+
+    def start(self, job: str) -> Run:
+        """Return what does *job* once."""
+        return self.generation() if job == "generation" else self.training()
 
     def training(self) -> Run:
         """Return what runs one training step."""

@@ -1,9 +1,12 @@
-"""What benchmark.py makes of times at several lengths: time a token, exponents, and a figure."""
+"""Times at several lengths: time for each token, exponents, and a figure."""
 
-import io
 import math
 import statistics
+from pathlib import Path
 from typing import Any, Dict, List, Tuple
+
+from fairseq_posenc.analysis.figures import import_pyplot, save_figure
+from fairseq_posenc.extras import import_extra
 
 Row = Dict[str, Any]
 Curve = Tuple[List[int], List[float]]
@@ -87,20 +90,16 @@ def table(rows: List[Row], fitted: List[Row]) -> str:
     return "\n".join(lines if fitted else lines[:-2])
 
 
-def draw(rows: List[Row], clock: str) -> bytes:
+def draw(rows: List[Row], clock: str, output: Path) -> None:
     """Draw time a token, and memory if it was measured, against length, a panel a job.
 
     Args:
         rows: as :func:`per_token` returns them.
         clock: whose times.
-
-    Returns:
-        a PNG.
+        output: the figure.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot, ticker
+    pyplot = import_pyplot("--plot")
+    ticker = import_extra("matplotlib.ticker", "--plot")
 
     shown = [row for row in rows if row["clock"] == clock]
     jobs = list(dict.fromkeys(row["job"] for row in shown))
@@ -132,7 +131,4 @@ def draw(rows: List[Row], clock: str) -> bytes:
     for axes in panels[-1]:
         axes.set_xlabel("tokens")
     panels[0][0].legend(frameon=False, fontsize=8)
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=120)
-    pyplot.close(figure)
-    return image.getvalue()
+    save_figure(figure, output, flag="--plot")

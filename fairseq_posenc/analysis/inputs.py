@@ -1,15 +1,15 @@
-"""What ``analyse_attention.py`` reads: the encoder of a checkpoint, and sequences of a text."""
+"""What is analysed: the encoder of a checkpoint, and sequences of a text."""
 
-import os
 from argparse import Namespace
 from functools import partial
 from itertools import islice
 from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
 
 import torch
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import Dictionary
 from torch import Tensor, nn
 
+from fairseq_posenc.checkpoints.dictionary import find_dictionary
 from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
 from fairseq_posenc.config.resolve import configure, nested
 from fairseq_posenc.convert.dictionary import read_dictionary
@@ -44,7 +44,7 @@ def translation(settings: Dict[str, Any], dictionary: Dictionary) -> Model:
     return Model(encoder, encoder, dictionary)
 
 
-FAMILIES = {"encoder.sentence_encoder": masked_lm, "encoder": translation}
+BUILDERS = {"encoder.sentence_encoder": masked_lm, "encoder": translation}
 
 
 def load(path: str, dict_path: Optional[str]) -> Model:
@@ -64,7 +64,7 @@ def load(path: str, dict_path: Optional[str]) -> Model:
     attention = settings.get("attention", "softmax")
     if attention != "softmax":
         raise UsageError(f"{path}: --attention {attention} has no attention matrices to look at")
-    names = [name for name in FAMILIES if f"{name}.embed_tokens.weight" in state]
+    names = [name for name in BUILDERS if f"{name}.embed_tokens.weight" in state]
     if not names:
         raise UsageError(
             f"{path}: has no single encoder (its first parameter is {next(iter(state))}); give a "
@@ -72,31 +72,13 @@ def load(path: str, dict_path: Optional[str]) -> Model:
         )
     name = names[0]
     rows = len(state[f"{name}.embed_tokens.weight"])
-    dictionary = read_symbols(dict_path or find_dictionary(path, checkpoint), rows, path)
-    model = FAMILIES[name](settings, dictionary)
+    dictionary = read_symbols(dict_path or find_dictionary(path, checkpoint, "--dict"), rows, path)
+    model = BUILDERS[name](settings, dictionary)
     model.encoder.upgrade_state_dict_named(state, name)
     own = {k[len(name) + 1 :]: v for k, v in state.items() if k.startswith(name + ".")}
     model.encoder.load_state_dict(own)
     model.encoder.eval()
     return model
-
-
-def find_dictionary(path: str, checkpoint: Dict[str, Any]) -> str:
-    """The dictionary beside the checkpoint, or in the data that it was trained on."""
-    task: Any = (checkpoint.get("cfg") or {}).get("task") or checkpoint.get("args") or {}
-    task = task if hasattr(task, "keys") else vars(task)
-    data = (task.get("data") or "").split(os.pathsep)[0]
-    folders = [os.path.dirname(path) or "."]
-    folders += [data, os.path.join(data, "input0")] if data else []
-    source = task.get("source_lang")
-    if source is None and os.path.isdir(data):  # fairseq-train infers it and does not save it
-        source = data_utils.infer_language_pair(data)[0]
-    names = ([f"dict.{source}.txt"] if source else []) + ["dict.txt"]
-    tried = [os.path.join(folder, name) for folder in folders for name in names]
-    for candidate in tried:
-        if os.path.isfile(candidate):
-            return candidate
-    raise UsageError(f"{path}: its dictionary is none of {', '.join(tried)}; name it with --dict")
 
 
 def read_symbols(dict_path: str, rows: int, path: str) -> Dictionary:

@@ -1,4 +1,7 @@
-"""Perplexity of language models at a context length; see plot_extrapolation.py for the measure."""
+"""Perplexity of language models at a context length.
+
+`fairseq-posenc plot extrapolation --help` defines it.
+"""
 
 import ast
 import math

@@ -8,7 +8,7 @@ final. The German of a sentence is a function of its English.
 from dataclasses import dataclass, replace
 from typing import List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from toy_inflection import (
+from inflection import (
     ACC,
     DAT,
     DETERMINERS,
@@ -22,7 +22,7 @@ from toy_inflection import (
     ending,
     noun_form,
 )
-from toy_lexicon import Adjective, Adverb, Noun, Verb
+from lexicon import Adjective, Adverb, Noun, Verb
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,18 @@
-"""The language-model jobs of benchmark.py: a training step, and continuing prompts."""
+"""The language-model jobs: a training step, and continuing prompts."""
 
 import argparse
 import shlex
 from typing import Any, Dict
 
 import torch
-from benchmark_jobs import BEAM, DTYPES, SIZES, Run, parse_training
 from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor
+
+from fairseq_posenc.benchmark.options import BEAM, SIZES
+from fairseq_posenc.benchmark.translation import Run, parse_training
 
 
 class LanguageModelSubject:
@@ -33,7 +35,9 @@ class LanguageModelSubject:
         self.cfg = self._configuration()
         self.task = LanguageModelingTask(self.cfg.task, dictionary)
         torch.manual_seed(args.seed)
-        self.model = self.task.build_model(self.cfg.model).to(args.device, DTYPES[args.dtype])
+        self.model = self.task.build_model(self.cfg.model).to(
+            args.device, getattr(torch, args.dtype)
+        )
         draw = torch.Generator().manual_seed(args.seed)
         size = (args.batch, self.length + 1)
         tokens = torch.randint(dictionary.nspecial, args.vocabulary, size, generator=draw)
@@ -66,6 +70,10 @@ class LanguageModelSubject:
             "ntokens": tokens.numel(),
             "nsentences": len(tokens),
         }
+
+    def start(self, job: str) -> Run:
+        """Return what does *job* once."""
+        return self.generation() if job == "lm-generation" else self.training()
 
     def training(self) -> Run:
         """Return what runs one training step."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write a small English-German corpus: train, valid and test as OUT/{train,valid,test}.{en,de}.
 
-The sentences come from a grammar of our own (toy_grammar.py), drawn with a seed; nothing is
+The sentences come from a grammar of our own (grammar.py), drawn with a seed; nothing is
 downloaded. No source or target sentence occurs twice, so the splits share none.
 """
 
@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
-from toy_grammar import PRONOUNS, Clause, NounPhrase, Phrase, Prepositional, Sentence
-from toy_inflection import ACC, DAT, INDEFINITE
-from toy_lexicon import ADJECTIVES, ADVERBS, BELIEF_VERBS, NOUNS, VERBS, Adjective, Adverb
+from grammar import PRONOUNS, Clause, NounPhrase, Phrase, Prepositional, Sentence
+from inflection import ACC, DAT, INDEFINITE
+from lexicon import ADJECTIVES, ADVERBS, BELIEF_VERBS, NOUNS, VERBS, Adjective, Adverb
 
 Pair = Tuple[str, str]
 
@@ -150,7 +150,7 @@ def draw_pairs(count: int, seed: int) -> List[Pair]:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Writes beside the file first: a reader finds the whole file or none."""
+    """Write beside the file first, so that a reader finds the whole file or none."""
     partial = path.with_name(path.name + ".partial")
     partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     os.replace(str(partial), str(path))

@@ -1,4 +1,4 @@
-"""The masked-LM job of benchmark.py: fairseq's RoBERTa, the plug-in's models, and their peers."""
+"""The masked-LM job: fairseq's RoBERTa, the plug-in's models, and their peers."""
 
 import argparse
 import contextlib
@@ -7,12 +7,14 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
-from benchmark_jobs import DTYPES, SIZES, Run, parse_training
-from benchmark_peers import PEERS
 from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.data import Dictionary
 from fairseq.models import build_model
 from torch import Tensor
+
+from fairseq_posenc.benchmark.options import SIZES
+from fairseq_posenc.benchmark.peers import PEERS
+from fairseq_posenc.benchmark.translation import Run, parse_training
 
 EXPLICIT = "explicit"  # before an architecture: no fused attention
 MASKED = 0.15  # share of the tokens
@@ -73,7 +75,7 @@ class MaskedLMSubject:
             model = PEERS[words[0]](args, self.dictionary, self._fairseq)
         else:
             model = self._fairseq(words)
-        self.model = model.to(args.device, DTYPES[args.dtype])
+        self.model = model.to(args.device, getattr(torch, args.dtype))
         self.sample = self._sample()
 
     def _fairseq(self, words: List[str]) -> torch.nn.Module:
@@ -100,6 +102,10 @@ class MaskedLMSubject:
             "nsentences": len(tokens),
             "ntokens": tokens.numel(),
         }
+
+    def start(self, job: str) -> Run:
+        """Return what does *job*, which is always a training step, once."""
+        return self.training()
 
     def training(self) -> Run:
         """Return what runs one training step."""

@@ -1,0 +1,1 @@
+../glue/scores.py

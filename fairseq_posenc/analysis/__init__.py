@@ -1,0 +1,1 @@
+"""Looking into trained models: positions, attention, perplexity by length, loss curves."""

@@ -1,0 +1,223 @@
+"""Rank and sparsity of a checkpoint's attention matrices, layer by layer.
+
+`fairseq-posenc analyse --help` defines both figures.
+"""
+
+from pathlib import Path
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.analysis.figures import import_pyplot, save_figure
+from fairseq_posenc.analysis.inputs import Model, load, pack
+from fairseq_posenc.attention.functional import add_terms, additive_mask
+from fairseq_posenc.attention.softmax import content_logits
+from fairseq_posenc.encodings.base import Content
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.extras import import_extra
+from fairseq_posenc.files import check_writable
+from fairseq_posenc.modules.stack import layer_positions
+
+MATRICES = ("q·k", "softmax", "ReLU²")
+
+
+class Figures(NamedTuple):
+    """Rank / length and sparsity, (layers, 3) each."""
+
+    rank: Tensor
+    sparsity: Tensor
+
+
+def attention_inputs(model: Model, tokens: Tensor) -> List[Tensor]:
+    """What the attention of every layer is given, (T, B, C) each, for *tokens* (B, T)."""
+    inputs: List[Tensor] = []
+
+    def keep(_: nn.Module, given: Tuple[Tensor, ...]) -> None:
+        inputs.append(given[0])
+
+    layers: Any = model.encoder.layers
+    hooks = [layer.self_attn.register_forward_pre_hook(keep) for layer in layers]
+    try:
+        model.run(tokens)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return inputs
+
+
+@torch.no_grad()
+def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
+    """q·k, softmax and ReLU² of every layer, (3, B, H, T, T) each, in float64.
+
+    Args:
+        model: the model.
+        tokens: (B, T), without padding.
+    """
+    encoder, length = model.encoder, tokens.size(1)
+    layers: Any = encoder.layers
+    for layer, x in zip(layers, attention_inputs(model, tokens)):
+        attention, causal = layer.self_attn, encoder.encoding.stack.causal
+        given = layer_positions(layer, encoder.positions_of_layers(x, length, None, causal))
+        q, k, _, content_q, content_k = attention.project(x, given.get("table"))[:5]
+        added = given["bias"]
+        if given["causal"]:
+            added = add_terms(added, additive_mask(length, length, True, None, x))
+        if attention.position_terms is not None:
+            queries, keys = given["query_positions"], given["key_positions"]
+            assert queries is not None and keys is not None  # every stack with such terms has them
+            content = Content(x, content_q, content_k, layer.encoding.scale, queries, keys)
+            vectors = given.get("distance_vectors")
+            added = add_terms(added, content_logits(attention, content, vectors, None))
+        products = torch.matmul(q.double(), k.double().transpose(-2, -1))
+        logits = products * layer.encoding.scale
+        logits = logits if added is None else logits + added
+        yield torch.stack((products, logits.softmax(dim=-1), logits.relu().square()))
+
+
+def rank_share(matrix: Tensor, tolerance: float) -> Tensor:
+    """Numerical rank over size of matrices (…, T, T), by singular values above *tolerance*."""
+    return torch.linalg.matrix_rank(matrix, rtol=tolerance) / matrix.size(-1)
+
+
+def sparsity(matrix: Tensor, threshold: float) -> Tensor:
+    """Share of entries of (…, T, T) that are at most *threshold* of the largest in their row."""
+    magnitude = matrix.abs()
+    small = magnitude <= threshold * magnitude.amax(dim=-1, keepdim=True)
+    return small.double().mean(dim=(-2, -1))
+
+
+def analyse(model: Model, tokens: Tensor, tolerance: float, threshold: float) -> Figures:
+    """Figures of every layer, means over heads and over sequences *tokens* (B, T)."""
+    ranks, shares = [], []
+    for sequence in tokens.split(1):  # all matrices of a layer are in memory at once
+        layers = [
+            (rank_share(m, tolerance).mean(dim=(1, 2)), sparsity(m, threshold).mean(dim=(1, 2)))
+            for m in matrices(model, sequence)
+        ]
+        ranks.append(torch.stack([rank for rank, _ in layers]))
+        shares.append(torch.stack([share for _, share in layers]))
+    return Figures(torch.stack(ranks).mean(dim=0), torch.stack(shares).mean(dim=0))
+
+
+def table(figures: Figures) -> str:
+    """The figures as text, layers below each other and their mean last."""
+    width = 9 * len(MATRICES)
+    lines = [f"{'':6}{'rank / length':>{width}}{'sparsity':>{width}}"]
+    lines += [f"{'layer':6}" + "".join(f"{name:>9}" for name in 2 * MATRICES)]
+    rows = list(zip(figures.rank, figures.sparsity))
+    names = [str(number) for number in range(1, len(rows) + 1)] + ["mean"]
+    for name, (rank, share) in zip(names, [*rows, (f.mean(dim=0) for f in figures)]):
+        cells = [f"{x:9.4f}" for x in rank.tolist()] + [f"{x:9.2%}" for x in share.tolist()]
+        lines.append(f"{name:6}" + "".join(cells))
+    return "\n".join(lines)
+
+
+def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
+    """Draw both figures over the layers into one figure.
+
+    Args:
+        figures: what to draw.
+        title: line above.
+        bound: the largest rank / length that q·k can have.
+        output: the file.
+    """
+    pyplot = import_pyplot("--output")
+    ticker = import_extra("matplotlib.ticker", "--output")
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.8), constrained_layout=True)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=9)
+    layers = range(1, len(figures.rank) + 1)
+    for ax, values in zip((left, right), figures):
+        for name, marker, curve in zip(MATRICES, "os^", values.t()):
+            ax.plot(layers, curve.tolist(), marker + "-", label=name, markersize=4)
+        ax.set_xlabel("layer", fontsize=9)
+        ax.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+        ax.set_ylim(-0.03, 1.03)
+        ax.tick_params(labelsize=8)
+        ax.grid(alpha=0.3)
+    left.axhline(bound, color="C0", linestyle=":", linewidth=1, label="d / length")
+    left.set_ylabel("rank / length", fontsize=9)
+    right.set_ylabel("sparsity", fontsize=9)
+    right.yaxis.set_major_formatter(ticker.PercentFormatter(1))
+    left.legend(fontsize=8)
+    save_figure(figure, output)
+
+
+def check_length(length: int, model: Model) -> None:
+    """Refuse a length that the model cannot take.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    longest = model.encoder.encoding.stack.max_positions
+    if length < 2:
+        raise UsageError(f"--length {length}: expected 2 or more")
+    if model.encoder.encoding.bounded and length > longest:
+        raise UsageError(f"--length {length}: the table has {longest} positions")
+
+
+class Options(NamedTuple):
+    """What is analysed.
+
+    Args:
+        sequences: at most how many.
+        length: T, or None for *default_length*, or for what the model can take if that is less.
+        default_length: in tokens.
+        tolerance: least share of the largest singular value, or None for T times the machine
+            epsilon of float32.
+        threshold: largest share of the largest entry of a row that counts as zero.
+    """
+
+    sequences: int
+    length: Optional[int]
+    default_length: int
+    tolerance: Optional[float]
+    threshold: float
+
+
+def report(
+    checkpoint: str, text: str, dict_path: Optional[str], options: Options, output: Optional[Path]
+) -> None:
+    """Print the figures of a checkpoint on a text, and draw them.
+
+    Args:
+        checkpoint: the file.
+        text: tokens as the training data has them.
+        dict_path: the dictionary, if it is not found.
+        options: what is analysed.
+        output: the figure, if one is wanted.
+
+    Raises:
+        UsageError: an option is out of range, or a file cannot be used.
+    """
+    for flag, value in (("tolerance", options.tolerance), ("threshold", options.threshold)):
+        if value is not None and not 0 <= value < 1:
+            raise UsageError(f"--{flag} {value:g}: expected at least 0 and less than 1")
+    if options.sequences < 1:
+        raise UsageError(f"--sequences {options.sequences}: expected 1 or more")
+    if output is not None:
+        check_writable(output, "--output")
+        import_pyplot("--output")
+    model = load(checkpoint, dict_path)
+    stack = model.encoder.encoding.stack
+    length = options.length
+    if length is None:
+        length = min(options.default_length, stack.max_positions)
+    check_length(length, model)
+    tokens = pack(text, model, length, options.sequences)
+    tolerance = options.tolerance
+    if tolerance is None:
+        tolerance = length * torch.finfo(torch.float32).eps
+    figures = analyse(model, tokens, tolerance, options.threshold)
+    bound = min(1.0, stack.head_dim / length)
+    unknown = tokens.eq(model.dictionary.unk()).double().mean()
+    title = (
+        f"sequences: {len(tokens)}, tokens in each: {length}, unknown: {unknown:.1%}; "
+        f"heads a layer: {stack.num_heads}, d: {stack.head_dim}, so rank of q·k at most "
+        f"{bound:.4g} of the length\n"
+        f"singular values above {tolerance:.2g} of the largest count for rank, "
+        f"entries up to {options.threshold:g} of the largest in their row for sparsity"
+    )
+    print(f"{title}\n\n{table(figures)}")
+    if output is not None:
+        draw(figures, title, bound, output)

@@ -1,0 +1,145 @@
+"""Perplexity against context length as a table, a CSV file and a figure."""
+
+import csv
+from argparse import Namespace
+from typing import Dict, List, Sequence
+
+from fairseq_posenc.analysis.extrapolation import How, Reading, check_run, measure, parse_run
+from fairseq_posenc.analysis.figures import import_pyplot, save_figure
+from fairseq_posenc.analysis.lengths import parse_lengths
+from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.extras import import_extra
+from fairseq_posenc.files import check_writable, replace_file
+
+MARKERS = "osv^D*<>ph"
+WIDE = 3  # range of perplexities, as a ratio, beyond which their axis is logarithmic
+
+
+def by_name(readings: Sequence[Reading]) -> Dict[str, List[Reading]]:
+    """The readings of every curve."""
+    curves: Dict[str, List[Reading]] = {}
+    for reading in readings:
+        curves.setdefault(reading.run.name, []).append(reading)
+    return curves
+
+
+def perplexities(readings: Sequence[Reading], length: int) -> List[float]:
+    """What the runs of one curve have at *length*; empty where one of them has ended."""
+    if not all(length in reading.bits for reading in readings):
+        return []
+    return [reading.perplexity(length) for reading in readings]
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def render(readings: Sequence[Reading], args: Namespace) -> List[str]:
+    """The table in Markdown: a row a curve, a column a length."""
+    lines = [
+        f"Perplexity of {readings[0].tokens:,} tokens of {args.subset}, the last {args.last} of "
+        "windows of so many:"
+    ]
+    lines += ["", "| name | " + " | ".join(map(str, args.lengths)) + " |"]
+    lines.append("|" + " --- |" * (len(args.lengths) + 1))
+    for name, group in by_name(readings).items():
+        cells = []
+        for length in args.lengths:
+            values = perplexities(group, length)
+            each = f" ({', '.join(f'{value:.2f}' for value in values)})" if len(values) > 1 else ""
+            cells.append(f"{mean(values):.2f}{each}" if values else "-")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def write_csv(readings: Sequence[Reading], args: Namespace) -> None:
+    """One row a checkpoint and length."""
+    fields = "name checkpoint overrides trained subset tokens last length bits perplexity".split()
+    with replace_file(args.csv, "--csv") as partial, open(partial, "w", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(fields)
+        for reading in readings:
+            run = reading.run
+            same = [run.name, run.path, run.overrides or "", reading.trained]
+            same += [args.subset, reading.tokens, args.last]
+            for length, bits in reading.bits.items():
+                row = [length, f"{bits:.6f}", f"{reading.perplexity(length):.4f}"]
+                table.writerow(same + row)
+
+
+def draw(readings: Sequence[Reading], args: Namespace) -> None:
+    """Draw all curves into one figure."""
+    pyplot = import_pyplot("--output")
+    ticker = import_extra("matplotlib.ticker", "--output")
+    figure, axes = pyplot.subplots(figsize=(7.5, 5), constrained_layout=True)
+    for number, (name, group) in enumerate(by_name(readings).items()):
+        color, marker = f"C{number % 10}", MARKERS[number % len(MARKERS)]
+        lengths = [length for length in args.lengths if perplexities(group, length)]
+        values = [perplexities(group, length) for length in lengths]
+        means, low, high = ([f(each) for each in values] for f in (mean, min, max))
+        ended = lengths != args.lengths
+        label = f"{name} (ends at {min(r.longest for r in group):g})" if ended else name
+        axes.plot(lengths, means, "-", marker=marker, markersize=5, color=color, label=label)
+        axes.fill_between(lengths, low, high, color=color, alpha=0.2)
+        if ended:
+            axes.plot(lengths[-1:], means[-1:], "x", color=color, markersize=12, markeredgewidth=2)
+    for trained in sorted({reading.trained for reading in readings}):
+        axes.axvline(trained, linestyle="--", color="grey", linewidth=1, zorder=0)
+        place, top = (trained, 0.99), axes.get_xaxis_transform()  # up as a share of the height
+        text = axes.annotate(f" trained at {trained}", place, xycoords=top, va="top", fontsize=8)
+        text.set_color("grey")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(args.lengths)
+    found = [reading.perplexity(length) for reading in readings for length in reading.bits]
+    if max(found) > WIDE * min(found):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+        axis.set_minor_locator(ticker.NullLocator())
+    axes.set(xlabel="context length (tokens)", ylabel=f"perplexity ({args.subset})")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=8)
+    save_figure(figure, args.output)
+
+
+def check_arguments(args: Namespace) -> None:
+    """Complete the arguments, in place, and refuse what would fail after hours of measuring.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    args.lengths = parse_lengths(args.lengths)
+    shortest = args.lengths[0]
+    args.last = max(shortest // 2, 1) if args.last is None else args.last
+    for name in ("last", "tokens", "max_tokens"):
+        number = getattr(args, name)
+        if number is not None and number < 1:
+            raise UsageError(f"{flag_of(name)} {number}: expected 1 or more")
+    if args.last > shortest:
+        raise UsageError(f"--last {args.last}: windows of --lengths {shortest} have fewer tokens")
+    for flag, path in (("--output", args.output), ("--csv", args.csv)):
+        if path is not None:
+            check_writable(path, flag)
+    import_pyplot("--output")
+
+
+def plot(args: Namespace) -> None:
+    """Measure, print and draw what ``fairseq-posenc plot extrapolation`` was asked for.
+
+    Args:
+        args: as that command declares them.
+
+    Raises:
+        UsageError: an argument is wrong, or a checkpoint or the data cannot be used.
+    """
+    check_arguments(args)
+    runs = [parse_run(text) for text in args.runs]
+    for run in runs:
+        check_run(run)
+    how = How(**{field: getattr(args, field) for field in How._fields})
+    readings = [measure(run, how) for run in runs]
+    print("\n".join(render(readings, args)))
+    if args.csv:
+        write_csv(readings, args)
+    draw(readings, args)

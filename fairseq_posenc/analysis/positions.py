@@ -1,0 +1,168 @@
+"""What a checkpoint knows of positions: content-free logits, and the decay of rotary logits."""
+
+from argparse import Namespace
+from functools import partial
+from typing import Callable, Dict, List, NamedTuple, Optional
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.config.fields import defaults_of
+from fairseq_posenc.config.stacks import side_encoding
+from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings
+from fairseq_posenc.encodings.bert_ad import UntiedProjections
+from fairseq_posenc.encodings.rotary import Rotary, frequencies
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.initialisation import remove_biases
+from fairseq_posenc.loading.settings import saved_settings
+from fairseq_posenc.models import family_of, masked_lm
+from fairseq_posenc.norms import apply_norms
+
+HEADS_A_ROW = 6
+State = Dict[str, Tensor]
+
+
+class Row(NamedTuple):
+    """Heat maps of a few heads with one colour scale."""
+
+    title: str
+    maps: Tensor  # (heads, T, T)
+    first_head: int
+    columns: int  # of the widest row
+
+
+class Decay(NamedTuple):
+    """Bounds by relative distance."""
+
+    title: str
+    formula: Tensor  # (distances,)
+    trained: Tensor  # (layers, distances)
+
+
+class Side(NamedTuple):
+    """One stack of a model: its parameters by fairseq's names without the prefix."""
+
+    stack: Stack
+    encoding: PositionEncoding
+    state: State
+    cfg: Namespace
+
+
+def read_sides(path: str) -> List[Side]:
+    """The stacks of a checkpoint, with their encodings.
+
+    Raises:
+        UsageError: if the file cannot be read or is of no model of this plug-in.
+    """
+    checkpoint = read_checkpoint(path)
+    given, state = saved_settings(checkpoint), checkpoint["model"]
+    if "position_encoding" not in given:
+        raise UsageError(f"{path}: was not trained with this plug-in; it names no encoding")
+    family = family_of(given.get("_name"))
+    if family is None:
+        raise UsageError(
+            f"{path}: was trained as {given.get('_name')}, which is not registered here"
+        )
+    is_masked_lm = family is masked_lm.MASKED_LM
+    # flags may be younger than the checkpoint
+    options = {**defaults_of(family.dataclass), **{n: v for n, v in given.items() if v is not None}}
+    cfg = Namespace(**options)
+    cfg.num_positions = cfg.num_positions or cfg.max_positions if is_masked_lm else None
+    sides = []
+    for stack in family.stacks(cfg):
+        prefix = f"{stack.side}.sentence_encoder." if is_masked_lm else f"{stack.side}."
+        own = {k[len(prefix) :]: v.float() for k, v in state.items() if k.startswith(prefix)}
+        encodings = build_encodings(cfg, stack, side_encoding(cfg, stack.side))
+        sides.append(Side(stack, next(iter(encodings.values())), own, cfg))
+    return sides
+
+
+def load(module: nn.Module, prefix: str, side: Side) -> None:
+    """Fill a module of the encoding, under *prefix* in the stack, from the checkpoint."""
+    apply_norms(module, side.cfg)
+    remove_biases(module, side.cfg)
+    own = {k[len(prefix) :]: v for k, v in side.state.items() if k.startswith(prefix)}
+    module.load_state_dict(own)
+
+
+def correlation(
+    positions: UntiedProjections, scale: float, queries: Tensor, keys: Tensor
+) -> Tensor:
+    """The position-to-position part of BERT-A^d (TUPE section 4.3), (1, H, T, S)."""
+    q, k = positions.table(queries)[0], positions.table(keys)[1]  # (T, 1, H, D), (S, 1, H, D)
+    return scale * torch.einsum("tbhd,sbhd->bhts", q, k)
+
+
+@torch.no_grad()
+def heat_maps(side: Side, length: int) -> List[Row]:
+    """Content-free logits of one stack: of every term, and of their sum where it differs.
+
+    Args:
+        side: the stack.
+        length: positions drawn.
+    """
+    terms = side.encoding.shared_bias
+    functions: Dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
+    if terms is not None:
+        load(terms, "position_bias.", side)
+        functions.update(terms.items())
+    if terms is not None and (len(functions) > 1 or terms.untie_cls):
+        sum_of = " + ".join(functions)
+        functions[f"{sum_of}, [CLS] untied" if terms.untie_cls else sum_of] = terms
+    separate = side.encoding.transform
+    if isinstance(separate, UntiedProjections):
+        load(separate, "position_map.", side)
+        functions["bert_ad"] = partial(correlation, separate, side.encoding.scale)
+    rows = []
+    positions = torch.arange(length).unsqueeze(0)
+    for name, function in functions.items():
+        maps = function(positions, positions)[0].expand(side.stack.num_heads, -1, -1)
+        if side.stack.causal:
+            maps = maps.masked_fill(torch.ones(length, length, dtype=torch.bool).triu(1), torch.nan)
+        for first, part in zip(range(0, len(maps), HEADS_A_ROW), maps.split(HEADS_A_ROW)):
+            columns = min(len(maps), HEADS_A_ROW)
+            rows.append(Row(f"{side.stack.side}: {name}", part, first, columns))
+    return rows
+
+
+def partial_sums(rotary: Rotary, length: int) -> Tensor:
+    """|S_i| of RoFormer Eq. 28 for distances 0 … *length* - 1 and i = 1 … d/2."""
+    distances = torch.arange(length, dtype=torch.float64).unsqueeze(1)
+    angles = distances * frequencies(rotary.dim, rotary.base, scaling=rotary.scaling)
+    return torch.polar(torch.ones_like(angles), angles).cumsum(dim=1).abs()
+
+
+def expected_products(side: Side, rotary: Rotary, layer: int) -> Tensor:
+    """h_i of every head in one layer, (H, d/2), complex (RoFormer Eq. 27)."""
+    pairs = []
+    for name in ("q_proj", "k_proj"):
+        attention = f"layers.{layer}.self_attn.{name}."
+        weight = side.state[attention + "weight"]
+        bias = side.state.get(attention + "bias", weight.new_zeros(len(weight)))  # --no-bias
+        rows = torch.cat((weight, bias.unsqueeze(1)), dim=1).double()  # a channel that is always 1
+        rows = rows.view(side.stack.num_heads, side.stack.head_dim, -1)[:, : rotary.dim]
+        if rotary.pairing == "half":
+            pairs.append(torch.complex(*rows.chunk(2, dim=1)))
+        else:
+            pairs.append(torch.complex(rows[:, 0::2], rows[:, 1::2]))
+    q, k = pairs
+    return (q * k.conj()).sum(dim=-1)
+
+
+def decay(side: Side, length: int) -> Optional[Decay]:
+    """The bound of RoFormer Eq. 29, or None where no layer has a softmax of rotated q·k."""
+    rotary, cfg = side.encoding.transform, side.cfg
+    if not isinstance(rotary, Rotary) or cfg.attention != "softmax" or cfg.layer == "gated":
+        return None
+    sums = partial_sums(rotary, length)
+    curves = []
+    for layer in range(
+        1 + max(int(k.split(".")[1]) for k in side.state if k.startswith("layers."))
+    ):
+        h = expected_products(side, rotary, layer)
+        steps = torch.cat((h, torch.zeros_like(h[:, :1])), dim=1).diff(dim=1).abs()  # (H, d/2)
+        bound = steps @ sums.t()  # (H, distances)
+        curves.append((bound / bound[:, :1]).mean(dim=0))
+    title = f"{side.stack.side}: rotary, d = {rotary.dim}, base {rotary.base:g}"
+    return Decay(title, sums.mean(dim=1), torch.stack(curves))

@@ -1,0 +1,102 @@
+"""Heat maps of content-free logits, and curves of the decay of rotary logits."""
+
+from pathlib import Path
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+import torch
+
+from fairseq_posenc.analysis.figures import import_pyplot, save_figure
+from fairseq_posenc.analysis.positions import Decay, Row, decay, heat_maps, read_sides
+from fairseq_posenc.errors import UsageError
+
+
+def draw_row(figure: Any, row: Row) -> None:
+    """One row of heat maps with its colour bar."""
+    figure.suptitle(row.title, x=0.01, ha="left", fontsize=10)
+    axes = figure.subplots(1, row.columns, squeeze=False, sharey=True)[0]
+    # from the 1st to the 99th percentile, or a single extreme logit hides all others
+    low, high = row.maps.flatten().nanquantile(torch.tensor([0.01, 0.99])).tolist()
+    limits = {"vmin": low, "vmax": high}
+    used = axes[: len(row.maps)]
+    for head, (ax, values) in enumerate(zip(used, row.maps), row.first_head + 1):
+        image = ax.imshow(values.numpy(), cmap="viridis", interpolation="nearest", **limits)
+        ax.set_title(f"head {head}", fontsize=8)
+        ax.tick_params(labelsize=7)
+        ax.set_xlabel("key position", fontsize=7)
+    for ax in axes[len(used) :]:
+        ax.set_visible(False)
+    used[0].set_ylabel("query position", fontsize=7)
+    bar = figure.colorbar(image, ax=list(axes), fraction=0.02, pad=0.01, extend="both")
+    bar.ax.tick_params(labelsize=7)
+    bar.set_label("logit", fontsize=7)
+
+
+def draw_decay(figure: Any, curves: Decay) -> None:
+    """The bound from the formula, and with the weights of every layer."""
+    figure.suptitle(curves.title, x=0.01, ha="left", fontsize=10)
+    left, right = figure.subplots(1, 2)
+    left.plot(curves.formula.numpy(), color="C0")
+    left.set_ylabel("2/d Σ|S_i| (formula)", fontsize=8)
+    colors = layer_colors(len(curves.trained))
+    for layer, (curve, color) in enumerate(zip(curves.trained, colors), 1):
+        right.plot(curve.numpy(), color=color, linewidth=1, label=f"layer {layer}")
+    right.set_ylabel("share of distance 0 (trained)", fontsize=8)
+    right.set_ylim(bottom=0)
+    right.legend(fontsize=7, ncol=2 if len(colors) > 6 else 1, frameon=False)
+    for ax in (left, right):
+        ax.set_xlabel("relative distance in tokens", fontsize=8)
+        ax.tick_params(labelsize=7)
+        ax.grid(alpha=0.3)
+
+
+def layer_colors(count: int) -> List[Any]:
+    """Colours from the first layer, dark, to the last, light."""
+    from matplotlib import colormaps
+
+    return [colormaps["viridis"](0.9 * i / max(1, count - 1)) for i in range(count)]
+
+
+def draw(parts: Sequence[Tuple[Callable[[Any, Any], None], Any]], output: Path) -> None:
+    """Draw all parts below each other into one figure."""
+    pyplot = import_pyplot("OUTPUT")
+    heights = [3.4 if function is draw_decay else 3.1 for function, _ in parts]
+    columns = [row.columns for _, row in parts if hasattr(row, "columns")]
+    width = max([2.2 * count + 1 for count in columns] + [8.0])
+    figure = pyplot.figure(figsize=(width, sum(heights)), constrained_layout=True)
+    for part, (function, values) in zip(
+        figure.subfigures(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0], parts
+    ):
+        function(part, values)
+    save_figure(figure, output, dpi=110, flag="")
+
+
+def plot(checkpoint: str, output: Path, length: Optional[int], default_length: int) -> None:
+    """Draw what a checkpoint knows of positions.
+
+    Args:
+        checkpoint: the file.
+        output: the figure.
+        length: positions drawn.
+        default_length: how many if *length* is None, unless the model has fewer.
+
+    Raises:
+        UsageError: the checkpoint cannot be read, or has nothing to draw at this length.
+    """
+    sides = read_sides(checkpoint)
+    parts: List[Tuple[Callable[[Any, Any], None], Any]] = []
+    for side in sides:
+        longest = side.stack.max_positions
+        drawn = min(default_length, longest) if length is None else length
+        if drawn < 2:
+            raise UsageError(f"--length {drawn}: expected 2 or more")
+        if side.encoding.bounded and drawn > longest:
+            raise UsageError(f"--length {drawn}: the table has {longest} positions")
+        parts += [(draw_row, row) for row in heat_maps(side, drawn)]
+        curves = decay(side, drawn)
+        parts += [(draw_decay, curves)] if curves else []
+    if not parts:
+        raise UsageError(
+            f"{checkpoint}: --position-encoding {sides[0].encoding.name} has neither content-free "
+            "logits nor, with softmax in its layers, a rotation to draw"
+        )
+    draw(parts, output)

@@ -1,0 +1,149 @@
+"""Loss curves from the logs of fairseq-train."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Sequence
+
+from fairseq_posenc.analysis.figures import import_pyplot, save_figure
+from fairseq_posenc.errors import UsageError
+
+METRICS = {  # name: axis title
+    "loss": "training criterion (bits a token)",
+    "nll_loss": "negative log-likelihood (bits a token)",
+    "ppl": "perplexity",
+    "bleu": "BLEU",
+}
+MINIMUM_UPDATES = 2  # of a curve worth a plot
+SIMPLE_INNER = re.compile(r"epoch (\d+):\s+\d+ / \d+ (.*)")
+SIMPLE_STATS = re.compile(r"epoch (\d+) \| (valid) on '[^']*' subset \| (.*)")
+
+
+class Curves(NamedTuple):
+    """Value by number of updates; a repeated line counts once."""
+
+    train: Dict[int, float]
+    valid: Dict[int, float]
+
+
+def parse_line(line: str) -> Dict[str, str]:
+    """Read one line of a log; validation keys begin with ``valid_``. Other lines give {}."""
+    start = line.find('{"epoch"')
+    if start >= 0:
+        try:
+            return {key: str(value) for key, value in json.loads(line[start:]).items()}
+        except ValueError:  # cut off in mid-line, as by a full disk
+            return {}
+    inner = SIMPLE_INNER.search(line)
+    if inner:
+        return dict(pair.split("=", 1) for pair in inner.group(2).split(", ") if "=" in pair)
+    stats = SIMPLE_STATS.search(line)
+    if stats:
+        pairs = (field.rsplit(" ", 1) for field in stats.group(3).split(" | "))
+        return {f"valid_{pair[0]}": pair[1] for pair in pairs if len(pair) == 2}
+    return {}
+
+
+def read_curves(lines: Sequence[str], metric: str, first: int = 0) -> Curves:
+    """Collect one metric from the lines of a log.
+
+    Args:
+        lines: what fairseq-train wrote.
+        metric: a key of METRICS.
+        first: leave out what comes before this update.
+    """
+    curves = Curves({}, {})
+    for fields in map(parse_line, lines):
+        for curve, prefix in ((curves.train, ""), (curves.valid, "valid_")):
+            value, updates = fields.get(prefix + metric), fields.get(prefix + "num_updates")
+            if value is not None and updates is not None and float(updates) >= first:
+                curve[int(float(updates))] = float(value)
+    return curves
+
+
+def together(runs: Sequence[Dict[int, float]]) -> Dict[int, List[float]]:
+    """The values of all runs at the updates that each of them has, in order."""
+    updates = set(runs[0]).intersection(*runs[1:])
+    return {number: [run[number] for run in runs] for number in sorted(updates)}
+
+
+def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
+    """Draw the mean of the runs of every name into one figure, a colour for each name.
+
+    Args:
+        curves: runs by name.
+        metric: a key of METRICS.
+        output: where to write.
+    """
+    figure, axes = import_pyplot("--output").subplots(figsize=(7, 4.5), constrained_layout=True)
+    for number, (label, runs) in enumerate(curves.items()):
+        color = f"C{number % 10}"
+        training = together([run.train for run in runs])
+        valid = together([run.valid for run in runs])
+        for points, style, part in ((training, "x", "training"), (valid, "-o", "valid")):
+            if points:
+                axes.plot(
+                    list(points),
+                    [statistics.mean(values) for values in points.values()],
+                    style,
+                    color=color,
+                    markersize=4,
+                    alpha=0.5 if part == "training" else 1,
+                    label=f"{label}, {part}",
+                )
+        if len(runs) > 1:
+            low, high = [min(v) for v in valid.values()], [max(v) for v in valid.values()]
+            axes.fill_between(list(valid), low, high, color=color, alpha=0.2, linewidth=0)
+    axes.set(xlabel="updates", ylabel=METRICS[metric])
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    save_figure(figure, output)
+
+
+def plot(
+    logs: Sequence[Path], labels: Sequence[str], metric: str, first: int, output: Path
+) -> None:
+    """Draw the curves of several logs.
+
+    Args:
+        logs: files that fairseq-train wrote.
+        labels: a name for each, or none for the names of their folders.
+        metric: a key of METRICS.
+        first: leave out what comes before this update.
+        output: the figure.
+
+    Raises:
+        UsageError: a log cannot be read or has no curve, or the names do not fit.
+    """
+    names = list(labels) or [log.resolve().parent.name for log in logs]
+    if len(names) != len(logs):
+        raise UsageError(
+            f"--labels {' '.join(names)}: expected {len(logs)} names, one for each log"
+        )
+    if not labels and len(set(names)) != len(names):
+        raise UsageError(
+            f"{' '.join(names)}: folders of the same name; tell them apart with --labels"
+        )
+    curves: Dict[str, List[Curves]] = {}
+    for name, log in zip(names, logs):
+        curves.setdefault(name, []).append(_read_log(log, metric, first))
+    for name, runs in curves.items():
+        shared = together([run.train for run in runs]), together([run.valid for run in runs])
+        if max(map(len, shared)) < MINIMUM_UPDATES:
+            raise UsageError(f"--labels {name}: its runs have no updates in common")
+    draw(curves, metric, output)
+
+
+def _read_log(log: Path, metric: str, first: int) -> Curves:
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"{log}: {error.strerror}; give a log of fairseq-train") from error
+    run = read_curves(text.splitlines(), metric, first)
+    if max(len(run.train), len(run.valid)) < MINIMUM_UPDATES:
+        raise UsageError(
+            f"{log}: no curve of {metric} from update {first} on; train with --log-format json, "
+            "and with a --log-interval below the number of updates"
+        )
+    return run

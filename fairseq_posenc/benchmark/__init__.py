@@ -1,0 +1,1 @@
+"""Timing training steps, generation and attention of models against each other."""

@@ -1,0 +1,105 @@
+"""What the arguments of ``fairseq-posenc benchmark`` leave open, and what cannot work."""
+
+from argparse import Namespace
+from typing import Any, Dict, List
+
+import torch
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+from fairseq_posenc.analysis.figures import import_pyplot
+from fairseq_posenc.analysis.lengths import parse_lengths
+from fairseq_posenc.benchmark.attention import check_entry
+from fairseq_posenc.benchmark.masked_lm import EXPLICIT, split_entry
+from fairseq_posenc.benchmark.options import (
+    ATTENTION_JOBS,
+    DEFAULTS,
+    DEFAULTS_WITH_LENGTHS,
+    JOBS,
+)
+from fairseq_posenc.benchmark.peers import PEERS
+from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.files import check_writable
+
+
+def complete(args: Namespace) -> None:
+    """Fill in, in place, what was not given and depends on ``--lengths``.
+
+    Raises:
+        UsageError: naming a flag that says nothing about attention, or lengths that are none.
+    """
+    defaults: Dict[str, Any] = DEFAULTS
+    if args.lengths:
+        for name in ("layers", "vocabulary", "all_encodings"):
+            if getattr(args, name):
+                raise UsageError(f"{flag_of(name)}: --lengths times one layer alone; drop the flag")
+        defaults = {**DEFAULTS_WITH_LENGTHS, "length": parse_lengths(args.lengths)}
+    for name, value in defaults.items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+
+
+def check(args: Namespace) -> None:
+    """Stop at the first flag that cannot work.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    for job in args.jobs:
+        if bool(args.lengths) != (job in ATTENTION_JOBS):
+            needed = "--length" if args.lengths else "--lengths, such as --lengths 512,1024,2048"
+            raise UsageError(f"--jobs {job}: takes {needed}")
+    for entry in args.archs:
+        check_entry(entry) if args.lengths else check_model(entry, args.jobs)
+    kinds = {JOBS[job] for job in args.jobs}
+    if len(kinds) > 1 and not args.all_encodings:
+        raise UsageError(
+            "--jobs {}: masked-lm, lm- and translation jobs take different models; give them "
+            "apart, or with --all-encodings".format(" ".join(args.jobs))
+        )
+    # four symbols of a dictionary are not words; quartiles need two rounds
+    for name, least in (
+        ("layers", 1),
+        ("vocabulary", 5),
+        ("batch", 1),
+        ("threads", 1),
+        ("repeat", 2),
+    ):
+        value = getattr(args, name)
+        if value is not None and value < least:
+            raise UsageError(f"--{name} {value}: expected {least} or more")
+    given = " ".join(map(str, args.length))
+    if min(args.length) < 1:
+        raise UsageError(f"--length {given}: expected numbers above 0")
+    if len(args.length) > 2 and not args.lengths and args.jobs != ["masked-lm"]:
+        raise UsageError(f"--length {given}: expected one or two numbers, of source and target")
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: PyTorch finds no GPU; give --device cpu")
+    if args.dtype == "float16" and args.device == "cpu":
+        raise UsageError("--dtype float16: needs --device cuda; on the CPU give bfloat16")
+    if args.plot and not args.lengths:
+        raise UsageError(f"--plot {args.plot}: draws times by length; needs --lengths")
+    if args.plot:
+        import_pyplot(f"--plot {args.plot}")
+    for flag, path in (("--csv", args.csv), ("--json", args.json), ("--plot", args.plot)):
+        if path:
+            check_writable(path, flag)
+
+
+def check_model(entry: str, jobs: List[str]) -> None:
+    """Refuse an entry of ``--archs`` that is no model, or none for *jobs*.
+
+    Raises:
+        UsageError: naming the entry.
+    """
+    explicit, _, words = split_entry(entry)
+    name = words[0] if words else ""
+    if name not in ARCH_MODEL_REGISTRY and name not in PEERS:
+        raise UsageError(
+            f"--archs {entry!r}: {name!r} is not an architecture of fairseq or of "
+            "the plug-in; `fairseq-posenc list` names them"
+        )
+    if (explicit or name in PEERS) and jobs != ["masked-lm"]:
+        only = EXPLICIT if explicit else name
+        raise UsageError(f"--archs {entry!r}: {only} is only for --jobs masked-lm")
+    if name in PEERS and len(words) > 1:
+        raise UsageError(f"--archs {entry!r}: {name} takes no flag but --vocabulary")

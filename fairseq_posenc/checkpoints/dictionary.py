@@ -1,0 +1,36 @@
+"""Where the dictionary of a checkpoint lies."""
+
+import os
+from typing import Any, Mapping
+
+from fairseq.data import data_utils
+
+from fairseq_posenc.errors import UsageError
+
+
+def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
+    """The source dictionary, beside the checkpoint or in the data that it was trained on.
+
+    Args:
+        path: the file of the checkpoint.
+        checkpoint: its content, as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint`
+            returns it.
+        flag: what names the dictionary otherwise, for the message.
+
+    Raises:
+        UsageError: it is in none of these places.
+    """
+    task: Any = (checkpoint.get("cfg") or {}).get("task") or checkpoint.get("args") or {}
+    task = task if hasattr(task, "keys") else vars(task)
+    data = (task.get("data") or "").split(os.pathsep)[0]
+    folders = [os.path.dirname(path) or "."]
+    folders += [data, os.path.join(data, "input0")] if data else []
+    source = task.get("source_lang")
+    if source is None and os.path.isdir(data):  # fairseq-train infers it and does not save it
+        source = data_utils.infer_language_pair(data)[0]
+    names = ([f"dict.{source}.txt"] if source else []) + ["dict.txt"]
+    tried = [os.path.join(folder, name) for folder in folders for name in names]
+    for candidate in tried:
+        if os.path.isfile(candidate):
+            return candidate
+    raise UsageError(f"{path}: its dictionary is none of {', '.join(tried)}; name it with {flag}")

@@ -1,0 +1,47 @@
+"""``fairseq-posenc COMMAND``, the same as ``python -m fairseq_posenc COMMAND``.
+
+Each command is one module of this folder.  It declares its arguments without importing PyTorch or
+fairseq, so that ``--help`` is immediate, and imports what does the work only when it is run.
+"""
+
+import argparse
+from typing import Optional, Sequence
+
+from fairseq_posenc import __version__
+from fairseq_posenc.cli import analyse, average, benchmark, convert, doctor, listing, path, plot
+from fairseq_posenc.cli.command import add_commands
+
+COMMANDS = (
+    path.COMMAND,
+    listing.COMMAND,
+    doctor.COMMAND,
+    average.COMMAND,
+    convert.IMPORT,
+    convert.EXPORT,
+    plot.COMMAND,
+    analyse.COMMAND,
+    benchmark.COMMAND,
+)
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="fairseq-posenc", description="Position encodings for fairseq."
+    )
+    parser.add_argument("--version", action="version", version=f"fairseq_posenc {__version__}")
+    add_commands(parser, COMMANDS)
+    return parser
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Run one command; returns the exit status.
+
+    Args:
+        argv: the arguments, by default those of the process.
+
+    Raises:
+        UsageError: what the user has to change, in one line.
+    """
+    args = get_parser().parse_args(argv)
+    return args.run(args) or 0

@@ -1,0 +1,69 @@
+"""What the flags of the plug-in can name, one a line."""
+
+import dataclasses
+from argparse import Namespace
+from typing import Any, Dict, List
+
+from fairseq_posenc.attention.registry import ATTENTIONS
+from fairseq_posenc.config.stacks import side_encoding
+from fairseq_posenc.convert import FORMATS
+from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.feed_forward import FEED_FORWARDS
+from fairseq_posenc.models import FAMILIES, Family
+from fairseq_posenc.norms import NORMS
+from fairseq_posenc.registry import Registry
+
+# what tells presets apart, beside encoding and size
+TOLD = ("attention", "layer", "norm", "feed_forward", "no_bias", "untie_cls", "causal")
+
+
+def catalogue() -> str:
+    """The registries with their papers, and the architectures with their settings."""
+    lines: List[str] = []
+    for title, registry in (
+        ("encodings (joined with +, or a pattern over layers such as rotary*3,none)", ENCODINGS),
+        ("attentions", ATTENTIONS),
+        ("norms", NORMS),
+        ("feed-forwards", FEED_FORWARDS),
+    ):
+        lines += [f"{registry.flag}: {title}", *_entries(registry), ""]
+    lines.append("import and export: formats")
+    for name, entry in FORMATS.items():
+        ways = "import and export" if entry.write else "import"
+        lines.append(f"  {name:<16} {entry.summary}; {ways}")
+    for model, family in FAMILIES.items():
+        lines += ["", f"--arch: architectures of {model}, {family.what} (layers x channels)"]
+        lines += [f"  {name:<30} {_architecture(family, name)}" for name in family.presets]
+    return "\n".join(lines)
+
+
+def _entries(registry: Registry[Any]) -> List[str]:
+    return [f"  {name:<16} {entry.summary}; {entry.paper}" for name, entry in registry.items()]
+
+
+def _architecture(family: Family, name: str) -> str:
+    """Encoding, size and what else is not a default, of one preset."""
+    preset = family.presets[name]
+    if not preset:
+        return "what the flags say"
+    cfg = Namespace()
+    family.complete(cfg, preset, Namespace())
+    stacks, settings = family.stacks(cfg), vars(cfg)
+    encodings = dict.fromkeys(side_encoding(cfg, stack.side) for stack in stacks)
+    layers = [str(settings[f"{stack.side}_layers"]) for stack in stacks]
+    widths = dict.fromkeys(str(settings[f"{stack.side}_embed_dim"]) for stack in stacks)
+    heads = dict.fromkeys(str(stack.num_heads) for stack in stacks)
+    size = f"{'+'.join(layers)} x {'+'.join(widths)}, heads {'+'.join(heads)}"
+    return "; ".join([" + ".join(encodings), size, *_settings(settings, family)])
+
+
+def _settings(settings: Dict[str, Any], family: Family) -> List[str]:
+    """The settings in :data:`TOLD` that differ from the defaults of the family."""
+    fields = {field.name: field for field in dataclasses.fields(family.dataclass)}
+    told = []
+    for name in TOLD:
+        value = settings.get(name)
+        if name in fields and value != fields[name].metadata.get("default"):
+            words = name.replace("_", " ")
+            told.append(words if value is True else f"{words} {value}")
+    return told

@@ -1,0 +1,93 @@
+"""``fairseq-posenc import`` and ``fairseq-posenc export``."""
+
+import argparse
+from typing import TYPE_CHECKING, List
+
+from fairseq_posenc.cli.command import Command, load_plug_in
+from fairseq_posenc.errors import UsageError
+
+if TYPE_CHECKING:
+    from fairseq_posenc.convert.transfer import Report
+
+KNOWN = "a format that `fairseq-posenc list` names, for example hf-roformer"
+
+
+def add_import_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``import``."""
+    parser.add_argument("format", metavar="FORMAT", help=KNOWN)
+    parser.add_argument("source", metavar="SOURCE", help="the foreign model")
+    _add_common_arguments(parser)
+
+
+def add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``export``."""
+    parser.add_argument("format", metavar="FORMAT", help=KNOWN)
+    parser.add_argument("source", metavar="CHECKPOINT", help="a checkpoint of this plug-in")
+    parser.add_argument(
+        "--head", metavar="NAME", help="the head to take along; lm for the language-model head"
+    )
+    _add_common_arguments(parser)
+
+
+def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("out_dir", metavar="OUT_DIR", help="folder to write to")
+    parser.add_argument(
+        "--vocab", metavar="FILE", help="the vocabulary, if it does not lie beside the model"
+    )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="run both models on the same tokens, print the largest difference of the logits, and "
+        "write nothing if it is above 1e-4",
+    )
+
+
+def run_import(args: argparse.Namespace) -> None:
+    """Import a foreign model."""
+    load_plug_in()
+    from fairseq_posenc.convert import FORMATS, import_checkpoint
+
+    _check_format(args.format, list(FORMATS), "import")
+    paths = (FORMATS[args.format], args.source, args.out_dir, args.vocab)
+    _report(import_checkpoint(*paths, verify=args.verify))
+
+
+def run_export(args: argparse.Namespace) -> None:
+    """Export a checkpoint of this plug-in."""
+    load_plug_in()
+    from fairseq_posenc.convert import FORMATS, export_checkpoint
+
+    writable = [name for name, entry in FORMATS.items() if entry.write]
+    _check_format(args.format, writable, "export")
+    paths = (FORMATS[args.format], args.source, args.out_dir, args.vocab)
+    _report(export_checkpoint(*paths, head=args.head, verify=args.verify))
+
+
+def _check_format(name: str, known: List[str], command: str) -> None:
+    if name not in known:
+        raise UsageError(f"{command} {name}: unknown format; there are {', '.join(known)}")
+
+
+def _report(report: "Report") -> None:
+    for note in report.notes:
+        print("note: " + note)
+    if report.difference is not None:
+        print(f"largest difference from {report.compared_with}: {report.difference:.2e}")
+    for file in report.files:
+        print("wrote " + file)
+
+
+IMPORT = Command(
+    "import",
+    "import a checkpoint of another toolkit",
+    "Turn a model of another toolkit into checkpoint.pt and dict.txt.",
+    add_import_arguments,
+    run_import,
+)
+EXPORT = Command(
+    "export",
+    "export a checkpoint to another toolkit",
+    "Turn a checkpoint of this plug-in into a model of another toolkit.",
+    add_export_arguments,
+    run_export,
+)

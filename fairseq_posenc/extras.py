@@ -1,0 +1,60 @@
+"""Optional packages: what each is for, and the command that installs it."""
+
+import importlib
+from typing import Any, NamedTuple
+
+from fairseq_posenc.errors import UsageError
+
+
+class Extra(NamedTuple):
+    """A package that only some commands need.
+
+    Args:
+        module: what Python imports.
+        install: what pip installs for it.
+        purpose: what needs it.
+    """
+
+    module: str
+    install: str
+    purpose: str
+
+
+EXTRAS = (
+    Extra("sentencepiece", "sentencepiece", "recipes"),
+    Extra("sacremoses", "sacremoses", "recipes"),
+    Extra("subword_nmt", "subword-nmt", "recipes"),
+    Extra("sacrebleu", "sacrebleu", "recipes"),
+    Extra("sklearn", "scikit-learn", "recipes"),
+    Extra("scipy", "scipy", "recipes"),
+    Extra("matplotlib", "matplotlib", "plots"),
+    Extra("transformers", "transformers", "import and export"),
+    Extra("safetensors", "safetensors", "import and export"),
+    Extra("jieba", "jieba", "Chinese text"),
+    Extra("pytorch_optimizer", "pytorch-optimizer", "--optimizer amos"),
+)
+#: What the benchmark compares with.
+PEERS = (
+    Extra("performer_pytorch", "performer-pytorch", "benchmarks"),
+    Extra("gau_alpha", "gau-alpha 'transformers<5'", "benchmarks"),
+)
+_INSTALL = {extra.module: extra.install for extra in (*EXTRAS, *PEERS)}
+
+
+def import_extra(module: str, needed_by: str) -> Any:
+    """An optional package, imported.
+
+    Args:
+        module: a module of :data:`EXTRAS` or :data:`PEERS`.
+        needed_by: the flag or file that asks for it, for the message.
+
+    Raises:
+        UsageError: it cannot be imported; the line has the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        install = _INSTALL[module.partition(".")[0]]
+        raise UsageError(
+            f"{needed_by}: {module} cannot be imported ({error}); run: pip install {install}"
+        ) from error
