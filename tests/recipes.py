@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import programs
 
 for _module in ("sacremoses", "subword_nmt", "sacrebleu"):
     pytest.importorskip(_module, reason=f"the recipes need {_module}")
@@ -19,7 +20,7 @@ for _folder in (COMMON, WMT14):
 
 ENVIRONMENT = {
     **{name: text for name, text in os.environ.items() if not name.startswith("SLURM_")},
-    "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
+    "PATH": os.pathsep.join([programs(), os.path.dirname(sys.executable), os.environ["PATH"]]),
     "OMP_NUM_THREADS": "1",
 }
 
