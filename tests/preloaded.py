@@ -22,7 +22,8 @@ import sys
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 # what the commands import slowly; PyTorch imports the second when it builds an optimiser
-IMPORTS = ["fairseq.trainer", "torch._dynamo", "fairseq.sequence_generator", "hydra"]
+IMPORTS = ["fairseq.trainer", "torch._dynamo", "fairseq.quantization_utils"]
+IMPORTS += ["fairseq.data.data_utils_fast", "fairseq.model_parallel.megatron_trainer"]
 IMPORTS += ["sacrebleu", "sacremoses", "subword_nmt.apply_bpe", "subword_nmt.learn_bpe"]
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
@@ -99,14 +100,7 @@ def serve(listener: socket.socket) -> None:
 
     A connection whose first byte is ``=`` only holds the server; one with ``+`` starts a command.
     """
-    import gc
-
-    for name in IMPORTS:
-        with contextlib.suppress(ImportError):  # the command that needs it will say so
-            importlib.import_module(name)
-    sys.modules["torch"].set_num_threads(1)
-    gc.collect()
-    gc.freeze()  # what is imported is never garbage, and forks share its pages
+    _prepare()
     waking, woken = socket.socketpair()
     woken.setblocking(False)
     signal.set_wakeup_fd(woken.fileno())
@@ -142,6 +136,27 @@ def serve(listener: socket.socket) -> None:
                 holders.remove(source)
     for pid in running.values():
         os.kill(pid, signal.SIGKILL)
+
+
+def _prepare() -> None:
+    """Do once what every command would do before it sees its command line."""
+    import gc
+
+    for name in IMPORTS:
+        with contextlib.suppress(ImportError):  # the command that needs it will say so
+            importlib.import_module(name)
+    import torch
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    torch.set_num_threads(1)
+    # a first command line of stock: Hydra imports its plug-ins and sets up its grammar for it
+    sys.argv = ["fairseq-train"]
+    parser = options.get_training_parser()
+    arguments = options.parse_args_and_arch(parser, ["data", "--arch", "transformer"])
+    convert_namespace_to_omegaconf(arguments)
+    gc.collect()
+    gc.freeze()  # none of this is ever garbage, and forks share its pages
 
 
 def _report(running: Dict[socket.socket, int]) -> None:
