@@ -100,7 +100,7 @@ def serve(listener: socket.socket) -> None:
 
     A connection whose first byte is ``=`` only holds the server; one with ``+`` starts a command.
     """
-    _prepare()
+    _prepare(os.path.join(os.path.dirname(listener.getsockname()), "bytecode"))
     waking, woken = socket.socketpair()
     woken.setblocking(False)
     signal.set_wakeup_fd(woken.fileno())
@@ -138,7 +138,7 @@ def serve(listener: socket.socket) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _prepare() -> None:
+def _prepare(cache: str) -> None:
     """Do once what every command would do before it sees its command line."""
     import gc
 
@@ -155,6 +155,9 @@ def _prepare() -> None:
     parser = options.get_training_parser()
     arguments = options.parse_args_and_arch(parser, ["data", "--arch", "transformer"])
     convert_namespace_to_omegaconf(arguments)
+    # the plug-in is compiled once, whatever the environment says of bytecode
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = cache
     gc.collect()
     gc.freeze()  # none of this is ever garbage, and forks share its pages
 
