@@ -4,23 +4,22 @@ The processes are forks of a server (see preloaded.py) that all processes of a t
 """
 
 import contextlib
-import fcntl
 import functools
 import json
 import os
 import re
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import preloaded
 import torch
+from sharing import filled, locked
 
 ROOT = Path(__file__).resolve().parents[1]
 USER_DIR = ("--user-dir", str(ROOT / "fairseq_posenc"))
@@ -29,14 +28,6 @@ TIMEOUT = 300  # seconds; a command that hangs fails its test
 _RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process{os.getpid()}")
 _SERVER = Path(tempfile.gettempdir()) / f"fairseq_posenc-{_RUN}"
 _held: List[Any] = []  # what keeps the server alive for as long as this process lives
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Be the only one, among the processes that lock this *path*."""
-    with open(path, "w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
 
 
 @functools.lru_cache(maxsize=None)
@@ -73,23 +64,17 @@ def server() -> str:
 @functools.lru_cache(maxsize=None)
 def programs() -> str:
     """Folder with ``python`` and fairseq's commands as they are, but for their quick start."""
-    folder = Path(server()).parent / "bin"
-    with locked(folder.with_suffix(".lock")):
-        if not folder.exists():
-            part = folder.with_suffix(".part")
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir()
-            start = [sys.executable, "-IS", preloaded.__file__, sys.executable, server()]
-            installed = Path(sys.executable).parent
-            words = {"python": start}
-            for command in installed.glob("fairseq-*"):
-                words[command.name] = [*start, str(command)]
-            for name, command in words.items():
-                line = " ".join(map(shlex.quote, command))
-                (part / name).write_text(f'#!/bin/sh\nexec {line} "$@"\n', encoding="utf-8")
-                (part / name).chmod(0o755)
-            part.rename(folder)
-    return str(folder)
+    start = [sys.executable, "-IS", preloaded.__file__, sys.executable, server()]
+    installed = Path(sys.executable).parent.glob("fairseq-*")
+    words = {"python": start, **{path.name: [*start, str(path)] for path in installed}}
+
+    def write(folder: Path) -> None:
+        for name, command in words.items():
+            line = " ".join(map(shlex.quote, command))
+            (folder / name).write_text(f'#!/bin/sh\nexec {line} "$@"\n', encoding="utf-8")
+            (folder / name).chmod(0o755)
+
+    return str(filled(_SERVER / "bin", write))
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from sharing import filled
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import torch  # noqa: E402
-from golden import load as load_reference  # noqa: E402
-
-import fairseq_posenc  # noqa: E402, F401
-from fairseq_posenc.checkpoints.reading import load_file  # noqa: E402
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -26,9 +21,16 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning")
 
 
+def pytest_collectstart():
+    """Load the plug-in where tests run; pytest-xdist's first process only hands them out."""
+    import fairseq_posenc  # noqa: F401
+
+
 @pytest.fixture(autouse=True)
 def deterministic():
     """The same random numbers for every test, whatever ran before."""
+    import torch
+
     torch.set_num_threads(1)
     random.seed(0)
     torch.manual_seed(0)
@@ -36,14 +38,26 @@ def deterministic():
 
 
 @pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """Gives the folder of a name, filled by a function once in a test run; see ``filled``."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent  # of all processes
+    return lambda name, fill: filled(root / name, fill)
+
+
+@pytest.fixture(scope="session")
 def golden():
     """Loader of the reference outputs in tests/golden."""
-    return load_reference
+    from golden import load
+
+    return load
 
 
 @pytest.fixture(scope="session")
 def released():
     """Loader of outputs of code that was released, but is no package; skips without the files."""
+    from fairseq_posenc.checkpoints.reading import load_file
 
     def load(name):
         path = SHARED / "golden" / f"{name}.pt"

@@ -18,19 +18,20 @@ WMT14 = EXAMPLES / "wmt14_en_de"
 for _folder in (COMMON, WMT14):
     sys.path.insert(0, str(_folder))
 
-ENVIRONMENT = {
-    **{name: text for name, text in os.environ.items() if not name.startswith("SLURM_")},
-    "PATH": os.pathsep.join([programs(), os.path.dirname(sys.executable), os.environ["PATH"]]),
-    "OMP_NUM_THREADS": "1",
-}
+
+def environment():
+    """Variables for a script: this Python first, outside of any Slurm job, with one thread."""
+    path = [programs(), os.path.dirname(sys.executable), os.environ["PATH"]]
+    outside = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")}
+    return {**outside, "PATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1"}
 
 
-def bash(script, *arguments, cwd, timeout=300, **environment):
+def bash(script, *arguments, cwd, timeout=300, **variables):
     """Run a script, by its path or by its name in the WMT14 recipe."""
     return subprocess.run(
         ["bash", str(WMT14 / script), *map(str, arguments)],
         cwd=cwd,
-        env={**ENVIRONMENT, **environment},
+        env={**environment(), **variables},
         capture_output=True,
         text=True,
         timeout=timeout,
