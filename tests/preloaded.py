@@ -16,6 +16,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -100,7 +101,8 @@ def serve(listener: socket.socket) -> None:
 
     A connection whose first byte is ``=`` only holds the server; one with ``+`` starts a command.
     """
-    _prepare(os.path.join(os.path.dirname(listener.getsockname()), "bytecode"))
+    folder = os.path.dirname(listener.getsockname())
+    _prepare(os.path.join(folder, "bytecode"))
     waking, woken = socket.socketpair()
     woken.setblocking(False)
     signal.set_wakeup_fd(woken.fileno())
@@ -136,6 +138,7 @@ def serve(listener: socket.socket) -> None:
                 holders.remove(source)
     for pid in running.values():
         os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(folder)
 
 
 def _prepare(cache: str) -> None:

@@ -4,10 +4,10 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
+from commands import Command
 from conftest import SHARED
 from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY
@@ -138,11 +138,10 @@ def test_the_plot_of_two_runs_reads_their_logs(pretrained, tmp_path):
     pytest.importorskip("matplotlib")
     shutil.copytree(pretrained, tmp_path / "other", ignore=shutil.ignore_patterns("*.pt"))
     logs = [str(pretrained / "train.log"), str(tmp_path / "other" / "train.log")]
-    plot = [sys.executable, str(EXAMPLES.parent / "scripts" / "plot_training.py")]
     output = tmp_path / "curves.png"
-    subprocess.run(
-        [*plot, "--output", str(output), "--labels", "one", "two", "--", *logs], check=True
-    )
+    flags = ["--output", output, "--labels", "one", "two", "--", *logs]
+    plotted = Command(str(EXAMPLES.parent / "scripts" / "plot_training.py"), flags).finish()
+    assert plotted.status == 0, plotted.err
     assert output.read_bytes()[:4] == b"\x89PNG"
 
 
