@@ -103,13 +103,13 @@ def _check_value(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
         number = float(value)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{flag_of(name)} {value}: must be a number") from error
-    inside = math.isfinite(number) and all(_COMPARE[key](number, b) for key, b in bounds.items())
-    if not inside:
+    if not (math.isfinite(number) and all(_COMPARE[key](number, b) for key, b in bounds.items())):
         wanted = " and ".join(f"{_WORDS[key]} {bound:g}" for key, bound in bounds.items())
-        raise UsageError(f"{flag_of(name)} {value}: must be a finite number {wanted}")
+        finite = "" if math.isfinite(number) else "a finite number, "
+        raise UsageError(f"{flag_of(name)} {value}: must be {finite}{wanted}")
 
 
-_WORDS = {"above": "above", "at_least": "of at least", "at_most": "of at most"}
+_WORDS = {"above": "above", "at_least": "at least", "at_most": "at most"}
 _COMPARE = {
     "above": lambda number, bound: number > bound,
     "at_least": lambda number, bound: number >= bound,

@@ -101,8 +101,8 @@ def test_defaults_survive_what_hydra_does_to_a_configuration(arch):
 
     ARCH_CONFIG_REGISTRY[arch](cfg)
     want = dict(parse(arch).model, encoder_layers=1)
-    assert dict(cfg.items()) == want
     assert len(model.build_model(cfg, TranslationTask()).encoder.layers) == 1
+    assert dict(cfg.items()) == want
 
 
 @pytest.mark.parametrize("name", EVERY_ENCODING)
@@ -141,7 +141,7 @@ def test_one_learned_table_works_as_in_fairseq():
         (MODEL, ["--position-encoding", "rope"], "rope: unknown encoding 'rope'; known:.*rotary"),
         (MODEL, ["--position-encoding", "rotary+rotary"], "named twice"),
         (MODEL, ["--position-encoding", "none+rotary"], "none cannot be combined"),
-        (MODEL, ["--position-encoding", "learned+sinusoidal"], "both use the input place"),
+        (MODEL, ["--position-encoding", "learned+sinusoidal"], "both use the input hook"),
         ("roformer_base", ["--encoder-learned-pos"], "--encoder-learned-pos contradicts"),
         (
             MODEL,

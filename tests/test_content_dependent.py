@@ -13,6 +13,7 @@ from test_rotary import rotation_matrix
 from fairseq_posenc.attention.functional import attend_with_weights
 from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.softmax import MultiheadAttention
+from fairseq_posenc.encodings.base import Content
 
 
 @pytest.mark.parametrize("length, keys", LENGTHS)
@@ -44,7 +45,8 @@ def test_the_whole_layer_by_hand(name, factor):
     layer = MultiheadAttention(H * D, H, parts.encoding).double().eval()
     layer.position_terms = parts.terms
     x = random(length, B, H * D)
-    table = parts.encoding.transform.table(torch.arange(length)[None])
+    transform = parts.encoding.transform
+    table = transform.table(torch.arange(length)[None]) if transform else None
     q, k, v = (
         projection(x).view(length, B, H, D).permute(1, 2, 0, 3)
         for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
@@ -103,15 +105,14 @@ def test_gated_units_by_hand(name, normaliser):
     encoding = encoding_of(name, heads=1, head_dim=H * D, **CLIPS)
     options = {**FLAGS, "gau_key_size": H * D, "gau_normaliser": normaliser}
     unit = GatedAttention(6, encoding, Namespace(**options, position_encoding=name)).double()
-    tables = encoding.vectors
     x, length = random(4, B, 6), 4
     allowed = torch.ones(length, length, dtype=torch.bool).tril()
     mask = torch.zeros(1, 1, length, length, dtype=torch.double).masked_fill(~allowed, -math.inf)
     q, k, v, *_, u = unit.project(x, None)
-    vectors = encoding.distance_vectors(tables, length, length, q)
+    vectors = encoding.distance_vectors(length, length, q)
     got, _ = unit(x, mask, distance_vectors=vectors)
 
-    extra = unit.position_terms(q, k, 1.0, None, None, vectors, {})  # as tested above
+    extra = unit.position_terms(Content(x, q, k, 1.0, None, None), vectors, {})  # as tested above
     logits = (q @ k.transpose(-1, -2) + extra) * encoding.scale
     assert extra.abs().max() > 1e-3
     seen = torch.arange(1, length + 1).double().view(-1, 1)

@@ -147,7 +147,7 @@ def test_a_query_without_keys_gets_nothing_and_its_gradient_is_finite(normaliser
 
 
 def test_unit_norm_has_unit_mean_square_and_no_parameters():
-    norm = RMSNorm(1e-12)
+    norm = RMSNorm(50, Namespace(layer_norm_eps=1e-12))
     x = 3 * torch.randn(4, 50)
     torch.testing.assert_close(norm(x).square().mean(-1), torch.ones(4))
     torch.testing.assert_close(norm(x), x / x.square().mean(-1, keepdim=True).sqrt())
@@ -189,9 +189,9 @@ def test_parameters_of_table_4(arch, vocabulary, millions, off):
         (["--layer", "gated", "--gau-key-size", "0"], "--gau-key-size 0: must be at least 1"),
         (["--layer", "gated", "--position-encoding", "rotary", "--rotary-value"], "--rotary-value"),
         (["--layer", "gated", "--position-encoding", "rotary", "--gau-key-size", "7"],
-         "head size 7 .* an even --gau-key-size"),
+         "head size 7 .* make it even by --gau-key-size"),
         (["--layer", "gate"], "--layer gate: must be transformer or gated"),
-        (["--norm", "rms"], "--norm rms: must be layer or rms"),
+        (["--norm", "unit_norm"], "--norm unit_norm: must be layer or rms"),
         (["--lm-head", "none"], "--lm-head none: must be roberta or tied"),
     ],
 )  # fmt: skip

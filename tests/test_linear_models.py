@@ -24,7 +24,7 @@ pytest_plugins = ["toy"]
 corpora = masked_lm.corpora
 
 LINEAR = ["elu", "softmax_features", "favor"]
-ADDING = ["t5", "alibi", "tupe", "shaw", "transformer_xl", "deberta", "separate", "rotary+t5"]
+ADDING = ["t5", "alibi", "tupe", "shaw", "transformer_xl", "deberta", "bert_ad", "rotary+t5"]
 every_kernel = pytest.mark.parametrize("attention", LINEAR)
 PERFORMER = ["--arch", "performer_tiny", *SMALL]
 
@@ -55,14 +55,14 @@ class TestRefusals:
             (["--attention", "elu", "--layer", "gated"], "--attention elu: gated attention units"),
             (["--linear-rotary", "both"], "--linear-rotary both: must be features or inputs"),
             (["--favor-kernel", "elu"], "--favor-kernel elu: must be softmax or relu"),
-            (["--attention", "elu", "--rotary-value"], "--rotary-value: with --attention elu"),
-            (["--attention", "favor", "--favor-features", "7"], "--favor-features 7: rotary turns"),
+            (["--attention", "elu", "--rotary-value"], "--rotary-value: features are rotated"),
+            (["--attention", "favor", "--favor-features", "7"], "make it even by --favor-features"),
             (["--favor-features", "0"], "--favor-features 0: must be at least 1"),
-            (["--favor-redraw", "-1"], "--favor-redraw -1: must be 0 or more"),
-            (["--linear-epsilon", "0"], "--linear-epsilon 0: must be above 0"),
-            (["--linear-epsilon", "1e-50"], "--linear-epsilon 1e-50: must be above 0"),
+            (["--favor-redraw", "-1"], "--favor-redraw -1: must be at least 0"),
+            (["--linear-epsilon", "0"], "--linear-epsilon 0.0: must be at least 1.17549e-38"),
+            (["--linear-epsilon", "1e-50"], "--linear-epsilon 1e-50: must be at least 1.17549e-38"),
             (
-                ["--favor-redraw", "9", "--favor-redraw-until", "5"],
+                ["--attention", "favor", "--favor-redraw", "9", "--favor-redraw-until", "5"],
                 "--favor-redraw-until 5: is before the first of them, at update 9",
             ),
             (
@@ -112,7 +112,7 @@ class TestFamilies:
         flags = ["--attention", "favor", "--favor-features", "20"]
         for more, size in ([], 20), (["--linear-rotary", "inputs"], 8):
             model = tiny("rotary", *flags, *more)
-            table = model.encoder.encoding.table(torch.arange(3)[None])
+            table = model.encoder.encoding.transform.table(torch.arange(3)[None])
             assert table.size(-1) == size // 2
 
     @every_kernel
@@ -148,11 +148,11 @@ class TestFamilies:
             names = ("layers", "embed_dim", "attention_heads")
             assert [cfg[f"{side}_{name}"] for name in names] == [12, 768, 12]
 
-    def test_no_mask_grows_with_the_square_of_the_length(self):
+    def test_no_mask_grows_with_the_square_of_the_length(self, monkeypatch):
         model, seen = tiny("favor:rotary"), []
-        for stack in (model.encoder, model.decoder):
-            plain = stack.masks
-            stack.masks = lambda *a, f=plain: seen.append(f(*a)) or f(*a)
+        plain = model.encoder.kernel.masks
+        noting = staticmethod(lambda *a: seen.append(plain(*a)) or plain(*a))
+        monkeypatch.setattr(model.encoder.kernel, "masks", noting)
         source, target = sentences(B, 7), sentences(B, T)
         source[0, :2] = target[0, :2] = VOCABULARY.pad()
         model(source, None, target)

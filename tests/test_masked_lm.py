@@ -97,7 +97,7 @@ def reset_by_hand(v, theta1, theta2):
 
 def untied_terms(encoding, **flags):
     composed = encoding_of(encoding, has_cls=True, untie_cls=True, **flags)
-    terms = composed.build_shared()
+    terms = composed.shared_bias
     for parameter in terms.parameters():
         torch.nn.init.normal_(parameter)
     return terms.double()
@@ -147,11 +147,11 @@ def test_equation_7_is_the_correlation_of_projected_positions():
 def test_bert_ad_keeps_all_four_correlations():
     """TUPE section 4.3: words and positions projected apart, 1/sqrt(4d) on the sum."""
     encoding = encoding_of("bert_ad")
-    encoding.query_key.double()
+    encoding.transform.double()
     q, k = (torch.randn(5, 1, 4, 8, dtype=torch.double) for _ in "qk")
     positions = torch.arange(5)[None]
-    got_q, got_k, _ = encoding.map(q, k, k, encoding.table(positions))
-    p_q, p_k = projected(encoding.query_key, encoding.query_key.positions.weight[:5])
+    got_q, got_k, _ = encoding.transform(q, k, k, encoding.transform.table(positions))
+    p_q, p_k = projected(encoding.transform, encoding.transform.positions.weight[:5])
     for h in range(4):
         for i in range(5):
             for j in range(5):

@@ -4,15 +4,14 @@ import math
 
 import pytest
 import torch
-from helpers import encoding_flags, encoding_of
+from helpers import encoding_of
 
-from fairseq_posenc.encodings import Stack
-from fairseq_posenc.encodings.rotary import Rotary, frequencies
+from fairseq_posenc.encodings.rotary import frequencies
 from fairseq_posenc.errors import UsageError
 
 
 def rotary(head_dim=16, **flags):
-    return Rotary(encoding_flags(**flags), Stack("encoder", 3, head_dim, False, 64))
+    return encoding_of("rotary", heads=3, head_dim=head_dim, **flags).transform
 
 
 def rotated(x, positions, **flags):

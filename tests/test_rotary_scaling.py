@@ -7,8 +7,8 @@ import pytest
 import torch
 from helpers import build, encoding_flags, sentences, tiny
 
-from fairseq_posenc.encodings import Stack
-from fairseq_posenc.encodings.rotary import Rotary, _warn_of_length
+from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
+from fairseq_posenc.encodings.rotary import _warn_of_length
 from fairseq_posenc.encodings.rotary_scaling import RULES, UNSCALED, Scaling
 from fairseq_posenc.errors import UsageError
 
@@ -16,7 +16,8 @@ SCALED = [rule for rule in RULES if rule != "none"]
 
 
 def rotary(head_dim=16, length=64, **flags):
-    return Rotary(encoding_flags(**flags), Stack("decoder", 3, head_dim, True, length))
+    stack = Stack("decoder", 3, head_dim, True, length)
+    return PositionEncoding(parse_encodings("rotary"), encoding_flags(**flags), stack).transform
 
 
 def scaled(rule, factor=4.0, **flags):
@@ -128,12 +129,12 @@ def test_the_length_of_training_is_kept_in_the_settings():
 @pytest.mark.parametrize(
     "flags, words",
     [
-        ({"rotary_scaling": "dynamic"}, "--rotary-scaling dynamic: must be none, linear"),
+        ({"rotary_scaling": "dynamic"}, "--rotary-scaling dynamic: must be none or linear"),
         ({"rotary_scaling": "yarn"}, "--rotary-scaling yarn: give --rotary-scaling-factor"),
         ({"rotary_scaling_factor": 4.0}, "--rotary-scaling-factor 4: without --rotary-scaling"),
         (
             {"rotary_scaling": "ntk", "rotary_scaling_factor": 0.5},
-            "--rotary-scaling-factor 0.5: must be above 1",
+            "--rotary-scaling-factor 0.5: must be at least 1",
         ),
         (
             {"rotary_scaling": "ntk", "rotary_scaling_factor": float("nan")},

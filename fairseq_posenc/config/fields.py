@@ -160,7 +160,12 @@ def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
     return {flag.name: flag for flag in (*layer_flags(), *sides)}
 
 
-def role_of(name: str) -> str:
-    """The role of a model flag, the plug-in's or fairseq's own."""
-    flag = plug_in_flags().get(name)
+def role_of(name: str, own: Optional[Mapping[str, Any]] = None) -> str:
+    """The role of a model flag, the plug-in's or fairseq's own.
+
+    Args:
+        name: of the flag.
+        own: what :func:`plug_in_flags` returned, where many are asked for.
+    """
+    flag = (plug_in_flags() if own is None else own).get(name)
     return stock_role(name) if flag is None else flag.metadata["role"]

@@ -11,6 +11,8 @@ from fairseq_posenc.encodings.distance import all_distances
 from fairseq_posenc.encodings.registry import parse_encodings, parse_pattern
 from fairseq_posenc.encodings.shared_bias import SharedBiasSum
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.registry import fields_of
+from fairseq_posenc.settings import check_settings
 
 
 class PositionEncoding:
@@ -38,6 +40,8 @@ class PositionEncoding:
         self.stack = stack
         self.index = index
         self.content = [e for e in encodings if e.content]
+        for encoding in encodings:
+            check_settings(options, fields_of(encoding.flags) if encoding.flags else ())
         self._check_exclusive(encodings)
         if options.untie_cls:
             self._check_cls(encodings)

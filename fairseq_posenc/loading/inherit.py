@@ -131,7 +131,7 @@ def check_settings_of(path: str, cfg: Any, resumes: bool) -> bool:
     differences = {
         name: (value, getattr(cfg.model, name, None))
         for name, value in {**trained, **free}.items()
-        if value is not None and value != getattr(cfg.model, name, None)
+        if value != getattr(cfg.model, name, None)
     }
     refused = [name for name in differences if name in trained and name not in _HEADS]
     if refused and is_fine_tuning(cfg.task):

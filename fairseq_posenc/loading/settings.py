@@ -45,20 +45,17 @@ def settings_by_role(checkpoint: Mapping[str, Any], roles: Tuple[str, ...]) -> D
         roles: some of :data:`fairseq_posenc.settings.ROLES`.
     """
     saved = saved_settings(checkpoint)
-    given = {name: value for name, value in saved.items() if value is not None}
+    given, own = dict(saved), plug_in_flags()
     if is_ours(saved):
-        given = {**_defaults(), **given}
+        defaults = {name: flag.metadata["default"] for name, flag in own.items()}
+        younger = [name for name in own if saved.get(name) is None]
+        given.update({name: defaults[name] for name in younger if defaults[name] is not None})
     elsewhere = _names_elsewhere(checkpoint)
     return {
         name: value
         for name, value in given.items()
-        if name not in elsewhere and not name.startswith("_") and role_of(name) in roles
+        if name not in elsewhere and not name.startswith("_") and role_of(name, own) in roles
     }
-
-
-def _defaults() -> Dict[str, Any]:
-    defaults = {name: flag.metadata["default"] for name, flag in plug_in_flags().items()}
-    return {name: value for name, value in defaults.items() if value is not None}
 
 
 def _names_elsewhere(checkpoint: Mapping[str, Any]) -> Set[str]:

@@ -1,0 +1,34 @@
+"""What the docstrings have of reStructuredText, as Markdown, for the API pages."""
+
+import re
+from typing import Any, List
+
+import griffe
+
+ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):`~?([^`]+)`")
+BORDER = r"^ *=+(?: +=+)+$"
+TABLE = re.compile(rf"({BORDER})\n((?:.+\n)+?){BORDER}\n((?:.+\n)+?){BORDER}", re.MULTILINE)
+
+
+def markdown_table(found: "re.Match[str]") -> str:
+    """A simple table of reStructuredText; a line without a first cell continues the one above."""
+    starts = [column.start() for column in re.finditer("=+", found[1])]
+    rows: List[List[str]] = []
+    for line in (found[2] + found[3]).splitlines():
+        cells = [line[i:j].strip() for i, j in zip(starts, [*starts[1:], None])]
+        if rows and not cells[0]:
+            rows[-1] = [f"{above} {cell}".strip() for above, cell in zip(rows[-1], cells)]
+        else:
+            rows.append(cells)
+    rows.insert(1, ["---"] * len(starts))
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in rows)
+
+
+class Markdown(griffe.Extension):
+    """Rewrites roles and tables in the docstring of every object."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Rewrite the docstring of an object that was read, in place."""
+        if obj.docstring is not None:
+            text = TABLE.sub(markdown_table, obj.docstring.value)
+            obj.docstring.value = ROLE.sub(r"`\1`", text)

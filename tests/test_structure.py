@@ -1,0 +1,131 @@
+"""The structure of the package: no import circles, and a short way from tokens to logits."""
+
+import ast
+import sys
+from collections import Counter
+from pathlib import Path
+
+import fairseq
+import pytest
+import torch
+from helpers import build, sentences
+
+PACKAGE = Path(__file__).resolve().parents[1] / "fairseq_posenc"
+FILES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+    for path in PACKAGE.rglob("*.py")
+}
+
+
+def imported_by(name):
+    """The files of the package that a file imports, wherever in it the import stands."""
+    found = set()
+    for node in ast.walk(ast.parse(FILES[name].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{name}: a relative import"
+            # each may be a module of its own, or something in the package's __init__
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [n if {n, f"{n}.__init__"} & set(FILES) else node.module for n in names]
+        else:
+            continue
+        found.update({n if n in FILES else f"{n}.__init__" for n in names} & set(FILES))
+    return found - {name}
+
+
+IMPORTS = {name: imported_by(name) for name in FILES}
+
+
+def circle_in(graph):
+    """Nodes of a circle in *graph*, or an empty list."""
+    state, path = {}, []
+
+    def visit(node):
+        state[node] = "open"
+        path.append(node)
+        for other in sorted(graph[node]):
+            if state.get(other) == "open":
+                return path[path.index(other) :] + [other]
+            found = [] if other in state else visit(other)
+            if found:
+                return found
+        path.pop()
+        state[node] = "done"
+        return []
+
+    return next(
+        (found for node in sorted(graph) if node not in state for found in [visit(node)] if found),
+        [],
+    )
+
+
+def folder(name):
+    """The folder, or the file beside the folders, that a file belongs to."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else name
+
+
+def folders():
+    graph = {folder(name): set() for name in FILES}
+    for name, others in IMPORTS.items():
+        graph[folder(name)] |= {folder(other) for other in others} - {folder(name)}
+    return graph
+
+
+def test_circles_are_found():
+    assert circle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert circle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_no_file_imports_what_imports_it():
+    assert sum(map(len, IMPORTS.values())) > 100
+    assert circle_in(IMPORTS) == []
+
+
+def test_no_folder_imports_what_imports_it():
+    assert circle_in(folders()) == []
+
+
+@pytest.mark.parametrize(
+    "floor, below",
+    [
+        ("errors", set()),
+        ("versions", set()),
+        ("encodings", {"errors", "registry", "settings"}),
+        ("compat", {"checkpoints", "errors", "versions"}),
+    ],
+)
+def test_lower_floors_know_nothing_of_higher_ones(floor, below):
+    assert folders()[floor] <= below
+
+
+def test_encodings_know_no_fairseq():
+    for path in (PACKAGE / "encodings").glob("*.py"):
+        names = [
+            getattr(node, "module", None) or node.names[0].name
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+        ]
+        assert not [name for name in names if name.split(".")[0] == "fairseq"], path
+
+
+@torch.no_grad()
+def test_a_token_takes_a_straight_way_to_its_logits():
+    """Python calls of the plug-in and of fairseq, in a rotary model of 2 + 2 layers."""
+    model, tokens = build("roformer_tiny").eval(), sentences(2, 9)
+    roots = (str(PACKAGE), str(Path(fairseq.__file__).parent))
+    calls = Counter()
+
+    def note(frame, event, argument):
+        if event == "call" and frame.f_code.co_filename.startswith(roots):
+            calls[frame.f_code.co_filename] += 1
+
+    model(tokens, None, tokens)  # constants are computed once
+    sys.setprofile(note)
+    try:
+        model(tokens, None, tokens)
+    finally:
+        sys.setprofile(None)
+    assert sum(calls.values()) <= 120
+    assert len(calls) <= 10
