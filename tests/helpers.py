@@ -67,7 +67,7 @@ def _override(text):
 
 @functools.lru_cache(maxsize=None)
 def _model_settings(arch, flags, task):
-    dataclass = models.ARCH_MODEL_REGISTRY[arch].__dict__["__dataclass"]
+    dataclass = vars(models.ARCH_MODEL_REGISTRY[arch])["__dataclass"]
     settings = OmegaConf.create({"model": OmegaConf.structured(dataclass)})
     texts = override_attributes("model", dataclass, _arguments(arch, flags, task))
     for text in [f"model._name={arch}", *texts]:

@@ -6,7 +6,7 @@ import analyse_attention
 import analyse_inputs
 import pytest
 import torch
-from helpers import TINY, VOCABULARY, build, parse, tiny
+from helpers import TINY, VOCABULARY, build, model_settings, tiny
 from own_encodings import OWN
 from test_masked_lm import build as build_masked_lm
 from test_masked_lm import tiny as masked_lm
@@ -37,7 +37,7 @@ def masked_lm_file(folder, encoding, *flags):
 
 
 def translation_file(folder, encoding, *flags):
-    cfg = parse("posenc_transformer", "--position-encoding", encoding, *TINY, *flags).model
+    cfg = model_settings("posenc_transformer", "--position-encoding", encoding, *TINY, *flags)
     model = tiny(encoding, *flags)
     return model, save(model, cfg, folder)
 
