@@ -8,7 +8,7 @@ AMOS = ["pytorch-optimizer"]
 PLOTS = ["matplotlib"]
 # newer ones of the last two, which performer-pytorch asks for, would replace an older PyTorch
 PERFORMER = ["performer-pytorch", "local-attention<1.10", "axial-positional-embedding<0.3"]
-TEST = ["pytest", "pytest-xdist", "ruff~=0.17.0"]
+TEST = ["pytest", "pytest-xdist>=3.2", "ruff~=0.17.0"]
 
 setup(
     name="fairseq_posenc",
