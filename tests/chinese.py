@@ -6,6 +6,7 @@ import pytest
 from recipes import EXAMPLES, bash
 
 RECIPE = EXAMPLES / "clue_pretraining"
+RUN = "runs/clue_pretraining/gau"  # where train.sh writes
 WORDS = "中国 天天 我们 新闻 股票 大学生 足球 比赛 的 了 在 iPhone T恤 2018".split()
 TINY = [
     *("--arch", "gau_masked_lm_tiny", "--encoder-layers", "2", "--encoder-embed-dim", "16"),
@@ -19,9 +20,12 @@ def sentence(draw):
 
 
 @pytest.fixture(scope="session")
-def chinese(tmp_path_factory):
+def chinese(once):
     """Folder with ``text`` (30 and 8 documents) and what prepare.sh made: ``fixed``, ``varied``."""
-    folder = tmp_path_factory.mktemp("chinese")
+    return once("chinese", _prepare)
+
+
+def _prepare(folder):
     (folder / "text").mkdir()
     draw = random.Random(1)
     for split, count in (("train", 30), ("valid", 8)):
@@ -31,14 +35,17 @@ def chinese(tmp_path_factory):
         options = ("--segmented", "--bpe-operations", "30", "--workers", "1", "--lengths", lengths)
         result = bash(RECIPE / "prepare.sh", "text", out, *options, cwd=folder)
         assert result.returncode == 0, result.stderr[-3000:]
-    return folder
 
 
 @pytest.fixture(scope="session")
-def chinese_model(chinese):
+def chinese_model(chinese, once):
     """Folder with the checkpoints of a tiny GAU after 10 updates of train.sh."""
+    data = chinese / "fixed" / "data-bin"
+    return once("chinese_model", lambda folder: _train(data, folder)) / RUN
+
+
+def _train(data, folder):
     options = ("--cpu", "--updates", "10", "--batch", "4", "--samples-per-gpu", "2")
     flags = (*TINY, "--tokens-per-sample", "64", "--log-interval", "1")
-    result = bash(RECIPE / "train.sh", "gau", "fixed/data-bin", *options, "--", *flags, cwd=chinese)
+    result = bash(RECIPE / "train.sh", "gau", data, *options, "--", *flags, cwd=folder)
     assert result.returncode == 0, result.stderr[-3000:]
-    return chinese / "runs" / "clue_pretraining" / "gau"

@@ -1,30 +1,80 @@
 """fairseq's command lines on toy data, each in a fresh process that starts within milliseconds.
 
-A server process imports PyTorch and fairseq once and forks for every command.  The plug-in is not
-among what it imports: each command loads it through ``--user-dir``, as a user's does.
+The processes are forks of a server (see preloaded.py) that all processes of a test run share.
 """
 
+import contextlib
+import functools
 import json
-import logging
-import multiprocessing
 import os
 import re
-import runpy
+import shlex
+import socket
+import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
+import preloaded
 import torch
+from sharing import filled, locked
 
 ROOT = Path(__file__).resolve().parents[1]
 USER_DIR = ("--user-dir", str(ROOT / "fairseq_posenc"))
 TIMEOUT = 300  # seconds; a command that hangs fails its test
+# the processes of pytest-xdist share what is made once in a test run
+_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process{os.getpid()}")
+_SERVER = Path(tempfile.gettempdir()) / f"fairseq_posenc-{_RUN}"
+_held: List[Any] = []  # what keeps the server alive for as long as this process lives
 
-_FORKS = multiprocessing.get_context("forkserver")
-# the slow imports; PyTorch makes the last when it builds an optimiser
-_FORKS.set_forkserver_preload(["fairseq", "fairseq.options", "fairseq.trainer", "torch._dynamo"])
+
+@functools.lru_cache(maxsize=None)
+def server() -> str:
+    """Address of the server that forks the commands, which is started where there is none."""
+    _SERVER.mkdir(mode=0o700, exist_ok=True)
+    address = _SERVER / "socket"
+    with locked(_SERVER / "lock"):
+        with contextlib.suppress(OSError):
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(str(address))
+            connection.sendall(b"=")
+            _held.append(connection)
+            return str(address)
+        address.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listener, open(_SERVER / "log", "w") as log:
+            listener.bind(str(address))
+            listener.listen(64)
+            number = listener.fileno()
+            _held.append(
+                subprocess.Popen(
+                    [sys.executable, preloaded.__file__, "serve", str(number)],
+                    env={**os.environ, "OMP_NUM_THREADS": "1"},
+                    pass_fds=[number],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            )
+    return str(address)
+
+
+@functools.lru_cache(maxsize=None)
+def programs() -> str:
+    """Folder with ``python`` and fairseq's commands as they are, but for their quick start."""
+    start = [sys.executable, "-IS", preloaded.__file__, sys.executable, server()]
+    installed = Path(sys.executable).parent.glob("fairseq-*")
+    words = {"python": start, **{path.name: [*start, str(path)] for path in installed}}
+
+    def write(folder: Path) -> None:
+        for name, command in words.items():
+            line = " ".join(map(shlex.quote, command))
+            (folder / name).write_text(f'#!/bin/sh\nexec {line} "$@"\n', encoding="utf-8")
+            (folder / name).chmod(0o755)
+
+    return str(filled(_SERVER / "bin", write))
 
 
 @dataclass(frozen=True)
@@ -75,39 +125,22 @@ class Command:
     """
 
     def __init__(self, program: str, arguments: List[Any], stdin: str = "") -> None:
-        self.arguments = [program, *map(str, arguments)]
-        self.streams = tempfile.TemporaryDirectory()
-        (Path(self.streams.name) / "0").write_text(stdin, encoding="utf-8")
-        self.process = _FORKS.Process(target=_become, args=(self.arguments, self.streams.name))
-        self.process.start()
+        words = [program] if program.endswith(".py") else ["-m", program]
+        self.streams = [tempfile.TemporaryFile() for _ in range(3)]
+        self.streams[0].write(stdin.encode())
+        self.streams[0].seek(0)
+        numbers = [stream.fileno() for stream in self.streams]
+        self.fork = preloaded.Fork(server(), [*words, *map(str, arguments)], numbers)
 
     def finish(self) -> Finished:
         """Wait for the command."""
-        self.process.join(TIMEOUT)
-        if self.process.exitcode is None:
-            self.process.kill()
-            self.process.join()
-        out, err = ((Path(self.streams.name) / n).read_text(encoding="utf-8") for n in "12")
-        self.streams.cleanup()
-        return Finished(self.process.exitcode, out, err)
-
-
-def _become(arguments: List[str], streams: str) -> None:
-    """Rotation a fork of the server into ``python PROGRAM ARGUMENT...``, with files as streams."""
-    for number in range(3):
-        mode = os.O_CREAT | os.O_WRONLY if number else os.O_RDONLY
-        os.dup2(os.open(os.path.join(streams, str(number)), mode), number)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)
-    sys.stdout, sys.stderr = (open(n, "w", encoding="utf-8", closefd=False) for n in (1, 2))
-    logging.getLogger().handlers.clear()
-    multiprocessing.set_start_method(None, force=True)  # the server's way is not a user's
-    torch.set_num_threads(1)
-    sys.argv = arguments
-    execute = runpy.run_path if arguments[0].endswith(".py") else runpy.run_module
-    try:
-        execute(arguments[0], run_name="__main__")
-    finally:
-        sys.stdout.flush()
+        status = self.fork.wait(TIMEOUT)
+        texts = []
+        for stream in self.streams:
+            with stream:
+                stream.seek(0)
+                texts.append(stream.read().decode())
+        return Finished(status, *texts[1:])
 
 
 def run(module: str, *arguments: Any, stdin: str = "") -> Finished:

@@ -6,11 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-import torch
-from golden import load as load_reference
-
-import fairseq_posenc  # noqa: F401 - importing registers
-from fairseq_posenc.checkpoints.reading import load_file
+from sharing import filled
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start
 
@@ -23,9 +19,16 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning")
 
 
+def pytest_collectstart():
+    """Load the plug-in where tests run; pytest-xdist's first process only hands them out."""
+    import fairseq_posenc  # noqa: F401
+
+
 @pytest.fixture(autouse=True)
 def deterministic():
     """The same random numbers for every test, whatever ran before."""
+    import torch
+
     torch.set_num_threads(1)
     random.seed(0)
     torch.manual_seed(0)
@@ -33,14 +36,26 @@ def deterministic():
 
 
 @pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """Gives the folder of a name, filled by a function once in a test run; see ``filled``."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent  # of all processes
+    return lambda name, fill: filled(root / name, fill)
+
+
+@pytest.fixture(scope="session")
 def golden():
     """Loader of the reference outputs in tests/golden."""
-    return load_reference
+    from golden import load
+
+    return load
 
 
 @pytest.fixture(scope="session")
 def released():
     """Loader of outputs of code that was released, but is no package; skips without the files."""
+    from fairseq_posenc.checkpoints.reading import load_file
 
     def load(name):
         path = SHARED / "golden" / f"{name}.pt"

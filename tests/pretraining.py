@@ -6,6 +6,7 @@ import pytest
 from recipes import EXAMPLES, bash
 
 RECIPE = EXAMPLES / "bert_pretraining"
+RUN = "runs/bert_pretraining/tupe_r"  # where train.sh writes
 SUBJECTS = "The cat|A dog|My house|Dr. Brown|The old well-known man".split("|")
 VERBS = "sees|likes|finds|does not see|isn't".split("|")
 OBJECTS = "the garden|3.5 apples|a (small) dog|\u201enothing\u201c|New York".split("|")
@@ -24,9 +25,12 @@ def document(draw):
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory):
+def prepared(once):
     """Folder with ``text`` (20 and 4 documents), ``out`` of prepare.sh, and what it printed."""
-    folder = tmp_path_factory.mktemp("pretraining")
+    return once("pretraining", _prepare)
+
+
+def _prepare(folder):
     (folder / "text").mkdir()
     draw = random.Random(1)
     for split, count in (("train", 20), ("valid", 4)):
@@ -36,16 +40,17 @@ def prepared(tmp_path_factory):
     result = bash(RECIPE / "prepare.sh", "text", "out", *options, cwd=folder)
     assert result.returncode == 0, result.stderr[-3000:]
     (folder / "messages").write_text(result.stderr)
-    return folder
 
 
 @pytest.fixture(scope="session")
-def pretrained(prepared):
+def pretrained(prepared, once):
     """Folder with the checkpoints of a tiny TUPE-R after 20 updates of train.sh."""
+    data = prepared / "out" / "data-bin"
+    return once("pretrained", lambda folder: _train(data, folder)) / RUN
+
+
+def _train(data, folder):
     options = ("--cpu", "--updates", "20", "--batch", "6", "--samples-per-gpu", "4")
     flags = (*TINY, "--tokens-per-sample", "32", "--log-interval", "1")
-    result = bash(
-        RECIPE / "train.sh", "tupe_r", "out/data-bin", *options, "--", *flags, cwd=prepared
-    )
+    result = bash(RECIPE / "train.sh", "tupe_r", data, *options, "--", *flags, cwd=folder)
     assert result.returncode == 0, result.stderr[-3000:]
-    return prepared / "runs" / "bert_pretraining" / "tupe_r"

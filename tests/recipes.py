@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from commands import programs
 
 for _module in ("sacremoses", "subword_nmt", "sacrebleu"):
     pytest.importorskip(_module, reason=f"the recipes need {_module}")
@@ -17,11 +18,12 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 COMMON = EXAMPLES / "common"
 WMT14 = EXAMPLES / "wmt14_en_de"
 
-ENVIRONMENT = {
-    **{name: text for name, text in os.environ.items() if not name.startswith("SLURM_")},
-    "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
-    "OMP_NUM_THREADS": "1",
-}
+
+def environment():
+    """Variables for a script: this Python first, outside of any Slurm job, with one thread."""
+    path = [programs(), os.path.dirname(sys.executable), os.environ["PATH"]]
+    outside = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")}
+    return {**outside, "PATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1"}
 
 
 def recipe_module(folder: str, name: str) -> ModuleType:
@@ -31,12 +33,12 @@ def recipe_module(folder: str, name: str) -> ModuleType:
         return importlib.import_module(name)
 
 
-def bash(script, *arguments, cwd, timeout=300, **environment):
+def bash(script, *arguments, cwd, timeout=300, **variables):
     """Run a script, by its path or by its name in the WMT14 recipe."""
     return subprocess.run(
         ["bash", str(WMT14 / script), *map(str, arguments)],
         cwd=cwd,
-        env={**ENVIRONMENT, **environment},
+        env={**environment(), **variables},
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from helpers import TINY, VOCABULARY, build, parse, tiny
+from helpers import TINY, VOCABULARY, build, model_settings, tiny
 from own_encodings import OWN
 from test_masked_lm import build as build_masked_lm
 from test_masked_lm import tiny as masked_lm
@@ -38,7 +38,7 @@ def masked_lm_file(folder, encoding, *flags):
 
 
 def translation_file(folder, encoding, *flags):
-    cfg = parse("posenc_transformer", "--position-encoding", encoding, *TINY, *flags).model
+    cfg = model_settings("posenc_transformer", "--position-encoding", encoding, *TINY, *flags)
     model = tiny(encoding, *flags)
     return model, save(model, cfg, folder)
 

@@ -9,7 +9,16 @@ from fairseq.models import MODEL_REGISTRY
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingTask
-from helpers import EVERY_ENCODING, LAYERS, OTHER_LAYERS, PAD, VOCABULARY, parse, sentences
+from helpers import (
+    EVERY_ENCODING,
+    LAYERS,
+    OTHER_LAYERS,
+    PAD,
+    VOCABULARY,
+    model_settings,
+    parse,
+    sentences,
+)
 from test_config import flags_of
 
 from fairseq_posenc.errors import UsageError
@@ -32,7 +41,7 @@ def task_of(vocabulary=VOCABULARY, **settings):
 
 def build(arch, *flags, **settings):
     """A model of *arch*, built as fairseq-train does."""
-    cfg = parse(arch, *flags, task="language_modeling").model
+    cfg = model_settings(arch, *flags, task="language_modeling")
     return models.build_model(cfg, task_of(**settings)).eval()
 
 
@@ -152,7 +161,7 @@ STOCK = {
 def test_with_stocks_parameters_it_computes_what_stock_computes(flags):
     flags = [*SMALL, *SIZES, *flags, "--tokens-per-sample", "16"]
     ours = build(MODEL, *flags)
-    cfg = parse("transformer_lm", *flags, task="language_modeling").model
+    cfg = model_settings("transformer_lm", *flags, task="language_modeling")
     stock = TransformerLanguageModel.build_model(Namespace(**cfg), task_of()).eval()
     for parameter in stock.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
@@ -169,7 +178,7 @@ def test_with_stocks_parameters_it_computes_what_stock_computes(flags):
 
 def test_layers_to_keep_are_those_of_the_checkpoint():
     full = tiny("rotary", "--decoder-layers", "3")
-    cfg = parse(MODEL, *SMALL, "--position-encoding", "rotary", task="language_modeling").model
+    cfg = model_settings(MODEL, *SMALL, "--position-encoding", "rotary", task="language_modeling")
     cfg.decoder_layers, cfg.decoder_layers_to_keep = 3, "0,2"
     pruned = models.build_model(cfg, task_of())
     pruned.load_state_dict(full.state_dict(), strict=True, model_cfg=cfg)
@@ -241,7 +250,7 @@ def test_other_tasks_are_refused(task):
     ],
 )
 def test_the_length_of_training(flags, trained):
-    cfg = parse("roformer_lm_tiny", *flags, task="language_modeling").model
+    cfg = model_settings("roformer_lm_tiny", *flags, task="language_modeling")
     assert cfg.rotary_original_length == trained
 
 

@@ -10,7 +10,15 @@ import test_commands_masked_lm as masked_lm
 import torch
 from commands import SMALL, TRAINING, USER_DIR, average, generate, posenc, read, run, train
 from fairseq import models
-from helpers import TINY, VOCABULARY, build, parse, sentences, skip_without_cpu_kernels, tiny
+from helpers import (
+    TINY,
+    VOCABULARY,
+    build,
+    model_settings,
+    sentences,
+    skip_without_cpu_kernels,
+    tiny,
+)
 from test_commands_distributed import train_together
 from test_commands_tasks import INTO_TGT, PAIRS
 from test_properties import B, T, decode_in_steps
@@ -121,7 +129,7 @@ class TestFamilies:
         sizes = ["--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim"]
         sizes += ["16", "--encoder-attention-heads", "2", "--tokens-per-sample", "64"]
         flags = ["--causal", "--attention", attention, *sizes]
-        cfg = parse("roformer_masked_lm_tiny", *flags, task="masked_lm").model
+        cfg = model_settings("roformer_masked_lm_tiny", *flags, task="masked_lm")
         assert masked_lm_stack(cfg).causal
         model = models.build_model(cfg, Task()).eval()
         tokens = sentences(B, T)
@@ -140,9 +148,9 @@ class TestFamilies:
         ],
     )
     def test_presets_have_rotary_unless_another_encoding_is_named(self, arch, task, side):
-        cfg = parse(arch, task=task).model
+        cfg = model_settings(arch, task=task)
         assert (cfg.position_encoding, cfg.attention) == ("rotary", "favor")
-        other = parse(arch, "--position-encoding", "sinusoidal", task=task).model
+        other = model_settings(arch, "--position-encoding", "sinusoidal", task=task)
         assert (other.position_encoding, other.attention) == ("sinusoidal", "favor")
         if arch == "performer_lm_enwik8":  # RoFormer section 4.4
             names = ("layers", "embed_dim", "attention_heads")

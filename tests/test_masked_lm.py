@@ -5,7 +5,7 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq import models
-from helpers import EVERY_ENCODING, PAD, VOCABULARY, encoding_of, parse, sentences
+from helpers import EVERY_ENCODING, PAD, VOCABULARY, encoding_of, model_settings, parse, sentences
 
 from fairseq_posenc.errors import UsageError
 
@@ -24,7 +24,7 @@ class Vocabulary(list):
 
 def build(arch, *flags, vocabulary=VOCABULARY, length=64, **settings):
     """A model of *arch*, built as fairseq-train does."""
-    cfg = parse(arch, "--tokens-per-sample", str(length), *flags, task="masked_lm").model
+    cfg = model_settings(arch, "--tokens-per-sample", str(length), *flags, task="masked_lm")
     settings = Namespace(**{"_name": "masked_lm", "tokens_per_sample": length, **settings})
     return models.build_model(cfg, Namespace(source_dictionary=vocabulary, cfg=settings)).eval()
 

@@ -5,7 +5,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from helpers import TINY, build, parse, tiny
+from helpers import TINY, build, model_settings, tiny
 from test_language_model import SMALL as LM_SMALL
 from test_language_model import tiny as language_model
 from test_masked_lm import tiny as masked_lm
@@ -32,7 +32,7 @@ def masked_lm_file(folder, encoding, *flags):
 
 
 def translation_file(folder, encoding):
-    cfg = parse("posenc_transformer", "--position-encoding", encoding, *TINY).model
+    cfg = model_settings("posenc_transformer", "--position-encoding", encoding, *TINY)
     return save(tiny(encoding), cfg, folder)
 
 
@@ -81,7 +81,7 @@ def test_a_decoder_shows_no_later_key(tmp_path):
 def test_a_language_model_is_a_decoder(tmp_path):
     model = language_model("t5+rotary")
     flags = ["--position-encoding", "t5+rotary", *LM_SMALL, "--tokens-per-sample", "64"]
-    cfg = parse("posenc_lm", *flags, task="language_modeling").model
+    cfg = model_settings("posenc_lm", *flags, task="language_modeling")
     torch.nn.init.normal_(model.decoder.position_bias["t5"].table.weight)
     (side,) = plotted.read_sides(save(model, cfg, tmp_path))
     (row,) = plotted.heat_maps(side, 6)

@@ -3,12 +3,11 @@
 import math
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from commands import Command
 from recipes import COMMON, recipe_module, write
 
 bpe = recipe_module("common", "bpe")
@@ -252,7 +251,5 @@ def test_hypotheses_come_in_order_best_first_and_none_may_lack(tmp_path):
 
 def test_every_helper_explains_itself():
     for name in ("moses", "clean", "bpe", "score"):
-        result = subprocess.run(
-            [sys.executable, str(COMMON / f"{name}.py"), "--help"], capture_output=True, text=True
-        )
-        assert result.returncode == 0 and "usage:" in result.stdout
+        finished = Command(str(COMMON / f"{name}.py"), ["--help"]).finish()
+        assert finished.status == 0 and "usage:" in finished.out

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-from recipes import ENVIRONMENT, WMT14, assert_error, bash, recipe_module
+from recipes import WMT14, assert_error, bash, environment, recipe_module
 
 extract = recipe_module("wmt14_en_de", "extract")
 moses = recipe_module("common", "moses")
@@ -59,9 +59,12 @@ def plain(pairs, side):
 
 
 @pytest.fixture(scope="session")
-def raw(tmp_path_factory):
+def raw(once):
     """The five archives with a few hundred made-up sentences, and a list of their digests."""
-    folder = tmp_path_factory.mktemp("raw")
+    return once("raw", _archives)
+
+
+def _archives(folder):
     europarl = list(sentence_pairs(160, 1))
     crawl = list(sentence_pairs(120, 2))
     # what the real corpora have too: gaps, breaks inside a line, pairs that do not match
@@ -98,7 +101,6 @@ def raw(tmp_path_factory):
         archive = tar(folder / f"{name}.tgz", content)
         digests.append(f"{hashlib.sha256(archive.read_bytes()).hexdigest()}  {archive.name}\n")
     (folder / "digests").write_text("".join(digests))
-    return folder
 
 
 # --- reading the archives
@@ -152,12 +154,21 @@ TINY_ARCH = "roformer_tiny"
 
 
 @pytest.fixture(scope="session")
-def prepared(raw, tmp_path_factory):
-    """prepare.sh over the made-up corpus."""
-    folder = tmp_path_factory.mktemp("wmt14")
-    result = prepare(folder, raw)
-    assert result.returncode == 0, result.stderr
-    return folder / "out"
+def prepared(raw, once):
+    """What prepare.sh made of the made-up corpus: with another ratio, as usual, and once more.
+
+    The files messages-changed and messages-again hold what the second and third run printed.
+    """
+
+    def make(folder):
+        for name, flags in (("first", ["--ratio", "1.6"]), ("changed", []), ("again", [])):
+            result = prepare(folder, raw, *flags)
+            assert result.returncode == 0, result.stderr
+            (folder / f"messages-{name}").write_text(result.stderr)
+            written = (folder / "out" / "bpe" / "codes").stat().st_mtime_ns
+            (folder / f"codes-{name}").write_text(str(written))
+
+    return once("wmt14", make) / "out"
 
 
 def prepare(folder, raw, *more):
@@ -223,15 +234,15 @@ def test_archives_other_than_the_published_ones_are_refused(raw, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_preparing_again_does_only_what_changed(prepared, raw):
-    again = prepare(prepared.parent, raw)
-    assert again.returncode == 0
-    assert "fairseq-preprocess" not in again.stderr and "moses.py" not in again.stderr
-    codes = (prepared / "bpe" / "codes").read_bytes()
-    more = prepare(prepared.parent, raw, "--ratio", "1.6")
-    assert more.returncode == 0
-    assert "clean.py" in more.stderr and "fairseq-preprocess" in more.stderr
-    assert "bpe.py" not in more.stderr and (prepared / "bpe" / "codes").read_bytes() == codes
+def test_preparing_again_does_only_what_changed(prepared):
+    first, changed, again = (
+        (prepared.parent / f"messages-{name}").read_text() for name in ("first", "changed", "again")
+    )
+    assert all(part in first for part in ("moses.py", "bpe.py", "clean.py", "fairseq-preprocess"))
+    assert "fairseq-preprocess" not in again and "moses.py" not in again
+    assert "clean.py" in changed and "fairseq-preprocess" in changed and "bpe.py" not in changed
+    codes = {(prepared.parent / f"codes-{name}").read_text() for name in ("first", "again")}
+    assert len(codes) == 1  # the time at which the codes were written
 
 
 @pytest.mark.slow
@@ -249,7 +260,7 @@ def test_two_nodes_train_one_model(prepared, tmp_path):
             subprocess.Popen(
                 ["bash", str(WMT14 / "train.sh"), TINY_ARCH, str(data), *flags, "--", *extra],
                 cwd=tmp_path,
-                env=ENVIRONMENT,
+                env=environment(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from recipes import ENVIRONMENT, EXAMPLES, WMT14, assert_error, bash, commands, flags_of
+from recipes import EXAMPLES, WMT14, assert_error, bash, commands, environment, flags_of
 
 
 def training(cwd, *arguments, **environment):
@@ -147,7 +147,7 @@ def slurm(tmp_path):
         (programs / name).write_text(body)
         (programs / name).chmod(0o755)
     return {
-        "PATH": f"{programs}{os.pathsep}{ENVIRONMENT['PATH']}",
+        "PATH": f"{programs}{os.pathsep}{environment()['PATH']}",
         "CALLS": str(tmp_path / "calls"),
         "SLURM_JOB_ID": "123456",
         "SLURM_NNODES": "2",
@@ -190,7 +190,7 @@ def test_slurm_signals(tmp_path, slurm, sent, requeued):
     (tmp_path / "bin" / "srun").write_text(srun + "sleep 30 &\nwait\n")
     job = subprocess.Popen(
         ["bash", str(spooled(tmp_path)), "arch", "data"],
-        env={**ENVIRONMENT, **slurm},
+        env={**environment(), **slurm},
         cwd=tmp_path,
         stderr=subprocess.DEVNULL,
     )

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 import torch
-from helpers import TINY, build, parameters_of, parse, sentences, tiny
+from helpers import TINY, build, model_settings, parameters_of, sentences, tiny
 from own_encodings import OWN
 
 from fairseq_posenc.encodings import ENCODINGS as registry
@@ -91,7 +91,7 @@ def test_layer_terms_survive_pruning(caplog, monkeypatch):
     keep = ["--encoder-layers-to-keep", "0,2", "--decoder-layers-to-keep", "0,1"]
     flags = ["--position-encoding", "own_layer", *TINY, "--encoder-layers", "3", *keep]
     pruned = build("posenc_transformer", *flags)
-    cfg = parse("posenc_transformer", *flags).model
+    cfg = model_settings("posenc_transformer", *flags)
     pruned.load_state_dict(full.state_dict(), strict=True, model_cfg=cfg)
     key = "self_attn.position_terms.own_layer.table.weight"
     for new, old in ((0, 0), (1, 2)):

@@ -38,10 +38,17 @@ def _write_pairs(prefix: Path, count: int, draw: random.Random) -> None:
 
 
 @pytest.fixture(scope="session")
-def toy(tmp_path_factory: Any) -> Toy:
+def toy(once: Any) -> Toy:
     """Toy data, through fairseq-preprocess."""
-    folder = tmp_path_factory.mktemp("toy")
-    made = Toy(folder / "text", folder / "separate", folder / "joined")
+    folder = once("toy", lambda folder: _make(_toy(folder)))
+    return _toy(folder)
+
+
+def _toy(folder: Path) -> Toy:
+    return Toy(folder / "text", folder / "separate", folder / "joined")
+
+
+def _make(made: Toy) -> None:
     made.text.mkdir()
     draw = random.Random(1)
     names = {"train": 60, "valid": 12, **{f"test{size}": size for size in TEST_SIZES}}
@@ -53,13 +60,10 @@ def toy(tmp_path_factory: Any) -> Toy:
     succeed("preprocess", *flags, "--destdir", made.separate)
     joined = ("--joined-dictionary", "--align-suffix", "align")
     succeed("preprocess", *flags, "--destdir", made.joined, *joined)
-    return made
 
 
 @pytest.fixture(scope="session")
-def trained(toy: Toy, tmp_path_factory: Any) -> Path:
+def trained(toy: Toy, once: Any) -> Path:
     """Folder with the checkpoints of a small RoFormer after 5 and 10 epochs of toy data."""
-    folder = tmp_path_factory.mktemp("trained")
-    epochs = ["--max-epoch", "10", "--save-interval", "5"]
-    train(toy.separate, folder, "--arch", "roformer_tiny", *SMALL, *epochs)
-    return folder
+    flags = ["--arch", "roformer_tiny", *SMALL, "--max-epoch", "10", "--save-interval", "5"]
+    return once("trained", lambda folder: train(toy.separate, folder, *flags))

@@ -17,15 +17,17 @@ BLOCKS = [*TASK, "--tokens-per-sample", str(LENGTH)]
 
 
 @pytest.fixture(scope="session")
-def corpus(toy, tmp_path_factory):
+def corpus(toy, once):
     """Folder for fairseq-train, with the texts train and valid; test is valid."""
-    folder = tmp_path_factory.mktemp("lm")
-    for name in ("train", "valid"):
-        (folder / name).write_text((toy.text / f"{name}.src").read_text())
-    parts = ["--trainpref", folder / "train", "--validpref", folder / "valid"]
-    parts += ["--testpref", folder / "valid"]
-    succeed("preprocess", "--only-source", *parts, "--destdir", folder)
-    return folder
+
+    def make(folder):
+        for name in ("train", "valid"):
+            (folder / name).write_text((toy.text / f"{name}.src").read_text())
+        parts = ["--trainpref", folder / "train", "--validpref", folder / "valid"]
+        parts += ["--testpref", folder / "valid"]
+        succeed("preprocess", "--only-source", *parts, "--destdir", folder)
+
+    return once("corpus", make)
 
 
 def train_lm(data, folder, arch, *flags):
@@ -35,16 +37,14 @@ def train_lm(data, folder, arch, *flags):
 
 
 @pytest.fixture(scope="session")
-def trained_lm(corpus, tmp_path_factory):
+def trained_lm(corpus, once):
     """Gives the checkpoint of a model with an encoding after three epochs."""
-    folder = tmp_path_factory.mktemp("trained_lm")
 
     def checkpoint(encoding):
-        path = folder / encoding / "checkpoint_last.pt"
-        if not path.exists():
-            flags = ["--position-encoding", encoding, "--max-epoch", "3"]
-            train_lm(corpus, path.parent, MODEL, *flags)
-        return path
+        flags = ["--position-encoding", encoding, "--max-epoch", "3"]
+        name = f"trained_lm-{encoding}"
+        folder = once(name, lambda folder: train_lm(corpus, folder, MODEL, *flags))
+        return folder / "checkpoint_last.pt"
 
     return checkpoint
 
