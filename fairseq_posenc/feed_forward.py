@@ -5,13 +5,13 @@ registered form adds to them and puts them together, so that names stay fairseq'
 """
 
 from dataclasses import dataclass
-from typing import Callable, NamedTuple, Optional, Type, TypeVar
+from typing import Optional
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_posenc.options import Layer, Options
-from fairseq_posenc.registry import Registry
+from fairseq_posenc.registry import ClassRegistry
 from fairseq_posenc.settings import setting
 
 
@@ -33,36 +33,9 @@ class FeedForward:
         return layer.activation_fn(layer.fc1(x))
 
 
-class FeedForwardEntry(NamedTuple):
-    """A registered feed-forward: where it is described, its class, and its own flags."""
-
-    paper: str
-    summary: str
-    form: Type[FeedForward]
-    flags: Optional[type]
-
-
-Form = TypeVar("Form", bound=Type[FeedForward])
-FEED_FORWARDS: Registry[FeedForwardEntry] = Registry("--feed-forward")
-
-
-def register_feed_forward(
-    name: str, *, paper: str, summary: str, flags: Optional[type] = None
-) -> Callable[[Form], Form]:
-    """Make a feed-forward known to ``--feed-forward``, in every family.
-
-    Args:
-        name: what the flag takes.
-        paper: authors, year and arXiv number.
-        summary: its formula in a few words.
-        flags: dataclass of its own flags, declared with :func:`~fairseq_posenc.settings.setting`.
-    """
-
-    def register(form: Form) -> Form:
-        FEED_FORWARDS.add(name, FeedForwardEntry(paper, summary, form, flags))
-        return form
-
-    return register
+FEED_FORWARDS = ClassRegistry("--feed-forward")
+#: Decorates a subclass of :class:`FeedForward`.
+register_feed_forward = FEED_FORWARDS.register
 
 
 @dataclass

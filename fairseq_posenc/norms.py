@@ -5,54 +5,18 @@ names of parameters stay fairseq's.
 """
 
 from dataclasses import dataclass
-from typing import Any, Callable, NamedTuple, Optional, Type, TypeVar
+from typing import Any, Optional
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.options import Options
-from fairseq_posenc.registry import Registry
+from fairseq_posenc.registry import ClassRegistry
 from fairseq_posenc.settings import setting
 
-Norm = TypeVar("Norm", bound=Type[nn.Module])
-
-
-class NormEntry(NamedTuple):
-    """A registered norm.
-
-    Args:
-        paper: where it is described.
-        summary: its formula in a few words, for help texts.
-        norm: class, constructed with the number of channels and the model configuration.
-        flags: dataclass of its own flags, if it has any.
-    """
-
-    paper: str
-    summary: str
-    norm: Type[nn.Module]
-    flags: Optional[type]
-
-
-NORMS: Registry[NormEntry] = Registry("--norm")
-
-
-def register_norm(
-    name: str, *, paper: str, summary: str, flags: Optional[type] = None
-) -> Callable[[Norm], Norm]:
-    """Make a norm known to ``--norm``, in every family.
-
-    Args:
-        name: what the flag takes.
-        paper: authors, year and arXiv number.
-        summary: its formula in a few words.
-        flags: dataclass of its own flags, declared with :func:`~fairseq_posenc.settings.setting`.
-    """
-
-    def register(norm: Norm) -> Norm:
-        NORMS.add(name, NormEntry(paper, summary, norm, flags))
-        return norm
-
-    return register
+NORMS = ClassRegistry("--norm")
+#: Decorates a module constructed with the number of channels and the model configuration.
+register_norm = NORMS.register
 
 
 @dataclass
@@ -111,7 +75,7 @@ class RMSNorm(nn.Module):
 
 def apply_norms(module: nn.Module, options: Options) -> None:
     """Replace the layer norms inside *module* by the norm that *options* name, in place."""
-    chosen = NORMS.find(options.norm).norm
+    chosen = NORMS.find(options.norm).thing
     child: Any
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):

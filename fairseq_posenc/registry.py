@@ -5,11 +5,31 @@ of its own, which every model family then has.
 """
 
 import dataclasses
-from typing import Any, Callable, Dict, Generic, List, Optional, TypeVar
+from typing import Any, Callable, Dict, Generic, List, NamedTuple, Optional, TypeVar
 
 from fairseq_posenc.errors import UsageError
 
 Entry = TypeVar("Entry")
+Thing = TypeVar("Thing", bound=type)
+
+
+class Registered(NamedTuple):
+    """A class in a registry.
+
+    Args:
+        name: what the registry's flag takes.
+        paper: authors, year and arXiv number.
+        summary: one clause, or its formula.
+        thing: the class.
+        flags: dataclass of its own flags, declared with :func:`~fairseq_posenc.settings.setting`.
+    """
+
+    name: str
+    paper: str
+    summary: str
+    thing: Any
+    flags: Optional[type]
+
 
 #: Called after every registration: model families whose flags have to be declared again.
 listeners: List[Callable[[], None]] = []
@@ -55,6 +75,28 @@ class Registry(Dict[str, Entry], Generic[Entry]):
         owners: List[Optional[type]] = [getattr(entry, "flags", None) for entry in self.values()]
         fields = [field for owner in owners if owner for field in fields_of(owner)]
         return list({field.name: field for field in fields}.values())
+
+
+class ClassRegistry(Registry[Registered]):
+    """A registry whose entries are classes, registered by a decorator."""
+
+    def register(
+        self, name: str, *, paper: str, summary: str, flags: Optional[type] = None
+    ) -> Callable[[Thing], Thing]:
+        """A decorator that makes a class known to the registry's flag, in every family.
+
+        Args:
+            name: what the flag takes.
+            paper: authors, year and arXiv number.
+            summary: one clause, or its formula.
+            flags: dataclass of its own flags.
+        """
+
+        def add(thing: Thing) -> Thing:
+            self.add(name, Registered(name, paper, summary, thing, flags))
+            return thing
+
+        return add
 
 
 def fields_of(flags: type) -> List["dataclasses.Field[Any]"]:

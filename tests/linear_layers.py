@@ -45,7 +45,7 @@ def options_of(kernel, **changes):
 
 def feature_map(kernel, head_dim=D, **changes):
     options = options_of(kernel, **changes)
-    kernel = ATTENTIONS[options["attention"]].kernel
+    kernel = ATTENTIONS[options["attention"]].thing
     return kernel.map_class(head_dim, Namespace(**options), "encoder")
 
 
@@ -54,7 +54,7 @@ def layer_of(kernel, rotary="features", heads=H, head_dim=D, causal=False, **cha
     rotated = "inputs" if rotary == "inputs" else "features"
     options = options_of(kernel, linear_rotary=rotated, **changes)
     flags = encoding_flags("none" if rotary == "none" else "rotary", **options)
-    kernel = ATTENTIONS[flags.attention].kernel
+    kernel = ATTENTIONS[flags.attention].thing
     size = kernel.map_class.size(head_dim, flags) if rotary == "features" else head_dim
     stack = Stack("encoder", heads, size, causal, 16384, relative_after_rotation=rotary != "inputs")
     encodings = parse_encodings(flags.position_encoding)

@@ -14,7 +14,7 @@ def kernel_of(options: Options) -> Type[AttentionKernel]:
     """The self-attention that ``--layer`` and ``--attention`` choose."""
     if options.layer == "gated":
         return GatedAttention
-    return ATTENTIONS.find(options.attention).kernel
+    return ATTENTIONS.find(options.attention).thing
 
 
 def check_attention(options: Options, encodings: List[Encoding]) -> None:

@@ -1,52 +1,14 @@
 """The registry of self-attentions, and what ``--attention`` may say."""
 
 from dataclasses import dataclass
-from typing import Any, Callable, NamedTuple, Optional, TypeVar
+from typing import Optional
 
-from fairseq_posenc.registry import Registry
+from fairseq_posenc.registry import ClassRegistry
 from fairseq_posenc.settings import setting
 
-Kernel = TypeVar("Kernel", bound=type)
-
-
-class Attention(NamedTuple):
-    """A registered self-attention.
-
-    Args:
-        name: what ``--attention`` takes.
-        paper: authors, year and arXiv number.
-        summary: one clause.
-        kernel: its class, with the interface of ``AttentionKernel``.
-        flags: dataclass of its own flags, if any.
-    """
-
-    name: str
-    paper: str
-    summary: str
-    kernel: Any
-    flags: Optional[type]
-
-
-ATTENTIONS: Registry[Attention] = Registry("--attention")
-
-
-def register_attention(
-    name: str, *, paper: str, summary: str, flags: Optional[type] = None
-) -> Callable[[Kernel], Kernel]:
-    """Make a self-attention known to ``--attention``, in every family.
-
-    Args:
-        name: what the flag takes.
-        paper: authors, year and arXiv number.
-        summary: one clause.
-        flags: dataclass of its own flags, declared with :func:`~fairseq_posenc.settings.setting`.
-    """
-
-    def register(kernel: Kernel) -> Kernel:
-        ATTENTIONS.add(name, Attention(name, paper, summary, kernel, flags))
-        return kernel
-
-    return register
+ATTENTIONS = ClassRegistry("--attention")
+#: Decorates a subclass of :class:`~fairseq_posenc.attention.base.AttentionKernel`.
+register_attention = ATTENTIONS.register
 
 
 @dataclass

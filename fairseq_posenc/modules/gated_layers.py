@@ -11,11 +11,17 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.gated import GatedAttention
-from fairseq_posenc.attention.softmax import CrossAttention, IncrementalState
+from fairseq_posenc.attention.softmax import IncrementalState
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.initialisation import remove_biases
 from fairseq_posenc.loading.warm_start import State
-from fairseq_posenc.modules.layers import DecoderForward, LayerOut, PositionEntry, add_and_norm
+from fairseq_posenc.modules.layers import (
+    DecoderForward,
+    LayerOut,
+    PositionEntry,
+    add_and_norm,
+    attention_to_source,
+)
 from fairseq_posenc.norms import apply_norms
 from fairseq_posenc.options import Options
 
@@ -86,15 +92,7 @@ class GatedDecoderLayer(DecoderForward, _GatedLayer):
         self.w_resid = None
         self.encoder_attn: Optional[nn.Module] = None
         if not no_encoder_attn:
-            self.encoder_attn = CrossAttention(
-                self.embed_dim,
-                cfg.decoder.attention_heads,
-                kdim=cfg.encoder.embed_dim,
-                vdim=cfg.encoder.embed_dim,
-                dropout=cfg.attention_dropout,
-                q_noise=cfg.quant_noise.pq,
-                qn_block_size=cfg.quant_noise.pq_block_size,
-            )
+            self.encoder_attn = attention_to_source(self.embed_dim, cfg)
             self.encoder_attn_layer_norm = LayerNorm(self.embed_dim)
         self.second_attn = self._unit()
         self.final_layer_norm = LayerNorm(self.embed_dim)

@@ -41,11 +41,24 @@ def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
 
 def finish_layer(layer: Layer, cfg: Options) -> None:
     """Complete a layer of fairseq's: its feed-forward, its norms, its biases."""
-    layer.feed_forward_form = FEED_FORWARDS.find(cfg.feed_forward).form
+    layer.feed_forward_form = FEED_FORWARDS.find(cfg.feed_forward).thing
     layer.feed_forward_form.extend(layer, cfg)
     module = cast(nn.Module, layer)
     apply_norms(module, cfg)
     remove_biases(module, cfg)
+
+
+def attention_to_source(embed_dim: int, cfg: Options) -> CrossAttention:
+    """The attention of a decoder layer of *embed_dim* channels to the encoder's output."""
+    return CrossAttention(
+        embed_dim,
+        cfg.decoder.attention_heads,
+        kdim=cfg.encoder.embed_dim,
+        vdim=cfg.encoder.embed_dim,
+        dropout=cfg.attention_dropout,
+        q_noise=cfg.quant_noise.pq,
+        qn_block_size=cfg.quant_noise.pq_block_size,
+    )
 
 
 class Residual(Protocol):
@@ -213,15 +226,7 @@ class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase)
 
     def build_encoder_attention(self, embed_dim: int, cfg: Options) -> CrossAttention:
         """The attention to the source, without positions."""
-        return CrossAttention(
-            embed_dim,
-            cfg.decoder.attention_heads,
-            kdim=cfg.encoder.embed_dim,
-            vdim=cfg.encoder.embed_dim,
-            dropout=cfg.attention_dropout,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
-        )
+        return attention_to_source(embed_dim, cfg)
 
     def _self_attention(
         self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry

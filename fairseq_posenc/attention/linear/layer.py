@@ -7,7 +7,7 @@ reallocating them each time takes longer than computing them.
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any, ContextManager, Dict, List, NamedTuple, Optional, Tuple, Type
+from typing import Any, ContextManager, Dict, List, NamedTuple, Optional, Tuple, Type, Union
 
 import torch
 import torch.nn.functional as F
@@ -144,11 +144,9 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         causal: bool = False,
         table: Optional[Tensor] = None,
         query_positions: Optional[Tensor] = None,
-        key_positions: Optional[Tensor] = None,
-        padding_mask: Optional[Tensor] = None,
-        distance_vectors: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
         need_weights: bool = False,
+        **unused: Union[None, bool, Tensor],
     ) -> Tuple[Tensor, None]:
         """Attend from the new tokens to all tokens so far.
 
