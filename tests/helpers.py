@@ -16,7 +16,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from fairseq_posenc import encodings
+from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding, Stack, parse_encodings
+from fairseq_posenc.feed_forward import FEED_FORWARDS
+from fairseq_posenc.norms import NORMS
 
 PAD = 1
 VOCABULARY = Dictionary()
@@ -97,18 +100,22 @@ LAYERS = {
     "squared_relu": [*_GATED, "squared_relu"],
     "scaled_squared_relu": [*_GATED, "scaled_squared_relu"],
     "shaw_values": ["--shaw-values"],
-    "elu": ["--attention", "elu"],
-    "softmax_features": ["--attention", "softmax_features"],
-    "favor": ["--attention", "favor"],
     "favor_relu": ["--attention", "favor", "--favor-kernel", "relu"],
-    "elu_inputs": ["--attention", "elu", "--linear-rotary", "inputs"],
+    # every registered attention, norm and feed-forward
+    **{name: ["--attention", name] for name in ATTENTIONS if name != "softmax"},
+    **{f"norm_{name}": ["--norm", name] for name in NORMS},
+    **{f"ffn_{name}": ["--feed-forward", name] for name in FEED_FORWARDS},
 }
+#: the registered attentions that never compute logits
+LINEAR = [name for name, entry in ATTENTIONS.items() if not entry.thing.computes_logits]
 OTHER_LAYERS = ["simple:rotary", "gated:rotary", "gated:tupe+t5", "gated:learned+bert_ad"]
 OTHER_LAYERS += ["softmax:alibi", "squared_relu:rotary", "scaled_squared_relu:t5"]
 OTHER_LAYERS += ["shaw_values:rotary+shaw", "gated:rotary+transformer_xl", "gated:learned+deberta"]
-OTHER_LAYERS += ["elu:rotary", "elu:sinusoidal", "softmax_features:rotary"]
-OTHER_LAYERS += ["softmax_features:learned", "favor:rotary", "favor:sinusoidal"]
 OTHER_LAYERS += ["favor_relu:rotary"]
+OTHER_LAYERS += [f"{name}:{e}" for name in LINEAR for e in ("rotary", "sinusoidal")]
+OTHER_LAYERS += ["softmax_features:learned"]
+OTHER_LAYERS += [f"norm_{name}:t5" for name in NORMS if name != "layer"]
+OTHER_LAYERS += [f"ffn_{name}:rotary" for name in FEED_FORWARDS if name != "mlp"]
 
 
 def tiny(name, *flags):

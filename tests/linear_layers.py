@@ -5,6 +5,7 @@ from argparse import Namespace
 
 import pytest
 import torch
+from helpers import LINEAR as LINEAR_ATTENTIONS
 from helpers import encoding_flags
 
 from fairseq_posenc.attention import ATTENTIONS
@@ -20,7 +21,7 @@ from fairseq_posenc.attention.linear.prefix_sums import (
 from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
 
 B, H, T, D, M = 2, 3, 7, 8, 12
-KERNELS = ["elu", "softmax_features", "favor", "favor_relu"]
+KERNELS = [*LINEAR_ATTENTIONS, "favor_relu"]
 ROTARY = ["none", "features", "inputs"]
 LINEAR = {
     "linear_rotary": "features",

@@ -4,8 +4,11 @@ import pytest
 import torch
 from commands import SMALL, generate, read, train
 
+from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.feed_forward import FEED_FORWARDS
+from fairseq_posenc.norms import NORMS
 
 pytest_plugins = ["toy"]
 
@@ -25,6 +28,21 @@ def test_every_encoding_trains_and_generates(encoding, toy, tmp_path):
     parameters, settings = read(tmp_path / "checkpoint_last.pt")
     assert settings["position_encoding"] == encoding
     assert ("encoder.embed_positions.weight" in parameters) == ("learned" in encoding)
+    found = generate(toy.separate, tmp_path / "checkpoint_last.pt").hypotheses()
+    assert sorted(found) == list(range(24))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(["--attention", name] for name in ATTENTIONS if name != "softmax"),
+        *(["--norm", name] for name in NORMS if name != "layer"),
+        *(["--feed-forward", name] for name in FEED_FORWARDS if name != "mlp"),
+    ],
+)
+def test_every_attention_norm_and_feed_forward_trains_and_generates(flags, toy, tmp_path):
+    assert len(train(toy.separate, tmp_path, *ROFORMER, *flags).losses()) == 6
+    assert read(tmp_path / "checkpoint_last.pt")[1][flags[0][2:].replace("-", "_")] == flags[1]
     found = generate(toy.separate, tmp_path / "checkpoint_last.pt").hypotheses()
     assert sorted(found) == list(range(24))
 

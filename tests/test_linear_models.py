@@ -11,6 +11,7 @@ import torch
 from commands import SMALL, TRAINING, USER_DIR, average, generate, posenc, read, run, train
 from fairseq import models
 from helpers import (
+    LINEAR,
     TINY,
     VOCABULARY,
     build,
@@ -31,7 +32,6 @@ from fairseq_posenc.modules.masked_lm import masked_lm_stack
 pytest_plugins = ["toy"]
 corpora = masked_lm.corpora
 
-LINEAR = ["elu", "softmax_features", "favor"]
 ADDING = ["t5", "alibi", "tupe", "shaw", "transformer_xl", "deberta", "bert_ad", "rotary+t5"]
 every_kernel = pytest.mark.parametrize("attention", LINEAR)
 PERFORMER = ["--arch", "performer_tiny", *SMALL]
