@@ -1,6 +1,8 @@
 """Work-arounds for fairseq, PyTorch and NumPy: each quirk, and that nothing else changes."""
 
 import copy
+import os
+import subprocess
 import sys
 import types
 import warnings
@@ -269,3 +271,38 @@ def test_attention_constants_tell_the_truth():
     out.sum().backward()
     safe = bool(out[0, 0, 1].eq(0).all()) and bool(torch.isfinite(q.grad).all())
     assert safe or not versions.SDPA_SAFE_MASKS
+
+
+def test_without_repairs_stock_fairseq_stays_as_it_is():
+    """A process of its own, since the plug-in is loaded here."""
+    code = """
+import sys
+import fairseq.models, fairseq.options, fairseq.trainer, fairseq.checkpoint_utils
+from fairseq import data, tasks
+
+def functions():
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] == "fairseq":
+            found.update({(name, key): id(value) for key, value in vars(module).items()
+                          if callable(value) and not key.startswith("__")})
+            for owner in [v for v in vars(module).values() if isinstance(v, type)]:
+                found.update({(name, owner.__name__, key): id(value)
+                              for key, value in vars(owner).items() if callable(value)})
+    return found
+
+before = functions()
+import fairseq_posenc
+after = functions()
+changed = sorted(str(key) for key in before if after.get(key) != before[key])
+assert "roformer_base" in fairseq.models.ARCH_MODEL_REGISTRY
+print(len(before) > 1000, changed)
+"""
+    for value, expected in (("1", "True []"), ("0", "load_checkpoint_to_cpu")):
+        environment = {**os.environ, "FAIRSEQ_POSENC_NO_REPAIRS": value}
+        run = [sys.executable, "-c", code]
+        finished = subprocess.run(
+            run, env=environment, capture_output=True, text=True, cwd=PACKAGE.parent
+        )
+        assert finished.returncode == 0, finished.stderr
+        assert expected in finished.stdout
