@@ -163,8 +163,8 @@ def attend_with_weights(
 ) -> Tuple[Tensor, Tensor]:
     """Attention output and weights, with the softmax in float32.
 
-    Args: as for :func:`attend`; hidden keys are those where *bias* is -inf.  *relative_values* maps
-        weights (B, H, T, S), after dropout, to an output (B, H, T, D) added to that of *v*.
+    Arguments as for :func:`attend`; hidden keys are those where *bias* is -inf.  *relative_values*
+    maps weights (B, H, T, S), after dropout, to an output (B, H, T, D) added to that of *v*.
 
     Returns:
         output (B, H, T, D) and weights before dropout (B, H, T, S), both in the dtype of *q*.

@@ -97,7 +97,7 @@ def arithmetic(run: Run) -> Optional[float]:
 
 
 def compare(times: List[List[float]]) -> List[Dict[str, float]]:
-    """Summarise times[model][round]; the first model is the baseline.
+    """Summarise the times of every model, by round; the first model is the baseline.
 
     Returns:
         for each model the median time, and median and quartiles of its ratio to the baseline
