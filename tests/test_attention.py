@@ -5,7 +5,7 @@ import torch
 from helpers import encoding_of, skip_without_cpu_kernels, slow_attention
 from test_rotary import rotation_matrix
 
-from fairseq_posenc import compat
+from fairseq_posenc.attention import functional
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
 from fairseq_posenc.attention.softmax import CrossAttention, MultiheadAttention
 
@@ -76,7 +76,7 @@ def test_a_query_that_sees_nothing_gets_zeros_and_finite_gradients(
 ):
     skip_without_cpu_kernels(dtype)
     if not kernel_gives_zeros:  # as before PyTorch 2.5
-        monkeypatch.setattr(compat, "SDPA_SAFE_MASKS", False)
+        monkeypatch.setattr(functional, "SDPA_SAFE_MASKS", False)
     q, k, v = (x.to(dtype).requires_grad_() for x in qkv())
     mask = additive_mask(T, S, True, PADDINGS["left"], q)  # rows 0 and 1 of sentence 0 see nothing
     out = path(q, k, v, 1.0, mask)
@@ -151,7 +151,7 @@ def test_cross_attention_shares_keys_between_hypotheses():
 def test_without_the_fused_kernel_nothing_changes(monkeypatch):
     q, k, v = qkv(t=S)
     want = attend(q, k, v, 0.5, None, True)
-    monkeypatch.setattr(compat, "SDPA_HAS_SCALE", False)  # as before PyTorch 2.1
+    monkeypatch.setattr(functional, "SDPA_HAS_SCALE", False)  # as before PyTorch 2.1
     torch.testing.assert_close(attend(q, k, v, 0.5, None, True), want)
-    monkeypatch.setattr(compat, "HAS_SDPA", False)  # as before PyTorch 2.0
+    monkeypatch.setattr(functional, "HAS_SDPA", False)  # as before PyTorch 2.0
     torch.testing.assert_close(attend(q, k, v, 0.5, None, True), want)

@@ -92,7 +92,7 @@ def test_no_folder_imports_what_imports_it():
     [
         ("errors", set()),
         ("versions", set()),
-        ("encodings", {"errors", "registry", "settings"}),
+        ("encodings", {"errors", "options", "registry", "settings"}),
         ("compat", {"checkpoints", "errors", "versions"}),
     ],
 )
