@@ -71,7 +71,7 @@ class TestRefusals:
             (["--linear-epsilon", "1e-50"], "--linear-epsilon 1e-50: must be at least 1.17549e-38"),
             (
                 ["--attention", "favor", "--favor-redraw", "9", "--favor-redraw-until", "5"],
-                "--favor-redraw-until 5: is before the first of them, at update 9",
+                "--favor-redraw-until 5: is before the first redraw, at update 9",
             ),
             (
                 ["--attention", "elu", "--rotary-scaling", "yarn", "--rotary-scaling-factor", "2"],
