@@ -67,8 +67,8 @@ class RotaryFlags(ScalingFlags):
 def frequencies(dim: int, base: float, device: Any = None, scaling: Scaling = UNSCALED) -> Tensor:
     """θ_i = base^{-2(i-1)/dim} for i = 1 … dim/2 (RoFormer Eq. 7), float64, shape (dim/2,).
 
-    >>> frequencies(8, 10000.0)
-    tensor([1.0000e+00, 1.0000e-01, 1.0000e-02, 1.0000e-03], dtype=torch.float64)
+    >>> frequencies(4, 10000.0)
+    tensor([1.0000, 0.0100], dtype=torch.float64)
 
     Args:
         dim: number of rotated channels.
