@@ -4,8 +4,9 @@ import doctest
 import importlib
 import pkgutil
 
-import fairseq_posenc
 import pytest
+
+import fairseq_posenc
 from fairseq_posenc import registry
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.extras import EXTRAS, PEERS

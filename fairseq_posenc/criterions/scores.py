@@ -76,7 +76,7 @@ SCORES = {
 def percent(name: str, predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
     """Compute a score, in percent with two decimals.
 
-    It is 0 where it is undefined (NaN or constant predictions), so that checkpoints can be compared.
+    An undefined score (NaN or constant predictions) is 0, so that checkpoints can be compared.
 
     Args:
         name: a key of SCORES.

@@ -51,7 +51,7 @@ def is_fine_tuning(settings: Options) -> bool:
 
 
 def _source(args: Options) -> Optional[Tuple[str, str]]:
-    """The flag that gives the initial checkpoint, and its path, in fairseq's order of precedence."""
+    """The flag that gives the initial checkpoint, and its path, in fairseq's order."""
     named = getattr(args, "restore_file", None) or "checkpoint_last.pt"
     own = os.path.join(getattr(args, "save_dir", None) or "", "checkpoint_last.pt")
     if named != "checkpoint_last.pt" and os.path.abspath(named) != os.path.abspath(own):
@@ -159,7 +159,7 @@ def _difference(name: str, before: Any, now: Any) -> str:
 
 
 def _check_trained_length(path: str, model: Any, saved: Mapping[str, Any]) -> None:
-    """Refuse scaled frequencies that would be computed for another length than in the checkpoint."""
+    """Refuse frequencies scaled for another length than that of the checkpoint."""
     trained, taken = saved.get("rotary_original_length"), model.rotary_original_length
     if model.rotary_scaling != "none" and trained is not None and trained != taken:
         raise UsageError(
