@@ -1,12 +1,12 @@
 """Position encodings for fairseq: rotary and others, as a ``--user-dir`` plug-in.
 
 Importing the package registers its architectures, criterions and optimisers with fairseq, and
-repairs quirks of the installed fairseq, PyTorch and NumPy (:mod:`fairseq_posenc.compat`), for stock
-architectures, too.  With ``FAIRSEQ_POSENC_NO_REPAIRS=1`` in the environment it only registers.
+works around bugs of the installed fairseq, PyTorch and NumPy (:mod:`fairseq_posenc.compat`), for
+stock architectures as well.  With ``FAIRSEQ_POSENC_NO_REPAIRS=1`` in the environment it only
+registers.
 
-One program does not register at import: the plug-in's own command line, ``fairseq-posenc`` or
-``python -m fairseq_posenc``, which starts without fairseq and calls :func:`register` where a
-command needs it.
+The plug-in's own command line (``fairseq-posenc``, ``python -m fairseq_posenc``) is the exception:
+it starts without importing fairseq and calls :func:`register` only in commands that need it.
 """
 
 import os
@@ -14,8 +14,8 @@ import sys
 
 if __name__ != "fairseq_posenc":  # fairseq imports a --user-dir under the name of its folder
     raise SystemExit(
-        f"fairseq_posenc: error: --user-dir: the folder is named {__name__}; it has to be named "
-        "fairseq_posenc, by which its modules import each other"
+        f"fairseq_posenc: error: --user-dir: the folder is named {__name__}; rename it to "
+        "fairseq_posenc, the name by which its modules import each other"
     )
 
 __version__ = "0.2.0"
@@ -24,7 +24,7 @@ NO_REPAIRS = "FAIRSEQ_POSENC_NO_REPAIRS"
 
 
 def register() -> None:
-    """Register what the plug-in adds, and repair the installed fairseq unless told not to."""
+    """Register the plug-in with fairseq, and repair the installed fairseq unless disabled."""
     from fairseq_posenc import criterions, models, optim  # noqa: F401 - importing registers
 
     if os.environ.get(NO_REPAIRS, "0") in ("", "0"):
@@ -36,10 +36,10 @@ def register() -> None:
 
 
 def _is_own_command_line() -> bool:
-    """Whether this import is the start of ``fairseq-posenc`` or ``python -m fairseq_posenc``."""
+    """True if this import starts ``fairseq-posenc`` or ``python -m fairseq_posenc``."""
     if os.path.splitext(os.path.basename(sys.argv[0] if sys.argv else ""))[0] == "fairseq-posenc":
         return True
-    importer = sys._getframe(2)  # -m is the work of runpy, which imports the package
+    importer = sys._getframe(2)  # under -m, runpy imports the package first
     while importer.f_back and "importlib" in importer.f_globals.get("__name__", ""):
         importer = importer.f_back
     return importer.f_globals.get("__name__") == "runpy"

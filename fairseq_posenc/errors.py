@@ -1,12 +1,12 @@
-"""The one exception for mistakes a user can make, and the names of flags in it."""
+"""The exception for user errors, and the spelling of flags in its messages."""
 
 
 class UsageError(SystemExit, ValueError):
-    """A mistake in a flag, a file or a combination of them; its text is one line.
+    """An error in a flag, a file or a combination of them, reported on one line.
 
     It is a :class:`ValueError`, so Python code catches it as usual.  It is also a
     :class:`SystemExit`, so a command line that does not catch it prints the line to
-    standard error and leaves with status 1 instead of showing a traceback.
+    standard error and exits with status 1 instead of showing a traceback.
 
     Args:
         message: one line that names the flag or file, its value, and what would work.
@@ -17,5 +17,9 @@ class UsageError(SystemExit, ValueError):
 
 
 def flag_of(name: str) -> str:
-    """The flag that a setting is given by: ``gau_key_size`` to ``--gau-key-size``."""
+    """The command-line flag of a setting.
+
+    >>> flag_of("gau_key_size")
+    '--gau-key-size'
+    """
     return "--" + name.replace("_", "-")

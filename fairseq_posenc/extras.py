@@ -1,4 +1,4 @@
-"""Optional packages: what each is for, and the command that installs it."""
+"""Optional packages, their purposes and the commands that install them."""
 
 import importlib
 from typing import Any, NamedTuple
@@ -10,9 +10,9 @@ class Extra(NamedTuple):
     """A package that only some commands need.
 
     Args:
-        module: what Python imports.
-        install: what pip installs for it.
-        purpose: what needs it.
+        module: its import name.
+        install: arguments of ``pip install``.
+        purpose: the feature that needs it.
     """
 
     module: str
@@ -33,7 +33,7 @@ EXTRAS = (
     Extra("jieba", "jieba", "Chinese text"),
     Extra("pytorch_optimizer", "pytorch-optimizer", "--optimizer amos"),
 )
-#: What the benchmark compares with.
+#: Other implementations that the benchmark measures.
 PEERS = (
     Extra("performer_pytorch", "performer-pytorch", "benchmarks"),
     Extra("gau_alpha", "gau-alpha 'transformers<5'", "benchmarks"),
@@ -42,14 +42,14 @@ _INSTALL = {extra.module: extra.install for extra in (*EXTRAS, *PEERS)}
 
 
 def import_extra(module: str, needed_by: str) -> Any:
-    """An optional package, imported.
+    """Import an optional package.
 
     Args:
         module: a module of :data:`EXTRAS` or :data:`PEERS`.
-        needed_by: the flag or file that asks for it, for the message.
+        needed_by: the flag or file that requires it, for the error message.
 
     Raises:
-        UsageError: it cannot be imported; the line has the command that installs it.
+        UsageError: it cannot be imported; the message gives the command that installs it.
     """
     try:
         return importlib.import_module(module)

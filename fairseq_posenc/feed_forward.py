@@ -1,7 +1,8 @@
 """``--feed-forward``: the position-wise feed-forward sub-layer of a Transformer layer, by name.
 
-fairseq's layers own two projections, ``fc1`` and ``fc2``, an activation and a dropout.  A
-registered form adds to them and puts them together, so that names stay fairseq's.
+fairseq's layers have two projections, ``fc1`` and ``fc2``, an activation and a dropout.  A
+registered variant adds its own modules and combines all of them, which keeps fairseq's parameter
+names.
 """
 
 from dataclasses import dataclass
@@ -16,11 +17,11 @@ from fairseq_posenc.settings import setting
 
 
 class FeedForward:
-    """fc2(f(fc1(x))) (Vaswani et al. 2017, Eq. 2), and the interface of all other forms."""
+    """fc2(f(fc1(x))) (Vaswani et al. 2017, Eq. 2), and the interface of all variants."""
 
     @staticmethod
     def extend(layer: Layer, options: Options) -> None:
-        """Add what the form needs beside ``fc1`` and ``fc2`` to *layer*; here nothing.
+        """Add modules other than ``fc1`` and ``fc2`` to *layer*; none by default.
 
         Args:
             layer: fairseq's encoder or decoder layer, just constructed.
@@ -29,7 +30,7 @@ class FeedForward:
 
     @staticmethod
     def hidden(layer: Layer, x: Tensor) -> Tensor:
-        """What ``fc2`` is applied to, (T, B, hidden), for x (T, B, C)."""
+        """The input of ``fc2``, (T, B, hidden), for x (T, B, C)."""
         return layer.activation_fn(layer.fc1(x))
 
 
@@ -44,7 +45,7 @@ class FeedForwardFlags:
 
     feed_forward: Optional[str] = setting(
         "mlp",
-        "feed-forward of every Transformer layer: {choices}; glu gates it by a third projection",
+        "feed-forward of every Transformer layer: {choices}; glu gates it with a third projection",
         role="model",
         choices=FEED_FORWARDS,
     )
@@ -63,7 +64,7 @@ class GatedFeedForward(FeedForward):
 
     @staticmethod
     def extend(layer: Layer, options: Options) -> None:
-        """Add ``fc_gate``, of the size of ``fc1``."""
+        """Add ``fc_gate``, with the size of ``fc1``."""
         sizes = (layer.fc1.in_features, layer.fc1.out_features)
         layer.fc_gate = layer.build_fc1(*sizes, layer.quant_noise, layer.quant_noise_block_size)
 

@@ -13,16 +13,16 @@ FilePath = Union[str, "os.PathLike[str]"]
 
 @contextlib.contextmanager
 def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
-    """A new file to write, which takes the place of *path* in one step at the end.
+    """Write a temporary file that atomically replaces *path* at the end.
 
     A symbolic link is followed: the file that it points to is replaced, and the link stays.
 
     Args:
         path: the file to write.
-        flag: where *path* comes from, for error messages.
+        flag: the flag that *path* was given by, for error messages.
 
     Yields:
-        the name of a file beside it; it disappears if writing fails.
+        the path of a temporary file in the same folder, which is removed if writing fails.
 
     Raises:
         UsageError: *path* is a folder, a device or a pipe, or cannot be written.
@@ -47,11 +47,11 @@ def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
 
 
 def check_writable(path: FilePath, flag: str = "") -> None:
-    """Refuse, before long work, a file that could not be written after it.
+    """Check, before a long computation, that its result can be written.
 
     Args:
         path: the file to write.
-        flag: where *path* comes from, for error messages.
+        flag: the flag that *path* was given by, for error messages.
 
     Raises:
         UsageError: its folder does not exist, or it is a folder, a device or a pipe.
@@ -60,13 +60,13 @@ def check_writable(path: FilePath, flag: str = "") -> None:
     target = Path(os.path.realpath(os.fspath(path)))
     _check_replaceable(target, shown)
     if not target.parent.is_dir():
-        raise UsageError(f"{shown}: there is no folder {target.parent}; make it first")
+        raise UsageError(f"{shown}: there is no folder {target.parent}; create it first")
 
 
 def _check_replaceable(target: Path, shown: str) -> None:
     try:
         mode = target.stat().st_mode
-    except OSError:  # absent, or in a folder that is
+    except OSError:  # the file or its folder does not exist
         return
     if stat.S_ISDIR(mode):
         raise UsageError(f"{shown}: is a directory; give the name of a file to write")

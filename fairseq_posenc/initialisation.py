@@ -1,7 +1,7 @@
-"""Biases and initial weights, as RoFormerV2 and GAU have them: options of every family.
+"""Projections without biases and weight initialisation, as in RoFormerV2 and GAU.
 
-GAU, Liu, section 4.1 (after Su, RoFormerV2): projections without biases, weights drawn from a
-truncated normal distribution.
+GAU, Liu, section 4.1 (after Su, RoFormerV2): no biases, and weights drawn from a truncated normal
+distribution.  Both are options of every model family.
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ class InitialisationFlags:
     no_bias: Optional[bool] = setting(False, "leave the bias out of every projection", role="model")
     init_weights: Optional[str] = setting(
         "default",
-        "default: the family's own; truncated_normal: standard deviation 0.02, cut off at two of "
-        "them",
+        "default: that of the model family; truncated_normal: standard deviation 0.02, truncated "
+        "at two standard deviations",
         role="training",
         choices=INITS,
         former_values={"usual": "default"},
@@ -32,7 +32,7 @@ class InitialisationFlags:
 
 
 def remove_biases(module: nn.Module, options: Options) -> None:
-    """Take the bias out of every projection inside *module*, in place, if ``no_bias`` says so."""
+    """Remove the bias of every projection inside *module*, in place, if ``no_bias`` is set."""
     if not options.no_bias:
         return
     for child in module.modules():
@@ -42,7 +42,7 @@ def remove_biases(module: nn.Module, options: Options) -> None:
 
 @torch.no_grad()
 def initialise(module: nn.Module, options: Options) -> None:
-    """Draw the weights of projections and embeddings as ``init_weights`` says, in place."""
+    """Initialise projections and embeddings as ``init_weights`` selects, in place."""
     if options.init_weights != "truncated_normal":
         return
     child: Any

@@ -1,7 +1,7 @@
-"""``--norm``: the norms of a model, chosen by name.
+"""``--norm``: normalisation layers by name.
 
-fairseq builds its layers with layer norms; :func:`apply_norms` gives them the chosen form, so that
-names of parameters stay fairseq's.
+fairseq builds its layers with layer norms.  :func:`apply_norms` replaces them afterwards, which
+keeps fairseq's parameter names.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class NormFlags:
 
 @register_norm("layer", paper="Ba et al. 2016, arXiv 1607.06450", summary="layer norm")
 class LayerNorm(nn.LayerNorm):
-    """(x - mean) / sqrt(variance + ε) · gain + bias; fairseq's own modules are kept.
+    """(x - mean) / sqrt(variance + ε) · gain + bias; fairseq's modules are kept, with this ε.
 
     Args:
         channels: C.
@@ -52,10 +52,15 @@ class LayerNorm(nn.LayerNorm):
 class RMSNorm(nn.Module):
     """x / sqrt(mean(x²) + ε) over the channels (Zhang and Sennrich, Eq. 4), in float32.
 
-    Without the gain, as in GAU, section 4.1: it has no parameters.
+    It has no gain and hence no parameters, as in GAU, section 4.1.
+
+    >>> from argparse import Namespace
+    >>> norm = RMSNorm(4, Namespace(layer_norm_eps=0.0))
+    >>> norm(torch.tensor([1.0, -1.0, 3.0, 5.0]))  # mean square 9
+    tensor([ 0.3333, -0.3333,  1.0000,  1.6667])
 
     Args:
-        channels: C, not used.
+        channels: C, unused.
         options: reads ``layer_norm_eps``.
     """
 
@@ -74,7 +79,7 @@ class RMSNorm(nn.Module):
 
 
 def apply_norms(module: nn.Module, options: Options) -> None:
-    """Replace the layer norms inside *module* by the norm that *options* name, in place."""
+    """Replace the layer norms inside *module* by the norm that *options* select, in place."""
     chosen = NORMS.find(options.norm).thing
     child: Any
     for parent in list(module.modules()):

@@ -1,20 +1,20 @@
-"""Types of what comes from fairseq: configurations, and layers that carry no types."""
+"""Protocols for fairseq's untyped configurations and layers."""
 
 from typing import Any, Protocol
 
 
 class Layer(Protocol):
-    """A layer of fairseq's, whose sub-layers and dropouts are its attributes."""
+    """A fairseq layer, whose sub-layers and dropouts are attributes."""
 
     def __getattr__(self, name: str) -> Any:
-        """A sub-layer, or what else the layer has."""
+        """A sub-layer or another attribute."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Add one."""
+        """Add or replace an attribute."""
 
 
 class Options(Protocol):
-    """Settings as attributes: an ``argparse.Namespace``, a ``DictConfig``, a dataclass of fairseq.
+    """Settings as attributes: an ``argparse.Namespace``, a ``DictConfig`` or a fairseq dataclass.
 
     The attributes are the flags that the model families declare.
     """

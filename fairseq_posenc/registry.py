@@ -1,7 +1,7 @@
-"""Registries that stay open: what a user's own ``--user-dir`` adds is one more entry.
+"""Registries that a user's own ``--user-dir`` can extend.
 
-An entry has a name, the paper that describes it, a one-line summary, and maybe a dataclass of flags
-of its own, which every model family then has.
+An entry has a name, a paper, a one-line summary and optionally a dataclass of flags, which every
+model family then accepts.
 """
 
 import dataclasses
@@ -14,14 +14,14 @@ Thing = TypeVar("Thing", bound=type)
 
 
 class Registered(NamedTuple):
-    """A class in a registry.
+    """A registered class.
 
     Args:
-        name: what the registry's flag takes.
+        name: its value of the registry's flag.
         paper: authors, year and arXiv number.
-        summary: one clause, or its formula.
+        summary: one clause, or a formula.
         thing: the class.
-        flags: dataclass of its own flags, declared with :func:`~fairseq_posenc.settings.setting`.
+        flags: dataclass of its flags, declared with :func:`~fairseq_posenc.settings.setting`.
     """
 
     name: str
@@ -31,15 +31,15 @@ class Registered(NamedTuple):
     flags: Optional[type]
 
 
-#: Called after every registration: model families whose flags have to be declared again.
+#: Called after every registration; model families then declare their flags again.
 listeners: List[Callable[[], None]] = []
 
 
 class Registry(Dict[str, Entry], Generic[Entry]):
-    """Entries by the name that a flag takes.
+    """Entries by name.
 
     Args:
-        flag: the flag that chooses one, such as ``--norm``.
+        flag: the flag that selects one, such as ``--norm``.
     """
 
     def __init__(self, flag: str) -> None:
@@ -50,7 +50,7 @@ class Registry(Dict[str, Entry], Generic[Entry]):
         """Add *entry* under *name*.
 
         Raises:
-            UsageError: the name is taken, or cannot be written on a command line.
+            UsageError: the name is taken, or is not made of letters, digits and underscores.
         """
         if name in self:
             raise UsageError(f"{self.flag} {name}: registered twice; choose another name")
@@ -64,32 +64,40 @@ class Registry(Dict[str, Entry], Generic[Entry]):
         """The entry called *name*.
 
         Raises:
-            UsageError: listing the names there are.
+            UsageError: there is none; the message lists the registered names.
         """
         if name not in self:
             raise UsageError(f"{self.flag} {name}: must be {' or '.join(self)}")
         return self[name]
 
     def flags(self) -> List["dataclasses.Field[Any]"]:
-        """The flags of all entries, each once; entries may share a dataclass or inherit one."""
+        """The distinct flags of all entries; entries may share a dataclass or inherit from one."""
         owners: List[Optional[type]] = [getattr(entry, "flags", None) for entry in self.values()]
         fields = [field for owner in owners if owner for field in fields_of(owner)]
         return list({field.name: field for field in fields}.values())
 
 
 class ClassRegistry(Registry[Registered]):
-    """A registry whose entries are classes, registered by a decorator."""
+    """A registry whose entries are classes, registered by a decorator.
+
+    >>> norms = ClassRegistry("--norm")
+    >>> @norms.register("none", paper="", summary="x")
+    ... class Identity:
+    ...     pass
+    >>> norms.find("none").thing
+    <class 'fairseq_posenc.registry.Identity'>
+    """
 
     def register(
         self, name: str, *, paper: str, summary: str, flags: Optional[type] = None
     ) -> Callable[[Thing], Thing]:
-        """A decorator that makes a class known to the registry's flag, in every family.
+        """Class decorator that registers a class under a value of the flag, in every family.
 
         Args:
-            name: what the flag takes.
+            name: the value of the flag.
             paper: authors, year and arXiv number.
-            summary: one clause, or its formula.
-            flags: dataclass of its own flags.
+            summary: one clause, or a formula.
+            flags: dataclass of the flags of this class.
         """
 
         def add(thing: Thing) -> Thing:
@@ -103,7 +111,7 @@ def fields_of(flags: type) -> List["dataclasses.Field[Any]"]:
     """The fields of a dataclass of flags.
 
     Raises:
-        UsageError: it is no dataclass, or one of its flags was not declared by ``setting``.
+        UsageError: it is not a dataclass, or one of its flags was not declared with ``setting``.
     """
     if not dataclasses.is_dataclass(flags):
         raise UsageError(f"{flags.__name__}: flags are declared in a dataclass; add @dataclass")

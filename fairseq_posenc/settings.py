@@ -1,14 +1,14 @@
-"""How a flag is declared: help, default, range and role, once, in the dataclass that holds it.
+"""Declaration of flags: help, default, range and role, in one place.
 
-Every setting has a role, which decides what a checkpoint allows:
+The role of a setting decides how it may be used with a trained checkpoint:
 
 =============  ==============================================  ==================================
-role           examples                                        what follows
+role           examples                                        consequence
 =============  ==============================================  ==================================
 ``model``      position encoding, number of layers             part of the trained model: cannot be
-                                                               overridden, has to agree when a
-                                                               training is resumed, is inherited
-                                                               by fine-tuning
+                                                               overridden, must match when a run
+                                                               is resumed, is inherited by
+                                                               fine-tuning
 ``free``       rotary scaling, longest input                   may differ wherever a model is used
 ``training``   dropout, redrawing random features              belongs to one training run
 =============  ==============================================  ==================================
@@ -38,19 +38,27 @@ def setting(
     formerly: Optional[str] = None,
     former_values: Optional[Mapping[str, str]] = None,
 ) -> Any:
-    """A dataclass field for a flag that is None until it is given.
+    """A dataclass field that declares a flag; the field is None until a value is given.
+
+    >>> @dataclasses.dataclass
+    ... class Flags:
+    ...     window: int = setting(8, "keys on either side", role="model", at_least=1)
+    >>> Flags().window is None
+    True
+    >>> help_text(dataclasses.fields(Flags)[0].metadata)
+    'keys on either side (default: 8)'
 
     Args:
-        default: what it is if nobody gives it.
-        help: help text; ``{choices}`` and ``{names}`` in it become lists of these.
+        default: value if none is given.
+        help: help text, in which ``{choices}`` and ``{names}`` are replaced by lists of these.
         role: one of :data:`ROLES`.
-        choices: the values allowed; a registry may grow until the flags are read.
-        names: what the value is made of, where it is more than one choice.
-        at_least: least value of a number.
-        above: number that the value has to exceed.
-        at_most: greatest value.
-        formerly: an older name of the flag, in command lines and checkpoints.
-        former_values: older names of its values.
+        choices: the allowed values; a registry, if given, may still grow.
+        names: names that a composite value is made of.
+        at_least: inclusive lower bound of a number.
+        above: exclusive lower bound.
+        at_most: inclusive upper bound.
+        formerly: former name of the flag, in command lines and checkpoints.
+        former_values: present names by former names of its values.
     """
     assert role in ROLES, role
     metadata = {
@@ -79,6 +87,12 @@ def help_text(metadata: Mapping[str, Any]) -> str:
 
 def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"]) -> None:
     """Refuse values outside the declared choices and ranges.
+
+    >>> from argparse import Namespace
+    >>> from fairseq_posenc.encodings.t5 import T5Flags
+    >>> check_settings(Namespace(t5_num_buckets=1), dataclasses.fields(T5Flags))
+    Traceback (most recent call last):
+    fairseq_posenc.errors.UsageError: fairseq_posenc: error: --t5-num-buckets 1: must be at least 2
 
     Args:
         options: the model configuration.
@@ -123,14 +137,18 @@ def _bounds(metadata: Mapping[str, Any]) -> Dict[str, Number]:
 
 
 def modernised(settings: Mapping[str, Any], fields: Iterable["dataclasses.Field[Any]"]) -> Any:
-    """Settings of an older checkpoint or command line under today's names and values.
+    """Changes that bring older settings to the present names and values of flags.
+
+    >>> from fairseq_posenc.norms import NormFlags
+    >>> modernised({"norm": "unit"}, dataclasses.fields(NormFlags))
+    {'norm': 'rms'}
 
     Args:
-        settings: values by name.
-        fields: today's declarations.
+        settings: values by name, from an older checkpoint or command line.
+        fields: the present declarations.
 
     Returns:
-        a dictionary of what changes: new names with their values, and old names with None.
+        a dictionary of changes: present names with their values, and former names with None.
     """
     changes: Dict[str, Any] = {}
     for field in fields:

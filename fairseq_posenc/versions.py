@@ -1,4 +1,4 @@
-"""What the installed PyTorch can do, as constants computed once at import."""
+"""Capabilities of the installed PyTorch, as constants computed at import."""
 
 import re
 from typing import Tuple
@@ -8,10 +8,13 @@ import torch.nn.functional as F
 
 
 def parse_version(text: str) -> Tuple[int, int]:
-    """Return ``(major, minor)`` of a version such as ``2.13.0+cpu`` or ``1.13.0a0``.
+    """Major and minor number of a version.
+
+    >>> parse_version("2.13.0+cpu")
+    (2, 13)
 
     Raises:
-        ValueError: when the text does not start with two numbers.
+        ValueError: the text does not start with two numbers.
     """
     match = re.match(r"(\d+)\.(\d+)", text)
     if match is None:
@@ -24,9 +27,8 @@ TORCH_VERSION = parse_version(torch.__version__)
 #: ``torch.nn.functional.scaled_dot_product_attention`` exists (PyTorch 2.0).
 HAS_SDPA = hasattr(F, "scaled_dot_product_attention")
 
-#: It takes ``scale=`` (PyTorch 2.1); before, queries must be scaled by the caller.
+#: It takes ``scale=`` (PyTorch 2.1); earlier versions need the queries scaled instead.
 SDPA_HAS_SCALE = HAS_SDPA and TORCH_VERSION >= (2, 1)
 
-#: Rows whose keys are all masked come back as zeros; earlier versions give NaN
-#: (PyTorch 2.5).
+#: Fully masked rows give zeros (PyTorch 2.5); earlier versions give NaN.
 SDPA_SAFE_MASKS = HAS_SDPA and TORCH_VERSION >= (2, 5)

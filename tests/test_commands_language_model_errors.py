@@ -17,7 +17,7 @@ ADAPTIVE = ["--criterion", "adaptive_loss"]
     [
         (["--self-target"], "--self-target"),
         (["--past-target"], "--past-target"),
-        (CUTOFF, "--adaptive-softmax-cutoff 5,8: --criterion cross_entropy has no use for it"),
+        (CUTOFF, "--adaptive-softmax-cutoff 5,8: --criterion cross_entropy does not support it"),
         ([*CUTOFF, *ADAPTIVE], "give --ddp-backend legacy_ddp"),
         ([*ADAPTIVE, "--ddp-backend", "legacy_ddp"], "give --adaptive-softmax-cutoff"),
     ],

@@ -253,7 +253,7 @@ def test_a_translation_model_is_no_pretrained_encoder(corpora, trained, tmp_path
     usual = ["--arch", MODEL, *CLASSIFY, "--num-classes", "2", "--restore-file", source, *FRESH]
     arguments = [*USER_DIR, "--save-dir", tmp_path, *TRAINING, *usual]
     message = run("train", corpora.pairs, *arguments).message()
-    assert "is no masked language model" in message
+    assert "is not a masked language model" in message
 
 
 def hydra_settings(folder, data, model):

@@ -221,7 +221,7 @@ def test_overrides_that_keep_the_encoding_work(rotary_checkpoint, overrides):
 def test_overrides_cannot_change_the_encoding(rotary_checkpoint, trained, nested):
     overrides = {"position_encoding": "learned"}
     overrides = {"model": overrides} if nested else overrides
-    for path, was in ((rotary_checkpoint, "rotary"), (str(trained), "no model of this plug-in")):
+    for path, was in ((rotary_checkpoint, "rotary"), (str(trained), "not a model of this plug-in")):
         with pytest.raises(UsageError, match="train on with --finetune-from-model") as error:
             checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
         assert "position_encoding='learned'" in str(error.value) and was in str(error.value)

@@ -71,6 +71,6 @@ def test_a_missing_folder_is_named(tmp_path):
     path = tmp_path / "no" / "out"
     with pytest.raises(UsageError, match="cannot be written .*No such file"):
         write(path)
-    with pytest.raises(UsageError, match="there is no folder .*no; make it first"):
+    with pytest.raises(UsageError, match="there is no folder .*no; create it first"):
         check_writable(path, "--output")
     assert os.listdir(tmp_path) == []

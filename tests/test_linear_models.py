@@ -71,7 +71,7 @@ class TestRefusals:
             (["--linear-epsilon", "1e-50"], "--linear-epsilon 1e-50: must be at least 1.17549e-38"),
             (
                 ["--attention", "favor", "--favor-redraw", "9", "--favor-redraw-until", "5"],
-                "--favor-redraw-until 5: is before the first of them, at update 9",
+                "--favor-redraw-until 5: is before the first redraw, at update 9",
             ),
             (
                 ["--attention", "elu", "--rotary-scaling", "yarn", "--rotary-scaling-factor", "2"],
@@ -275,7 +275,7 @@ class TestCommands:
         train(toy.separate, tmp_path, *flags, "--favor-redraw-until", "6")  # four updates an epoch
         arguments = ["--inputs", tmp_path, "--output", tmp_path / "mean.pt"]
         refused = posenc("average", *arguments, "--num-epoch-checkpoints", "3")
-        assert "random features were drawn anew" in refused.message()
+        assert "random features were redrawn" in refused.message()
         assert "--favor-redraw 0" in refused.message()
         mean = average(tmp_path, "--num-epoch-checkpoints", "2")
         assert len(generate(toy.separate, mean).hypotheses()) == 24
@@ -312,7 +312,7 @@ class TestFineTuning:
         assert projections(before)
         key = "encoder.sentence_encoder.layers.0.self_attn.feature_map.projection"
         fresh = orthogonal_rows(*before[key].shape, "1 encoder 0 0").float()
-        assert not torch.equal(before[key], fresh)  # drawn anew
+        assert not torch.equal(before[key], fresh)  # redrawn
         assert all(torch.equal(after[key], value) for key, value in projections(before).items())
         other = ["--save-dir", tmp_path / "other", *TRAINING, *flags, "--attention", "softmax"]
         finished = run("train", corpora.pairs, *USER_DIR, *other)

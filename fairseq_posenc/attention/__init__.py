@@ -1,7 +1,7 @@
 """Attention: fused and explicit softmax, linear attention, gated units, and their registry.
 
-A new self-attention of this package is one file and one line below; one of your own is a file in
-your ``--user-dir`` that calls :func:`register_attention`.
+A new self-attention in this package is one file and one line below.  A kernel of your own is a file
+in your ``--user-dir`` that uses :func:`register_attention`.
 """
 
 from fairseq_posenc.attention import linear, softmax  # noqa: F401 - importing registers

@@ -1,4 +1,4 @@
-"""What the rest of the package asks of a self-attention, and what it is given once a forward."""
+"""The interface of self-attention kernels, and the positions and masks that they receive."""
 
 from typing import List, Optional, Tuple, TypedDict
 
@@ -19,12 +19,12 @@ class Positions(TypedDict, total=False):
 
     Args:
         bias: masks and content-free logits, (1|B, 1|H, 1|T, S), or None.
-        causal: whether to hide later keys where no *bias* does.
-        table: what transforms q and k at the new positions, such as a rotation, or None.
+        causal: whether the attention has to hide later keys; False if *bias* does so.
+        table: table of the transform, such as rotations, for the new positions, or None.
         query_positions: (1|B, T), for kernels and content-dependent terms; else None.
         key_positions: (1|B, S), likewise.
         padding_mask: (B, S), True at padding, likewise; None without padding.
-        distance_vectors: (N, L, H·D) of L distances, for those of N terms; else None.
+        distance_vectors: (N, L, H·D) for N content-dependent terms and L distances, or None.
     """
 
     bias: Optional[Tensor]
@@ -41,22 +41,22 @@ class AttentionKernel:
 
     Its ``forward`` takes the layer's input (T, B, C), the entries of :class:`Positions` by name,
     ``incremental_state`` and ``need_weights``, and returns (T, B, C) and the weights (B, H, T, S)
-    or None.  ``cached_length(incremental_state)`` says how many tokens its cache has seen.  What
-    follows is asked of the class, before a model is built.
+    or None.  ``cached_length(incremental_state)`` returns the number of tokens in its cache.  The
+    class methods are called before a model is built.
     """
 
-    #: False if logits are never computed, so that nothing can be added to them
+    #: False if logits are never computed, so no bias can be added
     computes_logits = True
     #: True if ``forward`` reads query_positions and key_positions
     needs_positions = False
-    #: False if values are not of the keys' size, so that encodings cannot change them
+    #: False if values and keys differ in size, so encodings cannot change the values
     values_like_keys = True
-    #: how the stack hands padding and causality over
+    #: computes *bias* and *causal* from padding and causality
     masks = staticmethod(combined_masks)
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding]) -> None:
-        """Refuse *options* and *encodings* that this kernel cannot serve.
+        """Refuse *options* and *encodings* that this kernel does not support.
 
         Raises:
             UsageError: naming the flag.
@@ -64,10 +64,10 @@ class AttentionKernel:
 
     @classmethod
     def heads(cls, options: Options, side: str) -> Tuple[int, int]:
-        """Number of heads H, and how many channels of a head the position encoding acts on.
+        """Number of heads H, and number of channels per head that position encodings act on.
 
         Raises:
-            UsageError: if the heads do not divide the channels.
+            UsageError: the number of channels is not divisible by the number of heads.
         """
         channels = getattr(options, f"{side}_embed_dim")
         heads = getattr(options, f"{side}_attention_heads")
@@ -79,13 +79,13 @@ class AttentionKernel:
 
     @classmethod
     def size_flags(cls, options: Options, side: str) -> str:
-        """The flags that set that number of channels, for error messages."""
+        """The flags that set the number of channels per head, for error messages."""
         return f"--{side}-embed-dim over --{side}-attention-heads"
 
     @classmethod
     def relative_after_rotation(cls, options: Options) -> bool:
-        """Whether rotating queries and keys keeps attention a function of their distance."""
+        """True if rotating q and k keeps the product a function of distance."""
         return True
 
     def set_layer_index(self, index: int) -> None:
-        """Called once a model, with the place of the layer in its stack, from 0."""
+        """Called once per model, with the index of the layer in its stack, from 0."""

@@ -4,11 +4,11 @@ FLASH, Hua et al., arXiv 2202.10447; details and measurements from "Implementati
 for GAU-based Model", Liu (called GAU below), sections 2.3, 3 and 4.1:
 
     U, V, Z = swish(X W)                    of widths e, e, s
-    Q = γ_q ⊙ Z,  K = γ_k ⊙ Z               and their positions, by rotary for instance
+    Q = γ_q ⊙ Z,  K = γ_k ⊙ Z               with positions, for example rotary
     A = normalise(Q Kᵀ)                     one head
     O = (U ⊙ A V) W_o
 
-It does the work of an attention layer and of a feed-forward layer; two units replace both.
+Two units replace the attention and the feed-forward sub-layer of a Transformer layer.
 """
 
 import math
@@ -50,23 +50,24 @@ class GatedFlags:
     )
     gau_normaliser: Optional[str] = setting(
         "softmax_plus",
-        "softmax_plus: softmax of logits times log(n)/log(reference length), n being the keys that "
-        "a query may see; softmax; squared_relu: ReLU² over --gau-divisor; scaled_squared_relu: "
-        "ReLU² over its sum",
+        "softmax_plus: softmax of logits times log(n)/log(reference length), where n is the number "
+        "of keys that a query may see; softmax; squared_relu: ReLU² over --gau-divisor; "
+        "scaled_squared_relu: ReLU² over its sum",
         role="model",
         choices=NORMALISERS,
     )
     gau_divisor: Optional[str] = setting(
-        "n*s", "of squared_relu: {choices} (GAU Table 1)", role="model", choices=DIVISORS
+        "n*s", "divisor of squared_relu: {choices} (GAU Table 1)", role="model", choices=DIVISORS
     )
     gau_length: Optional[str] = setting(
         "visible",
-        "n in that divisor: visible, the keys that a query may see, or reference, the same for all",
+        "n in --gau-divisor: visible, the number of keys that a query may see; reference, "
+        "--gau-reference-length for all queries",
         role="model",
         choices=LENGTHS,
     )
     gau_reference_length: Optional[int] = setting(
-        512, "length in training, in tokens", role="model", at_least=2
+        512, "reference length, usually that of training, in tokens", role="model", at_least=2
     )
 
 
@@ -117,13 +118,13 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding]) -> None:
-        """Refuse content-dependent logits beside a normaliser that has no logits."""
+        """Refuse content-dependent logits with a normaliser that cannot add them."""
         if options.gau_normaliser in _SOFTMAX:
             return
         for encoding in encodings:
             if encoding.content is not None:
                 raise UsageError(
-                    f"--gau-normaliser {options.gau_normaliser}: has no place for the "
+                    f"--gau-normaliser {options.gau_normaliser}: does not support the "
                     f"content-dependent logits of --position-encoding {encoding.name}; give "
                     f"{' or '.join(_SOFTMAX)}, or another encoding"
                 )
@@ -154,7 +155,7 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
 
         Args:
             x: layer input for the new tokens, (T, B, C).
-            incremental_state: fairseq's cache; keys are kept already rotated.
+            incremental_state: fairseq's cache; keys are cached after the position transform.
 
         The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
 
@@ -173,11 +174,11 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         return self.out_proj(u * attended.squeeze(1).transpose(0, 1)), None
 
     def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
-        """Queries, keys and values of the new tokens, positions included, and their gates.
+        """Queries, keys and values of the new tokens, with positions applied, and their gates.
 
         Args:
             x: layer input for the new tokens, (T, B, C).
-            table: what transforms q and k at their positions, or None.
+            table: table of the position transform, or None.
 
         Returns:
             q and k (B, 1, T, s), v (B, 1, T, e); q and k before they are transformed; and u
@@ -235,14 +236,14 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         return f"encoding={self.encoding.name}, normaliser={name}, key_size={self.key_size}"
 
     def cached_length(self, incremental_state: IncrementalState) -> int:
-        """How many tokens of this layer's cache precede the new ones."""
+        """Number of tokens in this layer's cache."""
         saved = self.get_incremental_state(incremental_state, "attn_state") or {}
         return saved["prev_key"].size(2) if saved else 0
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> None:
-        """Let the cache follow a beam search."""
+        """Reorder the cache along with the hypotheses of a beam search."""
         saved = self.get_incremental_state(incremental_state, "attn_state")
         if saved is not None:
             new = {name: value.index_select(0, new_order) for name, value in saved.items()}

@@ -1,4 +1,4 @@
-"""Which self-attention a model configuration asks for, and whether it can serve its encodings."""
+"""The self-attention kernel of a model configuration, and its compatibility with encodings."""
 
 from typing import List, Type
 
@@ -11,14 +11,14 @@ from fairseq_posenc.options import Options
 
 
 def kernel_of(options: Options) -> Type[AttentionKernel]:
-    """The self-attention that ``--layer`` and ``--attention`` choose."""
+    """The self-attention kernel selected by ``--layer`` and ``--attention``."""
     if options.layer == "gated":
         return GatedAttention
     return ATTENTIONS.find(options.attention).thing
 
 
 def check_attention(options: Options, encodings: List[Encoding]) -> None:
-    """Refuse an attention that cannot serve *encodings*.
+    """Refuse an attention that does not support *encodings*.
 
     Args:
         options: the model configuration, complete.
@@ -31,8 +31,8 @@ def check_attention(options: Options, encodings: List[Encoding]) -> None:
     if options.layer == "gated":
         if options.attention != "softmax":
             raise UsageError(
-                f"{chosen}: gated attention units have an attention of their own; drop it, or "
-                "--layer gated"
+                f"{chosen}: gated attention units replace the attention of a layer; drop the flag, "
+                "or --layer gated"
             )
         chosen = "--layer gated"
     kernel = kernel_of(options)
@@ -43,8 +43,8 @@ def check_attention(options: Options, encodings: List[Encoding]) -> None:
             flag = getattr(hook, "changes_values", lambda options: None)(options)
             if flag is not None:
                 raise UsageError(
-                    f"{flag}: the values of {chosen} are not of the keys' size, so the encoding "
-                    "cannot change them; drop the flag"
+                    f"{flag}: the values and keys of {chosen} differ in size, so the encoding "
+                    "cannot change the values; drop the flag"
                 )
     kernel.check(options, encodings)
 

@@ -1,4 +1,4 @@
-"""What turns the products of queries and keys into weights, apart from the plain softmax.
+"""Normalisers that map query-key products to attention weights, other than softmax.
 
 GAU, "Implementation and Experiments for GAU-based Model", Liu, sections 2.3 and 3: squared ReLU
 with several divisors, and the number n of keys that a query may see, which softmax_plus and some
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fairseq_posenc.attention.functional import add_terms, additive_mask
 
-# what Q Kᵀ is divided by before it is squared, with n keys and key size s (GAU Table 1)
+# square roots of the divisors of GAU Table 1, applied before squaring; n keys, key size s
 DIVISORS: Dict[str, Callable[[Tensor, int], Tensor]] = {
     "n*n": lambda n, s: n,
     "n": lambda n, s: n.sqrt(),
@@ -23,13 +23,13 @@ DIVISORS: Dict[str, Callable[[Tensor, int], Tensor]] = {
 
 
 def visible_keys(q: Tensor, k: Tensor, bias: Optional[Tensor], causal: bool) -> Tensor:
-    """How many keys each query may see, float32, (1|B, 1, 1|T, 1), at least 1.
+    """Number of keys visible to each query, float32, (1|B, 1, 1|T, 1), at least 1.
 
     Args:
         q: queries (B, 1, T, s), the last T of S positions.
         k: keys (B, 1, S, s).
         bias: additive term (1|B, 1, 1|T, S), -inf at hidden keys.
-        causal: later keys are hidden where no *bias* hides them.
+        causal: hide later keys as well.
     """
     length, keys = q.size(2), k.size(2)
     if causal:
@@ -43,7 +43,7 @@ def visible_keys(q: Tensor, k: Tensor, bias: Optional[Tensor], causal: bool) -> 
 def squared_relu(
     q: Tensor, k: Tensor, bias: Optional[Tensor], scale: Tensor, scaled: bool
 ) -> Tensor:
-    """ReLU²(scale · q kᵀ + bias), over its sum if *scaled*, in float32 (GAU section 2.3, Table 2).
+    """ReLU²(scale · q kᵀ + bias) in float32, normalised if *scaled* (GAU section 2.3, Table 2).
 
     The scale is applied before the square, so nothing overflows in half precision.
 

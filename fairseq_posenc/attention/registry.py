@@ -1,4 +1,4 @@
-"""The registry of self-attentions, and what ``--attention`` may say."""
+"""The registry of self-attention kernels, and the flag ``--attention``."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -17,8 +17,8 @@ class AttentionFlags:
 
     attention: Optional[str] = setting(
         "softmax",
-        "self-attention: {choices}; all but softmax are linear in sequence length, and there "
-        "--attention-dropout drops keys, for all queries of a head. Attention to the source is "
+        "self-attention: {choices}; all but softmax are linear in sequence length, and their "
+        "--attention-dropout drops keys for all queries of a head. Attention to the source is "
         "always softmax",
         role="model",
         choices=ATTENTIONS,

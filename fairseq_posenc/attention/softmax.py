@@ -1,7 +1,7 @@
-"""Multi-head softmax attention, to the same side and to the source, with fairseq's parameters.
+"""Multi-head softmax attention: self-attention and attention to the source.
 
-Parameter names are fairseq's (q_proj, k_proj, v_proj, out_proj), so checkpoints and every flag
-that looks for them (quantisation noise, pruning, initialisation) go on working.
+Parameter names are fairseq's (q_proj, k_proj, v_proj, out_proj), so checkpoints and the flags that
+rely on them (quantisation noise, pruning, initialisation) keep working.
 """
 
 from functools import partial
@@ -29,10 +29,10 @@ IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 @register_attention(
     "softmax",
     paper="Vaswani et al. 2017, arXiv 1706.03762",
-    summary="scaled dot-product attention, fused where PyTorch can",
+    summary="scaled dot-product attention, fused where PyTorch supports it",
 )
 class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
-    """Self-attention whose queries and keys know their position (RoFormer Eq. 1 and 2).
+    """Self-attention with position-dependent queries and keys (RoFormer Eq. 1 and 2).
 
     Args:
         embed_dim: C.
@@ -65,7 +65,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
 
         Args:
             x: layer input for the new tokens, (T, B, C).
-            incremental_state: fairseq's cache; keys are kept already rotated.
+            incremental_state: fairseq's cache; keys are cached after the position transform.
             need_weights: also return the attention weights.
 
         The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
@@ -96,11 +96,11 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         return self.out_proj(out), weights if need_weights else None
 
     def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
-        """Queries, keys and values of the new tokens, positions included.
+        """Queries, keys and values of the new tokens, with positions applied.
 
         Args:
             x: layer input for the new tokens, (T, B, C).
-            table: what transforms q and k at their positions, or None.
+            table: table of the position transform, or None.
 
         Returns:
             q, k and v, (B, H, T, D) each, then q and k before they are transformed.
@@ -120,7 +120,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
 
     def cached_length(self, incremental_state: IncrementalState) -> int:
-        """How many tokens of this layer's cache precede the new ones."""
+        """Number of tokens in this layer's cache."""
         key = self._get_input_buffer(incremental_state).get("prev_key")
         return 0 if key is None else key.size(2)
 
@@ -130,14 +130,14 @@ def append_to_cache(
 ) -> Tuple[Tensor, Tensor, Tensor]:
     """Keys, values and untransformed keys of all tokens so far, (B, H, S, D or e).
 
-    Untransformed keys are cached only where content-dependent terms need them beside transformed
-    ones.  Beam search reorders the cache.
+    Untransformed keys are cached only if content-dependent terms need them in addition to the
+    transformed ones.  Beam search reorders the cache.
 
     Args:
-        layer: the attention, which fairseq's cache knows by its own number.
+        layer: the attention; fairseq keeps a separate cache for each instance.
         k: keys of the new tokens, (B, H, T, D).
         v: values, (B, H, T, D or e).
-        content_k: keys without what the position encoding does to them, (B, H, T, D).
+        content_k: keys before the position transform, (B, H, T, D).
         incremental_state: fairseq's cache.
     """
     new = {"prev_key": k, "prev_value": v}
@@ -151,7 +151,7 @@ def append_to_cache(
 
 
 def extend_cache(old: Tensor, new: Tensor) -> Tensor:
-    """Concatenate (B, H, S, D) and (B, H, T, D) in time, as (B·H, S + T, D).
+    """Concatenate (B, H, S, D) and (B, H, T, D) along time, as (B·H, S + T, D).
 
     PyTorch concatenates 3-d tensors on a CPU several times faster than 4-d ones.
     """
@@ -167,13 +167,13 @@ def content_logits(
 ) -> Tensor:
     """Scaled sum of the content-dependent terms of *layer*, (B, H, T, S).
 
-    Projected distance vectors are kept between the steps of one decoding.  They are the same for
-    all hypotheses, so beam search need not reorder them.
+    Projected distance vectors are cached between decoding steps.  All hypotheses share them, so
+    beam search need not reorder them.
 
     Args:
         layer: the attention.
-        content: what the terms may look at.
-        distance_vectors: (N, L, H·D), for those of N terms; else None.
+        content: inputs of the terms.
+        distance_vectors: (N, L, H·D) for N terms and L distances, or None.
         incremental_state: fairseq's cache, or None.
     """
     projected: Any = layer.get_incremental_state(incremental_state, "position_terms") or {}
@@ -186,7 +186,7 @@ def content_logits(
 class CrossAttention(StockMultiheadAttention):
     """Encoder-decoder attention (Vaswani et al. 2017, section 3.2.3) through the fused kernel.
 
-    Source and target positions are not commensurable, so nothing is rotated or biased here.
+    Source and target positions are not comparable, so no position encoding is applied.
 
     Args:
         embed_dim: C of the decoder.

@@ -1,8 +1,7 @@
-"""Every work-around for a fairseq, PyTorch or NumPy version, one function a quirk.
+"""Workarounds for bugs of fairseq, PyTorch and NumPy versions, one function for each.
 
-:func:`apply` calls them all.  Each is idempotent, and does nothing where its quirk is absent.
-Functions of fairseq are replaced in this folder alone; ``hooks.py`` does so on behalf of
-:mod:`fairseq_posenc.loading`.
+:func:`apply` calls them all.  Each is idempotent, and does nothing if its bug is absent.  Functions
+of fairseq are replaced in this folder only; ``hooks.py`` does so for :mod:`fairseq_posenc.loading`.
 """
 
 from fairseq_posenc.checkpoints.reading import allow_fairseq_checkpoints
@@ -19,7 +18,7 @@ __all__ = ["apply", "no_fast_path"]
 
 
 def apply() -> None:
-    """Install every work-around; calling it again changes nothing."""
+    """Install all workarounds; idempotent."""
     allow_fairseq_checkpoints()
     load_with_allow_list()
     keep_every_sentence()

@@ -1,4 +1,4 @@
-"""Batches: no sentence is lost."""
+"""Batching without losing sentences."""
 
 from typing import Any, Callable, List
 
@@ -10,14 +10,13 @@ from fairseq_posenc.errors import UsageError
 
 
 def keep_every_sentence() -> None:
-    """Give back the last batch that fairseq main and fairseq-fixed throw away.
+    """Restore the last batch, which fairseq main and fairseq-fixed drop.
 
-    Measured: when the sentences left at the end are no multiple of
-    ``--required-batch-size-multiple`` (8 by default), ``batch_by_size`` drops the whole
-    last batch, of training, validation and test sets alike: 461 sentences in, 456
-    translations out.  fairseq 0.12.2 keeps it.  Also, an empty set makes the same lines
-    fail with an IndexError; here it has no batches.  A sentence longer than
-    ``--max-tokens`` is an error of one line.
+    Measured: if the number of sentences left at the end is not a multiple of
+    ``--required-batch-size-multiple`` (8 by default), ``batch_by_size`` drops the whole last batch
+    of training, validation and test sets: 461 sentences in, 456 translations out.  fairseq 0.12.2
+    keeps it.  The same lines fail with an IndexError on an empty set; with this it has no batches.
+    A sentence longer than ``--max-tokens`` becomes a one-line error.
     """
     wrap(data_utils, "batch_by_size", _with_last_batch)
 
@@ -37,7 +36,7 @@ def _with_last_batch(batch_by_size: Callable[..., List[Any]]) -> Callable[..., L
                 f"{error}; raise --max-tokens (--max-tokens-valid while training) above the length "
                 "of the longest sentence"
             ) from error
-        kept = sum(len(batch) for batch in batches)  # batches are consecutive pieces
+        kept = sum(len(batch) for batch in batches)  # batches are consecutive slices
         return batches if kept == len(indices) else [*batches, indices[kept:]]
 
     return wrapper

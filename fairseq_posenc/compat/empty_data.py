@@ -1,4 +1,4 @@
-"""A data set in which nothing can be used is an error of one line."""
+"""One-line errors for data sets without a usable example."""
 
 import os
 from typing import Any, Callable
@@ -13,13 +13,13 @@ from fairseq_posenc.errors import UsageError
 
 
 def empty_data() -> None:
-    """Name the split and the flag where a data set is empty or nothing in it fits the model.
+    """Name the split and the flag if a data set is empty or no example fits the model.
 
-    Measured: ``fairseq-preprocess`` takes an empty file without a word; reading the result
-    ends with "cannot mmap an empty file" and a second error from a destructor.  A training
-    set in which every sentence is too long ends with an IndexError (fairseq-fixed) or "The
-    dataset is empty" (0.12.2), a validation or test set with one such sentence with "Size
-    of sample is invalid", each below a traceback.
+    Measured: ``fairseq-preprocess`` silently accepts an empty file; reading the result ends with
+    "cannot mmap an empty file" and a second error from a destructor.  A training set of sentences
+    that are all too long ends with an IndexError (fairseq-fixed) or "The dataset is empty"
+    (0.12.2), a validation or test set with one such sentence with "Size of sample is invalid",
+    each after a traceback.
     """
     wrap(indexed_dataset, "make_dataset", _not_empty)
     wrap(FairseqTask, "filter_indices_by_size", _one_line_for_long_sentences)

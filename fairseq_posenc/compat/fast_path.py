@@ -1,4 +1,4 @@
-"""BetterTransformer's fast path in fairseq 0.12.2."""
+"""The BetterTransformer fast path of fairseq 0.12.2, disabled."""
 
 import types
 from typing import Any, Callable, Dict
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fairseq_posenc.compat.patching import wrap
 from fairseq_posenc.versions import TORCH_VERSION
 
-#: Second copies of a layer's parameters, which fairseq 0.12.2 registers and saves.
+#: Duplicates of a layer's parameters, which fairseq 0.12.2 registers and saves.
 _DUPLICATES = (
     "in_proj_weight",
     "in_proj_bias",
@@ -23,14 +23,13 @@ _DUPLICATES = (
 
 
 def no_fast_path(layer: nn.Module) -> None:
-    """Make an encoder layer compute what its own ``forward`` says, and hold each weight once.
+    """Disable the fast path of an encoder layer, and remove its duplicate parameters.
 
-    fairseq 0.12.2 calls a fused kernel in place of ``self_attn`` once a checkpoint is
-    loaded and the model evaluates: position encodings inside the attention are silently
-    left out (torch 1.12), or generation stops with "Mask Type should be defined" (1.13
-    and 2.4).  It also registers a second copy of eight parameters in every layer, which
-    newer fairseq refuses to load.  Afterwards checkpoints are the same under every
-    fairseq, and those of 0.12.2 load everywhere.
+    In evaluation of a loaded checkpoint, fairseq 0.12.2 calls a fused kernel instead of
+    ``self_attn``: position encodings inside the attention are silently skipped (torch 1.12), or
+    generation stops with "Mask Type should be defined" (1.13 and 2.4).  It also registers
+    duplicates of eight parameters in every layer, which newer fairseq refuses to load.  Without
+    them, checkpoints are the same in every fairseq, and those of 0.12.2 load everywhere.
 
     Args:
         layer: a ``TransformerEncoderLayerBase``, just constructed.
@@ -41,7 +40,7 @@ def no_fast_path(layer: nn.Module) -> None:
     layer.can_use_fastpath = False  # type: ignore[assignment]
     for name in _DUPLICATES:
         layer._parameters.pop(name, None)
-    # 0.12.2 overrides this to fill the copies, and fails where a projection is absent
+    # 0.12.2 overrides this to fill the duplicates, and fails if a projection is absent
     load = types.MethodType(nn.Module._load_from_state_dict, layer)
     layer._load_from_state_dict = load  # type: ignore[method-assign]
 
@@ -49,9 +48,9 @@ def no_fast_path(layer: nn.Module) -> None:
 def stock_layers_take_padding() -> None:
     """Let fairseq's own Transformer generate and validate with fairseq 0.12.2.
 
-    Measured with PyTorch 1.13 and 2.4: the kernel of the fast path refuses every batch with
-    padding ("Mask Type should be defined"), so the stock models that one compares with
-    train but do not translate.  Their layers keep their parameters and skip the kernel.
+    Measured with PyTorch 1.13 and 2.4: the kernel of the fast path rejects every batch with
+    padding ("Mask Type should be defined"), so stock models, needed as baselines, train but do not
+    translate.  Their layers keep their parameters and skip the kernel.
     """
     if TORCH_VERSION >= (1, 13):
         wrap(TransformerEncoderLayerBase, "__init__", _without_kernel)

@@ -1,4 +1,4 @@
-"""Where other parts of the plug-in can act in fairseq's way of loading checkpoints."""
+"""Hooks into fairseq's loading of checkpoints."""
 
 from typing import Any, Callable
 
@@ -18,7 +18,7 @@ def hook_checkpoints(
         reading: around ``load_checkpoint_to_cpu``, which reads one file.
         building: around ``load_model_ensemble_and_task``, of generate, interactive, validate and
             eval-lm.
-        restoring: around ``load_checkpoint``, which starts or resumes a training.
+        restoring: around ``load_checkpoint``, which starts or resumes a run.
         built: around ``models.build_model``.
     """
     wrap(checkpoint_utils, "load_checkpoint_to_cpu", reading)

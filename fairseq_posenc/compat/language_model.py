@@ -1,4 +1,4 @@
-"""Language models: text that ``fairseq-eval-lm`` does not score, prompts padded on the left."""
+"""Language models: text that ``fairseq-eval-lm`` skips, and prompts padded on the left."""
 
 from typing import Any, Callable, Dict, Iterator, Optional
 
@@ -11,12 +11,11 @@ from fairseq_posenc.errors import UsageError
 
 
 def eval_lm_needs_tokens() -> None:
-    """Refuse to report a perplexity of text that was left out.
+    """Refuse to report a perplexity if some text would be skipped.
 
-    Measured: blocks longer than the model takes (``--tokens-per-sample`` is 1,024 unless
-    given) are skipped with a warning, and ``fairseq-eval-lm`` ends with "Evaluated 0
-    tokens", a perplexity of 1.00 and status 0; or, when the last block is short enough,
-    with the perplexity of that alone.
+    Measured: blocks longer than the model accepts (``--tokens-per-sample`` is 1,024 by default) are
+    skipped with a warning, and ``fairseq-eval-lm`` ends with "Evaluated 0 tokens", a perplexity of
+    1.00 and status 0; or, if the last block is short enough, with the perplexity of that block.
     """
     wrap(LanguageModelingTask, "eval_lm_dataloader", _of_whole_set)
 
@@ -46,11 +45,11 @@ def _of_whole_set(eval_lm_dataloader: Callable[..., Any]) -> Callable[..., Itera
 
 
 def prompts_padded_left() -> None:
-    """Continue a prompt that is padded on the left as one that is padded on the right.
+    """Move padding on the left of a prompt to the right before generation.
 
-    Measured: fairseq's search takes padding for the end of a prompt, so it writes words of
-    its own where the padding is, and the prompt after them.  (``fairseq-interactive`` pads
-    on the right; batches from elsewhere need not.)
+    Measured: fairseq's search takes padding for the end of a prompt, so it generates text in place
+    of the padding and appends the prompt to it.  (``fairseq-interactive`` pads on the right;
+    batches from other sources may not.)
     """
     wrap(LanguageModelingTask, "inference_step", _with_padding_right)
 

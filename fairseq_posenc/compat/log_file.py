@@ -1,4 +1,4 @@
-"""``--log-file``: every line once."""
+"""``--log-file`` without repeated lines."""
 
 from typing import Any, Callable
 
@@ -10,15 +10,15 @@ from fairseq_posenc.compat.patching import wrap
 def log_lines_once() -> None:
     """Keep one handler for ``--log-file``.
 
-    fairseq adds another for every epoch and removes none, so every line of the N-th epoch is
-    written N times, and a training of a thousand epochs fills the disk.
+    fairseq adds a handler in every epoch and removes none, so lines of the N-th epoch are written
+    N times, and long runs can fill the disk.
     """
     wrap(progress_bars, "progress_bar", _without_earlier_handlers)
 
 
 def _without_earlier_handlers(progress_bar: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(*args: object, **kwargs: object) -> Any:
-        # validation names no file: its lines go to the one of the training, which has to stay
+        # validation passes no file and logs to the handler of training, which must stay
         log_file = kwargs.get("log_file", args[3] if len(args) > 3 else None)
         for handler in list(progress_bars.logger.handlers) if log_file else ():
             if hasattr(handler, "baseFilename"):

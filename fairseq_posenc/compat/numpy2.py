@@ -1,4 +1,4 @@
-"""What NumPy 2 took away that fairseq's text tasks use."""
+"""Functions removed in NumPy 2 that fairseq's text tasks use."""
 
 import inspect
 import types
@@ -11,7 +11,7 @@ from fairseq_posenc.compat.patching import wrap
 
 
 def numpy_compat_long() -> None:
-    """Give ``np.compat.long`` back, which NumPy 2.0 removed.
+    """Restore ``np.compat.long``, which NumPy 2.0 removed.
 
     Measured: ``--sample-break-mode eos`` (masked_lm, language_modeling) and
     ``--num-batch-buckets`` stop with "module 'numpy' has no attribute 'compat'".
@@ -23,7 +23,7 @@ def numpy_compat_long() -> None:
 def percentile_interpolation() -> None:
     """Compute ``--num-batch-buckets`` without ``np.percentile(interpolation=)``.
 
-    Measured: NumPy 2.4 removed that argument.  NumPy's own function stays as it is.
+    Measured: NumPy 2.4 removed that argument.  NumPy's own function is not changed.
     """
     if "interpolation" not in inspect.signature(np.percentile).parameters:
         wrap(data_utils, "get_buckets", _with_method)

@@ -1,4 +1,4 @@
-"""Replacing a function of fairseq once, however often it is asked for."""
+"""Idempotent replacement of functions of fairseq."""
 
 import functools
 import sys
@@ -8,14 +8,14 @@ _MARK = "_fairseq_posenc_original"
 
 
 def wrap(owner: Any, name: str, make: Callable[[Callable], Callable]) -> None:
-    """Replace ``owner.name`` by ``make(original)``, unless that was done before.
+    """Replace ``owner.name`` by ``make(original)``, unless it is already replaced.
 
-    Modules of fairseq that had imported the original by name get the replacement too.
+    Fairseq modules that have imported the original by name also get the replacement.
 
     Args:
         owner: the module or class that holds the function.
         name: its name there.
-        make: takes the original and returns what to put in its place.
+        make: takes the original and returns the replacement.
     """
     original = getattr(owner, name)
     if hasattr(original, _MARK):

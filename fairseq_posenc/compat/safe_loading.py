@@ -1,4 +1,4 @@
-"""Reading checkpoints in fairseq's commands without running what they contain."""
+"""Reading checkpoints in fairseq's commands without executing code in them."""
 
 import types
 from typing import Any
@@ -10,22 +10,22 @@ from fairseq_posenc.checkpoints.reading import load_file
 
 
 def load_with_allow_list() -> None:
-    """Let ``fairseq.checkpoint_utils`` read every file through :func:`load_file`.
+    """Make ``fairseq.checkpoint_utils`` read every file with :func:`load_file`.
 
-    A pickle can run any code.  PyTorch from 2.6 on refuses it unless told otherwise, but
-    older ones do not, and fairseq main tells it otherwise (pull request 5611).  With this,
-    every version reads the same checkpoints and refuses the rest in the same words.
+    Unpickling can execute arbitrary code.  PyTorch 2.6 and later refuse to do so by default, but
+    earlier versions do not, and fairseq main disables the check (pull request 5611).  With this,
+    all versions read the same checkpoints and reject others with the same message.
     """
     if not isinstance(checkpoint_utils.torch, _Torch):
         checkpoint_utils.torch = _Torch("torch")
 
 
 class _Torch(types.ModuleType):
-    """``torch`` as one module sees it, with another ``load``."""
+    """A stand-in for the module ``torch`` with another ``load``."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
 
     def load(self, file: Any, *_args: Any, **_kwargs: Any) -> Any:
-        """Load an open file on the CPU, which is where fairseq loads every checkpoint."""
+        """Load an open file on the CPU, as fairseq does with every checkpoint."""
         return load_file(getattr(file, "name", file))

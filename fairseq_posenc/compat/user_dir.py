@@ -1,4 +1,4 @@
-"""``--user-dir``: importing the plug-in a second time."""
+"""``--user-dir`` for a plug-in that is already imported."""
 
 import os
 from typing import Any, Callable
@@ -12,12 +12,11 @@ _HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
 def user_dir_twice() -> None:
-    """Let ``--user-dir`` name the plug-in that is imported already, by whatever path.
+    """Accept a ``--user-dir`` that names the imported plug-in by any path.
 
-    fairseq (issues 2815 and 4875) compares paths as text, so a symbolic link to the folder
-    that Python has imported is "not globally unique", with a traceback.  A second copy of
-    the plug-in in another folder stays an error, of one line, since only one of the two
-    can be what runs.
+    fairseq (issues 2815 and 4875) compares paths as text, so a symbolic link to the imported folder
+    fails as "not globally unique", with a traceback.  A second copy of the plug-in in another
+    folder remains an error, on one line, because only one of the two can run.
     """
     wrap(utils, "import_user_module", _knowing_this_package)
 

@@ -1,13 +1,13 @@
 """The flags of the model families: fairseq's own, and those of all registries.
 
-fairseq keeps two shapes of the Transformer's configuration: flat on the command line
+fairseq has two forms of the Transformer's configuration: flat on the command line
 (``--encoder-embed-dim``) and nested inside its modules (``cfg.encoder.embed_dim``).  The flat form
-is derived here from the nested one that is installed, so every flag of the installed fairseq is
-there, with its help; the encodings, attentions and layers add their own.
+is derived here from the nested form of the installed fairseq, with all its flags and help texts;
+encodings, attentions and layers add theirs.
 
-In the flat form every field starts as None, "not given".  That is what lets a preset be told apart
-from a user's choice, also under ``fairseq-hydra-train``, where fairseq fills dataclass defaults in
-before a preset is asked (and so loses its presets).
+In the flat form every field starts as None, "not given", to distinguish a user's choice from a
+preset.  This also works under ``fairseq-hydra-train``, where fairseq fills in dataclass defaults
+before it applies presets, and so loses its own.
 """
 
 import argparse
@@ -31,13 +31,13 @@ Field = Tuple[str, Any, Any]
 
 # fairseq reads these as comma-separated text, whatever type it declares
 _AS_TEXT = ("layers_to_keep", "adaptive_softmax_cutoff")
-# fairseq's trainer compares these with a number, under hydra before the model has filled them in
+# under hydra, fairseq's trainer compares these with a number before the model completes them
 _NEVER_NONE = ("base_layers",)
 
 
 @dataclass
 class LayerFlags:
-    """The flag that chooses the kind of layer."""
+    """The flag that selects the kind of layer."""
 
     layer: Optional[str] = setting(
         "transformer",
@@ -49,7 +49,7 @@ class LayerFlags:
 
 @dataclass
 class EncodingFlags:
-    """The flag that chooses the position encoding."""
+    """The flag that selects the position encoding."""
 
     position_encoding: Optional[str] = setting(
         None,
@@ -62,13 +62,13 @@ class EncodingFlags:
 
 @dataclass
 class SideFlags:
-    """The flags that choose the position encoding of one side of an encoder-decoder."""
+    """The flags that select the position encoding of one side of an encoder-decoder."""
 
     encoder_position_encoding: Optional[str] = setting(
-        None, "that of the encoder, if another one", role="model"
+        None, "position encoding of the encoder (default: --position-encoding)", role="model"
     )
     decoder_position_encoding: Optional[str] = setting(
-        None, "that of the decoder, if another one", role="model"
+        None, "position encoding of the decoder (default: --position-encoding)", role="model"
     )
 
 
@@ -80,7 +80,7 @@ def optional(name: str, kind: Any, metadata: Mapping[str, Any]) -> Field:
 
 
 def declared_fields(flags: Iterable["dataclasses.Field[Any]"]) -> List[Field]:
-    """Fields of flags made by ``setting``, and hidden ones for their former names."""
+    """Fields for flags declared with ``setting``, and hidden fields for their former names."""
     fields: List[Field] = []
     for flag in flags:
         fields.append((flag.name, flag.type, optional(flag.name, str, flag.metadata)[2]))
@@ -97,13 +97,13 @@ def declared_fields(flags: Iterable["dataclasses.Field[Any]"]) -> List[Field]:
 
 
 def stock_field(name: str, kind: Any, help: Optional[str], default: Any) -> Field:
-    """A flag that fairseq itself declares, with its role."""
+    """A field for a flag of fairseq's, with its role."""
     text = help or name.replace("_", " ")
     return optional(name, kind, {"help": text, "default": default, "role": stock_role(name)})
 
 
 def flat_fields(nested: type, prefix: str = "") -> List[Field]:
-    """Fields of a nested fairseq dataclass as optional flat ones, ``encoder.layers`` by prefix."""
+    """Flat optional fields of a nested dataclass: ``encoder.layers`` becomes ``encoder_layers``."""
     fields: List[Field] = []
     defaults = nested()
     for field in dataclasses.fields(nested):
@@ -132,7 +132,7 @@ def layer_flags() -> List["dataclasses.Field[Any]"]:
 
 
 def layer_fields() -> List[Field]:
-    """Those flags as fields of a family's dataclass."""
+    """The result of :func:`layer_flags` as fields of a family's dataclass."""
     return declared_fields(layer_flags())
 
 
@@ -155,7 +155,7 @@ def defaults_of(family: type) -> Dict[str, Any]:
 
 
 def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
-    """The flags that the plug-in adds to fairseq's, in any family, by name."""
+    """The flags that the plug-in adds to fairseq's in some family, by name."""
     sides = dataclasses.fields(SideFlags)
     return {flag.name: flag for flag in (*layer_flags(), *sides)}
 
@@ -165,7 +165,7 @@ def role_of(name: str, own: Optional[Mapping[str, Any]] = None) -> str:
 
     Args:
         name: of the flag.
-        own: what :func:`plug_in_flags` returned, where many are asked for.
+        own: result of :func:`plug_in_flags`, to reuse it over many calls.
     """
     flag = (plug_in_flags() if own is None else own).get(name)
     return stock_role(name) if flag is None else flag.metadata["role"]

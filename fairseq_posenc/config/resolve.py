@@ -1,4 +1,4 @@
-"""Completing and checking a flat configuration: what was given, a preset, a default."""
+"""Completion of a flat configuration from given values, a preset and defaults, and its checks."""
 
 import contextlib
 import dataclasses
@@ -22,17 +22,17 @@ logger = logging.getLogger(__name__)
 
 
 def open_config(cfg: Options) -> ContextManager[Any]:
-    """A context in which *cfg*, a namespace or a DictConfig, takes new entries."""
+    """A context in which *cfg*, a namespace or a DictConfig, accepts new entries."""
     return open_dict(cfg) if isinstance(cfg, DictConfig) else contextlib.nullcontext()
 
 
 def fill_missing(cfg: Options, preset: Mapping[str, Any]) -> None:
-    """Take from *preset* what the DictConfig *cfg* does not say, in place."""
+    """Fill settings that are missing from the DictConfig *cfg* from *preset*, in place."""
     with open_config(cfg):
         cfg.update({name: value for name, value in preset.items() if cfg.get(name) is None})
 
 
-# a size that was not given is taken from another flag, as in fairseq; in this order
+# sizes whose default is another flag, as in fairseq; the order matters
 _DEFAULTS_FROM = {
     "encoder_input_dim": "encoder_embed_dim",
     "num_positions": "max_positions",
@@ -49,18 +49,18 @@ def configure(
     preset: Mapping[str, Any],
     stacks: Callable[[Any], List[Stack]] = translation_stacks,
 ) -> None:
-    """Complete and check a flat configuration, in place; doing it twice changes nothing.
+    """Complete and check a flat configuration, in place; the operation is idempotent.
 
-    What was not given comes from *preset*, else from the default.
+    Settings that were not given are taken from *preset*, else from the defaults.
 
     Args:
         cfg: flat configuration, a namespace or a DictConfig.
         family: its dataclass.
-        preset: the architecture's own values.
-        stacks: says which stacks a complete configuration describes.
+        preset: the settings of the architecture.
+        stacks: returns the stacks of a complete configuration.
 
     Raises:
-        UsageError: if flags contradict each other or ask for what cannot work.
+        UsageError: flags contradict each other or are not supported.
     """
     fields = defaults_of(family)
     with open_config(cfg):
@@ -76,21 +76,21 @@ def configure(
         check_attention(cfg, _encodings_of(cfg, fields))
         _refuse_unsupported(cfg)
         described = stacks(cfg)
-        if cfg.rotary_original_length is None:  # kept, whatever the model is made to read later
+        if cfg.rotary_original_length is None:  # kept if evaluation changes the lengths
             cfg.rotary_original_length = max(stack.max_positions for stack in described)
     for stack in described:
         build_encodings(cfg, stack, side_encoding(cfg, stack.side))
 
 
 def modernise(cfg: Options, family: type, notice: bool = False) -> None:
-    """Replace former names and values of flags in *cfg* by today's, in place.
+    """Replace former names and values of flags in *cfg* by the present ones, in place.
 
     Args:
-        cfg: flat configuration that takes new entries.
+        cfg: flat configuration that accepts new entries.
         family: its dataclass.
-        notice: log one line for each, as for what a user typed.
+        notice: log a line for each; for command lines.
     """
-    # former names are fields, too, hidden ones
+    # includes the hidden fields for former names
     names = [field.name for field in dataclasses.fields(family)]
     settings = {name: getattr(cfg, name, None) for name in names}
     changes: Dict[str, Any] = modernised(settings, dataclasses.fields(family))
@@ -106,7 +106,7 @@ def modernise(cfg: Options, family: type, notice: bool = False) -> None:
 
 
 def _sides(fields: Mapping[str, Any]) -> List[str]:
-    """The sides of the family that have a choice of their own: both, or none."""
+    """The sides that have a separate ``--…-position-encoding``: both, or none."""
     return [side for side in SIDES if f"{side}_position_encoding" in fields]
 
 
@@ -148,7 +148,7 @@ def _resolve_encoding(cfg: Options, fields: Mapping[str, Any], preset: Mapping[s
                 f"--no-token-positional-embeddings contradicts {FLAG} {own}, which adds such "
                 "embeddings; drop one of the two"
             )
-        if tables == {"learned"} or not with_flag:  # without those flags fairseq has to be told
+        if tables == {"learned"} or not with_flag:  # no such flag in RoBERTa, set it for fairseq
             setattr(cfg, f"{side}_learned_pos", tables == {"learned"})
     cfg.no_token_positional_embeddings = not any_table
 
@@ -168,7 +168,7 @@ def _refuse_unsupported(cfg: Options) -> None:
 
 
 def nested(cfg: Options) -> TransformerConfig:
-    """fairseq's nested configuration, with the encodings' flags as extra attributes."""
+    """fairseq's nested configuration, with the plug-in's flags as extra attributes."""
     plain: Any = vars(cfg)
     if OmegaConf.is_config(cfg):
         plain = OmegaConf.to_container(cfg, enum_to_str=True)

@@ -1,6 +1,6 @@
 """The roles of stock fairseq's model flags, in one table; see :mod:`fairseq_posenc.settings`.
 
-What is not listed here is part of the trained model.
+Flags that are not listed are part of the trained model.
 """
 
 from typing import Dict
@@ -50,5 +50,9 @@ STOCK_ROLES: Dict[str, str] = {
 
 
 def stock_role(name: str) -> str:
-    """The role of a flag that fairseq itself declares."""
+    """The role of a flag of fairseq's.
+
+    >>> stock_role("dropout"), stock_role("encoder_layers")
+    ('training', 'model')
+    """
     return STOCK_ROLES.get(name, "model")

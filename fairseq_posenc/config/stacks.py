@@ -10,12 +10,12 @@ SIDES = ("encoder", "decoder")
 
 
 def side_encoding(cfg: Options, side: str) -> str:
-    """What ``--position-encoding`` says for one *side*, or the flag of that side alone."""
+    """The position encoding of one *side*: that of its own flag, else ``--position-encoding``."""
     return getattr(cfg, f"{side}_position_encoding", None) or cfg.position_encoding
 
 
 def make_stack(cfg: Options, side: str, causal: bool, max_positions: int, has_cls: bool) -> Stack:
-    """A :class:`Stack` with the heads of the self-attention that *cfg* names.
+    """A :class:`Stack` with the heads of the self-attention that *cfg* selects.
 
     Args:
         cfg: model configuration, flat or nested with the flat one's attributes, complete.

@@ -10,25 +10,26 @@ from torch import Tensor
 
 @register_criterion("masked_lm_accuracy", dataclass=MaskedLmConfig)
 class MaskedLMAccuracyCriterion(MaskedLmLoss):
-    """fairseq's ``masked_lm``, with the accuracy that papers report: of the tokens to predict.
+    """fairseq's ``masked_lm``, with the accuracy on the tokens to predict, as papers report it.
 
-    The loss is fairseq's own. ``accuracy`` is the share, in percent, of the chosen tokens (masked,
-    replaced or left as they were) whose most probable symbol is the original one, so
-    ``--best-checkpoint-metric accuracy --maximize-best-checkpoint-metric`` works.
+    The loss is fairseq's.  ``accuracy`` is the percentage of the selected tokens (masked, replaced
+    or unchanged) whose most probable prediction is the original token; select checkpoints by it
+    with ``--best-checkpoint-metric accuracy --maximize-best-checkpoint-metric``.
     """
 
     def forward(
         self, model: Any, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
-        """Compute the loss, and count the tokens that are predicted right.
+        """Compute the loss, and count the tokens that are predicted correctly.
 
         Args:
             model: a masked language model.
-            sample: a batch of B sequences; ``target`` (B, T) is padding where nothing is asked.
-            reduce: not used; there for fairseq.
+            sample: a batch of B sequences; ``target`` (B, T) is padding except at tokens to
+                predict.
+            reduce: unused, as fairseq passes it.
 
         Returns:
-            the summed loss, the number of tokens to predict, and what is logged.
+            the summed loss, the number of tokens to predict, and the logging output.
         """
         outputs: List[Tensor] = []
         hook = model.register_forward_hook(lambda _, __, output: outputs.append(output[0].detach()))
@@ -39,7 +40,7 @@ class MaskedLMAccuracyCriterion(MaskedLmLoss):
         best = outputs[0].argmax(dim=-1).flatten()
         targets = sample["target"].flatten()
         asked = targets.ne(self.padding_idx)
-        # where nothing is to be predicted, fairseq predicts every token
+        # if no token of a batch is selected, fairseq predicts all of them
         expected = targets if best.numel() == targets.numel() else targets[asked]
         right = best.eq(expected) & expected.ne(self.padding_idx)
         logging_output["ncorrect"] = right.sum()
@@ -50,7 +51,7 @@ class MaskedLMAccuracyCriterion(MaskedLmLoss):
         """Log the loss and the accuracy of one or more batches.
 
         Args:
-            logging_outputs: of the batches, or of the workers.
+            logging_outputs: logging outputs of the batches or workers.
         """
         MaskedLmLoss.reduce_metrics(logging_outputs)
         asked = sum(log.get("sample_size", 0) for log in logging_outputs)

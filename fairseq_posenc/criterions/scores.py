@@ -1,4 +1,4 @@
-"""The scores of GLUE (Wang et al. 2018) for whole sets of predictions, in percent, never NaN."""
+"""GLUE scores (Wang et al. 2018) of whole sets of predictions, in percent and never NaN."""
 
 import math
 from typing import Callable, NamedTuple, Optional
@@ -10,12 +10,12 @@ from fairseq_posenc.extras import import_extra
 
 
 class Score(NamedTuple):
-    """A score and what it needs.
+    """A score and its requirements.
 
     Args:
         compute: from predictions (N,), targets (N,) and the positive class to a fraction.
-        regression: whether predictions are numbers; else they are class indices.
-        module: the module of another package that computes it, if any.
+        regression: whether predictions are numbers, not class indices.
+        module: the external module that computes it, if any.
     """
 
     compute: Callable[[np.ndarray, np.ndarray, int], float]
@@ -24,7 +24,11 @@ class Score(NamedTuple):
 
 
 def accuracy(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
-    """Share of equal class indices."""
+    """Fraction of equal class indices.
+
+    >>> accuracy(np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0]), positive=1)
+    0.75
+    """
     return float(np.mean(predictions == targets))
 
 
@@ -36,21 +40,21 @@ def f1(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
 
 
 def mcc(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
-    """Matthews correlation of class indices; 0 when either side is constant."""
+    """Matthews correlation of class indices; 0 if either side is constant."""
     from sklearn.metrics import matthews_corrcoef
 
     return 0.0 if _constant(predictions, targets) else matthews_corrcoef(targets, predictions)
 
 
 def pearson(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
-    """Pearson correlation; 0 when either side is constant."""
+    """Pearson correlation; 0 if either side is constant."""
     from scipy.stats import pearsonr
 
     return 0.0 if _constant(predictions, targets) else pearsonr(predictions, targets)[0]
 
 
 def spearman(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
-    """Spearman rank correlation; 0 when either side is constant."""
+    """Spearman rank correlation; 0 if either side is constant."""
     from scipy.stats import spearmanr
 
     return 0.0 if _constant(predictions, targets) else spearmanr(predictions, targets)[0]
@@ -72,14 +76,13 @@ SCORES = {
 def percent(name: str, predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:
     """Compute a score, in percent with two decimals.
 
-    Where it is not defined (predictions that are NaN or all the same) it is 0, so that the best
-    checkpoint can be told.
+    An undefined score (NaN or constant predictions) is 0, so that checkpoints can be compared.
 
     Args:
         name: a key of SCORES.
         predictions: class indices or numbers, (N,).
-        targets: the same, (N,).
-        positive: class index that F1 is of.
+        targets: likewise, (N,).
+        positive: index of the positive class of F1.
     """
     if not np.all(np.isfinite(predictions)):
         return 0.0
@@ -88,11 +91,11 @@ def percent(name: str, predictions: np.ndarray, targets: np.ndarray, positive: i
 
 
 def check(name: str, regression: bool) -> None:
-    """Say what is wrong with asking for a score, before any training.
+    """Check, before training, that a score is available.
 
     Raises:
-        UsageError: if there is no such score, if it is not one of regression (or of
-            classification), or if the package that computes it is missing.
+        UsageError: the score does not exist, is not one of regression (or of classification), or
+            the package that computes it is missing.
     """
     fitting = [key for key in SCORES if SCORES[key].regression == regression]
     if name not in fitting:
@@ -100,7 +103,7 @@ def check(name: str, regression: bool) -> None:
         wrong = f"is not for {kind}" if name in SCORES else "is unknown"
         raise UsageError(
             f"--metrics {name}: {wrong}; for {kind} there are {', '.join(fitting)} "
-            f"({'without' if regression else 'with'} --regression-target there are others)"
+            f"(others {'without' if regression else 'with'} --regression-target)"
         )
     module = SCORES[name].module
     if module is not None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from fairseq_posenc.criterions.scores import SCORES, check, percent
 from fairseq_posenc.errors import UsageError, flag_of
 
-# Entries of a logging output. Workers' outputs are added up, so all of it is numbers.
+# Entries of a logging output. All are numbers, because the outputs of workers are summed.
 _ROWS = "_rows"
 _ASKED = "_asked/{}/{}"  # name of a score, positive class
 
@@ -49,19 +49,19 @@ class SentencePredictionMetricsConfig(SentencePredictionConfig):
 class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
     """fairseq's ``sentence_prediction``, with scores of the whole validation set.
 
-    The scores are those of GLUE: accuracy, binary F1, Matthews, Pearson and Spearman
-    correlation.  Each is computed once over all predictions, whatever the batches and the
-    number of workers, and logged under its name, so that ``--best-checkpoint-metric mcc
-    --maximize-best-checkpoint-metric`` works.  F1 is of ``--positive-label``, ``1`` unless
-    given: in GLUE's MRPC and QQP that is "the two mean the same".
+    The scores are those of GLUE: accuracy, binary F1, Matthews, Pearson and Spearman correlation.
+    Each is computed once over all predictions, independent of batches and workers, and logged under
+    its name; select checkpoints by it with, for example, ``--best-checkpoint-metric mcc
+    --maximize-best-checkpoint-metric``.  The positive class of F1 is ``--positive-label``, by
+    default ``1``, which means "paraphrase" in GLUE's MRPC and QQP.
 
     Args:
         cfg: the flags.
         task: a ``sentence_prediction`` task.
 
     Raises:
-        UsageError: if a score does not exist or does not fit, or if no class has the
-            positive label.
+        UsageError: a score does not exist or does not fit the task, or no class has the positive
+            label.
     """
 
     def __init__(self, cfg: SentencePredictionMetricsConfig, task: Any) -> None:
@@ -95,15 +95,15 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
     def forward(
         self, model: Any, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
-        """Compute the loss, and in evaluation keep what the scores are made of.
+        """Compute the loss, and in evaluation log predictions and targets for the scores.
 
         Args:
             model: a model with classification heads.
             sample: a batch of B sentences or pairs.
-            reduce: not used; there for fairseq.
+            reduce: unused, as fairseq passes it.
 
         Returns:
-            the summed loss, B, and what is logged.
+            the summed loss, B, and the logging output.
         """
         if model.training:
             return super().forward(model, sample, reduce)
@@ -140,10 +140,10 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
 
 
 def _rows_of_all_workers(predictions: Tensor, targets: Tensor) -> Tensor:
-    """Predictions, targets and ones in a row for each worker, of which only this one's is filled.
+    """Predictions, targets and ones, with one row per worker, of which only this worker's is set.
 
-    fairseq adds up what the workers log, and zeroes it where a worker had no batch left and
-    repeated another; adding up such rows collects them, and the ones tell which are filled.
+    fairseq sums the logging outputs of workers, and zeroes that of a worker that had no batch left
+    and repeated another.  The sum therefore concatenates the rows, and the ones mark valid entries.
 
     Args:
         predictions: of this worker, (B,).
@@ -165,7 +165,7 @@ def _rows_of_all_workers(predictions: Tensor, targets: Tensor) -> Tensor:
 
 
 class _Predictions(Meter):
-    """Predictions and targets of a validation set, batch after batch."""
+    """Accumulates the predictions and targets of a validation set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class _Predictions(Meter):
         self.batches: List[Tensor] = []
 
     def update(self, rows: Tensor) -> None:
-        """Add the filled part of ``rows`` (workers, 3, B)."""
+        """Add the valid entries of ``rows`` (workers, 3, B)."""
         rows = rows.detach().cpu().transpose(1, 2)  # (workers, 3, B) -> (workers, B, 3)
         self.batches.append(rows[rows[:, :, 2] > 0])
 

@@ -1,7 +1,7 @@
-"""Position encodings: one file each, and the registry that names them.
+"""Position encodings, one file each, and their registry.
 
-A new encoding of this package is one file in this folder and one line below; one of your own is a
-file in your ``--user-dir`` that calls :func:`register_encoding`.
+A new encoding in this package is one file in this folder and one line below.  An encoding of your
+own is a file in your ``--user-dir`` that uses :func:`register_encoding`.
 """
 
 from fairseq_posenc.encodings import (  # noqa: F401 - importing an encoding registers it

@@ -17,10 +17,13 @@ from fairseq_posenc.options import Options
 
 
 def slopes(num_heads: int) -> List[float]:
-    """m_1 … m_H (section 3, and the authors' rule where H is no power of two).
+    """Slopes m_1 … m_H (section 3).
 
-    Then the slopes of the next lower power of two are used, followed by every other slope of the
-    next higher one.
+    If H is not a power of two, they are, as in the authors' code, the slopes of the next lower
+    power of two, followed by every other slope of the next higher one.
+
+    >>> slopes(4)
+    [0.25, 0.0625, 0.015625, 0.00390625]
     """
     lower = 2 ** math.floor(math.log2(num_heads))
     first = [2.0 ** (-8.0 * h / lower) for h in range(1, lower + 1)]
@@ -34,7 +37,7 @@ def slopes(num_heads: int) -> List[float]:
     summary="a fixed penalty on the logits, linear in the distance",
 )
 class Alibi(SharedBias):
-    """-m_h · |i - j|; nothing is learned.
+    """-m_h · |i - j|, without parameters.
 
     Args:
         options: not read.
@@ -43,7 +46,7 @@ class Alibi(SharedBias):
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
-        self.slopes = slopes(stack.num_heads)  # plain numbers, which no .half() can touch
+        self.slopes = slopes(stack.num_heads)  # Python floats, which .half() cannot round
 
     def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Logits (1|B, H, T, S), float32, for positions (1|B, T) and (1|B, S)."""

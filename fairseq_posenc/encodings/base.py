@@ -1,7 +1,7 @@
-"""What a position encoding is: the five hooks by which one can act.
+"""Interfaces of position encodings: the five hooks through which an encoding acts on a model.
 
-Letters used for shapes everywhere in this package: B batch, T query length, S key
-length, H heads, D size of one head, C channels.
+Letters used for shapes throughout the package: B batch, T query length, S key length, H heads,
+D size of one head, C channels.
 
 ======================================  ==========================  =======================
 hook                                    examples                    computed
@@ -15,7 +15,7 @@ hook                                    examples                    computed
 :class:`DistanceVectors`                Transformer-XL, DeBERTa     once per forward
 ======================================  ==========================  =======================
 
-Nothing here knows fairseq: an encoding sees positions, queries and keys, no model.
+Nothing here depends on fairseq: encodings see positions, queries and keys, but no model.
 """
 
 from dataclasses import dataclass
@@ -29,17 +29,20 @@ from fairseq_posenc.options import Options
 
 @dataclass(frozen=True)
 class Stack:
-    """What an encoding may know of the encoder or decoder it serves.
+    """Properties of an encoder or decoder that its position encodings depend on.
+
+    >>> Stack("decoder", num_heads=8, head_dim=64, causal=True, max_positions=1024).has_cls
+    False
 
     Args:
         side: ``"encoder"`` or ``"decoder"``, used in messages and flag names.
         num_heads: H.
-        head_dim: D; in linear attention the features of a head, if those are rotated.
+        head_dim: D; the number of features per head where linear attention rotates features.
         causal: whether queries see only keys at or before their own position.
         max_positions: longest sequence the stack accepts, in tokens.
         has_cls: whether its input starts with a [CLS] token.
-        relative_after_rotation: whether rotating queries and keys keeps attention a function of
-            their distance; a feature map applied after the rotation does not.
+        relative_after_rotation: whether rotating q and k keeps the product a function of distance;
+            false if a feature map is applied after the rotation.
         size_flags: the flags that set *head_dim*, for error messages.
     """
 
@@ -54,53 +57,52 @@ class Stack:
 
 
 class InputTable:
-    """Vectors added to the embeddings; fairseq's own ``embed_positions`` computes them."""
+    """Vectors added to the embeddings, computed by fairseq's ``embed_positions``."""
 
     hook = "input"
-    #: which of fairseq's tables: learned, sinusoidal, or None
+    #: fairseq's table: learned, sinusoidal, or None
     table: Optional[str] = None
 
 
 class QKVTransform(nn.Module):
-    """Changes queries, keys and maybe values by something that depends on their position.
+    """A position-dependent transform of queries, keys and optionally values.
 
-    One object serves all layers of a stack, which owns its parameters, if it has any.
+    All layers of a stack share one instance; the stack owns its parameters, if any.
 
     Args:
-        options: the model configuration, read for this encoding's own flags.
-        stack: the encoder or decoder served.
+        options: the model configuration, read for the flags of this encoding.
+        stack: the encoder or decoder.
     """
 
     hook = "transform"
-    #: whether it is a linear map of one vector at a time, so that linear attention can apply it
-    #: to features as well
+    #: True for a linear map of single vectors, which linear attention can apply to features
     applies_to_features = False
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__()
-        self.relative = True  # whether shifting every position by the same amount changes nothing
+        self.relative = True  # invariant to shifting all positions by the same amount
 
     @classmethod
     def check_features(cls, options: Options) -> Optional[str]:
-        """A flag and the reason why features cannot be transformed under *options*, or None."""
+        """A flag that rules out transforming features, with the reason, or None."""
         return None
 
     @classmethod
     def changes_values(cls, options: Options) -> Optional[str]:
-        """The flag under which values are transformed, too, if *options* have it on, or None."""
+        """The enabled flag that also transforms the values, or None."""
         return None
 
     def check_length(self, length: int) -> None:
-        """Called once per forward with S; may warn of sequences longer than in training."""
+        """Called once per forward pass with S; may warn about lengths not seen in training."""
 
     def table(self, positions: Tensor) -> Tensor:
-        """What :meth:`forward` needs for *positions* (1|B, T), once per forward."""
+        """Precompute, once per forward pass, what :meth:`forward` needs for positions (1|B, T)."""
         raise NotImplementedError
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
     ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Transformed queries, keys and values (T, B, H, D), shape and dtype kept."""
+        """Transformed queries, keys and values (T, B, H, D), with shape and dtype unchanged."""
         raise NotImplementedError
 
 
@@ -108,8 +110,8 @@ class SharedBias(nn.Module):
     """Content-free logits, shared by all layers of a stack and owned by the stack.
 
     Args:
-        options: the model configuration, read for this encoding's own flags.
-        stack: the encoder or decoder served.
+        options: the model configuration, read for the flags of this encoding.
+        stack: the encoder or decoder.
     """
 
     hook = "shared"
@@ -122,7 +124,7 @@ class SharedBias(nn.Module):
         raise NotImplementedError
 
     def cls_logits(self) -> Optional[Tensor]:
-        """θ1 and θ2 (2, H) of TUPE Eq. 9, if the encoding has a form of its own for them."""
+        """θ1 and θ2 of TUPE Eq. 9, (2, H), if the encoding computes them itself, else None."""
         return None
 
 
@@ -130,8 +132,8 @@ class DistanceVectors(nn.Module):
     """A vector for every distance, shared by all layers of a stack and owned by the stack.
 
     Args:
-        options: the model configuration, read for this encoding's own flags.
-        stack: the encoder or decoder served.
+        options: the model configuration, read for the flags of this encoding.
+        stack: the encoder or decoder.
     """
 
     def __init__(self, options: Options, stack: Stack) -> None:
@@ -143,13 +145,13 @@ class DistanceVectors(nn.Module):
 
 
 class Content:
-    """What content-dependent terms of one layer may look at; what nobody asks for costs nothing.
+    """Inputs of the content-dependent terms of one layer; products are computed on demand.
 
     Args:
         x: input of the attention for the new tokens, (T, B, C).
-        q: queries (B, H, T, D), without anything that other encodings do to them.
+        q: queries (B, H, T, D), before other encodings transform them.
         k: keys (B, H, S, D), likewise.
-        scale: factor on q·k, which all products of the terms take, too.
+        scale: factor on q·k, also applied to the products of the terms.
         query_positions: (1|B, T); the last T of the key positions.
         key_positions: (1|B, S).
         padding_mask: (B, S), True at padding, or None if there is none.
@@ -173,41 +175,41 @@ class Content:
 
     @property
     def products(self) -> Tensor:
-        """scale · q kᵀ, (B, H, T, S), computed when first asked for and once a layer."""
+        """scale · q kᵀ, (B, H, T, S), computed on first use and once per layer."""
         if self._products is None:
             self._products = torch.matmul(self.q * self.scale, self.k.transpose(-2, -1))
         return self._products
 
 
 class ContentBias(nn.Module):
-    """Content-dependent terms of one layer, with parameters of their own in every layer.
+    """Content-dependent terms of one layer; every layer has separate parameters.
 
     Args:
-        options: the model configuration, read for this encoding's own flags.
-        stack: the encoder or decoder served.
+        options: the model configuration, read for the flags of this encoding.
+        stack: the encoder or decoder.
     """
 
     hook = "content"
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__()
-        self.needs_weights = False  # whether relative_values() returns anything
+        self.needs_weights = False  # True if relative_values() returns a tensor
 
     @classmethod
     def changes_values(cls, options: Options) -> Optional[str]:
-        """The flag under which :meth:`relative_values` returns anything, if it is on, or None."""
+        """The enabled flag that makes :meth:`relative_values` return a tensor, or None."""
         return None
 
     def project(self, vectors: Tensor) -> Tensor:
-        """What :meth:`forward` needs of the encoding's distance vectors.
+        """Project the encoding's distance vectors for :meth:`forward`; by default the identity.
 
-        While decoding, the result is kept from step to step.
+        The result is cached between the steps of incremental decoding.
 
         Args:
             vectors: (N, H·D), from :class:`DistanceVectors`.
 
         Returns:
-            (…, N, D or H·D); here *vectors* as they are.
+            (…, N, D or H·D).
         """
         return vectors
 
@@ -215,40 +217,40 @@ class ContentBias(nn.Module):
         """Logits (B, H, T, S), scaled.
 
         Args:
-            content: queries, keys, positions, and what else there is to look at.
-            vectors: what :meth:`project` returned, for all distances from -n to n with some
+            content: queries, keys, positions and the other inputs.
+            vectors: result of :meth:`project` for all distances from -n to n, with some
                 n ≥ S - 1; None if the encoding has no :class:`DistanceVectors`.
         """
         raise NotImplementedError
 
     def relative_values(self, content: Content, weights: Tensor) -> Optional[Tensor]:
-        """Output that the attention weights give in addition to the mean of the values.
+        """Output added to the weighted mean of the values (Shaw et al., arXiv 1803.02155, Eq. 3).
 
         Args:
             content: as for :meth:`forward`.
             weights: (B, H, T, S), after dropout.
 
         Returns:
-            (B, H, T, D) or None; here None.
+            (B, H, T, D), or None for no such output, as by default.
         """
         return None
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """One registered encoding: its hooks, its flags and where it is described.
+    """Registry entry of a position encoding.
 
     Args:
-        name: what ``--position-encoding`` takes.
+        name: its value of ``--position-encoding``.
         paper: authors, year and arXiv number or venue, for ``fairseq-posenc list``.
         summary: one clause for the same table.
-        flags: dataclass of its own flags, if any.
-        hooks: its class for each hook it uses, by :attr:`hook` of the base class.
+        flags: dataclass of its flags, if any.
+        hooks: its classes, by the :attr:`hook` that they implement.
         distances: class of the vectors that its content-dependent terms project, if any.
         logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
-        relative: True if shifting every position by the same amount changes nothing.
-        bounded: True if there is a table of positions that cannot grow.
-        formerly: an older name, in command lines and checkpoints.
+        relative: True if invariant to shifting all positions by the same amount.
+        bounded: True if it has a table of positions, which limits the length.
+        formerly: a former name, in command lines and checkpoints.
     """
 
     name: str
@@ -264,7 +266,7 @@ class Encoding:
 
     @property
     def input(self) -> Optional[str]:
-        """Name of fairseq's table that is added to the embeddings, or None."""
+        """Name of the fairseq table that is added to the embeddings, or None."""
         return self.hooks["input"].table if "input" in self.hooks else None
 
     @property

@@ -1,4 +1,4 @@
-"""BERT-A^d: words and positions projected apart, and all four of their correlations kept.
+"""BERT-A^d: words and positions with separate projections, and all four of their correlations.
 
 TUPE, Ke, He, Liu, arXiv 2006.15595, section 4.3, the ablation between BERT and TUPE:
 
@@ -6,8 +6,8 @@ TUPE, Ke, He, Liu, arXiv 2006.15595, section 4.3, the ablation between BERT and 
                       + (p_i U^Q)·(p_j U^K))
          = 1/√(4D) · (x_i W^Q + p_i U^Q)·(x_j W^K + p_j U^K)
 
-so p U^Q and p U^K are added to the queries and keys of every layer.  As in TUPE, the table p is
-normalised where it is used, and U^Q and U^K are shared by all layers.
+Hence p U^Q and p U^K are added to the queries and keys of every layer.  As in TUPE, layer norm is
+applied to the table p on use, and U^Q and U^K are shared by all layers.
 """
 
 from typing import Tuple
@@ -23,7 +23,7 @@ from fairseq_posenc.options import Options
 @register_encoding(
     "bert_ad",
     paper="Ke et al. 2021, arXiv 2006.15595, section 4.3",
-    summary="positions with projections of their own, added to queries and keys (BERT-A^d)",
+    summary="separately projected positions, added to queries and keys (BERT-A^d)",
     logit_scale=0.5,
     relative=False,
     bounded=True,

@@ -1,4 +1,4 @@
-"""Several encodings at once, as ``--position-encoding a+b`` names them."""
+"""Compositions of encodings, ``--position-encoding a+b``."""
 
 from typing import Dict, List, Optional
 
@@ -17,20 +17,20 @@ from fairseq_posenc.settings import check_settings
 
 
 class PositionEncoding:
-    """The encodings of some layers of a stack: at most one input table and one transform.
+    """A composition of encodings, with at most one input table and one transform.
 
-    A plain object: the stack owns the modules in :attr:`modules`, each attention layer owns what
-    :meth:`build_content_bias` returns.
+    It is not a module: the stack owns the modules in :attr:`modules`, and each attention layer owns
+    the result of :meth:`build_content_bias`.
 
     Args:
-        encodings: what ``--position-encoding`` named, in order.
+        encodings: the encodings, in the order of ``--position-encoding``.
         options: the model configuration with every encoding's flags.
-        stack: the encoder or decoder served.
-        index: place among the compositions of the stack; 0 if there is only one.
+        stack: the encoder or decoder.
+        index: index among the compositions of the stack; 0 if there is only one.
 
     Raises:
-        UsageError: if two of *encodings* want the same exclusive hook, one of them cannot serve
-            *stack*, or there are no content-free logits where [CLS] is to be untied.
+        UsageError: two of *encodings* use the same exclusive hook, one of them does not support
+            *stack*, or [CLS] is to be untied and there are no content-free logits.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class PositionEncoding:
 
     @property
     def modules(self) -> Dict[str, Optional[nn.Module]]:
-        """What the stack owns, by the name it has there and in checkpoints."""
+        """The modules that the stack owns, by their names there and in checkpoints."""
         suffix = f"_{self.index}" if self.index else ""
         return {
             f"position_bias{suffix}": self.shared_bias,
@@ -96,7 +96,7 @@ class PositionEncoding:
             )
 
     def build_content_bias(self) -> Optional[ContentBiasSum]:
-        """Content-dependent terms by encoding name, to be owned by a layer; None if none."""
+        """New content-dependent terms, to be owned by one layer, or None if there are none."""
         terms = {e.name: e.content(self.options, self.stack) for e in self.content if e.content}
         return ContentBiasSum(terms, list(self.vectors or ())) if terms else None
 
@@ -111,7 +111,7 @@ class PositionEncoding:
     def distance_vectors(
         self, query_length: int, key_length: int, like: Tensor
     ) -> Optional[Tensor]:
-        """Vectors of all distances in a sequence, in the dtype of *like*, cast last.
+        """Vectors of all distances in a sequence, cast to the dtype of *like* at the end.
 
         Args:
             query_length: T.
@@ -124,19 +124,30 @@ class PositionEncoding:
         if self.vectors is None:
             return None
         distances = all_distances(query_length, key_length, like.device)
-        return torch.stack([own(distances).type_as(like) for own in self.vectors.values()])
+        return torch.stack([module(distances).type_as(like) for module in self.vectors.values()])
 
 
 def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, PositionEncoding]:
-    """The compositions that the layers of a stack have, each once, by name.
+    """The distinct compositions in the layers of a stack, by name.
+
+    >>> from argparse import Namespace
+    >>> from fairseq_posenc.encodings.registry import encoding_flags
+    >>> options = Namespace(**{f.name: f.metadata["default"] for f in encoding_flags()})
+    >>> stack = Stack("encoder", num_heads=2, head_dim=4, causal=False, max_positions=16)
+    >>> built = build_encodings(options, stack, "rotary+t5,none")
+    >>> {name: encoding.relative for name, encoding in built.items()}
+    {'rotary+t5': True, 'none': True}
+    >>> positions = torch.arange(5).unsqueeze(0)
+    >>> built["rotary+t5"].shared_bias(positions, positions).shape
+    torch.Size([1, 2, 5, 5])
 
     Args:
         options: the model configuration with every encoding's flags.
-        stack: the encoder or decoder served.
-        value: what ``--position-encoding`` says for it.
+        stack: the encoder or decoder.
+        value: the value of ``--position-encoding`` for it.
 
     Raises:
-        UsageError: the value is malformed, or an encoding cannot serve *stack*.
+        UsageError: the value is malformed, or an encoding does not support *stack*.
     """
     names = list(dict.fromkeys(parse_pattern(value)))
     return {

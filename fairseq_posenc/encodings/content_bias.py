@@ -1,4 +1,4 @@
-"""The content-dependent terms of a layer: those of all its encodings, summed."""
+"""The sum of the content-dependent terms of a layer's encodings."""
 
 from typing import Any, Dict, Iterable, List, Optional, cast
 
@@ -8,7 +8,7 @@ from fairseq_posenc.encodings.base import Content, ContentBias
 
 
 class ContentBiasSum(nn.ModuleDict):
-    """Content-dependent terms by the name of their encoding, and their sum.
+    """Sum of content-dependent terms, with the terms keyed by encoding name.
 
     Args:
         terms: at least one.
@@ -26,19 +26,19 @@ class ContentBiasSum(nn.ModuleDict):
         """Logits (B, H, T, S), scaled.
 
         Args:
-            content: what the terms may look at.
-            vectors: (N, L, H·D) of the N terms that have them, for L distances; or None.
-            projected: projected vectors of earlier steps, by name; filled here.
+            content: inputs of the terms.
+            vectors: (N, L, H·D) for the N terms that have them and L distances; or None.
+            projected: cache of projected vectors by name, updated in place.
         """
-        for name, own in zip(self.with_vectors, () if vectors is None else vectors):
-            if name not in projected or projected[name].size(-2) != own.size(0):
+        for name, unprojected in zip(self.with_vectors, () if vectors is None else vectors):
+            if name not in projected or projected[name].size(-2) != unprojected.size(0):
                 term: Any = self[name]
-                projected[name] = term.project(own)
+                projected[name] = term.project(unprojected)
         logits = [term(content, projected.get(name)) for name, term in self.items()]
         return sum(logits[1:], logits[0])
 
     def relative_values(self, content: Content, weights: Tensor) -> Tensor:
-        """Output (B, H, T, D) that weights (B, H, T, S), after dropout, give beside the values."""
+        """Sum of relative values (B, H, T, D) for weights (B, H, T, S) after dropout."""
         terms = cast(Iterable[ContentBias], self.values())
         given = [term.relative_values(content, weights) for term in terms]
         found = [value for value in given if value is not None]

@@ -1,12 +1,12 @@
-"""DeBERTa's disentangled attention: words look at distances, and distances at words.
+"""DeBERTa's disentangled attention: content-to-position and position-to-content terms.
 
 He, Liu, Gao, Chen, arXiv 2006.03654, Eq. 2 to 4 (RoFormer Eq. 37, without the scale):
 
     α_ij = 1/√(3D) · (q_i·k_j + q_i·(P_{δ(i,j)} W_kR) + k_j·(P_{δ(j,i)} W_qR))
     δ(i,j) = 0 where i - j ≤ -K,  2K - 1 where i - j ≥ K,  i - j + K between
 
-As in the paper (section 3.1), all layers of a stack share the table P of 2K rows; each has a W_kR
-and a W_qR of its own.
+As in the paper (section 3.1), all layers of a stack share the table P of 2K rows, and each has its
+own W_kR and W_qR.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class DebertaFlags:
 
     deberta_max_distance: Optional[int] = setting(
         512,
-        "distance in tokens from which on all share a vector (K in DeBERTa Eq. 3)",
+        "clipping distance in tokens; longer distances share a vector (K in DeBERTa Eq. 3)",
         role="model",
         at_least=1,
         formerly="deberta_distance",
@@ -36,7 +36,7 @@ class DebertaFlags:
 
 
 class DistanceTable(DistanceVectors):
-    """P_{δ(i,j)} of every distance.
+    """P_{δ(i,j)} for every distance.
 
     Args:
         options: reads ``deberta_max_distance``.
@@ -58,13 +58,13 @@ class DistanceTable(DistanceVectors):
 @register_encoding(
     "deberta",
     paper="He et al. 2021, arXiv 2006.03654",
-    summary="words correlate with distances, and distances with words, under their own projections",
+    summary="content-to-position and position-to-content terms, separately projected",
     flags=DebertaFlags,
     distances=DistanceTable,
     logit_scale=3**-0.5,
 )
 class DebertaBias(ContentBias):
-    """Content to position, and position to content.
+    """The content-to-position and the position-to-content term.
 
     Args:
         options: not read.
@@ -91,9 +91,9 @@ class DebertaBias(ContentBias):
         length, keys = q.size(2), k.size(2)
         for_q, for_k = cast(Tensor, vectors)
         k_r = within_reach(for_q, length, keys)  # (H, S + T - 1, D)
-        q_r = within_reach(for_k, keys, length)  # from a key, T and S change places
+        q_r = within_reach(for_k, keys, length)  # seen from the keys, T and S swap
         to_position = align(products(q * scale, k_r), keys)
-        if length == 1:  # a decoding step: one distance a key
+        if length == 1:  # a decoding step: one distance per key
             to_content = torch.einsum("bhsd,hsd->bhs", k * scale, q_r.flip(-2)).unsqueeze(2)
         else:
             to_content = align(products(k * scale, q_r), length).transpose(-2, -1)

@@ -1,8 +1,8 @@
-"""Distances between queries and keys, and how products with them find their place.
+"""Distances between queries and keys, and products with the vectors of distances.
 
-A distance is key minus query, in tokens.  It is counted by index in the sequence, not by position:
-for two real tokens both are the same, since padding lies at the ends and queries are the last T of
-S tokens, and so all sentences of a batch share one table, whatever their padding.
+A distance is key minus query, in tokens.  It is a difference of indices, not of positions.  The two
+agree for real tokens, because padding is only at the ends and queries are the last T of S tokens;
+all sentences of a batch can therefore share one table, whatever their padding.
 """
 
 import torch
@@ -10,23 +10,33 @@ from torch import Tensor
 
 
 def distances(query_length: int, key_length: int, device: torch.device) -> Tensor:
-    """Distance from each query to each key, (T, S), int64."""
+    """Distance from each query to each key, (T, S), int64.
+
+    >>> distances(2, 3, torch.device("cpu"))
+    tensor([[-1,  0,  1],
+            [-2, -1,  0]])
+    """
     keys = torch.arange(key_length, device=device)
     return keys - keys[key_length - query_length :].unsqueeze(1)
 
 
 def all_distances(query_length: int, key_length: int, device: torch.device) -> Tensor:
-    """-n … n, int64, with n ≥ S - 1.
+    """All distances -n … n, int64, for some n ≥ S - 1.
 
-    In training n = S - 1.  In incremental decoding, where T < S, it grows by doubling, so that what
-    is made of these distances serves many steps.
+    If T = S, n = S - 1.  In incremental decoding, where T < S, n + 1 is a power of two, so results
+    computed from these distances can be cached for many steps.
+
+    >>> all_distances(3, 3, torch.device("cpu")).tolist()
+    [-2, -1, 0, 1, 2]
+    >>> all_distances(1, 3, torch.device("cpu")).tolist()
+    [-3, -2, -1, 0, 1, 2, 3]
     """
     reach = key_length if query_length == key_length else 1 << (key_length - 1).bit_length()
     return torch.arange(1 - reach, reach, device=device)
 
 
 def within_reach(vectors: Tensor, query_length: int, key_length: int) -> Tensor:
-    """Rows for the distances -(S - 1) … T - 1, of rows for all distances -n … n.
+    """Select the rows of distances -(S - 1) … T - 1 from those of all distances -n … n.
 
     Args:
         vectors: (…, 2n + 1, D).
@@ -34,21 +44,21 @@ def within_reach(vectors: Tensor, query_length: int, key_length: int) -> Tensor:
         key_length: S, at most n + 1.
 
     Returns:
-        (…, S + T - 1, D), which :func:`align` takes the products with.
+        (…, S + T - 1, D), in the order that :func:`align` expects.
     """
     reach = (vectors.size(-2) + 1) // 2
     return vectors[..., reach - key_length : reach - 1 + query_length, :]
 
 
 def products(x: Tensor, vectors: Tensor) -> Tensor:
-    """x·r of queries or keys and the vectors of distances, which all sentences share.
+    """Products x·r of queries or keys with the vectors of distances, which all sentences share.
 
     Args:
         x: (B, H, T, D).
         vectors: r, (H, N, D).
 
     Returns:
-        (B, H, T, N), laid out as (H, B, T, N): one product a head, and no copy of r a sentence.
+        (B, H, T, N), stored as (H, B, T, N), which avoids a copy of r for every sentence.
     """
     batch, heads, length, _ = x.shape
     rows = x.transpose(0, 1).flatten(1, 2)  # (B, H, T, D) -> (H, B·T, D)
@@ -57,11 +67,12 @@ def products(x: Tensor, vectors: Tensor) -> Tensor:
 
 
 def align(products: Tensor, key_length: int) -> Tensor:
-    """Sort products by key instead of by distance.
+    """Index products by key instead of by distance.
 
-    Row t starts at distance -(S - T) - t: at column T - 1 - t, one to the left of the row above.  A
-    view with rows shorter by one does that without a copy (the shift of Transformer-XL's appendix
-    B); on a CPU at 256 tokens it takes 0.8 of the time of gather, forward and backward.
+    Row t starts at distance -(S - T) - t, in column T - 1 - t: one column to the left of the row
+    above.  A strided view with rows one element shorter does this without a copy (the shift in
+    appendix B of Transformer-XL); on a CPU at 256 tokens it takes 0.8 of the time of gather,
+    forward and backward.
 
     Args:
         products: (…, T, S + T - 1), by distance from -(S - 1) to T - 1.

@@ -1,4 +1,4 @@
-"""No position encoding: attention over a bag of tokens (in a decoder, of those so far)."""
+"""No position encoding: attention over a bag of tokens (in a decoder, of the previous ones)."""
 
 from fairseq_posenc.encodings.base import InputTable
 from fairseq_posenc.encodings.registry import register_encoding
@@ -10,4 +10,4 @@ from fairseq_posenc.encodings.registry import register_encoding
     summary="no position information at all",
 )
 class NoPositions(InputTable):
-    """Nothing is added."""
+    """Adds nothing to the embeddings."""

@@ -1,7 +1,7 @@
-"""The registry of position encodings, and what ``--position-encoding`` may say.
+"""The registry of position encodings, and the syntax of ``--position-encoding``.
 
-``rotary`` names one, ``learned+rotary`` composes two, and ``rotary*3,none`` is a pattern over the
-layers of a stack, repeated from the first layer to the last: here every fourth has no positions.
+``rotary`` is one encoding, ``learned+rotary`` a composition of two, and ``rotary*3,none`` a pattern
+that repeats over the layers of a stack: here every fourth layer has no positions.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ Hook = TypeVar("Hook", bound=type)
 
 @dataclass
 class ClsFlags:
-    """Flags of the reset of [CLS], which serve every content-free encoding."""
+    """Flags that untie [CLS], for every content-free encoding."""
 
     untie_cls: Optional[bool] = setting(
         False,
@@ -31,8 +31,8 @@ class ClsFlags:
     )
     cls_reset: Optional[str] = setting(
         "sum",
-        "which logits have such values: sum, the sum of all content-free logits, as in the TUPE "
-        "paper; or each of them, as in the released code",
+        "which logits get learned [CLS] values: sum, the sum of all content-free logits, as in the "
+        "TUPE paper; each, those of every encoding, as in the released code",
         role="model",
         choices=("sum", "each"),
     )
@@ -50,20 +50,29 @@ def register_encoding(
     bounded: bool = False,
     formerly: Optional[str] = None,
 ) -> Callable[[Hook], Hook]:
-    """Make an encoding known to ``--position-encoding``, in every family.
+    """Class decorator that registers a position encoding, for every model family.
 
-    Decorates a subclass of one of the hooks in :mod:`fairseq_posenc.encodings.base`.
+    The class is a subclass of one of the hooks in :mod:`fairseq_posenc.encodings.base`.
+
+    >>> from fairseq_posenc.encodings.base import SharedBias
+    >>> @register_encoding("local", paper="", summary="only neighbours are visible")
+    ... class Local(SharedBias):
+    ...     def forward(self, query_positions, key_positions):
+    ...         distance = query_positions.unsqueeze(2) - key_positions.unsqueeze(1)
+    ...         return (distance.abs() > 1).unsqueeze(1) * -1e4
+    >>> parse_encodings("rotary+local")[1].shared
+    <class 'fairseq_posenc.encodings.registry.Local'>
 
     Args:
-        name: what the flag takes.
+        name: its value of ``--position-encoding``.
         paper: authors, year and arXiv number or venue.
         summary: one clause.
-        flags: dataclass of its own flags, declared with :func:`~fairseq_posenc.settings.setting`.
+        flags: dataclass of its flags, declared with :func:`~fairseq_posenc.settings.setting`.
         distances: class of the vectors that content-dependent terms project in every layer.
         logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
-        relative: whether shifting every position by the same amount changes nothing.
-        bounded: whether there is a table of positions that cannot grow.
-        formerly: an older name of the encoding.
+        relative: whether the encoding is invariant to shifting all positions by the same amount.
+        bounded: whether it has a table of positions, which limits the length.
+        formerly: a former name of the encoding.
     """
 
     def register(hook: Hook) -> Hook:
@@ -94,7 +103,11 @@ def encoding_flags() -> List["dataclasses.Field[Any]"]:
 
 
 def modern_name(value: str) -> str:
-    """A value of ``--position-encoding`` with today's names of the encodings in it."""
+    """A value of ``--position-encoding`` with former names of encodings replaced.
+
+    >>> modern_name("separate*3,none")
+    'bert_ad*3,none'
+    """
     today = {e.formerly: e.name for e in ENCODINGS.values() if e.formerly}
     parts = [item.partition("*") for item in value.split(",")]
     return ",".join(
@@ -108,13 +121,13 @@ def parse_encodings(value: str, flag: str = FLAG) -> List[Encoding]:
 
     Args:
         value: for example ``rotary`` or ``learned+rotary``.
-        flag: where it comes from, for error messages.
+        flag: the flag that *value* was given by, for error messages.
 
     Returns:
         the registered encodings, in the order given.
 
     Raises:
-        UsageError: if a name is unknown, repeated, or ``none`` is combined with others.
+        UsageError: a name is unknown or repeated, or ``none`` is combined with others.
     """
     names = [name.strip() for name in value.split("+")]
     for name in names:
@@ -132,18 +145,18 @@ def parse_encodings(value: str, flag: str = FLAG) -> List[Encoding]:
 
 
 def parse_pattern(value: str, flag: str = FLAG) -> List[str]:
-    """The compositions of consecutive layers, as one period of the pattern.
+    """One period of a pattern over layers: the composition of each layer in it.
 
     >>> parse_pattern("rotary*3,none")
     ['rotary', 'rotary', 'rotary', 'none']
 
     Args:
-        value: compositions separated by commas, each maybe repeated by ``*`` and a number.
-        flag: where it comes from, for error messages.
+        value: compositions separated by commas, each optionally repeated by ``*`` and a number.
+        flag: the flag that *value* was given by, for error messages.
 
     Raises:
-        UsageError: a composition is unknown, a count is no number from 1, or an encoding that is
-            added to the input is confined to some of the layers.
+        UsageError: a composition is unknown, a count is not a positive integer, or an encoding of
+            the input is restricted to some of the layers.
     """
     period: List[str] = []
     for item in value.split(","):
@@ -160,13 +173,13 @@ def parse_pattern(value: str, flag: str = FLAG) -> List[str]:
             if encoding.input is not None:
                 raise UsageError(
                     f"{flag} {value}: {encoding.name} is added to the embeddings, which all layers "
-                    "share, so it cannot be confined to some of them; use it without a pattern"
+                    "share, so it cannot be restricted to some of them; use it without a pattern"
                 )
     return period
 
 
 def all_encodings(value: str) -> List[Encoding]:
-    """Every encoding that a pattern names, each once, in order."""
+    """The distinct encodings of a pattern, in order."""
     names = [item.partition("*")[0] for item in value.split(",")]
     found = [encoding for each in names for encoding in parse_encodings(each)]
     return list({encoding.name: encoding for encoding in found}.values())

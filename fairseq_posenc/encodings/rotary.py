@@ -42,8 +42,8 @@ class RotaryFlags(ScalingFlags):
     )
     rotary_fraction: Optional[float] = setting(
         1.0,
-        "share of each head's channels that is rotated, above 0 and up to 1; the rest of the head "
-        "carries no position",
+        "fraction of each head's channels that is rotated, above 0 and up to 1; the other channels "
+        "carry no position",
         role="model",
         above=0,
         at_most=1,
@@ -57,8 +57,8 @@ class RotaryFlags(ScalingFlags):
     )
     rotary_value: Optional[bool] = setting(
         False,
-        "rotate the values, too, as some released models do; positions are no longer only relative "
-        "then",
+        "also rotate the values, as some released models do; the encoding is then no longer purely "
+        "relative",
         role="model",
     )
 
@@ -67,16 +67,19 @@ class RotaryFlags(ScalingFlags):
 def frequencies(dim: int, base: float, device: Any = None, scaling: Scaling = UNSCALED) -> Tensor:
     """θ_i = base^{-2(i-1)/dim} for i = 1 … dim/2 (RoFormer Eq. 7), float64, shape (dim/2,).
 
+    >>> frequencies(4, 10000.0)
+    tensor([1.0000, 0.0100], dtype=torch.float64)
+
     Args:
         dim: number of rotated channels.
         base: 10000 in the paper.
-        device: where the result lives.
-        scaling: lowers them for sequences beyond the length of training.
+        device: device of the result.
+        scaling: lowers the frequencies for sequences longer than in training.
     """
     return scaling.frequencies(dim, base).to(device)
 
 
-@lru_cache(maxsize=None)  # once a run, however many stacks, copies of models and forwards
+@lru_cache(maxsize=None)  # warns once per run
 def _warn_of_length(scaling: Scaling) -> None:
     trained = f"longer than the {scaling.length} tokens of training"
     if scaling.rule == "none":
@@ -88,8 +91,8 @@ def _warn_of_length(scaling: Scaling) -> None:
         )
     else:
         what = (
-            f"sequences {trained}, and than the {scaling.reach} that --rotary-scaling-factor "
-            f"{scaling.factor:g} is for: give a larger one"
+            f"sequences {trained}, and longer than the {scaling.reach} that "
+            f"--rotary-scaling-factor {scaling.factor:g} covers: give a larger factor"
         )
     logger.warning(what)
 
@@ -106,10 +109,10 @@ class Rotary(QKVTransform):
     Args:
         options: reads ``rotary_base``, ``rotary_fraction``, ``rotary_pairing``,
             ``rotary_value`` and the flags of :class:`ScalingFlags`.
-        stack: head size, side and, where the flags do not say it, the length of training.
+        stack: head size, side and, unless a flag gives it, the length in training.
 
     Raises:
-        UsageError: if the flags or the head size leave no whole pair of channels to rotate.
+        UsageError: the head size is odd, or the flags leave no pair of channels to rotate.
     """
 
     applies_to_features = True  # rotations keep norms
@@ -138,20 +141,20 @@ class Rotary(QKVTransform):
 
     @classmethod
     def check_features(cls, options: Options) -> Optional[str]:
-        """Values and the temperature of YaRN have no place beside rotated features."""
+        """Rotated values and the temperature of YaRN rule out rotated features."""
         if options.rotary_value:
-            return "--rotary-value: features are rotated, and values have none"
+            return "--rotary-value: only features of queries and keys are rotated, not values"
         if options.rotary_scaling == "yarn":
             return "--rotary-scaling yarn: its temperature scales logits, which are not computed"
         return None
 
     @classmethod
     def changes_values(cls, options: Options) -> Optional[str]:
-        """``--rotary-value``, if it is on."""
+        """``--rotary-value``, if enabled."""
         return "--rotary-value" if options.rotary_value else None
 
     def check_length(self, length: int) -> None:
-        """Warn, once a run, of sequences of *length* tokens that are longer than in training."""
+        """Warn, once per run, about sequences longer than in training."""
         if length > self.reach and not self.training:
             _warn_of_length(self.scaling)
 
@@ -159,7 +162,7 @@ class Rotary(QKVTransform):
         """e^{i m θ}, times the temperature, for every position m and frequency θ.
 
         Angles are float64: in float32 an angle of 4,096 radians is already off by 2e-4, in half
-        precision by whole turns.  The result is complex64, which no ``.half()`` can touch.
+        precision by full rotations.  The result is complex64, which ``.half()`` does not cast.
 
         Args:
             positions: (1|B, T), integers.
@@ -175,7 +178,7 @@ class Rotary(QKVTransform):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
     ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values (T, B, H, D), the first two rotated by *table*."""
+        """Rotated queries and keys (T, B, H, D), and values, rotated under ``--rotary-value``."""
         if self.rotate_values:  # the temperature scales logits, not values
             v = self.rotate(v, table) / self.temperature
         return self.rotate(q, table), self.rotate(k, table), v

@@ -1,15 +1,17 @@
-"""Rotary positions beyond the length of training: the same angles, at other frequencies.
+"""Scaling of rotary frequencies for sequences longer than in training.
 
-A model trained on L tokens knows the angles m·θ_i for positions m < L.  To read s·L tokens, the
-frequencies θ_i = base^{-2(i-1)/d}, i = 1 … d/2 (RoFormer Eq. 7), are lowered by a factor s that is
-fixed for a run (one that followed the length would mix bases in the cache of a decoder):
+A model trained on L tokens has seen the angles m·θ_i only for positions m < L.  To process s·L
+tokens, the frequencies θ_i = base^{-2(i-1)/d}, i = 1 … d/2 (RoFormer Eq. 7), are lowered by a
+factor s that is fixed for a run (a factor that depended on the length would mix frequencies in the
+cache of a decoder):
 
     linear   θ_i / s                              position interpolation
-    ntk      (base · s^{d/(d-2)})^{-2(i-1)/d}     the first as it was, the last over s
-    yarn     γ_i · θ_i / s + (1 - γ_i) · θ_i      γ_i = 0 where a pair makes many turns in L tokens
+    ntk      (base · s^{d/(d-2)})^{-2(i-1)/d}     θ_1 is unchanged, the last one divided by s
+    yarn     γ_i · θ_i / s + (1 - γ_i) · θ_i      γ_i = 0 for pairs that rotate often in L tokens
 
 Chen et al. 2023, arXiv 2306.15595; bloc97 2023, in Peng et al. 2023, arXiv 2309.00071, section 3.1;
-Peng et al., section 3.2, with the ramp γ and the temperature as in their released code.
+Peng et al., section 3.2, with the ramp and the temperature as in their released code; their γ is
+1 - γ here.
 """
 
 import math
@@ -23,40 +25,40 @@ from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
 
-# turns in the length of training: a pair that makes more keeps its frequency, one that makes fewer
-# is interpolated (Peng et al. section 3.2, for Llama)
+# rotations within L tokens: pairs with more keep their frequency, pairs with fewer are interpolated
+# (β and α of Peng et al. section 3.2, for Llama)
 MANY_TURNS, FEW_TURNS = 32, 1
 
 
 @dataclass
 class ScalingFlags:
-    """Flags of the scaling; another choice than in training is no other model."""
+    """Flags of the scaling, which may differ from those in training."""
 
     rotary_scaling: Optional[str] = setting(
         "none",
-        "frequencies for sequences beyond the length of training: none, linear (position "
+        "scaling of the frequencies for sequences longer than in training: none, linear (position "
         "interpolation), ntk (a larger base), yarn",
         role="free",
         choices=("none", "linear", "ntk", "yarn"),
     )
     rotary_scaling_factor: Optional[float] = setting(
         1.0,
-        "how many times the length of training is to be reached, above 1",
+        "longest sequence to process divided by the length in training, above 1",
         role="free",
         at_least=1,
         at_most=1e6,
     )
     rotary_original_length: Optional[int] = setting(
         None,
-        "tokens of the longest sequence in training (default: the longest that this training may "
-        "see, kept in the checkpoint)",
+        "longest sequence in training, in tokens (default: the longest that the training run "
+        "accepts, stored in the checkpoint)",
         role="free",
         at_least=1,
     )
 
 
 class Scaling(NamedTuple):
-    """How rotary frequencies are lowered.
+    """A scaling of rotary frequencies.
 
     Args:
         rule: a key of :data:`RULES`.
@@ -79,7 +81,7 @@ class Scaling(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Tokens of the longest sequence that these frequencies are for."""
+        """Longest sequence that the scaling is meant for, s·L, in tokens."""
         return int(self.factor * self.length)
 
 
@@ -97,7 +99,7 @@ def _ntk(dim: int, base: float, scaling: Scaling) -> Tensor:
 
 def _yarn(dim: int, base: float, scaling: Scaling) -> Tensor:
     def pair_with(turns: float) -> float:
-        """Index of the pair that makes so many *turns*, counted from 0, as a real number."""
+        """Real-valued index, from 0, of the pair that rotates *turns* times within L tokens."""
         return dim * math.log(scaling.length / (turns * 2 * math.pi)) / (2 * math.log(base))
 
     first = max(math.floor(pair_with(MANY_TURNS)), 0)
@@ -117,27 +119,27 @@ UNSCALED = Scaling("none", 1.0, 0)
 
 
 def read_scaling(options: Options, dim: int, longest: int) -> Scaling:
-    """The scaling that flags ask for.
+    """The scaling selected by the flags.
 
     Args:
         options: reads the flags of :class:`ScalingFlags`.
         dim: rotated channels of a head.
-        longest: the length of training, where the flags say nothing of it.
+        longest: length in training, in tokens, unless ``rotary_original_length`` gives it.
 
     Raises:
-        UsageError: a flag has an impossible value, or lacks another one.
+        UsageError: flags contradict or require each other.
     """
     rule, factor = str(options.rotary_scaling), float(options.rotary_scaling_factor)
     length = int(options.rotary_original_length or longest)
     if rule == "none" and factor != 1:
         raise UsageError(
-            f"--rotary-scaling-factor {factor:g}: without --rotary-scaling it would do nothing; "
-            "give linear, ntk or yarn there"
+            f"--rotary-scaling-factor {factor:g}: has no effect without --rotary-scaling; give "
+            "linear, ntk or yarn there"
         )
     if rule != "none" and factor == 1:
         raise UsageError(
-            f"--rotary-scaling {rule}: give --rotary-scaling-factor, too: the longest sequence to "
-            f"be read over the {length} tokens of training"
+            f"--rotary-scaling {rule}: also give --rotary-scaling-factor, the longest sequence to "
+            f"process divided by the {length} tokens of training"
         )
     if rule == "ntk" and dim == 2:
         raise UsageError(

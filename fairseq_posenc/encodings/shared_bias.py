@@ -1,8 +1,8 @@
-"""The content-free logits of a stack: the terms of all its encodings, summed, [CLS] untied.
+"""The sum of the content-free logits of a stack's encodings, optionally with [CLS] untied.
 
 TUPE, Ke, He, Liu, arXiv 2006.15595.  Content-free logits v_ij depend on positions only, so they are
-computed once per forward and serve every layer.  [CLS] is no word, and its place says nothing about
-the sentence; so whatever logits involve it are reset (Eq. 9, with [CLS] at position 0):
+computed once per forward pass for all layers.  [CLS] is not a word and its position carries no
+information, so all logits that involve it can be reset (Eq. 9, with [CLS] at position 0):
 
     reset_θ(v, i, j) = θ1    from [CLS], i = 0 (to itself, too)
                        θ2    from others to [CLS], j = 0
@@ -19,7 +19,7 @@ from fairseq_posenc.options import Options
 
 
 class SharedBiasSum(nn.ModuleDict):
-    """Content-free terms by the name of their encoding, and their sum.
+    """Sum of content-free terms, with the terms keyed by encoding name.
 
     Args:
         terms: at least one.

@@ -1,11 +1,11 @@
-"""Shaw's relative positions: a learned key, and maybe a learned value, for every distance.
+"""Shaw's relative positions: learned key and, optionally, value vectors for every distance.
 
 Shaw, Uszkoreit, Vaswani, arXiv 1803.02155, Eq. 3 and 4 (RoFormer Eq. 32), with d = j - i clipped:
 
     e_ij = 1/√D · q_i · (k_j + a^K_d)
     z_i  = Σ_j softmax(e_i)_j · (v_j + a^V_d)        d = max(-K, min(K, j - i))
 
-All heads of a layer share a^K and a^V; every layer has its own.
+The heads of a layer share a^K and a^V; layers do not.
 """
 
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ class ShawFlags:
 
     shaw_max_distance: Optional[int] = setting(
         16,
-        "distance in tokens from which on all share a vector (Shaw et al. section 3.2)",
+        "clipping distance in tokens; longer distances share a vector (Shaw et al. section 3.2)",
         role="model",
         at_least=1,
         formerly="shaw_distance",
     )
     shaw_values: Optional[bool] = setting(
         False,
-        "add learned vectors to the values, too, not only to the keys (Shaw et al. Eq. 3); "
+        "also add learned vectors to the values, not only to the keys (Shaw et al. Eq. 3); "
         "attention then runs without a fused kernel",
         role="model",
     )
@@ -43,18 +43,18 @@ class ShawFlags:
 @register_encoding(
     "shaw",
     paper="Shaw et al. 2018, arXiv 1803.02155",
-    summary="learned keys, and maybe values, for each clipped distance",
+    summary="learned keys, and optionally values, for each clipped distance",
     flags=ShawFlags,
 )
 class ShawBias(ContentBias):
     """q_i · a^K_d / √D, and Σ_j w_ij a^V_d.
 
-    Where later keys are hidden, distances end at 0; should a later key be shown after all, by
-    ``--full-context-alignment``, it counts as distance 0, as with the T5 bias.
+    In a causal stack distances end at 0.  Later keys that are visible nevertheless, under
+    ``--full-context-alignment``, count as distance 0, as with the T5 bias.
 
     Args:
         options: reads ``shaw_max_distance`` and ``shaw_values``.
-        stack: head size, and whether vectors for later keys are needed.
+        stack: head size and causality.
     """
 
     def __init__(self, options: Options, stack: Stack) -> None:
@@ -71,13 +71,13 @@ class ShawBias(ContentBias):
 
     @classmethod
     def changes_values(cls, options: Options) -> Optional[str]:
-        """``--shaw-values``, if it is on."""
+        """``--shaw-values``, if enabled."""
         return "--shaw-values" if options.shaw_values else None
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S); arguments as in :class:`ContentBias`.
 
-        On a CPU at 256 tokens, gather takes 0.8 to 0.9 of the time that shifting rows takes.
+        On a CPU at 256 tokens, gather takes 0.8 to 0.9 of the time of shifting rows.
         """
         q = content.q
         products = torch.matmul(q * content.scale, self.key_table.weight.t())  # (B, H, T, 2K + 1)
@@ -87,8 +87,8 @@ class ShawBias(ContentBias):
     def relative_values(self, content: Content, weights: Tensor) -> Optional[Tensor]:
         """Σ_j w_ij a^V_d, (B, H, T, D), for weights (B, H, T, S).
 
-        The weights of one distance are summed first, in float32: thousands of them may share the
-        last, more than the digits of half precision can tell apart.
+        Weights of equal distance are summed first, in float32: thousands may share the clipped
+        distance, more than half precision can accumulate.
         """
         if self.value_table is None:
             return None

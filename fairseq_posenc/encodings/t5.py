@@ -1,4 +1,4 @@
-"""T5's relative position bias: one learned logit for each bucket of distances and each head.
+"""T5's relative position bias: one learned logit per bucket of distances and head.
 
 Raffel et al., arXiv 1910.10683, section 2.1 (RoFormer Eq. 35; the relative part of TUPE-R):
 q_i · k_j + b_{bucket(j - i)}.  Short distances have a bucket each, longer ones share buckets of
@@ -27,20 +27,26 @@ class T5Flags:
         32, "number of buckets; encoders use half for each side", role="model", at_least=2
     )
     t5_max_distance: Optional[int] = setting(
-        128, "distance in tokens from which on all share a bucket", role="model", at_least=2
+        128, "distance in tokens beyond which all share a bucket", role="model", at_least=2
     )
 
 
 def relative_position_bucket(
     distance: Tensor, num_buckets: int, max_distance: int, causal: bool
 ) -> Tensor:
-    """Bucket of each distance key minus query.
+    """Bucket of each distance, key minus query.
+
+    >>> distance = torch.tensor([-200, -20, -1, 0, 1, 20, 200])
+    >>> relative_position_bucket(distance, 32, 128, causal=True).tolist()
+    [31, 17, 1, 0, 0, 0, 0]
+    >>> relative_position_bucket(distance, 32, 128, causal=False).tolist()
+    [15, 10, 1, 0, 17, 26, 31]
 
     Args:
         distance: any shape, integers, in tokens.
-        num_buckets: how many there are.
-        max_distance: from here on, all distances share the last bucket of their side.
-        causal: all buckets for earlier keys; else half of them for each side.
+        num_buckets: number of buckets.
+        max_distance: all distances from this one on share the last bucket of their side.
+        causal: use all buckets for earlier keys; otherwise half of them for each side.
 
     Returns:
         numbers from 0 to *num_buckets* - 1, shaped like *distance*.
@@ -53,7 +59,7 @@ def relative_position_bucket(
         first = (distance > 0).long() * num_buckets
         steps = distance.abs()
     exact = num_buckets // 2
-    # logarithmic from *exact* to *max_distance*; the clamp only keeps log(0) out
+    # logarithmic from *exact* to *max_distance*; the clamp only avoids log(0)
     growth = torch.log(steps.clamp(min=1).float() / exact) / math.log(max_distance / exact)
     wide = (exact + (growth * (num_buckets - exact)).long()).clamp(max=num_buckets - 1)
     return first + torch.where(steps < exact, steps, wide)
@@ -70,10 +76,10 @@ class T5Bias(SharedBias):
 
     Args:
         options: reads ``t5_num_buckets`` and ``t5_max_distance``.
-        stack: number of heads, and whether buckets for later keys are needed.
+        stack: number of heads and causality.
 
     Raises:
-        UsageError: if the buckets leave no room for a logarithmic range.
+        UsageError: the buckets leave no room for a logarithmic range.
     """
 
     def __init__(self, options: Options, stack: Stack) -> None:

@@ -1,11 +1,11 @@
-"""Transformer-XL's relative positions: keys made of sinusoids of the distance, and two biases.
+"""Transformer-XL's relative positions: keys from sinusoids of the distance, and two query biases.
 
 Dai et al., arXiv 1901.02860, section 3.3 (RoFormer Eq. 34), with one u and one v per head:
 
     α_ij = 1/√D · (q_i·k_j + q_i·(r_{i-j} W_kR) + u·k_j + v·(r_{i-j} W_kR))
     r_{d,2t} = sin(d / 10000^{2t/C}),  r_{d,2t+1} = cos(…)
 
-Every layer has a W_kR, u and v of its own.  The recurrence over segments is no part of this.
+Every layer has its own W_kR, u and v.  Segment-level recurrence is not included.
 """
 
 from typing import Optional, cast
@@ -21,14 +21,14 @@ from fairseq_posenc.options import Options
 
 
 class Sinusoids(DistanceVectors):
-    """r of every distance, query minus key, float32; nothing is learned.
+    """r for every distance, query minus key, float32, without parameters.
 
     Args:
         options: not read.
         stack: number and size of the heads.
 
     Raises:
-        UsageError: if the channels make no whole pairs of sine and cosine.
+        UsageError: the number of channels is odd.
     """
 
     def __init__(self, options: Options, stack: Stack) -> None:

@@ -1,12 +1,12 @@
-"""Untied positions: the correlation of two positions has projections of its own.
+"""TUPE's untied positions: position-to-position correlations with separate projections.
 
 TUPE, Ke, He, Liu, arXiv 2006.15595.  Nothing is added to the embeddings; positions correlate with
 positions and words with words, each scaled by 1/sqrt(2D) (Eq. 7):
 
     α_ij = 1/√(2D) · (x_i W^Q)·(x_j W^K)  +  1/√(2D) · (p_i U^Q)·(p_j U^K)
 
-The second term is the same in every layer.  p is a learned table, normalised where it is used
-(section 3.3); U^Q and U^K differ by head.  As in the released code they have biases.  With
+The second term is the same in every layer.  p is a learned table, layer norm is applied to it on
+use (section 3.3), and U^Q and U^K differ by head; as in the released code they have biases.  With
 ``--untie-cls`` this is TUPE-A (Eq. 10), and ``tupe+t5`` is TUPE-R (Eq. 11).
 """
 
@@ -23,7 +23,7 @@ from fairseq_posenc.options import Options
 @register_encoding(
     "tupe",
     paper="Ke et al. 2021, arXiv 2006.15595",
-    summary="learned positions correlate with each other apart from the words (TUPE)",
+    summary="position-to-position correlations with separate projections (TUPE)",
     logit_scale=2**-0.5,
     relative=False,
     bounded=True,
@@ -31,8 +31,9 @@ from fairseq_posenc.options import Options
 class UntiedPositions(SharedBias):
     """1/√(2D) · (LayerNorm(p_i) U^Q)·(LayerNorm(p_j) U^K) (Eq. 7).
 
-    Under ``--untie-cls``, θ = 1/√(2D) · (p_θ U^Q)·(p_θ U^K) (section 3.3): p_θ1 is a row of its
-    own, p_θ2 the row of position 0, which nothing else uses: all its correlations are reset.
+    Under ``--untie-cls``, θ = 1/√(2D) · (p_θ U^Q)·(p_θ U^K) (section 3.3): p_θ1 is an additional
+    row, and p_θ2 is the row of position 0, which is otherwise unused because its correlations are
+    reset.
 
     Args:
         options: reads ``untie_cls``.
@@ -62,7 +63,7 @@ class UntiedPositions(SharedBias):
         return torch.einsum("bthd,bshd->bhts", q, k)
 
     def cls_logits(self) -> Optional[Tensor]:
-        """θ1 and θ2 of every head, (2, H), or None while [CLS] is tied."""
+        """θ1 and θ2 of every head, (2, H), or None if [CLS] is not untied."""
         if self.cls is None:
             return None
         p = torch.cat((self.cls.weight, self.table.weight[:1]))  # (2, C)

@@ -1,4 +1,4 @@
-"""What a checkpoint may be used for: evaluation, resuming, fine-tuning, warm starts.
+"""Uses of a checkpoint: evaluation, resuming, fine-tuning and warm starts.
 
-Everything here follows from the roles of settings (:mod:`fairseq_posenc.settings`).
+All checks follow from the roles of settings (:mod:`fairseq_posenc.settings`).
 """

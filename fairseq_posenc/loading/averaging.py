@@ -1,4 +1,4 @@
-"""Averaging the parameters of several checkpoints of one training."""
+"""Averaging the parameters of several checkpoints of one training run."""
 
 import os
 import re
@@ -13,13 +13,13 @@ from fairseq_posenc.loading.settings import saved_settings, settings_by_role
 
 _RANDOM_FEATURES = ".feature_map.projection"
 
-#: Ends of the names of buffers that must be the same in every checkpoint, because a mean of
-#: them means nothing: random projections, for instance.
+#: Name suffixes of buffers that must be identical in all checkpoints because their mean is
+#: meaningless, such as random projections.
 IDENTICAL_SUFFIXES: Tuple[str, ...] = (_RANDOM_FEATURES,)
 
 
 class _Kind(NamedTuple):
-    """Checkpoints that fairseq names alike; group 1 of the name is the number to sort by."""
+    """A naming scheme of fairseq checkpoints; group 1 of *pattern* is the number to sort by."""
 
     flag: str
     name: str
@@ -38,12 +38,12 @@ BEST = _Kind(
 def find_checkpoints(
     folder: str, kind: _Kind, count: int, upper_bound: Optional[int] = None
 ) -> List[str]:
-    """Find the last checkpoints, or the best, that a training left in its folder.
+    """Find the last or the best checkpoints of a training run.
 
     Args:
-        folder: what ``--save-dir`` was.
+        folder: its ``--save-dir``.
         kind: :data:`EPOCH`, :data:`UPDATE` or :data:`BEST`.
-        count: how many.
+        count: number of checkpoints.
         upper_bound: the last epoch, or update, to consider.
 
     Returns:
@@ -80,25 +80,24 @@ def average_checkpoints(
 ) -> Dict[str, Any]:
     """Average the parameters of checkpoints, one file in memory at a time.
 
-    The mean is kept in float64 and cast back at the end, so a mean of equal checkpoints is
-    that checkpoint bit for bit.  Tensors that share memory in the files (tied embeddings)
-    are averaged once and go on sharing it.  Settings, task state, history and training
-    progress are those of the checkpoint with the most updates.  The optimiser's state is
-    left out: its moments belong to one set of parameters, not to the mean, so a later
-    ``--restore-file`` starts a new optimiser (fairseq's own script keeps the moments of
-    one checkpoint).
+    The mean is accumulated in float64 and cast back at the end, so the mean of equal checkpoints
+    is bitwise equal to them.  Tensors that share memory in the files (tied embeddings) are averaged
+    once and stay shared.  Settings, task state, history and training progress are those of the
+    checkpoint with the most updates.  The optimiser's state is dropped, because its moments do not
+    belong to the mean; a later ``--restore-file`` starts a new optimiser (fairseq's own script
+    keeps the moments of one checkpoint).
 
     Args:
         paths: the checkpoints.
-        identical: name ends of floating-point tensors to compare rather than average.
+        identical: name suffixes of floating-point tensors to compare instead of averaging.
 
     Returns:
-        a checkpoint that fairseq loads.
+        a checkpoint that fairseq can load.
 
     Raises:
-        UsageError: the checkpoints do not belong together (keys, shapes, types, settings
-            of the model, tied tensors, integers differ), or one is damaged or not finite;
-            the line names the file and the key.
+        UsageError: the checkpoints are incompatible (keys, shapes, types, settings of the model,
+            tied tensors or integers differ), or one is damaged or not finite; the message names
+            the file and the key.
     """
     if not paths:
         raise UsageError("--inputs: give at least one checkpoint")
@@ -120,13 +119,13 @@ def average_checkpoints(
 
 
 def settings_to_match(state: Dict[str, Any]) -> Dict[str, Any]:
-    """What checkpoints have to agree in: the architecture, and all but settings of a training.
+    """The settings that averaged checkpoints must share: all except those of training.
 
     Args:
         state: a checkpoint as :func:`read_checkpoint` returns it.
 
     Returns:
-        names and values; the architecture comes first, as what to complain about.
+        values by name, starting with the architecture, which is reported first.
     """
     saved = saved_settings(state)
     arch = {name: saved[name] for name in ("arch", "_name") if saved.get(name) is not None}
@@ -134,7 +133,7 @@ def settings_to_match(state: Dict[str, Any]) -> Dict[str, Any]:
 
 
 class _RunningMean:
-    """The mean of the checkpoints so far, and what every further one must agree with."""
+    """The mean of the checkpoints so far, and the properties that further ones must share."""
 
     def __init__(
         self,
@@ -159,7 +158,7 @@ class _RunningMean:
                 self.fixed[key] = value.clone()
 
     def add(self, path: str, parameters: Dict[str, Tensor], settings: Dict[str, Any]) -> None:
-        """Take one more checkpoint into the mean."""
+        """Add a checkpoint to the mean."""
         self._check_same(path, "setting", self.settings, settings)
         types = {key: (value.dtype, tuple(value.shape)) for key, value in parameters.items()}
         self._check_same(path, "parameter", self.types, types)
@@ -167,32 +166,32 @@ class _RunningMean:
             if leader != key and not torch.equal(parameters[key], parameters[leader]):
                 raise UsageError(
                     f"{path}: {key} and {leader} differ, but in {self.path} they are one tensor; "
-                    "average checkpoints of one training"
+                    "average checkpoints of one training run"
                 )
         for key, value in self.fixed.items():
             if not torch.equal(parameters[key], value):
                 what = "average checkpoints between which it did not change"
                 if key.endswith(_RANDOM_FEATURES):
                     what = (
-                        "the random features were drawn anew in between; average checkpoints after "
+                        "the random features were redrawn in between; average checkpoints after "
                         "--favor-redraw-until, or train with --favor-redraw 0"
                     )
                 raise UsageError(
-                    f"{path}: {key} is not the same as in {self.path}, and a mean of it would mean "
-                    f"nothing; {what}"
+                    f"{path}: {key} is not the same as in {self.path}, and its mean would be "
+                    f"meaningless; {what}"
                 )
         self.count += 1
         for key, mean in self.averaged.items():
             value = parameters[key].double()
             if not torch.isfinite(value).all():
                 raise UsageError(f"{path}: {key} has values that are infinite or not a number")
-            # an equal value changes nothing, not even the sign of a zero
+            # leaves equal values unchanged, including the sign of zero
             self.averaged[key] = torch.where(
                 value == mean, mean, mean + (value - mean) / self.count
             )
 
     def result(self) -> Dict[str, Tensor]:
-        """Return the mean in the types, order and sharing of the checkpoints."""
+        """The mean, with the types, order and shared tensors of the checkpoints."""
         leaders = dict(self.fixed)
         for key, mean in self.averaged.items():
             leaders[key] = mean.to(self.types[key][0])
@@ -205,12 +204,12 @@ class _RunningMean:
             if (key in first, first.get(key)) != (key in other, other.get(key)):
                 raise UsageError(
                     f"{path}: {what} {key} is {_shown(other, key)}, but {_shown(first, key)} in "
-                    f"{self.path}; average checkpoints of one training"
+                    f"{self.path}; average checkpoints of one training run"
                 )
 
 
 def _leaders(parameters: Dict[str, Tensor]) -> Dict[str, str]:
-    """Map each name to the first one that is the same memory."""
+    """Map each name to the first name of the same memory."""
     first: Dict[Any, str] = {}
     leaders = {}
     for key, value in parameters.items():

@@ -1,4 +1,4 @@
-"""Models built to evaluate a checkpoint have to find all their position state there."""
+"""Checks around ``fairseq.models.build_model``."""
 
 from typing import Any, Callable
 
@@ -12,10 +12,10 @@ from fairseq_posenc.options import Options
 def built(build_model: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``fairseq.models.build_model``.
 
-    Under ``fairseq-hydra-train`` it hands a copy of the configuration to models that have a
-    dataclass, so what they derive (such as the length of training, which YaRN needs later) would
-    be missing from the checkpoint.  It also says which models are built for a checkpoint; there a
-    difference in position state can only come from ``--model-overrides``.
+    Under ``fairseq-hydra-train`` it passes a copy of the configuration to models that have a
+    dataclass, so derived settings (such as the length in training, which YaRN needs later) would be
+    missing from the checkpoint; the wrapper copies them back.  In models built for a checkpoint it
+    requires the position state to match, since only ``--model-overrides`` could change it.
     """
 
     def wrapper(cfg: Options, task: FairseqTask, from_checkpoint: bool = False) -> Any:

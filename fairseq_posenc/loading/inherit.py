@@ -1,10 +1,9 @@
-"""Fine-tuning and resuming: what a training has to share with the checkpoint it starts from.
+"""Settings that fine-tuning and resuming take from a checkpoint.
 
-Fine-tuning by ``--task sentence_prediction`` starts from ``--restore-file`` or
-``--finetune-from-model``, or goes on in its own ``--save-dir``.  What the trained model consists of
-is read from that file, so it need not be repeated on the command line, and what contradicts it
-stops the run instead of starting from random weights.  A training that resumes in its own folder
-has to agree with it as well.
+Fine-tuning with ``--task sentence_prediction`` starts from ``--restore-file`` or
+``--finetune-from-model``, or resumes in its ``--save-dir``.  Settings of the trained model are read
+from that file and need not be repeated on the command line; contradicting flags are an error, where
+fairseq would start from random weights.  A run that resumes must match its checkpoint as well.
 """
 
 import dataclasses
@@ -27,9 +26,10 @@ _TABLE = "num_positions"  # see _inherit_positions
 
 
 def inherited_flags(family: type) -> List[str]:
-    """The flags that fine-tuning takes from the checkpoint: what the trained model consists of.
+    """The flags that fine-tuning takes from the checkpoint.
 
-    Of what may differ at use, the plug-in's own are taken, too, where they are not given.
+    These are all flags with the role ``model``, and those of the plug-in with the role ``free``,
+    which the command line can override.
 
     Args:
         family: dataclass of the family's flags.
@@ -41,17 +41,17 @@ def inherited_flags(family: type) -> List[str]:
         for name, role in roles.items()
         if name != _TABLE and (role == "model" or (role == "free" and name in own))
     ]
-    return sorted(names, key=lambda name: name not in own)  # what to complain about first
+    return sorted(names, key=lambda name: name not in own)  # the first conflict is reported
 
 
 def is_fine_tuning(settings: Options) -> bool:
-    """Whether a task's *settings* are those of one that starts from a pre-trained model."""
+    """True for the settings of a task that starts from a pre-trained model."""
     names = (getattr(settings, "_name", None), getattr(settings, "task", None))
     return any(name in _TASKS for name in names)
 
 
 def _source(args: Options) -> Optional[Tuple[str, str]]:
-    """What says where the training starts, and the path, in the order in which fairseq looks."""
+    """The flag that gives the initial checkpoint, and its path, in fairseq's order."""
     named = getattr(args, "restore_file", None) or "checkpoint_last.pt"
     own = os.path.join(getattr(args, "save_dir", None) or "", "checkpoint_last.pt")
     if named != "checkpoint_last.pt" and os.path.abspath(named) != os.path.abspath(own):
@@ -63,18 +63,18 @@ def _source(args: Options) -> Optional[Tuple[str, str]]:
 
 
 def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -> None:
-    """Complete a parsed command line, in place, by what the pre-trained checkpoint says.
+    """Complete a parsed command line, in place, with settings of the pre-trained checkpoint.
 
-    Does nothing unless the task fine-tunes and there is such a file.
+    Does nothing unless the task fine-tunes and there is a checkpoint.
 
     Args:
         args: parsed command line; flags that were not given are absent or None.
         family: dataclass of the family's flags.
-        arch: what ``--arch`` gave.
+        arch: the value of ``--arch``.
         preset: its settings.
 
     Raises:
-        UsageError: the file is missing, is no masked language model, or a flag or *arch*
+        UsageError: the file is missing or not a masked language model, or a flag or *arch*
             contradicts it.
     """
     source = _source(args) if is_fine_tuning(args) else None
@@ -85,7 +85,7 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
     roles = {field.name: field.metadata.get("role") for field in dataclasses.fields(family)}
     for name in inherited_flags(family):
         value = saved.get(name)
-        if value is None:  # a flag that is younger than the checkpoint
+        if value is None:  # the flag is newer than the checkpoint
             continue
         given = getattr(args, name, None)
         if given is not None and roles[name] == "free":
@@ -105,21 +105,21 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
 
 
 def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
-    """Compare the settings of a checkpoint that a training starts from with those of its model.
+    """Compare the settings of an initial checkpoint with those of the model to train.
 
-    Settings without parameters leave no other trace in a checkpoint.
+    Settings without parameters cannot be checked in any other way.
 
     Args:
         path: the checkpoint.
-        cfg: fairseq's whole configuration.
-        resumes: whether the training goes on in its own folder, as it was.
+        cfg: fairseq's complete configuration.
+        resumes: whether the run resumes in its own folder.
 
     Returns:
-        whether they differ, which is logged: a warm start.
+        True for a warm start: the settings differ, which is logged.
 
     Raises:
-        UsageError: they differ, and the training resumes or fine-tunes; or a scaling is for another
-            length.
+        UsageError: they differ, and the run resumes or fine-tunes; or the rotary scaling is for a
+            different length.
     """
     if getattr(cfg.model, "position_encoding", None) is None:  # a model of fairseq's
         return False
@@ -144,9 +144,9 @@ def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
     if refused and resumes:
         before, now = differences[refused[0]]
         raise UsageError(
-            f"{flag_of(refused[0])} {now}: the training in {os.path.dirname(path) or '.'} has "
-            f"{before}; give another --save-dir, and --finetune-from-model {path} to start from "
-            "its parameters"
+            f"{flag_of(refused[0])} {now}: the run in {os.path.dirname(path) or '.'} was trained "
+            f"with {before}; give another --save-dir, and --finetune-from-model {path} to start "
+            "from its parameters"
         )
     for name, values in differences.items():
         logger.warning("warm start: %s", _difference(name, *values))
@@ -159,7 +159,7 @@ def _difference(name: str, before: Any, now: Any) -> str:
 
 
 def _check_trained_length(path: str, model: Any, saved: Mapping[str, Any]) -> None:
-    """Scaled frequencies are those of the length before; a training of another one has its own."""
+    """Refuse frequencies scaled for another length than that of the checkpoint."""
     trained, taken = saved.get("rotary_original_length"), model.rotary_original_length
     if model.rotary_scaling != "none" and trained is not None and trained != taken:
         raise UsageError(
@@ -179,7 +179,7 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
     state = read_checkpoint(path, lazy=True)
     if not any("sentence_encoder.embed_tokens" in key for key in state.get("model") or ()):
         raise UsageError(
-            f"{flag} {path}: is no masked language model (it has no sentence_encoder); give a "
+            f"{flag} {path}: is not a masked language model (it has no sentence_encoder); give a "
             "checkpoint of --task masked_lm"
         )
     saved = saved_settings(state)
@@ -193,7 +193,7 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
 
 
 def _inherit_positions(args: Options, saved: Mapping[str, Any], source: str) -> None:
-    """The table keeps its size; shorter inputs, and longer ones without a table, are free."""
+    """Keep the size of the position table, and set the maximal length unless it was given."""
     rows = saved.get("num_positions") or saved.get("max_positions") or 512
     given = getattr(args, "num_positions", None)
     if given is not None and given != rows:

@@ -1,4 +1,4 @@
-"""Putting these checks in the way of fairseq's commands."""
+"""Installation of the checkpoint checks in fairseq."""
 
 from fairseq_posenc.compat.hooks import hook_checkpoints
 from fairseq_posenc.loading.building import built
@@ -6,5 +6,5 @@ from fairseq_posenc.loading.restore import building, reading, restoring
 
 
 def install() -> None:
-    """Check every checkpoint that fairseq reads; calling it again changes nothing."""
+    """Check every checkpoint that fairseq reads; idempotent."""
     hook_checkpoints(reading=reading, building=building, restoring=restoring, built=built)

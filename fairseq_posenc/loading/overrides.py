@@ -1,4 +1,4 @@
-"""``--model-overrides`` may change how a trained model is used, not what it computes."""
+"""Checks of ``--model-overrides``, which must not change what a trained model computes."""
 
 import difflib
 from typing import Any, Dict, Mapping, Optional
@@ -17,12 +17,12 @@ def check_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
     """Refuse overrides of settings that are part of the trained model, unless they agree with it.
 
     Args:
-        checkpoint: what is in the file.
-        overrides: by name, those of the model maybe in a dictionary of their own.
-        path: the file, for messages.
+        checkpoint: the contents of the file.
+        overrides: values by name; those of the model can be in a dictionary ``model``.
+        path: the file, for error messages.
 
     Raises:
-        UsageError: naming the first such setting, or one that is misspelt.
+        UsageError: naming the first such setting, or a misspelt one.
     """
     trained = trained_settings(checkpoint)
     ours = is_ours(saved_settings(checkpoint))
@@ -32,19 +32,19 @@ def check_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
             if value != trained[name]:
                 raise _refused(name, value, path, f"was trained with {trained[name]!r}")
         elif name in own and role_of(name) == "model" and value is not None:
-            what = "was trained without it" if ours else "is no model of this plug-in"
+            what = "was trained without it" if ours else "is not a model of this plug-in"
             raise _refused(name, value, path, what)
         elif ours:
             _check_spelling(name, checkpoint)
 
 
 def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: str) -> None:
-    """Check and carry out overrides of a checkpoint's settings, in place.
+    """Check and apply overrides of a checkpoint's settings, in place.
 
     Args:
-        checkpoint: what fairseq read from the file.
+        checkpoint: the contents of the file, as fairseq reads it.
         overrides: as for :func:`check_overrides`.
-        path: the file, for messages.
+        path: the file, for error messages.
 
     Raises:
         UsageError: a setting is part of the trained model, or misspelt.
@@ -55,7 +55,7 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
     overwrite_args_by_name(checkpoint["cfg"], overrides)
     model: Any = checkpoint["cfg"].model
     if OmegaConf.is_config(model) and "position_encoding" in model:
-        with open_dict(model):  # flags that are younger than the checkpoint, which fairseq ignores
+        with open_dict(model):  # fairseq ignores flags newer than the checkpoint
             known = plug_in_flags()
             model.update({name: v for name, v in _flat(overrides).items() if name in known})
 

@@ -1,7 +1,7 @@
-"""Restoring checkpoints: what is refused, and in which words.
+"""Checks and error messages around restoring checkpoints.
 
-The functions here wrap three of ``fairseq.checkpoint_utils``: reading a file, building models from
-files (generate, interactive, validate, eval-lm), and restoring a training.
+The functions wrap three functions of ``fairseq.checkpoint_utils``: reading a file, building models
+from files (generate, interactive, validate, eval-lm), and restoring a training run.
 """
 
 import os
@@ -54,9 +54,9 @@ def building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., 
         except RuntimeError as error:
             if "Error(s) in loading state_dict" in str(error):
                 raise UsageError(
-                    "--path {}: the parameters do not fit the model that its own settings and the "
-                    "dictionaries of the data give ({}); give the data folder it was trained on, "
-                    "and no --model-overrides of sizes".format(
+                    "--path {}: the parameters do not fit the model that its settings and the "
+                    "dictionaries of the data describe ({}); give the data folder it was trained "
+                    "on, and no --model-overrides of sizes".format(
                         ":".join(filenames), _first_mismatch(error)
                     )
                 ) from error
@@ -91,7 +91,7 @@ def restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check_restore_file(cfg: Options, suffix: Optional[str]) -> Optional[str]:
-    """The local file that a training starts from, or None; one that is named has to exist."""
+    """The local file that training starts from, or None; a file given by a flag must exist."""
     own = os.path.join(cfg.save_dir, _DEFAULT_RESTORE_FILE)
     own_with_suffix = own.replace(".pt", (suffix or "") + ".pt")
     named = cfg.restore_file
@@ -105,7 +105,7 @@ def _check_restore_file(cfg: Options, suffix: Optional[str]) -> Optional[str]:
 
 
 def _is_own(path: str, cfg: Options) -> bool:
-    """Whether a training goes on in its own folder, with everything as it was."""
+    """True if the run resumes in its own folder without resetting the optimiser."""
     folder = os.path.abspath(os.path.dirname(path))
     return folder == os.path.abspath(cfg.save_dir) and not cfg.reset_optimizer
 
@@ -120,14 +120,14 @@ def _check_exists(flag: str, path: str) -> str:
 
 
 def _names(path: str, trainer: Trainer) -> Tuple[Iterable[str], Iterable[str]]:
-    """Names of the parameters of a checkpoint and of the model; none, where FSDP splits them."""
+    """Names of the parameters of a checkpoint and of the model; empty under FSDP, which shards."""
     if trainer.is_fsdp:
         return (), ()
     return read_checkpoint(path, lazy=True)["model"], trainer.get_model().state_dict()
 
 
 def _check_optimizer(path: str, trainer: Trainer) -> None:
-    """The optimiser knows parameters by their number alone; others would get their state."""
+    """Refuse the optimiser's state of other parameters, which it identifies by index only."""
     difference = position_difference(*_names(path, trainer))
     if difference is None or not read_checkpoint(path, lazy=True).get("last_optimizer_state"):
         return
@@ -139,7 +139,7 @@ def _check_optimizer(path: str, trainer: Trainer) -> None:
 
 
 def _misfit(text: str, cause: Optional[BaseException]) -> UsageError:
-    """Say which parameter does not fit; fairseq only says that something does not."""
+    """The error that names the parameter that does not fit, which fairseq's does not."""
     if isinstance(cause, UsageError):
         return cause
     return UsageError(

@@ -1,4 +1,4 @@
-"""What a checkpoint's settings say of its model, under today's names and by role."""
+"""The model settings of a checkpoint, under their present names and by role."""
 
 from typing import Any, Dict, Mapping, Set, Tuple
 
@@ -9,7 +9,7 @@ from fairseq_posenc.settings import modernised
 
 
 def saved_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
-    """The settings of a checkpoint's model, former names and values replaced by today's.
+    """The settings of a checkpoint's model, with former names and values replaced.
 
     Args:
         checkpoint: as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns it.
@@ -23,22 +23,21 @@ def saved_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def is_ours(settings: Mapping[str, Any]) -> bool:
-    """Whether settings are those of a model of this plug-in."""
+    """True for the settings of a model of this plug-in."""
     return settings.get("position_encoding") is not None
 
 
 def trained_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
-    """Those settings that are part of the trained model."""
+    """The settings that are part of the trained model."""
     return settings_by_role(checkpoint, ("model",))
 
 
 def settings_by_role(checkpoint: Mapping[str, Any], roles: Tuple[str, ...]) -> Dict[str, Any]:
     """The settings of a checkpoint's model that have one of *roles*.
 
-    An architecture defined with argparse keeps every flag of the run among those of its model;
-    flags that another group of the settings has as well (task, optimiser, paths) are left out.
-    Flags that are younger than the checkpoint have their default, which is what it was trained
-    with.
+    An architecture defined with argparse stores all flags of the run with those of its model; flags
+    that are also in another group (task, optimiser, paths) are left out.  Flags newer than the
+    checkpoint get their default, with which it was trained.
 
     Args:
         checkpoint: as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns it.

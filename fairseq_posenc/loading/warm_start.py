@@ -1,8 +1,9 @@
-"""Loading a checkpoint that was trained with another position encoding, or attention.
+"""Loading a checkpoint that was trained with another position encoding or attention.
 
-Everything but the position state has the same names in every encoding, in stock fairseq too, and
-fairseq loads it strictly.  Position state and random features are the exception: what the model
-has no place for is left out, what the checkpoint has not is kept as initialised, both are listed.
+Apart from position state, parameters have the same names for every encoding and in stock fairseq,
+and fairseq loads them strictly.  Position state and random features are an exception: entries that
+the model lacks are left out, entries that the checkpoint lacks keep their initial values, and both
+are logged.
 """
 
 import logging
@@ -25,7 +26,7 @@ _UNTRAINED = ("._float_tensor", ".projection")  # of fairseq's sinusoids, of ran
 
 
 def _kind(key: str) -> str:
-    """The key without its layer number: pruning renumbers layers after this module has run."""
+    """The key without its layer index, because pruning renumbers the layers later."""
     return re.sub(r"\.layers\.\d+\.", ".layers.*.", key)
 
 
@@ -34,7 +35,7 @@ def _position_keys(keys: Iterable[str], prefix: str) -> List[str]:
 
 
 def position_difference(keys: Iterable[str], others: Iterable[str]) -> Optional[str]:
-    """A trained position parameter in one of the two and not in the other, or None."""
+    """A trained position parameter that is in only one of the two, or None."""
 
     def trained(names: Iterable[str]) -> Set[str]:
         return {k for k in names if _POSITION_STATE.search(k) and not k.endswith(_UNTRAINED)}
@@ -43,7 +44,7 @@ def position_difference(keys: Iterable[str], others: Iterable[str]) -> Optional[
 
 
 def log_taken(path: str, keys: Iterable[str], own: Iterable[str]) -> None:
-    """Log which of the parameters in *keys* a model with those in *own* took over from *path*."""
+    """Log the parameters in *keys* that a model with parameters *own* took from *path*."""
     taken = set(keys) & set(own)
     kinds = Counter(_kind(key) for key in sorted(taken))
     names = ", ".join(f"{kind} ({n})" if n > 1 else kind for kind, n in kinds.items())
@@ -51,9 +52,9 @@ def log_taken(path: str, keys: Iterable[str], own: Iterable[str]) -> None:
 
 
 def refuse_projection(stack: Any, state_dict: State, name: str) -> None:
-    """Stop at embeddings that are narrower than the layers, where *stack* has no projection.
+    """Refuse projected embeddings in a checkpoint if *stack* has no such projection.
 
-    fairseq's language models have 512 channels there unless told otherwise.
+    The embeddings of fairseq's language models have 512 channels by default.
 
     Args:
         stack: the decoder about to be loaded.
@@ -61,7 +62,7 @@ def refuse_projection(stack: Any, state_dict: State, name: str) -> None:
         name: name of *stack* in it.
 
     Raises:
-        UsageError: naming the flags that give such a projection.
+        UsageError: naming the flags that create the projection.
     """
     weight = state_dict.get(f"{name}.project_in_dim.weight")
     if weight is not None and stack.project_in_dim is None:
@@ -74,7 +75,7 @@ def refuse_projection(stack: Any, state_dict: State, name: str) -> None:
 
 
 def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
-    """Fit the position state in *state_dict* to *stack*, in place, and log every difference.
+    """Adapt the position state in *state_dict* to *stack*, in place, and log every difference.
 
     Args:
         stack: the encoder or decoder about to be loaded.
@@ -82,7 +83,7 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
         name: name of *stack* in it, for example ``encoder``.
 
     Raises:
-        UsageError: there is a difference where *stack* allows none.
+        UsageError: there is a difference and *stack* is strict about positions.
     """
     own = {f"{name}.{key}": value for key, value in stack.state_dict().items()}
     wanted = {_kind(key) for key in own}
@@ -95,12 +96,12 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
         if _FEATURES in odd:
             given = f"--attention {stack.encoding.options.attention}"
         raise UsageError(
-            f"{given}: the checkpoint was trained otherwise (first difference: {odd}, only in "
+            f"{given}: the checkpoint was trained differently (first difference: {odd}, only in "
             f"{'it' if left_out else 'this model'}); {stack.strict_advice}"
         )
     for key in left_out:
         shape = tuple(state_dict.pop(key).shape)
-        logger.warning("warm start: left out %s %s, which this model has no use for", key, shape)
+        logger.warning("warm start: left out %s %s, which this model does not have", key, shape)
     for key in new:
         state_dict[key] = own[key]
         logger.warning("warm start: %s %s starts untrained", key, tuple(own[key].shape))

@@ -1,4 +1,4 @@
-"""What all model families share: flags, presets, registration, the tasks they are for."""
+"""Model families: flags, presets, registration and supported tasks."""
 
 from argparse import ArgumentParser
 from dataclasses import dataclass
@@ -25,26 +25,26 @@ from fairseq_posenc.options import Options
 Preset = Mapping[str, Any]
 Model = TypeVar("Model", bound=type)
 
-# criterions of fairseq that end in a traceback with an adaptive softmax; a user's own may know it
+# fairseq criterions that fail with an adaptive softmax; a user's own criterion may support it
 _WHOLE_SOFTMAX = ("cross_entropy", "label_smoothed_cross_entropy")
 
 
 @dataclass
 class Family:
-    """One kind of model: what it is called, its flags and presets, and the tasks it is for.
+    """A model family: its name, flags, presets and tasks.
 
     Args:
-        model: name that ``--arch`` takes without any preset.
-        what: what its models are called in messages.
-        example: an architecture to try.
-        tasks: tasks of fairseq that need it.
-        own_fields: its flags beside those of positions, attention and layers.
-        presets: settings by architecture; that of *model* is empty.
-        stacks: the stacks that a complete configuration describes.
+        model: the ``--arch`` without a preset.
+        what: the name of its models in messages.
+        example: an architecture to suggest.
+        tasks: fairseq tasks that need it.
+        own_fields: its flags, apart from those of positions, attention and layers.
+        presets: settings by architecture; those of *model* are empty.
+        stacks: returns the stacks of a complete configuration.
         complete: completes and checks a configuration, given the preset and the settings of the
             task.
         inherit: takes settings from the checkpoint that a command line starts from, if any.
-        for_hydra: whether it is registered with its dataclass, as fairseq's newer models are.
+        for_hydra: whether it is registered with its dataclass, like fairseq's newer models.
     """
 
     model: str
@@ -67,7 +67,7 @@ class Family:
         return make_dataclass(name, self.own_fields() + layer_fields())
 
     def register(self, model: Model) -> Model:
-        """Make a model class and its architectures known to fairseq; a class decorator."""
+        """Class decorator that registers a model and its architectures with fairseq."""
         FAMILIES[self.model] = self
         self.class_ = model
         model.add_args = staticmethod(self.add_args)  # type: ignore[attr-defined]
@@ -75,15 +75,15 @@ class Family:
         for name, preset in self.presets.items():
             configure = self._architecture(name, preset)
             if name == self.model and self.for_hydra:
-                # register_model has put a function there that does nothing, but defaults belong
-                # in the checkpoint
+                # register_model stored a function that does nothing; ours completes the settings,
+                # so that checkpoints record the defaults
                 ARCH_CONFIG_REGISTRY[name] = configure
             else:
                 register_model_architecture(self.model, name)(configure)
         return model
 
     def declare_again(self) -> None:
-        """Take up the flags of what was registered since."""
+        """Add the flags of entries registered since the last declaration."""
         self.dataclass = self._declare()
         if self.for_hydra:
             setattr(self.class_, "__dataclass", self.dataclass)  # noqa: B010 - not to be mangled
@@ -95,13 +95,13 @@ class Family:
             )
 
     def add_args(self, parser: ArgumentParser) -> None:
-        """Add the flags without defaults, so that what was not given can be told."""
+        """Add the flags without defaults, so that flags not given can be recognised."""
         gen_parser_from_dataclass(parser, self.dataclass(), delete_default=True)
 
     def _architecture(self, name: str, preset: Preset) -> Callable[[Any], None]:
         def architecture(cfg: Options) -> None:
             if OmegaConf.is_config(cfg) and self.for_hydra:
-                fill_missing(cfg, preset)  # build_model follows, which knows the task
+                fill_missing(cfg, preset)  # build_model, which knows the task, completes it
                 return
             self.refuse_other_tasks(name, cfg)
             with open_config(cfg):
@@ -113,11 +113,11 @@ class Family:
         return architecture
 
     def refuse_other_tasks(self, arch: str, where: Any) -> None:
-        """Stop if the task in use needs another family.
+        """Refuse a task that needs another family.
 
         Args:
-            arch: what ``--arch`` gave.
-            where: parsed command line, or the task object.
+            arch: the value of ``--arch``.
+            where: the parsed command line, or the task.
 
         Raises:
             UsageError: naming an architecture that fits the task.
@@ -141,24 +141,24 @@ def _declare_again() -> None:
 
 
 def family_of(name: Optional[str]) -> Optional[Family]:
-    """The family whose model or architecture is called *name*, or None if it is fairseq's."""
+    """The family of a model or architecture, or None for fairseq's own."""
     return next((family for family in FAMILIES.values() if name in family.presets), None)
 
 
 def task_settings(task: FairseqTask) -> Any:
-    """The settings of a task object of either kind, or None."""
+    """The settings of a task, ``cfg`` or ``args``, or None."""
     return getattr(task, "cfg", None) or getattr(task, "args", None)
 
 
 def refuse_other_criterions(args: Options) -> None:
-    """Stop if the output layer and the criterion of a training do not go together.
+    """Refuse a criterion that does not match the output layer.
 
     Args:
-        args: parsed command line, with the architecture's settings; without a criterion, as that
-            of other commands, it passes.
+        args: parsed command line, with the settings of the architecture; accepted if it has no
+            criterion, as in commands other than training.
 
     Raises:
-        UsageError: naming the flag that is missing.
+        UsageError: naming the missing flag.
     """
     criterion = getattr(args, "criterion", None)
     cutoff = getattr(args, "adaptive_softmax_cutoff", None)
@@ -170,12 +170,12 @@ def refuse_other_criterions(args: Options) -> None:
         if args.ddp_backend in ("c10d", "pytorch_ddp"):
             raise UsageError(
                 f"--criterion adaptive_loss: does not work with --ddp-backend {args.ddp_backend}, "
-                "with one process either; give --ddp-backend legacy_ddp"
+                "even with one process; give --ddp-backend legacy_ddp"
             )
     elif criterion in _WHOLE_SOFTMAX and cutoff is not None:
         raise UsageError(
-            f"--adaptive-softmax-cutoff {cutoff}: --criterion {criterion} has no use for it; give "
-            "--criterion adaptive_loss --ddp-backend legacy_ddp"
+            f"--adaptive-softmax-cutoff {cutoff}: --criterion {criterion} does not support it; "
+            "give --criterion adaptive_loss --ddp-backend legacy_ddp"
         )
 
 

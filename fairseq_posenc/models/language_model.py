@@ -27,7 +27,7 @@ DEFAULT_LENGTH = 1024  # fairseq's, in tokens
 
 
 def _own_fields() -> List[Field]:
-    """The flags of the installed fairseq's ``transformer_lm``; the task's own stay references."""
+    """The flags of the installed ``transformer_lm``; those of the task stay interpolations."""
     defaults = TransformerLanguageModelConfig()
     references = [
         field
@@ -43,7 +43,7 @@ def _own_fields() -> List[Field]:
 
 
 def _shape(channels: int, heads: int, layers: int) -> Dict[str, Any]:
-    """The architecture of GPT-3, as fairseq has it."""
+    """GPT-3's architecture, with fairseq's settings."""
     return {
         "decoder_embed_dim": channels,
         "decoder_ffn_embed_dim": 4 * channels,
@@ -58,23 +58,23 @@ def _shape(channels: int, heads: int, layers: int) -> Dict[str, Any]:
 
 TINY = _shape(128, 4, 2)
 # RoFormer 4.6.1 and 4.7 name the hyperparameters of GPT-3's 125 M and 1.3 B models, which are in
-# Brown et al., arXiv 2005.14165, Table 2.1.  It gives the larger one 24 heads of 128, which 2,048
-# channels have no room for; 16 of them fit.
+# Brown et al., arXiv 2005.14165, Table 2.1.  It lists 24 heads of 128 for the larger one, which do
+# not fit 2,048 channels; 16 do.
 SMALL, MEDIUM = _shape(768, 12, 12), _shape(2048, 16, 24)
 PRESETS: Dict[str, Preset] = {
     "roformer_lm_tiny": {**ROTARY, **TINY},
     "roformer_lm_small": {**ROTARY, **SMALL},
     "roformer_lm_medium": {**ROTARY, **MEDIUM},
-    # what rotary is compared with in RoFormer Table 6, and since
+    # baselines for rotary
     "learned_lm_small": {"position_encoding": "learned", **SMALL},
     "t5bias_lm_small": {"position_encoding": "t5", **SMALL},
     "alibi_lm_small": {"position_encoding": "alibi", **SMALL},
     "shaw_lm_small": {"position_encoding": "shaw", **SMALL},
     "transformer_xl_lm_small": {"position_encoding": "transformer_xl", **SMALL},
-    # RoFormer section 4.4: 12 layers, 768 channels, 12 heads; without rotary by
+    # RoFormer section 4.4: 12 layers, 768 channels, 12 heads; its baseline without rotary is
     # --position-encoding learned, as in the code it cites
     "performer_lm_enwik8": {**PERFORMER, **SMALL},
-    # 24 units as in GAU section 5.1, two for a Transformer layer; pre-norm as the others
+    # 24 units as in GAU section 5.1, two per Transformer layer; pre-norm like the others
     "gau_lm_small": {**SMALL, **GAU},
 }
 
@@ -89,10 +89,10 @@ def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     for flag in ("self_target", "past_target"):
         if setting(flag):
             raise UsageError(f"{flag_of(flag)}: these models predict the next token; drop it")
-    # --add-bos-token puts one token more in front of every block
+    # --add-bos-token prepends one token to every block
     block = (setting("tokens_per_sample") or DEFAULT_LENGTH) + bool(setting("add_bos_token"))
     longest = setting("max_target_positions") or block
-    # blocks of whole sentences may be longer than --tokens-per-sample, if one sentence is
+    # a block of whole sentences exceeds --tokens-per-sample if a single sentence does
     fixed = str(getattr(settings, "sample_break_mode", None)) in ("none", "None")
     trained = min(block, longest) if fixed else longest
     with open_config(cfg):
@@ -116,7 +116,7 @@ LANGUAGE_MODEL = Family(
 
 @LANGUAGE_MODEL.register
 class LanguageModel(FairseqLanguageModel):
-    """Decoder for ``--task language_modeling`` whose attention layers know positions.
+    """Decoder for ``--task language_modeling`` with position encodings in its attention.
 
     Args:
         decoder: the decoder, without attention to a source.
@@ -127,7 +127,7 @@ class LanguageModel(FairseqLanguageModel):
         """Build the model for *task* from a flat configuration.
 
         Raises:
-            UsageError: if the task is of another family or the flags contradict each other.
+            UsageError: the task needs another family, or flags contradict each other.
         """
         LANGUAGE_MODEL.refuse_other_tasks(getattr(cfg, "_name", LANGUAGE_MODEL.model), task)
         _complete(cfg, {}, task_settings(task))

@@ -37,10 +37,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class MaskedLMFlags:
-    """What the encoder can do beside RoBERTa's flags."""
+    """Flags of the masked language model, in addition to RoBERTa's."""
 
     num_segments: Optional[int] = setting(
-        0, "size of a table of segment embeddings; 0 for none", role="model", at_least=0
+        0, "number of segment embeddings; 0 for none", role="model", at_least=0
     )
     encoder_input_dim: Optional[int] = setting(
         None, "size of a token embedding, if not --encoder-embed-dim", role="model", at_least=1
@@ -51,11 +51,11 @@ class MaskedLMFlags:
         role="model",
         choices=("roberta", "tied"),
     )
-    causal: Optional[bool] = setting(False, "hide later tokens from earlier ones", role="model")
+    causal: Optional[bool] = setting(False, "use causal attention", role="model")
     num_positions: Optional[int] = setting(
         None,
-        "positions in learned and TUPE tables, if not --max-positions; a checkpoint that is "
-        "fine-tuned brings its own",
+        "number of positions in learned and TUPE tables (default: --max-positions, or in "
+        "fine-tuning that of the checkpoint)",
         role="model",
         at_least=1,
     )
@@ -112,7 +112,7 @@ PRESETS: Dict[str, Preset] = {
     "shaw_masked_lm_base": {"position_encoding": "shaw", **BASE},
     "transformer_xl_masked_lm_base": {"position_encoding": "transformer_xl", **BASE},
     "deberta_masked_lm_base": {"position_encoding": "deberta", **BASE},
-    # RoFormer section 4.4; without rotary by --position-encoding learned
+    # RoFormer section 4.4; its baseline without rotary is --position-encoding learned
     "performer_masked_lm_tiny": {**PERFORMER, **TINY},
     "performer_masked_lm_base": {**PERFORMER, **BASE},
     # GAU sections 4.1 and 5.1
@@ -165,7 +165,7 @@ MASKED_LM: Family = Family(
 
 @MASKED_LM.register
 class MaskedLMModel(RobertaModel):
-    """RoBERTa whose attention layers know positions.
+    """RoBERTa with position encodings in its attention.
 
     Args:
         args: complete flat configuration.
@@ -179,7 +179,7 @@ class MaskedLMModel(RobertaModel):
 
     @classmethod
     def hub_models(cls) -> Dict[str, str]:
-        """No model can be downloaded by name."""
+        """No models are available for download."""
         return {}
 
     @classmethod
@@ -187,12 +187,12 @@ class MaskedLMModel(RobertaModel):
         """Build the model for *task* from a flat configuration.
 
         Raises:
-            UsageError: if the task is of another family or the flags contradict each other.
+            UsageError: the task needs another family, or flags contradict each other.
         """
         MASKED_LM.refuse_other_tasks(getattr(args, "_name", MASKED_LM.model), task)
         settings = task_settings(task)
         if OmegaConf.is_config(args):
-            OmegaConf.set_struct(cast(Any, args), False)  # fairseq's RoBERTa adds to it, too
+            OmegaConf.set_struct(cast(Any, args), False)  # fairseq's RoBERTa adds entries
         _complete(args, {}, settings)
         if args.untie_cls and getattr(settings, "init_token", 0) is None:
             raise UsageError(
@@ -247,11 +247,11 @@ class MaskedLMModel(RobertaModel):
         return x, extra
 
     def register_token_head(self, name: str, num_classes: int) -> None:
-        """Add a classifier of every token, one projection of the features (B, T, C)."""
+        """Add a token classifier, a projection of the features (B, T, C)."""
         self.token_heads[name] = nn.Linear(self.args.encoder_embed_dim, num_classes)
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
-        """Fit heads and older names, as fairseq does, and token heads likewise."""
+        """Adapt token heads in addition to what fairseq adapts: heads and older names."""
         super().upgrade_state_dict_named(state_dict, name)
         prefix = f"{name}.token_heads." if name else "token_heads."
         for key in [key for key in state_dict if key.startswith(prefix)]:

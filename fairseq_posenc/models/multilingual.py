@@ -1,8 +1,8 @@
-"""Several language pairs at once: fairseq's multilingual Transformer, with any position encoding.
+"""fairseq's multilingual Transformer with any position encoding.
 
-For ``--task multilingual_translation``, where every pair has an encoder and a decoder, its own or
-shared.  (``--task translation_multi_simple_epoch`` trains one model; it takes the translation
-architectures.)
+For ``--task multilingual_translation``, where every language pair has an encoder and a decoder,
+which can be shared.  (``--task translation_multi_simple_epoch`` trains a single model and uses the
+translation architectures.)
 """
 
 from typing import Any, List
@@ -59,13 +59,13 @@ MULTILINGUAL = Family(
     presets={"multilingual_roformer": ROTARY},
     stacks=translation_stacks,
     complete=_complete,
-    for_hydra=False,  # the task has no dataclass either, and takes its own flags from the model's
+    for_hydra=False,  # the task has no dataclass either
 )
 
 
 @MULTILINGUAL.register
 class MultilingualModel(MultilingualTransformerModel):
-    """One encoder-decoder per language pair, whose attention layers know positions.
+    """One encoder-decoder per language pair, with position encodings in its attention.
 
     Args:
         encoders: encoder of every pair.
@@ -77,7 +77,7 @@ class MultilingualModel(MultilingualTransformerModel):
         """Build the models of all pairs of *task* from a flat configuration.
 
         Raises:
-            UsageError: if the task is another one or the flags contradict each other.
+            UsageError: the task is a different one, or flags contradict each other.
         """
         _complete(args, {}, args)
         model = super().build_model(args, task)

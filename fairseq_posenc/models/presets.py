@@ -1,4 +1,4 @@
-"""Settings that several families' architectures share: one dictionary a recipe."""
+"""Settings shared by architectures of several families, one dictionary per recipe."""
 
 from typing import Any, Dict
 
@@ -15,5 +15,5 @@ ROFORMER_V2: Dict[str, Any] = {
 }
 #: GAU section 4.1: gated units in place of RoFormerV2's layers
 GAU: Dict[str, Any] = {**ROFORMER_V2, "layer": "gated"}
-#: GAU of a width where the paper's key size, and its small initial weights, do not fit
+#: GAU at 128 channels, for which the paper's key size of 128 is too large
 GAU_TINY: Dict[str, Any] = {**GAU, "gau_key_size": 32}

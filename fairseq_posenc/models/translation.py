@@ -63,7 +63,7 @@ PRESETS: Dict[str, Preset] = {
     "roformer_big": {**ROTARY, **_sizes(1024, 4096, 16, 6), "dropout": 0.3},
     # Garg et al. 2019: word alignments supervised in one layer
     "roformer_align": {**ROTARY, **BASE, "alignment_layer": 4, "alignment_heads": 1},
-    # what rotary is compared with
+    # baselines for rotary
     "tupe_tiny": {"position_encoding": "tupe", **TINY},
     "tupe_base": {"position_encoding": "tupe", **BASE},
     "t5bias_base": {"position_encoding": "t5", **BASE},
@@ -77,17 +77,17 @@ PRESETS: Dict[str, Preset] = {
     },
     "transformer_xl_base": {"position_encoding": "transformer_xl", **BASE},
     "deberta_base": {"position_encoding": "deberta", **BASE},
-    # RoFormer section 4.4; without rotary by --position-encoding sinusoidal
+    # RoFormer section 4.4; the baseline without rotary is --position-encoding sinusoidal
     "performer_tiny": {**PERFORMER, **TINY},
     "performer_base": {**PERFORMER, **BASE},
-    # GAU sections 4.1 and 5.1; two units for a Transformer layer
+    # GAU sections 4.1 and 5.1; two units per Transformer layer
     "roformer_v2_base": {**ROFORMER_V2, **_EMBEDDING_NORM, **BASE},
     "gau_tiny": {
         **GAU_TINY,
         **_EMBEDDING_NORM,
         **TINY,
         "encoder_layers": 4,
-        # a standard deviation of 0.02 suits 768 channels; with 128 the model learns late
+        # a standard deviation of 0.02 suits 768 channels; with 128, training starts slowly
         "init_weights": "default",
     },
     "gau_base": {**GAU, **_EMBEDDING_NORM, **BASE, "encoder_layers": 12},
@@ -118,7 +118,7 @@ TRANSLATION = Family(
 
 @TRANSLATION.register
 class TranslationModel(TransformerModelBase):
-    """Transformer for ``--task translation`` whose attention layers know positions.
+    """Transformer for ``--task translation`` with position encodings in its attention.
 
     Args:
         cfg: fairseq's nested Transformer configuration with the encodings' flags.
@@ -137,7 +137,7 @@ class TranslationModel(TransformerModelBase):
         """Build the model for *task* from a flat configuration.
 
         Raises:
-            UsageError: if the task is of another family or the flags contradict each other.
+            UsageError: the task needs another family, or flags contradict each other.
         """
         TRANSLATION.refuse_other_tasks(getattr(cfg, "_name", TRANSLATION.model), task)
         _complete(cfg, {}, task)
@@ -150,14 +150,14 @@ class TranslationModel(TransformerModelBase):
     def build_encoder(
         cls, cfg: Options, src_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> nn.Module:
-        """The encoder, with positions."""
+        """The encoder, with its position encodings."""
         return TransformerEncoder(cfg, src_dict, embed_tokens)
 
     @classmethod
     def build_decoder(
         cls, cfg: Options, tgt_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> nn.Module:
-        """The decoder, with positions."""
+        """The decoder, with its position encodings."""
         return TransformerDecoder(cfg, tgt_dict, embed_tokens, cfg.no_cross_attention)
 
     def forward(
@@ -170,7 +170,7 @@ class TranslationModel(TransformerModelBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ) -> Tuple[Tensor, Dict[str, Any]]:
-        """Encode the source, decode the target, and align them if the flags say so.
+        """Encode the source, decode the target, and align them under ``--full-context-alignment``.
 
         Args:
             src_tokens: (B, S).

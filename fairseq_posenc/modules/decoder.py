@@ -1,7 +1,7 @@
-"""Transformer decoder: fairseq's, with positions and masks worked out once per forward.
+"""fairseq's Transformer decoder, with positions and masks computed once per forward pass.
 
-Queries are always the last T of S positions.  In a full forward T = S; in incremental decoding T is
-however many tokens the cache has not seen, usually one.
+Queries are always the last T of S positions.  In a full forward pass T = S; in incremental decoding
+T is the number of tokens that are not in the cache, usually one.
 """
 
 import copy
@@ -55,7 +55,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         self.own_positions(cfg)
 
     def build_decoder_layer(self, cfg: Options, no_encoder_attn: bool = False) -> nn.Module:
-        """One layer, checkpointed and sharded as the flags ask."""
+        """One layer, with activation checkpointing and FSDP as the flags select."""
         layer = LAYERS[cfg.layer](cfg, next(self.next_encoding), no_encoder_attn)
         return wrap_layer(layer, cfg)
 
@@ -68,19 +68,19 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
     ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
-        """Decoder states and, where asked for, attention over the source.
+        """Decoder states and, on request, attention weights over the source.
 
-        Attention weights cost an explicit softmax, so in training they are returned only if
-        *alignment_layer* is given; in evaluation also for the last layer, as fairseq does, unless
-        generation was told not to need them.
+        Weights require an explicit softmax, so in training they are returned only if
+        *alignment_layer* is given.  In evaluation those of the last layer are the default, as in
+        fairseq, unless generation disables them.
 
         Args:
             prev_output_tokens: all target tokens so far, (B, S).
-            encoder_out: what the encoder returned, or None.
-            incremental_state: fairseq's cache; tokens it has seen are not computed again.
+            encoder_out: output of the encoder, or None.
+            incremental_state: fairseq's cache; cached tokens are not computed again.
             full_context_alignment: let every query see all target positions.
             alignment_layer: layer whose attention over the source is returned; default the last.
-            alignment_heads: how many of its heads are averaged; default all.
+            alignment_heads: number of its heads to average; default all.
 
         Returns:
             states (B, T, C) and ``{"attn": [weights (B, T, S') or None], "inner_states": [...]}``.
@@ -120,7 +120,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         return x, {"attn": [attn], "inner_states": inner_states}
 
     def cached_length(self, incremental_state: IncrementalState) -> int:
-        """How many target tokens the cache has seen."""
+        """Number of target tokens in the cache."""
         if incremental_state is None:
             return 0
         attention = next(layer.self_attn for layer in self.layers if hasattr(layer, "self_attn"))
@@ -129,11 +129,11 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
     def _padding_mask(self, tokens: Tensor, later: bool) -> Optional[Tensor]:
         """Padding (B, S) that a real token could see, or None if there is none.
 
-        Causality hides padding on the right, the usual kind in training, at no cost.
+        The causal mask already hides padding on the right, the usual kind in training.
 
         Args:
             tokens: (B, S).
-            later: whether padding is seen by tokens before it, or by some that are yet to come.
+            later: whether earlier tokens, or future ones, may see padding.
         """
         padding = tokens.eq(self.padding_idx)
         visible = padding if later else padding[:, :-1] & ~padding[:, 1:]
@@ -158,7 +158,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
     ) -> Tensor:
         """Rows of fairseq's position table for the last *new* of *tokens*, (1|B, new, C).
 
-        fairseq's own one-row look-up counts padding as text, so it serves only without padding.
+        fairseq's single-row look-up counts padding as text, so it is used only without padding.
         """
         one_row = incremental_state is not None and new == 1
         if one_row and not tokens.eq(self.padding_idx).any():
@@ -175,6 +175,6 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         return states, additive_mask(1, states.size(0), False, padding_mask, like)
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
-        """Fit an older or differently encoded checkpoint, listing what position state changes."""
+        """Adapt an older or differently encoded checkpoint, logging changes of position state."""
         refuse_projection(self, state_dict, name)
         return super().upgrade_state_dict_named(state_dict, name)

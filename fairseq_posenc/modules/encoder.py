@@ -1,4 +1,4 @@
-"""Transformer encoder: fairseq's, with positions and masks worked out once per forward."""
+"""fairseq's Transformer encoder, with positions and masks computed once per forward pass."""
 
 import copy
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -48,11 +48,11 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         self.own_positions(cfg)
 
     def stack(self, cfg: Options) -> Stack:
-        """What the encodings may know of this encoder."""
+        """The properties of this encoder that its position encodings depend on."""
         return stack_of(cfg, "encoder")
 
     def build_encoder_layer(self, cfg: Options) -> nn.Module:
-        """One layer, checkpointed and sharded as the flags ask."""
+        """One layer, with activation checkpointing and FSDP as the flags select."""
         return wrap_layer(LAYERS[cfg.layer](cfg, next(self.next_encoding), self.return_fc), cfg)
 
     def forward_embedding(
@@ -82,7 +82,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             src_tokens: (B, T), padded on either side.
             src_lengths: unused, as in fairseq.
             return_all_hiddens: also return the input of every layer and the last output.
-            token_embeddings: (B, T, C) instead of looking *src_tokens* up.
+            token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
 
         Returns:
             fairseq's dictionary of lists: encoder_out (T, B, C), encoder_padding_mask (B, T),

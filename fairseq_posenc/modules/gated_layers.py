@@ -1,7 +1,7 @@
-"""Layers of gated attention units, which stand where Transformer layers stand.
+"""Layers of gated attention units, in place of Transformer layers.
 
-GAU, Liu, sections 2.3 and 4.1: one unit replaces half a Transformer layer.  In an encoder a layer
-is one unit; in a decoder it is a unit, the attention to the source, and another unit.
+GAU, Liu, sections 2.3 and 4.1: one unit replaces half a Transformer layer.  An encoder layer is one
+unit; a decoder layer is a unit, the attention to the source, and another unit.
 """
 
 from typing import Any, Optional
@@ -27,7 +27,7 @@ from fairseq_posenc.options import Options
 
 
 class _GatedLayer(nn.Module):
-    """What the layers of both sides share: units, norms, dropout, residual connections."""
+    """Base of encoder and decoder layers: units, norms, dropout, residual connections."""
 
     def __init__(self, cfg: Options, side: Any, encoding: PositionEncoding) -> None:
         super().__init__()
@@ -45,10 +45,10 @@ class _GatedLayer(nn.Module):
         return GatedAttention(self.embed_dim, self.encoding, self.cfg, dropout, *sizes)
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
-        """Nothing to do: there are no older names; fairseq calls it."""
+        """Called by fairseq; there are no older names to upgrade."""
 
     def finish(self) -> None:
-        """Give norms and projections the form that the flags ask for."""
+        """Apply ``--norm`` and ``--no-bias``."""
         apply_norms(self, self.cfg)
         remove_biases(self, self.cfg)
 
@@ -68,7 +68,7 @@ class GatedEncoderLayer(_GatedLayer):
         self.finish()
 
     def forward(self, x: Tensor, **positions: PositionEntry) -> LayerOut:
-        """Encode one layer further; arguments as for the Transformer's encoder layer."""
+        """Apply the layer; arguments as for the Transformer's encoder layer."""
         norm = self.self_attn_layer_norm
         out, _ = self.self_attn(norm(x) if self.normalize_before else x, **positions)
         x = add_and_norm(self, norm, x, out)
@@ -76,7 +76,7 @@ class GatedEncoderLayer(_GatedLayer):
 
 
 class GatedDecoderLayer(DecoderForward, _GatedLayer):
-    """A causal unit, attention to the source, another causal unit; residuals and norms between.
+    """A causal unit, attention to the source and another causal unit, with residuals and norms.
 
     Args:
         cfg: fairseq's nested Transformer configuration.
@@ -109,5 +109,5 @@ class GatedDecoderLayer(DecoderForward, _GatedLayer):
         return self.second_attn(x, incremental_state=incremental_state, **positions)[0]
 
     def make_generation_fast_(self, need_attn: bool = False, **unused: object) -> None:
-        """Return attention weights in generation only if they are asked for."""
+        """Return attention weights in generation only if *need_attn*."""
         self.need_attn = need_attn

@@ -1,7 +1,8 @@
-"""Encoder and decoder layers: fairseq's, with masks and positions as explicit arguments.
+"""fairseq's encoder and decoder layers, with masks and positions as explicit arguments.
 
 The sub-layers, their order, their parameter names and their flags are fairseq's (dropout, pre- and
-post-norm, quantisation noise, learned scales).  What differs is the attention they call.
+post-norm, quantisation noise, learned scales).  Only the attention and the options of norms and
+feed-forward differ.
 """
 
 from typing import Any, Callable, Optional, Protocol, Tuple, Union, cast
@@ -29,9 +30,9 @@ LayerOut = Union[Tensor, Tuple[Tensor, Tensor]]
 
 
 def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
-    """Apply --checkpoint-activations and FSDP to a layer, as fairseq's stacks do to theirs.
+    """Apply ``--checkpoint-activations`` and FSDP to a layer, as fairseq's encoder and decoder do.
 
-    A checkpointed layer is always its own FSDP unit, whatever its size.
+    A checkpointed layer is always an FSDP unit, whatever its size.
     """
     if not cfg.checkpoint_activations:
         return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
@@ -40,7 +41,7 @@ def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
 
 
 def finish_layer(layer: Layer, cfg: Options) -> None:
-    """Complete a layer of fairseq's: its feed-forward, its norms, its biases."""
+    """Apply ``--feed-forward``, ``--norm`` and ``--no-bias`` to a fairseq layer."""
     layer.feed_forward_form = FEED_FORWARDS.find(cfg.feed_forward).thing
     layer.feed_forward_form.extend(layer, cfg)
     module = cast(nn.Module, layer)
@@ -78,7 +79,7 @@ def add_and_norm(
     """x + dropout(out), then the norm unless the layer is pre-norm.
 
     Args:
-        layer: whose dropout and place of the norm count.
+        layer: gives the dropout and whether the layer is pre-norm.
         norm: the sub-layer's norm.
         x: input of the sub-layer before any norm, (T, B, C).
         out: its output, (T, B, C).
@@ -117,14 +118,14 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         )
 
     def forward(self, x: Tensor, **positions: PositionEntry) -> LayerOut:
-        """Encode one layer further.
+        """Apply the layer.
 
         Args:
             x: (T, B, C).
             positions: passed on to the attention.
 
         Returns:
-            (T, B, C), with the feed-forward output beside it under *return_fc*.
+            (T, B, C), and with *return_fc* also the feed-forward output.
         """
         norm = self.self_attn_layer_norm
         out, _ = self.self_attn(norm(x) if self.normalize_before else x, **positions)
@@ -136,9 +137,9 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
 
 
 class DecoderForward:
-    """The forward of every decoder layer: self-attention, attention to the source, one more.
+    """Forward pass of decoder layers: self-attention, attention to the source, a last sub-layer.
 
-    A layer defines ``_self_attention`` and ``_last``, and maybe has ``encoder_attn``.
+    A layer defines ``_self_attention`` and ``_last``; ``encoder_attn`` is optional.
     """
 
     self_attn_layer_norm: nn.Module
@@ -160,7 +161,7 @@ class DecoderForward:
         need_weights: bool = False,
         **positions: PositionEntry,
     ) -> Tuple[Tensor, Optional[Tensor], None]:
-        """Decode one layer further.
+        """Apply the layer.
 
         Args:
             x: states of the new tokens, (T, B, C).
@@ -231,7 +232,7 @@ class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase)
     def _self_attention(
         self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
     ) -> Tensor:
-        """Self-attention with fairseq's learned scales of its output, where flags ask for them."""
+        """Self-attention, with fairseq's optional learned scales of its output."""
         x, _ = self.self_attn(x, incremental_state=incremental_state, **positions)
         if self.c_attn is not None:  # --scale-heads: one factor per head
             x = x * self.c_attn.repeat_interleave(self.head_dim)

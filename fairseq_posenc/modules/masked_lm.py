@@ -1,4 +1,4 @@
-"""Encoder and head of a masked language model: RoBERTa's, with positions, segments and sizes.
+"""Encoder and head of a masked language model: RoBERTa's, with positions and segments.
 
 BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692.
 """
@@ -22,7 +22,7 @@ from fairseq_posenc.options import Options
 
 
 class SentenceEncoder(TransformerEncoder):
-    """Transformer encoder whose embeddings may have segments and a size of their own.
+    """Transformer encoder with optional segment embeddings and embedding projection.
 
     Args:
         cfg: fairseq's nested Transformer configuration, with ``num_segments`` and ``causal``.
@@ -40,11 +40,11 @@ class SentenceEncoder(TransformerEncoder):
         self.finish(cfg)
 
     def stack(self, cfg: Options) -> Stack:
-        """What the encodings may know of this encoder."""
+        """The properties of this encoder that its position encodings depend on."""
         return masked_lm_stack(cfg)
 
     def embed(self, src_tokens: Tensor, segment_labels: Optional[Tensor]) -> Tensor:
-        """Token plus segment embeddings (B, T, E); without labels (B, T) all are segment 0."""
+        """Token plus segment embeddings (B, T, E); without labels, every segment is 0."""
         x = self.embed_tokens(src_tokens)
         if self.embed_segments is None:
             return x
@@ -68,7 +68,7 @@ class MaskedLMHead(RobertaLMHead):
         size: E, the size of a token embedding.
         vocabulary: V.
         activation_fn: name of the activation.
-        weight: (V, E), or None for one of its own.
+        weight: (V, E), or None to create one.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class TiedHead(nn.Module):
 
     Args:
         vocabulary: V.
-        size: C, which has to be that of the embedding.
-        weight: (V, C), or None for one of its own.
+        size: C, the size of a token embedding.
+        weight: (V, C), or None to create one.
     """
 
     def __init__(self, vocabulary: int, size: int, weight: Any) -> None:
@@ -98,7 +98,7 @@ class TiedHead(nn.Module):
 
 
 class MaskedLMEncoder(RobertaEncoder):
-    """Sentence encoder and language-model head, by fairseq's names.
+    """Sentence encoder and language-model head, with fairseq's names.
 
     Args:
         cfg: flat configuration of the masked-LM family, complete.
@@ -112,7 +112,7 @@ class MaskedLMEncoder(RobertaEncoder):
     def build_encoder(
         self, args: Options, dictionary: Dictionary, embed_tokens: nn.Embedding
     ) -> nn.Module:
-        """The sentence encoder, initialised as BERT."""
+        """The sentence encoder, with BERT's initialisation."""
         cfg = nested(args)
         cfg.max_source_positions = args.num_positions  # the rows of fairseq's learned table
         return SentenceEncoder(cfg, dictionary, embed_tokens).apply(init_bert_params)
@@ -144,7 +144,7 @@ class MaskedLMEncoder(RobertaEncoder):
             src_tokens: (B, T), starting with [CLS].
             features_only: stop before the head.
             return_all_hiddens: also return the states between layers.
-            masked_tokens: (B, T), True where logits are wanted; default everywhere.
+            masked_tokens: (B, T), True where logits are needed; default everywhere.
             segment_labels: (B, T) segment of each token; default 0.
             unused: ignored, as in fairseq (``src_lengths``).
 

@@ -1,4 +1,4 @@
-"""What an encoder and a decoder share: positions and masks, worked out once per forward."""
+"""Positions and masks of an encoder or decoder, computed once per forward pass."""
 
 from typing import Any, Callable, Dict, Iterator, Optional, cast
 
@@ -15,13 +15,13 @@ from fairseq_posenc.options import Layer, Options
 
 
 class PositionedStack:
-    """The part of fairseq's encoder or decoder that knows positions; a mixin of both.
+    """Mixin that adds position encodings to fairseq's encoder and decoder.
 
     :meth:`compose` runs before fairseq's constructor, which builds the layers, and
     :meth:`own_positions` after it.
     """
 
-    #: a checkpoint's position state has to fit exactly; if so, *strict_advice* says what would work
+    #: True if a checkpoint's position state must match; *strict_advice* ends the error message
     strict_positions = False
     strict_advice = ""
 
@@ -34,16 +34,16 @@ class PositionedStack:
 
         Args:
             cfg: fairseq's nested Transformer configuration with the encodings' flags.
-            stack: what the encodings may know of this encoder or decoder.
-            value: what ``--position-encoding`` says for it.
+            stack: the properties that encodings depend on.
+            value: the value of ``--position-encoding`` for it.
             count: number of layers.
-            keep: the layers that pruning keeps, as text such as ``0,2``, or None for all.
+            keep: layers kept by pruning, such as ``0,2``, or None for all.
         """
         period = parse_pattern(value)
         kept = sorted(map(int, keep.split(","))) if keep else range(count)
         encodings = build_encodings(cfg, stack, value)
         self.__dict__["encodings"] = encodings  # nn.Module is not initialised yet
-        # fairseq's constructor asks for one layer after the other, without its number
+        # fairseq's constructor builds the layers in order and does not pass their index
         names = [period[index % len(period)] for index in kept]
         self.__dict__["next_encoding"] = iter([encodings[name] for name in names])
         self.__dict__["kernel"] = kernel_of(cfg)
@@ -52,7 +52,7 @@ class PositionedStack:
     kernel: Any
 
     def own_positions(self, cfg: Options) -> None:
-        """Register the encodings' modules, number the attention layers, choose the norms."""
+        """Register the encodings' modules, number the attention layers and apply the norms."""
         del self.__dict__["next_encoding"]
         for encoding in self.encodings.values():
             for name, module in encoding.modules.items():
@@ -63,18 +63,21 @@ class PositionedStack:
         self.finish(cfg)
 
     def finish(self, cfg: Options) -> None:
-        """Give norms and projections the form that *cfg* asks for."""
+        """Apply ``--norm`` and ``--no-bias``."""
         module = cast(nn.Module, self)
         apply_norms(module, cfg)
         remove_biases(module, cfg)
 
     @property
     def encoding(self) -> PositionEncoding:
-        """The composition of the first layer; the only one unless layers follow a pattern."""
+        """The composition of the first layer, the only one unless there is a pattern."""
         return next(iter(self.encodings.values()))
 
     def check_length(self, length: int) -> None:
-        """Refuse sequences of *length* tokens that are longer than a table of positions.
+        """Refuse sequences longer than a table of positions.
+
+        Args:
+            length: S, in tokens.
 
         Raises:
             UsageError: naming both lengths.
@@ -88,11 +91,11 @@ class PositionedStack:
     def positions_of_layers(
         self, x: Tensor, length: int, padding_mask: Optional[Tensor], causal: bool
     ) -> Dict[str, Positions]:
-        """What self-attention needs beside its input, by the composition of a layer.
+        """Positions and masks for the self-attention, by the name of a layer's composition.
 
         Args:
             x: input of the first layer for the new tokens, (T, B, C).
-            length: S, the new tokens and those before them.
+            length: S, the number of tokens so far, new ones included.
             padding_mask: (B, S), True at padding, or None if there is none.
             causal: hide later keys.
         """
@@ -119,7 +122,7 @@ class PositionedStack:
         return bundles
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
-        """Fit an older or differently encoded checkpoint, listing what position state changes."""
+        """Adapt an older or differently encoded checkpoint, logging changes of position state."""
         super().upgrade_state_dict_named(state_dict, name)  # type: ignore[misc]  # fairseq's
         adapt_positions(self, state_dict, name)
         return state_dict
@@ -131,16 +134,16 @@ def count_positions(
     padding_mask: Optional[Tensor],
     device: torch.device,
 ) -> Tensor:
-    """Positions of a sequence, counted from the first real token where that matters.
+    """Positions of a sequence, counted from the first real token if necessary.
 
-    For relative encodings it does not matter where counting starts, and with padding on the right
-    it starts at the same place in every row; then all rows share one.
+    All rows share one set of positions if the encoding is relative, so that the offset has no
+    effect, or if there is no padding on the left.
 
     Args:
-        encoding: says whether it matters.
+        encoding: the composition that receives the positions.
         length: S.
         padding_mask: (B, S), True at padding, or None if there is none.
-        device: where the result lives.
+        device: device of the result.
 
     Returns:
         (1, S) or (B, S), int64, from 0; padding gets the position of a neighbour.
@@ -151,6 +154,6 @@ def count_positions(
 
 
 def layer_positions(layer: Layer, bundles: Dict[str, Positions]) -> Positions:
-    """The bundle of *layer*; fairseq's own ``BaseLayer`` has no encoding and ignores it."""
+    """The bundle of *layer*, empty for fairseq's ``BaseLayer``, which has no encoding."""
     encoding = getattr(layer, "encoding", None)
     return {} if encoding is None else bundles[encoding.name]

@@ -1,7 +1,7 @@
 """Token embeddings of a language model: one table, adaptive, or made of characters.
 
-Adaptive: Baevski and Auli, arXiv 1809.10853; rare words have smaller embeddings, and may share them
-with an adaptive softmax (Grave et al., arXiv 1609.04309).  The modules are fairseq's own.
+Adaptive: Baevski and Auli, arXiv 1809.10853; rare words have smaller embeddings, which an adaptive
+softmax (Grave et al., arXiv 1609.04309) can share.  The modules are fairseq's.
 """
 
 import ast
@@ -19,7 +19,7 @@ _CUTOFFS = ("adaptive_input_cutoff", "adaptive_softmax_cutoff")
 
 
 def check_embedding(cfg: Options) -> None:
-    """Refuse flags of embeddings and of the softmax that contradict each other.
+    """Refuse contradictory flags of the embedding and the softmax.
 
     Args:
         cfg: flat configuration, complete.
@@ -62,10 +62,10 @@ def _check_shared(cfg: Options) -> None:
 
 
 def build_embedding(cfg: Options, dictionary: Dictionary) -> nn.Module:
-    """The embedding of the words of *dictionary*, from token numbers (B, T) to (B, T, E).
+    """The token embedding, from token indices (B, T) to (B, T, E).
 
     Raises:
-        UsageError: a cutoff is above the number of words, or the filters cannot be read.
+        UsageError: a cutoff exceeds the size of *dictionary*, or the filters cannot be parsed.
     """
     words = len(dictionary)
     for name in _CUTOFFS:
@@ -98,7 +98,7 @@ def build_embedding(cfg: Options, dictionary: Dictionary) -> nn.Module:
 
 
 def _cutoff(cfg: Options, name: str) -> Optional[List[int]]:
-    """The numbers of a flag such as 20000,60000, which fairseq evaluates as Python."""
+    """The numbers in the value of a flag, such as 20000,60000, or None."""
     text = getattr(cfg, name)
     if text is None:
         return None
@@ -107,7 +107,7 @@ def _cutoff(cfg: Options, name: str) -> Optional[List[int]]:
     except ValueError:
         numbers = []
     if not numbers or numbers != sorted(set(numbers)) or numbers[0] < 1:
-        raise UsageError(f"{flag_of(name)} {text}: must be growing numbers, such as 20000,60000")
+        raise UsageError(f"{flag_of(name)} {text}: must be increasing numbers, such as 20000,60000")
     return numbers
 
 

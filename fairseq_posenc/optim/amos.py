@@ -1,7 +1,7 @@
-"""``--optimizer amos``: Adam with a schedule and a weight decay of its own for every tensor.
+"""``--optimizer amos``: an Adam variant with a schedule and weight decay per tensor.
 
 Tian and Parikh 2022, arXiv 2210.11693, Algorithm 1; RoFormer section 4.8 compares it with AdamW.
-The computation is that of the package pytorch_optimizer.
+The implementation is that of the package pytorch_optimizer.
 """
 
 from dataclasses import dataclass, field
@@ -24,13 +24,13 @@ class AmosConfig(FairseqDataclass):
     )
     amos_momentum: float = field(
         default=0.0,
-        metadata={"help": "decay of the running mean of the updates; 0 keeps none, in no memory"},
+        metadata={"help": "decay of the running mean of the updates; 0 disables it"},
     )
     amos_c: float = field(
-        default=0.25, metadata={"help": "how soon the weight decay becomes smaller: c of c_t"}
+        default=0.25, metadata={"help": "c in c_t: how fast the weight decay is reduced"}
     )
     amos_d: float = field(
-        default=0.25, metadata={"help": "how soon the learning rate becomes smaller: d of d_t"}
+        default=0.25, metadata={"help": "d in d_t: how fast the learning rate is reduced"}
     )
     amos_eps: float = field(
         default=1e-18, metadata={"help": "added to the mean square of the gradient"}
@@ -40,10 +40,10 @@ class AmosConfig(FairseqDataclass):
 
 @register_optimizer("amos", dataclass=AmosConfig)
 class FairseqAmos(FairseqOptimizer):
-    """Amos, with the parameters and the learning rate that fairseq gives.
+    """Amos, with fairseq's parameters and learning rate.
 
-    The learning rate is ξ of the paper, about 1/√N for N updates.  It needs no decay: give
-    ``--lr-scheduler fixed`` and a warm-up.
+    The learning rate is ξ in the paper, about 1/√N for N updates.  It needs no decay: use
+    ``--lr-scheduler fixed`` with a warm-up.
 
     Args:
         cfg: the flags.
@@ -68,7 +68,7 @@ class FairseqAmos(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> Dict[str, Any]:
-        """What wins over a checkpoint's settings when the training goes on."""
+        """Settings that take precedence over those of a checkpoint when a run resumes."""
         rates: Any = self.cfg.lr
         return {
             "lr": rates[0] if isinstance(rates, Sequence) else rates,
@@ -81,12 +81,13 @@ class FairseqAmos(FairseqOptimizer):
 
     @property
     def supports_flat_params(self) -> bool:
-        """No: scale and schedule are those of a tensor. fairseq asks where it would join tensors.
+        """Not supported, as Amos has a schedule per tensor; fairseq asks before flattening them.
 
         Raises:
             UsageError: always.
         """
         raise UsageError(
-            "--optimizer amos: has a schedule for every tensor, and --fp16 would join them; give "
-            "--fp16-no-flatten-grads, too (it cannot work with --ddp-backend fully_sharded)"
+            "--optimizer amos: has a schedule per tensor, and --fp16 would flatten all tensors "
+            "into one; also give --fp16-no-flatten-grads (--ddp-backend fully_sharded is not "
+            "supported)"
         )

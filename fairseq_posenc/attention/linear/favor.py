@@ -20,10 +20,11 @@ from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
 
-#: Without a stabiliser exponents are at most 20: exp(40), squared in a gradient, fits float32.
+#: Clamps exponents where there is no stabiliser: exp(20) · exp(20), squared in a gradient, is still
+#: finite in float32.
 LARGEST_EXPONENT = 20.0
 
-#: The kernels, and what is added to their features by default.
+#: The kernels and their default ε.
 FAVOR_KERNELS = {"softmax": 1e-4, "relu": 1e-3}
 
 
@@ -33,14 +34,14 @@ class FavorFlags(LinearFlags):
 
     favor_kernel: Optional[str] = setting(
         "softmax",
-        "of --attention favor: softmax, exp(ω·x - |x|²/2), or relu, relu(ω·x)",
+        "kernel of --attention favor: softmax, exp(ω·x - |x|²/2), or relu, relu(ω·x)",
         role="model",
         choices=FAVOR_KERNELS,
     )
     favor_features: Optional[int] = setting(
         None,
-        "random features of a head (default: D ln D for heads of D channels, rounded down to an "
-        "even number)",
+        "number of random features per head (default: D ln D for heads of D channels, rounded down "
+        "to an even number)",
         role="model",
         at_least=1,
         at_most=65536,
@@ -49,36 +50,41 @@ class FavorFlags(LinearFlags):
         None,
         "added to every feature of --attention favor (default: "
         + ", ".join(f"{value:g} for {name}" for name, value in FAVOR_KERNELS.items())
-        + "); with 0 the softmax kernel also represents the longest queries and keys",
+        + "); with 0 the softmax kernel also represents queries and keys of large norm",
         role="model",
         at_least=0,
     )
-    favor_seed: Optional[int] = setting(1, "of the random features", role="training")
+    favor_seed: Optional[int] = setting(1, "seed of the random features", role="training")
     favor_redraw: Optional[int] = setting(
         0,
-        "draw new random features every so many updates; 0 for never. Checkpoints on both sides "
-        "of a draw cannot be averaged, and a run that starts from another checkpoint draws its own",
+        "redraw the random features every so many updates; 0 for never. Checkpoints from before "
+        "and after a redraw cannot be averaged, and a run that starts from another checkpoint "
+        "draws its own",
         role="training",
         at_least=0,
     )
     favor_redraw_until: Optional[int] = setting(
-        0, "last update at which new ones are drawn; 0 for no end", role="training", at_least=0
+        0,
+        "last update at which the features are redrawn; 0 for no limit",
+        role="training",
+        at_least=0,
     )
 
 
 class Favor(FeatureMap):
-    """FAVOR+: random features whose products are exp(q·k/√D) on average.
+    """FAVOR+: random features whose products are unbiased estimates of exp(q·k/√D).
 
     Choromanski et al. 2021, arXiv 2009.14794, Lemma 1 and section 2.4.  With x = q or k over D^¼,
     orthogonal random ω and a small ε:
 
         φ(x) = (exp(ω·x - |x|²/2 - c) + ε) / √M      or, --favor-kernel relu,     relu(ω·x) + ε
 
-    c cancels but for ε.  A query has c = max over ω of ω·x; keys share the maximum over all of
-    them, or where that would show the future, c = 0 with exponents of at most 20.  Where |x|²/2
-    exceeds -log ε, little but ε is left, and attention is nearly uniform.  For ε = 0 the maximum is
-    one of ω·x - |x|²/2, which gives the same, and long queries and keys do not vanish; keys with
-    c = 0 then want a smaller least denominator.
+    The stabiliser c cancels except for ε.  For a query it is the maximum of ω·x over ω.  All keys
+    share their maximum, except in causal attention, where it would leak the future: there c = 0
+    and exponents are clamped to 20.  Where |x|²/2 exceeds -log ε, the features are close to ε and
+    attention is nearly uniform.  With ε = 0, c is the maximum of ω·x - |x|²/2 instead; this is
+    equivalent, and keeps the features of queries and keys of large norm from vanishing.  Keys with
+    c = 0 then need a smaller ``--linear-epsilon``.
 
     Args:
         head_dim: D.
@@ -105,20 +111,20 @@ class Favor(FeatureMap):
 
     @staticmethod
     def size(head_dim: int, options: Options) -> int:
-        """M: what ``favor_features`` says, else D ln D, rounded down to an even number."""
+        """M: ``favor_features`` if given, else D ln D rounded down to an even number."""
         given = options.favor_features
         return int(given) if given else max(2, 2 * int(head_dim * math.log(head_dim) / 2))
 
     @torch.no_grad()
     def redraw(self, count: int) -> None:
-        """Take the projection that follows *count* others; the same in every process."""
+        """Draw projection number *count*, from 0, which is the same in every process."""
         key = f"{self.seed} {self.side} {self.layer} {count}"
         rows, columns = self.projection.shape
         self.projection.copy_(orthogonal_rows(rows, columns, key))
         self.drawn = count
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Draw anew if that is due; fairseq calls it before every update."""
+        """Redraw the features if due; fairseq calls this before every update."""
         if not self.redraw_every:
             return
         last = min(num_updates, self.redraw_until) if self.redraw_until else num_updates
@@ -135,7 +141,11 @@ class Favor(FeatureMap):
         return self._features(q, None, True)
 
     def stabiliser(self, segments: List[MaskedKeys]) -> Optional[Tensor]:
-        """c of all keys, by way of the keys that have the maximum of their segments."""
+        """c, (B, H, 1, 1), the maximum over all keys that are not hidden.
+
+        The key with the maximum is found without gradients in each segment; only its projection is
+        computed again with gradients.
+        """
         if self.kernel == "relu":
             return None
         found = []
@@ -165,12 +175,12 @@ class Favor(FeatureMap):
         return x.square().sum(dim=-1, keepdim=True) * (0.5 * x.size(-1) ** -0.5)
 
     def _maxima(self, x: Tensor) -> Tensor:
-        """max over ω of what c is taken from, (B, H, T, 1)."""
+        """Maximum over ω of the exponents that c is the maximum of, (B, H, T, 1)."""
         tops = self._projected(x).amax(dim=-1, keepdim=True)
         return tops if self.epsilon > 0 else tops - self._norms(x)
 
     def _features(self, x: Tensor, stabiliser: Optional[Tensor], per_query_max: bool) -> Tensor:
-        """Features (B, H, T, M) of *x*; c is *stabiliser*, each query's maximum, or neither."""
+        """Features (B, H, T, M) of *x*; c is *stabiliser*, each query's maximum, or 0."""
         projected = self._projected(x)
         if self.kernel == "relu":  # relu(ω·x) + ε, in one tensor
             return F.threshold(projected.add_(self.epsilon), self.epsilon, self.epsilon, True)
@@ -205,7 +215,7 @@ class Favor(FeatureMap):
                 f"({prefix}projection); give --favor-features {len(saved)}"
             )
         super()._load_from_state_dict(state, prefix, *args)
-        self.drawn = None  # whatever the file had; with redraws on, the next update settles it
+        self.drawn = None  # unknown; with redraws enabled, the next update redraws
 
 
 @register_attention(
@@ -229,7 +239,7 @@ class Performer(LinearAttention):
         super().check(options, encodings)
         if options.favor_redraw_until and options.favor_redraw_until < options.favor_redraw:
             raise UsageError(
-                f"--favor-redraw-until {options.favor_redraw_until}: is before the first of them, "
+                f"--favor-redraw-until {options.favor_redraw_until}: is before the first redraw, "
                 f"at update {options.favor_redraw}; give a later one, or --favor-redraw 0"
             )
         if options.favor_redraw and getattr(options, "store_ema", False):
@@ -240,5 +250,5 @@ class Performer(LinearAttention):
 
     @classmethod
     def size_flags(cls, options: Options, side: str) -> str:
-        """The flag that sets the number of features, where it is given."""
+        """``--favor-features`` if given, else the flags of the head size."""
         return "--favor-features" if options.favor_features else super().size_flags(options, side)

@@ -1,7 +1,7 @@
 """Feature maps of linear attention: φ of queries and ϕ of keys, with sim(q, k) = φ(q)·ϕ(k).
 
-They stand for exp(q·k/√D) in RoFormer Eq. 10 and 11.  All of them are computed in float32 or more,
-whatever the model's precision, and what a key becomes never depends on a later one.
+They replace exp(q·k/√D) in RoFormer Eq. 10 and 11.  They are computed in float32 or wider, whatever
+the model's precision.  In causal attention the features of a key do not depend on later keys.
 """
 
 from typing import List, Optional, Tuple
@@ -20,12 +20,12 @@ class FeatureMap(nn.Module):
     Args:
         head_dim: D.
         options: the model configuration, read for the flags of a map.
-        side: encoder or decoder; both have random features of their own.
+        side: encoder or decoder; the two have different random features.
     """
 
-    #: whether each feature of the keys is divided by its own sum over the keys that a query sees
+    #: True to divide each feature of the keys by its own sum over the keys that a query sees
     per_feature = False
-    #: whether :meth:`queries` and :meth:`keys` read *positions*
+    #: True if :meth:`queries` and :meth:`keys` use *positions*
     needs_positions = False
 
     def __init__(self, head_dim: int, options: Options, side: str) -> None:
@@ -57,7 +57,7 @@ class FeatureMap(nn.Module):
 
         Args:
             k: keys; results at padding are not used.
-            stabiliser: from :meth:`stabiliser`; None where no key may depend on another.
+            stabiliser: from :meth:`stabiliser`; None in causal attention.
             positions: (1|B, S), if :attr:`needs_positions`; else None.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Linear attention: the layer.  Linear in sequence length, with a cache of constant size.
+"""The linear attention layer: linear in sequence length, with a cache of constant size.
 
 Sums over keys are in prefix_sums.py, feature maps in feature_maps.py and favor.py.  On a CPU the
 tokens are processed in segments: the features of a long sequence are large tensors, and
@@ -44,14 +44,14 @@ class LinearFlags:
 
     linear_rotary: Optional[str] = setting(
         "features",
-        "what rotary rotates in linear attention: features, in the numerator alone (RoFormer Eq. "
-        "11), or inputs, that is queries and keys before the feature map",
+        "what rotary rotates in linear attention: features, in the numerator only (RoFormer Eq. "
+        "11), or inputs, queries and keys before the feature map",
         role="model",
         choices=("features", "inputs"),
     )
     linear_epsilon: Optional[float] = setting(
         1e-9,
-        "least denominator in linear attention",
+        "lower bound on the denominator in linear attention",
         role="model",
         at_least=torch.finfo(torch.float32).tiny,
         at_most=1.0,
@@ -67,7 +67,7 @@ class Segment(NamedTuple):
         v: values, likewise.
         hidden: (B, 1, T, 1), True at padding, or None.
         rotate: rotates their features.
-        positions: (1|B, T), for feature maps that read them; else None.
+        positions: (1|B, T), for feature maps that need them; else None.
     """
 
     q: Tensor
@@ -79,7 +79,7 @@ class Segment(NamedTuple):
 
 
 class LinearAttention(AttentionKernel, StockMultiheadAttention):
-    """Self-attention by feature maps, with the parameters and the interface of the softmax one.
+    """Linear self-attention, with the parameters and the interface of softmax attention.
 
     A subclass names its feature map and is registered with ``register_attention``.
 
@@ -126,7 +126,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
 
     @classmethod
     def heads(cls, options: Options, side: str) -> Tuple[int, int]:
-        """Number of heads, and their features where those are what is rotated."""
+        """Number of heads, and the size rotated: features or channels of a head."""
         heads, head_dim = super().heads(options, side)
         if options.linear_rotary == "inputs":
             return heads, head_dim
@@ -154,7 +154,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
             x: layer input for the new tokens, (T, B, C).
             bias: -inf at padded keys, (B, 1, 1, S), or None.
             incremental_state: fairseq's cache, here of constant size.
-            need_weights: has to be False.
+            need_weights: must be False.
 
         The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
 
@@ -162,7 +162,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
             output (T, B, C), and None in place of attention weights.
 
         Raises:
-            UsageError: weights are asked for.
+            UsageError: *need_weights* is True.
         """
         if need_weights:
             raise UsageError(
@@ -193,7 +193,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         hidden: Optional[Tensor],
         positions: Optional[Tensor],
     ) -> List[Segment]:
-        """Cut (T, B, H, D) tensors, their table, padding (B, 1, T, 1) and positions (1|B, T)."""
+        """Split (T, B, H, D) tensors, their table, padding (B, 1, T, 1) and positions (1|B, T)."""
         transform = self.encoding.transform
         if table is not None and transform is not None and not self.rotates_features:
             q, k, v = transform(q, k, v, table)
@@ -221,7 +221,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         return identity if table is None else rotate
 
     def _bidirectional(self, segments: List[Segment]) -> List[Tensor]:
-        """Outputs (B, H, T, D) of each segment: all keys are summed up, then attended to."""
+        """Outputs (B, H, T, D) of each segment: all keys are summarised, then attended to."""
         stabiliser = self.feature_map.stabiliser([(s.k, s.hidden) for s in segments])
         state = empty_state(segments[0].v, self.features)
         for s in segments:
@@ -232,7 +232,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         ]
 
     def _causal(self, segments: List[Segment], incremental_state: IncrementalState) -> List[Tensor]:
-        """Outputs (B, H, T, D) of each segment, which passes its state on to the next."""
+        """Outputs (B, H, T, D) of each segment; each passes its state on to the next."""
         saved = self.get_incremental_state(incremental_state, "attn_state")
         state = empty_state(segments[0].v, self.features)
         if saved:
@@ -249,7 +249,9 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
             cache = {
                 "prev_products": state.products,
                 "prev_sums": state.sums,
-                "prev_tokens": state.sums.new_empty(len(state.sums), seen, 0),  # length, no memory
+                "prev_tokens": state.sums.new_empty(
+                    len(state.sums), seen, 0
+                ),  # stores the length without memory
             }
             self.set_incremental_state(incremental_state, "attn_state", cache)
         return out
@@ -258,14 +260,14 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         return self.feature_map.queries(s.q.contiguous(), s.positions)
 
     def _keys(self, s: Segment, stabiliser: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
-        """ϕ of keys, 0 at padding, and values; dropout drops a key for all queries alike."""
+        """ϕ of keys, 0 at padding, and values; dropout drops a key for all queries."""
         k = self.feature_map.keys(s.k.contiguous(), stabiliser, s.positions)
         k, v = k if s.hidden is None else k.masked_fill(s.hidden, 0.0), s.v.contiguous()
         rate = dropout_rate(self.dropout_module)
         return k, (v * F.dropout(torch.ones_like(v[..., :1]), rate) if rate > 0 else v)
 
     def set_layer_index(self, index: int) -> None:
-        """Give layers with random features different ones."""
+        """Give every layer different random features."""
         self.feature_map.set_layer_index(index)
 
     def extra_repr(self) -> str:
@@ -273,7 +275,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
 
     def cached_length(self, incremental_state: IncrementalState) -> int:
-        """How many tokens of this layer's cache precede the new ones."""
+        """Number of tokens in this layer's cache."""
         saved = self.get_incremental_state(incremental_state, "attn_state")
         return saved["prev_tokens"].size(1) if saved else 0
 
@@ -287,7 +289,7 @@ def _no_autocast(device: torch.device) -> ContextManager[Any]:
 def _narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
     """*x* in *dtype*, clamped to its range.
 
-    Rotated weights do not sum to one, and may be large where the denominator is small.
+    Weights of rotated features do not sum to one, and are large where the denominator is small.
     """
     if dtype in (torch.float16, torch.bfloat16):
         most = torch.finfo(dtype).max

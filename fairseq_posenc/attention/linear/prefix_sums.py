@@ -1,4 +1,4 @@
-"""Linear attention of features: sums over keys, which queries attend to in place of the keys.
+"""Linear attention on features: queries attend to sums over keys instead of to single keys.
 
 Katharopoulos et al. 2020, arXiv 2006.16236, and with rotary RoFormer Eq. 11:
 
@@ -18,12 +18,12 @@ from torch import Tensor
 #: Rotates features (B, H, T, M) of queries or of keys, R_m or R_n above.
 Rotation = Callable[[Tensor], Tensor]
 
-#: Tokens of a chunk.  Within one, weights are computed; between them, sums are handed on.
+#: Tokens per chunk; weights are computed within a chunk, prefix sums between chunks.
 CHUNK = 64
 
 
 class State(NamedTuple):
-    """What attention needs of the keys and values seen so far.
+    """Sums over the keys and values so far.
 
     Args:
         products: Σ_n v_n (R_n ϕ(k_n))ᵀ, (B, H, D, M).
@@ -55,7 +55,15 @@ def identity(x: Tensor) -> Tensor:
 
 
 def summarize_keys(k: Tensor, v: Tensor, rotate: Rotation = identity) -> State:
-    """The sums over some keys.
+    """The state of some keys.
+
+    A query that matches one of two keys by its features attends to that key alone:
+
+    >>> k, v = torch.eye(2).view(1, 1, 2, 2), torch.tensor([[3.0], [5.0]]).view(1, 1, 2, 1)
+    >>> state = summarize_keys(k, v)
+    >>> q = torch.tensor([[1.0, 0.0], [1.0, 1.0]]).view(1, 1, 2, 2)
+    >>> attend_to_state(q, state, epsilon=1e-9).flatten()
+    tensor([3., 4.])
 
     Args:
         k: ϕ of the keys, (B, H, S, M), not negative, 0 at hidden keys.
@@ -74,12 +82,12 @@ def attend_to_state(
     Args:
         q: φ of the queries, (B, H, T, M), not negative.
         state: of the keys.
-        epsilon: the least value of a denominator.
+        epsilon: lower bound on denominators.
         per_feature: divide each feature of the keys by its own sum over the keys a query sees.
         rotate: rotates the queries in the numerator.
 
     Returns:
-        (B, H, T, D), zeros if there is no key.
+        (B, H, T, D), zeros if there are no keys.
     """
     seen, products = state.sums.unsqueeze(2), state.products.transpose(-2, -1)
     if per_feature:
@@ -96,20 +104,20 @@ def attend_causally(
     per_feature: bool = False,
     rotate: Rotation = identity,
 ) -> Tuple[Tensor, State]:
-    """Attention of each query to the keys up to its own, and to those of a state before.
+    """Causal attention: each query attends to keys up to its own position and to *state*.
 
     Args:
         q: φ of the queries, (B, H, T, M).
         k: ϕ of the keys, (B, H, T, M).
         v: values (B, H, T, D).
-        state: of what came before.
+        state: of the keys before these.
         epsilon: as for :func:`attend_to_state`; so is *per_feature*.
         rotate: rotates queries and keys in the numerator.
 
     Returns:
-        (B, H, T, D), zeros for a query that sees nothing; and the state for what follows.
+        (B, H, T, D), zeros for fully masked rows; and the state with these keys included.
     """
-    if q.size(2) == 1:  # sees all there is
+    if q.size(2) == 1:  # a single query sees all keys
         state = state.plus(summarize_keys(k, v, rotate))
         return attend_to_state(q, state, epsilon, per_feature, rotate), state
     seen = k.cumsum(dim=2) + state.sums.unsqueeze(2)  # (B, H, T, M)
@@ -125,8 +133,7 @@ def attend_causally(
 def products_before(q: Tensor, k: Tensor, v: Tensor, start: Tensor) -> Tuple[Tensor, Tensor]:
     """(start + Σ_n v_n k_nᵀ) · q_m over n ≤ m, (B, H, T, D); and the sum over all n, (B, H, D, M).
 
-    There is one (D, M) tensor for a chunk of tokens, not for a token, so that memory is linear in T
-    with a small factor.
+    One (D, M) tensor is stored per chunk instead of per token, to save memory.
 
     Args:
         q: (B, H, T, M).
@@ -136,11 +143,11 @@ def products_before(q: Tensor, k: Tensor, v: Tensor, start: Tensor) -> Tuple[Ten
     """
     length = q.size(2)
     q, k, v = (_chunked(x, min(CHUNK, length)) for x in (q, k, v))
-    own = torch.matmul(v.transpose(-2, -1), k)  # (B, H, N, D, M)
-    before = torch.cat((start.unsqueeze(2), own[:, :, :-1]), dim=2).cumsum(dim=2)
+    sums = torch.matmul(v.transpose(-2, -1), k)  # (B, H, N, D, M)
+    before = torch.cat((start.unsqueeze(2), sums[:, :, :-1]), dim=2).cumsum(dim=2)
     weights = torch.matmul(q, k.transpose(-2, -1)).tril()  # (B, H, N, L, L)
     out = torch.matmul(weights, v) + torch.matmul(q, before.transpose(-2, -1))
-    return out.flatten(2, 3)[:, :, :length], before[:, :, -1] + own[:, :, -1]
+    return out.flatten(2, 3)[:, :, :length], before[:, :, -1] + sums[:, :, -1]
 
 
 def _chunked(x: Tensor, size: int) -> Tensor:

@@ -20,10 +20,10 @@ class SoftmaxFeatures(FeatureMap):
     """φ(q) = softmax over the features, ϕ(k) = exp(k) over its sum over the keys.
 
     Shen et al. Eq. 5; in RoFormer section 3.3, ϕ(k) = exp(k).  The sum runs over the keys that a
-    query may see, so in a causal stack it differs by query.  Each feature has a sum of its own, so
-    it does not cancel.  The query is divided by it instead of the keys, which is the same unless
-    features are rotated; then Eq. 11 rotates φ(q) over the sum, and exp(k), so that cached keys
-    stay valid for later queries.  Keys are clamped to ±20.
+    query may see, so in a causal stack it depends on the query.  Every feature has a separate sum,
+    which therefore does not cancel.  Queries are divided by it instead of keys; this is equivalent
+    unless features are rotated.  Eq. 11 then rotates φ(q) divided by the sum, and exp(k), which
+    keeps cached keys valid for later queries.  Keys are clamped to ±20.
     """
 
     per_feature = True
