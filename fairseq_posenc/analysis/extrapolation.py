@@ -109,7 +109,7 @@ def check_run(run: Run) -> int:
         if task.get(flag):
             raise UsageError(
                 f"{run.path}: was trained with --{flag.replace('_', '-')}; only models that read "
-                "text as it is and predict the next token are measured"
+                "unmodified text and predict the next token can be measured"
             )
     known = {*model_settings(checkpoint), *(flag.name for flag in encoding_flags())}
     for key in run.overrides:
@@ -206,8 +206,8 @@ def measure(run: Run, config: EvalConfig) -> Measurement:
     lengths = [length for length in config.lengths if length <= longest]
     if not lengths:
         raise UsageError(
-            f"--lengths {config.lengths[0]}: {run.name} has a table of {longest:g} positions; add a "
-            "length that fits"
+            f"--lengths {config.lengths[0]}: {run.name} has a table of {longest:g} positions; add "
+            "a length that fits"
         )
     if lengths != config.lengths:
         _log(f"{run.name}: its table ends at {longest:g} positions, and so does its curve")

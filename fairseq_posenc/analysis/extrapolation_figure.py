@@ -43,8 +43,8 @@ def mean(values: Sequence[float]) -> float:
 def render(measurements: Sequence[Measurement], args: Namespace) -> List[str]:
     """The table in Markdown, with a row per curve and a column per length."""
     lines = [
-        f"Perplexity of {measurements[0].tokens:,} tokens of {args.subset}, the last {args.last} of "
-        "windows of these lengths:"
+        f"Perplexity of {measurements[0].tokens:,} tokens of {args.subset}, the last {args.last} "
+        "of windows of these lengths:"
     ]
     lines += ["", "| name | " + " | ".join(map(str, args.lengths)) + " |"]
     lines.append("|" + " --- |" * (len(args.lengths) + 1))

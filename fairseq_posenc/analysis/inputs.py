@@ -86,8 +86,8 @@ def read_symbols(dict_path: str, rows: int, path: str) -> Dictionary:
     symbols = read_dictionary(dict_path)  # with <mask>, which translation does not use
     if rows not in (len(symbols), len(symbols) - 1):
         raise UsageError(
-            f"{dict_path}: has {len(symbols) - 1} symbols, including those of fairseq, but {path} has "
-            f"{rows} token embeddings; give its dictionary with --dict"
+            f"{dict_path}: has {len(symbols) - 1} symbols, including those of fairseq, but {path} "
+            f"has {rows} token embeddings; give its dictionary with --dict"
         )
     dictionary = Dictionary()
     for symbol in symbols[len(dictionary) : rows]:
