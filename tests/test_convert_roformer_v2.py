@@ -131,7 +131,7 @@ class TestRefused:
         [
             ({"roformer.encoder.layer.0.output.dense.bias": (16,)}, ["no place for", "bias"]),
             ({"roformer.embeddings.LayerNorm.weight": (16,)}, ["no place for", "LayerNorm"]),
-            ({"roformer.encoder.embed_positions.weight": (40, 8)}, ["table of sines"]),
+            ({"roformer.encoder.embed_positions.weight": (40, 8)}, ["sine table"]),
             ({DECODER: (11, 16)}, ["decoder.weight", "tie_word_embeddings"]),
         ],
         ids=str,

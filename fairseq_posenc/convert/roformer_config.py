@@ -70,8 +70,8 @@ def settings_of(config: Config) -> Settings:
     }
     if config.get("add_cross_attention", False):
         raise UsageError(
-            f"{config.path}: add_cross_attention is true: parts of encoder-decoder models cannot be "
-            "imported"
+            f"{config.path}: add_cross_attention is true: parts of encoder-decoder models "
+            "cannot be imported"
         )
     channels = settings["encoder_embed_dim"]
     settings["encoder_input_dim"] = config.get("embedding_size", channels) or channels
