@@ -5,7 +5,7 @@
 #
 # TEXT_DIR holds train.txt, valid.txt and perhaps test.txt, one document a line.
 # OUT/data-bin is then what train.sh takes, and what examples/clue/prepare.sh needs to
-# prepare its texts alike. Stopped and started again, it goes on where it was; a changed
+# prepare its texts alike. If interrupted, run it again to resume; a changed
 # option repeats only what depends on it.
 #
 #   --blank-lines         blank lines separate the documents

@@ -5,8 +5,8 @@
 #
 # SOURCE is the file enwik8. Data go to OUT/data, runs to OUT/ENCODING-seedN, and the curves,
 # means over the seeds, to OUT/curves.png; it ends with a table of the bits per
-# character of all runs in OUT. The model is performer_lm_enwik8 with the paper's settings; flags after
-# -- win over them. Stopped and started again, it goes on where it was; several runs with
+# character of all runs in OUT. The model is performer_lm_enwik8 with the paper's settings;
+# flags after -- override them. If interrupted, run it again to resume; several runs with
 # different seeds can share OUT at the same time.
 #
 #   --kind NAME           kind of SOURCE: enwik8 (the bytes of any file) or text8 (enwik8)

@@ -6,7 +6,7 @@
 # TASK is a folder that prepare.sh made (glue/CoLA), CHECKPOINT the result of pre-training.
 # The shape and the position encoding of the model come from the checkpoint. Logs go to
 # OUT/NAME/TASK; it ends with a table of all models and tasks in OUT. Stopped and
-# started again, it goes on with the runs that are not done.
+# started again, it continues with the runs that are not done.
 #
 #   --name NAME           name of the model in the table (the folder of CHECKPOINT)
 #   --paper PAPER         tupe: 10 epochs, 5 for MNLI, QQP and QNLI; accuracy, Matthews

@@ -5,8 +5,8 @@
 #
 # DATA is the data-bin folder that prepare.sh made. Runs go to OUT/ENCODING-seedN: the
 # files of train.sh and score-SUBSET.log, the output of fairseq-eval-lm for the last checkpoint.
-# It ends with a table of all runs in OUT. Stopped and started again, it goes on
-# where it was; a run that was begun with other options is not continued.
+# It ends with a table of all runs in OUT. If interrupted, run it again to resume; a run that was
+# started with other options is not resumed.
 #
 #   --encodings "X ..."   as for train.sh (learned t5 alibi shaw transformer_xl rotary)
 #   --seeds "N ..."       seeds (1 2)

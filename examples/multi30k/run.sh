@@ -5,8 +5,8 @@
 #
 # DATA_DIR holds {train,val,test_2016_flickr}.{en,de}; if the folder does not exist, they are
 # downloaded. ARCH is any architecture for translation, including fairseq's; all get
-# the same size, data order and budget. Results go to OUT_DIR/NAME. Stopped and started again,
-# it goes on where it was. Several architectures can share OUT_DIR, even at the same time.
+# the same size, data order and budget. Results go to OUT_DIR/NAME. If interrupted, run it
+# again to resume. Several architectures can share OUT_DIR, even at the same time.
 #
 #   --name NAME           folder of this run (ARCH-seedSEED)
 #   --seed N              seed of fairseq-train (1)

@@ -12,7 +12,8 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
-from fairseq.data import data_utils
+from fairseq.data import Dictionary, data_utils
+from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
 from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
@@ -118,7 +119,7 @@ def check_run(run: Run) -> int:
     return int(task["tokens_per_sample"])
 
 
-def longest_context(model: Any) -> float:
+def longest_context(model: FairseqLanguageModel) -> float:
     """Size of the model's position table, or infinity if it takes any length."""
     encoding = getattr(model.decoder, "encoding", None)
     if encoding is None:  # fairseq's own
@@ -126,7 +127,7 @@ def longest_context(model: Any) -> float:
     return encoding.stack.max_positions if encoding.bounded else math.inf
 
 
-def read_text(folder: str, subset: str, dictionary: Any) -> Text:
+def read_text(folder: str, subset: str, dictionary: Dictionary) -> Text:
     """A split of a binarised data set, as one text.
 
     Raises:
@@ -163,7 +164,9 @@ def choose_windows(size: int, config: EvalConfig) -> Tensor:
 
 
 @torch.no_grad()
-def mean_loss(model: Any, text: Text, windows: Tensor, length: int, config: EvalConfig) -> float:
+def mean_loss(
+    model: FairseqLanguageModel, text: Text, windows: Tensor, length: int, config: EvalConfig
+) -> float:
     """Mean loss over the last tokens of all windows, in bits per token.
 
     Args:

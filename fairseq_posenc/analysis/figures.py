@@ -1,10 +1,13 @@
 """Drawing with matplotlib, and saving atomically."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairseq_posenc.extras import import_extra
 from fairseq_posenc.files import replace_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMATS = ("pdf", "png", "svg")
 
@@ -22,7 +25,7 @@ def import_pyplot(needed_by: str) -> Any:
     return import_extra("matplotlib.pyplot", needed_by)
 
 
-def save_figure(figure: Any, output: Path, dpi: int = 120, flag: str = "--output") -> None:
+def save_figure(figure: "Figure", output: Path, dpi: int = 120, flag: str = "--output") -> None:
     """Write *figure* and close it.
 
     Args:

@@ -1,7 +1,7 @@
 """Heat maps of content-free logits, and curves of the decay of rotary logits."""
 
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -9,8 +9,11 @@ from fairseq_posenc.analysis.figures import import_pyplot, save_figure
 from fairseq_posenc.analysis.positions import Decay, Row, decay, heat_maps, read_sides
 from fairseq_posenc.errors import UsageError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import SubFigure
 
-def draw_row(figure: Any, row: Row) -> None:
+
+def draw_row(figure: "SubFigure", row: Row) -> None:
     """Draw a row of heat maps with its colour bar."""
     figure.suptitle(row.title, x=0.01, ha="left", fontsize=10)
     axes = figure.subplots(1, row.columns, squeeze=False, sharey=True)[0]
@@ -31,7 +34,7 @@ def draw_row(figure: Any, row: Row) -> None:
     bar.set_label("logit", fontsize=7)
 
 
-def draw_decay(figure: Any, curves: Decay) -> None:
+def draw_decay(figure: "SubFigure", curves: Decay) -> None:
     """Draw the bound, from the formula alone and with the weights of each layer."""
     figure.suptitle(curves.title, x=0.01, ha="left", fontsize=10)
     left, right = figure.subplots(1, 2)

@@ -14,6 +14,7 @@ from fairseq_posenc.benchmark.translation import Run, TranslationSubject
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.extras import import_extra
 from fairseq_posenc.modules.stack import layer_positions
+from fairseq_posenc.options import Layer as FairseqLayer
 
 PEER = "performer-pytorch"
 CHECKED = 100  # tokens on which a peer layer is compared with ours
@@ -152,7 +153,7 @@ def performer_layer(entry: str, flags: List[str], args: argparse.Namespace, caus
 
 
 @torch.no_grad()
-def _copy(ours: Any, theirs: Any) -> None:
+def _copy(ours: FairseqLayer, theirs: FairseqLayer) -> None:
     for name in ("q", "k", "v", "out"):
         target, source = getattr(theirs, f"to_{name}"), getattr(ours, f"{name}_proj")
         target.weight.copy_(source.weight)

@@ -15,6 +15,7 @@ from torch import Tensor
 from fairseq_posenc.benchmark.options import SIZES
 from fairseq_posenc.benchmark.peers import PEERS
 from fairseq_posenc.benchmark.translation import Run, parse_training
+from fairseq_posenc.options import Options
 
 EXPLICIT = "explicit"  # before an architecture: no fused attention
 MASKED = 0.15  # share of tokens to predict
@@ -23,7 +24,7 @@ MASKED = 0.15  # share of tokens to predict
 class _Task:
     """The part of fairseq's masked-LM task that model and criterion use."""
 
-    def __init__(self, cfg: Any, dictionary: Dictionary) -> None:
+    def __init__(self, cfg: Options, dictionary: Dictionary) -> None:
         self.cfg = cfg
         self.source_dictionary = self.target_dictionary = dictionary
 

@@ -9,11 +9,12 @@ from fairseq.data import Dictionary
 from fairseq_posenc.benchmark.options import SIZES
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.extras import import_extra
+from fairseq_posenc.options import Layer
 
 GATED = "gau_masked_lm_base"  # gau-alpha gets its weights
 
 
-def hf_roformer(args: argparse.Namespace, symbols: Dictionary, _: Any) -> torch.nn.Module:
+def hf_roformer(args: argparse.Namespace, symbols: Dictionary, _: object) -> torch.nn.Module:
     """Hugging Face's RoFormer with ``--layers`` layers.
 
     Args:
@@ -74,7 +75,7 @@ def gau_alpha(
     return theirs
 
 
-def _copy(ours: Any, theirs: Any) -> None:
+def _copy(ours: Layer, theirs: Layer) -> None:
     model = theirs.gau_alpha
     pairs = [
         (model.embeddings.word_embeddings.weight, ours.embed_tokens.weight),
