@@ -198,7 +198,7 @@ class TestRefused:
             ({"intermediate_size": 20}, ["intermediate.dense.weight", "24 x 16", "20 x 16"]),
             ({"type_vocab_size": 3}, ["token_type_embeddings.weight", "2 x 16", "3 x 16"]),
             ({"num_hidden_layers": 3}, ["no tensor roformer.encoder.layer.2."]),
-            ({"num_hidden_layers": 1}, ["no place for roformer.encoder.layer.1.", "15 more"]),
+            ({"num_hidden_layers": 1}, ["unexpected tensor roformer.encoder.layer.1.", "15 more"]),
             ({"embedding_size": 8}, ["no tensor roformer.embeddings_project.weight"]),
             ({"num_attention_heads": 3}, ["--encoder-attention-heads 3", "16"]),
         ],

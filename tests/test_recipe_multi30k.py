@@ -155,7 +155,7 @@ def test_a_download_goes_on_and_appears_when_it_is_whole(archives, tmp_path):
     assert not archives.exists()
     recorded = (tmp_path / "new" / "archives.sha256").read_text()
     assert sorted(recorded.split("\n")) == sorted((tmp_path / "digests").read_text().split("\n"))
-    assert_error(bash(DOWNLOAD, *given, cwd=tmp_path), "new: is there already")
+    assert_error(bash(DOWNLOAD, *given, cwd=tmp_path), "new: already exists")
 
 
 def test_other_archives_than_the_published_ones_are_refused(archives, tmp_path):
