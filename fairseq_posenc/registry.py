@@ -60,7 +60,7 @@ class Registry(Dict[str, Entry], Generic[Entry]):
         for changed in listeners:
             changed()
 
-    def find(self, name: Any) -> Entry:
+    def find(self, name: str) -> Entry:
         """The entry called *name*.
 
         Raises:

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# From nothing to a trained RoFormer: install, make a toy corpus, train, translate, score.
+# From scratch to a trained RoFormer: install, make a toy corpus, train, translate, score.
 #
 #   quickstart.sh [options]
 #
-# Runs on the CPU. Finished steps are kept: run again, it only prints the results, and a changed
-# option repeats what depends on it. Everything but the environment goes to the output folder.
+# Runs on the CPU. Finished steps are kept: a second run only prints the results, and a changed
+# option repeats the steps that depend on it. All files except the environment go to the output
+# folder.
 #
 #   --arch NAME       architecture (roformer_tiny)
-#   --seed N          of the corpus and of the training (1)
+#   --seed N          seed of corpus and training (1)
 #   --output DIR      folder for data, checkpoints and results (runs/quickstart)
-#   --venv DIR        environment to make or to use (.venv), see setup.sh
+#   --venv DIR        environment to create or use (.venv), see setup.sh
 #   --pairs N         sentence pairs to train on (10000)
 #   --epochs N        passes over them; the last 5 are averaged (10)
-#   --min-bleu X      lower BLEU is a failure (90)
+#   --min-bleu X      fail if BLEU is lower (90)
 #   --help            this text
 
 set -euo pipefail
@@ -41,12 +42,12 @@ whole_number --epochs "$EPOCHS"
 [[ $MIN_BLEU =~ ^[0-9]+([.][0-9]+)?$ ]] || die "--min-bleu $MIN_BLEU: expected a number"
 OUT=$(absolute "$OUT") VENV=$(absolute "$VENV")
 [[ ! -d $OUT || -d $OUT/steps || -z $(ls -A "$OUT") ]] ||
-    die "--output $OUT: holds other files; give a new folder"
+    die "--output $OUT: contains other files; give a new folder"
 
 DATA=$OUT/data BINARY=$OUT/data-bin CHECKPOINTS=$OUT/checkpoints STEPS=$OUT/steps
 USER_DIR=$REPO/fairseq_posenc TOY=$REPO/examples/toy
 SPLITS=(train valid test)
-# A model of this size gains nothing from more threads, and loses from as many as cores.
+# A model of this size gains nothing from more threads, and is slower with one per core.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 
 title() {
@@ -54,15 +55,15 @@ title() {
     printf '\n[%3d s] %d/8 %s\n' "$SECONDS" "$STAGE" "$1"
 }
 
-# So that a changed program repeats the steps that run it.
+# Part of the key, so that a changed program repeats the steps that run it.
 checksum() { cat "$@" | sha256sum | cut -c 1-12; }
 
-# The output is for the log file; what went wrong is for the user.
+# Output goes to the log file, errors to the user.
 quietly() {
     local file=$1
     shift
     printf '+ %s\n' "$*"
-    "$@" >"$file" 2>&1 || die "$1 failed: $(tail -n 1 "$file") (all of it: $file)"
+    "$@" >"$file" 2>&1 || die "$1 failed: $(tail -n 1 "$file") (full log: $file)"
 }
 
 make_corpus() { run python "$TOY/corpus.py" "$DATA" --train "$PAIRS" --seed "$SEED"; }
@@ -92,7 +93,7 @@ binarize() {
         --joined-dictionary --destdir "$BINARY"
 }
 
-# Prints a line an epoch and keeps all of the log.
+# Prints a line per epoch and keeps the full log.
 train() {
     rm -rf "$CHECKPOINTS"
     printf '+ %s\n' "$*"
@@ -101,7 +102,7 @@ train() {
             match($0, /"epoch": [0-9]+/); epoch = substr($0, RSTART + 9, RLENGTH - 9)
             match($0, /"valid_loss": "[0-9.]+/); loss = substr($0, RSTART + 15, RLENGTH - 15)
             printf "    epoch %s of %s, loss on valid %s\n", epoch, epochs, loss; fflush()
-        }' || die "training failed: $(tail -n 1 "$OUT/train.log") (all of it: $OUT/train.log)"
+        }' || die "training failed: $(tail -n 1 "$OUT/train.log") (full log: $OUT/train.log)"
 }
 
 translate() {
@@ -109,7 +110,7 @@ translate() {
     quietly "$OUT/generate.log" fairseq-generate "$BINARY" --user-dir "$USER_DIR" --cpu \
         --path "$OUT/average.pt" --beam 4 --lenpen 0.6 --remove-bpe --max-tokens 4000 \
         --required-batch-size-multiple 1 --results-path "$OUT"
-    # Back to the order of the test set, which batching by length changed.
+    # Restore the order of the test set, which batching by length changed.
     grep '^H-' "$OUT/generate-test.txt" | cut -c 3- | sort -n | cut -f 3 >"$DATA/output.tok.de"
     run python "$COMMON/moses.py" detokenize --lang de --workers 1 \
         "$DATA/output.tok.de" "$OUT/output.de"

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Make a virtual environment with fairseq, fairseq_posenc and all that scripts and tests use.
+# Make a virtual environment with fairseq, fairseq_posenc and the packages of scripts and tests.
 #
 #   setup.sh [--device NAME] [--dry-run] [VENV_DIR]
 #
-# VENV_DIR is .venv at the root of the repository unless given. In an environment that exists
-# already, the torch, numpy and fairseq found there stay as they are. A second run finds nothing
-# to do; after an interruption it goes on where it stopped.
+# VENV_DIR is .venv at the root of the repository by default. In an existing environment, the
+# installed torch, numpy and fairseq are kept. A second run does nothing, or resumes the first if
+# that was interrupted.
 #
-#   --device NAME   which PyTorch to install: cpu, cuda, v100 (CUDA, for V100 and older) or
-#                   auto: what the GPU of this machine needs, cpu where there is none (auto)
-#   --dry-run       print what would be chosen, do nothing
+#   --device NAME   PyTorch build to install: cpu, cuda, v100 (CUDA, for V100 and older) or auto:
+#                   the one for this machine's GPU, or cpu if it has none (auto)
+#   --dry-run       print what would be installed, do nothing
 #   --help          this text
 #
-# Environment variables: PYTHON, the interpreter for a new environment (python3); TORCH, what to
-# install as PyTorch in place of the version that is tested here, as in TORCH=torch==2.6.0
+# Environment variables: PYTHON, the interpreter for a new environment (python3); TORCH, the
+# PyTorch to install instead of the version tested here, such as TORCH=torch==2.6.0
 
 set -euo pipefail
 # shellcheck source=../examples/common/lib.sh
@@ -35,7 +35,7 @@ VENV_PYTHON=$VENV/bin/python
 LOG=$VENV/setup.log
 BUILD=$VENV/build-fairseq
 
-# The marker holds a hash of all that decides what is installed, or "unfinished".
+# The marker holds a hash of everything that determines what is installed, or "unfinished".
 MARKER=$VENV/.fairseq_posenc
 READY=$(cat "$0" "$REPO/pyproject.toml" "$REPO/constraints/v100.txt" <(echo "$REPO") | sha256sum)
 if [[ $DRY_RUN == 0 && -x $VENV_PYTHON && -f $MARKER && $(<"$MARKER") == "$READY" ]]; then
@@ -55,7 +55,7 @@ detect_device() {
     esac
 }
 
-# Sets FAIRSEQ, what it needs, NUMPY and TORCH for this version of Python.
+# Sets FAIRSEQ, NEEDS (its requirements), NUMPY and TORCH for this version of Python.
 choose_versions() {
     local python=$1
     FAIRSEQ=fairseq-fixed==0.12.3.1
@@ -70,7 +70,7 @@ choose_versions() {
         3.10) TORCH=${TORCH:-torch==2.4.1} ;;
         3.11 | 3.12) [[ $DEVICE != v100 ]] || TORCH=${TORCH:-torch==2.4.1} ;;
         3.13)
-            NUMPY="numpy>=2.1,<2.4" # the first with wheels, the last that fairseq runs with
+            NUMPY="numpy>=2.1,<2.4" # the first with wheels, the last that works with fairseq
             [[ $DEVICE != v100 ]] || die "--device v100: no PyTorch for Python 3.13; use 3.10"
             ;;
         *) die "Python $python: fairseq runs on 3.8 to 3.13; give one, as PYTHON=python3.11" ;;
@@ -78,13 +78,13 @@ choose_versions() {
     TORCH=${TORCH:-torch==2.13.0}
 }
 
-# From elsewhere than the user's folder, where a checkout could hide what is installed.
+# Not in the user's folder, where a checkout could shadow the installed packages.
 in_venv() { (cd "$VENV" && exec "$VENV_PYTHON" "$@"); }
 imports() { in_venv -c "import $1" >>"$LOG" 2>&1; }
 pip() { in_venv -m pip --quiet --no-input --disable-pip-version-check "$@"; }
 last_error() { grep -i error "$LOG" | tail -n 1 | cut -c 1-200 || true; }
 
-# A job is a process group of its own: what ends this script ends the compilers, too.
+# Each job gets its own process group, so that ending this script also ends the compilers.
 launch() {
     set -m
     "$@" >>"$LOG" 2>&1 &
@@ -118,7 +118,7 @@ install() {
     attend "$what" "$JOB"
 }
 
-# pip takes a package that it was killed over for a whole one. Its last act is to sign it.
+# If killed, pip leaves packages that it later takes for complete. It writes INSTALLER last.
 forget_half_installed() {
     in_venv - <<'END'
 import pathlib, shutil, sysconfig
@@ -129,7 +129,7 @@ for folder in [*site.glob("*.dist-info"), *site.glob("~*")]:
 END
 }
 
-# Never the CUDA build for a machine without GPU: it is several gigabytes.
+# Never install the CUDA build on a machine without GPU: it takes several gigabytes.
 install_torch() {
     if [[ $DEVICE != cpu || $(uname) != Linux || $TORCH == *+* ]]; then
         install "$TORCH" "$TORCH" || die "$TORCH: $(last_error)"
@@ -142,14 +142,14 @@ install_torch() {
             "give --device cuda for the CUDA build, or install torch into $VENV yourself"
 }
 
-# Built with this torch and with numpy 2, whose headers serve numpy 1 as well; never taken from
-# pip's cache, where it may have been built for others.
+# Built with this torch and with numpy 2, whose headers also work for numpy 1; never taken from
+# pip's cache, where it may have been built for other versions.
 build_fork() {
     local wheel=(wheel --no-cache-dir --no-deps --no-build-isolation -w "$BUILD" "$FAIRSEQ")
     pip install --no-compile --target "$BUILD/tools" setuptools wheel cython "numpy>=2" || return
     unset CUDA_HOME
     export CFLAGS="-O2 -g0 -DNDEBUG -fwrapv" PYTHONPATH=$BUILD/tools
-    # Two files at a time. torch's way with ninja or ccache is one at a time: shut them out.
+    # Compile two files at a time. With ninja or ccache, torch compiles one at a time: hide them.
     mkdir "$BUILD/bin"
     ln -s "$(type -P false)" "$BUILD/bin/ninja"
     printf '[build_ext]\nparallel = 2\n' >"$BUILD/build.cfg"
@@ -174,11 +174,11 @@ if [[ ! -e $VENV_PYTHON ]]; then
     interpreter=${PYTHON:-python3}
     command -v "$interpreter" >/dev/null || die "PYTHON=$interpreter: no such command"
     [[ ! -e $VENV || -e $VENV/pyvenv.cfg || (-d $VENV && -z $(ls -A "$VENV")) ]] ||
-        die "$VENV: exists and is no virtual environment"
+        die "$VENV: exists and is not a virtual environment"
 fi
 python=$("$interpreter" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 choose_versions "$python"
-log "Python $python, device $DEVICE: $FAIRSEQ, $TORCH, $NUMPY, unless there is one already"
+log "Python $python, device $DEVICE: $FAIRSEQ, $TORCH, $NUMPY, unless already installed"
 ((!DRY_RUN)) || exit 0
 
 trap stop_jobs EXIT
@@ -203,10 +203,10 @@ if imports fairseq; then
     NEEDS=()
     log "keeping fairseq in $(in_venv -c 'import fairseq; print(*fairseq.__path__)' 2>>"$LOG")"
 elif pip show fairseq >/dev/null 2>&1 || pip show fairseq-fixed >/dev/null 2>&1; then
-    die "the fairseq in $VENV does not import; mend it or remove it: $(last_error)"
+    die "the fairseq in $VENV cannot be imported; repair or remove it: $(last_error)"
 elif [[ $FAIRSEQ == fairseq-fixed* ]]; then
     need_compiler
-    log "compiling $FAIRSEQ meanwhile"
+    log "compiling $FAIRSEQ in the background"
     mkdir -p "$BUILD"
     launch build_fork
     build=$JOB
@@ -219,7 +219,7 @@ install "setuptools" "setuptools>=64" wheel || die "setuptools: $(last_error)"
 install "fairseq_posenc and tools" --constraint "$VENV/constraints.txt" --no-build-isolation \
     --editable "${REPO}[test]" ${NEEDS[@]+"${NEEDS[@]}"} || die "$(last_error)"
 if [[ -n $build ]]; then
-    attend "compiling" "$build" || die "compiling $FAIRSEQ: $(last_error) (all of it: $LOG)"
+    attend "compiling" "$build" || die "compiling $FAIRSEQ: $(last_error) (full log: $LOG)"
     install "$FAIRSEQ" --no-deps "$BUILD"/*.whl || die "$FAIRSEQ: $(last_error)"
 fi
 

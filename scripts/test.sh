@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Check the code with ruff and mypy, and run the fast tests, in an environment made or reused by
+# Check the code with ruff and mypy, and run the fast tests, in an environment created or reused by
 # setup.sh.
 #
 #   test.sh [--venv DIR] [arguments for pytest]
 #
-# Arguments go to pytest after the usual ones: `test.sh -m slow` runs the long tests,
-# `test.sh -n 0 -k rotary` one at a time those that name rotary.
+# Arguments are appended to those of pytest: `test.sh -m slow` runs the long tests,
+# `test.sh -n 0 -k rotary` runs tests with rotary in their name one at a time.
 #
-#   --venv DIR   environment to make or to use (.venv)
+#   --venv DIR   environment to create or use (.venv)
 #   --help       this text
 
 set -euo pipefail
@@ -25,9 +25,9 @@ VENV=$(absolute "$VENV")
 PATH=$VENV/bin:$PATH
 cd "$REPO"
 
-# Two processes of one thread each: quicker than one of two for models this small.
+# Two processes of one thread each: faster than one process of two for models this small.
 export OMP_NUM_THREADS=1
-# Without bytecode every process compiles PyTorch and fairseq anew, which takes longer than it runs.
+# Without bytecode every process recompiles PyTorch and fairseq, which takes longer than the tests.
 unset PYTHONDONTWRITEBYTECODE
 # glibc keeps the memory of matrices of 4,096 x 4,096 instead of asking for zeroed pages each time.
 export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=4294967295 MALLOC_TOP_PAD_=268435456

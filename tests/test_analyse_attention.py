@@ -203,7 +203,7 @@ def test_the_dictionary_is_found_in_the_data(make, name, source, folder):
     if make is translation_file:
         (folder / "data" / "train.yy-zz.yy.idx").touch()
     (folder / "dict.txt").rename(folder / "data" / name)
-    with pytest.raises(UsageError, match=r"checkpoint.pt: its dictionary is none of .*--dict"):
+    with pytest.raises(UsageError, match=r"checkpoint.pt: its dictionary was not found .*--dict"):
         inputs.load(path, None)
     state = torch.load(path, weights_only=True)
     state["cfg"]["task"] = {"data": str(folder / "data"), "source_lang": source}
@@ -267,7 +267,7 @@ def test_a_table_and_a_picture(make, flags, folder, capsys):
         ("rotary", ["--tolerance", "1"], "--tolerance 1: expected"),
         ("rotary", ["--threshold", "-0.5"], "--threshold -0.5: expected"),
         ("rotary", ["--dict", "nowhere/dict.txt"], "nowhere/dict.txt: cannot be read"),
-        ("rotary", ["--dict", "{}/small"], "small: has 5 symbols .* 64 token embeddings"),
+        ("rotary", ["--dict", "{}/small"], "small: has 5 symbols.* 64 token embeddings"),
         ("rotary", ["--dict", "{}/other"], "text: .*% of its tokens are not in the dictionary"),
         ("rotary", ["--output", "{}/no/out.png"], "--output .*out.png: there is no folder"),
     ],

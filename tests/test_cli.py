@@ -182,8 +182,8 @@ def test_doctor_names_what_is_missing(monkeypatch, capsys):
 @pytest.mark.parametrize(
     "text, words",
     [
-        ("raise ImportError('no module', name='fairseq')", "fairseq does not import: no module"),
-        ("raise ValueError('mutable default')", "fairseq does not import: mutable default"),
+        ("raise ImportError('no module', name='fairseq')", "fairseq cannot be imported: no module"),
+        ("raise ValueError('mutable default')", "fairseq cannot be imported: mutable default"),
         ("import nothing_like_this", "pip install nothing_like_this"),
     ],
 )
@@ -198,7 +198,7 @@ def test_doctor_runs_where_torch_does_not(broken):
     (broken / "torch.py").write_text("raise OSError('libc10.so')")
     result = python(broken, "-m", "fairseq_posenc", "doctor")
     assert result.returncode == 1 and result.stderr == ""
-    assert "torch does not import: libc10.so" in result.stdout
+    assert "torch cannot be imported: libc10.so" in result.stdout
 
 
 def test_doctor_names_the_fix_for_known_incompatibilities(monkeypatch):

@@ -236,7 +236,7 @@ class TestRefused:
         [
             ({"activation_fn": "mish"}, ["activation_fn 'mish'"]),
             ({"encoder_layers": 3}, ["no tensor decoder.sentence_encoder.layers.2."]),
-            ({"encoder_layers": 1}, ["no place for decoder.sentence_encoder.layers.1."]),
+            ({"encoder_layers": 1}, ["unexpected tensor decoder.sentence_encoder.layers.1."]),
             ({"encoder_ffn_embed_dim": 20}, ["fc1.weight", "24 x 16", "20 x 16"]),
             ({"encoder_attention_heads": 4}, ["relative_attention_bias.weight", "x 2", "x 4"]),
         ],

@@ -30,7 +30,7 @@ YARN = {"rotary_scaling": "yarn", "rotary_scaling_factor": 2}
 
 def how(data, lengths, last, **others):
     usual = {"subset": "valid", "tokens": None, "max_tokens": 64, "cpu": True}
-    return extrapolation.How(str(data), lengths=lengths, last=last, **{**usual, **others})
+    return extrapolation.EvalConfig(str(data), lengths=lengths, last=last, **{**usual, **others})
 
 
 def measured(checkpoint, *arguments, overrides=None, **others):
@@ -185,7 +185,9 @@ def test_one_picture_of_several_models_and_settings(corpus, trained_lm, tmp_path
 def test_a_curve_of_several_runs_ends_with_the_first_of_them():
     """Or its mean would be of other models from there on."""
     short, long = (
-        extrapolation.Reading(extrapolation.Run("a", "", {}), 8, longest, 4, dict.fromkeys(read, 3))
+        extrapolation.Measurement(
+            extrapolation.Run("a", "", {}), 8, longest, 4, dict.fromkeys(read, 3)
+        )
         for longest, read in ((8, [4, 8]), (math.inf, [4, 8, 16]))
     )
     found = [extrapolation_figure.perplexities([short, long], length) for length in (4, 8, 16)]

@@ -100,7 +100,7 @@ def test_the_name_chooses_the_format(tmp_path, name, start):
         (["empty.log"], ["empty.log", "--log-format json"]),
         (["run.log", "--from", "30"], ["run.log", "from update 30 on"]),
         (["run.log", "--labels", "one", "two"], ["--labels one two", "expected 1"]),
-        (["run.log", "run.log"], ["folders of the same name", "--labels"]),
+        (["run.log", "run.log"], ["the folders have the same name", "--labels"]),
         (["run.log", "late.log", "--labels", "a", "a"], ["--labels a", "no updates in common"]),
     ],
 )

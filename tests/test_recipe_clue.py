@@ -209,5 +209,5 @@ def test_mistakes_are_one_line(tmp_path):
     assert_error(bash(prepare, "data-bin", *arguments[1:], cwd=tmp_path), "no folder of a task")
     tune = RECIPE / "finetune.sh"
     assert_error(bash(tune, "glue/CoLA", "x.pt", "out", cwd=tmp_path), "glue/CoLA", "clue/TNEWS")
-    assert_error(bash(tune, "clue/TNEWS", "x.pt", "out", cwd=tmp_path), "not complete")
+    assert_error(bash(tune, "clue/TNEWS", "x.pt", "out", cwd=tmp_path), "incomplete")
     assert os.listdir(tmp_path) == ["raw"]

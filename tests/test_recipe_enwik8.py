@@ -64,7 +64,7 @@ def test_started_again_it_repeats_nothing_and_refuses_other_flags(finished):
     folder, first = finished
     again = recipe(folder, "--seeds", "1", "--encodings", "rotary")
     assert again.returncode == 0, again.stderr[-2000:]
-    assert again.stderr.count("done before") == 3
+    assert again.stderr.count("already done") == 3
     assert again.stdout == first.stdout  # all runs in OUT
     other = recipe(folder, "--seeds", "1", flags=["--clip-norm", "0.5"])
     assert_error(other, "learned-seed1 was begun with other flags", "another OUT")

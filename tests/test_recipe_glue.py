@@ -273,7 +273,7 @@ def test_epochs_and_scores_of_the_papers(tmp_path, paper, task, epochs, score):
     [
         (["glue/CoLA", "x.pt"], ["--help"]),
         (["glue/SST", "x.pt", "out"], ["glue/SST", "prepare.sh"]),
-        (["glue/CoLA", "x.pt", "out"], ["glue/CoLA", "not complete"]),
+        (["glue/CoLA", "x.pt", "out"], ["glue/CoLA", "incomplete"]),
         (["glue/CoLA", "x.pt", "out", "--paper", "bert"], ["--paper bert"]),
         (["glue/CoLA", "x.pt", "out", "--lr", "fast"], ["--lr fast"]),
         (["glue/CoLA", "x.pt", "out", "--seeds", "0"], ["--seeds 0"]),

@@ -84,7 +84,7 @@ def test_encodings_and_seeds_to_the_table_interrupted_and_resumed(text8):
     assert 2**bits == pytest.approx((one + two) / 2, rel=0.02)
     # nothing left to do
     again = compare(text8, "--seeds", "1 2")
-    assert again.stderr.count("done before") == 4 and again.stderr.count("\n+ ") <= 1
+    assert again.stderr.count("already done") == 4 and again.stderr.count("\n+ ") <= 1
     assert again.stdout.strip().split("\n")[-1] == row
     # other flags: not the run that was begun
     other = compare(text8, "--seeds", "2", flags=["--dropout", "0.5"])
@@ -239,5 +239,5 @@ def test_nothing_to_tabulate_is_one_line(tmp_path):
     with pytest.raises(SystemExit, match=r"score-test\.log"):
         perplexities.main(["--subset", "test", str(tmp_path)])
     (tmp_path / "t5-seed1" / "score-valid.log").write_text("stopped\n")
-    with pytest.raises(SystemExit, match="is not complete"):
+    with pytest.raises(SystemExit, match="is incomplete"):
         perplexities.main([str(tmp_path)])

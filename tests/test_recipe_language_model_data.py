@@ -97,8 +97,8 @@ def test_words_of_wikitext_stay_as_they_are(names, tmp_path):
     assert found.split() == [w for line in lines for w in [*line.split(), "</s>"]]
     assert len(lengths) == 40
     again = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
-    assert again.stderr.count("done before") == 1 and "\n+ " not in again.stderr
+    assert again.stderr.count("already done") == 1 and "\n+ " not in again.stderr
     with open(folder / names.format("valid"), "a") as stream:
         stream.write(" more\n")
     changed = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
-    assert "done before" not in changed.stderr
+    assert "already done" not in changed.stderr

@@ -63,7 +63,7 @@ def test_two_architectures_at_once_from_text_to_scores(data, tmp_path):
         ends = list(both.map(run, ARCHS))
     assert [end.returncode for end in ends] == [0, 0], ends
     # one of the two prepared the data, the other found them; their models are of one size
-    assert sorted(end.stderr.count("done before") for end in ends) == [0, 14]
+    assert sorted(end.stderr.count("already done") for end in ends) == [0, 14]
     sizes = [set(re.findall(r"num\. trained: ([1-9][\d,]*)", end.stdout)) for end in ends]
     assert sizes[0] == sizes[1] and len(sizes[0]) == 1
     for arch, end in zip(ARCHS, ends):
@@ -77,12 +77,12 @@ def test_two_architectures_at_once_from_text_to_scores(data, tmp_path):
             assert re.match(f"{entry['name']} +{entry['score']:.2f} ", line)
         assert re.search(r"^training took [\d.]+ s \(processor time", end.stderr, re.MULTILINE)
         assert "loaded 90 examples" in end.stdout and "bsz 90" in end.stdout  # none is lost
-        assert "not the texts behind the table" in end.stderr
+        assert "not the texts used for the table" in end.stderr
         assert "epoch 003" in (folder / "train.log").read_text()
     # the second time trains nothing, and says the same
     again = run(ARCHS[1])
     assert again.returncode == 0 and "begin training epoch" not in again.stdout
-    assert again.stderr.count("done before") == 14
+    assert again.stderr.count("already done") == 14
     assert lines_with("nrefs:", again.stdout) == lines_with("nrefs:", ends[1].stdout)
     # a run is not continued with other flags
     assert_error(run(ARCHS[1], "--", "--dropout", "0.5"), "other flags", "--name")
@@ -155,7 +155,7 @@ def test_a_download_goes_on_and_appears_when_it_is_whole(archives, tmp_path):
     assert not archives.exists()
     recorded = (tmp_path / "new" / "archives.sha256").read_text()
     assert sorted(recorded.split("\n")) == sorted((tmp_path / "digests").read_text().split("\n"))
-    assert_error(bash(DOWNLOAD, *given, cwd=tmp_path), "new: is there already")
+    assert_error(bash(DOWNLOAD, *given, cwd=tmp_path), "new: already exists")
 
 
 def test_other_archives_than_the_published_ones_are_refused(archives, tmp_path):

@@ -190,7 +190,7 @@ def test_setup_refuses_in_one_line(tmp_path, python, arguments, words):
 def test_setup_leaves_a_folder_that_is_no_environment_alone(tmp_path):
     (tmp_path / "venv").mkdir()
     (tmp_path / "venv" / "thesis.txt").write_text("mine")
-    assert_one_line_error(plan(tmp_path, "3.11"), "venv", "no virtual environment")
+    assert_one_line_error(plan(tmp_path, "3.11"), "venv", "is not a virtual environment")
     assert [path.name for path in (tmp_path / "venv").iterdir()] == ["thesis.txt"]
 
 
@@ -268,7 +268,7 @@ def test_setup_finds_nothing_to_do_the_second_time():
         ("quickstart.sh", ["--min-bleu", "high"], ["--min-bleu high"]),
         ("quickstart.sh", ["--arch"], ["--arch needs a value"]),
         ("quickstart.sh", ["--epoch", "3"], ["--epoch: unknown option"]),
-        ("quickstart.sh", ["--output", str(SCRIPTS)], ["--output", "holds other files"]),
+        ("quickstart.sh", ["--output", str(SCRIPTS)], ["--output", "contains other files"]),
         ("test.sh", ["--venv"], ["--venv needs a value"]),
     ],
 )
@@ -306,7 +306,7 @@ def test_quickstart_from_end_to_end(tmp_path):
 
     checkpoint = (tmp_path / "out" / "average.pt").stat().st_mtime_ns
     second = shell(*command, "--min-bleu", "99", timeout=120)
-    assert second.stderr.count(": done before") == 6
+    assert second.stderr.count(": already done") == 6
     assert (tmp_path / "out" / "average.pt").stat().st_mtime_ns == checkpoint
     assert second.returncode == 1 and "is below 99" in second.stderr.splitlines()[-1]
 

@@ -1,11 +1,11 @@
-"""Bring a raw text into the form that prepare.sh works on: lines in documents.
+"""Convert a raw text to the form that prepare.sh expects: documents of lines.
 
     python documents.py [--wikitext] [--keep-case] INPUT OUTPUT
 
-INPUT has a sentence or a paragraph a line and blank lines between documents; OUTPUT too, with one
-blank line between two documents and none elsewhere, in lower case. With --wikitext, INPUT is a
-text of WikiText: a document starts at ` = Heading = `, not at ` = = Heading = = ` below it, blank
-lines mean nothing, numbers and hyphens are joined (`role @-@ playing`), `<unk>` becomes `unk`.
+INPUT has one sentence or paragraph per line and blank lines between documents. OUTPUT is the same
+in lower case, with exactly one blank line between documents. With --wikitext, INPUT is a file of
+WikiText: a document starts at ` = Heading = ` (not at ` = = Subheading = = `), blank lines are
+ignored, numbers and hyphenated words are joined (`role @-@ playing`), and `<unk>` becomes `unk`.
 """
 
 import argparse
@@ -20,7 +20,7 @@ HEADING = re.compile(r"(?:= )+(.*?)(?: =)+")
 
 
 def by_blank_lines(lines: Iterable[str]) -> Iterator[List[str]]:
-    """Yield the documents of a text whose documents are separated by blank lines."""
+    """Yield the documents of a text, separated by blank lines."""
     document: List[str] = []
     for line in lines:
         if line.strip():
@@ -33,7 +33,7 @@ def by_blank_lines(lines: Iterable[str]) -> Iterator[List[str]]:
 
 
 def by_headings(lines: Iterable[str]) -> Iterator[List[str]]:
-    """Yield the documents of WikiText: a first line that is its title, then its paragraphs."""
+    """Yield the documents of WikiText, each with its title as the first line."""
     document: List[str] = []
     for line in map(str.strip, lines):
         if TITLE.fullmatch(line) and document:
@@ -51,8 +51,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--wikitext", action="store_true", help="INPUT is a text of WikiText")
-    parser.add_argument("--keep-case", action="store_true", help="leave capitals")
+    parser.add_argument("--wikitext", action="store_true", help="INPUT is a file of WikiText")
+    parser.add_argument("--keep-case", action="store_true", help="do not lower-case the text")
     parser.add_argument("input")
     parser.add_argument("output")
     args = parser.parse_args(argv)
@@ -64,7 +64,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
             stream.write("\n" * bool(documents) + "".join(write(line) + "\n" for line in document))
             documents, lines = documents + 1, lines + len(document)
         if not documents:
-            fail(f"{args.input}: there is no text in it")
+            fail(f"{args.input}: contains no text")
     print(f"{args.input}: {documents} documents, {lines} lines", file=sys.stderr)
 
 

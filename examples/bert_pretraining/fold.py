@@ -1,9 +1,9 @@
-"""Break lines of more than N tokens, at the end of a sentence where there is one.
+"""Break lines of more than N tokens, at the end of a sentence where possible.
 
     python fold.py --max-tokens 510 INPUT OUTPUT
 
-`--sample-break-mode complete` packs whole lines into a sample; a line longer than a sample would
-be left out of the training. Run it on the text the model sees (after BPE). Blank lines stay.
+`--sample-break-mode complete` packs whole lines into a sample and drops lines longer than a sample.
+Run this on the text that the model reads (after BPE). Blank lines are kept.
 """
 
 import argparse
@@ -16,7 +16,7 @@ CLOSING = frozenset(["&quot;", "&apos;", "'", '"', "”", "’", ")", "&#93;", "
 
 
 def _ends_sentence(tokens: Sequence[str], count: int) -> bool:
-    """Whether a sentence ends after the first *count* tokens."""
+    """True if a sentence ends after the first *count* tokens."""
     if tokens[count] in CLOSING:
         return False
     while count > 1 and tokens[count - 1] in CLOSING:
@@ -25,20 +25,20 @@ def _ends_sentence(tokens: Sequence[str], count: int) -> bool:
 
 
 def _inside_word(tokens: Sequence[str], count: int) -> bool:
-    """Whether the first *count* tokens end in mid-word."""
+    """True if the first *count* tokens end within a word."""
     return tokens[count - 1].endswith("@@") or tokens[count].startswith("##")
 
 
 def pieces(tokens: List[str], limit: int) -> List[List[str]]:
     """Cut a line into pieces of at most *limit* tokens.
 
-    A piece ends after the last sentence that fits, else before the last word that does not,
-    else in mid-word.
+    A piece ends after the last sentence that fits, otherwise after the last word that fits,
+    otherwise within a word.
 
     Args:
-        tokens: pieces of words; ``@@`` marks those that do not end their word, ``##`` those that
-            do not begin it.
-        limit: most tokens of a piece.
+        tokens: subwords; ``@@`` marks those that do not end a word, ``##`` those that do not
+            begin one.
+        limit: maximum number of tokens per piece.
     """
     found = []
     while len(tokens) > limit:
@@ -52,7 +52,7 @@ def pieces(tokens: List[str], limit: int) -> List[List[str]]:
 
 
 def folder(limit: int) -> Callable[[str], str]:
-    """Return the function from a line to its pieces, joined by line feeds."""
+    """Return a function that breaks a line into pieces, joined by line feeds."""
     return lambda line: "\n".join(" ".join(piece) for piece in pieces(line.split(), limit))
 
 
@@ -61,7 +61,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--max-tokens", type=int, default=510, help="most tokens of a line")
+    parser.add_argument("--max-tokens", type=int, default=510, help="maximum tokens per line")
     add_workers_flag(parser)
     parser.add_argument("input")
     parser.add_argument("output")

@@ -3,19 +3,19 @@
 #
 #   prepare.sh TEXT_DIR OUT [options]
 #
-# TEXT_DIR holds train.txt, valid.txt and perhaps test.txt: a sentence or a paragraph a
+# TEXT_DIR holds train.txt, valid.txt and perhaps test.txt: one sentence or paragraph per
 # line, blank lines between documents. OUT/data-bin is then what train.sh takes, and what
-# examples/glue/prepare.sh needs to treat its texts alike. Stopped and started again, it
-# goes on where it was; a changed option repeats only what depends on it.
+# examples/glue/prepare.sh needs to prepare its texts alike. If interrupted, run it
+# again to resume; a changed option repeats only the steps that depend on it.
 #
 #   --wikitext            the texts are WikiText's: documents begin at " = Heading = "
-#   --keep-case           leave capitals (default: lower case, as in the TUPE paper)
+#   --keep-case           do not lower-case (default: lower case, as in the TUPE paper)
 #   --lang LANG           language for the Moses tokeniser (en)
 #   --bpe-operations N    merges of the BPE (32678)
-#   --max-line N          break lines of more BPE tokens, at the end of a sentence where
-#                         there is one (510: with <s> and </s> that makes 512)
-#   --workers N           processes (all cores)
-#   --dry-run             print the commands of all steps, run none
+#   --max-line N          break longer lines (in BPE tokens), at the end of a sentence
+#                         where possible (510: with <s> and </s> that makes 512)
+#   --workers N           worker processes (all cores)
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
@@ -37,7 +37,7 @@ while (($#)); do
         --workers) WORKERS=$(value "$@"); shift 2 ;;
         -*) die "$1: unknown option; see --help" ;;
         *)
-            [[ -z $OUT ]] || die "$1: one folder too many; see --help"
+            [[ -z $OUT ]] || die "$1: unexpected argument; see --help"
             if [[ -z $TEXT ]]; then TEXT=$1; else OUT=$1; fi
             shift ;;
     esac
@@ -85,7 +85,7 @@ binarize() {
     done
     run rm -rf "$part"
     run fairseq-preprocess --only-source "${prefixes[@]}" --destdir "$part" --workers "$WORKERS"
-    # How these texts were made travels with them: fine-tuning has to do the same.
+    # Record how these texts were prepared: fine-tuning has to do the same.
     run cp "$OUT/bpe/codes" "$part/bpe.codes"
     ((DRY_RUN)) || printf 'lang %s\nkeep-case %s\n' "$TEXT_LANG" "$KEEP_CASE" >"$part/text"
     run rm -rf "$OUT/data-bin"

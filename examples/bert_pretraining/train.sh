@@ -5,26 +5,26 @@
 #
 # MODEL is one of bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer, DATA the
 # data-bin folder that prepare.sh made. The hyper-parameters are those of TUPE, Table 1;
-# flags after -- win over them. fairseq-train starts one process a GPU itself: do not use
-# torchrun. Started again with the same --save-dir, it goes on from checkpoint_last.pt.
+# flags after -- override them. fairseq-train starts one process per GPU: do not use
+# torchrun. Run again with the same --save-dir, it resumes from checkpoint_last.pt.
 #
 #   --save-dir DIR        checkpoints and train.log (runs/bert_pretraining/MODEL, or
 #                         MODEL-amos)
-#   --updates N           length of the training (1000000): the first hundredth is
-#                         warm-up, a checkpoint stays at every tenth (100k, 300k, 600k)
-#   --batch N             samples of one update, over all GPUs (256)
-#   --samples-per-gpu N   most samples a GPU takes at once (32); the rest of the batch is
+#   --updates N           number of updates (1000000): the first hundredth is
+#                         warm-up, a checkpoint is kept at every tenth (100k, 300k, 600k)
+#   --batch N             samples per update, over all GPUs (256)
+#   --samples-per-gpu N   maximum samples per GPU and pass (32); the rest of the batch is
 #                         gathered over several passes (--update-freq)
-#   --gpus N              GPUs of this node (all visible ones)
-#   --cpu                 one process without GPU and fp16, for trying things out
+#   --gpus N              GPUs on this node (all visible ones)
+#   --cpu                 one process without GPU or fp16, for a quick try
 #   --nodes N             number of nodes (1)
-#   --node-rank N         which of them this is, from 0
-#   --slurm               take the last two from SLURM_NNODES and SLURM_NODEID
-#   --init-method URL     tcp://HOST:PORT of the first node; needed when there are several
+#   --node-rank N         number of this node, from 0
+#   --slurm               take these two from SLURM_NNODES and SLURM_NODEID
+#   --init-method URL     tcp://HOST:PORT of the first node; needed for several nodes
 #   --optimizer NAME      adam: AdamW with linear decay, or amos: constant learning rate of
 #                         1/sqrt(updates), pip install pytorch-optimizer (adam)
 #   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
-#   --dry-run             print the commands, run none
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
@@ -51,12 +51,12 @@ while (($#)); do
         --) shift; break ;;
         -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
         *)
-            [[ -z $DATA ]] || die "$1: one argument too many; flags for fairseq-train go after --"
+            [[ -z $DATA ]] || die "$1: unexpected argument; flags for fairseq-train go after --"
             if [[ -z $MODEL ]]; then MODEL=$1; else DATA=$1; fi
             shift ;;
     esac
 done
-# What is left in "$@" is for fairseq-train.
+# The remaining "$@" are passed to fairseq-train.
 
 [[ -n $DATA ]] || die "give the model and the data folder; see --help"
 [[ " $MODELS " == *" $MODEL "* ]] || die "$MODEL: unknown model; expected one of $MODELS"
@@ -85,8 +85,8 @@ case $OPTIMIZER in
     *) die "--optimizer $OPTIMIZER: expected adam or amos" ;;
 esac
 
-# Epochs count for nothing here: a small corpus has many, a large one less than one between
-# two checkpoints.
+# Epochs are irrelevant here: between two checkpoints, a small corpus has many and a large one
+# less than one.
 run mkdir -p "$SAVE_DIR"
 run fairseq-train "$DATA" --user-dir "$USER_DIR" --task masked_lm --arch "${MODEL}_masked_lm_base" \
     --tokens-per-sample 512 --sample-break-mode complete \

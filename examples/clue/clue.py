@@ -1,13 +1,13 @@
-"""The classification tasks of CLUE: reading their files, the settings of the GAU paper, the table.
+"""The classification tasks of CLUE: file formats, settings of the GAU paper, and the table.
 
     python clue.py extract TASK FILE FOLDER SPLIT
     python clue.py settings TASK
     python clue.py scores [--epoch last] OUT
 
-`extract` writes FOLDER/input0/SPLIT, input1/SPLIT (for pairs) and label/SPLIT, one example a line.
-FILE is one of CLUE's (a JSON object a line), or ends in .tsv: sentences and label, with tabs
-between them and no header. `settings` prints for examples/glue/finetune.sh what Table 6 says,
-`scores` the table of the runs in OUT.
+`extract` writes FOLDER/input0/SPLIT, input1/SPLIT (for pairs) and label/SPLIT, one example
+per line. FILE is a file of CLUE (one JSON object per line), or a .tsv file of sentences and label
+without header. `settings` prints the settings of Table 6 for examples/glue/finetune.sh, `scores`
+the table of the runs in OUT.
 """
 
 import argparse
@@ -24,8 +24,8 @@ class Settings(NamedTuple):
     """One column of Table 6.
 
     Args:
-        task: names of the sentences and the label in the file, number of classes, epochs.
-        batch: examples of one update.
+        task: names of the sentences and the label in the file, number of classes, and epochs.
+        batch: examples per update.
         rate: peak learning rate.
     """
 
@@ -63,7 +63,7 @@ def marked_spans(text: str, target: Dict[str, Any]) -> str:
 
 
 def from_json(task: tasks.Task, line: str) -> List[str]:
-    """The sentences and, last, the label of a line of CLUE's files."""
+    """The sentences and the label of a line of CLUE's files."""
     record = json.loads(line)
     if "target" in record:
         record["text"] = marked_spans(record["text"], record["target"])
@@ -75,12 +75,12 @@ def from_tsv(task: tasks.Task, line: str) -> List[str]:
     """The same for a line of a TSV file without header."""
     cells = line.split("\t")
     if len(cells) != len(task.sentences) + 1:
-        raise ValueError(f"{len(cells)} columns in place of {len(task.sentences) + 1}")
+        raise ValueError(f"{len(cells)} columns instead of {len(task.sentences) + 1}")
     return cells
 
 
 def examples(task: tasks.Task, path: str) -> Iterator[List[str]]:
-    """Yield the examples of a file; those that the annotators did not agree on are left out."""
+    """Yield the examples of a file, leaving out those without an agreed label."""
     read = from_tsv if path.endswith(".tsv") else from_json
     kept = dropped = 0
     for number, line in enumerate(read_lines(path), 1):
@@ -89,7 +89,7 @@ def examples(task: tasks.Task, path: str) -> Iterator[List[str]]:
         try:
             cells = [cell.strip() for cell in read(task, line.lstrip("\ufeff").rstrip("\r"))]
         except KeyError as error:
-            fail(f"{path}: line {number} has no {error}; is it a file of another task?")
+            fail(f"{path}: line {number} has no {error}; is this a file of another task?")
         except (ValueError, TypeError) as error:
             fail(f"{path}: line {number}: {error}")
         if cells[-1] in ("", "-"):
@@ -98,7 +98,7 @@ def examples(task: tasks.Task, path: str) -> Iterator[List[str]]:
         kept += 1
         yield cells
     if not kept:
-        fail(f"{path}: there are no examples in it")
+        fail(f"{path}: contains no examples")
     print(f"{path}: {kept} examples, {dropped} left out", file=sys.stderr)
 
 
@@ -110,7 +110,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     actions = parser.add_subparsers(dest="action", metavar="{extract,settings,scores}")
     actions.required = True
     extracting = actions.add_parser("extract", help="write sentences and labels of a file")
-    settings = actions.add_parser("settings", help="print how to fine-tune")
+    settings = actions.add_parser("settings", help="print the settings for fine-tuning")
     for action in (extracting, settings):
         action.add_argument("task", choices=CLUE, metavar="TASK")
     for name in ("file", "folder", "split"):

@@ -3,9 +3,9 @@
 #
 #   finetune.sh TASK CHECKPOINT OUT [options] [-- flags for fairseq-train]
 #
-# TASK is a folder that prepare.sh made (clue/TNEWS), CHECKPOINT what the pre-training
-# left. Epochs, batch, learning rate and warm-up are those of Table 6. All else is as in
-# examples/glue/finetune.sh, which this calls with --paper gau: its --help has the options.
+# TASK is a folder that prepare.sh made (clue/TNEWS), CHECKPOINT the result of
+# pre-training. Epochs, batch, learning rate and warm-up are those of Table 6. Everything else is as
+# in examples/glue/finetune.sh, which this calls with --paper gau: see its --help for options.
 #
 #   --help                this text
 

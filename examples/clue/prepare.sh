@@ -4,14 +4,14 @@
 #   prepare.sh CLUE_DIR PRETRAINED OUT [options]
 #
 # CLUE_DIR holds a folder for each task with train.json and dev.json as in CLUE's archives,
-# or train.tsv and dev.tsv: sentences and label with tabs between. PRETRAINED is the
+# or train.tsv and dev.tsv: tab-separated sentences and label. PRETRAINED is the
 # data-bin folder that the model was pre-trained on (examples/clue_pretraining): its
 # dictionary, its BPE and its segmentation are used here too. OUT/TASK is then what
-# finetune.sh takes. Stopped and started again, it goes on where it was.
+# finetune.sh takes. If interrupted, run it again to resume.
 #
 #   --tasks "A B ..."     of AFQMC CSL IFLYTEK TNEWS WSC CMNLI (those in CLUE_DIR)
-#   --workers N           processes (all cores)
-#   --dry-run             print the commands of all steps, run none
+#   --workers N           worker processes (all cores)
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail

@@ -1,14 +1,14 @@
-"""Chinese text to the symbols a model sees: characters and word pieces that keep their words.
+"""Convert Chinese text to symbols: characters and word pieces, with word boundaries marked.
 
     python pieces.py documents [--blank-lines] INPUT OUTPUT
     python pieces.py segment [--segmented] [--keep-case] INPUT OUTPUT
     python pieces.py latin INPUT OUTPUT
     python pieces.py split CODES INPUT OUTPUT
 
-`documents` brings a text to one document a line. `segment` separates its words by spaces, in lower
-case. `latin` writes those parts of the words that BPE is learned on: letters and digits that are no
-Chinese characters. `split` makes one symbol of each Chinese character and each sign, and pieces of
-the rest. Every symbol but the first of a word begins with `##`.
+`documents` writes one document per line. `segment` separates words by spaces and lower-cases them.
+`latin` extracts the parts of words on which BPE is learned: letters and digits other than Chinese
+characters. `split` turns each Chinese character and each sign into a symbol, and the rest into word
+pieces. Every symbol except the first of a word begins with `##`.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from documents import by_blank_lines
 from segmenter import jieba_words, spaces
 from text import add_workers_flag, atomic_writer, fail, map_lines, read_lines
 
-MARK = "##"  # what a symbol begins with that continues a word, as in WordPiece
+MARK = "##"  # prefix of symbols that continue a word, as in WordPiece
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 # a Chinese character; letters and digits of other scripts together; any other sign
 PARTS = re.compile(f"[{HAN}]|[^\\W_{HAN}]+|\\S")
@@ -31,7 +31,7 @@ def documents(path: str, blank_lines: bool) -> Iterator[str]:
 
     Args:
         path: the text.
-        blank_lines: blank lines separate the documents; otherwise each line is one.
+        blank_lines: blank lines separate documents; otherwise each line is a document.
     """
     lines = read_lines(path)
     if blank_lines:
@@ -40,9 +40,9 @@ def documents(path: str, blank_lines: bool) -> Iterator[str]:
 
 
 def word_writer(segmented: bool, keep_case: bool) -> Callable[[str], str]:
-    """Return the function from a line to its words, separated by spaces.
+    """Return a function that separates the words of a line by spaces.
 
-    Case is changed after the segmentation, whose dictionary has words such as `T恤`.
+    Lower-casing follows segmentation, whose dictionary has words such as `T恤`.
     """
     cut = spaces() if segmented else jieba_words()
 
@@ -54,13 +54,13 @@ def word_writer(segmented: bool, keep_case: bool) -> Callable[[str], str]:
 
 
 def latin_writer() -> Callable[[str], str]:
-    """Return the function from a line of words to the parts of them that are word pieces."""
+    """Return a function that extracts the parts of a line's words to be split by BPE."""
     return lambda line: " ".join(part for part in PARTS.findall(line) if len(part) > 1)
 
 
 def symbol_writer(codes: str) -> Callable[[str], str]:
-    """Return the function from a line of words to its symbols, separated by spaces."""
-    from bpe import segmenter  # subword-nmt, which the other actions do not need
+    """Return a function that turns a line of words into symbols, separated by spaces."""
+    from bpe import segmenter  # needs subword-nmt, which the other actions do not
 
     split = segmenter(codes)
 
@@ -71,11 +71,11 @@ def symbol_writer(codes: str) -> Callable[[str], str]:
 
 
 def marked(word: str, split: Callable[[str], str]) -> List[str]:
-    """The symbols of a word: the first as it is, the others with the mark before them.
+    """The symbols of a word, all but the first with the mark as prefix.
 
     Args:
-        word: a word, of whatever scripts.
-        split: the function from a Latin word to its BPE pieces, joined by ``@@ ``.
+        word: a word, possibly of several scripts.
+        split: splits a Latin word into BPE pieces, joined by ``@@ ``.
     """
     found: List[str] = []
     for part in PARTS.findall(word):
@@ -90,14 +90,14 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     )
     actions = parser.add_subparsers(dest="action", metavar="{documents,segment,latin,split}")
     actions.required = True
-    lines = actions.add_parser("documents", help="one document a line")
-    lines.add_argument("--blank-lines", action="store_true", help="they separate documents")
+    lines = actions.add_parser("documents", help="write one document per line")
+    lines.add_argument("--blank-lines", action="store_true", help="blank lines separate documents")
     segment = actions.add_parser("segment", help="separate words by spaces")
-    segment.add_argument("--segmented", action="store_true", help="INPUT has such spaces")
-    segment.add_argument("--keep-case", action="store_true", help="leave capitals")
-    latin = actions.add_parser("latin", help="what BPE is learned on")
-    split = actions.add_parser("split", help="words to symbols")
-    split.add_argument("codes", help="of common/bpe.py learn")
+    segment.add_argument("--segmented", action="store_true", help="words are separated already")
+    segment.add_argument("--keep-case", action="store_true", help="do not lower-case the text")
+    latin = actions.add_parser("latin", help="extract the text on which BPE is learned")
+    split = actions.add_parser("split", help="split words into symbols")
+    split.add_argument("codes", help="merges learned by common/bpe.py")
     for action in (lines, segment, latin, split):
         add_workers_flag(action)
         action.add_argument("input")
@@ -111,7 +111,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
                 stream.write(document + "\n")
                 count += 1
             if not count:
-                fail(f"{args.input}: there is no text in it")
+                fail(f"{args.input}: contains no text")
         print(f"{args.input}: {count} documents", file=sys.stderr)
     elif args.action == "segment":
         map_lines(word_writer, (args.segmented, args.keep_case), *files)

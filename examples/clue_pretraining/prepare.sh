@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Chinese masked language models: raw text to binarised data that keeps its words.
+# Chinese masked language models: raw text to binarised data with word boundaries.
 #
 #   prepare.sh TEXT_DIR OUT [options]
 #
 # TEXT_DIR holds train.txt, valid.txt and perhaps test.txt, one document a line.
 # OUT/data-bin is then what train.sh takes, and what examples/clue/prepare.sh needs to
-# treat its texts alike. Stopped and started again, it goes on where it was; a changed
+# prepare its texts alike. If interrupted, run it again to resume; a changed
 # option repeats only what depends on it.
 #
 #   --blank-lines         blank lines separate the documents
-#   --lengths WHICH       512: samples of 512 tokens, documents one after the other
+#   --lengths WHICH       512: samples of 512 tokens, documents concatenated
 #                         diff: a sample is a document, or a part of it, of up to 512 (512)
-#   --segmented           the words of the texts are separated by spaces already
-#                         (default: jieba finds them)
-#   --keep-case           leave capitals (default: lower case)
-#   --symbols N           most symbols of the dictionary (20000)
+#   --segmented           words are already separated by spaces (default: segment
+#                         with jieba)
+#   --keep-case           do not lower-case (default: lower case)
+#   --symbols N           maximum size of the dictionary (20000)
 #   --bpe-operations N    merges for letters and digits that are not Chinese (8000)
-#   --workers N           processes (all cores)
-#   --dry-run             print the commands of all steps, run none
+#   --workers N           worker processes (all cores)
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
@@ -40,7 +40,7 @@ while (($#)); do
         --workers) WORKERS=$(value "$@"); shift 2 ;;
         -*) die "$1: unknown option; see --help" ;;
         *)
-            [[ -z $OUT ]] || die "$1: one folder too many; see --help"
+            [[ -z $OUT ]] || die "$1: unexpected argument; see --help"
             if [[ -z $TEXT ]]; then TEXT=$1; else OUT=$1; fi
             shift ;;
     esac
@@ -77,7 +77,7 @@ for split in "${SPLITS[@]}"; do
     step "split-$split" python "$RECIPE/pieces.py" split "$OUT/bpe/codes" \
         "$OUT/words/$split" "$OUT/pieces/$split"
 done
-# With <s> and </s> that makes 512. Samples of fixed length go across the ends of lines.
+# With <s> and </s> that makes 512. Samples of fixed length may span lines.
 LINES=pieces
 if [[ $LENGTHS == diff ]]; then
     LINES=lines
@@ -96,7 +96,7 @@ binarize() {
     run rm -rf "$part"
     run fairseq-preprocess --only-source "${prefixes[@]}" --nwordssrc $((SYMBOLS + special)) \
         --destdir "$part" --workers "$WORKERS"
-    # How these texts were made travels with them: training and fine-tuning need to know.
+    # Record how these texts were prepared: training and fine-tuning need to know.
     run cp "$OUT/bpe/codes" "$part/bpe.codes"
     ((DRY_RUN)) || printf '%s %s\n' lengths "$LENGTHS" segmenter "$segmenter" \
         keep-case "$KEEP_CASE" >"$part/text"

@@ -1,7 +1,7 @@
-"""Where the words of a Chinese text end: jieba, or spaces that are there already.
+"""Word segmentation of Chinese text: with jieba, or by spaces in the text.
 
-Both functions return the function from a line to its words. Another segmenter needs no code: run
-it on the text and give `--segmented`.
+Both functions return a function that splits a line into words. To use another segmenter, run it on
+the text beforehand and give `--segmented`.
 """
 
 import tempfile
@@ -17,8 +17,8 @@ def jieba_words() -> Callable[[str], Iterable[str]]:
     except ImportError:
         fail("jieba is not installed; run: pip install jieba, or give --segmented")
     jieba.setLogLevel("ERROR")
-    # jieba keeps its dictionary as marshalled Python in the folder for temporary files, and reads
-    # there what anybody may have written: give it a folder of its own.
+    # jieba caches its dictionary as marshalled Python in the shared temporary folder, where anybody
+    # could have written it: give it a private folder.
     with tempfile.TemporaryDirectory() as folder:
         jieba.dt.tmp_dir = folder
         jieba.initialize()
@@ -26,5 +26,5 @@ def jieba_words() -> Callable[[str], Iterable[str]]:
 
 
 def spaces() -> Callable[[str], Iterable[str]]:
-    """Return the segmentation of a text whose words are separated by spaces."""
+    """Return the segmentation of a text with spaces between words."""
     return str.split

@@ -4,23 +4,23 @@
 #   train.sh MODEL DATA [options] [-- flags for fairseq-train]
 #
 # MODEL is one of roformer roformer_v2 gau, DATA the data-bin folder that prepare.sh made;
-# it also says whether the samples are of fixed length. Whole words are masked. Flags
-# after -- win over the paper's. Started again with the same --save-dir, it goes on from
+# it also records whether samples are of fixed length. Whole words are masked. Flags
+# after -- override those of the paper. Run again with the same --save-dir, it resumes from
 # checkpoint_last.pt.
 #
 #   --save-dir DIR        checkpoints and train.log (runs/clue_pretraining/MODEL)
-#   --updates N           length of the training (100000): the first tenth is warm-up, a
-#                         checkpoint stays at every tenth
-#   --batch N             samples of one update, over all GPUs (256: 4 passes of 64)
-#   --samples-per-gpu N   most samples a GPU takes at once (64); the rest of the batch is
+#   --updates N           number of updates (100000): the first tenth is warm-up, a
+#                         checkpoint is kept at every tenth
+#   --batch N             samples per update, over all GPUs (256: 4 passes of 64)
+#   --samples-per-gpu N   maximum samples per GPU and pass (64); the rest of the batch is
 #                         gathered over several passes (--update-freq)
-#   --gpus N              GPUs of this node (all visible ones)
-#   --cpu                 one process without GPU and fp16, for trying things out
+#   --gpus N              GPUs on this node (all visible ones)
+#   --cpu                 one process without GPU or fp16, for a quick try
 #   --nodes N             number of nodes (1)
-#   --node-rank N         which of them this is, from 0
-#   --slurm               take the last two from SLURM_NNODES and SLURM_NODEID
-#   --init-method URL     tcp://HOST:PORT of the first node; needed when there are several
-#   --dry-run             print the commands, run none
+#   --node-rank N         number of this node, from 0
+#   --slurm               take these two from SLURM_NNODES and SLURM_NODEID
+#   --init-method URL     tcp://HOST:PORT of the first node; needed for several nodes
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
@@ -42,12 +42,12 @@ while (($#)); do
         --) shift; break ;;
         -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
         *)
-            [[ -z $DATA ]] || die "$1: one argument too many; flags for fairseq-train go after --"
+            [[ -z $DATA ]] || die "$1: unexpected argument; flags for fairseq-train go after --"
             if [[ -z $MODEL ]]; then MODEL=$1; else DATA=$1; fi
             shift ;;
     esac
 done
-# What is left in "$@" is for fairseq-train.
+# The remaining "$@" are passed to fairseq-train.
 
 [[ -n $DATA ]] || die "give the model and the data folder; see --help"
 [[ " $MODELS " == *" $MODEL "* ]] || die "$MODEL: unknown model; expected one of $MODELS"
@@ -66,7 +66,7 @@ PLUGIN=$(plugin_dir)
 export PYTHONPATH=${PLUGIN%/*}${PYTHONPATH:+:$PYTHONPATH}
 WARMUP=$((UPDATES / 10 > 0 ? UPDATES / 10 : 1))
 
-# The rest is as in the pre-training of BERT; --arch wins over the model named there.
+# The rest is as in the pre-training of BERT; --arch overrides the model named there.
 exec "$RECIPE/../bert_pretraining/train.sh" roformer "$DATA" \
     --user-dir "$RECIPE/whole_words" --save-dir "${SAVE_DIR:-runs/clue_pretraining/$MODEL}" \
     --updates "$UPDATES" "${OPTIONS[@]}" -- --arch "${MODEL}_masked_lm_base" \

@@ -1,10 +1,10 @@
-"""Joint byte-pair encoding with subword-nmt: learn from several texts, apply to one.
+"""Joint byte-pair encoding with subword-nmt: learned from several texts, applied to one.
 
     python bpe.py learn --operations 32000 CODES INPUT [INPUT ...]
     python bpe.py apply CODES INPUT OUTPUT
 
-Words are counted first, so memory grows with the vocabulary and not with the text, and the
-codes depend neither on the order of the sentences nor on the number of processes.
+Words are counted first, so memory grows with the vocabulary rather than the text, and the codes
+depend neither on the order of the sentences nor on the number of processes.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from text import (
     parallel_map,
 )
 
-# subword-nmt shows its progress ten times a second, which fills the logs of a cluster.
+# subword-nmt prints its progress ten times a second, which would fill log files.
 os.environ.setdefault("TQDM_MININTERVAL", "10")
 try:
     from subword_nmt.apply_bpe import BPE
@@ -35,7 +35,7 @@ def _splitter() -> Callable[[str], List[str]]:
 
 
 def learn(paths: Sequence[str], codes: str, operations: int, workers: int) -> None:
-    """Learn one set of merges from all texts together and write it to ``codes``."""
+    """Learn one set of merges jointly from all texts and write it to ``codes``."""
     words: Counter = Counter()
     for path in paths:
         for line in parallel_map(_splitter, (), path, workers):
@@ -48,7 +48,7 @@ def learn(paths: Sequence[str], codes: str, operations: int, workers: int) -> No
 
 
 def segmenter(codes: str) -> Callable[[str], str]:
-    """Return the function from a tokenised line to its subwords (joined by ``@@ ``)."""
+    """Return a function that splits a tokenised line into subwords (joined by ``@@ ``)."""
     try:
         stream = open(codes, encoding="utf-8")
     except OSError as error:

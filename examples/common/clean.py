@@ -2,7 +2,7 @@
 
     python clean.py --max-length 250 --ratio 1.5 SOURCE TARGET NEW_SOURCE NEW_TARGET
 
-Lengths count space-separated tokens, so run it on the text the model sees (after BPE).
+Lengths count space-separated tokens, so run this on the text that the model reads (after BPE).
 """
 
 import argparse
@@ -14,14 +14,14 @@ from text import atomic_writer, fail, read_pairs
 
 
 def verdict(source: str, target: str, min_length: int, max_length: int, ratio: float) -> str:
-    """Say why a pair is dropped: ``short``, ``long``, ``ratio``, or ``kept``.
+    """Return why a pair is dropped, ``short``, ``long`` or ``ratio``, or ``kept``.
 
     Args:
         source: tokens separated by spaces.
         target: the same for the other side.
-        min_length: fewest tokens a side.
-        max_length: most tokens a side.
-        ratio: longer side over shorter side, at most.
+        min_length: minimum tokens per side.
+        max_length: maximum tokens per side.
+        ratio: maximum ratio of the longer to the shorter side.
     """
     one, two = len(source.split()), len(target.split())
     if min(one, two) < min_length:
@@ -59,7 +59,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
                 left.write(source + "\n")
                 right.write(target + "\n")
         if not counts["kept"]:
-            fail(f"{args.source}: no pair of {sum(counts.values())} is left")
+            fail(f"{args.source}: none of {sum(counts.values())} pairs is left")
     print(
         f"kept {counts['kept']} of {sum(counts.values())} pairs; dropped {counts['short']} short, "
         f"{counts['long']} long, {counts['ratio']} by ratio",

@@ -2,13 +2,13 @@
 # Training on several GPUs or nodes, for recipes that have sourced lib.sh. Defines
 #
 #     cluster_option "$@"    read option $1 and its value
-#     cluster_switch "$1"    read option $1, which has none
+#     cluster_switch "$1"    read option $1, which takes no value
 #     cluster_flags          check the options; set WORLD (number of processes) and
 #                            CLUSTER (flags for fairseq-train)
-#     equal_shares FLAG N LIMIT  divide the N samples of an update by WORLD; set SHARE (of a
-#                            process at once, at most LIMIT) and PASSES (--update-freq)
-#     slurm_job "$@"         run RECIPE/train.sh on all nodes of a Slurm job, requeue it
-#                            before its time is up
+#     equal_shares FLAG N LIMIT  divide the N samples of an update by WORLD; set SHARE (per
+#                            process and pass, at most LIMIT) and PASSES (--update-freq)
+#     slurm_job "$@"         run RECIPE/train.sh on all nodes of a Slurm job, requeueing it
+#                            before its time limit
 #
 # and the options --gpus N, --cpu, --nodes N, --node-rank N, --slurm, --init-method URL.
 
@@ -40,7 +40,7 @@ cluster_flags() {
     [[ $NODE_RANK =~ ^[0-9]+$ && $NODE_RANK -lt $NODES ]] ||
         die "--node-rank $NODE_RANK: expected 0 to $((NODES - 1)) for --nodes $NODES"
     [[ -z ${MASTER_ADDR:-} || -z ${WORLD_SIZE:-} || -z ${RANK:-} ]] ||
-        die "RANK=$RANK is set: do not start this under torchrun, fairseq-train does its work"
+        die "RANK=$RANK is set: do not use torchrun; fairseq-train starts the processes itself"
     if [[ -n $CPU ]]; then
         GPUS=1 CLUSTER=(--cpu)
     else
@@ -48,8 +48,8 @@ cluster_flags() {
         [[ $GPUS != 0 ]] || die "no GPU is visible; give --cpu, or --gpus N for a dry run"
         CLUSTER=(--fp16)
     fi
-    # The address is always given: with none, fairseq guesses from the variables of Slurm
-    # and torchrun and guesses wrong when several tasks were asked for.
+    # Always pass the address: otherwise fairseq infers it from the variables of Slurm and
+    # torchrun, wrongly if several tasks were requested.
     WORLD=$((NODES * GPUS))
     CLUSTER+=(--distributed-world-size "$WORLD")
     ((WORLD > 1)) || return 0
@@ -58,17 +58,17 @@ cluster_flags() {
         port=$(python -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
         INIT_METHOD=tcp://localhost:$port
     fi
-    # legacy_ddp takes models with unused parameters, which official fairseq 0.12.2 has.
+    # legacy_ddp accepts unused parameters, which models of official fairseq 0.12.2 have.
     CLUSTER+=(--distributed-rank $((NODE_RANK * GPUS))
         --distributed-init-method "$INIT_METHOD" --ddp-backend legacy_ddp)
     [[ -z $CPU ]] || CLUSTER+=(--distributed-no-spawn --distributed-backend gloo)
 }
 
-# The fewest passes that divide the batch into equal shares that fit a GPU.
+# The fewest passes that divide the batch into equal shares, each fitting on a GPU.
 equal_shares() {
     local flag=$1 batch=$2 limit=$3
     ((batch % WORLD == 0)) ||
-        die "$flag: $batch samples cannot be shared equally by $WORLD GPUs"
+        die "$flag: $batch samples cannot be divided equally among $WORLD GPUs"
     PASSES=1
     while ((batch % (WORLD * PASSES) || batch / (WORLD * PASSES) > limit)); do
         PASSES=$((PASSES + 1))
@@ -88,11 +88,11 @@ slurm_job() {
     done
     [[ -n ${SLURM_JOB_ID:-} ]] || ((DRY_RUN)) || die "no Slurm job; submit it: sbatch train.sbatch ..."
     job=${SLURM_JOB_ID:-0}
-    # Below the ports that the system hands out by itself, another one after each restart.
+    # Below the range of ephemeral ports, and a different one after each restart.
     port=$((12000 + (job + ${SLURM_RESTART_COUNT:-0}) % 20000))
     if [[ -n ${SLURM_JOB_NODELIST:-} ]]; then
         mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-        ((${#hosts[@]})) || die "scontrol knows no host of $SLURM_JOB_NODELIST"
+        ((${#hosts[@]})) || die "scontrol lists no hosts for $SLURM_JOB_NODELIST"
     fi
     command=(srun --ntasks-per-node=1 --kill-on-bad-exit=1
         "$RECIPE/train.sh" --slurm --init-method "tcp://${hosts[0]}:$port" "$@")
@@ -102,10 +102,10 @@ slurm_job() {
     fi
     log "job $job, restart ${SLURM_RESTART_COUNT:-0}, nodes ${hosts[*]}: ${command[*]}"
 
-    # USR1 comes before the time limit: back into the queue, which also ends this run. TERM
-    # is preemption (Slurm requeues by itself) or scancel (must stay cancelled): pass it on.
+    # USR1 is sent before the time limit: requeue the job, which also ends this run. TERM is
+    # preemption (Slurm requeues by itself) or scancel (must stay cancelled): pass it on.
     trap '
-        log "out of time: job $job goes back into the queue"
+        log "time limit: requeueing job $job"
         scontrol requeue "$job" || log "scontrol could not requeue job $job; submit it again"
         kill -TERM "$step" 2>/dev/null || true
     ' USR1

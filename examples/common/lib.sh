@@ -7,22 +7,22 @@
 # It sets REPO (repository root), COMMON (this folder) and DRY_RUN (0), makes the
 # repository's .venv usable when no environment is active, and defines
 #
-#     usage                      print the comment at the head of the script, leave with 0
-#     die TEXT                   one-line error, leave with 1
-#     log TEXT                   one line with the time, on standard error
-#     value "$@"                 the value of option $1, or an error when there is none
+#     usage                      print the comment at the head of the script, exit with 0
+#     die TEXT                   print a one-line error, exit with 1
+#     log TEXT                   print a line with the time on standard error
+#     value "$@"                 print the value of option $1; error if there is none
 #     whole_number FLAG VALUE    error unless VALUE is a whole number above 0
-#     fraction N PARTS           print the whole part of N / PARTS, or 1
-#     absolute PATH              PATH from the root of the file system
+#     fraction N PARTS           print N / PARTS rounded down, but at least 1
+#     absolute PATH              print PATH as an absolute path
 #     need COMMAND...            error unless every command is installed (not in a dry run)
-#     run COMMAND...             print the command and run it; in a dry run only print it
+#     run COMMAND...             print the command and, except in a dry run, run it
 #     step NAME COMMAND...       run COMMAND once; STEPS names the folder of the markers
-#     same_run FLAG FOLDER COMMAND...  error when FOLDER, which FLAG can change, was begun with
+#     same_run FLAG FOLDER COMMAND...  error if FOLDER, which FLAG can change, was started with
 #                                another COMMAND
 #     verify FILE [DIGEST]       check a file, or record its sha256 in RECORD; sets SHA256
 #     fetch URL FILE [DIGEST]    download with resume, then verify
-#     plugin_dir                 print what to give to --user-dir
-#     fairseq-posenc COMMAND...  the plug-in's own command line, of the same copy
+#     plugin_dir                 print the folder to pass to --user-dir
+#     fairseq-posenc COMMAND...  the plug-in's command line, of the same copy
 
 COMMON=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 REPO=$(cd "$COMMON/../.." && pwd)
@@ -99,7 +99,7 @@ step() {
     STEP_CHAIN+="$name: $*"$'\n'
     key=$(printf '%s' "$STEP_CHAIN" | sha256sum)
     if ((!DRY_RUN)) && [[ -f $marker && $(<"$marker") == "$key" ]]; then
-        log "$name: done before"
+        log "$name: already done"
         return 0
     fi
     log "$name"
@@ -114,25 +114,25 @@ step() {
     mv "$marker.part" "$marker"
 }
 
-# A run that is continued must be the one that was begun.
+# A run can only be resumed with the command that started it.
 same_run() {
     local flag=$1 folder=$2 begun
     shift 2
     ((DRY_RUN)) && return 0
     printf -v begun '%q ' "$@"
     [[ ! -f $folder/command || $(<"$folder/command") == "$begun" ]] ||
-        die "$folder was begun with other flags (see its file command); give another $flag"
+        die "$folder was started with other flags (see its file command); give another $flag"
     mkdir -p "$folder"
     printf '%s\n' "$begun" >"$folder/command"
 }
 
-# The digest on record for file name $2 in the sha256sum-style file $1, or nothing.
+# Print the digest of file name $2 in the sha256sum-style file $1, if it has one.
 recorded_digest() {
     [[ -f $1 ]] || return 0
     awk -v name="$2" '$1 !~ /^#/ && ($2 == name || $2 == "*" name) { print $1; exit }' "$1"
 }
 
-# Never put the digest of half an archive on record.
+# Never record the digest of an incomplete archive.
 check_whole() {
     case $2 in
         *.gz | *.tgz)
@@ -141,8 +141,8 @@ check_whole() {
     esac
 }
 
-# DIGEST is sha256:HEX, md5:HEX or "-" for not known.  Entries in CHECKSUMS (a file the
-# user trusts) go before it, RECORD (what was seen on the first download) comes after it.
+# DIGEST is sha256:HEX, md5:HEX or "-" if unknown.  Entries in CHECKSUMS (a file given by the
+# user) take precedence over it, and it takes precedence over RECORD (from the first download).
 verify() {
     local file=$1 digest=${2:--} name=${1##*/} given seen source="the recipe"
     name=${name%.new}
@@ -165,7 +165,7 @@ verify() {
         die "$file has $seen but $source says $digest; remove it, or give --checksums FILE"
     STEP_CHAIN+="$name $SHA256"$'\n'
     case $digest in
-        -) log "$name: no digest known, trusting sha256 $SHA256 from now on" ;;
+        -) log "$name: no digest known; trusting sha256 $SHA256 from now on" ;;
         *) log "$name: $digest as $source says" ;;
     esac
     if [[ -n ${RECORD:-} && -z $(recorded_digest "$RECORD" "$name") ]]; then
@@ -174,8 +174,8 @@ verify() {
     fi
 }
 
-# FILE.part is an interrupted download, which is continued; FILE.new a complete one that
-# is not verified yet.
+# FILE.part is an interrupted download, which is resumed; FILE.new is a complete one that is
+# not verified yet.
 fetch() {
     local url=$1 file=$2 digest=${3:--}
     if [[ -f $file ]]; then
@@ -192,7 +192,7 @@ fetch() {
     run mv "$file.new" "$file"
 }
 
-# The checkout goes before an installed copy: recipe and plug-in are then one version.
+# The checkout takes precedence over an installed copy, so that recipe and plug-in match.
 plugin_dir() {
     if [[ -f $REPO/fairseq_posenc/__init__.py ]]; then
         printf '%s' "$REPO/fairseq_posenc"

@@ -1,10 +1,10 @@
-"""Moses punctuation normalisation and tokenisation of a text, or the way back.
+"""Moses punctuation normalisation and tokenisation of a text, or detokenisation.
 
     python moses.py tokenize --lang de [--dash-splits] INPUT OUTPUT
     python moses.py detokenize --lang de INPUT OUTPUT
 
-Tokenising makes the text safe first: control, format and private-use characters become
-spaces, runs of white space become one space, so every line stays one line.
+Before tokenisation, control, format and private-use characters become spaces, and runs of white
+space a single space, so every line stays one line.
 """
 
 import argparse
@@ -29,7 +29,7 @@ class _Printable(Dict[int, str]):
 
 
 def tokenizer(lang: str, dash_splits: bool) -> Callable[[str], str]:
-    """Return the function from a plain line to a normalised, tokenised line.
+    """Return a function that normalises and tokenises a line.
 
     Args:
         lang: two-letter language code.
@@ -49,7 +49,7 @@ def tokenizer(lang: str, dash_splits: bool) -> Callable[[str], str]:
 
 
 def detokenizer(lang: str) -> Callable[[str], str]:
-    """Return the function from a tokenised line to a plain one."""
+    """Return a function that detokenises a line."""
     moses = MosesDetokenizer(lang=lang)
     return lambda line: moses.detokenize(line.split())
 

@@ -3,10 +3,10 @@
     python score.py --lang de --reference test.de --tokenized-reference test.tok.de \\
         [--compound-split] [--json scores.json] generate-test.txt
 
-tokenized BLEU       Moses tokens, hyphenated words whole; what multi-bleu counts
-compound-split BLEU  the same, hyphenated words split as in tensor2tensor's script; the
-                     usual number of WMT En-De papers, never comparable to sacreBLEU
-sacreBLEU            detokenised text against the untouched reference
+tokenized BLEU       Moses tokens, hyphenated words unsplit, as multi-bleu computes it
+compound-split BLEU  the same, with hyphenated words split as in tensor2tensor's script; the
+                     usual score in WMT En-De papers, not comparable to sacreBLEU
+sacreBLEU            detokenised text against the raw reference
 """
 
 import argparse
@@ -24,7 +24,7 @@ except ImportError:
 
 
 class Score(NamedTuple):
-    """A named BLEU (0 to 100), what computed it, and over how many sentences."""
+    """A named BLEU score (0 to 100), its signature, and the number of sentences."""
 
     name: str
     score: float
@@ -40,8 +40,8 @@ def join_dashes(line: str) -> str:
 def split_compounds(line: str) -> str:
     """Split words at hyphens: ``rich-text`` becomes ``rich ##AT##-##AT## text``.
 
-    The rule of tensor2tensor's ``get_ende_bleu.sh``: a hyphen between two characters that
-    are not spaces.  Matches do not overlap, so of ``a-b-c`` only the first is split.
+    As in tensor2tensor's ``get_ende_bleu.sh``, a hyphen between two non-space characters is split.
+    Matches do not overlap, so only the first hyphen of ``a-b-c`` is.
     """
     return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", line)
 
@@ -72,10 +72,10 @@ def score(
 
     Args:
         hypotheses: tokenised translations, subwords joined.
-        reference: untouched reference sentences.
+        reference: raw reference sentences.
         tokenized_reference: the reference, tokenised as the training text was.
         lang: language of the target.
-        compound_split: add compound-split BLEU.
+        compound_split: also compute compound-split BLEU.
     """
     system = [join_dashes(line) for line in hypotheses]
     gold = [join_dashes(line) for line in tokenized_reference]
@@ -104,10 +104,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--lang", required=True, help="target language, two letters")
-    parser.add_argument("--reference", required=True, help="untouched reference text")
+    parser.add_argument("--reference", required=True, help="raw reference text")
     parser.add_argument("--tokenized-reference", required=True, help="tokenised reference text")
     parser.add_argument("--compound-split", action="store_true", help="add compound-split BLEU")
-    parser.add_argument("--json", help="write the scores to this file too")
+    parser.add_argument("--json", help="also write the scores to this file")
     parser.add_argument("generated", help="output of fairseq-generate")
     args = parser.parse_args(argv)
     hypotheses = read_hypotheses(args.generated)

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# What the prepare.sh of glue and of clue share; sourced after lib.sh.
+# Shared by the prepare.sh of glue and clue; sourced after lib.sh.
 
 # Options and folders: sets SOURCE, PRETRAINED, OUT, TASKS and WORKERS.
 #   sentence_options NAME ALL RECIPE "$@"
-# NAME is that of the benchmark, ALL its tasks, RECIPE the pre-training that leaves PRETRAINED.
+# NAME is the benchmark, ALL its tasks, RECIPE the pre-training recipe that makes PRETRAINED.
 sentence_options() {
     local name=$1 all=$2 recipe=$3 task file
     shift 3
@@ -16,7 +16,7 @@ sentence_options() {
             --workers) WORKERS=$(value "$@"); shift 2 ;;
             -*) die "$1: unknown option; see --help" ;;
             *)
-                [[ -z $OUT ]] || die "$1: one folder too many; see --help"
+                [[ -z $OUT ]] || die "$1: unexpected argument; see --help"
                 if [[ -z $SOURCE ]]; then SOURCE=$1
                 elif [[ -z $PRETRAINED ]]; then PRETRAINED=$1
                 else OUT=$1; fi
@@ -45,7 +45,7 @@ sentence_options() {
     SOURCE=$(absolute "$SOURCE") PRETRAINED=$(absolute "$PRETRAINED") OUT=$(absolute "$OUT")
 }
 
-# Binarise the texts of folder $1 into folder $2; what follows goes to fairseq-preprocess.
+# Binarise the texts of folder $1 into folder $2; further arguments go to fairseq-preprocess.
 _preprocess() {
     local texts=$1 folder=$2 prefixes=("${VALID[@]/#/$1/}")
     shift 2

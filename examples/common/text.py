@@ -1,4 +1,4 @@
-"""Line-by-line text files: reading, writing whole or not at all, and parallel mapping."""
+"""Text files line by line: reading, atomic writing, and parallel mapping."""
 
 import contextlib
 import itertools
@@ -8,20 +8,20 @@ import sys
 import time
 from typing import Any, Callable, Iterable, Iterator, List, NoReturn, TextIO, Tuple
 
-CHUNK = 2000  # lines given to a worker process at a time
-_function = None  # what a worker process applies to each line
+CHUNK = 2000  # lines sent to a worker process at a time
+_function = None  # the function that a worker process applies to each line
 
 
 def fail(message: str) -> NoReturn:
-    """Leave with status 1 and one line on standard error."""
+    """Exit with status 1 and a one-line message on standard error."""
     raise SystemExit(f"{os.path.basename(sys.argv[0])}: error: {message}")
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text, which end in a line feed and in nothing else.
+    """Yield the lines of a UTF-8 text, splitting at line feeds only.
 
-    Common Crawl holds carriage returns inside sentences; Python's default would break the
-    line there and shift the two languages against each other.
+    Common Crawl contains carriage returns within sentences; Python's default would break lines
+    there and misalign the two languages.
     """
     try:
         with open(path, encoding="utf-8", newline="\n") as stream:
@@ -37,13 +37,13 @@ def read_pairs(source: str, target: str) -> Iterator[Tuple[str, str]]:
     """Yield the line pairs of two parallel texts; differing line counts are an error."""
     for one, two in itertools.zip_longest(read_lines(source), read_lines(target)):
         if one is None or two is None:
-            fail(f"{source} and {target} differ in their number of lines")
+            fail(f"{source} and {target} have different numbers of lines")
         yield one, two
 
 
 @contextlib.contextmanager
 def atomic_writer(path: str) -> Iterator[TextIO]:
-    """Write a text that appears under its name only when it is complete."""
+    """Write a text file that appears under its name only when it is complete."""
     part = path + ".part"
     folder = os.path.dirname(path)
     if folder:
@@ -78,18 +78,18 @@ def parallel_map(
     path: str,
     workers: int,
 ) -> Iterator[Any]:
-    """Apply a function to every line of a text, in order, on several processes.
+    """Apply a function to every line of a text, in order, in several processes.
 
     Args:
-        make: called once in each process as ``make(*arguments)``; returns the function
-            that is applied to a line.  A top-level function or class.
-        arguments: what ``make`` is called with.
+        make: called once in each process as ``make(*arguments)``; returns the function to
+            apply to a line.  Must be a top-level function or class.
+        arguments: arguments of ``make``.
         path: text to read.
-        workers: number of processes; 1 stays in this process.
+        workers: number of processes; with 1, no other process is started.
     """
     started, count = time.time(), 0
     chunks = _batches(read_lines(path), CHUNK)
-    # A mistake in the arguments must show here: in a process of a pool it would hang.
+    # Errors in the arguments must be raised here: in a worker of a pool they would hang.
     _start_worker(make, arguments)
     with contextlib.ExitStack() as stack:
         results: Iterator[List[Any]] = map(_apply, chunks)
@@ -97,7 +97,7 @@ def parallel_map(
             pool = stack.enter_context(
                 multiprocessing.Pool(workers, _start_worker, (make, arguments))
             )
-            # The text is read by this thread, a few chunks a worker ahead and no more.
+            # This thread reads the text, at most a few chunks per worker ahead.
             rounds = _batches(chunks, 8 * workers)
             results = (result for group in rounds for result in pool.imap(_apply, group))
         for result in results:

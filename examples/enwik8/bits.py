@@ -1,9 +1,9 @@
-"""Table of the models that run.sh trained: bits per character of the validation text.
+"""Print a table of the models of run.sh: bits per character of the validation text.
 
     python bits.py OUT
 
-OUT has ENCODING-seedN/score-valid.log, what fairseq-eval-lm says of the last checkpoint, and
-train.log beside it.
+OUT contains ENCODING-seedN/score-valid.log, the output of fairseq-eval-lm for the last checkpoint,
+and train.log.
 """
 
 import argparse

@@ -4,22 +4,22 @@
 #   run.sh SOURCE OUT [options] [-- flags for fairseq-train]
 #
 # SOURCE is the file enwik8. Data go to OUT/data, runs to OUT/ENCODING-seedN, and the curves,
-# means over the seeds, to OUT/curves.png; at the end comes a table of the bits per character
-# of all runs in OUT. The model is performer_lm_enwik8 with the paper's settings; flags after
-# -- win over them. Stopped and started again, it goes on where it was; it can run for
-# several seeds at the same time in one OUT.
+# means over the seeds, to OUT/curves.png; it ends with a table of the bits per
+# character of all runs in OUT. The model is performer_lm_enwik8 with the paper's settings;
+# flags after -- override them. If interrupted, run it again to resume; several runs with
+# different seeds can share OUT at the same time.
 #
-#   --kind NAME           what SOURCE is: enwik8, that is bytes of any file, or text8 (enwik8)
-#   --encodings "X ..."   the models: without rotary and with it (learned rotary)
+#   --kind NAME           kind of SOURCE: enwik8 (the bytes of any file) or text8 (enwik8)
+#   --encodings "X ..."   models to train: without and with rotary (learned rotary)
 #   --seeds "N ..."       seeds (1 2)
-#   --length N            characters of a sample (1024)
-#   --batch N             samples of one update, over all GPUs (128)
-#   --updates N           length of the training (100000)
-#   --tokens-per-gpu N    most characters a GPU takes at once (8192)
-#   --gpus N              GPUs of this node (all visible ones)
-#   --cpu                 one process without GPU and fp16, for trying things out
+#   --length N            characters per sample (1024)
+#   --batch N             samples per update, over all GPUs (128)
+#   --updates N           number of updates (100000)
+#   --tokens-per-gpu N    maximum characters per GPU and pass (8192)
+#   --gpus N              GPUs on this node (all visible ones)
+#   --cpu                 one process without GPU or fp16, for a quick try
 #   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
-#   --dry-run             print the commands, run none
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
@@ -45,12 +45,12 @@ while (($#)); do
         --) shift; break ;;
         -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
         *)
-            [[ -z $OUT ]] || die "$1: one argument too many; flags for fairseq-train go after --"
+            [[ -z $OUT ]] || die "$1: unexpected argument; flags for fairseq-train go after --"
             if [[ -z $SOURCE ]]; then SOURCE=$1; else OUT=$1; fi
             shift ;;
     esac
 done
-# What is left in "$@" is for fairseq-train.
+# The remaining "$@" are passed to fairseq-train.
 
 [[ -n $OUT ]] || die "give the file enwik8 and the output folder; see --help"
 [[ $KIND == enwik8 || $KIND == text8 ]] || die "--kind $KIND: expected enwik8 or text8"
@@ -67,7 +67,7 @@ prepare() {
 if ((DRY_RUN)); then
     prepare
 else
-    # Two runs started together must not write the same files.
+    # Concurrent runs must not write the same files.
     mkdir -p "$OUT"
     exec {lock}>"$OUT/lock"
     flock "$lock"
@@ -78,7 +78,7 @@ fi
 COMPARE=("$MODELS/compare.sh" "$OUT/data/data-bin" "$OUT" --encodings "$ENCODINGS" --seeds "$SEEDS"
     --length "$LENGTH" --batch $((BATCH * LENGTH)) --updates "$UPDATES" --tokens-per-gpu "$LIMIT"
     "${OPTIONS[@]}" "${DRY[@]}" -- --arch performer_lm_enwik8 --lr 1e-4 --min-lr 1e-5 "$@")
-# Its table has the paper's results on another corpus; standard output is for ours.
+# That table has the paper's results on another corpus; standard output is for our table.
 if ((DRY_RUN)); then "${COMPARE[@]}"; else "${COMPARE[@]}" >&2; fi
 
 LABELS=() LOGS=()

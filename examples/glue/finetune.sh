@@ -3,12 +3,12 @@
 #
 #   finetune.sh TASK CHECKPOINT OUT [options] [-- flags for fairseq-train]
 #
-# TASK is a folder that prepare.sh made (glue/CoLA), CHECKPOINT what the pre-training left.
+# TASK is a folder that prepare.sh made (glue/CoLA), CHECKPOINT the result of pre-training.
 # The shape and the position encoding of the model come from the checkpoint. Logs go to
-# OUT/NAME/TASK; at the end comes the table of all models and tasks in OUT. Stopped and
-# started again, it goes on with the runs that are not done.
+# OUT/NAME/TASK; it ends with a table of all models and tasks in OUT. Stopped and
+# started again, it continues with the runs that are not done.
 #
-#   --name NAME           of the model, in the table (the folder of CHECKPOINT)
+#   --name NAME           name of the model in the table (the folder of CHECKPOINT)
 #   --paper PAPER         tupe: 10 epochs, 5 for MNLI, QQP and QNLI; accuracy, Matthews
 #                         for CoLA, Pearson for STS-B; median of five seeds (default)
 #                         roformer: 3 epochs; F1 for MRPC and QQP, Spearman for STS-B;
@@ -16,14 +16,14 @@
 #                         gau: for examples/clue, which sets this
 #   --lr "X ..."          learning rates (2e-5 3e-5 4e-5 5e-5; gau: the paper's)
 #   --seeds "N ..."       seeds (1 2 3 4 5; with --paper roformer or gau 1 2 3)
-#   --epochs N            passes over the training data, in place of the paper's
-#   --batch N             examples of one update (32; gau: the paper's)
-#   --epoch WHICH         a run counts with its best epoch on the validation set or with
-#                         its last (best)
-#   --keep-checkpoints    leave the best checkpoint of every run in its folder
-#   --cpu                 without GPU and fp16
+#   --epochs N            passes over the training data, instead of the paper's
+#   --batch N             examples per update (32; gau: the paper's)
+#   --epoch WHICH         score of a run: that of its best or of its last epoch on the
+#                         validation set (best)
+#   --keep-checkpoints    keep the best checkpoint of every run
+#   --cpu                 without GPU or fp16
 #   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
-#   --dry-run             print the commands, run none
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
@@ -50,14 +50,14 @@ while (($#)); do
         --) shift; break ;;
         -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
         *)
-            [[ -z $OUT ]] || die "$1: one argument too many; flags for fairseq-train go after --"
+            [[ -z $OUT ]] || die "$1: unexpected argument; flags for fairseq-train go after --"
             if [[ -z $DATA ]]; then DATA=$1
             elif [[ -z $CHECKPOINT ]]; then CHECKPOINT=$1
             else OUT=$1; fi
             shift ;;
     esac
 done
-# What is left in "$@" is for fairseq-train.
+# The remaining "$@" are passed to fairseq-train.
 
 [[ -n $OUT ]] || die "give the task's folder, the checkpoint and the output folder; see --help"
 case $PAPER in
@@ -87,11 +87,11 @@ done
 DATA=$(absolute "${DATA%/}") CHECKPOINT=$(absolute "$CHECKPOINT") OUT=$(absolute "$OUT")
 TASK=${DATA##*/}
 [[ " $TASKS " == *" $TASK "* ]] ||
-    die "$DATA: is no folder of a task; give one that prepare.sh made, such as $EXAMPLE"
+    die "$DATA: is not the folder of a task; give one that prepare.sh made, such as $EXAMPLE"
 NAME=${NAME:-$(basename "$(dirname "$CHECKPOINT")")}
 [[ $NAME =~ ^[A-Za-z0-9._-]+$ ]] || die "--name $NAME: expected letters, digits, '.', '_' and '-'"
 need python fairseq-train
-((DRY_RUN)) || [[ -f $DATA/examples ]] || die "$DATA: is not complete; run prepare.sh"
+((DRY_RUN)) || [[ -f $DATA/examples ]] || die "$DATA: is incomplete; run prepare.sh"
 ((DRY_RUN)) || [[ -f $CHECKPOINT ]] || die "$CHECKPOINT: no such file"
 USER_DIR=${USER_DIR:-$(plugin_dir)}
 
@@ -108,8 +108,8 @@ TARGET=(--num-classes "$CLASSES")
 [[ $TASK != STS-B ]] || TARGET+=(--regression-target)
 [[ $TASK != MNLI ]] || TARGET+=(--valid-subset "valid,valid1")
 
-# A log gets its name when its run is complete. One process: the batch is the paper's
-# whatever the number of GPUs.
+# A log gets its final name when its run is complete. One process: the batch size is that of
+# the paper whatever the number of GPUs.
 tune() {
     local folder=$1
     shift

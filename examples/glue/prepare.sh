@@ -6,11 +6,11 @@
 # GLUE_DIR holds a folder for each task, as in the archives of GLUE. PRETRAINED is the
 # data-bin folder that the model was pre-trained on: its dictionary, its BPE and its
 # treatment of capitals are used here too. OUT/TASK is then what finetune.sh takes.
-# Stopped and started again, it goes on where it was.
+# If interrupted, run it again to resume.
 #
 #   --tasks "A B ..."     of CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE (those in GLUE_DIR)
-#   --workers N           processes (all cores)
-#   --dry-run             print the commands of all steps, run none
+#   --workers N           worker processes (all cores)
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail

@@ -1,11 +1,11 @@
-"""Table of the scores of fine-tuned models: for each task the best learning rate.
+"""Print a table of fine-tuning scores, with the best learning rate for each task.
 
     python scores.py [--paper roformer] [--epoch last] OUT
 
-OUT is what was given to finetune.sh: OUT/MODEL/TASK/lrRATE-seedSEED/train.log. A run counts with
-its best epoch, or with its last. The runs of a learning rate that differ in their seed are combined
-to their median, as in the TUPE paper, or with --paper roformer or gau to their mean and standard
-deviation. Then the best learning rate is reported. All scores are in percent.
+OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-seedSEED/train.log. The score of
+a run is that of its best epoch, or of its last. Over the seeds of a learning rate, the table gives
+the median, as in the TUPE paper, or with --paper roformer or gau the mean and standard deviation,
+and it reports the best learning rate. All scores are in percent.
 """
 
 import argparse
@@ -18,34 +18,34 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from tasks import TASKS, Task, reported
 from text import fail, read_lines
 
-# validation sets of MNLI; the others have one
+# MNLI has two validation sets, the other tasks have one
 SUBSETS = {"MNLI": (("MNLI-m", "valid"), ("MNLI-mm", "valid1"))}
 
 
 class Cell(NamedTuple):
-    """The runs of one model on one validation set, by learning rate as it was written."""
+    """The scores of one model on one validation set, by learning rate as given."""
 
     runs: Dict[str, List[float]]
 
     def best(self, paper: str) -> Tuple[str, float]:
-        """The learning rate whose runs are best together, and what they are together."""
+        """The learning rate with the best combined score, and that score."""
         together = {rate: combine(scores, paper) for rate, scores in self.runs.items()}
         rate = max(together, key=lambda rate: together[rate])
         return rate, together[rate]
 
 
 def combine(scores: Sequence[float], paper: str) -> float:
-    """Median of the seeds as in the TUPE paper, otherwise their mean."""
+    """The median over seeds for the TUPE paper, otherwise the mean."""
     return statistics.median(scores) if paper == "tupe" else statistics.mean(scores)
 
 
 def score_of(log: str, subset: str, name: str, epoch: str) -> Optional[float]:
-    """The score of one run, if its log has any.
+    """The score of one run, or None if its log has none.
 
     Args:
-        log: what fairseq-train wrote with --log-format json.
+        log: log file of fairseq-train with --log-format json.
         subset: name of the validation set, valid or valid1.
-        name: score of the criterion.
+        name: name of the score.
         epoch: best or last.
     """
     found = []
@@ -73,11 +73,11 @@ def collect(
         for column, subset in SUBSETS.get(task, ((task, "valid"),)):
             score = score_of(str(log), subset, name, epoch)
             if score is None:
-                fail(f"{log}: there is no {subset}_{name} in it")
+                fail(f"{log}: contains no {subset}_{name}")
             cell = table.setdefault(model, {}).setdefault(f"{column} ({name})", Cell({}))
             cell.runs.setdefault(match.group(1), []).append(score)
     if not table:
-        fail(f"{out}: no runs of finetune.sh in it (MODEL/TASK/lrRATE-seedSEED/train.log)")
+        fail(f"{out}: contains no runs of finetune.sh (MODEL/TASK/lrRATE-seedSEED/train.log)")
     return table
 
 
@@ -89,7 +89,7 @@ def _in_order(columns: Sequence[str], tasks: Mapping[str, Task]) -> List[str]:
 def render(
     table: Dict[str, Dict[str, Cell]], paper: str, tasks: Mapping[str, Task] = TASKS
 ) -> List[str]:
-    """The table in Markdown: a row a model, a column a validation set, then what it is made of."""
+    """The table in Markdown, a row per model and a column per validation set, then its details."""
     columns = _in_order([*{column: 0 for cells in table.values() for column in cells}], tasks)
     lines = ["| model | " + " | ".join(columns) + " | average |"]
     lines.append("|" + " --- |" * (len(columns) + 2))

@@ -1,11 +1,11 @@
-"""The tasks of GLUE: where their files keep what, how they are scored, and reading the files.
+"""The tasks of GLUE: columns of their files, scores, and a reader.
 
     python tasks.py extract TASK FILE FOLDER SPLIT [--keep-case]
     python tasks.py settings TASK [--paper roformer]
 
-`extract` writes FOLDER/input0/SPLIT, input1/SPLIT (for pairs) and label/SPLIT, one example a line.
-`settings` prints, for finetune.sh: number of classes, epochs, scores to log, score to report,
-batch, warm-up in percent, Adam's epsilon, learning rates.
+`extract` writes FOLDER/input0/SPLIT, input1/SPLIT (for pairs) and label/SPLIT, one example
+per line. `settings` prints, for finetune.sh: number of classes, epochs, scores to log, score to
+report, batch size, warm-up in percent, Adam's epsilon, learning rates.
 """
 
 import argparse
@@ -22,13 +22,13 @@ class Task(NamedTuple):
     Args:
         sentences: columns of the sentence, or of the two sentences.
         label: column of the label.
-        scores: those of the criterion that make sense, the one of the TUPE paper first.
-        epochs: of fine-tuning, in Table 1 of the TUPE paper.
-        valid: names of the validation sets' files.
-        header: columns, where the files have no line that names them.
-        roformer: score in the RoFormer paper, where it is another than in the TUPE paper.
-        scale: a number as label is divided by this; 0 for classes.
-        classes: how many there are.
+        scores: scores that suit the task, with that of the TUPE paper first.
+        epochs: fine-tuning epochs in Table 1 of the TUPE paper.
+        valid: file names of the validation sets.
+        header: names of the columns, for files without a header line.
+        roformer: score in the RoFormer paper, where it differs from the TUPE paper.
+        scale: divisor of numeric labels; 0 for classes.
+        classes: number of classes.
     """
 
     sentences: Tuple[str, ...]
@@ -70,17 +70,16 @@ def reported(task: Task, paper: str) -> str:
 
 
 def examples(task: Task, path: str, keep_case: bool) -> Iterator[List[str]]:
-    """Yield the sentences and, last, the label of every example of a file.
+    """Yield the sentences and the label of every example of a file.
 
-    Columns are separated by tabs and by nothing else: quotation marks are part of the text, as
-    in the readers that the published scores were made with.  Lines with too few columns (QQP's
-    training set has some) and examples on whose label the annotators did not agree are left out,
-    and counted on standard error.
+    Columns are separated by tabs, and quotation marks are part of the text, as in the readers
+    behind the published scores.  Lines with too few columns (QQP's training set has some) and
+    examples without an agreed label are left out, and their number is reported on standard error.
 
     Args:
-        task: whose file it is.
+        task: the task.
         path: a TSV file in GLUE's original layout.
-        keep_case: leave capitals.
+        keep_case: do not lower-case the text.
     """
     lines = read_lines(path)
     header = list(task.header) or next(lines, "").lstrip("\ufeff").rstrip("\r").split("\t")
@@ -88,7 +87,7 @@ def examples(task: Task, path: str, keep_case: bool) -> Iterator[List[str]]:
     missing = [name for name in wanted if name not in header]
     if missing:
         fail(f"{path}: has no column {missing[0]}, but {', '.join(header[:12])}")
-    # MNLI: the last column of that name, the others are single annotators' in SNLI's layout
+    # MNLI: the last of the columns with that name; earlier ones are of single annotators
     places = [len(header) - 1 - header[::-1].index(name) for name in wanted]
     kept = dropped = 0
     for line in lines:
@@ -100,7 +99,7 @@ def examples(task: Task, path: str, keep_case: bool) -> Iterator[List[str]]:
         kept += 1
         yield [*(s if keep_case else s.lower() for s in sentences), _label(task, label, path)]
     if not kept:
-        fail(f"{path}: there are no examples in it")
+        fail(f"{path}: contains no examples")
     print(f"{path}: {kept} examples, {dropped} lines left out", file=sys.stderr)
 
 
@@ -110,11 +109,11 @@ def _label(task: Task, text: str, path: str) -> str:
     try:
         return repr(round(float(text) / task.scale, 6))
     except ValueError:
-        fail(f"{path}: the {task.label} {text!r} is no number")
+        fail(f"{path}: the {task.label} {text!r} is not a number")
 
 
 def write_examples(task: Task, found: Iterable[Sequence[str]], folder: str, split: str) -> None:
-    """Write the examples of a file, one text for each sentence and one for the labels."""
+    """Write the examples of a file, with one text per sentence column and one for the labels."""
     names = ["input0", "input1"][: len(task.sentences)] + ["label"]
     with contextlib.ExitStack() as stack:
         streams = [stack.enter_context(atomic_writer(f"{folder}/{n}/{split}")) for n in names]
@@ -131,7 +130,7 @@ def print_settings(
     epsilon: str = "1e-6",
     rates: str = "2e-5 3e-5 4e-5 5e-5",
 ) -> None:
-    """Print what finetune.sh asks for; the defaults are those of the papers with GLUE."""
+    """Print the settings for finetune.sh; the defaults are those of the papers on GLUE."""
     epochs = 3 if paper == "roformer" else task.epochs
     best = reported(task, paper)
     print(task.classes, epochs, ",".join(task.scores), best, batch, warmup, epsilon, rates)
@@ -145,12 +144,12 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     actions = parser.add_subparsers(dest="action", metavar="{extract,settings}")
     actions.required = True
     extracting = actions.add_parser("extract", help="write sentences and labels of a file")
-    settings = actions.add_parser("settings", help="print how to fine-tune")
+    settings = actions.add_parser("settings", help="print the settings for fine-tuning")
     for action in (extracting, settings):
         action.add_argument("task", choices=TASKS, metavar="TASK")
     for name in ("file", "folder", "split"):
         extracting.add_argument(name)
-    extracting.add_argument("--keep-case", action="store_true", help="leave capitals")
+    extracting.add_argument("--keep-case", action="store_true", help="do not lower-case the text")
     settings.add_argument("--paper", choices=["tupe", "roformer"], default="tupe")
     args = parser.parse_args(argv)
     task = TASKS[args.task]

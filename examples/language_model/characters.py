@@ -1,13 +1,13 @@
-"""Characters or bytes of one file as data for fairseq-train, 90 % train, 5 % valid, 5 % test.
+"""Binarise the characters or bytes of a file: 90 % train, 5 % valid, 5 % test.
 
     python characters.py binarize text8|enwik8 FILE DATA
-    python characters.py encode text8|enwik8 < text        symbols with spaces between, for a prompt
-    python characters.py decode text8|enwik8 < symbols     and back
+    python characters.py encode text8|enwik8 < text        symbols separated by spaces, for a prompt
+    python characters.py decode text8|enwik8 < symbols     the inverse
 
-text8 has the letters a to z and the space, which is written _. enwik8 has bytes: a printable one
-other than the space is its own symbol, any other is <0A> or the like. Both can be undone. No symbol
-is added at the end of a line or of the text, so that the loss of a token in bits is bits per
-character.
+text8 consists of the letters a to z and the space, which is written _. enwik8 consists of bytes:
+printable ones except the space are symbols as they are, the others are written like <0A>. Both are
+reversible. No symbol is added at the end of a line or of the text, so the loss in bits per token is
+bits per character.
 """
 
 import argparse
@@ -18,15 +18,15 @@ from typing import Dict, Optional, Sequence
 from text import fail
 
 SPLITS = ("train", "valid", "test")
-SHARE = 20  # valid and test have one part in so many
-ITEM = 4096  # symbols of one item of a data set; samples go across its end
+SHARE = 20  # valid and test are each one part in this many
+ITEM = 4096  # symbols per item of the data set; samples may span items
 
 
 def _of_any_byte(byte: int) -> str:
     return chr(byte) if 0x21 <= byte <= 0x7E else f"<{byte:02X}>"
 
 
-#: Symbols by byte. Numbers of symbols do not depend on the text, so models fit any text.
+#: Symbols by byte. Their numbering does not depend on the text, so a model can read any text.
 ALPHABETS: Dict[str, Dict[int, str]] = {
     "text8": {ord(" "): "_", **{byte: chr(byte) for byte in b"abcdefghijklmnopqrstuvwxyz"}},
     "enwik8": {byte: _of_any_byte(byte) for byte in range(256)},
@@ -34,7 +34,7 @@ ALPHABETS: Dict[str, Dict[int, str]] = {
 
 
 def encode(data: bytes, kind: str) -> str:
-    """The symbols of some bytes, with spaces between.
+    """Convert bytes to symbols separated by spaces.
 
     Args:
         data: the bytes.
@@ -45,34 +45,34 @@ def encode(data: bytes, kind: str) -> str:
 
 
 def decode(symbols: str, kind: str) -> bytes:
-    """The bytes of some symbols with spaces between."""
+    """Convert symbols separated by spaces to bytes."""
     bytes_of = {symbol: byte for byte, symbol in ALPHABETS[kind].items()}
     for symbol in symbols.split():
         if symbol not in bytes_of:
-            fail(f"{symbol}: no symbol of {kind}")
+            fail(f"{symbol}: not a symbol of {kind}")
     return bytes(bytes_of[symbol] for symbol in symbols.split())
 
 
 def _check(data: bytes, kind: str, name: str) -> None:
-    """Leave with one line if there is a byte that *kind* has no symbol for."""
+    """Exit with an error if *kind* has no symbol for one of the bytes."""
     known = bytes(ALPHABETS[kind])
     if data.translate(None, known):
         where = next(index for index, byte in enumerate(data) if byte not in known)
         fail(
-            f"{name}: byte 0x{data[where]:02x} at {where} is not in {kind}, which has a to z and "
-            "spaces; enwik8 takes any byte"
+            f"{name}: byte 0x{data[where]:02x} at {where} is not in {kind}, which consists of a to "
+            "z and spaces; enwik8 takes any byte"
         )
 
 
 def binarize(path: str, kind: str, folder: str) -> None:
-    """Write what fairseq-preprocess would: dict.txt, and .bin and .idx of every split.
+    """Write the files of fairseq-preprocess: dict.txt, and .bin and .idx of every split.
 
     Args:
         path: the text.
         kind: a key of :data:`ALPHABETS`.
-        folder: where to write.
+        folder: the folder to write to.
     """
-    import numpy as np  # a prompt needs none of these
+    import numpy as np  # not needed for prompts
     import torch
     from fairseq.data import Dictionary, indexed_dataset
 

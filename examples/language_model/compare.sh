@@ -3,19 +3,19 @@
 #
 #   compare.sh DATA OUT [options] [-- flags for fairseq-train]
 #
-# DATA is the data-bin folder that prepare.sh made. Runs go to OUT/ENCODING-seedN: what
-# train.sh leaves, and score-SUBSET.log, what fairseq-eval-lm says of the last checkpoint.
-# At the end comes the table of all runs in OUT. Stopped and started again, it goes on
-# where it was; a run that was begun with other options is not continued.
+# DATA is the data-bin folder that prepare.sh made. Runs go to OUT/ENCODING-seedN: the
+# files of train.sh and score-SUBSET.log, the output of fairseq-eval-lm for the last checkpoint.
+# It ends with a table of all runs in OUT. If interrupted, run it again to resume; a run that was
+# started with other options is not resumed.
 #
-#   --encodings "X ..."   as train.sh takes them (learned t5 alibi shaw transformer_xl rotary)
+#   --encodings "X ..."   as for train.sh (learned t5 alibi shaw transformer_xl rotary)
 #   --seeds "N ..."       seeds (1 2)
-#   --subset NAME         the text to score: valid or test (valid)
-#   --length N            tokens of a sample, in training and in scoring (2048)
-#   --tokens-per-gpu N    most tokens at once (16384)
+#   --subset NAME         subset to score: valid or test (valid)
+#   --length N            tokens per sample, in training and scoring (2048)
+#   --tokens-per-gpu N    maximum tokens per GPU and pass (16384)
 #   --updates N, --batch N, --adaptive N,N, --gpus N, --cpu, --user-dir DIR
-#                         are those of train.sh
-#   --dry-run             print the commands, run none
+#                         as for train.sh
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
@@ -41,12 +41,12 @@ while (($#)); do
         --) shift; break ;;
         -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
         *)
-            [[ -z $OUT ]] || die "$1: one argument too many; flags for fairseq-train go after --"
+            [[ -z $OUT ]] || die "$1: unexpected argument; flags for fairseq-train go after --"
             if [[ -z $DATA ]]; then DATA=$1; else OUT=$1; fi
             shift ;;
     esac
 done
-# What is left in "$@" is for fairseq-train.
+# The remaining "$@" are passed to fairseq-train.
 
 [[ -n $OUT ]] || die "give the data folder and the output folder; see --help"
 for seed in $SEEDS; do
@@ -59,20 +59,21 @@ USER_DIR=${USER_DIR:-$(plugin_dir)}
 TRAINING+=(--length "$LENGTH" --tokens-per-gpu "$LIMIT" --user-dir "$USER_DIR")
 STEPS=$OUT/steps
 
-# fairseq would add an update to a training that is complete. Standard output is for the
-# table, and for the commands of a dry run.
+# fairseq would add an update to a completed training run. Standard output is for the table,
+# and for the commands of a dry run.
 train() {
     local folder=$1
     shift
     same_run OUT "$folder" "$@"
     if [[ -f $folder/train.log ]] && grep --quiet 'done training in' "$folder/train.log"; then
-        log "$folder: trained before"
+        log "$folder: already trained"
         return 0
     fi
     if ((DRY_RUN)); then "$@"; else "$@" >&2; fi
 }
 
-# A log gets its name when it is complete. fairseq-eval-lm writes to either stream, by version.
+# A log gets its final name when it is complete. The stream that fairseq-eval-lm writes to
+# depends on its version.
 score() {
     local log=$1
     shift

@@ -1,10 +1,10 @@
-"""Table of the language models that compare.sh trained, beside Table 6 of RoFormer.
+"""Print a table of the language models of compare.sh, next to Table 6 of RoFormer.
 
     python perplexities.py [--subset test] OUT
 
-OUT has ENCODING-seedN/score-SUBSET.log, what fairseq-eval-lm says, and train.log beside it.
-Perplexities of the seeds are averaged. Bits are the mean loss of a token in base 2: where a token
-is a character or a byte, bits per character.
+OUT contains ENCODING-seedN/score-SUBSET.log, the output of fairseq-eval-lm, and train.log.
+Perplexities are averaged over seeds. Bits are the mean loss per token in base 2: bits per
+character if tokens are characters or bytes.
 """
 
 import argparse
@@ -22,7 +22,7 @@ PAPER = {"learned": "2.809, 16.59", "t5": "2.801, 16.46", "rotary": "2.759, 15.7
 
 
 class Score(NamedTuple):
-    """What one run has."""
+    """The scores of one run."""
 
     seed: int
     updates: int
@@ -33,12 +33,12 @@ class Score(NamedTuple):
 def _last_match(pattern: "re.Pattern[str]", log: Path) -> Sequence[str]:
     found = [match for match in map(pattern.search, read_lines(str(log))) if match]
     if not found:
-        fail(f"{log}: is not complete; remove it and start compare.sh again")
+        fail(f"{log}: is incomplete; remove it and run compare.sh again")
     return found[-1].groups()
 
 
 def collect(out: Path, subset: str) -> Dict[str, List[Score]]:
-    """The scores of all runs by encoding, seeds in order."""
+    """The scores of all runs, by encoding and in the order of seeds."""
     table: Dict[str, List[Score]] = {}
     for log in sorted(out.glob(f"*-seed*/score-{subset}.log")):
         encoding, _, seed = log.parent.name.rpartition("-seed")
@@ -46,7 +46,7 @@ def collect(out: Path, subset: str) -> Dict[str, List[Score]]:
         (updates,) = map(int, _last_match(UPDATES, log.with_name("train.log")))
         table.setdefault(encoding, []).append(Score(int(seed), updates, bits, perplexity))
     if not table:
-        fail(f"{out}: no runs of compare.sh in it (ENCODING-seedN/score-{subset}.log)")
+        fail(f"{out}: contains no runs of compare.sh (ENCODING-seedN/score-{subset}.log)")
     return {encoding: sorted(scores) for encoding, scores in table.items()}
 
 
@@ -58,7 +58,7 @@ def render(table: Dict[str, List[Score]]) -> List[str]:
 
     seeds = sorted({score.seed for scores in table.values() for score in scores})
     names = ["encoding", "updates", "perplexity, mean", *(f"seed {seed}" for seed in seeds)]
-    names += ["bits a token", "RoFormer Table 6, OpenWebText2: loss, perplexity"]
+    names += ["bits per token", "RoFormer Table 6, OpenWebText2: loss, perplexity"]
     lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
     for encoding in sorted(table, key=mean, reverse=True):
         scores = {score.seed: score for score in table[encoding]}

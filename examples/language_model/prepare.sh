@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Language models: a corpus as it is published to binarised data.
+# Language models: from a published corpus to binarised data.
 #
 #   prepare.sh KIND SOURCE OUT [options]
 #
-# KIND says what SOURCE is:
-#   wikitext    the folder of WikiText-2 or WikiText-103, words with <unk>:
+# KIND is the kind of SOURCE:
+#   wikitext    the folder of WikiText-2 or WikiText-103, word-level with <unk>:
 #               wiki.{train,valid,test}.tokens or {train,valid,test}.txt
 #   text8       the file text8: letters and spaces, a space becomes _
-#   enwik8      the file enwik8, or any other: bytes, each a symbol
-# Files are split by position: 90 % to train, 5 % to validate, 5 % to test. OUT/data-bin is
-# then what train.sh and compare.sh take. Started again, it repeats nothing.
+#   enwik8      the file enwik8 or any other file, each byte a symbol
+# Files are split by position: 90 % train, 5 % valid, 5 % test. OUT/data-bin is
+# then what train.sh and compare.sh take. Run again, it repeats no finished step.
 #
-#   --workers N           processes (all cores)
-#   --dry-run             print the commands of all steps, run none
+#   --workers N           worker processes (all cores)
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
@@ -28,7 +28,7 @@ while (($#)); do
         --workers) WORKERS=$(value "$@"); shift 2 ;;
         -*) die "$1: unknown option; see --help" ;;
         *)
-            [[ -z $OUT ]] || die "$1: one argument too many; see --help"
+            [[ -z $OUT ]] || die "$1: unexpected argument; see --help"
             if [[ -z $KIND ]]; then KIND=$1; elif [[ -z $SOURCE ]]; then SOURCE=$1; else OUT=$1; fi
             shift ;;
     esac
@@ -67,7 +67,7 @@ characters() {
     seen=$(md5sum <"$SOURCE")
     STEP_CHAIN+="$KIND $seen"$'\n'
     [[ ${seen%% *} == "${MD5[$KIND]}" ]] ||
-        log "$SOURCE: is not $KIND as published; results are not comparable with those of papers"
+        log "$SOURCE: differs from the published $KIND; results are not comparable with the literature"
 }
 
 binarize() {

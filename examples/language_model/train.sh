@@ -6,28 +6,28 @@
 # ENCODING is one of learned sinusoidal t5 alibi shaw transformer_xl deberta rotary tupe
 # none, several joined with +, or gau (gated units with rotary). DATA is the data-bin
 # folder that prepare.sh made. The model is GPT-3's of 125 M parameters, as in RoFormer
-# 4.6; flags after -- win over its hyper-parameters. fairseq-train starts one process a GPU
-# itself: do not use torchrun. Started again with the same --save-dir, it goes on from
+# 4.6; flags after -- override its hyper-parameters. fairseq-train starts one process per
+# GPU: do not use torchrun. Run again with the same --save-dir, it resumes from
 # checkpoint_last.pt.
 #
 #   --save-dir DIR        checkpoints and train.log (runs/language_model/ENCODING-seedN)
-#   --seed N              of fairseq-train (1)
-#   --updates N           length of the training (55000): the first hundredth is warm-up, a
-#                         checkpoint stays at every tenth
-#   --length N            tokens of a sample (2048)
-#   --batch N             tokens of one update, over all GPUs (524288)
-#   --tokens-per-gpu N    most tokens a GPU takes at once (16384); the rest of the batch is
+#   --seed N              seed of fairseq-train (1)
+#   --updates N           number of updates (55000): the first hundredth is warm-up, a
+#                         checkpoint is kept at every tenth
+#   --length N            tokens per sample (2048)
+#   --batch N             tokens per update, over all GPUs (524288)
+#   --tokens-per-gpu N    maximum tokens per GPU and pass (16384); the rest of the batch is
 #                         gathered over several passes (--update-freq)
-#   --adaptive N,N        adaptive input and softmax, tied: where the classes of rarer words
-#                         begin, such as 20000,60000 (one softmax over all words)
-#   --gpus N              GPUs of this node (all visible ones)
-#   --cpu                 one process without GPU and fp16, for trying things out
+#   --adaptive N,N        adaptive input and softmax, tied: cutoffs of the clusters of rare
+#                         words, such as 20000,60000 (default: a full softmax)
+#   --gpus N              GPUs on this node (all visible ones)
+#   --cpu                 one process without GPU or fp16, for a quick try
 #   --nodes N             number of nodes (1)
-#   --node-rank N         which of them this is, from 0
-#   --slurm               take the last two from SLURM_NNODES and SLURM_NODEID
-#   --init-method URL     tcp://HOST:PORT of the first node; needed when there are several
+#   --node-rank N         number of this node, from 0
+#   --slurm               take these two from SLURM_NNODES and SLURM_NODEID
+#   --init-method URL     tcp://HOST:PORT of the first node; needed for several nodes
 #   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
-#   --dry-run             print the commands, run none
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
@@ -57,12 +57,12 @@ while (($#)); do
         --) shift; break ;;
         -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
         *)
-            [[ -z $DATA ]] || die "$1: one argument too many; flags for fairseq-train go after --"
+            [[ -z $DATA ]] || die "$1: unexpected argument; flags for fairseq-train go after --"
             if [[ -z $ENCODING ]]; then ENCODING=$1; else DATA=$1; fi
             shift ;;
     esac
 done
-# What is left in "$@" is for fairseq-train.
+# The remaining "$@" are passed to fairseq-train.
 
 [[ -n $DATA ]] || die "give the encoding and the data folder; see --help"
 if [[ $ENCODING == gau ]]; then
@@ -85,7 +85,7 @@ CRITERION=(--criterion cross_entropy)
 if [[ -n $ADAPTIVE ]]; then
     [[ $ADAPTIVE =~ ^[1-9][0-9]*(,[1-9][0-9]*)*$ ]] ||
         die "--adaptive $ADAPTIVE: expected numbers such as 20000,60000"
-    # adaptive_loss refuses fairseq's default back-end, with one process, too
+    # adaptive_loss refuses fairseq's default back-end even with a single process
     CRITERION=(--criterion adaptive_loss --ddp-backend legacy_ddp
         --adaptive-input --adaptive-input-cutoff "$ADAPTIVE"
         --adaptive-softmax-cutoff "$ADAPTIVE" --tie-adaptive-weights --tie-adaptive-proj)
@@ -98,8 +98,8 @@ USER_DIR=${USER_DIR:-$(plugin_dir)}
 SAVE_DIR=${SAVE_DIR:-runs/language_model/$ENCODING-seed$SEED}
 equal_shares "--batch $BATCH" $((BATCH / LENGTH)) $((LIMIT / LENGTH))
 
-# Epochs count for nothing here: a small corpus has many, a large one less than one between
-# two checkpoints.
+# Epochs are irrelevant here: between two checkpoints, a small corpus has many and a large one
+# less than one.
 run mkdir -p "$SAVE_DIR"
 run fairseq-train "$DATA" --user-dir "$USER_DIR" --task language_modeling "${MODEL[@]}" \
     --tokens-per-sample "$LENGTH" --sample-break-mode none "${CRITERION[@]}" \

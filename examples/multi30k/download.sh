@@ -3,11 +3,11 @@
 #
 #   download.sh DATA_DIR [options]
 #
-# DATA_DIR appears when all six texts are there; until then DATA_DIR.part holds them, and
-# the command started again goes on where it was.
+# DATA_DIR appears when all six texts are complete; until then they are in DATA_DIR.part, from
+# which an interrupted download resumes.
 #
 #   --checksums FILE      sha256sum-style list of the archives to trust before any other
-#   --dry-run             print the commands, run none
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
@@ -34,13 +34,13 @@ while (($#)); do
         --checksums) CHECKSUMS=$(value "$@"); shift 2 ;;
         -*) die "$1: unknown option; see --help" ;;
         *)
-            [[ -z $DATA ]] || die "$1: one folder too many; see --help"
+            [[ -z $DATA ]] || die "$1: unexpected argument; see --help"
             DATA=$1; shift ;;
     esac
 done
 [[ -n $DATA ]] || die "give the folder to write to; see --help"
 [[ -z $CHECKSUMS || -f $CHECKSUMS ]] || die "--checksums $CHECKSUMS: no such file"
-[[ ! -e $DATA ]] || die "$DATA: is there already; give a folder that is not"
+[[ ! -e $DATA ]] || die "$DATA: already exists; give a new folder"
 
 PART=$DATA.part
 RECORD=$PART/archives.sha256

@@ -3,19 +3,19 @@
 #
 #   run.sh DATA_DIR OUT_DIR ARCH [options] [-- flags for fairseq-train]
 #
-# DATA_DIR holds {train,val,test_2016_flickr}.{en,de}; when there is no such folder it is
-# downloaded. ARCH is any architecture for translation, fairseq's own too; all get the
-# same size, data order and budget. Results go to OUT_DIR/NAME. Stopped and started again,
-# it goes on where it was. Several architectures can share OUT_DIR, at the same time too.
+# DATA_DIR holds {train,val,test_2016_flickr}.{en,de}; if the folder does not exist, they are
+# downloaded. ARCH is any architecture for translation, including fairseq's; all get
+# the same size, data order and budget. Results go to OUT_DIR/NAME. If interrupted, run it
+# again to resume. Several architectures can share OUT_DIR, even at the same time.
 #
 #   --name NAME           folder of this run (ARCH-seedSEED)
-#   --seed N              of fairseq-train (1)
+#   --seed N              seed of fairseq-train (1)
 #   --epochs N            passes over the training data (12)
-#   --average N           epoch checkpoints to average, the last ones (5)
+#   --average N           number of last epoch checkpoints to average (5)
 #   --bpe-operations N    merges of the joint BPE (6000)
-#   --checksums FILE      for a download: sha256sum-style list to trust before any other
+#   --checksums FILE      for a download: sha256sum-style list that overrides all others
 #   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
-#   --dry-run             print the commands, run none
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
@@ -25,7 +25,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 DATA="" OUT="" ARCH="" NAME="" CHECKSUMS="" USER_DIR=""
 SEED=1 EPOCHS=12 AVERAGE=5 OPERATIONS=6000
-KEPT=10  # epoch checkpoints that stay, so that --average can be changed afterwards
+KEPT=10  # epoch checkpoints to keep, so that --average can be changed afterwards
 while (($#)); do
     case $1 in
         --help) usage ;;
@@ -40,12 +40,12 @@ while (($#)); do
         --) shift; break ;;
         -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
         *)
-            [[ -z $ARCH ]] || die "$1: one argument too many; flags for fairseq-train go after --"
+            [[ -z $ARCH ]] || die "$1: unexpected argument; flags for fairseq-train go after --"
             if [[ -z $DATA ]]; then DATA=$1; elif [[ -z $OUT ]]; then OUT=$1; else ARCH=$1; fi
             shift ;;
     esac
 done
-# What is left in "$@" is for fairseq-train.
+# The remaining "$@" are passed to fairseq-train.
 
 [[ -n $ARCH ]] || die "give the data folder, the output folder and the architecture; see --help"
 whole_number --seed "$SEED"
@@ -81,7 +81,7 @@ for lang in en de; do
 done
 
 ((DRY_RUN)) || (cd "$DATA" && sha256sum --status --check "$RECIPE/texts.sha256") ||
-    log "$DATA: not the texts behind the table in README.md; scores will differ from it"
+    log "$DATA: not the texts used for the table in README.md; scores will differ"
 
 binarize() {
     local part=$WORK/data-bin.part
@@ -117,14 +117,14 @@ run mkdir -p "$RUN" "$WORK"
 if ((DRY_RUN)); then
     prepare
 else
-    # Two runs started together must not write the same files.
+    # Concurrent runs must not write the same files.
     exec {lock}>"$WORK/lock"
     flock "$lock"
     prepare
     flock --unlock "$lock"
 fi
 
-# ---- training; fairseq goes on from checkpoint_last.pt by itself
+# ---- training; fairseq resumes from checkpoint_last.pt by itself
 
 TRAIN=(fairseq-train "$WORK/data-bin" --user-dir "$USER_DIR" --task translation
     --source-lang en --target-lang de --arch "$ARCH" --share-all-embeddings
@@ -139,7 +139,7 @@ TRAIN=(fairseq-train "$WORK/data-bin" --user-dir "$USER_DIR" --task translation
     --save-dir "$RUN" --keep-last-epochs "$KEPT"
     --log-format simple --log-interval 100 --log-file "$RUN/train.log" "$@")
 
-# More --epochs are fine.
+# A larger --epochs is allowed.
 same_run --name "$RUN" "${TRAIN[@]}"
 TIMEFORMAT="training took %R s (processor time %U s)"
 time run "${TRAIN[@]}" --max-epoch "$EPOCHS"

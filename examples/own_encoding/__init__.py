@@ -1,4 +1,4 @@
-"""A position encoding and a linear attention of one's own, each with flags, as a ``--user-dir``.
+"""A custom position encoding and a custom linear attention, each with a flag, as ``--user-dir``.
 
     fairseq-train DATA --user-dir examples/own_encoding --arch posenc_transformer \
         --position-encoding gaussian --gaussian-width 4 ...
@@ -28,18 +28,21 @@ class GaussianFlags:
         8.0, "σ of every head at the start of training, in tokens", role="model", above=0
     )
     gaussian_stretch: Optional[float] = setting(
-        1.0, "divide distances by this, to read longer texts than in training", role="free", above=0
+        1.0,
+        "divide distances by this, for texts longer than in training",
+        role="free",
+        above=0,
     )
 
 
 @register_encoding(
     "gaussian",
     paper="Guo et al. 2019, Gaussian Transformer, AAAI 33",
-    summary="a penalty on the logits, quadratic in the distance, its width learned by head",
+    summary="a penalty on the logits, quadratic in the distance, with a learned width per head",
     flags=GaussianFlags,
 )
 class GaussianBias(SharedBias):
-    """-(i - j)² / 2σ_h², content-free, one learned σ for each head.
+    """Content-free logits -(i - j)² / 2σ_h², with one learned σ per head.
 
     Args:
         options: reads ``gaussian_width`` and ``gaussian_stretch``.
@@ -60,7 +63,7 @@ class GaussianBias(SharedBias):
 
 @dataclass
 class PowerFlags(LinearFlags):
-    """Flags of the power of ReLU, beside those of every linear attention."""
+    """The power of ReLU, in addition to the flags of every linear attention."""
 
     relu_power: Optional[int] = setting(
         2, "exponent p of the features relu(x)^p", role="model", at_least=1, at_most=8
@@ -98,6 +101,6 @@ class PowerFeatures(FeatureMap):
     flags=PowerFlags,
 )
 class PowerAttention(LinearAttention):
-    """Linear attention with these features; arguments as for :class:`LinearAttention`."""
+    """Linear attention with :class:`PowerFeatures`; arguments as for :class:`LinearAttention`."""
 
     map_class = PowerFeatures

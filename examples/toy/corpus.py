@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Write a small English-German corpus: train, valid and test as OUT/{train,valid,test}.{en,de}.
 
-The sentences come from a grammar of our own (grammar.py), drawn with a seed; nothing is
-downloaded. No source or target sentence occurs twice, so the splits share none.
+The sentences are sampled from a small grammar (grammar.py) with a seed; nothing is downloaded.
+No source or target sentence occurs twice, so the splits do not overlap.
 """
 
 import argparse
@@ -25,7 +25,7 @@ TENSES = ("present",) * 5 + ("past",) * 5 + ("can", "should", "will", "may", "wa
 PLACE_PREPOSITIONS = (("in", "in"), ("behind", "hinter"), ("in front of", "vor"))
 COMPANIONS = (("with", "mit", DAT), ("for", "für", ACC), ("without", "ohne", ACC))
 PLAIN_VERBS = [verb for name, verb in VERBS.items() if name not in BELIEF_VERBS]
-MAX_FRUITLESS_DRAWS = 2000  # in a row without a new sentence: the grammar is used up
+MAX_FRUITLESS_DRAWS = 2000  # in a row without a new sentence: the grammar is exhausted
 
 
 class Sampler:
@@ -115,7 +115,7 @@ class Sampler:
 
 
 def is_natural(clause: Clause) -> bool:
-    """Leaves out what is odd in German: kein or nicht with every, a person twice in a clause."""
+    """False for odd German: kein or nicht with every, or a person twice in a clause."""
     phrases = [p for p in (clause.subject, clause.dative, clause.accusative) if p]
     nouns = [p.noun for p in phrases if p.noun]
     if len(set(nouns)) < len(nouns):
@@ -126,10 +126,10 @@ def is_natural(clause: Clause) -> bool:
 
 
 def draw_pairs(count: int, seed: int) -> List[Pair]:
-    """Returns: `count` pairs, no source and no target twice.
+    """Draw `count` pairs, with no source and no target sentence twice.
 
     Raises:
-        ValueError: the grammar has fewer sentences than were asked for.
+        ValueError: the grammar has fewer sentences than requested.
     """
     sampler, fruitless = Sampler(seed), 0
     pairs: Dict[str, str] = {}
@@ -150,14 +150,14 @@ def draw_pairs(count: int, seed: int) -> List[Pair]:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write beside the file first, so that a reader finds the whole file or none."""
+    """Write to a temporary file first, so that a reader never finds a partial one."""
     partial = path.with_name(path.name + ".partial")
     partial.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     os.replace(str(partial), str(path))
 
 
 def write_corpus(folder: Path, sizes: Dict[str, int], seed: int) -> None:
-    """Draws all splits together and writes them as {split}.en and {split}.de."""
+    """Draw all splits together and write them as {split}.en and {split}.de."""
     pairs = draw_pairs(sum(sizes.values()), seed)
     folder.mkdir(parents=True, exist_ok=True)
     for split, size in sizes.items():

@@ -56,7 +56,7 @@ class NounPhrase:
         return [w for w in words if w] + (self.owner.german(GEN) if self.owner else [])
 
     def with_kein(self) -> Optional["NounPhrase"]:
-        """The phrase with kein where that is what "not" does to it, or None."""
+        """The phrase negated by kein, or None if it takes nicht instead."""
         return replace(self, determiner="no") if self.determiner in INDEFINITE else None
 
 
@@ -145,7 +145,7 @@ class Clause(NamedTuple):
         return words
 
     def german_verbs(self) -> Tuple[str, List[str]]:
-        """The finite verb, and what closes the clause: prefix, participle or infinitive."""
+        """The finite verb, and the end of the clause: prefix, participle or infinitive."""
         person, verb = self.subject.person, self.verb
         if self.tense in MODALS:
             return conjugate_german(MODALS[self.tense].german, person), [verb.infinitive]
@@ -157,7 +157,7 @@ class Clause(NamedTuple):
         return finite, [verb.prefix] if verb.prefix else []
 
     def german_middle(self) -> List[str]:
-        """Everything between the verbs but the subject."""
+        """Everything between the verbs except the subject."""
         accusative = self.accusative
         kein = accusative.with_kein() if self.negated and accusative else None
         objects = [(p, c) for p, c in ((self.dative, DAT), (kein or accusative, ACC)) if p]
@@ -170,7 +170,7 @@ class Clause(NamedTuple):
         return words + ([self.predicate.german] if self.predicate else [])
 
     def german(self, order: str = "second") -> List[str]:
-        """Args: order: "second", "first" (a clause stands before it) or "final"."""
+        """The German clause, its verb "second", "first" (after a fronted clause) or "final"."""
         finite, closing = self.german_verbs()
         subject, middle = self.subject.german(NOM), self.german_middle()
         if order == "final":
@@ -216,7 +216,7 @@ class Sentence(NamedTuple):
     subordinate_first: bool = False
 
     def pair(self) -> Tuple[str, str]:
-        """Returns: the English and the German sentence, capitalised, with their punctuation."""
+        """The English and the German sentence, capitalised and punctuated."""
         if not self.subordinate:
             return finish(self.main.english()), finish(self.main.german())
         joined = [self.conjunction] + self.subordinate.english()

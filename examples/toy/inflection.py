@@ -1,4 +1,4 @@
-"""How words of the toy grammar change: German cases and endings, and verbs of both languages."""
+"""Inflection in the toy grammar: German cases and endings, and verbs of both languages."""
 
 from typing import Dict, NamedTuple, Optional, Tuple
 
@@ -29,7 +29,7 @@ def ending(table: Endings, gender: str, case: int) -> str:
 
 
 class Determiner(NamedTuple):
-    """English singular and plural ("" where there is none), German stem, the two ending tables."""
+    """English singular and plural ("" if there is none), German stem, and two ending tables."""
 
     english: Tuple[str, str]
     german: str

@@ -6,15 +6,15 @@
 # DATA is the data-bin folder of prepare.sh, SAVE_DIR where train.sh put its checkpoints.
 # Translations and scores.json go to SAVE_DIR/evaluate-test.
 #
-#   --average N           epoch checkpoints to average, the last ones (5)
-#   --checkpoint FILE     translate with this one, average nothing
+#   --average N           number of last epoch checkpoints to average (5)
+#   --checkpoint FILE     translate with this checkpoint instead of an average
 #   --subset NAME         test (newstest2014) or valid (newstest2013)
 #   --beam N              beam size (4)
 #   --lenpen X            length penalty (0.6)
 #   --max-tokens N        tokens translated at once (8000)
 #   --cpu                 without GPU
 #   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
-#   --dry-run             print the commands, run none
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
@@ -39,12 +39,12 @@ while (($#)); do
         --) shift; break ;;
         -*) die "$1: unknown option; see --help (flags for fairseq-generate go after --)" ;;
         *)
-            [[ -z $SAVE_DIR ]] || die "$1: one argument too many; flags for fairseq-generate go after --"
+            [[ -z $SAVE_DIR ]] || die "$1: unexpected argument; flags for fairseq-generate go after --"
             if [[ -z $DATA ]]; then DATA=$1; else SAVE_DIR=$1; fi
             shift ;;
     esac
 done
-# What is left in "$@" is for fairseq-generate.
+# The remaining "$@" are passed to fairseq-generate.
 
 [[ -n $SAVE_DIR ]] || die "give the data folder and the folder of the checkpoints; see --help"
 whole_number --average "$AVERAGE"

@@ -1,10 +1,10 @@
-"""Take parallel texts out of tar archives without unpacking the rest.
+"""Extract parallel texts from tar archives without unpacking the rest.
 
     python extract.py SOURCE_OUTPUT TARGET_OUTPUT \\
         --from ARCHIVE.tgz MEMBER.en MEMBER.de [--from ...]
 
-The corpora are joined in the order given.  Members that end in .sgm are reduced to the
-text of their segments.  Both sides of a corpus must have the same number of lines.
+The corpora are concatenated in the order given.  Of members that end in .sgm, only the text
+of the segments is kept.  Both sides of a corpus must have the same number of lines.
 """
 
 import argparse
@@ -29,11 +29,11 @@ def member_lines(stream: IO[bytes], name: str) -> Iterator[str]:
 
 
 def walk(archive: str, wanted: Dict[str, Callable[[IO[bytes]], None]]) -> None:
-    """Read an archive once, from end to end, and hand over the wanted members.
+    """Read an archive once, from start to end, and pass on the wanted members.
 
     Args:
         archive: path of a gzip-compressed tar file.
-        wanted: what to call for a member, by its name.
+        wanted: callbacks by the name of the member.
     """
     try:
         with gzip.open(archive) as unzipped:
@@ -43,12 +43,12 @@ def walk(archive: str, wanted: Dict[str, Callable[[IO[bytes]], None]]) -> None:
                     stream = tar.extractfile(member) if consume else None
                     if consume and stream is not None:
                         consume(stream)
-            while unzipped.read(1 << 20):  # the check sum stands at the very end
+            while unzipped.read(1 << 20):  # the checksum is at the very end
                 pass
     except UnicodeDecodeError as error:
         fail(f"{archive}: not UTF-8 ({error.reason})")
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        fail(f"{archive}: damaged or no archive ({error}); replace it")
+        fail(f"{archive}: damaged or not an archive ({error}); replace it")
 
 
 def extract(archive: str, names: Sequence[str], outputs: Sequence[TextIO]) -> int:
@@ -56,8 +56,8 @@ def extract(archive: str, names: Sequence[str], outputs: Sequence[TextIO]) -> in
 
     Args:
         archive: path of the archive.
-        names: its source and its target member.
-        outputs: where the two go.
+        names: its source and target members.
+        outputs: the files to append them to.
 
     Returns:
         the number of sentence pairs.

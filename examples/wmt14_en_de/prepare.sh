@@ -3,17 +3,17 @@
 #
 #   prepare.sh OUT [options]
 #
-# OUT/data-bin is then what train.sh and evaluate.sh take. Stopped and started again, it
-# goes on where it was; a changed option repeats only what depends on it.
+# OUT/data-bin is then what train.sh and evaluate.sh take. If interrupted, run it
+# again to resume; a changed option repeats only the steps that depend on it.
 #
-#   --raw DIR             take the five archives from DIR, download nothing
-#   --checksums FILE      sha256sum-style list to trust before any other
+#   --raw DIR             take the five archives from DIR instead of downloading them
+#   --checksums FILE      sha256sum-style list that overrides all others
 #   --bpe-operations N    merges of the joint BPE (32000; the Transformer paper had 37000)
-#   --no-dash-splits      leave rich-text whole (default: rich @-@ text)
-#   --max-length N        drop training pairs with more BPE tokens a side (250)
-#   --ratio R             drop training pairs more unequal than this (1.5)
-#   --workers N           processes (all cores)
-#   --dry-run             print the commands of all steps, run none
+#   --no-dash-splits      do not split rich-text (default: rich @-@ text)
+#   --max-length N        drop training pairs with more BPE tokens per side (250)
+#   --ratio R             drop training pairs with a larger length ratio (1.5)
+#   --workers N           worker processes (all cores)
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
@@ -21,7 +21,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/lib.sh
 . "$RECIPE/../common/lib.sh"
 
-# name, address, published digest ("-": none known; see README.md for where they are from)
+# name, address, published digest ("-": none known; README.md names the sources)
 ARCHIVES=(
     "training-parallel-europarl-v7.tgz https://www.statmt.org/wmt13/ sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7"
     "training-parallel-commoncrawl.tgz https://www.statmt.org/wmt13/ sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5"
@@ -45,7 +45,7 @@ while (($#)); do
         --workers) WORKERS=$(value "$@"); shift 2 ;;
         -*) die "$1: unknown option; see --help" ;;
         *)
-            [[ -z $OUT ]] || die "$1: one folder too many; see --help"
+            [[ -z $OUT ]] || die "$1: unexpected argument; see --help"
             OUT=$1; shift ;;
     esac
 done
@@ -107,7 +107,7 @@ binarize() {
     run fairseq-preprocess --source-lang en --target-lang de --joined-dictionary \
         --trainpref "$OUT/bpe/clean" --validpref "$OUT/bpe/valid" --testpref "$OUT/bpe/test" \
         --destdir "$part" --workers "$WORKERS"
-    # What evaluate.sh compares with travels with the data.
+    # The references for evaluate.sh are stored with the data.
     for split in valid test; do
         run cp "$OUT/plain/$split.de" "$part/reference.$split.de"
         run cp "$OUT/tokens/$split.de" "$part/reference.$split.tok.de"

@@ -4,22 +4,22 @@
 #   train.sh ARCH DATA [options] [-- flags for fairseq-train]
 #
 # ARCH is any architecture for translation (roformer_base, transformer, ...), DATA the
-# data-bin folder that prepare.sh made. fairseq-train starts one process a GPU itself: do
-# not use torchrun. Started again with the same --save-dir, it goes on from
+# data-bin folder that prepare.sh made. fairseq-train starts one process per GPU: do
+# not use torchrun. Run again with the same --save-dir, it resumes from
 # checkpoint_last.pt.
 #
 #   --save-dir DIR        checkpoints and train.log (runs/wmt14_en_de/ARCH)
-#   --gpus N              GPUs of this node (all visible ones)
-#   --tokens-per-batch N  tokens a side of one update, over all GPUs (25000)
-#   --tokens-per-gpu N    most tokens a GPU takes at once (3584); the rest of the batch is
+#   --gpus N              GPUs on this node (all visible ones)
+#   --tokens-per-batch N  tokens per side and update, over all GPUs (25000)
+#   --tokens-per-gpu N    maximum tokens per GPU and pass (3584); the rest of the batch is
 #                         gathered over several passes (--update-freq)
-#   --cpu                 one process without GPU and fp16, for trying things out
+#   --cpu                 one process without GPU or fp16, for a quick try
 #   --nodes N             number of nodes (1)
-#   --node-rank N         which of them this is, from 0
-#   --slurm               take the last two from SLURM_NNODES and SLURM_NODEID
-#   --init-method URL     tcp://HOST:PORT of the first node; needed when there are several
+#   --node-rank N         number of this node, from 0
+#   --slurm               take these two from SLURM_NNODES and SLURM_NODEID
+#   --init-method URL     tcp://HOST:PORT of the first node; needed for several nodes
 #   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
-#   --dry-run             print the commands, run none
+#   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
@@ -43,12 +43,12 @@ while (($#)); do
         --) shift; break ;;
         -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
         *)
-            [[ -z $DATA ]] || die "$1: one argument too many; flags for fairseq-train go after --"
+            [[ -z $DATA ]] || die "$1: unexpected argument; flags for fairseq-train go after --"
             if [[ -z $ARCH ]]; then ARCH=$1; else DATA=$1; fi
             shift ;;
     esac
 done
-# What is left in "$@" is for fairseq-train.
+# The remaining "$@" are passed to fairseq-train.
 
 [[ -n $DATA ]] || die "give the architecture and the data folder; see --help"
 whole_number --tokens-per-batch "$BATCH"
@@ -60,7 +60,7 @@ cluster_flags
 USER_DIR=${USER_DIR:-$(plugin_dir)}
 SAVE_DIR=${SAVE_DIR:-runs/wmt14_en_de/$ARCH}
 
-# The fewest passes whose share of the batch fits a GPU, then the share itself.
+# The fewest passes whose share of the batch fits on a GPU, then that share.
 PASSES=$(((BATCH + WORLD * LIMIT - 1) / (WORLD * LIMIT)))
 SHARE=$(((BATCH + WORLD * PASSES / 2) / (WORLD * PASSES)))
 ((SHARE > 250)) || [[ -n $CPU ]] ||

@@ -1,1 +1,1 @@
-"""Looking into trained models: positions, attention, perplexity by length, loss curves."""
+"""Analysis of trained models: positions, attention, perplexity by length, loss curves."""

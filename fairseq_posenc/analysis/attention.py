@@ -23,14 +23,14 @@ MATRICES = ("q·k", "softmax", "ReLU²")
 
 
 class Figures(NamedTuple):
-    """Rank / length and sparsity, (layers, 3) each."""
+    """Rank relative to the length, and sparsity, (layers, 3) each."""
 
     rank: Tensor
     sparsity: Tensor
 
 
 def attention_inputs(model: Model, tokens: Tensor) -> List[Tensor]:
-    """What the attention of every layer is given, (T, B, C) each, for *tokens* (B, T)."""
+    """The inputs of every layer's attention, (T, B, C) each, for *tokens* (B, T)."""
     inputs: List[Tensor] = []
 
     def keep(_: nn.Module, given: Tuple[Tensor, ...]) -> None:
@@ -48,7 +48,7 @@ def attention_inputs(model: Model, tokens: Tensor) -> List[Tensor]:
 
 @torch.no_grad()
 def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
-    """q·k, softmax and ReLU² of every layer, (3, B, H, T, T) each, in float64.
+    """The matrices q·k, softmax and ReLU² of every layer, (3, B, H, T, T) each, in float64.
 
     Args:
         model: the model.
@@ -65,7 +65,9 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
             added = add_terms(added, additive_mask(length, length, True, None, x))
         if attention.position_terms is not None:
             queries, keys = given["query_positions"], given["key_positions"]
-            assert queries is not None and keys is not None  # every stack with such terms has them
+            assert (
+                queries is not None and keys is not None
+            )  # present in every stack with such terms
             content = Content(x, content_q, content_k, layer.encoding.scale, queries, keys)
             vectors = given.get("distance_vectors")
             added = add_terms(added, content_logits(attention, content, vectors, None))
@@ -76,21 +78,21 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
 
 
 def rank_share(matrix: Tensor, tolerance: float) -> Tensor:
-    """Numerical rank over size of matrices (…, T, T), by singular values above *tolerance*."""
+    """Numerical rank / T of matrices (…, T, T), counting singular values above *tolerance*."""
     return torch.linalg.matrix_rank(matrix, rtol=tolerance) / matrix.size(-1)
 
 
 def sparsity(matrix: Tensor, threshold: float) -> Tensor:
-    """Share of entries of (…, T, T) that are at most *threshold* of the largest in their row."""
+    """Share of entries of (…, T, T) of at most *threshold* times the largest in their row."""
     magnitude = matrix.abs()
     small = magnitude <= threshold * magnitude.amax(dim=-1, keepdim=True)
     return small.double().mean(dim=(-2, -1))
 
 
 def analyse(model: Model, tokens: Tensor, tolerance: float, threshold: float) -> Figures:
-    """Figures of every layer, means over heads and over sequences *tokens* (B, T)."""
+    """Figures of every layer, averaged over heads and over the sequences *tokens* (B, T)."""
     ranks, shares = [], []
-    for sequence in tokens.split(1):  # all matrices of a layer are in memory at once
+    for sequence in tokens.split(1):  # one at a time: all matrices of a layer are in memory at once
         layers = [
             (rank_share(m, tolerance).mean(dim=(1, 2)), sparsity(m, threshold).mean(dim=(1, 2)))
             for m in matrices(model, sequence)
@@ -101,7 +103,7 @@ def analyse(model: Model, tokens: Tensor, tolerance: float, threshold: float) ->
 
 
 def table(figures: Figures) -> str:
-    """The figures as text, layers below each other and their mean last."""
+    """The figures as text, one line per layer and their mean last."""
     width = 9 * len(MATRICES)
     lines = [f"{'':6}{'rank / length':>{width}}{'sparsity':>{width}}"]
     lines += [f"{'layer':6}" + "".join(f"{name:>9}" for name in 2 * MATRICES)]
@@ -114,11 +116,11 @@ def table(figures: Figures) -> str:
 
 
 def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
-    """Draw both figures over the layers into one figure.
+    """Plot rank and sparsity by layer.
 
     Args:
-        figures: what to draw.
-        title: line above.
+        figures: of every layer.
+        title: title of the figure.
         bound: the largest rank / length that q·k can have.
         output: the file.
     """
@@ -147,7 +149,7 @@ def check_length(length: int, model: Model) -> None:
     """Refuse a length that the model cannot take.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: the length is too short or too long.
     """
     longest = model.encoder.encoding.stack.max_positions
     if length < 2:
@@ -157,15 +159,15 @@ def check_length(length: int, model: Model) -> None:
 
 
 class Options(NamedTuple):
-    """What is analysed.
+    """Options of the analysis.
 
     Args:
-        sequences: at most how many.
-        length: T, or None for *default_length*, or for what the model can take if that is less.
+        sequences: the most sequences to read.
+        length: T, or None for *default_length* or the model's maximum, whichever is less.
         default_length: in tokens.
-        tolerance: least share of the largest singular value, or None for T times the machine
-            epsilon of float32.
-        threshold: largest share of the largest entry of a row that counts as zero.
+        tolerance: smallest singular value that counts, as a share of the largest, or None for T
+            times the machine epsilon of float32.
+        threshold: largest entry that counts as zero, as a share of the largest in its row.
     """
 
     sequences: int
@@ -178,14 +180,14 @@ class Options(NamedTuple):
 def report(
     checkpoint: str, text: str, dict_path: Optional[str], options: Options, output: Optional[Path]
 ) -> None:
-    """Print the figures of a checkpoint on a text, and draw them.
+    """Print the figures of a checkpoint on a text and, if asked, draw them.
 
     Args:
         checkpoint: the file.
-        text: tokens as the training data has them.
-        dict_path: the dictionary, if it is not found.
-        options: what is analysed.
-        output: the figure, if one is wanted.
+        text: a file tokenised like the training data.
+        dict_path: the dictionary, if it is not found by itself.
+        options: the options.
+        output: the file of the figure, if any.
 
     Raises:
         UsageError: an option is out of range, or a file cannot be used.

@@ -12,7 +12,8 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
-from fairseq.data import data_utils
+from fairseq.data import Dictionary, data_utils
+from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
 from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
@@ -20,17 +21,17 @@ from fairseq_posenc.encodings import encoding_flags
 from fairseq_posenc.errors import UsageError
 
 
-class How(NamedTuple):
-    """What is measured, of every run.
+class EvalConfig(NamedTuple):
+    """Settings of the evaluation, the same for every run.
 
     Args:
-        data: folder that fairseq-preprocess made.
-        subset: name of the text.
-        lengths: of the windows, in tokens, growing.
-        last: tokens scored of each window.
-        tokens: tokens scored in all, or None for all there are.
-        max_tokens: of a batch.
-        cpu: whether a GPU is left alone.
+        data: output folder of fairseq-preprocess.
+        subset: name of the split.
+        lengths: tokens per window, in increasing order.
+        last: tokens scored per window.
+        tokens: total number of tokens to score, or None for all.
+        max_tokens: tokens per batch.
+        cpu: do not use a GPU.
     """
 
     data: str
@@ -43,39 +44,39 @@ class How(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What the command line says of one checkpoint."""
+    """One checkpoint of the command line, with its overrides."""
 
     name: str
     path: str
     overrides: Dict[str, Any]
 
 
-class Reading(NamedTuple):
-    """A run and what was measured of it."""
+class Measurement(NamedTuple):
+    """A run and its losses."""
 
     run: Run
-    trained: int  # tokens of a sample in training
-    longest: float  # positions of its table, or infinity
-    tokens: int  # scored at every length
-    bits: Dict[int, float]  # mean loss in bits a token, by length
+    trained: int  # tokens per sample in training
+    longest: float  # size of its position table, or infinity
+    tokens: int  # number of scored tokens, the same at every length
+    bits: Dict[int, float]  # mean loss in bits per token, by length
 
     def perplexity(self, length: int) -> float:
-        """2 to the loss."""
+        """2 to the power of the loss at *length*."""
         return 2.0 ** self.bits[length]
 
 
 class Text(NamedTuple):
-    """A text as a model sees it: token i is to be predicted from the inputs up to i."""
+    """A text for a language model: target i is predicted from the inputs up to i."""
 
     inputs: Tensor  # (N,)
     targets: Tensor  # (N,)
 
 
 def parse_run(text: str) -> Run:
-    """A run from ``NAME=CHECKPOINT`` or ``NAME=CHECKPOINT {...}``.
+    """Parse ``NAME=CHECKPOINT`` or ``NAME=CHECKPOINT {...}``.
 
     Raises:
-        UsageError: if *text* has another form.
+        UsageError: *text* has another form.
     """
     match = re.fullmatch(r"([^=]+)=(\S.*?)(?:\s+(\{.*\}))?\s*", text, re.DOTALL)
     if match is None:
@@ -90,11 +91,11 @@ def parse_run(text: str) -> Run:
 
 
 def check_run(run: Run) -> int:
-    """The length of training of a checkpoint, in tokens, if it is of a language model.
+    """Check that a run is of a language model, and return its training length in tokens.
 
     Raises:
-        UsageError: the file cannot be read, is of another task, was trained on something else than
-            the next token, or has no setting of an overridden name.
+        UsageError: the file cannot be read, is of another task, was trained to predict something
+            other than the next token, or lacks a setting that is overridden.
     """
     checkpoint = read_checkpoint(run.path, lazy=True)
     settings: Any = checkpoint["args" if checkpoint.get("cfg") is None else "cfg"]
@@ -102,12 +103,14 @@ def check_run(run: Run) -> int:
     task = dict(settings) if hasattr(settings, "keys") else dict(vars(settings))
     name = task.get("_name") or task.get("task")
     if name != "language_modeling":
-        raise UsageError(f"{run.path}: is of --task {name}; give one of language_modeling")
+        raise UsageError(
+            f"{run.path}: was trained with --task {name}; give a checkpoint of language_modeling"
+        )
     for flag in ("add_bos_token", "self_target", "past_target"):
         if task.get(flag):
             raise UsageError(
                 f"{run.path}: was trained with --{flag.replace('_', '-')}; only models that read "
-                "text as it is and predict the next token are measured"
+                "unmodified text and predict the next token can be measured"
             )
     known = {*model_settings(checkpoint), *(flag.name for flag in encoding_flags())}
     for key in run.overrides:
@@ -116,106 +119,110 @@ def check_run(run: Run) -> int:
     return int(task["tokens_per_sample"])
 
 
-def longest_context(model: Any) -> float:
-    """Positions of the model's table, or infinity where it has none that ends."""
+def longest_context(model: FairseqLanguageModel) -> float:
+    """Size of the model's position table, or infinity if it takes any length."""
     encoding = getattr(model.decoder, "encoding", None)
     if encoding is None:  # fairseq's own
         return getattr(model.decoder.embed_positions, "max_positions", math.inf)
     return encoding.stack.max_positions if encoding.bounded else math.inf
 
 
-def read_text(folder: str, subset: str, dictionary: Any) -> Text:
-    """A set that fairseq-preprocess made, as one text.
+def read_text(folder: str, subset: str, dictionary: Dictionary) -> Text:
+    """A split of a binarised data set, as one text.
 
     Raises:
-        UsageError: if there is none.
+        UsageError: there is no such split.
     """
     dataset = data_utils.load_indexed_dataset(os.path.join(folder, subset), dictionary)
     if dataset is None or not len(dataset):
-        raise UsageError(f"--subset {subset}: there is no text of that name in {folder}")
+        raise UsageError(f"--subset {subset}: not found in {folder}")
     targets = torch.cat([dataset[index] for index in range(len(dataset))]).long()
-    # fairseq has </s> before the first token, too
+    # as in fairseq, </s> precedes the first token
     return Text(torch.cat((targets.new_tensor([dictionary.eos()]), targets[:-1])), targets)
 
 
-def choose_windows(size: int, how: How) -> Tensor:
-    """Where the windows of every length end in a text of *size* tokens.
+def choose_windows(size: int, config: EvalConfig) -> Tensor:
+    """End positions of the windows, the same for every length, in a text of *size* tokens.
 
     Args:
-        size: tokens of the text.
-        how: its ``tokens``, where given, spread the windows over the text.
+        size: number of tokens.
+        config: if it limits ``tokens``, the windows are spread over the text.
 
     Returns:
-        (W,), the index of the token after the last of each window.
+        (W,), the index after the last token of each window.
 
     Raises:
-        UsageError: if the text is too short.
+        UsageError: the text is too short.
     """
-    ends = torch.tensor(range(how.lengths[-1], size + 1, how.last))
+    ends = torch.tensor(range(config.lengths[-1], size + 1, config.last))
     if not len(ends):
-        raise UsageError(f"--lengths {how.lengths[-1]}: {how.subset} has only {size} tokens")
-    wanted = math.ceil(how.tokens / how.last) if how.tokens else len(ends)
+        raise UsageError(f"--lengths {config.lengths[-1]}: {config.subset} has only {size} tokens")
+    wanted = math.ceil(config.tokens / config.last) if config.tokens else len(ends)
     if wanted < len(ends):
         ends = ends[torch.linspace(0, len(ends) - 1, wanted).long()]
     return ends
 
 
 @torch.no_grad()
-def mean_loss(model: Any, text: Text, windows: Tensor, length: int, how: How) -> float:
-    """Mean loss of the last tokens of windows, in bits.
+def mean_loss(
+    model: FairseqLanguageModel, text: Text, windows: Tensor, length: int, config: EvalConfig
+) -> float:
+    """Mean loss over the last tokens of all windows, in bits per token.
 
     Args:
         model: a language model in evaluation mode.
-        text: on the model's device.
-        windows: where they end, (W,).
-        length: tokens of a window.
-        how: says how many of them are scored, and the size of a batch; a single window may be
-            larger.
+        text: the text, on the model's device.
+        windows: their end positions, (W,).
+        length: tokens per window.
+        config: number of scored tokens per window, and tokens per batch, which a single window
+            may exceed.
     """
     total = 0.0
     before = torch.arange(-length, 0)
-    for ends in windows.split(max(1, how.max_tokens // length)):
+    for ends in windows.split(max(1, config.max_tokens // length)):
         tokens = (ends.unsqueeze(1) + before).to(text.inputs.device)  # (B, L)
-        target = text.targets[tokens[:, -how.last :]]  # (B, K)
-        features = model(text.inputs[tokens], features_only=True)[0][:, -how.last :]  # (B, K, C)
+        target = text.targets[tokens[:, -config.last :]]  # (B, K)
+        features = model(text.inputs[tokens], features_only=True)[0][:, -config.last :]  # (B, K, C)
         scores = model.get_normalized_probs(
             (model.output_layer(features), None), log_probs=True, sample={"target": target}
-        )  # (B, K, words)
+        )  # (B, K, V)
         total -= float(scores.gather(2, target.unsqueeze(2)).sum(dtype=torch.float64))
-    return total / (len(windows) * how.last) / math.log(2)
+    return total / (len(windows) * config.last) / math.log(2)
 
 
-def measure(run: Run, how: How) -> Reading:
+def measure(run: Run, config: EvalConfig) -> Measurement:
     """Measure one run at every length that its model can read.
 
     Raises:
-        UsageError: if that is none, or the run or its data cannot be read.
+        UsageError: there is no such length, or the run or its data cannot be read.
     """
     trained = check_run(run)
-    if not os.path.isfile(os.path.join(how.data, "dict.txt")):
-        raise UsageError(f"{how.data}: no dict.txt there; give what fairseq-preprocess made")
-    overrides = {**run.overrides, "data": how.data}
+    if not os.path.isfile(os.path.join(config.data, "dict.txt")):
+        raise UsageError(
+            f"{config.data}: no dict.txt there; give the output folder of fairseq-preprocess"
+        )
+    overrides = {**run.overrides, "data": config.data}
     (model,), _, task = load_model_ensemble_and_task([run.path], arg_overrides=overrides)
-    device = "cuda" if torch.cuda.is_available() and not how.cpu else "cpu"
+    device = "cuda" if torch.cuda.is_available() and not config.cpu else "cpu"
     model.to(device).eval()
     longest = longest_context(model)
-    lengths = [length for length in how.lengths if length <= longest]
+    lengths = [length for length in config.lengths if length <= longest]
     if not lengths:
         raise UsageError(
-            f"--lengths {how.lengths[0]}: {run.name} has a table of {longest:g} positions; give "
-            "a length up to that, too"
+            f"--lengths {config.lengths[0]}: {run.name} has a table of {longest:g} positions; add "
+            "a length that fits"
         )
-    if lengths != how.lengths:
-        _say(f"{run.name}: its table ends at {longest:g} positions, and so does its curve")
-    text = read_text(how.data, how.subset, task.source_dictionary)
-    windows = choose_windows(len(text.targets), how)
+    if lengths != config.lengths:
+        _log(f"{run.name}: its table ends at {longest:g} positions, and so does its curve")
+    text = read_text(config.data, config.subset, task.source_dictionary)
+    windows = choose_windows(len(text.targets), config)
     text = Text(text.inputs.to(device), text.targets.to(device))
-    reading = Reading(run, trained, longest, len(windows) * how.last, {})
+    measurement = Measurement(run, trained, longest, len(windows) * config.last, {})
     for length in lengths:
-        reading.bits[length] = mean_loss(model, text, windows, length, how)
-        _say(f"{run.name}: {reading.perplexity(length):.2f} at {length} tokens, {run.path}")
-    return reading
+        measurement.bits[length] = mean_loss(model, text, windows, length, config)
+        _log(f"{run.name}: {measurement.perplexity(length):.2f} at {length} tokens, {run.path}")
+    return measurement
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     print(line, file=sys.stderr, flush=True)

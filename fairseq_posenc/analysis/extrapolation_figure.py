@@ -4,7 +4,13 @@ import csv
 from argparse import Namespace
 from typing import Dict, List, Sequence
 
-from fairseq_posenc.analysis.extrapolation import How, Reading, check_run, measure, parse_run
+from fairseq_posenc.analysis.extrapolation import (
+    EvalConfig,
+    Measurement,
+    check_run,
+    measure,
+    parse_run,
+)
 from fairseq_posenc.analysis.figures import import_pyplot, save_figure
 from fairseq_posenc.analysis.lengths import parse_lengths
 from fairseq_posenc.errors import UsageError, flag_of
@@ -12,37 +18,37 @@ from fairseq_posenc.extras import import_extra
 from fairseq_posenc.files import check_writable, replace_file
 
 MARKERS = "osv^D*<>ph"
-WIDE = 3  # range of perplexities, as a ratio, beyond which their axis is logarithmic
+WIDE = 3  # ratio of perplexities above which their axis is logarithmic
 
 
-def by_name(readings: Sequence[Reading]) -> Dict[str, List[Reading]]:
-    """The readings of every curve."""
-    curves: Dict[str, List[Reading]] = {}
-    for reading in readings:
-        curves.setdefault(reading.run.name, []).append(reading)
+def by_name(measurements: Sequence[Measurement]) -> Dict[str, List[Measurement]]:
+    """The measurements of each curve."""
+    curves: Dict[str, List[Measurement]] = {}
+    for measurement in measurements:
+        curves.setdefault(measurement.run.name, []).append(measurement)
     return curves
 
 
-def perplexities(readings: Sequence[Reading], length: int) -> List[float]:
-    """What the runs of one curve have at *length*; empty where one of them has ended."""
-    if not all(length in reading.bits for reading in readings):
+def perplexities(measurements: Sequence[Measurement], length: int) -> List[float]:
+    """Perplexities of the runs of a curve at *length*; empty if one of them ends before."""
+    if not all(length in measurement.bits for measurement in measurements):
         return []
-    return [reading.perplexity(length) for reading in readings]
+    return [measurement.perplexity(length) for measurement in measurements]
 
 
 def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def render(readings: Sequence[Reading], args: Namespace) -> List[str]:
-    """The table in Markdown: a row a curve, a column a length."""
+def render(measurements: Sequence[Measurement], args: Namespace) -> List[str]:
+    """The table in Markdown, with a row per curve and a column per length."""
     lines = [
-        f"Perplexity of {readings[0].tokens:,} tokens of {args.subset}, the last {args.last} of "
-        "windows of so many:"
+        f"Perplexity of {measurements[0].tokens:,} tokens of {args.subset}, the last {args.last} "
+        "of windows of these lengths:"
     ]
     lines += ["", "| name | " + " | ".join(map(str, args.lengths)) + " |"]
     lines.append("|" + " --- |" * (len(args.lengths) + 1))
-    for name, group in by_name(readings).items():
+    for name, group in by_name(measurements).items():
         cells = []
         for length in args.lengths:
             values = perplexities(group, length)
@@ -52,27 +58,27 @@ def render(readings: Sequence[Reading], args: Namespace) -> List[str]:
     return lines
 
 
-def write_csv(readings: Sequence[Reading], args: Namespace) -> None:
-    """One row a checkpoint and length."""
+def write_csv(measurements: Sequence[Measurement], args: Namespace) -> None:
+    """Write one row per checkpoint and length."""
     fields = "name checkpoint overrides trained subset tokens last length bits perplexity".split()
     with replace_file(args.csv, "--csv") as partial, open(partial, "w", newline="") as stream:
         table = csv.writer(stream)
         table.writerow(fields)
-        for reading in readings:
-            run = reading.run
-            same = [run.name, run.path, run.overrides or "", reading.trained]
-            same += [args.subset, reading.tokens, args.last]
-            for length, bits in reading.bits.items():
-                row = [length, f"{bits:.6f}", f"{reading.perplexity(length):.4f}"]
+        for measurement in measurements:
+            run = measurement.run
+            same = [run.name, run.path, run.overrides or "", measurement.trained]
+            same += [args.subset, measurement.tokens, args.last]
+            for length, bits in measurement.bits.items():
+                row = [length, f"{bits:.6f}", f"{measurement.perplexity(length):.4f}"]
                 table.writerow(same + row)
 
 
-def draw(readings: Sequence[Reading], args: Namespace) -> None:
-    """Draw all curves into one figure."""
+def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
+    """Plot all curves in one figure."""
     pyplot = import_pyplot("--output")
     ticker = import_extra("matplotlib.ticker", "--output")
     figure, axes = pyplot.subplots(figsize=(7.5, 5), constrained_layout=True)
-    for number, (name, group) in enumerate(by_name(readings).items()):
+    for number, (name, group) in enumerate(by_name(measurements).items()):
         color, marker = f"C{number % 10}", MARKERS[number % len(MARKERS)]
         lengths = [length for length in args.lengths if perplexities(group, length)]
         values = [perplexities(group, length) for length in lengths]
@@ -83,14 +89,18 @@ def draw(readings: Sequence[Reading], args: Namespace) -> None:
         axes.fill_between(lengths, low, high, color=color, alpha=0.2)
         if ended:
             axes.plot(lengths[-1:], means[-1:], "x", color=color, markersize=12, markeredgewidth=2)
-    for trained in sorted({reading.trained for reading in readings}):
+    for trained in sorted({measurement.trained for measurement in measurements}):
         axes.axvline(trained, linestyle="--", color="grey", linewidth=1, zorder=0)
-        place, top = (trained, 0.99), axes.get_xaxis_transform()  # up as a share of the height
+        place, top = (trained, 0.99), axes.get_xaxis_transform()  # y as a share of the height
         text = axes.annotate(f" trained at {trained}", place, xycoords=top, va="top", fontsize=8)
         text.set_color("grey")
     axes.set_xscale("log", base=2)
     axes.set_xticks(args.lengths)
-    found = [reading.perplexity(length) for reading in readings for length in reading.bits]
+    found = [
+        measurement.perplexity(length)
+        for measurement in measurements
+        for length in measurement.bits
+    ]
     if max(found) > WIDE * min(found):
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
@@ -104,7 +114,7 @@ def draw(readings: Sequence[Reading], args: Namespace) -> None:
 
 
 def check_arguments(args: Namespace) -> None:
-    """Complete the arguments, in place, and refuse what would fail after hours of measuring.
+    """Complete the arguments, in place, and refuse those that would fail after the measurement.
 
     Raises:
         UsageError: naming the flag.
@@ -125,10 +135,10 @@ def check_arguments(args: Namespace) -> None:
 
 
 def plot(args: Namespace) -> None:
-    """Measure, print and draw what ``fairseq-posenc plot extrapolation`` was asked for.
+    """Measure, print and plot, as ``fairseq-posenc plot extrapolation`` does.
 
     Args:
-        args: as that command declares them.
+        args: the arguments of that command.
 
     Raises:
         UsageError: an argument is wrong, or a checkpoint or the data cannot be used.
@@ -137,9 +147,9 @@ def plot(args: Namespace) -> None:
     runs = [parse_run(text) for text in args.runs]
     for run in runs:
         check_run(run)
-    how = How(**{field: getattr(args, field) for field in How._fields})
-    readings = [measure(run, how) for run in runs]
-    print("\n".join(render(readings, args)))
+    config = EvalConfig(**{field: getattr(args, field) for field in EvalConfig._fields})
+    measurements = [measure(run, config) for run in runs]
+    print("\n".join(render(measurements, args)))
     if args.csv:
-        write_csv(readings, args)
-    draw(readings, args)
+        write_csv(measurements, args)
+    draw(measurements, args)

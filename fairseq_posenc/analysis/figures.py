@@ -1,19 +1,22 @@
-"""Drawing with matplotlib into a file that is complete or absent."""
+"""Drawing with matplotlib, and saving atomically."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairseq_posenc.extras import import_extra
 from fairseq_posenc.files import replace_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMATS = ("pdf", "png", "svg")
 
 
 def import_pyplot(needed_by: str) -> Any:
-    """``matplotlib.pyplot``, for files alone.
+    """``matplotlib.pyplot`` with a back-end that only writes files.
 
     Args:
-        needed_by: the flag or argument that asks for a figure, for the message.
+        needed_by: the flag or argument that asks for a figure, for the error message.
 
     Raises:
         UsageError: matplotlib is not installed.
@@ -22,14 +25,14 @@ def import_pyplot(needed_by: str) -> Any:
     return import_extra("matplotlib.pyplot", needed_by)
 
 
-def save_figure(figure: Any, output: Path, dpi: int = 120, flag: str = "--output") -> None:
+def save_figure(figure: "Figure", output: Path, dpi: int = 120, flag: str = "--output") -> None:
     """Write *figure* and close it.
 
     Args:
-        figure: of matplotlib.
-        output: the file; a name that ends in .pdf or .svg chooses that format, any other PNG.
-        dpi: resolution of a PNG, in dots an inch.
-        flag: where *output* comes from, for messages.
+        figure: a figure of matplotlib.
+        output: the file; PDF or SVG if its name ends in .pdf or .svg, otherwise PNG.
+        dpi: resolution of a PNG, in dots per inch.
+        flag: the flag that gave *output*, for the error message.
 
     Raises:
         UsageError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""What is analysed: the encoder of a checkpoint, and sequences of a text."""
+"""Inputs of the analysis: the encoder of a checkpoint, and sequences of a text."""
 
 from argparse import Namespace
 from functools import partial
@@ -20,7 +20,7 @@ from fairseq_posenc.modules.encoder import TransformerEncoder
 
 
 class Model(NamedTuple):
-    """What is analysed: an encoder, how to run it on tokens (B, T), and what reads text for it."""
+    """An encoder, a function that runs it on tokens (B, T), and its dictionary."""
 
     encoder: TransformerEncoder
     run: Callable[[Tensor], Any]
@@ -36,7 +36,7 @@ def masked_lm(settings: Dict[str, Any], dictionary: Dictionary) -> Model:
 
 
 def translation(settings: Dict[str, Any], dictionary: Dictionary) -> Model:
-    """An untrained encoder of a translation model."""
+    """The untrained encoder of a translation model."""
     cfg = Namespace(**settings)
     configure(cfg, TRANSLATION.dataclass, {})
     table = nn.Embedding(len(dictionary), cfg.encoder_embed_dim, dictionary.pad())
@@ -48,22 +48,22 @@ BUILDERS = {"encoder.sentence_encoder": masked_lm, "encoder": translation}
 
 
 def load(path: str, dict_path: Optional[str]) -> Model:
-    """The encoder of a checkpoint, to evaluate.
+    """Load the encoder of a checkpoint in evaluation mode.
 
     Args:
         path: the checkpoint.
-        dict_path: its dictionary, if that lies neither beside it nor where it was trained.
+        dict_path: its dictionary, if it is neither beside it nor in its training data.
 
     Raises:
-        UsageError: a file cannot be read, they do not fit, or the model is none of ours.
+        UsageError: a file cannot be read, they do not match, or the model is not of this plug-in.
     """
     checkpoint = read_checkpoint(path)
     settings, state = model_settings(checkpoint), checkpoint["model"]
     if "position_encoding" not in settings:
-        raise UsageError(f"{path}: was not trained with this plug-in; it names no encoding")
+        raise UsageError(f"{path}: was not trained with this plug-in (it names no encoding)")
     attention = settings.get("attention", "softmax")
     if attention != "softmax":
-        raise UsageError(f"{path}: --attention {attention} has no attention matrices to look at")
+        raise UsageError(f"{path}: --attention {attention} computes no attention matrices")
     names = [name for name in BUILDERS if f"{name}.embed_tokens.weight" in state]
     if not names:
         raise UsageError(
@@ -82,12 +82,12 @@ def load(path: str, dict_path: Optional[str]) -> Model:
 
 
 def read_symbols(dict_path: str, rows: int, path: str) -> Dictionary:
-    """A dictionary for as many *rows* of embeddings as the checkpoint at *path* has."""
-    symbols = read_dictionary(dict_path)  # with <mask>, which translation does not have
+    """Read a dictionary that matches the *rows* of embeddings in the checkpoint at *path*."""
+    symbols = read_dictionary(dict_path)  # with <mask>, which translation does not use
     if rows not in (len(symbols), len(symbols) - 1):
         raise UsageError(
-            f"{dict_path}: has {len(symbols) - 1} symbols with those of fairseq, but {path} has "
-            f"{rows} token embeddings; name its own dictionary with --dict"
+            f"{dict_path}: has {len(symbols) - 1} symbols, including those of fairseq, but {path} "
+            f"has {rows} token embeddings; give its dictionary with --dict"
         )
     dictionary = Dictionary()
     for symbol in symbols[len(dictionary) : rows]:
@@ -96,7 +96,7 @@ def read_symbols(dict_path: str, rows: int, path: str) -> Dictionary:
 
 
 def read_text(path: str, dictionary: Dictionary) -> Iterator[int]:
-    """The tokens of a text file, each line ended by </s>."""
+    """The tokens of a text file, with </s> after each line."""
     try:
         with open(path, encoding="utf-8") as lines:
             for line in lines:
@@ -106,19 +106,19 @@ def read_text(path: str, dictionary: Dictionary) -> Iterator[int]:
 
 
 def pack(path: str, model: Model, length: int, count: int) -> Tensor:
-    """The first *count* sequences of a text, or as many as there are.
+    """The first *count* sequences of a text, or fewer if it is too short.
 
     Args:
-        path: the text.
-        model: what they are for.
+        path: the text file.
+        model: the model that reads them.
         length: T.
-        count: at most how many.
+        count: the most sequences to return.
 
     Returns:
         tokens (count, T).
 
     Raises:
-        UsageError: there is not even one, or most tokens are unknown.
+        UsageError: the text is too short for one, or most tokens are unknown.
     """
     dictionary = model.dictionary
     start = [dictionary.bos()] if model.encoder.encoding.stack.has_cls else []
@@ -126,7 +126,7 @@ def pack(path: str, model: Model, length: int, count: int) -> Tensor:
     tokens = list(islice(read_text(path, dictionary), body * count))
     if len(tokens) < body:
         raise UsageError(
-            f"{path}: has {len(tokens)} tokens, ends of lines included, and one sequence needs "
+            f"{path}: has {len(tokens)} tokens, including ends of lines, and one sequence needs "
             f"{body}; give more text, or a smaller --length than {length}"
         )
     unknown = tokens.count(dictionary.unk()) / len(tokens)

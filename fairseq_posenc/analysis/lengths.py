@@ -6,10 +6,10 @@ from fairseq_posenc.errors import UsageError
 
 
 def parse_lengths(text: str) -> List[int]:
-    """Growing lengths from numbers separated by commas.
+    """Parse lengths separated by commas, and sort them.
 
     Raises:
-        UsageError: if *text* is something else.
+        UsageError: *text* is not such a list.
     """
     try:
         lengths = sorted({int(number) for number in text.split(",")})

@@ -1,4 +1,4 @@
-"""What a checkpoint knows of positions: content-free logits, and the decay of rotary logits."""
+"""Position information in a checkpoint: content-free logits, and the decay of rotary logits."""
 
 from argparse import Namespace
 from functools import partial
@@ -24,7 +24,7 @@ State = Dict[str, Tensor]
 
 
 class Row(NamedTuple):
-    """Heat maps of a few heads with one colour scale."""
+    """Heat maps of a few heads that share a colour scale."""
 
     title: str
     maps: Tensor  # (heads, T, T)
@@ -41,7 +41,7 @@ class Decay(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One stack of a model: its parameters by fairseq's names without the prefix."""
+    """The encoder or decoder of a model; parameter names are fairseq's without the prefix."""
 
     stack: Stack
     encoding: PositionEncoding
@@ -53,19 +53,19 @@ def read_sides(path: str) -> List[Side]:
     """The stacks of a checkpoint, with their encodings.
 
     Raises:
-        UsageError: if the file cannot be read or is of no model of this plug-in.
+        UsageError: the file cannot be read, or its model is not of this plug-in.
     """
     checkpoint = read_checkpoint(path)
     given, state = saved_settings(checkpoint), checkpoint["model"]
     if "position_encoding" not in given:
-        raise UsageError(f"{path}: was not trained with this plug-in; it names no encoding")
+        raise UsageError(f"{path}: was not trained with this plug-in (it names no encoding)")
     family = family_of(given.get("_name"))
     if family is None:
         raise UsageError(
             f"{path}: was trained as {given.get('_name')}, which is not registered here"
         )
     is_masked_lm = family is masked_lm.MASKED_LM
-    # flags may be younger than the checkpoint
+    # the checkpoint may be older than some of the flags
     options = {**defaults_of(family.dataclass), **{n: v for n, v in given.items() if v is not None}}
     cfg = Namespace(**options)
     cfg.num_positions = cfg.num_positions or cfg.max_positions if is_masked_lm else None
@@ -79,7 +79,7 @@ def read_sides(path: str) -> List[Side]:
 
 
 def load(module: nn.Module, prefix: str, side: Side) -> None:
-    """Fill a module of the encoding, under *prefix* in the stack, from the checkpoint."""
+    """Load an encoding's module, called *prefix* in its stack, from the checkpoint."""
     apply_norms(module, side.cfg)
     remove_biases(module, side.cfg)
     own = {k[len(prefix) :]: v for k, v in side.state.items() if k.startswith(prefix)}
@@ -96,11 +96,11 @@ def correlation(
 
 @torch.no_grad()
 def heat_maps(side: Side, length: int) -> List[Row]:
-    """Content-free logits of one stack: of every term, and of their sum where it differs.
+    """Content-free logits of one stack: of each term, and of their sum if there are several.
 
     Args:
         side: the stack.
-        length: positions drawn.
+        length: number of positions.
     """
     terms = side.encoding.shared_bias
     functions: Dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
@@ -140,7 +140,9 @@ def expected_products(side: Side, rotary: Rotary, layer: int) -> Tensor:
         attention = f"layers.{layer}.self_attn.{name}."
         weight = side.state[attention + "weight"]
         bias = side.state.get(attention + "bias", weight.new_zeros(len(weight)))  # --no-bias
-        rows = torch.cat((weight, bias.unsqueeze(1)), dim=1).double()  # a channel that is always 1
+        rows = torch.cat(
+            (weight, bias.unsqueeze(1)), dim=1
+        ).double()  # as a channel that is always 1
         rows = rows.view(side.stack.num_heads, side.stack.head_dim, -1)[:, : rotary.dim]
         if rotary.pairing == "half":
             pairs.append(torch.complex(*rows.chunk(2, dim=1)))
@@ -151,7 +153,7 @@ def expected_products(side: Side, rotary: Rotary, layer: int) -> Tensor:
 
 
 def decay(side: Side, length: int) -> Optional[Decay]:
-    """The bound of RoFormer Eq. 29, or None where no layer has a softmax of rotated q·k."""
+    """The bound of RoFormer Eq. 29, or None if no layer applies softmax to rotated q·k."""
     rotary, cfg = side.encoding.transform, side.cfg
     if not isinstance(rotary, Rotary) or cfg.attention != "softmax" or cfg.layer == "gated":
         return None

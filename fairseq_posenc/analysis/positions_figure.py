@@ -1,7 +1,7 @@
 """Heat maps of content-free logits, and curves of the decay of rotary logits."""
 
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -9,12 +9,15 @@ from fairseq_posenc.analysis.figures import import_pyplot, save_figure
 from fairseq_posenc.analysis.positions import Decay, Row, decay, heat_maps, read_sides
 from fairseq_posenc.errors import UsageError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import SubFigure
 
-def draw_row(figure: Any, row: Row) -> None:
-    """One row of heat maps with its colour bar."""
+
+def draw_row(figure: "SubFigure", row: Row) -> None:
+    """Draw a row of heat maps with its colour bar."""
     figure.suptitle(row.title, x=0.01, ha="left", fontsize=10)
     axes = figure.subplots(1, row.columns, squeeze=False, sharey=True)[0]
-    # from the 1st to the 99th percentile, or a single extreme logit hides all others
+    # from the 1st to the 99th percentile, or a single extreme logit would hide all others
     low, high = row.maps.flatten().nanquantile(torch.tensor([0.01, 0.99])).tolist()
     limits = {"vmin": low, "vmax": high}
     used = axes[: len(row.maps)]
@@ -31,8 +34,8 @@ def draw_row(figure: Any, row: Row) -> None:
     bar.set_label("logit", fontsize=7)
 
 
-def draw_decay(figure: Any, curves: Decay) -> None:
-    """The bound from the formula, and with the weights of every layer."""
+def draw_decay(figure: "SubFigure", curves: Decay) -> None:
+    """Draw the bound, from the formula alone and with the weights of each layer."""
     figure.suptitle(curves.title, x=0.01, ha="left", fontsize=10)
     left, right = figure.subplots(1, 2)
     left.plot(curves.formula.numpy(), color="C0")
@@ -40,7 +43,7 @@ def draw_decay(figure: Any, curves: Decay) -> None:
     colors = layer_colors(len(curves.trained))
     for layer, (curve, color) in enumerate(zip(curves.trained, colors), 1):
         right.plot(curve.numpy(), color=color, linewidth=1, label=f"layer {layer}")
-    right.set_ylabel("share of distance 0 (trained)", fontsize=8)
+    right.set_ylabel("relative to distance 0 (trained)", fontsize=8)
     right.set_ylim(bottom=0)
     right.legend(fontsize=7, ncol=2 if len(colors) > 6 else 1, frameon=False)
     for ax in (left, right):
@@ -50,14 +53,14 @@ def draw_decay(figure: Any, curves: Decay) -> None:
 
 
 def layer_colors(count: int) -> List[Any]:
-    """Colours from the first layer, dark, to the last, light."""
+    """Colours from dark, the first layer, to light, the last."""
     from matplotlib import colormaps
 
     return [colormaps["viridis"](0.9 * i / max(1, count - 1)) for i in range(count)]
 
 
 def draw(parts: Sequence[Tuple[Callable[[Any, Any], None], Any]], output: Path) -> None:
-    """Draw all parts below each other into one figure."""
+    """Draw all parts below each other in one figure."""
     pyplot = import_pyplot("OUTPUT")
     heights = [3.4 if function is draw_decay else 3.1 for function, _ in parts]
     columns = [row.columns for _, row in parts if hasattr(row, "columns")]
@@ -71,13 +74,13 @@ def draw(parts: Sequence[Tuple[Callable[[Any, Any], None], Any]], output: Path) 
 
 
 def plot(checkpoint: str, output: Path, length: Optional[int], default_length: int) -> None:
-    """Draw what a checkpoint knows of positions.
+    """Draw what a checkpoint learned about positions.
 
     Args:
-        checkpoint: the file.
-        output: the figure.
-        length: positions drawn.
-        default_length: how many if *length* is None, unless the model has fewer.
+        checkpoint: the checkpoint file.
+        output: the file of the figure.
+        length: number of positions.
+        default_length: the number if *length* is None; fewer if the model has fewer.
 
     Raises:
         UsageError: the checkpoint cannot be read, or has nothing to draw at this length.

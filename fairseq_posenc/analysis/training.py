@@ -10,30 +10,30 @@ from fairseq_posenc.analysis.figures import import_pyplot, save_figure
 from fairseq_posenc.errors import UsageError
 
 METRICS = {  # name: axis title
-    "loss": "training criterion (bits a token)",
-    "nll_loss": "negative log-likelihood (bits a token)",
+    "loss": "training criterion (bits per token)",
+    "nll_loss": "negative log-likelihood (bits per token)",
     "ppl": "perplexity",
     "bleu": "BLEU",
 }
-MINIMUM_UPDATES = 2  # of a curve worth a plot
+MINIMUM_UPDATES = 2  # that a curve needs to be drawn
 SIMPLE_INNER = re.compile(r"epoch (\d+):\s+\d+ / \d+ (.*)")
 SIMPLE_STATS = re.compile(r"epoch (\d+) \| (valid) on '[^']*' subset \| (.*)")
 
 
 class Curves(NamedTuple):
-    """Value by number of updates; a repeated line counts once."""
+    """Values by number of updates; repeated lines count once."""
 
     train: Dict[int, float]
     valid: Dict[int, float]
 
 
 def parse_line(line: str) -> Dict[str, str]:
-    """Read one line of a log; validation keys begin with ``valid_``. Other lines give {}."""
+    """Parse a line of a log; validation keys begin with ``valid_``. Other lines give {}."""
     start = line.find('{"epoch"')
     if start >= 0:
         try:
             return {key: str(value) for key, value in json.loads(line[start:]).items()}
-        except ValueError:  # cut off in mid-line, as by a full disk
+        except ValueError:  # truncated, for example by a full disk
             return {}
     inner = SIMPLE_INNER.search(line)
     if inner:
@@ -49,9 +49,9 @@ def read_curves(lines: Sequence[str], metric: str, first: int = 0) -> Curves:
     """Collect one metric from the lines of a log.
 
     Args:
-        lines: what fairseq-train wrote.
+        lines: output of fairseq-train.
         metric: a key of METRICS.
-        first: leave out what comes before this update.
+        first: leave out values before this update.
     """
     curves = Curves({}, {})
     for fields in map(parse_line, lines):
@@ -63,18 +63,18 @@ def read_curves(lines: Sequence[str], metric: str, first: int = 0) -> Curves:
 
 
 def together(runs: Sequence[Dict[int, float]]) -> Dict[int, List[float]]:
-    """The values of all runs at the updates that each of them has, in order."""
+    """The values of all runs at the updates they have in common, in order."""
     updates = set(runs[0]).intersection(*runs[1:])
     return {number: [run[number] for run in runs] for number in sorted(updates)}
 
 
 def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
-    """Draw the mean of the runs of every name into one figure, a colour for each name.
+    """Plot the mean over the runs of each name, one colour per name.
 
     Args:
         curves: runs by name.
         metric: a key of METRICS.
-        output: where to write.
+        output: the file of the figure.
     """
     figure, axes = import_pyplot("--output").subplots(figsize=(7, 4.5), constrained_layout=True)
     for number, (label, runs) in enumerate(curves.items()):
@@ -107,14 +107,14 @@ def plot(
     """Draw the curves of several logs.
 
     Args:
-        logs: files that fairseq-train wrote.
-        labels: a name for each, or none for the names of their folders.
+        logs: log files of fairseq-train.
+        labels: a name for each, or empty for the names of their folders.
         metric: a key of METRICS.
-        first: leave out what comes before this update.
-        output: the figure.
+        first: leave out values before this update.
+        output: the file of the figure.
 
     Raises:
-        UsageError: a log cannot be read or has no curve, or the names do not fit.
+        UsageError: a log cannot be read or has no curve, or the names do not match the logs.
     """
     names = list(labels) or [log.resolve().parent.name for log in logs]
     if len(names) != len(logs):
@@ -123,7 +123,7 @@ def plot(
         )
     if not labels and len(set(names)) != len(names):
         raise UsageError(
-            f"{' '.join(names)}: folders of the same name; tell them apart with --labels"
+            f"{' '.join(names)}: the folders have the same name; give names with --labels"
         )
     curves: Dict[str, List[Curves]] = {}
     for name, log in zip(names, logs):

@@ -4,10 +4,11 @@ Attention(q, k, v) = softmax(scale · q kᵀ + bias) v   (Vaswani et al. 2017, E
 relative encodings; RoFormer Eq. 2).  Fully masked rows give zeros.
 """
 
-from typing import Any, Callable, Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
+from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
 from fairseq_posenc.versions import HAS_SDPA, SDPA_HAS_SCALE, SDPA_SAFE_MASKS
@@ -103,7 +104,7 @@ def add_terms(*terms: Optional[Tensor]) -> Optional[Tensor]:
     return total
 
 
-def dropout_rate(dropout: Any) -> float:
+def dropout_rate(dropout: FairseqDropout) -> float:
     """The current rate of a ``FairseqDropout``, which can stay active at inference."""
     return dropout.p if dropout.training or dropout.apply_during_inference else 0.0
 

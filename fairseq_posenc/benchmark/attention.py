@@ -1,4 +1,4 @@
-"""The attention jobs: self-attention layers as models of the plug-in have them."""
+"""The attention jobs: single self-attention layers, as in the plug-in's models."""
 
 import argparse
 import contextlib
@@ -14,13 +14,14 @@ from fairseq_posenc.benchmark.translation import Run, TranslationSubject
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.extras import import_extra
 from fairseq_posenc.modules.stack import layer_positions
+from fairseq_posenc.options import Layer as FairseqLayer
 
 PEER = "performer-pytorch"
-CHECKED = 100  # tokens on which a peer has to compute what ours does
+CHECKED = 100  # tokens on which a peer layer is compared with ours
 
 
 class Layer(NamedTuple):
-    """A self-attention layer with its projections, and how it is called.
+    """A self-attention layer with its projections, and a function that applies it.
 
     Args:
         module: the layer.
@@ -34,10 +35,10 @@ class Layer(NamedTuple):
 
 
 def check_entry(entry: str) -> None:
-    """Refuse an entry that does not begin with an attention.
+    """Refuse an entry that does not begin with the name of an attention.
 
     Raises:
-        UsageError: naming what there is.
+        UsageError: listing the known attentions.
     """
     name = (shlex.split(entry) or [""])[0]
     if name not in ATTENTIONS and name != PEER:
@@ -49,9 +50,9 @@ class AttentionSubject:
     """The self-attention of an encoder and that of a decoder, and a batch without padding.
 
     Args:
-        entry: a value of ``--attention``, with more flags of a model if need be; or :data:`PEER`
-            with those that ``--attention favor`` has.
-        args: what the command line gave.
+        entry: a value of ``--attention``, optionally followed by model flags; or :data:`PEER` with
+            the flags of ``--attention favor``.
+        args: the command line.
 
     Raises:
         UsageError: the peer is missing or computes something else, or the encoding adds to logits.
@@ -66,15 +67,15 @@ class AttentionSubject:
         self.model: nn.Module = self.encoder.module
 
     def start(self, job: str) -> Run:
-        """Return what does *job* once."""
+        """Return a function that runs *job* once."""
         return self.bidirectional() if job == "attention" else self.causal()
 
     def bidirectional(self) -> Run:
-        """Return what runs the encoder's layer forward and backward."""
+        """Return a function for a forward and backward pass of the encoder's layer."""
         return self._training(self.encoder)
 
     def causal(self) -> Run:
-        """Return what runs the decoder's layer forward and backward."""
+        """Return a function for a forward and backward pass of the decoder's layer."""
         return self._training(self.decoder)
 
     def _training(self, layer: Layer) -> Run:
@@ -94,16 +95,16 @@ class AttentionSubject:
 
 
 def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal: bool) -> Layer:
-    """The layer of a translation model, with what its stack hands to it, worked out once.
+    """The layer of a translation model, with its stack's per-forward inputs computed once.
 
     Args:
         entry: for messages.
-        flags: of the model, after those of every entry.
-        args: what the command line gave.
-        causal: the decoder's layer, not the encoder's.
+        flags: flags of the model, added to those of all entries.
+        args: the command line.
+        causal: the decoder's layer instead of the encoder's.
 
     Raises:
-        UsageError: the encoding adds to logits, whose gradients would be those of a whole stack.
+        UsageError: the encoding adds to the logits; its gradient would involve the whole stack.
     """
     words = ["posenc_transformer", "--position-encoding", "rotary", "--attention-dropout", "0"]
     model: Any = TranslationSubject(shlex.join([*words, *flags]), args).model
@@ -111,7 +112,7 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
     encoding, layer = stack.encoding, stack.layers[0]
     if encoding.shared_bias is not None or encoding.content:
         raise UsageError(
-            f"--archs {entry!r}: --position-encoding {encoding.name} adds to logits; with "
+            f"--archs {entry!r}: --position-encoding {encoding.name} adds to the logits; with "
             "--lengths give rotary, sinusoidal, learned or none"
         )
     length, like = args.length[0], stack.embed_tokens.weight
@@ -122,19 +123,19 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
 
 
 def performer_layer(entry: str, flags: List[str], args: argparse.Namespace, causal: bool) -> Layer:
-    """The layer of performer-pytorch, without positions, with the weights of ours.
+    """The layer of performer-pytorch, without positions, with the weights of our layer.
 
     Arguments as for :func:`plug_in_layer`.
 
     Raises:
-        UsageError: the package is missing, or it does not compute what ours does.
+        UsageError: the package is missing, or its outputs differ from ours.
     """
     package = import_extra("performer_pytorch", f"--archs {entry}")
     alike = ["--attention", "favor", "--position-encoding", "none"]
     ours = plug_in_layer(entry, [*alike, *flags], args, causal)
     favor = ours.module.feature_map
     relu = favor.kernel == "relu"
-    with contextlib.redirect_stdout(sys.stderr):  # it says that it has no CUDA code
+    with contextlib.redirect_stdout(sys.stderr):  # it prints that its CUDA extension is missing
         theirs = package.SelfAttention(
             ours.channels,
             causal=causal,
@@ -146,13 +147,13 @@ def performer_layer(entry: str, flags: List[str], args: argparse.Namespace, caus
         ).to(next(ours.module.parameters()))
     _copy(ours.module, theirs)
     peer = Layer(theirs, lambda x: theirs(x.transpose(0, 1)).transpose(0, 1), ours.channels)
-    if relu or not causal:  # its causal stabiliser shows the future
+    if relu or not causal:  # its causal stabiliser depends on later tokens
         _compare(entry, ours, peer)
     return peer
 
 
 @torch.no_grad()
-def _copy(ours: Any, theirs: Any) -> None:
+def _copy(ours: FairseqLayer, theirs: FairseqLayer) -> None:
     for name in ("q", "k", "v", "out"):
         target, source = getattr(theirs, f"to_{name}"), getattr(ours, f"{name}_proj")
         target.weight.copy_(source.weight)

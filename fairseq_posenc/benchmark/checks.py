@@ -1,4 +1,4 @@
-"""What the arguments of ``fairseq-posenc benchmark`` leave open, and what cannot work."""
+"""Defaults and checks of the arguments of ``fairseq-posenc benchmark``."""
 
 from argparse import Namespace
 from typing import Any, Dict, List
@@ -22,16 +22,16 @@ from fairseq_posenc.files import check_writable
 
 
 def complete(args: Namespace) -> None:
-    """Fill in, in place, what was not given and depends on ``--lengths``.
+    """Fill in, in place, the defaults that depend on ``--lengths``.
 
     Raises:
-        UsageError: naming a flag that says nothing about attention, or lengths that are none.
+        UsageError: a flag does not apply to ``--lengths``, or the lengths are not numbers.
     """
     defaults: Dict[str, Any] = DEFAULTS
     if args.lengths:
         for name in ("layers", "vocabulary", "all_encodings"):
             if getattr(args, name):
-                raise UsageError(f"{flag_of(name)}: --lengths times one layer alone; drop the flag")
+                raise UsageError(f"{flag_of(name)}: --lengths times a single layer; drop the flag")
         defaults = {**DEFAULTS_WITH_LENGTHS, "length": parse_lengths(args.lengths)}
     for name, value in defaults.items():
         if getattr(args, name) is None:
@@ -39,7 +39,7 @@ def complete(args: Namespace) -> None:
 
 
 def check(args: Namespace) -> None:
-    """Stop at the first flag that cannot work.
+    """Refuse arguments that cannot work.
 
     Raises:
         UsageError: naming the flag.
@@ -53,10 +53,10 @@ def check(args: Namespace) -> None:
     kinds = {JOBS[job] for job in args.jobs}
     if len(kinds) > 1 and not args.all_encodings:
         raise UsageError(
-            "--jobs {}: masked-lm, lm- and translation jobs take different models; give them "
-            "apart, or with --all-encodings".format(" ".join(args.jobs))
+            "--jobs {}: masked-lm, lm- and translation jobs take different models; run them "
+            "separately, or with --all-encodings".format(" ".join(args.jobs))
         )
-    # four symbols of a dictionary are not words; quartiles need two rounds
+    # the dictionary has four special symbols; quartiles need two rounds
     for name, least in (
         ("layers", 1),
         ("vocabulary", 5),
@@ -77,7 +77,7 @@ def check(args: Namespace) -> None:
     if args.dtype == "float16" and args.device == "cpu":
         raise UsageError("--dtype float16: needs --device cuda; on the CPU give bfloat16")
     if args.plot and not args.lengths:
-        raise UsageError(f"--plot {args.plot}: draws times by length; needs --lengths")
+        raise UsageError(f"--plot {args.plot}: plots times by length; needs --lengths")
     if args.plot:
         import_pyplot(f"--plot {args.plot}")
     for flag, path in (("--csv", args.csv), ("--json", args.json), ("--plot", args.plot)):
@@ -86,7 +86,7 @@ def check(args: Namespace) -> None:
 
 
 def check_model(entry: str, jobs: List[str]) -> None:
-    """Refuse an entry of ``--archs`` that is no model, or none for *jobs*.
+    """Refuse an entry of ``--archs`` that is not a model, or not one for *jobs*.
 
     Raises:
         UsageError: naming the entry.

@@ -1,4 +1,4 @@
-"""The language-model jobs: a training step, and continuing prompts."""
+"""The language-model jobs: a training step, and the continuation of prompts."""
 
 import argparse
 import shlex
@@ -20,7 +20,7 @@ class LanguageModelSubject:
 
     Args:
         entry: architecture and flags, as in ``--archs``.
-        args: what the command line gave; its lengths are those of a prompt and of the whole text.
+        args: the command line; its lengths are those of the prompt and of the whole text.
     """
 
     stock, generic = "transformer_lm", "posenc_lm"
@@ -45,7 +45,7 @@ class LanguageModelSubject:
         self.tokens = tokens.to(args.device)
 
     def _configuration(self) -> Any:
-        """The shape of GPT-3 and the same dropout for all, stock's architectures included."""
+        """The shape of GPT-3 and the same dropout for all models, including fairseq's."""
         channels, ffn, heads = SIZES[self.args.size]
         flags = ["--task", "language_modeling", "--criterion", "cross_entropy"]
         flags += ["--tokens-per-sample", str(self.length + 2)]
@@ -60,7 +60,9 @@ class LanguageModelSubject:
             flags += [f"--decoder-{name}-dim", str(channels)]
         flags += ["--share-decoder-input-output-embed", "--activation-fn", "gelu"]
         flags += ["--dropout", "0.1"]
-        return parse_training(*flags, "--arch", *shlex.split(self.entry))  # its own flags win
+        return parse_training(
+            *flags, "--arch", *shlex.split(self.entry)
+        )  # last, so that the flags of the entry take precedence
 
     def _sample(self, tokens: Tensor) -> Dict[str, Any]:
         lengths = torch.full((len(tokens),), tokens.size(1), device=tokens.device)
@@ -72,11 +74,11 @@ class LanguageModelSubject:
         }
 
     def start(self, job: str) -> Run:
-        """Return what does *job* once."""
+        """Return a function that runs *job* once."""
         return self.generation() if job == "lm-generation" else self.training()
 
     def training(self) -> Run:
-        """Return what runs one training step."""
+        """Return a function that runs one training step."""
         self.model.train()
         criterion = self.task.build_criterion(self.cfg.criterion)
         sample = self._sample(self.tokens[:, :-1])
@@ -88,7 +90,7 @@ class LanguageModelSubject:
         return step
 
     def generation(self) -> Run:
-        """Return what continues the prompts; after this the model cannot be trained."""
+        """Return a function that continues the prompts; the model cannot be trained afterwards."""
         longest = str(self.length)
         flags = ["--path", "-", "--beam", str(BEAM), "--max-len-a", "0"]
         flags += ["--max-len-b", longest, "--min-len", longest]

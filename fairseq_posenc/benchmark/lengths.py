@@ -1,4 +1,4 @@
-"""Times at several lengths: time for each token, exponents, and a figure."""
+"""Times at several lengths: time per token, exponents, and a figure."""
 
 import math
 import statistics
@@ -16,10 +16,10 @@ TITLES = {"attention": "bidirectional", "causal-attention": "causal"}  # by job
 
 
 def rounds_at(repeat: int, length: int, shortest: int) -> int:
-    """How many rounds count at one length: fewer where each takes longer, but not under three.
+    """The number of rounds at one length: fewer at longer lengths, but at least three.
 
     Args:
-        repeat: of the shortest length.
+        repeat: rounds at the shortest length.
         length: in tokens.
         shortest: in tokens.
     """
@@ -27,14 +27,14 @@ def rounds_at(repeat: int, length: int, shortest: int) -> int:
 
 
 def per_token(rows: List[Row], batch: int) -> List[Row]:
-    """The rows with microseconds a token, of *batch* sentences."""
+    """The rows with microseconds per token added, for batches of *batch* sentences."""
     return [
         dict(row, token_us=1e3 * row["median_ms"] / (batch * int(row["tokens"]))) for row in rows
     ]
 
 
 def curves(rows: List[Row], value: str) -> Dict[Tuple[str, str, str], Curve]:
-    """Lengths and what *value* is at each, by job, clock and model."""
+    """Lengths and the figure called *value* at each, by job, clock and model."""
     found: Dict[Tuple[str, str, str], Curve] = {}
     for row in rows:
         lengths, values = found.setdefault((row["job"], row["clock"], row["model"]), ([], []))
@@ -44,17 +44,17 @@ def curves(rows: List[Row], value: str) -> Dict[Tuple[str, str, str], Curve]:
 
 
 def slope(x: List[float], y: List[float]) -> float:
-    """Of the line through the points (x, y) that has the least squares."""
+    """Slope of the least-squares line through the points (x, y)."""
     middle, height = statistics.mean(x), statistics.mean(y)
     products = sum((a - middle) * (b - height) for a, b in zip(x, y))
     return products / sum((a - middle) ** 2 for a in x)
 
 
 def exponents(rows: List[Row]) -> List[Row]:
-    """Fit time = constant · length^exponent over all lengths, in logarithms.
+    """Fit time = constant · length^exponent by least squares in logarithms.
 
     Returns:
-        a row for each job, clock and model; none if there is one length.
+        one row per job, clock and model; none if there is only one length.
     """
     fitted = []
     for (job, clock, model), (lengths, times) in curves(rows, "median_ms").items():
@@ -66,7 +66,7 @@ def exponents(rows: List[Row]) -> List[Row]:
 
 
 def table(rows: List[Row], fitted: List[Row]) -> str:
-    """Times and exponents as text for people."""
+    """Times and exponents as a plain-text table."""
     width = max(len(row["model"]) for row in rows)
     lines = [
         f"{'job':<18}{'tokens':<8}{'clock':<11}{'model':<{width}}"
@@ -91,11 +91,11 @@ def table(rows: List[Row], fitted: List[Row]) -> str:
 
 
 def draw(rows: List[Row], clock: str, output: Path) -> None:
-    """Draw time a token, and memory if it was measured, against length, a panel a job.
+    """Plot time per token, and memory if measured, against length, with one panel per job.
 
     Args:
         rows: as :func:`per_token` returns them.
-        clock: whose times.
+        clock: the clock whose times are drawn.
         output: the figure.
     """
     pyplot = import_pyplot("--plot")
@@ -103,7 +103,7 @@ def draw(rows: List[Row], clock: str, output: Path) -> None:
 
     shown = [row for row in rows if row["clock"] == clock]
     jobs = list(dict.fromkeys(row["job"] for row in shown))
-    values = {"token_us": f"µs a token, forward + backward ({clock})"}
+    values = {"token_us": f"µs per token, forward + backward ({clock})"}
     if shown[0]["peak_mib"] is not None:
         values["peak_mib"] = "peak memory (MiB)"
     size: Dict[str, Any] = {"figsize": (5 * len(jobs), 3.8 * len(values)), "squeeze": False}

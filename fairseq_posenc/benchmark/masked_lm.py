@@ -15,15 +15,16 @@ from torch import Tensor
 from fairseq_posenc.benchmark.options import SIZES
 from fairseq_posenc.benchmark.peers import PEERS
 from fairseq_posenc.benchmark.translation import Run, parse_training
+from fairseq_posenc.options import Options
 
 EXPLICIT = "explicit"  # before an architecture: no fused attention
-MASKED = 0.15  # share of the tokens
+MASKED = 0.15  # share of tokens to predict
 
 
 class _Task:
-    """The little of fairseq's masked-LM task that model and criterion need."""
+    """The part of fairseq's masked-LM task that model and criterion use."""
 
-    def __init__(self, cfg: Any, dictionary: Dictionary) -> None:
+    def __init__(self, cfg: Options, dictionary: Dictionary) -> None:
         self.cfg = cfg
         self.source_dictionary = self.target_dictionary = dictionary
 
@@ -32,17 +33,20 @@ class _Task:
 
 
 def explicit_attention() -> Any:
-    """Where PyTorch computes attention step by step (PyTorch 2.3 and later)."""
+    """Context in which PyTorch uses no fused attention kernel (PyTorch 2.3 and later)."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     return sdpa_kernel(SDPBackend.MATH)
 
 
 def split_entry(entry: str) -> Tuple[bool, Optional[int], List[str]]:
-    """Whether attention is to be explicit, the vocabulary if the entry has its own, and the rest.
+    """Split an entry of ``--archs``.
 
     Args:
         entry: as in ``--archs``.
+
+    Returns:
+        whether it asks for explicit attention, its ``--vocabulary`` if it has one, and the rest.
     """
     words = shlex.split(entry)
     explicit = words[:1] == [EXPLICIT]
@@ -56,9 +60,9 @@ class MaskedLMSubject:
     """One masked language model and one batch without padding.
 
     Args:
-        entry: architecture and flags, as in ``--archs``, after ``explicit`` or not; or one of
-            :data:`PEERS`; with a ``--vocabulary`` of its own if need be.
-        args: what the command line gave.
+        entry: architecture and flags, as in ``--archs``, optionally preceded by ``explicit``; or
+            one of :data:`PEERS`; optionally with ``--vocabulary``.
+        args: the command line.
     """
 
     stock, generic = "roberta_base", "posenc_masked_lm"
@@ -104,11 +108,11 @@ class MaskedLMSubject:
         }
 
     def start(self, job: str) -> Run:
-        """Return what does *job*, which is always a training step, once."""
+        """Return a function that runs *job*, always a training step, once."""
         return self.training()
 
     def training(self) -> Run:
-        """Return what runs one training step."""
+        """Return a function that runs one training step."""
         self.model.train()
         loss = self._peer_loss if self.peer else self._fairseq_loss()
 

@@ -1,4 +1,4 @@
-"""Clocks, memory and arithmetic, and the order in which models are run."""
+"""Time, memory and operation counts, and the order in which models are run."""
 
 import argparse
 import logging
@@ -23,7 +23,7 @@ from fairseq_posenc.benchmark.options import BY_LENGTH, JOBS
 from fairseq_posenc.benchmark.translation import Run, TranslationSubject
 from fairseq_posenc.encodings import ENCODINGS
 
-WARM_UP = 2  # rounds that do not count
+WARM_UP = 2  # rounds that are not counted
 
 SUBJECTS: Dict[str, Callable[..., Any]] = {
     "translation": TranslationSubject,
@@ -51,7 +51,7 @@ def timed(run: Run, device: torch.device) -> Dict[str, float]:
 
 
 def prepare_process(args: argparse.Namespace) -> None:
-    """Set the number of threads, and silence what fairseq and hydra say about themselves."""
+    """Set the number of threads, and silence log messages of fairseq and hydra."""
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     if args.threads is not None:
@@ -59,10 +59,10 @@ def prepare_process(args: argparse.Namespace) -> None:
 
 
 def _peak(entry: str, job: str, args: argparse.Namespace) -> float:
-    register()  # a process that Python starts for the command line has not
+    register()  # a spawned process has not run the command line's set-up
     prepare_process(args)
     run = SUBJECTS[JOBS[job]](entry, args).start(job)
-    for _ in range(2):  # the gradients of the first step are there in the second
+    for _ in range(2):  # the gradients of the first step are still allocated in the second
         run()
     if torch.device(args.device).type == "cuda":
         return torch.cuda.max_memory_allocated(args.device) / 2**20
@@ -72,7 +72,7 @@ def _peak(entry: str, job: str, args: argparse.Namespace) -> float:
 
 def peak_memory(entry: str, job: str, args: argparse.Namespace) -> float:
     """Return the peak memory of one job in a fresh process, in MiB."""
-    # not "spawn": Linux counts what this process holds to the peak of one that it starts itself
+    # not "spawn": Linux counts the memory of this process towards the peak of its children
     fresh = multiprocessing.get_context("forkserver")
     with ProcessPoolExecutor(1, mp_context=fresh) as process:
         return process.submit(_peak, entry, job, args).result()
@@ -81,7 +81,7 @@ def peak_memory(entry: str, job: str, args: argparse.Namespace) -> float:
 def arithmetic(run: Run) -> Optional[float]:
     """Count the floating-point operations of the matrix products of one run, in 10⁹.
 
-    Fused attention is taken apart, so that all products are counted, and each of them once.
+    Fused attention is decomposed, so that every product is counted exactly once.
 
     Returns:
         the count, or None where PyTorch cannot count (before 2.3).
@@ -100,7 +100,7 @@ def compare(times: List[List[float]]) -> List[Dict[str, float]]:
     """Summarise the times of every model, by round; the first model is the baseline.
 
     Returns:
-        for each model the median time, and median and quartiles of its ratio to the baseline
+        for each model the median time, and the median and quartiles of its ratio to the baseline
         in the same round.
     """
     summary = []
@@ -119,7 +119,7 @@ def compare(times: List[List[float]]) -> List[Dict[str, float]]:
 
 
 def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
-    """Run all jobs; returns one row for each job, length, clock and model."""
+    """Run all jobs; returns one row per job, length, clock and model."""
     prepare_process(args)
     blocks = []
     for kind in dict.fromkeys(JOBS[job] for job in args.jobs):
@@ -135,19 +135,19 @@ def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
 
 
 def every_encoding(kind: str) -> List[str]:
-    """Entries for a kind of model: stock fairseq, and the plug-in with each registered encoding."""
+    """Entries for one kind of model: stock fairseq, and the plug-in with every encoding."""
     subject: Any = SUBJECTS[kind]
     ours = [f"{subject.generic} --position-encoding {name}" for name in ENCODINGS]
     return [subject.stock, *ours]
 
 
 def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
-    """Run all jobs on sentences of one length; returns a row for each job, clock and model."""
+    """Run all jobs on sentences of one length; returns one row per job, clock and model."""
     device = torch.device(args.device)
     kind = JOBS[args.jobs[0]]
     subjects = [
         SUBJECTS[kind](entry, args) for entry in args.archs
-    ]  # first, for what is wrong with them
+    ]  # before any measurement, so that errors show at once
     memory = {
         (job, entry): None if args.skip_memory else peak_memory(entry, job, args)
         for job in args.jobs
@@ -156,7 +156,7 @@ def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
     rows = []
     for job in args.jobs:
         runs = [subject.start(job) for subject in subjects]
-        # to count attention it is taken apart, and its matrices may be too large for the memory
+        # counting decomposes attention, whose matrices may not fit into memory
         counts = [None if kind == "attention" else arithmetic(run) for run in runs]
         rounds: List[List[Dict[str, float]]] = []
         for number in range(WARM_UP + args.repeat):

@@ -1,4 +1,4 @@
-"""What ``fairseq-posenc benchmark`` can be told, as far as it needs neither PyTorch nor fairseq."""
+"""Choices and defaults of ``fairseq-posenc benchmark``, without importing PyTorch or fairseq."""
 
 from typing import Any, Dict, NamedTuple
 
@@ -17,11 +17,11 @@ SIZES = {
     "bert-base": Size(768, 3072, 12),
     "big": Size(1024, 4096, 16),
 }
-DTYPES = ("float32", "float16", "bfloat16")  # of PyTorch, under these names
+DTYPES = ("float32", "float16", "bfloat16")  # names in PyTorch
 BEAM = 4
 
-#: What is timed, and the kind of model it is timed on; in this order, because generation ends
-#: training.
+#: Jobs and the kind of model that each is timed on; in this order, because a model cannot be
+#: trained after generation.
 JOBS = {
     "training": "translation",
     "generation": "translation",
@@ -32,11 +32,11 @@ JOBS = {
     "causal-attention": "attention",
 }
 ATTENTION_JOBS = [job for job, kind in JOBS.items() if kind == "attention"]
-#: Kinds of which ``--length`` gives one table for each number, not a length for each side.
+#: Kinds for which every number of ``--length`` gets a table, rather than one side of the model.
 BY_LENGTH = ("masked_lm", "attention")
 ATTENTION_ENTRIES = ["softmax", "elu", "softmax_features", "favor", "favor --favor-kernel relu"]
 
-#: What is not given, without ``--lengths`` and with it.
+#: Defaults without ``--lengths`` and with it.
 DEFAULTS: Dict[str, Any] = {
     "jobs": ["training", "generation"],
     "archs": ["transformer", "roformer_base"],

@@ -1,4 +1,4 @@
-"""Other people's masked language models, built in the shape that the benchmark asks for."""
+"""Masked language models of other libraries, in the shape that the benchmark asks for."""
 
 import argparse
 from typing import Any, Callable, Dict, List
@@ -9,15 +9,16 @@ from fairseq.data import Dictionary
 from fairseq_posenc.benchmark.options import SIZES
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.extras import import_extra
+from fairseq_posenc.options import Layer
 
-GATED = "gau_masked_lm_base"  # whose weights gau-alpha gets
+GATED = "gau_masked_lm_base"  # gau-alpha gets its weights
 
 
-def hf_roformer(args: argparse.Namespace, symbols: Dictionary, _: Any) -> torch.nn.Module:
+def hf_roformer(args: argparse.Namespace, symbols: Dictionary, _: object) -> torch.nn.Module:
     """Hugging Face's RoFormer with ``--layers`` layers.
 
     Args:
-        args: what the command line gave.
+        args: the command line.
         symbols: the dictionary, for its size.
         _: not used.
     """
@@ -39,15 +40,15 @@ def hf_roformer(args: argparse.Namespace, symbols: Dictionary, _: Any) -> torch.
 def gau_alpha(
     args: argparse.Namespace, symbols: Dictionary, build: Callable[[List[str]], torch.nn.Module]
 ) -> torch.nn.Module:
-    """The GAU model of the package gau-alpha, two units a layer, with the weights of ours.
+    """The GAU model of the package gau-alpha, two units per layer, with the weights of ours.
 
     Args:
-        args: what the command line gave.
-        symbols: the dictionary, for its size and its padding.
+        args: the command line.
+        symbols: the dictionary, for its size and padding symbol.
         build: builds one of our models from an architecture and its flags.
 
     Raises:
-        UsageError: the package is missing, or the two models do not compute the same.
+        UsageError: the package is missing, or the outputs of the two models differ.
     """
     package = import_extra("gau_alpha", "--archs gau-alpha")
     units = 2 * args.layers
@@ -74,7 +75,7 @@ def gau_alpha(
     return theirs
 
 
-def _copy(ours: Any, theirs: Any) -> None:
+def _copy(ours: Layer, theirs: Layer) -> None:
     model = theirs.gau_alpha
     pairs = [
         (model.embeddings.word_embeddings.weight, ours.embed_tokens.weight),

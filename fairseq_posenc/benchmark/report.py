@@ -19,7 +19,7 @@ from fairseq_posenc.files import replace_file
 
 
 def settings(args: Namespace) -> Dict[str, Any]:
-    """What the figures depend on, besides the flags: versions and device."""
+    """Versions and device, on which the figures depend besides the flags."""
     device = torch.device(args.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     given = {name: value for name, value in vars(args).items() if name != "run"}
@@ -35,7 +35,7 @@ def settings(args: Namespace) -> Dict[str, Any]:
 
 
 def table(rows: List[Dict[str, Any]]) -> str:
-    """The rows as text for people."""
+    """The rows as a plain-text table."""
     width = max(len(row["model"]) for row in rows)
     head = f"{'job':<14}{'tokens':<8}{'clock':<11}{'model':<{width}}"
     head += f"{'ms':>10}{'ratio':>8}  quartiles      MiB   arithmetic (ratio)"
@@ -54,7 +54,7 @@ def table(rows: List[Dict[str, Any]]) -> str:
 
 
 def as_csv(rows: List[Dict[str, Any]]) -> str:
-    """The rows with a line of names above them."""
+    """The rows as CSV, with a header line."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -63,7 +63,7 @@ def as_csv(rows: List[Dict[str, Any]]) -> str:
 
 
 def run(args: Namespace) -> None:
-    """Check the arguments, measure, print, and write what was asked for.
+    """Check the arguments, measure, print the table and write the requested files.
 
     Args:
         args: as ``fairseq-posenc benchmark`` declares them.

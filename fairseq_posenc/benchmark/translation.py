@@ -1,4 +1,4 @@
-"""The translation jobs: a training step and beam search of models that fairseq's options build."""
+"""The translation jobs: a training step and beam search."""
 
 import argparse
 import shlex
@@ -17,17 +17,17 @@ Run = Callable[[], Any]
 
 
 def parse_training(*flags: str) -> Any:
-    """The configuration that fairseq-train would work with."""
+    """The configuration that fairseq-train would build from these flags."""
     args = options.parse_args_and_arch(options.get_training_parser(), ["-", *flags])
     return convert_namespace_to_omegaconf(args)
 
 
 class TranslationSubject:
-    """One architecture with its task, as fairseq's own option parsing builds them.
+    """One architecture with its task, built from the command line as fairseq does.
 
     Args:
         entry: architecture and flags, as in ``--archs``.
-        args: what the command line gave.
+        args: the command line.
     """
 
     stock, generic = "transformer", "posenc_transformer"
@@ -54,7 +54,11 @@ class TranslationSubject:
             flags += [f"--{side}-embed-dim", str(channels), f"--{side}-ffn-embed-dim", str(ffn)]
             flags += [f"--{side}-attention-heads", str(heads)]
             flags += [f"--max-{length}-positions", str(max(1024, *self.args.length) + 2)]
-        return [*flags, "--arch", *shlex.split(self.entry)]  # last, so that its own flags win
+        return [
+            *flags,
+            "--arch",
+            *shlex.split(self.entry),
+        ]  # last, so that the flags of the entry take precedence
 
     def _sample(self, vocabulary: Dictionary) -> Dict[str, Any]:
         """One batch of random sentences, padded as fairseq pads them."""
@@ -73,11 +77,11 @@ class TranslationSubject:
         return utils.move_to_cuda(sample, torch.device(self.args.device)) if on_gpu else sample
 
     def start(self, job: str) -> Run:
-        """Return what does *job* once."""
+        """Return a function that runs *job* once."""
         return self.generation() if job == "generation" else self.training()
 
     def training(self) -> Run:
-        """Return what runs one training step."""
+        """Return a function that runs one training step."""
         self.model.train()
         criterion = self.task.build_criterion(self.cfg.criterion)
 
@@ -88,7 +92,7 @@ class TranslationSubject:
         return step
 
     def generation(self) -> Run:
-        """Return what gives the hypotheses of the batch; after this the model cannot be trained."""
+        """Return a function that translates the batch; the model cannot be trained afterwards."""
         longest = str(self.args.length[-1])
         flags = ["--path", "-", "--beam", str(BEAM), "--lenpen", "0.6", "--max-len-a", "0"]
         flags += ["--max-len-b", longest, "--min-len", longest]

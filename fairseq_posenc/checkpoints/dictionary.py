@@ -1,4 +1,4 @@
-"""Where the dictionary of a checkpoint lies."""
+"""Finding the dictionary of a checkpoint."""
 
 import os
 from typing import Any, Mapping
@@ -9,16 +9,16 @@ from fairseq_posenc.errors import UsageError
 
 
 def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
-    """The source dictionary, beside the checkpoint or in the data that it was trained on.
+    """Find the source dictionary, beside the checkpoint or in its training data.
 
     Args:
         path: the file of the checkpoint.
         checkpoint: its content, as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint`
             returns it.
-        flag: what names the dictionary otherwise, for the message.
+        flag: the flag that gives the dictionary, for the error message.
 
     Raises:
-        UsageError: it is in none of these places.
+        UsageError: it is not found there.
     """
     task: Any = (checkpoint.get("cfg") or {}).get("task") or checkpoint.get("args") or {}
     task = task if hasattr(task, "keys") else vars(task)
@@ -33,4 +33,6 @@ def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
     for candidate in tried:
         if os.path.isfile(candidate):
             return candidate
-    raise UsageError(f"{path}: its dictionary is none of {', '.join(tried)}; name it with {flag}")
+    raise UsageError(
+        f"{path}: its dictionary was not found (tried {', '.join(tried)}); give it with {flag}"
+    )

@@ -1,4 +1,4 @@
-"""Reading and writing fairseq checkpoints without running what they contain."""
+"""Reading and writing fairseq checkpoints without executing code that they contain."""
 
 import importlib
 import os
@@ -14,12 +14,12 @@ from fairseq_posenc.errors import UsageError
 from fairseq_posenc.files import replace_file
 
 Path = Union[str, "os.PathLike[str]"]
-#: What is in a checkpoint file: "model" with the parameters, "cfg" with the settings, and more.
+#: Content of a checkpoint file: "model" with the parameters, "cfg" with the settings, and more.
 Checkpoint = Dict[str, Any]
 
-#: What fairseq's own checkpoint files hold besides tensors and plain containers: the flags of an
+#: Objects in fairseq's checkpoint files besides tensors and plain containers: the flags of an
 #: architecture defined with argparse, and the counts that ``--eval-bleu`` keeps as int64 arrays
-#: (numpy 2 renamed the module; files written under either are read under either).
+#: (NumPy 2 renamed the module; files written by either version can be read by the other).
 FILE_GLOBALS = (
     "argparse.Namespace",
     "numpy.core.multiarray._reconstruct",
@@ -29,8 +29,8 @@ FILE_GLOBALS = (
     "numpy.dtypes.Int64DType",
 )
 
-#: What rank 0 sends to the other ranks, pickled, when several processes resume a training: the
-#: same checkpoint with its settings as an omegaconf object and numbers in place of its tensors.
+#: Objects that rank 0 sends to the other ranks, pickled, when several processes resume a training:
+#: the same checkpoint with its settings as an omegaconf object and numbers in place of tensors.
 BROADCAST_GLOBALS = (
     "omegaconf.base.Metadata",
     "omegaconf.base.ContainerMetadata",
@@ -47,16 +47,16 @@ BROADCAST_GLOBALS = (
 
 ALLOWED_GLOBALS = FILE_GLOBALS + BROADCAST_GLOBALS
 
-# Reading a file of another numpy version needs names that differ from the object's own, which
-# PyTorch takes since 2.6, the release that also brought this function.
+# Reading a file of another NumPy version needs names that differ from the object's qualified name,
+# which PyTorch accepts since 2.6, the release that also added this function.
 _HAS_NAMED_SAFE_GLOBALS = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
 
 
 def allow_fairseq_checkpoints() -> None:
-    """Let ``torch.load`` with ``weights_only`` read what fairseq writes, and nothing more.
+    """Let ``torch.load`` with ``weights_only`` read fairseq's checkpoints, and nothing else.
 
-    Since PyTorch 2.6 that is the default, and stock ``fairseq-generate`` and the other commands
-    fail at the first checkpoint.  Does nothing before PyTorch 2.4, which has no such list.
+    ``weights_only`` is the default since PyTorch 2.6, where stock fairseq's commands fail to load
+    any checkpoint.  Does nothing before PyTorch 2.4, which has no such allow-list.
     """
     add = getattr(torch.serialization, "add_safe_globals", None)
     if add is not None:
@@ -66,20 +66,20 @@ def allow_fairseq_checkpoints() -> None:
 def load_file(
     path: Path, lazy: bool = False, stand_ins: Optional[Mapping[str, object]] = None
 ) -> Any:
-    """Load any file written by ``torch.save`` on the CPU, with an allow-list on every PyTorch.
+    """Load a file written by ``torch.save`` on the CPU, with an allow-list on every PyTorch.
 
     Args:
         path: the file.
-        lazy: leave the tensors on the disk until they are used, where PyTorch can.
-        stand_ins: further objects that the file may ask for, by the name it uses.
+        lazy: map the tensors into memory instead of reading them, where PyTorch can.
+        stand_ins: further objects that the file may refer to, by the names it uses.
 
     Returns:
-        what was saved.
+        the saved object.
 
     Raises:
         UsageError: the file is missing, a directory, truncated, not written by ``torch.save``,
-            or holds an object outside :data:`FILE_GLOBALS`; the line names the file, the
-            object, and what would work.
+            or contains an object outside :data:`FILE_GLOBALS`; the message names the file,
+            the object, and a remedy.
     """
     path = os.fspath(path)
     _check_is_checkpoint_file(path)
@@ -88,12 +88,12 @@ def load_file(
         if _HAS_NAMED_SAFE_GLOBALS:
             return _load_with_safe_globals(path, allowed, lazy and zipfile.is_zipfile(path))
         return load_restricted(path, allowed)
-    except Exception as error:  # whatever a damaged file makes the reader raise
+    except Exception as error:  # a damaged file can raise anything
         raise _explain(path, error) from error
 
 
 def model_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
-    """The flags of the model in a checkpoint, by name, exactly as they were saved.
+    """The model's flags in a checkpoint, by name, exactly as saved.
 
     Args:
         checkpoint: as :func:`read_checkpoint` returns it.
@@ -106,7 +106,7 @@ def model_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
-    """Load a fairseq checkpoint as the plain dictionary that is in the file.
+    """Load a fairseq checkpoint as the plain dictionary in the file.
 
     Args:
         path: the file.
@@ -117,7 +117,7 @@ def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
         from before fairseq 0.10, ``"args"``) holds the settings.
 
     Raises:
-        UsageError: as :func:`load_file`, or the file holds something else.
+        UsageError: as for :func:`load_file`, or the file is not a fairseq checkpoint.
     """
     state = load_file(path, lazy)
     if not isinstance(state, dict):
@@ -135,17 +135,17 @@ def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
 
 
 def write_checkpoint(state: Checkpoint, path: Path) -> None:
-    """Write a checkpoint so that the file is either complete or absent.
+    """Write a checkpoint atomically.
 
     Args:
         state: what to save.
-        path: the file; an existing one is replaced at the end, in one step.
+        path: the file; an existing one is replaced when the new one is complete.
 
     Raises:
         UsageError: the folder does not exist or cannot be written to.
     """
     with replace_file(path) as partial, open(partial, "wb") as file:
-        torch.save(state, file)  # not by name, which PyTorch would write into the file
+        torch.save(state, file)  # not by name, which PyTorch would store in the file
 
 
 def _load_with_safe_globals(path: str, allowed: Mapping[str, object], mmap: bool) -> Any:
@@ -153,17 +153,17 @@ def _load_with_safe_globals(path: str, allowed: Mapping[str, object], mmap: bool
     try:
         with torch.serialization.safe_globals(_as_safe_globals(allowed)):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    finally:  # leaving the block also removes what had been in the list before it
+    finally:  # leaving the block also removes entries that were in the list before
         torch.serialization.add_safe_globals(before)
 
 
 def _resolve(name: str) -> Optional[object]:
-    """Find the object behind a dotted name, or None where this installation has none."""
+    """Find the object with a dotted name, or None if this installation has none."""
     module, _, attribute = name.rpartition(".")
     try:
-        if attribute == "_reconstruct":  # in numpy.core, deprecated, or in numpy._core
+        if attribute == "_reconstruct":  # in numpy.core, deprecated, or numpy._core
             return importlib.import_module("numpy").empty(0).__reduce__()[0]
-        if attribute == "Int64DType":  # a name since numpy 1.25, the class is older
+        if attribute == "Int64DType":  # the name exists since NumPy 1.25, the class is older
             return type(importlib.import_module("numpy").dtype("int64"))
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError):
@@ -171,20 +171,20 @@ def _resolve(name: str) -> Optional[object]:
 
 
 def _found(names: Tuple[str, ...]) -> Dict[str, object]:
-    """The objects behind *names*, by name, as far as this installation has them."""
+    """The objects called *names*, by name, leaving out those that this installation lacks."""
     found = {name: _resolve(name) for name in names}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _as_safe_globals(allowed: Mapping[str, object]) -> List[Any]:
-    """Objects by name in the form that PyTorch's allow-list takes."""
+    """Convert objects by name to the form of PyTorch's allow-list."""
     if _HAS_NAMED_SAFE_GLOBALS:
         return [(value, name) for name, value in allowed.items()]
     return list(allowed.values())
 
 
 def _check_is_checkpoint_file(path: str) -> None:
-    """Refuse a file that ``torch.save`` did not write before any reader sees it."""
+    """Refuse a file that ``torch.save`` did not write, before any reader opens it."""
     try:
         with open(path, "rb") as file:
             head = file.read(4)
@@ -217,7 +217,7 @@ def _check_is_checkpoint_file(path: str) -> None:
 
 
 def _explain(path: str, error: Exception) -> UsageError:
-    """Turn what a reader raised into one line for the user."""
+    """Turn an exception of a reader into a one-line error."""
     text = str(error)
     forbidden = re.search(r"GLOBAL ([\w.]+)", text)
     if forbidden is not None:
@@ -239,7 +239,7 @@ def _explain(path: str, error: Exception) -> UsageError:
 
 
 def checkpoints_near(path: str) -> str:
-    """Say which checkpoints lie in the folder that was meant, for an error message."""
+    """List the checkpoints in the folder of *path*, for an error message."""
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     try:
         found = sorted(name for name in os.listdir(folder) if name.endswith(".pt"))

@@ -10,7 +10,7 @@ from typing import IO, Any, Dict, Mapping
 
 import torch
 
-#: The functions that PyTorch writes tensors with; it finds the storages itself, by name.
+#: The functions with which PyTorch pickles tensors; it resolves the storages itself, by name.
 _TENSOR_GLOBALS: Dict[str, object] = {
     "collections.OrderedDict": collections.OrderedDict,
     "torch._utils._rebuild_parameter": torch._utils._rebuild_parameter,
@@ -22,25 +22,25 @@ _TENSOR_GLOBALS: Dict[str, object] = {
 
 
 def load_restricted(path: str, allowed: Mapping[str, object]) -> Any:
-    """Load a file written by ``torch.save`` on the CPU, calling nothing that is not allowed.
+    """Load a file written by ``torch.save`` on the CPU, calling only allowed objects.
 
-    PyTorch from 2.6 on does the same as ``weights_only`` with named safe globals.
+    PyTorch 2.6 and later does the same with ``weights_only`` and named safe globals.
 
     Args:
         path: the file.
-        allowed: objects the file may ask for besides tensors, by the name it uses.
+        allowed: objects that the file may refer to besides tensors, by the names it uses.
 
     Returns:
-        what was saved.
+        the saved object.
 
     Raises:
-        pickle.UnpicklingError: the file asks for something else.
+        pickle.UnpicklingError: the file refers to another object.
     """
     module = _pickle_module({**_TENSOR_GLOBALS, **allowed})
     with open(path, "rb") as file:
         if _torch_load_takes(module):
             return torch.load(file, map_location="cpu", pickle_module=module)
-        # PyTorch 1.13 ignores the argument; these are what its torch.load calls with it
+        # PyTorch 1.13 ignores the argument, so call the functions behind its torch.load with it
         serialization: Any = torch.serialization
         if not zipfile.is_zipfile(file):
             file.seek(0)
@@ -50,7 +50,7 @@ def load_restricted(path: str, allowed: Mapping[str, object]) -> Any:
 
 
 def _pickle_module(allowed: Mapping[str, object]) -> types.ModuleType:
-    """Make the stand-in for Python's pickle that ``torch.load(pickle_module=)`` takes."""
+    """Make a replacement of the pickle module for ``torch.load(pickle_module=)``."""
 
     class Unpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
@@ -73,10 +73,10 @@ def _pickle_module(allowed: Mapping[str, object]) -> types.ModuleType:
 
 
 def encode_latin1(text: str, encoding: str) -> bytes:
-    """Do what pickle protocol 2 asks of ``_codecs.encode``: turn its text into bytes.
+    """Replacement of ``_codecs.encode``, with which pickle protocol 2 stores bytes.
 
     Raises:
-        pickle.UnpicklingError: any other encoding, which pickle never asks for.
+        pickle.UnpicklingError: the encoding is not Latin-1, which is all that pickle uses.
     """
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"bytes encoded as {encoding!r}")
@@ -84,7 +84,7 @@ def encode_latin1(text: str, encoding: str) -> bytes:
 
 
 def _torch_load_takes(module: types.ModuleType) -> bool:
-    """Whether ``torch.load`` uses *module*: it then refuses a file that is not allowed."""
+    """Check that ``torch.load`` uses *module*, by loading a file that it has to refuse."""
     buffer = io.BytesIO()
     torch.save(fractions.Fraction(1), buffer)
     buffer.seek(0)

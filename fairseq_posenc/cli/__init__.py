@@ -1,7 +1,7 @@
 """``fairseq-posenc COMMAND``, the same as ``python -m fairseq_posenc COMMAND``.
 
 Each command is one module of this folder.  It declares its arguments without importing PyTorch or
-fairseq, so that ``--help`` is immediate, and imports what does the work only when it is run.
+fairseq, so that ``--help`` is immediate, and imports its implementation only when it runs.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         argv: the arguments, by default those of the process.
 
     Raises:
-        UsageError: what the user has to change, in one line.
+        UsageError: one line saying what the user has to change.
     """
     args = get_parser().parse_args(argv)
     return args.run(args) or 0

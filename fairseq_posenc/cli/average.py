@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def select(args: argparse.Namespace) -> List[str]:
-    """Return the checkpoints that the flags mean.
+    """Return the checkpoints that the flags select.
 
     Raises:
         UsageError: the flags contradict each other, or there are too few checkpoints.
@@ -99,8 +99,8 @@ def run(args: argparse.Namespace) -> None:
 COMMAND = Command(
     "average",
     "average the parameters of several checkpoints",
-    "Average the parameters of several checkpoints into one that fairseq-generate takes.\n\n"
-    "The result has no optimiser state: it is for generating, or to start a new training from\n"
+    "Average the parameters of several checkpoints into one for fairseq-generate.\n\n"
+    "The result has no optimiser state: use it for generation, or to start a new training run\n"
     "with --finetune-from-model or --restore-file.",
     add_arguments,
     run,

@@ -1,4 +1,4 @@
-"""What the flags of the plug-in can name, one a line."""
+"""All values that the plug-in's flags accept, one per line."""
 
 import dataclasses
 from argparse import Namespace
@@ -13,8 +13,8 @@ from fairseq_posenc.models import FAMILIES, Family
 from fairseq_posenc.norms import NORMS
 from fairseq_posenc.registry import Registry
 
-# what tells presets apart, beside encoding and size
-TOLD = ("attention", "layer", "norm", "feed_forward", "no_bias", "untie_cls", "causal")
+# settings in which presets differ, besides encoding and size
+DISTINGUISHING = ("attention", "layer", "norm", "feed_forward", "no_bias", "untie_cls", "causal")
 
 
 def catalogue() -> str:
@@ -42,10 +42,10 @@ def _entries(registry: Registry[Any]) -> List[str]:
 
 
 def _architecture(family: Family, name: str) -> str:
-    """Encoding, size and what else is not a default, of one preset."""
+    """Encoding, size and settings other than the defaults, of one preset."""
     preset = family.presets[name]
     if not preset:
-        return "what the flags say"
+        return "no preset: as set by the flags"
     cfg = Namespace()
     family.complete(cfg, preset, Namespace())
     stacks, settings = family.stacks(cfg), vars(cfg)
@@ -58,12 +58,12 @@ def _architecture(family: Family, name: str) -> str:
 
 
 def _settings(settings: Dict[str, Any], family: Family) -> List[str]:
-    """The settings in :data:`TOLD` that differ from the defaults of the family."""
+    """The settings in :data:`DISTINGUISHING` that differ from the defaults of the family."""
     fields = {field.name: field for field in dataclasses.fields(family.dataclass)}
-    told = []
-    for name in TOLD:
+    shown = []
+    for name in DISTINGUISHING:
         value = settings.get(name)
         if name in fields and value != fields[name].metadata.get("default"):
             words = name.replace("_", " ")
-            told.append(words if value is True else f"{words} {value}")
-    return told
+            shown.append(words if value is True else f"{words} {value}")
+    return shown

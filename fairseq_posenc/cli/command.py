@@ -1,4 +1,4 @@
-"""What a command is, and what most commands do first."""
+"""The definition of a command, and the set-up that most commands share."""
 
 import argparse
 import logging
@@ -13,12 +13,12 @@ class Command(NamedTuple):
     """A command of ``fairseq-posenc``.
 
     Args:
-        name: what is typed.
+        name: its name on the command line.
         summary: one line for the list of commands.
         description: the text of its ``--help``.
-        add_arguments: declares its arguments; imports nothing that is slow.
-        run: does it, given the arguments; returns the exit status, or None for success.  A group of
-            commands has none, as each of them has its own.
+        add_arguments: declares its arguments, without slow imports.
+        run: executes it with the parsed arguments and returns the exit status, or None for success;
+            None for a group of commands.
     """
 
     name: str
@@ -31,36 +31,36 @@ class Command(NamedTuple):
 def add_commands(
     parser: argparse.ArgumentParser, commands: Sequence[Command], metavar: str = "COMMAND"
 ) -> None:
-    """Let *parser* take one of *commands*, which its usage calls *metavar*."""
+    """Add *commands* to *parser* as sub-commands, shown as *metavar* in its usage."""
     choices = parser.add_subparsers(metavar=metavar, required=True)
     for command in commands:
-        own = choices.add_parser(
+        subparser = choices.add_parser(
             command.name,
             help=command.summary,
             description=command.description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if command.run is not None:
-            own.set_defaults(run=command.run)
-        command.add_arguments(own)
+            subparser.set_defaults(run=command.run)
+        command.add_arguments(subparser)
 
 
 def no_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare nothing."""
+    """Declare no arguments."""
 
 
 def quieten() -> None:
-    """Silence what fairseq, hydra and other libraries log and warn about themselves."""
+    """Silence log messages and warnings of fairseq, hydra and other libraries."""
     logging.disable(logging.WARNING)
-    if not sys.warnoptions:  # unless somebody asked to see them
+    if not sys.warnoptions:  # unless python -W or PYTHONWARNINGS asks for them
         warnings.simplefilter("ignore")
 
 
 def load_plug_in() -> None:
-    """Import PyTorch and fairseq without their notices, and register the plug-in.
+    """Import PyTorch and fairseq without their warnings, and register the plug-in.
 
     Raises:
-        UsageError: one of them does not import.
+        UsageError: one of them cannot be imported.
     """
     from fairseq_posenc import register
 

@@ -15,7 +15,7 @@ KNOWN = "a format that `fairseq-posenc list` names, for example hf-roformer"
 def add_import_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``import``."""
     parser.add_argument("format", metavar="FORMAT", help=KNOWN)
-    parser.add_argument("source", metavar="SOURCE", help="the foreign model")
+    parser.add_argument("source", metavar="SOURCE", help="the model to import")
     _add_common_arguments(parser)
 
 
@@ -24,7 +24,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("format", metavar="FORMAT", help=KNOWN)
     parser.add_argument("source", metavar="CHECKPOINT", help="a checkpoint of this plug-in")
     parser.add_argument(
-        "--head", metavar="NAME", help="the head to take along; lm for the language-model head"
+        "--head", metavar="NAME", help="the head to export; lm for the language-model head"
     )
     _add_common_arguments(parser)
 
@@ -32,7 +32,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out_dir", metavar="OUT_DIR", help="folder to write to")
     parser.add_argument(
-        "--vocab", metavar="FILE", help="the vocabulary, if it does not lie beside the model"
+        "--vocab", metavar="FILE", help="the vocabulary, if it is not beside the model"
     )
     parser.add_argument(
         "--verify",
@@ -43,7 +43,7 @@ def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_import(args: argparse.Namespace) -> None:
-    """Import a foreign model."""
+    """Import a model of another toolkit."""
     load_plug_in()
     from fairseq_posenc.convert import FORMATS, import_checkpoint
 
@@ -65,7 +65,7 @@ def run_export(args: argparse.Namespace) -> None:
 
 def _check_format(name: str, known: List[str], command: str) -> None:
     if name not in known:
-        raise UsageError(f"{command} {name}: unknown format; there are {', '.join(known)}")
+        raise UsageError(f"{command} {name}: unknown format; expected one of {', '.join(known)}")
 
 
 def _report(report: "Report") -> None:
@@ -80,14 +80,14 @@ def _report(report: "Report") -> None:
 IMPORT = Command(
     "import",
     "import a checkpoint of another toolkit",
-    "Turn a model of another toolkit into checkpoint.pt and dict.txt.",
+    "Convert a model of another toolkit to checkpoint.pt and dict.txt.",
     add_import_arguments,
     run_import,
 )
 EXPORT = Command(
     "export",
     "export a checkpoint to another toolkit",
-    "Turn a checkpoint of this plug-in into a model of another toolkit.",
+    "Convert a checkpoint of this plug-in to a model of another toolkit.",
     add_export_arguments,
     run_export,
 )

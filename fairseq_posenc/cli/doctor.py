@@ -6,7 +6,7 @@ from fairseq_posenc.cli.command import Command, no_arguments, quieten
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was found; 1 if something cannot work, else 0."""
+    """Print the findings; returns 1 if one of them is an error, else 0."""
     from fairseq_posenc.cli.doctor_checks import examine, report
 
     quieten()
@@ -15,9 +15,9 @@ def run(args: argparse.Namespace) -> int:
 
 COMMAND = Command(
     "doctor",
-    "check this installation and name the fix for what is wrong",
+    "check this installation and suggest fixes",
     "Check the versions of Python, PyTorch, NumPy, fairseq and optional packages, and print the "
-    "command\nthat repairs what does not work together.",
+    "command\nthat fixes each problem.",
     no_arguments,
     run,
 )

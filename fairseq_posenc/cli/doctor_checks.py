@@ -1,7 +1,7 @@
-"""What is installed, whether it works together, and the fix where it does not.
+"""Checks of the installed packages and their compatibility, with a fix for each problem.
 
-Every rule here was measured.  Only what is checked is imported, so these checks also run where
-fairseq does not.
+Every rule here was measured.  Each check imports only the package that it checks, so they also run
+where fairseq cannot be imported.
 """
 
 import importlib
@@ -54,7 +54,7 @@ def check_torch() -> List[Finding]:
     try:
         torch = importlib.import_module("torch")
     except Exception as error:
-        return [Finding(FAIL, f"torch does not import: {error}", "pip install torch")]
+        return [Finding(FAIL, f"torch cannot be imported: {error}", "pip install torch")]
     text = f"torch {torch.__version__}"
     if _numbers(torch.__version__) < (1, 12):
         return [Finding(FAIL, text, "install PyTorch 1.12 or later")]
@@ -65,7 +65,7 @@ def check_torch() -> List[Finding]:
     for index in range(torch.cuda.device_count()):
         major, minor = torch.cuda.get_device_capability(index)
         text = f"GPU {index}: {torch.cuda.get_device_name(index)} (sm_{major}{minor})"
-        # a build for a lower minor version of the same generation runs, too
+        # a build for a lower minor version of the same generation runs as well
         fits = any(a.startswith(f"sm_{major}") and int(a[4:]) <= minor for a in built_for)
         fix = "" if fits else "this torch is not built for it; see constraints/v100.txt for sm_70"
         found.append(Finding(OK if fits else FAIL, text, fix))
@@ -73,31 +73,33 @@ def check_torch() -> List[Finding]:
 
 
 def check_numpy() -> List[Finding]:
-    """fairseq was written for NumPy 1; the plug-in repairs what 2 breaks for text."""
+    """fairseq was written for NumPy 1; the plug-in fixes text tasks under NumPy 2."""
     version = _version("numpy")
     if version is None:
         return [Finding(FAIL, "numpy is missing", "pip install 'numpy<2'")]
     if _numbers(version) >= (2, 0):
-        return [Finding(WARN, f"numpy {version}: repaired for text tasks", "pip install 'numpy<2'")]
+        return [
+            Finding(WARN, f"numpy {version}: fixed for text tasks only", "pip install 'numpy<2'")
+        ]
     return [Finding(OK, f"numpy {version}")]
 
 
 def check_fairseq() -> List[Finding]:
-    """One of the three packages that carry fairseq, importable, with its compiled part."""
+    """One of the three distributions of fairseq, importable, with its compiled extensions."""
     new = sys.version_info >= (3, 11)
     install = FAIRSEQ_NEW if new else FAIRSEQ_OLD
     official, fork = _version("fairseq"), _version("fairseq-fixed")
     if official == "0.12.2" and new:
-        text = "fairseq 0.12.2 does not import on Python 3.11 and later"
+        text = "fairseq 0.12.2 cannot be imported on Python 3.11 and later"
         return [Finding(FAIL, text, f"pip uninstall fairseq && {FAIRSEQ_NEW}")]
     try:
         fairseq = importlib.import_module("fairseq")
         importlib.import_module("fairseq.data.data_utils_fast")
     except ImportError as error:
         fix = install if error.name in ("fairseq", None) else f"pip install {error.name}"
-        return [Finding(FAIL, f"fairseq does not import: {error}", fix)]
+        return [Finding(FAIL, f"fairseq cannot be imported: {error}", fix)]
     except Exception as error:
-        return [Finding(FAIL, f"fairseq does not import: {error}", install)]
+        return [Finding(FAIL, f"fairseq cannot be imported: {error}", install)]
     name = "fairseq-fixed" if fork else "fairseq"
     found = [Finding(OK, f"{name} {fork or official or fairseq.__version__}")]
     omegaconf, pip = _version("omegaconf"), _version("pip")
@@ -111,18 +113,18 @@ def check_fairseq() -> List[Finding]:
 
 
 def check_plugin() -> List[Finding]:
-    """The plug-in itself registers."""
+    """The plug-in can be registered with fairseq."""
     folder = Path(__file__).resolve().parents[1]
     try:
         register()
     except Exception as error:
         text = f"fairseq_posenc does not register: {type(error).__name__}: {error}"
-        return [Finding(FAIL, text, "repair what failed above first")]
+        return [Finding(FAIL, text, "fix the problems above first")]
     return [Finding(OK, f"fairseq_posenc {__version__} in {folder} registers its architectures")]
 
 
 def check_extras() -> List[Finding]:
-    """Optional packages, by what needs them."""
+    """Optional packages, grouped by the features that need them."""
     purposes: Dict[str, List[Extra]] = {}
     for extra in EXTRAS:
         purposes.setdefault(extra.purpose, []).append(extra)
@@ -142,7 +144,7 @@ def check_environment() -> List[Finding]:
     """Settings that silently change what fairseq does."""
     name = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
     if os.environ.get(name):
-        text = f"{name} is set: checkpoints may run any code"
+        text = f"{name} is set: checkpoints can run arbitrary code"
         return [Finding(WARN, text, f"unset {name}; the plug-in does not need it")]
     return []
 
@@ -159,12 +161,12 @@ CHECKS: Tuple[Callable[[], List[Finding]], ...] = (
 
 
 def examine() -> List[Finding]:
-    """All findings, in the order in which they should be repaired."""
+    """All findings, in the order in which they should be fixed."""
     return [finding for check in CHECKS for finding in check()]
 
 
 def report(findings: List[Finding]) -> int:
-    """Print *findings*; returns 1 if something cannot work, else 0."""
+    """Print *findings*; returns 1 if one of them is an error, else 0."""
     for finding in findings:
         print(f"{finding.level:<5} {finding.text}")
         if finding.fix and finding.level != OK:

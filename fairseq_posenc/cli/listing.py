@@ -16,7 +16,7 @@ def run(args: argparse.Namespace) -> None:
 COMMAND = Command(
     "list",
     "print architectures, encodings and their papers",
-    "Print what the flags of the plug-in can name: position encodings, attentions, norms,\n"
+    "Print all values that the plug-in's flags accept: position encodings, attentions, norms,\n"
     "feed-forwards, formats of import and export, and the architectures with their sizes.",
     no_arguments,
     run,

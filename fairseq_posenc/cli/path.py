@@ -13,8 +13,8 @@ def run(args: argparse.Namespace) -> None:
 
 COMMAND = Command(
     "path",
-    "print what to give to fairseq's --user-dir",
-    'Print the folder to give to fairseq\'s commands: --user-dir "$(fairseq-posenc path)"',
+    "print the folder to pass to fairseq's --user-dir",
+    'Print the folder to pass to fairseq\'s commands: --user-dir "$(fairseq-posenc path)"',
     no_arguments,
     run,
 )

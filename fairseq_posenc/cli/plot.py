@@ -1,4 +1,4 @@
-"""``fairseq-posenc plot``: one command for each kind of figure."""
+"""``fairseq-posenc plot``: one command per kind of figure."""
 
 import argparse
 
@@ -9,14 +9,14 @@ FIGURES = (plot_positions.COMMAND, plot_training.COMMAND, plot_extrapolation.COM
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the figures, each with arguments of its own."""
+    """Declare the kinds of figures, each with its arguments."""
     add_commands(parser, FIGURES, "FIGURE")
 
 
 COMMAND = Command(
     "plot",
     "draw figures: " + ", ".join(figure.name for figure in FIGURES),
-    "Draw what a model knows of positions, loss curves, or perplexity by context length.",
+    "Plot what a model learned about positions, loss curves, or perplexity by context length.",
     add_arguments,
     run=None,
 )

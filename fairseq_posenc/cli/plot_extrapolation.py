@@ -13,37 +13,37 @@ Plot perplexity against context length, for checkpoints and settings side by sid
         "yarn=runs/rotary/checkpoint_last.pt \\
             {'rotary_scaling': 'yarn', 'rotary_scaling_factor': 8}"
 
-NAME=CHECKPOINT is a curve; a dictionary after it overrides settings of the model, as
---model-overrides does in fairseq. Runs of the same NAME, as of several seeds, make one curve: the
-mean of their perplexities, with their range shaded.
+Each NAME=CHECKPOINT is a curve; a dictionary after it overrides settings of the model, as
+--model-overrides does in fairseq. Runs with the same NAME, such as several seeds, share one curve:
+the mean of their perplexities, with their range shaded.
 
-Context length L: the model reads windows of L tokens, each from position 0, and is scored on the
-last K tokens of a window (--last, half of the shortest length unless given), on tokens that see
-the L - K + 1 to L tokens before them. The windows of every L end at the same places. So every
-length and every model is scored on the same tokens, and what differs is how far back they see.
+Context length L: the model reads windows of L tokens, each starting at position 0, and is scored on
+the last K tokens of each window (--last, by default half of the shortest length), which see the
+L - K + 1 to L tokens before them. The windows of every L end at the same positions of the text, so
+all lengths and models are scored on the same tokens and differ only in how far back they see.
 
-The usual measure cuts the text into blocks of L and scores all of it. There a longer block looks
-better for having fewer beginnings, in which tokens see little. It is --lengths L --last L here, one
-length at a time, up to an incomplete block at the end.
+The usual measure cuts the text into blocks of L tokens and scores every token. Longer blocks then
+look better simply because fewer tokens are near the start of a block. For that measure, run
+--lengths L --last L one length at a time; an incomplete block at the end is left out.
 
-The curve of a model with a table of positions ends where the table does. A dashed line marks the
-length of training. The figures are printed as a table, too, and written to --csv."""
+The curve of a model with a position table ends at the length of the table. A dashed line marks the
+training length. The perplexities are also printed as a table and written to --csv."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("data", metavar="DATA-BIN", help="what fairseq-preprocess made")
+    parser.add_argument("data", metavar="DATA-BIN", help="output folder of fairseq-preprocess")
     parser.add_argument("runs", nargs="+", metavar="NAME=CHECKPOINT")
     parser.add_argument("--output", required=True, type=Path, metavar="PNG")
-    parser.add_argument("--csv", type=Path, metavar="CSV", help="write the figures, too")
+    parser.add_argument("--csv", type=Path, metavar="CSV", help="also write the perplexities")
     parser.add_argument("--lengths", required=True, metavar="L,L,...", help="context lengths")
-    parser.add_argument("--last", type=int, metavar="K", help="tokens scored of a window")
-    parser.add_argument("--subset", default="valid", help="text of DATA-BIN (valid)")
+    parser.add_argument("--last", type=int, metavar="K", help="tokens scored per window")
+    parser.add_argument("--subset", default="valid", help="subset of DATA-BIN (valid)")
     parser.add_argument(
-        "--tokens", type=int, metavar="N", help="score N tokens, spread over the text (all)"
+        "--tokens", type=int, metavar="N", help="score only N tokens, spread over the text"
     )
-    parser.add_argument("--max-tokens", type=int, default=8192, help="of a batch (8192)")
-    parser.add_argument("--cpu", action="store_true", help="leave a GPU alone")
+    parser.add_argument("--max-tokens", type=int, default=8192, help="tokens per batch (8192)")
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
 
 
 def run(args: argparse.Namespace) -> None:

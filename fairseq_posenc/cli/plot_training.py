@@ -7,16 +7,16 @@ from fairseq_posenc.analysis.training import METRICS, plot
 from fairseq_posenc.cli.command import Command, quieten
 
 DESCRIPTION = """\
-Plot loss curves of fairseq-train logs, of one run or of several side by side.
+Plot loss curves from the fairseq-train logs of one run, or of several side by side.
 
     fairseq-posenc plot training --output curves.png runs/quickstart/train.log
     fairseq-posenc plot training --output curves.png --labels stock ours -- a/train.log b/train.log
     fairseq-posenc plot training --output curves.png --labels a a b b -- {a,b}-seed{1,2}/train.log
 
-A log is what fairseq-train printed, or the file given to its --log-file, with --log-format json or
-simple. Crosses mark the training loss, lines the validation loss. Runs of the same name, such as
-several seeds, are drawn as one curve: their mean where all have a value, with the range of the
-validation loss shaded."""
+A log is the output of fairseq-train, or its --log-file, with --log-format json or simple. Crosses
+mark the training loss, lines the validation loss. Runs with the same name, such as several seeds,
+are drawn as one curve: their mean where all of them have a value, with the range of the validation
+loss shaded."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=(),
         metavar="NAME",
-        help="names of the runs; those of one name are averaged (default: the folders of the logs)",
+        help="names of the runs; runs with the same name are averaged (default: their folders)",
     )
     parser.add_argument("--metric", choices=METRICS, default="loss")
     parser.add_argument(
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="UPDATE",
-        help="leave out earlier updates, whose loss flattens what follows (default: 0)",
+        help="leave out earlier updates, whose high loss would flatten the curves (default: 0)",
     )
 
 

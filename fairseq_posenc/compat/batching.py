@@ -1,6 +1,6 @@
 """Batching without losing sentences."""
 
-from typing import Any, Callable, List
+from typing import Any, Callable, Iterable, List
 
 import numpy as np
 from fairseq.data import data_utils
@@ -22,7 +22,7 @@ def keep_every_sentence() -> None:
 
 
 def _with_last_batch(batch_by_size: Callable[..., List[Any]]) -> Callable[..., List[Any]]:
-    def wrapper(indices: Any, *args: object, **kwargs: object) -> List[Any]:
+    def wrapper(indices: Iterable[int], *args: object, **kwargs: object) -> List[Any]:
         if not isinstance(indices, np.ndarray):
             indices = np.fromiter(indices, dtype=np.int64, count=-1)
         if len(indices) == 0:

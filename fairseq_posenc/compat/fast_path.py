@@ -1,7 +1,7 @@
 """The BetterTransformer fast path of fairseq 0.12.2, disabled."""
 
 import types
-from typing import Any, Callable, Dict
+from typing import Callable, Dict
 
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
@@ -57,7 +57,7 @@ def stock_layers_take_padding() -> None:
 
 
 def _without_kernel(init: Callable[..., None]) -> Callable[..., None]:
-    def wrapper(layer: Any, *args: object, **kwargs: object) -> None:
+    def wrapper(layer: TransformerEncoderLayerBase, *args: object, **kwargs: object) -> None:
         init(layer, *args, **kwargs)
         if hasattr(layer, "can_use_fastpath"):
             layer.can_use_fastpath = False
@@ -65,6 +65,6 @@ def _without_kernel(init: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def _drop_duplicates(state_dict: Dict[str, Tensor], prefix: str, *_: Any) -> None:
+def _drop_duplicates(state_dict: Dict[str, Tensor], prefix: str, *_: object) -> None:
     for name in _DUPLICATES:
         state_dict.pop(prefix + name, None)

@@ -1,10 +1,12 @@
 """Language models: text that ``fairseq-eval-lm`` skips, and prompts padded on the left."""
 
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence
 
+from fairseq.data import FairseqDataset
+from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.utils import convert_padding_direction
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_posenc.compat.patching import wrap
 from fairseq_posenc.errors import UsageError
@@ -21,7 +23,9 @@ def eval_lm_needs_tokens() -> None:
 
 
 def _of_whole_set(eval_lm_dataloader: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-    def wrapper(task: Any, dataset: Any, *args: object, **kwargs: object) -> Iterator[Any]:
+    def wrapper(
+        task: LanguageModelingTask, dataset: FairseqDataset, *args: object, **kwargs: object
+    ) -> Iterator[Any]:
         # (max_tokens, batch_size, max_positions) are the first three positional arguments
         longest = kwargs.get("max_positions", args[2] if len(args) > 2 else None)
         sizes = [dataset.size(index) for index in range(len(dataset))]
@@ -56,13 +60,13 @@ def prompts_padded_left() -> None:
 
 def _with_padding_right(inference_step: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(
-        task: Any,
-        generator: Any,
-        models: Any,
+        task: LanguageModelingTask,
+        generator: SequenceGenerator,
+        models: Sequence[nn.Module],
         sample: Dict[str, Any],
         prefix_tokens: Optional[Tensor] = None,
-        *args: Any,
-        **kwargs: Any,
+        *args: object,
+        **kwargs: object,
     ) -> Any:
         def right(tokens: Tensor) -> Tensor:
             return convert_padding_direction(

@@ -30,7 +30,7 @@ def percentile_interpolation() -> None:
 
 
 def _with_method(_original: Callable[..., Any]) -> Callable[..., Any]:
-    def get_buckets(sizes: Any, num_buckets: int) -> Any:
+    def get_buckets(sizes: np.ndarray, num_buckets: int) -> Any:
         shares = np.linspace(0, 100, num_buckets + 1)[1:]
         return np.unique(np.percentile(sizes, shares, method="lower"))
 

@@ -26,6 +26,6 @@ class _Torch(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
 
-    def load(self, file: Any, *_args: Any, **_kwargs: Any) -> Any:
+    def load(self, file: Any, *_args: object, **_kwargs: object) -> Any:
         """Load an open file on the CPU, as fairseq does with every checkpoint."""
         return load_file(getattr(file, "name", file))

@@ -96,7 +96,7 @@ def declared_fields(flags: Iterable["dataclasses.Field[Any]"]) -> List[Field]:
     return fields
 
 
-def stock_field(name: str, kind: Any, help: Optional[str], default: Any) -> Field:
+def stock_field(name: str, kind: Any, help: Optional[str], default: object) -> Field:
     """A field for a flag of fairseq's, with its role."""
     text = help or name.replace("_", " ")
     return optional(name, kind, {"help": text, "default": default, "role": stock_role(name)})

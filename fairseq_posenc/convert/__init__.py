@@ -1,8 +1,8 @@
 """Converting checkpoints: from other formats to ``posenc_masked_lm``, and back.
 
 A format is one file that defines a :class:`~fairseq_posenc.convert.base.Format`, and one entry in
-:data:`FORMATS`.  Reading gives settings and parameters by fairseq's names; all else (the
-checkpoint, dict.txt, the comparison with the foreign model) is shared.
+:data:`FORMATS`.  Reading yields settings and parameters by fairseq's names; everything else
+(the checkpoint, dict.txt, the comparison with the foreign model) is shared.
 """
 
 from typing import Any, Dict, Tuple

@@ -1,4 +1,4 @@
-"""What a foreign format provides, and what passes between it and fairseq's checkpoints."""
+"""Interface between foreign formats and fairseq's checkpoints."""
 
 from dataclasses import dataclass, field
 from typing import Callable, Dict, Generic, List, NamedTuple, Optional, TypeVar
@@ -10,17 +10,17 @@ from fairseq_posenc.convert.native import NativeCheckpoint, Parameters, Settings
 
 Source = TypeVar("Source")
 
-#: Logits of tokens (B, T), in fairseq's numbers and right-padded, with segments (B, T): (B, T, V)
-#: in the order of fairseq's dictionary, or (B, N) or (B, T, N) of a head.
+#: Logits of right-padded tokens (B, T), numbered as in fairseq, with segments (B, T): (B, T, V) in
+#: the order of fairseq's dictionary, or (B, N) or (B, T, N) for a head.
 Logits = Callable[[Tensor, Tensor], Tensor]
 
 
 class ForeignModel(NamedTuple):
-    """A foreign model, to compare a converted one with.
+    """A foreign model, as the reference for a converted one.
 
     Args:
-        logits: what it computes.
-        description: what is run for that, in words.
+        logits: computes its logits.
+        description: the implementation that computes them, for messages.
     """
 
     logits: Logits
@@ -29,13 +29,13 @@ class ForeignModel(NamedTuple):
 
 @dataclass
 class Imported:
-    """A model that has been read from a foreign format.
+    """A model read from a foreign format.
 
     Args:
         settings: flags of ``posenc_masked_lm``, by name.
         parameters: by fairseq's names, rows of the vocabulary in fairseq's order.
         origin: the foreign name of each parameter, for messages.
-        head: name of the classification or token head that the foreign model applies, if any.
+        head: name of the classification or token head of the foreign model, if any.
         notes: what the user should know.
     """
 
@@ -48,7 +48,7 @@ class Imported:
 
 @dataclass
 class Exported:
-    """A model that has been written in a foreign format.
+    """A model written in a foreign format.
 
     Args:
         order: foreign number of each symbol of the dictionary, (V,).
@@ -61,22 +61,22 @@ class Exported:
 
 @dataclass(frozen=True)
 class Format(Generic[Source]):
-    """A foreign format: all that importing, exporting and ``--verify`` need to know of it.
+    """A foreign format: the functions that importing, exporting and ``--verify`` need.
 
     Args:
-        name: what the command line calls it.
+        name: its name on the command line.
         summary: one clause for its help.
         open: reads the files of a model, given their path.
-        vocabulary: reads the vocabulary, given the path of the model, and that of the vocabulary
-            if it lies elsewhere.
-        read: turns both into a model of this plug-in.
-        foreign: the model as its own library or its formulas compute it, given the foreign number
-            of each symbol of fairseq's dictionary, (V,).
-        write: writes a checkpoint, with the head of that name or the language-model head, to an
-            existing empty folder; None for formats that can only be imported.
+        vocabulary: reads the vocabulary, given the path of the model and, if it is elsewhere, that
+            of the vocabulary.
+        read: converts both to a model of this plug-in.
+        foreign: the model as computed by its library or its formulas, given the foreign number of
+            each symbol of fairseq's dictionary, (V,).
+        write: writes a checkpoint with the named head, or the language-model head, to an existing
+            empty folder; None for formats that can only be imported.
 
-    All raise :class:`~fairseq_posenc.errors.UsageError` for a file that is missing, damaged or of
-    another kind, for sizes that do not agree, and for a model that the other side cannot express.
+    All of them raise :class:`~fairseq_posenc.errors.UsageError` for files that are missing, damaged
+    or of another kind, for mismatched sizes, and for models that the other side cannot express.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Numbering a foreign vocabulary the way fairseq's dictionary does.
 
 fairseq numbers ``<s>`` 0, ``<pad>`` 1, ``</s>`` 2, ``<unk>`` 3, then the lines of dict.txt, and
-``--task masked_lm`` appends ``<mask>``.  Other toolkits put their special symbols elsewhere and
-give them other names, so the rows of every tensor of the vocabulary's size have to be reordered.
+``--task masked_lm`` appends ``<mask>``.  Other toolkits number and name their special
+symbols differently, so the rows of every tensor indexed by the vocabulary have to be reordered.
 """
 
 from typing import Dict, List, NamedTuple, Optional, Sequence
@@ -22,10 +22,10 @@ class Vocabulary(NamedTuple):
     """A foreign vocabulary in fairseq's order.
 
     Args:
-        symbols: the ordinary ones, one for each line of dict.txt.
+        symbols: the ordinary symbols, one per line of dict.txt.
         counts: their frequencies.
         order: foreign number of each symbol of fairseq's dictionary, (V,).
-        source: where it comes from, for messages.
+        source: its file, for messages.
     """
 
     symbols: List[str]
@@ -37,11 +37,11 @@ class Vocabulary(NamedTuple):
         """The rows of *tensor* (V, …) in the order of fairseq's dictionary.
 
         Args:
-            tensor: one row for each foreign number.
-            what: its name and file, for the message.
+            tensor: one row per foreign number.
+            what: its name and file, for the error message.
 
         Raises:
-            UsageError: the number of rows is not that of the vocabulary.
+            UsageError: the number of rows differs from the size of the vocabulary.
         """
         if len(tensor) != len(self.order):
             raise UsageError(
@@ -64,25 +64,25 @@ def renumber(
     """Put a foreign vocabulary into fairseq's order.
 
     Args:
-        symbols: the symbol of every foreign number.
-        special: what the foreign vocabulary calls each of :data:`SPECIAL`.
+        symbols: the symbols in the order of their foreign numbers.
+        special: the foreign name of each of :data:`SPECIAL`.
         source: the file they come from, for messages.
         counts: frequencies, if known.
 
     Raises:
-        UsageError: a special symbol is missing, a symbol occurs twice, or fairseq could not read
-            one back.
+        UsageError: a special symbol is missing, a symbol occurs twice, or fairseq could not read a
+            symbol back.
     """
     numbers = {symbol: number for number, symbol in enumerate(symbols)}
     if len(numbers) < len(symbols):
         twice = next(s for number, s in enumerate(symbols) if numbers[s] != number)
         raise UsageError(
-            f"{source}: {twice!r} is there twice (numbers {symbols.index(twice)} and "
+            f"{source}: {twice!r} occurs twice (numbers {symbols.index(twice)} and "
             f"{numbers[twice]}), and fairseq refuses such a dictionary; rename one of them"
         )
     for ours, theirs in special.items():
         if theirs not in numbers:
-            raise UsageError(f"{source}: has no {theirs!r}, which becomes fairseq's {ours}")
+            raise UsageError(f"{source}: has no {theirs!r}, which corresponds to fairseq's {ours}")
     used = set(special.values())
     ordinary = [number for number, symbol in enumerate(symbols) if symbol not in used]
     for number in ordinary:
@@ -98,21 +98,21 @@ def renumber(
 
 
 def _check(symbol: str, number: int, source: str) -> None:
-    """Refuse an ordinary symbol that would not survive dict.txt."""
+    """Refuse an ordinary symbol that dict.txt cannot hold."""
     if symbol in SPECIAL:
         raise UsageError(
             f"{source}: the ordinary symbol {symbol!r} (number {number}) is one that fairseq "
-            "reserves for itself; rename it"
+            "reserves; rename it"
         )
     if symbol.split() != [symbol]:
         raise UsageError(
-            f"{source}: the symbol {symbol!r} (number {number}) is empty or holds white space, at "
-            "which fairseq splits its text; rename it"
+            f"{source}: the symbol {symbol!r} (number {number}) is empty or contains white space, "
+            "at which fairseq splits text; rename it"
         )
 
 
 def read_dictionary(path: str) -> List[str]:
-    """The symbol of every number, reading dict.txt as ``--task masked_lm`` does.
+    """The symbols in the order of their numbers, reading dict.txt as ``--task masked_lm`` does.
 
     Raises:
         UsageError: the file cannot be read or is not a dictionary.

@@ -1,4 +1,4 @@
-"""What a foreign format cannot express, from the roles of settings."""
+"""Settings that a foreign format cannot express, from their roles."""
 
 import dataclasses
 from typing import Collection, List
@@ -12,8 +12,8 @@ from fairseq_posenc.models.masked_lm import MASKED_LM
 def computing_settings() -> List[str]:
     """The settings on which the outputs of a trained model depend.
 
-    All that are part of the trained model and, of those that may differ at use, the plug-in's own:
-    a checkpoint with ``--rotary-scaling`` computes scaled frequencies.
+    These are the settings with the role ``model``, and the plug-in's settings with the role
+    ``free``: a checkpoint with ``--rotary-scaling`` computes scaled frequencies.
     """
     own = plug_in_flags()
     return [
@@ -27,18 +27,18 @@ def computing_settings() -> List[str]:
 def refuse_inexpressible(
     checkpoint: NativeCheckpoint, returned: Settings, adapted: Collection[str], target: str
 ) -> None:
-    """Refuse a checkpoint that would not be the same model after export and import.
+    """Refuse a checkpoint that export and import would change.
 
-    Flags that are registered later are compared as well, so that none is dropped silently.
+    Flags registered by other packages are compared as well, so that none is dropped silently.
 
     Args:
-        checkpoint: what is to be exported.
-        returned: settings that importing the exported model gives.
-        adapted: names of settings that may differ, since the export takes care of them.
-        target: what the model is exported to, for the message.
+        checkpoint: the checkpoint to export.
+        returned: the settings after importing the exported model.
+        adapted: names of settings that may differ because the export converts them.
+        target: the format, for the error message.
 
     Raises:
-        UsageError: naming the flags whose values would be lost, and what there is instead.
+        UsageError: naming the flags whose values would be lost, and the values supported.
     """
     settings = checkpoint.settings
     expressed = {**defaults_of(MASKED_LM.dataclass), **returned}
@@ -51,5 +51,5 @@ def refuse_inexpressible(
         given = ", ".join(f"{flag_of(name)} {settings[name]}" for name in lost)
         known = ", ".join(str(expressed[name]) for name in lost)
         raise UsageError(
-            f"{checkpoint.path}: was trained with {given}, and {target} has only {known}"
+            f"{checkpoint.path}: was trained with {given}, but {target} only supports {known}"
         )

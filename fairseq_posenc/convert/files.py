@@ -1,4 +1,4 @@
-"""The files of a conversion: JSON to read, and folders to write completely or not at all."""
+"""Files of a conversion: reading JSON, and writing folders completely or not at all."""
 
 import contextlib
 import json
@@ -15,15 +15,15 @@ def read_json(path: str) -> Dict[str, Any]:
     """Read a JSON object that ``save_pretrained`` wrote.
 
     Raises:
-        UsageError: the file cannot be read, or holds something else.
+        UsageError: the file cannot be read or is not a JSON object.
     """
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
     except OSError as error:
         raise UsageError(
-            f"{path}: cannot be read ({error.strerror or error}); give a folder that "
-            "save_pretrained wrote"
+            f"{path}: cannot be read ({error.strerror or error}); give a folder "
+            "written by save_pretrained"
         ) from error
     except ValueError as error:
         raise UsageError(f"{path}: is not JSON ({error})") from error
@@ -34,10 +34,10 @@ def read_json(path: str) -> Dict[str, Any]:
 
 @contextlib.contextmanager
 def staging(out_dir: str) -> Iterator[str]:
-    """A temporary folder whose files move to *out_dir* at the end, if nothing went wrong.
+    """A temporary folder whose files move to *out_dir* if the block succeeds.
 
     Args:
-        out_dir: created if necessary; its files of the same names are replaced, each in one step.
+        out_dir: created if necessary; existing files of the same names are replaced atomically.
 
     Yields:
         an empty folder inside *out_dir*.
@@ -58,7 +58,7 @@ def staging(out_dir: str) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
         if created:
             with contextlib.suppress(OSError):
-                os.rmdir(out_dir)  # only if nothing came into it
+                os.rmdir(out_dir)  # only if it is still empty
 
 
 def write_text(path: str, text: str) -> None:
@@ -87,5 +87,5 @@ def _explained(path: str) -> Iterator[None]:
     except OSError as error:
         raise UsageError(
             f"{path}: cannot be written ({error.strerror or error}); give a folder that can be "
-            "created or written to, with free space"
+            "created or written to, on a disk with free space"
         ) from error

@@ -1,11 +1,11 @@
 """GAU-alpha as its released classes save it: masked language models and sequence classifiers.
 
 "Implementation and Experiments for GAU-based Model", Liu, sections 4.1 and 5.1.  ``softmax_plus``,
-``softmax`` and ``squared_relu`` divide by √s and by the number of real tokens; without
-``attention_scale`` the division by √s is left out, which is undone here in the queries' scale.
+``softmax`` and ``squared_relu`` divide by √s and by the number of real tokens.  Models without
+``attention_scale`` do not divide by √s; on import, the queries' scale is multiplied by it instead.
 
-A classifier is one projection of the first position; fairseq's head has a dense layer before it,
-which becomes the identity.
+A classifier is a single projection of the first position; the additional dense layer of fairseq's
+head becomes the identity.
 """
 
 import math
@@ -16,7 +16,7 @@ from torch import Tensor
 from fairseq_posenc.convert.base import ForeignModel, Format, Imported
 from fairseq_posenc.convert.dictionary import Vocabulary
 from fairseq_posenc.convert.hf_config import SENTENCE_HEAD, Config
-from fairseq_posenc.convert.hf_parameters import DECODER, move_output, reader_of, words_of
+from fairseq_posenc.convert.hf_parameters import DECODER, move_output, reader_of, token_embedding_of
 from fairseq_posenc.convert.hf_vocabulary import read_vocabulary
 from fairseq_posenc.convert.huggingface import Folder, open_folder
 from fairseq_posenc.convert.native import CLASSIFICATION_HEADS, ENCODER, PAD, Settings
@@ -75,9 +75,9 @@ def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
 
 
 def foreign(folder: Folder, order: Tensor) -> ForeignModel:
-    """The model by its formulas."""
+    """The model computed from its formulas."""
     parameters, classifies = folder.parameters, _class_of(folder.config) == _CLASSIFIER
-    output = DECODER + "weight" if DECODER + "weight" in parameters else words_of(BASE)
+    output = DECODER + "weight" if DECODER + "weight" in parameters else token_embedding_of(BASE)
 
     def logits(tokens: Tensor, segments: Tensor) -> Tensor:
         if classifies:
@@ -96,7 +96,7 @@ def _class_of(config: Config) -> str:
 
 
 def _settings(config: Config) -> Settings:
-    """Flags that describe the model."""
+    """The flags of the model."""
     layers, key_size = config.size("num_hidden_layers"), config.size("attention_key_size")
     channels, width = config.size("hidden_size"), config.size("intermediate_size")
     config.one_of("use_bias", False, (False,))
@@ -106,7 +106,7 @@ def _settings(config: Config) -> Settings:
     if rest:
         raise UsageError(
             f"{config.path}: intermediate_size {width} is not a multiple of hidden_size "
-            f"{channels}, as --gau-expansion has to be"
+            f"{channels}, as --gau-expansion requires"
         )
     return {
         **GAU,
@@ -130,7 +130,7 @@ def _settings(config: Config) -> Settings:
 
 
 def _check_padding(config: Config, vocabulary: Vocabulary) -> None:
-    """Refuse another ``pad_token_id`` than the vocabulary's: the released mask comes from it."""
+    """Refuse a ``pad_token_id`` other than the vocabulary's, since the padding mask uses it."""
     number, padding = int(vocabulary.order[PAD]), config.get("pad_token_id", 0)
     if padding != number:
         raise UsageError(
@@ -140,7 +140,7 @@ def _check_padding(config: Config, vocabulary: Vocabulary) -> None:
 
 
 def _classifier(config: Config, reader: Reader, settings: Settings) -> None:
-    """The head of a sequence classifier, whose summary has to be the first position as it is."""
+    """Import the head of a sequence classifier that reads the unprojected first position."""
     config.one_of("summary_type", "last", ("first",))
     config.one_of("summary_use_proj", False, (False,))
     config.one_of("summary_activation", "", ("",))

@@ -1,4 +1,4 @@
-"""What config.json says of a model, and refusing by name what cannot be imported."""
+"""Settings in config.json, and checks that they can be imported."""
 
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, Sequence, TypeVar
@@ -17,7 +17,7 @@ class Config:
 
     Args:
         path: the file, for messages.
-        entries: its content; an entry that is null counts as absent.
+        entries: its content; null entries count as absent.
     """
 
     path: str
@@ -29,14 +29,14 @@ class Config:
         return default if value is None else value
 
     def size(self, key: str) -> int:
-        """An entry that has to be a whole number.
+        """An entry that must be a whole number.
 
         Raises:
-            UsageError: it is missing, or something else.
+            UsageError: it is missing or not a whole number.
         """
         value = self.entries.get(key)
         if not isinstance(value, int):
-            raise UsageError(f"{self.path}: {key} is {value!r}; it has to be a number")
+            raise UsageError(f"{self.path}: {key} is {value!r}; it must be a number")
         return value
 
     def one_of(self, key: str, default: Value, known: Iterable[Value]) -> Value:
@@ -53,7 +53,7 @@ class Config:
         return value
 
     def architecture(self, known: Sequence[str]) -> str:
-        """The class that wrote the model, the first of *known* if config.json does not say.
+        """The class that wrote the model, or the first of *known* if config.json names none.
 
         Raises:
             UsageError: it is not among *known*.
@@ -66,7 +66,7 @@ class Config:
         return name
 
     def classes_note(self, head: str) -> str:
-        """What the classes of *head* mean."""
+        """A note with the meaning of the classes of *head*."""
         names: Dict[str, str] = self.get("id2label", {})
         classes = ", ".join(f"{number} {names[number]}" for number in sorted(names, key=int))
         return f"head {head}, classes: {classes or '0 LABEL_0, 1 LABEL_1'}"

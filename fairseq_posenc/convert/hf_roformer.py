@@ -1,13 +1,13 @@
 """RoFormer as ``transformers`` saves it.
 
-Imported are masked and causal language models, sequence and token classifiers, with
-``rotary_value`` and ``embedding_size`` other than ``hidden_size``, too; exported are models with
-``--position-encoding rotary`` that the stock classes can express.
+Masked and causal language models and sequence and token classifiers can be imported, including
+those with ``rotary_value`` or an ``embedding_size`` other than ``hidden_size``.  Models with
+``--position-encoding rotary`` that the stock classes can express can be exported.
 
 Their pairs of channels are interleaved, which is the default here; ``half`` is reordered on export.
-Their saved table of sines is left out, after a check that it is the usual one: it is computed here.
-Token types become segments.  A sequence classifier applies ``hidden_act``, where fairseq has an
-activation of its own, ``--pooler-activation-fn``.
+The saved sine table is checked and left out, since it is computed here.  Token types become
+segments.  A sequence classifier applies ``hidden_act``, for which fairseq has a separate flag,
+``--pooler-activation-fn``.
 """
 
 from functools import partial
@@ -21,7 +21,7 @@ from fairseq_posenc.convert.hf_parameters import (
     DECODER,
     has_own_output,
     reader_of,
-    words_of,
+    token_embedding_of,
 )
 from fairseq_posenc.convert.hf_vocabulary import read_vocabulary
 from fairseq_posenc.convert.huggingface import Folder
@@ -62,7 +62,7 @@ def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
     reader.finish(f"config.json ({name})")
     settings["load_checkpoint_heads"] = architecture.head is not None
     if architecture.head is not None:
-        notes.append(f"its language-model head is untrained: {folder.path} has none")
+        notes.append(f"the language-model head is untrained, since {folder.path} has none")
         notes.append(config.classes_note(architecture.head))
     return Imported(settings, reader.parameters, reader.origin, architecture.head, notes)
 
@@ -78,8 +78,10 @@ def _class_of(folder: Folder) -> str:
 
 
 def _output_bias(folder: Folder) -> Tuple[str, bool]:
-    """Name of the output's bias, and whether the output has a weight of its own, too."""
-    own = has_own_output(folder, (DECODER + "weight", words_of(BASE)), (DECODER + "bias", LM_BIAS))
+    """Name of the output bias, and whether the output weight is untied."""
+    own = has_own_output(
+        folder, (DECODER + "weight", token_embedding_of(BASE)), (DECODER + "bias", LM_BIAS)
+    )
     bias = DECODER + "bias" if own and DECODER + "bias" in folder.parameters else LM_BIAS
     return bias, own and DECODER + "weight" in folder.parameters
 

@@ -1,4 +1,4 @@
-"""Vocabularies in the form of the ``transformers`` library: vocab.txt, or tokenizer.json."""
+"""Vocabulary files of the ``transformers`` library: vocab.txt or tokenizer.json."""
 
 import os
 from typing import Dict, List, Mapping, Optional, Tuple, Union
@@ -10,7 +10,7 @@ from fairseq_posenc.convert.dictionary import MASK, Vocabulary, renumber
 from fairseq_posenc.convert.files import read_json
 from fairseq_posenc.errors import UsageError
 
-#: fairseq's symbol, the role in tokenizer_config.json, and what it is usually called.
+#: fairseq's symbol, the role in tokenizer_config.json, and its usual name.
 _ROLES = (
     ("<s>", "cls_token", "[CLS]"),
     ("<pad>", "pad_token", "[PAD]"),
@@ -19,10 +19,10 @@ _ROLES = (
     (MASK, "mask_token", "[MASK]"),
 )
 
-#: The order in which vocab.txt starts.
+#: The first symbols of vocab.txt, in order.
 FIRST = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
-#: What tokenizer_config.json calls each special symbol, in files that are written here.
+#: Names of the special symbols in tokenizer_config.json, in exported models.
 SPECIAL_TOKENS: Dict[str, str] = {role: usual for _, role, usual in _ROLES}
 
 
@@ -31,10 +31,10 @@ def read_vocabulary(path: str, file: Optional[str]) -> Vocabulary:
 
     Args:
         path: the folder.
-        file: a vocab.txt that lies elsewhere.
+        file: a vocab.txt elsewhere.
 
     Raises:
-        UsageError: there is none, or fairseq's dictionary cannot hold it.
+        UsageError: it is missing, or fairseq's dictionary cannot hold it.
     """
     settings = {}
     if os.path.isfile(os.path.join(path, "tokenizer_config.json")):
@@ -46,8 +46,8 @@ def read_vocabulary(path: str, file: Optional[str]) -> Vocabulary:
         if os.path.isfile(fast):
             return renumber(_fast_vocabulary(fast), special, fast)
         raise UsageError(
-            f"{path}: has neither vocab.txt nor tokenizer.json; if the vocabulary lies elsewhere, "
-            "name its vocab.txt with --vocab"
+            f"{path}: has neither vocab.txt nor tokenizer.json; if the vocabulary is elsewhere, "
+            "give its vocab.txt with --vocab"
         )
     try:
         with open(source, encoding="utf-8") as lines:
@@ -66,26 +66,26 @@ def _fast_vocabulary(path: str) -> List[str]:
         symbols = sorted(numbers, key=lambda symbol: numbers[symbol])
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"{path}: has no word-piece vocabulary; name a vocab.txt with --vocab"
+            f"{path}: has no word-piece vocabulary; give a vocab.txt with --vocab"
         ) from error
     if [numbers[symbol] for symbol in symbols] != list(range(len(symbols))):
         raise UsageError(
             f"{path}: its {len(symbols)} symbols are not numbered from 0 to {len(symbols) - 1}; "
-            "name a vocab.txt with --vocab"
+            "give a vocab.txt with --vocab"
         )
     return symbols
 
 
 def _content(token: Union[str, Mapping[str, str]]) -> str:
-    """A special token, which some files wrap in an object."""
+    """The text of a special token, which some files wrap in an object."""
     return token if isinstance(token, str) else token["content"]
 
 
 def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor]:
-    """The usual order of a vocab.txt: five special symbols, then the rest as it was.
+    """The usual order of a vocab.txt: five special symbols, then the rest in its order.
 
     Args:
-        symbols: the symbol of each number of fairseq's dictionary.
+        symbols: the symbols of fairseq's dictionary, in order.
         source: the file they come from, for messages.
 
     Returns:

@@ -1,7 +1,7 @@
-"""Folders in the form of the ``transformers`` library: config.json, weights, vocabulary.
+"""Model folders of the ``transformers`` library: config.json, weights, vocabulary.
 
-Reading ``pytorch_model.bin`` needs nothing but PyTorch, reading ``model.safetensors`` the
-``safetensors`` package; running a model, for ``--verify``, needs ``transformers``.
+Reading ``pytorch_model.bin`` only needs PyTorch, reading ``model.safetensors`` needs the package
+``safetensors``, and running a model for ``--verify`` needs ``transformers``.
 """
 
 import importlib
@@ -36,7 +36,7 @@ _ACTIVATIONS = (
 
 
 class Folder(NamedTuple):
-    """What was read from a folder.
+    """The content of a model folder.
 
     Args:
         path: the folder.
@@ -52,17 +52,17 @@ class Folder(NamedTuple):
 
 
 def open_folder(path: str, model_type: str) -> Folder:
-    """Read configuration and weights.
+    """Read the configuration and the weights.
 
     Args:
         path: the folder.
-        model_type: what config.json has to say.
+        model_type: the required ``model_type`` in config.json.
 
     Raises:
         UsageError: it is another type of model, or a file is missing or unreadable.
     """
     if os.path.isfile(path):
-        raise UsageError(f"{path}: is a file; give the folder that save_pretrained wrote")
+        raise UsageError(f"{path}: is a file; give the folder written by save_pretrained")
     config = Config(os.path.join(path, _CONFIG), read_json(os.path.join(path, _CONFIG)))
     found = config.get("model_type", "")
     if found != model_type:
@@ -76,18 +76,18 @@ def open_folder(path: str, model_type: str) -> Folder:
             return Folder(path, config, weights, read(weights))
     raise UsageError(
         f"{path}: has no weights; it needs {' or '.join(_WEIGHTS)} (weights split into several "
-        "files have to be saved as one)"
+        "files must be saved as one)"
     )
 
 
 def activation_of(config: Config) -> str:
-    """fairseq's name of ``hidden_act``.
+    """fairseq's name for ``hidden_act``.
 
     Raises:
         UsageError: fairseq has no such activation.
     """
     theirs = config.get("hidden_act", "gelu")
-    known = dict(reversed(_ACTIVATIONS))  # of two entries the first counts
+    known = dict(reversed(_ACTIVATIONS))  # the first of two entries counts
     if theirs not in known:
         raise UsageError(
             f"{config.path}: hidden_act {theirs!r} is not an activation that fairseq has "
@@ -97,7 +97,7 @@ def activation_of(config: Config) -> str:
 
 
 def activation_for(ours: str, source: str) -> str:
-    """What ``hidden_act`` is for an activation of fairseq.
+    """The value of ``hidden_act`` for an activation of fairseq.
 
     Raises:
         UsageError: transformers has no such activation.
@@ -111,13 +111,13 @@ def activation_for(ours: str, source: str) -> str:
 def write_folder(
     path: str, entries: Dict[str, Any], parameters: ForeignParameters, symbols: List[str]
 ) -> None:
-    """Write configuration, weights and vocabulary.
+    """Write the configuration, the weights and the vocabulary.
 
     Args:
         path: an existing folder.
-        entries: content of config.json, except for what follows from the vocabulary.
-        parameters: the weights, rows of the vocabulary in their final order.
-        symbols: the vocabulary in that order, as :func:`vocabulary_order` gives it.
+        entries: content of config.json, except the entries that depend on the vocabulary.
+        parameters: the weights, with the rows of the vocabulary in their final order.
+        symbols: the vocabulary in that order, as returned by :func:`vocabulary_order`.
 
     Raises:
         UsageError: safetensors is not installed, or a file cannot be written.
@@ -138,11 +138,10 @@ def write_folder(
 
 
 def load_model(path: str, architecture: str) -> nn.Module:
-    """Load a folder with ``from_pretrained`` of a class of transformers, to evaluate.
+    """Load a folder with ``from_pretrained`` of a class of transformers, in evaluation mode.
 
     Raises:
-        UsageError: transformers is not installed, or does not find all weights in the shapes that
-            it expects.
+        UsageError: transformers is not installed, or weights are missing or of unexpected shapes.
     """
     transformers = _package("transformers", "transformers", "for --verify")
     transformers.utils.logging.set_verbosity_error()
@@ -170,7 +169,7 @@ def _read_safetensors(path: str) -> ForeignParameters:
     safetensors = _package("safetensors.torch", "safetensors", f"to read {path}")
     try:
         return safetensors.load_file(path)
-    except Exception as error:  # whatever a damaged file makes the reader raise
+    except Exception as error:  # a damaged file can raise anything
         raise UsageError(f"{path}: cannot be read as safetensors ({error})") from error
 
 

@@ -1,8 +1,8 @@
-"""Checkpoints of this plug-in: made from settings and parameters, and taken apart again.
+"""Checkpoints of this plug-in: building them from settings and parameters, and reading them.
 
-What is written here is what ``fairseq-train --task masked_lm --arch posenc_masked_lm`` writes,
-except for the optimiser's state: every fairseq command, averaging, ``--restore-file`` and
-``--finetune-from-model`` accept it.
+The files are the same as those of ``fairseq-train --task masked_lm --arch posenc_masked_lm``, but
+without optimiser state: all fairseq commands, averaging, ``--restore-file`` and
+``--finetune-from-model`` accept them.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from fairseq_posenc.settings import ROLES
 
 #: Flags of :data:`ARCH`, by name.
 Settings = Dict[str, Any]
-#: Parameters by the names that they have in models of this plug-in.
+#: Parameters by their names in models of this plug-in.
 Parameters = Dict[str, Tensor]
 
 ARCH = MASKED_LM.model
@@ -48,10 +48,10 @@ class NativeCheckpoint(NamedTuple):
 
     Args:
         path: the file.
-        settings: flags of the model by today's names, completed by defaults.
+        settings: flags of the model by their current names, completed by defaults.
         parameters: in float32.
-        symbols: the symbol of each number, ``<s>`` to ``<mask>``.
-        dictionary: the dict.txt they come from.
+        symbols: the symbols in order, ``<s>`` to ``<mask>``.
+        dictionary: their dict.txt.
     """
 
     path: str
@@ -67,7 +67,7 @@ class NativeCheckpoint(NamedTuple):
 
 
 def complete_settings(settings: Settings) -> Settings:
-    """Settings completed by defaults, as they are when a model is built.
+    """Complete settings by their defaults, as when a model is built.
 
     Raises:
         UsageError: they contradict each other.
@@ -78,12 +78,12 @@ def complete_settings(settings: Settings) -> Settings:
 
 
 def new_checkpoint(settings: Settings, parameters: Parameters, data: str) -> Checkpoint:
-    """A checkpoint that fairseq takes for one of its own, before the first update.
+    """A checkpoint in fairseq's format, before the first update.
 
     Args:
-        settings: flags that differ from the defaults.
+        settings: the flags that differ from the defaults.
         parameters: the parameters.
-        data: the folder with dict.txt, as ``fairseq-train`` would have been given it.
+        data: the folder with dict.txt, as given to ``fairseq-train``.
     """
     length = str(settings["max_positions"])
     flags = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", ARCH]
@@ -93,7 +93,7 @@ def new_checkpoint(settings: Settings, parameters: Parameters, data: str) -> Che
         modify_parser=lambda parser: parser.set_defaults(**settings),
     )
     cfg = convert_namespace_to_omegaconf(args)
-    cfg.task.data = data  # not above: Hydra would parse it
+    cfg.task.data = data  # set last: Hydra would parse it
     return {
         "args": None,
         "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
@@ -118,17 +118,17 @@ def new_checkpoint(settings: Settings, parameters: Parameters, data: str) -> Che
 
 
 def flags_of(settings: Settings) -> str:
-    """The part of a command line that describes a model, for training it further.
+    """The command-line flags of a model, for training it further.
 
     Args:
-        settings: those with their default value are left out, as are former names.
+        settings: the settings; defaults and former names are left out.
     """
     words = ["--arch", ARCH]
     for field in dataclasses.fields(MASKED_LM.dataclass):
         value = settings.get(field.name)
         if field.metadata.get("role") not in ROLES or value in (None, field.metadata["default"]):
             continue
-        if value is False:  # no flag turns off what is on by default
+        if value is False:  # no flag turns off a default
             words.append(f"(with fairseq-hydra-train: model.{field.name}=false)")
         else:
             words += [flag_of(field.name)] + ([] if value is True else [str(value)])
@@ -138,7 +138,7 @@ def flags_of(settings: Settings) -> str:
 def build(checkpoint: Checkpoint, dictionary: str) -> nn.Module:
     """The untrained model that the settings of *checkpoint* describe, for a dict.txt.
 
-    Its parameters are the same at every call.
+    Its parameters are the same on every call.
     """
     cfg = OmegaConf.create(checkpoint["cfg"])
     with _task(dictionary) as task, torch.random.fork_rng(devices=[]):
@@ -147,7 +147,7 @@ def build(checkpoint: Checkpoint, dictionary: str) -> nn.Module:
 
 
 def load(path: str, dictionary: str) -> nn.Module:
-    """Load a checkpoint the way every fairseq command does, heads included, to evaluate.
+    """Load a checkpoint as fairseq's commands do, including heads, in evaluation mode.
 
     Args:
         path: the file.
@@ -162,7 +162,7 @@ def load(path: str, dictionary: str) -> nn.Module:
 
 @contextlib.contextmanager
 def _task(dictionary: str) -> Iterator[FairseqTask]:
-    """``--task masked_lm`` for a dictionary, whatever its file is called."""
+    """``--task masked_lm`` for a dictionary file of any name."""
     with tempfile.TemporaryDirectory() as data:
         shutil.copy(dictionary, os.path.join(data, "dict.txt"))
         yield tasks.setup_task(OmegaConf.create({"_name": "masked_lm", "data": data}))
@@ -173,11 +173,11 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
 
     Args:
         path: the file.
-        dictionary: its dict.txt, if that lies neither beside it nor where it was trained.
+        dictionary: its dict.txt, if that is neither beside it nor in its training data.
 
     Raises:
         UsageError: it is not a masked language model of this plug-in, or the dictionary is missing
-            or of another size.
+            or has another size.
     """
     checkpoint = read_checkpoint(path)
     saved: Parameters = checkpoint["model"]
@@ -192,8 +192,8 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
     symbols = read_dictionary(dictionary)
     if len(symbols) != len(saved[EMBEDDING]):
         raise UsageError(
-            f"{path}: has {len(saved[EMBEDDING])} token embeddings, but {dictionary} with the "
-            f"special symbols of fairseq has {len(symbols)}; give the right one with --vocab"
+            f"{path}: has {len(saved[EMBEDDING])} token embeddings, but {dictionary} and "
+            f"fairseq's special symbols make {len(symbols)}; give the right dictionary with --vocab"
         )
     parameters = {key: value.float() for key, value in saved.items() if key != ENCODER + "version"}
     return NativeCheckpoint(path, complete_settings(settings), parameters, symbols, dictionary)

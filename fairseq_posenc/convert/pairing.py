@@ -1,7 +1,7 @@
 """Converting between the two ways of pairing channels in rotary embeddings.
 
-Interleaved (RoFormer Eq. 26) rotates channels (1, 2), (3, 4), …; half rotates (i, i + D/2).  With
-the rows of their projections permuted, queries and keys have the same products.
+Interleaved (RoFormer Eq. 26) rotates channels (1, 2), (3, 4), …; half rotates (i, i + D/2).
+Permuting the rows of both projections alike leaves all products of queries and keys unchanged.
 """
 
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Taking the parameters out of a foreign checkpoint, so that none is forgotten."""
+"""Moving the parameters of a foreign checkpoint, and checking that none is left."""
 
 from typing import Dict, List
 
@@ -9,22 +9,22 @@ from fairseq_posenc.convert.dictionary import Vocabulary
 from fairseq_posenc.convert.native import Parameters
 from fairseq_posenc.errors import UsageError
 
-#: Parameters by the names that they have in a foreign checkpoint.
+#: Parameters by their names in a foreign checkpoint.
 ForeignParameters = Dict[str, Tensor]
 
 
 class Reader:
-    """The parameters of a foreign checkpoint, in float32, and what has become of them.
+    """The parameters of a foreign checkpoint, in float32, as they are moved one by one.
 
     Args:
         path: the file, for messages.
         foreign: its tensors.
-        vocabulary: the order of rows that belong to symbols.
+        vocabulary: gives the order of rows that belong to symbols.
 
     Attributes:
-        rest: what has not been taken yet.
-        parameters: what has been taken, by fairseq's names.
-        origin: file and foreign name of each of those.
+        rest: the tensors not taken yet.
+        parameters: the converted parameters, by fairseq's names.
+        origin: file and foreign name of each parameter.
     """
 
     def __init__(self, path: str, foreign: ForeignParameters, vocabulary: Vocabulary) -> None:
@@ -38,36 +38,36 @@ class Reader:
         return theirs in self.rest
 
     def take(self, theirs: str) -> Tensor:
-        """A tensor, which then counts as used.
+        """Return a tensor, and remove it from :attr:`rest`.
 
         Raises:
-            UsageError: there is none of that name.
+            UsageError: there is no tensor of that name.
         """
         if theirs not in self.rest:
             raise UsageError(f"{self.path}: has no tensor {theirs}")
         return self.rest.pop(theirs)
 
     def put(self, ours: str, value: Tensor, theirs: str) -> None:
-        """Store *value*, made from the foreign tensor *theirs*, under fairseq's name."""
+        """Store *value*, converted from the foreign tensor *theirs*, under fairseq's name."""
         self.parameters[ours] = value
         self.origin[ours] = f"{self.path}: {theirs}"
 
     def move(self, theirs: str, ours: str) -> None:
-        """Take over a tensor unchanged."""
+        """Move a tensor unchanged."""
         self.put(ours, self.take(theirs), theirs)
 
     def move_module(self, theirs: str, ours: str) -> None:
-        """Take over a module's weight and bias unchanged."""
+        """Move a module's weight and bias unchanged."""
         for kind in (".weight", ".bias"):
             self.move(theirs + kind, ours + kind)
 
     def move_rows(self, theirs: str, ours: str) -> None:
-        """Take over a tensor with one row for each symbol, in the order of fairseq's dictionary."""
+        """Move a tensor with one row per symbol, reordered as in fairseq's dictionary."""
         rows = self.vocabulary.rows(self.take(theirs), f"{self.path}: {theirs}")
         self.put(ours, rows, theirs)
 
     def split(self, theirs: str, ours: List[str], kind: str) -> None:
-        """Cut the joint weight or bias of several projections into equal parts."""
+        """Split the joint weight or bias of several projections into equal parts."""
         for part, target in zip(self.take(theirs).chunk(len(ours)), ours):
             self.put(f"{target}.{kind}", part.clone(), theirs)
 
@@ -77,23 +77,23 @@ class Reader:
         self.put(ours + ".bias", torch.zeros(channels), theirs)
 
     def drop(self, *prefixes: str) -> List[str]:
-        """Leave out tensors that are not needed; returns their names."""
+        """Discard tensors that are not needed; returns their names."""
         dropped = sorted(name for name in self.rest if name.startswith(prefixes))
         for name in dropped:
             del self.rest[name]
         return dropped
 
     def finish(self, described_by: str) -> None:
-        """Refuse what has not been taken.
+        """Refuse a checkpoint with tensors that have not been taken.
 
         Args:
-            described_by: where the settings of the model are, for the message.
+            described_by: the source of the model's settings, for the error message.
 
         Raises:
-            UsageError: something is left.
+            UsageError: a tensor is left.
         """
         if self.rest:
             raise UsageError(
-                f"{self.path}: there is no place for {sorted(self.rest)[0]} (and "
-                f"{len(self.rest) - 1} more) in the model that {described_by} describes"
+                f"{self.path}: unexpected tensor {sorted(self.rest)[0]} (and "
+                f"{len(self.rest) - 1} more) for the model that {described_by} describes"
             )

@@ -1,4 +1,4 @@
-"""Reading checkpoints of fairseq 0.9, which contain objects of classes that no longer exist."""
+"""Reading checkpoints of fairseq 0.9, which contain objects of removed classes."""
 
 from argparse import Namespace
 from typing import Any, Dict
@@ -7,7 +7,7 @@ from fairseq_posenc.checkpoints.reading import load_file
 
 
 class _Meter:
-    """Stands in for a statistic of the training, whose content is not used."""
+    """Stand-in for a training statistic, whose content is not used."""
 
 
 _METERS = ("AverageMeter", "TimeMeter", "StopwatchMeter")
@@ -18,13 +18,13 @@ _STAND_INS: Dict[str, object] = {
 
 
 def read_released(path: str) -> Any:
-    """Load a checkpoint of fairseq 0.9 with a list of allowed classes, on every PyTorch.
+    """Load a checkpoint of fairseq 0.9 with an allow-list of classes, on every PyTorch.
 
     Args:
         path: the file.
 
     Returns:
-        what is in it.
+        its content.
 
     Raises:
         UsageError: as :func:`fairseq_posenc.checkpoints.reading.load_file`.

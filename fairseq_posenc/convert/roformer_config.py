@@ -1,4 +1,4 @@
-"""Settings of a RoFormer, and the entries of config.json that say the same, in both directions."""
+"""Conversion between settings of a RoFormer and entries of config.json."""
 
 from typing import Any, Dict, NamedTuple, Tuple
 
@@ -7,7 +7,7 @@ from fairseq_posenc.convert.huggingface import activation_for, activation_of
 from fairseq_posenc.convert.native import Settings
 from fairseq_posenc.errors import UsageError
 
-#: Settings that all RoFormers share.
+#: Settings common to all RoFormers.
 _ALWAYS: Settings = {
     "position_encoding": "rotary",
     "encoder_normalize_before": False,
@@ -15,7 +15,7 @@ _ALWAYS: Settings = {
     "activation_dropout": 0.0,
 }
 
-#: Sizes that config.json has to give: fairseq's name, transformers'.
+#: Sizes required in config.json: fairseq's name and transformers' name.
 _SIZES = {
     "encoder_layers": "num_hidden_layers",
     "encoder_embed_dim": "hidden_size",
@@ -25,7 +25,7 @@ _SIZES = {
 
 
 class _Entry(NamedTuple):
-    """A setting, its key in config.json, and its value where that says nothing."""
+    """A setting, its key in config.json, and its value if the key is absent."""
 
     setting: str
     key: str
@@ -42,11 +42,10 @@ _ENTRIES = (
     _Entry("causal", "is_decoder", False),
 )
 
-#: Settings that may change on export without changing what the model computes: pairs of channels
-#: are reordered; a model without segments gets two whose embeddings are zero; activations have
-#: several names (:func:`activation_for` refuses those without a counterpart); a rotary model has
-#: no table of positions; and ``--rotary-scaling``, without which its factor and length have no
-#: effect, is compared.
+#: Settings that may change on export without changing the model's outputs: pairs of channels are
+#: reordered; a model without segments gets two with zero embeddings; activations have several names
+#: (:func:`activation_for` refuses those without a counterpart); a rotary model has no position
+#: table; and factor and length only matter with ``--rotary-scaling``, which is compared.
 ADAPTED: Tuple[str, ...] = (
     "rotary_pairing",
     "num_segments",
@@ -58,10 +57,10 @@ ADAPTED: Tuple[str, ...] = (
 
 
 def settings_of(config: Config) -> Settings:
-    """Flags that describe the encoder in a folder.
+    """The flags of the encoder in a folder.
 
     Raises:
-        UsageError: a number is missing, or an entry asks for what cannot be imported.
+        UsageError: a number is missing, or an entry has a value that cannot be imported.
     """
     settings = {
         **_ALWAYS,
@@ -70,7 +69,10 @@ def settings_of(config: Config) -> Settings:
         "activation_fn": activation_of(config),
     }
     if config.get("add_cross_attention", False):
-        raise UsageError(f"{config.path}: add_cross_attention: this is half of an encoder-decoder")
+        raise UsageError(
+            f"{config.path}: add_cross_attention is true: parts of encoder-decoder models "
+            "cannot be imported"
+        )
     channels = settings["encoder_embed_dim"]
     settings["encoder_input_dim"] = config.get("embedding_size", channels) or channels
     settings["pooler_dropout"] = settings["dropout"]
@@ -78,7 +80,7 @@ def settings_of(config: Config) -> Settings:
 
 
 def entries_for(settings: Settings, source: str) -> Dict[str, Any]:
-    """The entries of config.json that describe an encoder.
+    """The entries of config.json for an encoder.
 
     Args:
         settings: complete settings.

@@ -7,7 +7,7 @@ import torch
 from fairseq_posenc.convert.base import Exported
 from fairseq_posenc.convert.expressible import refuse_inexpressible
 from fairseq_posenc.convert.hf_config import Config
-from fairseq_posenc.convert.hf_parameters import DECODER, segments_of, words_of
+from fairseq_posenc.convert.hf_parameters import DECODER, segment_embedding_of, token_embedding_of
 from fairseq_posenc.convert.hf_vocabulary import vocabulary_order
 from fairseq_posenc.convert.huggingface import write_folder
 from fairseq_posenc.convert.native import (
@@ -63,12 +63,12 @@ def write(checkpoint: NativeCheckpoint, head: Optional[str], path: str) -> Expor
     write_folder(path, entries, state, symbols)
     inverse = torch.empty_like(order)
     inverse[order] = torch.arange(len(order))
-    notes = ["vocab.txt lists the dictionary; text has to be split into it as it was for training"]
+    notes = ["vocab.txt lists the dictionary; text must be tokenised as it was for training"]
     return Exported(inverse, notes)
 
 
 def _choose(checkpoint: NativeCheckpoint, head: Optional[str]) -> Tuple[str, Architecture]:
-    """The class for *head*, and what it puts on the encoder."""
+    """The class for *head*, and its modules on top of the encoder."""
     if head is None:
         name = "RoFormerForCausalLM" if checkpoint.settings["causal"] else "RoFormerForMaskedLM"
         return name, ARCHITECTURES[name]
@@ -82,7 +82,7 @@ def _choose(checkpoint: NativeCheckpoint, head: Optional[str]) -> Tuple[str, Arc
 def _check_settings(
     checkpoint: NativeCheckpoint, entries: Dict[str, Any], name: str, architecture: Architecture
 ) -> None:
-    """Refuse settings that importing the written folder would not give back."""
+    """Refuse settings that importing the written folder would not restore."""
     settings = checkpoint.settings
     returned = settings_of(Config(checkpoint.path, entries))
     returned["untie_weights_roberta"] = settings["untie_weights_roberta"]  # tie_word_embeddings
@@ -97,21 +97,23 @@ def _foreign_parameters(
     """The parameters by transformers' names.
 
     Args:
-        checkpoint: whose parameters.
+        checkpoint: the checkpoint.
         name: the class in transformers.
-        architecture: what that puts on the encoder.
+        architecture: its modules on top of the encoder.
         order: fairseq's number of each symbol of the new vocabulary, (V,).
 
     Raises:
-        UsageError: the class has no place for one of them.
+        UsageError: the class lacks one of them.
     """
     settings, ours = checkpoint.settings, _interleaved(checkpoint)
     projected = settings["encoder_input_dim"] != settings["encoder_embed_dim"]
     names = names_of(settings["encoder_layers"], projected, architecture)
     state = {theirs: ours.pop(mine) for mine, theirs in names.items()}
     embedding = ours.pop(EMBEDDING)
-    state[words_of(BASE)] = embedding[order]
-    state[segments_of(BASE)] = ours.pop(SEGMENTS, embedding.new_zeros(2, embedding.size(1)))
+    state[token_embedding_of(BASE)] = embedding[order]
+    state[segment_embedding_of(BASE)] = ours.pop(
+        SEGMENTS, embedding.new_zeros(2, embedding.size(1))
+    )
     head_dim = settings["encoder_embed_dim"] // settings["encoder_attention_heads"]
     state[TABLE] = sine_table(settings["max_positions"], head_dim)
     if architecture.language_model:
@@ -123,7 +125,7 @@ def _foreign_parameters(
     unused = (LM_HEAD, CLASSIFICATION_HEADS, TOKEN_HEADS)
     left = [key for key in ours if not key.startswith(unused)]
     if left:
-        raise UsageError(f"{checkpoint.path}: {name} has no place for {left[0]}")
+        raise UsageError(f"{checkpoint.path}: {name} has no counterpart of {left[0]}")
     return state
 
 
@@ -138,7 +140,9 @@ def _interleaved(checkpoint: NativeCheckpoint) -> Parameters:
         prefix = f"{ENCODER}layers.{layer}.self_attn."
         for key in [f"{prefix}{name}.{kind}" for name in rotated for kind in ("weight", "bias")]:
             parameters[key] = half_to_interleaved(parameters[key], heads)
-        if settings["rotary_value"]:  # the output projection reads channels in the values' order
+        if settings[
+            "rotary_value"
+        ]:  # values are permuted too, and with them the inputs of the output projection
             key = prefix + "out_proj.weight"
             parameters[key] = half_to_interleaved(parameters[key].t(), heads).t()
     return parameters

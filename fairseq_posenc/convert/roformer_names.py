@@ -1,4 +1,4 @@
-"""Names of parameters in transformers' RoFormer classes, for both directions."""
+"""Names of parameters in transformers' RoFormer classes, for import and export."""
 
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
@@ -35,10 +35,10 @@ _LM = {
     LM_HEAD + "layer_norm": "cls.predictions.transform.LayerNorm",
 }
 LM_BIAS = "cls.predictions.bias"
-#: In files of older versions; no output of these models depends on them.
+#: Tensors in files of older versions that do not affect the outputs.
 _UNUSED = (BASE + "pooler.", BASE + "embeddings.position_ids", "cls.seq_relationship.")
 
-#: ``norm_type`` and ``use_bias`` of what each format reads; the first is transformers' own.
+#: ``norm_type`` and ``use_bias`` of the models that each format reads; transformers' first.
 _VERSIONS = {"hf-roformer": ("layer_norm", True), "roformer-v2": ("rms_norm", False)}
 
 
@@ -50,7 +50,7 @@ def open_roformer(path: str, format: str) -> Folder:
         format: hf-roformer or roformer-v2.
 
     Raises:
-        UsageError: as :func:`open_folder`, or the folder is one for another format.
+        UsageError: as for :func:`open_folder`, or the folder belongs to another format.
     """
     folder = open_folder(path, "roformer")
     _check_version(folder.config, format)
@@ -58,7 +58,7 @@ def open_roformer(path: str, format: str) -> Folder:
 
 
 def _check_version(config: Config, format: str) -> None:
-    """Refuse a folder that *format* does not read, and say which format does."""
+    """Refuse a folder that *format* does not read, naming the format that does."""
     norm_type, use_bias = _VERSIONS["hf-roformer"]
     found = (config.get("norm_type", norm_type), config.get("use_bias", use_bias))
     if found == _VERSIONS[format]:
@@ -77,11 +77,11 @@ _CLASSIFIER_SETTINGS = ("pooler_activation_fn", "spectral_norm_classification_he
 
 
 class Architecture(NamedTuple):
-    """What a class of transformers puts on the encoder.
+    """The modules that a class of transformers adds to the encoder.
 
     Args:
-        modules: fairseq's names of its modules, and transformers'.
-        unused: settings that belong to heads which the class does not have.
+        modules: their names in fairseq and in transformers.
+        unused: settings of heads that the class does not have.
         head: name of the classification or token head, if it has one.
     """
 
@@ -91,19 +91,19 @@ class Architecture(NamedTuple):
 
     @property
     def language_model(self) -> bool:
-        """Whether it has a language-model head."""
+        """True if it has a language-model head."""
         return self.head is None
 
 
 def classifier(name: str) -> Architecture:
-    """A sequence classifier whose head is called *name*."""
+    """A sequence classifier with the head *name*."""
     prefix = f"{CLASSIFICATION_HEADS}{name}."
     modules = {prefix + part: "classifier." + part for part in ("dense", "out_proj")}
     return Architecture(modules, _LM_SETTINGS, name)
 
 
 def token_classifier(name: str) -> Architecture:
-    """A token classifier whose head is called *name*."""
+    """A token classifier with the head *name*."""
     unused = (*_LM_SETTINGS, *_CLASSIFIER_SETTINGS)
     return Architecture({TOKEN_HEADS + name: "classifier"}, unused, name)
 
@@ -117,12 +117,12 @@ ARCHITECTURES = {
 
 
 def names_of(layers: int, projected: bool, architecture: Architecture) -> Dict[str, str]:
-    """Transformers' name of each parameter, except for the vocabulary and the segments.
+    """Transformers' name of each parameter, except token and segment embeddings.
 
     Args:
-        layers: how many.
-        projected: whether token embeddings have another size than the layers.
-        architecture: what is on the encoder.
+        layers: number of layers.
+        projected: whether token embeddings and layers differ in size.
+        architecture: the modules on top of the encoder.
     """
     modules = {**_EMBEDDING, **(_PROJECT if projected else {}), **architecture.modules}
     for layer in range(layers):
@@ -143,30 +143,30 @@ def sine_table(length: int, head_dim: int) -> Tensor:
 
 
 def drop_unused(reader: Reader) -> List[str]:
-    """Leave out what no output depends on; returns a note for each that is not a constant.
+    """Discard tensors that do not affect the outputs; returns a note for each but the sine table.
 
-    The saved table of sines and cosines is a constant, which rotary computes.
+    The saved sine table is a constant that rotary computes.
 
     Raises:
-        UsageError: it is another table than all RoFormers have.
+        UsageError: the saved sine table is not the usual one.
     """
     if TABLE in reader:
         _check_table(reader, reader.take(TABLE))
-    return [f"left out {key}, on which nothing depends" for key in reader.drop(*_UNUSED)]
+    return [f"left out {key}, which does not affect the outputs" for key in reader.drop(*_UNUSED)]
 
 
 def _check_table(reader: Reader, table: Tensor) -> None:
     if not torch.allclose(
         table, sine_table(len(table), table.size(1)), atol=2e-3
-    ):  # it may have been in fp16
+    ):  # it may have been saved in fp16
         raise UsageError(
-            f"{reader.path}: {TABLE} is not the usual table of sines (base 10000), and there "
-            "is no place for another"
+            f"{reader.path}: {TABLE} is not the usual sine table (base 10000); other tables "
+            "cannot be imported"
         )
 
 
 def reference_for(path: str, architecture: str, order: Tensor) -> Logits:
-    """The logits of a folder, computed by transformers.
+    """A function for the logits of a folder, computed by transformers.
 
     Args:
         path: the folder.

@@ -1,9 +1,9 @@
 """RoFormerV2 as its released classes save it: masked language models.
 
-Its folders have the model type ``roformer``, too, with ``norm_type`` rms_norm and ``use_bias``
-false: no biases, norms without parameters, and an output that is the tied embedding alone
+Its folders also have the model type ``roformer``, with ``norm_type`` rms_norm and ``use_bias``
+false: no biases, norms without parameters, and only the tied embedding as output
 ("Implementation and Experiments for GAU-based Model", Liu, section 4.1).  The classes of
-transformers ignore these entries, so they cannot compute it.
+transformers ignore these entries and so cannot run it.
 """
 
 from functools import partial
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fairseq_posenc.convert.base import ForeignModel, Format, Imported
 from fairseq_posenc.convert.dictionary import Vocabulary
-from fairseq_posenc.convert.hf_parameters import DECODER, move_output, reader_of, words_of
+from fairseq_posenc.convert.hf_parameters import DECODER, move_output, reader_of, token_embedding_of
 from fairseq_posenc.convert.hf_vocabulary import read_vocabulary
 from fairseq_posenc.convert.huggingface import Folder, activation_of
 from fairseq_posenc.convert.native import ENCODER, PAD
@@ -36,7 +36,7 @@ from fairseq_posenc.models.masked_lm import RELEASED
 def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
     """Settings and parameters of a RoFormerV2, for :class:`Format`."""
     config = folder.config
-    # its causal class lets every token see the later ones, unless it is given a mask
+    # its causal class attends to later tokens unless it is given a mask
     name = config.architecture(["RoFormerForMaskedLM"])
     config.one_of("is_decoder", False, (False,))
     settings = {**presets.ROFORMER_V2, **RELEASED, **settings_of(config)}
@@ -57,10 +57,10 @@ def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
 
 
 def foreign(folder: Folder, order: Tensor) -> ForeignModel:
-    """The model by its formulas."""
+    """The model computed from its formulas."""
     parameters = folder.parameters
     entries = {**folder.config.entries, "hidden_act": activation_of(folder.config)}
-    output = DECODER + "weight" if DECODER + "weight" in parameters else words_of(BASE)
+    output = DECODER + "weight" if DECODER + "weight" in parameters else token_embedding_of(BASE)
 
     def logits(tokens: Tensor, segments: Tensor) -> Tensor:
         head = tied_head(parameters[output])

@@ -1,8 +1,8 @@
 """RoFormerV2 and GAU-alpha as released, computed from their formulas in float64.
 
-Independent of the package's own layers on purpose: ``--verify`` compares the two, since
-transformers has neither model.  Each sequence is computed alone and without its padding, which in
-all released forms is hidden from real tokens.
+Deliberately independent of the package's layers: ``--verify`` compares the two, since transformers
+has neither model.  Each sequence is computed separately and without its padding, which all released
+versions mask.
 
 RoFormer, Su et al., arXiv 2104.09864, Eq. 13 to 16; "Implementation and Experiments for GAU-based
 Model", Liu (called GAU below), sections 2.3 and 4.1.
@@ -22,7 +22,7 @@ Head = Callable[[Tensor], Tensor]
 #: The content of config.json.
 Entries = Dict[str, Any]
 
-#: What ``--verify`` prints that it compares with.
+#: Name of the reference in the output of ``--verify``.
 FORMULAS = "the released model's formulas in float64 (transformers has no such class)"
 
 #: Attention weights from logits of T keys each (GAU sections 2.3 and 3.2).
@@ -40,14 +40,14 @@ def released_logits(
     entries: Entries,
     head: Head,
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """A function of tokens, segments and the mask of real tokens, (B, T) each, giving logits.
+    """A function from tokens, segments and the mask of real tokens, (B, T) each, to logits.
 
     Args:
         layer: :func:`gated_layer` or :func:`transformer_layer`.
-        prefix: what the names of the parameters start with.
+        prefix: prefix of the parameter names.
         parameters: by their released names.
         entries: the content of config.json.
-        head: gives the logits of one sequence, of each token (T, …) or of the whole.
+        head: logits of one sequence, per token (T, …) or as a whole.
     """
     model = {name: value.double() for name, value in parameters.items()}
     given = {key: value for key, value in entries.items() if value is not None}
@@ -65,7 +65,7 @@ def released_logits(
         rows = []
         for row, kept in enumerate(real):
             out = one(tokens[row][kept], segments[row][kept])
-            if out.dim() == 2:  # logits of each token: those of padding are zeros
+            if out.dim() == 2:  # logits per token: zeros at padding
                 padded = out.new_zeros(len(kept), out.size(1))
                 padded[kept] = out
                 out = padded
@@ -76,12 +76,12 @@ def released_logits(
 
 
 def tied_head(weight: Tensor) -> Head:
-    """The transposed token embedding alone."""
+    """Projection by the transposed token embedding."""
     return lambda x: x @ weight.double().t()
 
 
 def first_position(weight: Tensor, bias: Tensor) -> Head:
-    """Classes of the first position."""
+    """Classification of the first position."""
     return lambda x: weight.double() @ x[0] + bias.double()
 
 

@@ -1,4 +1,4 @@
-"""Importing and exporting: read, write to a temporary folder, check, then put in place."""
+"""Importing and exporting: read, write to a temporary folder, check, then move into place."""
 
 import os
 from typing import Any, List, NamedTuple, Optional
@@ -14,13 +14,13 @@ from fairseq_posenc.errors import UsageError
 
 
 class Report(NamedTuple):
-    """What a conversion has done.
+    """The result of a conversion.
 
     Args:
-        files: what was written.
+        files: the files written.
         notes: what the user should know.
-        difference: largest difference of logits, if a comparison was asked for.
-        compared_with: what the model was compared with, in words.
+        difference: largest difference of logits, if they were compared.
+        compared_with: the reference of that comparison.
     """
 
     files: List[str]
@@ -41,20 +41,20 @@ def import_checkpoint(
     Args:
         format: the foreign format.
         source: the foreign model.
-        out_dir: where the two files go; created if necessary.
-        vocab: the foreign vocabulary, if it does not lie where the format keeps it.
+        out_dir: the folder to write to; created if necessary.
+        vocab: the foreign vocabulary, if it is not at the format's usual place.
         verify: compare with the foreign model on the same tokens.
 
     Returns:
-        what was written, and the comparison.
+        the files written, and the comparison.
 
     Raises:
         UsageError: the source cannot be read or expressed, *out_dir* cannot be written to, or the
-            two models differ by more than 1e-4; then nothing has been written.
+            two models differ by more than 1e-4; nothing is written then.
     """
     folder = source if os.path.isdir(source) else os.path.dirname(source)
     if os.path.realpath(folder) == os.path.realpath(out_dir):
-        raise UsageError(f"{out_dir}: is where the model comes from; give another folder")
+        raise UsageError(f"{out_dir}: is the folder of the source; give another folder")
     opened = format.open(source)
     vocabulary = format.vocabulary(source, vocab)
     imported = format.read(opened, vocabulary)
@@ -65,7 +65,7 @@ def import_checkpoint(
         checkpoint = native.new_checkpoint(imported.settings, {}, out_dir)
         checkpoint["model"] = _complete(imported, checkpoint, dictionary)
         write_checkpoint(checkpoint, path)
-        model = native.load(path, dictionary)  # what fairseq cannot load is not worth keeping
+        model = native.load(path, dictionary)  # check that fairseq can load it before it is kept
         difference = compare(model, imported.head, foreign, source) if verify else None
     files = [os.path.join(out_dir, name) for name in ("checkpoint.pt", "dict.txt")]
     flags = f"flags to pre-train it further: {native.flags_of(imported.settings)}"
@@ -85,17 +85,17 @@ def export_checkpoint(
     Args:
         format: the foreign format.
         path: the checkpoint.
-        out_dir: where its files go; created if necessary.
-        vocab: its dict.txt, if that lies neither beside it nor in its training data.
+        out_dir: the folder to write to; created if necessary.
+        vocab: its dict.txt, if that is neither beside it nor in its training data.
         head: name of the head to export, ``lm`` for the language-model head; by default the only
             classification or token head, or the language-model head if there is none.
         verify: compare with the foreign model on the same tokens.
 
     Returns:
-        what was written, and the comparison.
+        the files written, and the comparison.
 
     Raises:
-        UsageError: as :func:`import_checkpoint`.
+        UsageError: as for :func:`import_checkpoint`.
     """
     if format.write is None:
         raise UsageError(f"{format.name}: can be imported, but not exported")
@@ -133,10 +133,10 @@ def _choose_head(checkpoint: native.NativeCheckpoint, head: Optional[str]) -> Op
 
 
 def _complete(imported: Imported, checkpoint: Checkpoint, dictionary: str) -> native.Parameters:
-    """The parameters of the model that *checkpoint* describes, in its order.
+    """All parameters of the model that *checkpoint* describes, in its order.
 
     Raises:
-        UsageError: one of them has another shape than the settings ask for.
+        UsageError: the shape of one of them does not match the settings.
     """
     model = native.build(checkpoint, dictionary)
     trained = {name for name, _ in model.named_parameters() if not name.startswith(native.LM_HEAD)}
@@ -144,11 +144,11 @@ def _complete(imported: Imported, checkpoint: Checkpoint, dictionary: str) -> na
     for name, value in model.state_dict().items():
         given = imported.parameters.get(name)
         if given is None and name in trained:
-            raise UsageError(f"{name}: the source has nothing for this parameter of the model")
+            raise UsageError(f"{name}: the source has no counterpart of this parameter")
         if given is not None and given.shape != value.shape:
             raise UsageError(
-                f"{imported.origin[name]} has a size of {_size(given)}, but the settings beside "
-                f"it ask for {_size(value)}"
+                f"{imported.origin[name]} has size {_size(given)}, but the settings beside "
+                f"it require {_size(value)}"
             )
         parameters[name] = value if given is None else given
     parameters.update(imported.parameters)  # heads, which fairseq adds while it loads

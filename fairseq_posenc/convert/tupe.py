@@ -1,9 +1,9 @@
 """TUPE as its authors released it, in checkpoints of fairseq 0.9.
 
 TUPE, Ke, He, Liu, arXiv 2006.15595.  Row 0 of their position table holds p_θ1 (section 3.3), and
-position t is row t + 1.  In TUPE-R the relative part has values of its own for [CLS], in two rows
-of its table that no distance uses, which is what ``--cls-reset each`` means.  Their dictionary
-starts with seven special symbols, fairseq's with four: the other three become lines of dict.txt.
+position t is row t + 1.  In TUPE-R the relative part has separate values for [CLS], in two rows of
+its table that no distance uses; this corresponds to ``--cls-reset each``.  Their dictionary starts
+with seven special symbols, fairseq's with four: the other three become lines of dict.txt.
 """
 
 import os
@@ -33,7 +33,7 @@ _BIAS = ENCODER + "position_bias."
 _POSITIONS = _STACK + "pos.weight"
 _RELATIVE = _STACK + "relative_attention_bias.weight"
 
-#: The released name and fairseq's, of modules with a weight and a bias.
+#: Released and fairseq's names of modules with a weight and a bias.
 _OUTSIDE = (
     (_STACK + "pos_ln", _BIAS + "tupe.norm"),
     ("decoder.lm_head.dense", LM_HEAD + "dense"),
@@ -89,7 +89,7 @@ def open_released(path: str) -> Released:
         raise UsageError(f"{path}: is not a checkpoint of fairseq 0.9 (it has no args or no model)")
     if _POSITIONS not in parameters:
         raise UsageError(
-            f"{path}: has no {_POSITIONS}, the table of positions, so it is not a TUPE checkpoint"
+            f"{path}: has no {_POSITIONS}, the position table, so it is not a TUPE checkpoint"
         )
     defaults = {**_FLAGS, "encoder_normalize_before": False}
     given = vars(args)
@@ -106,7 +106,7 @@ def read_vocabulary(path: str, vocab: Optional[str]) -> Vocabulary:
 
     Args:
         path: the checkpoint.
-        vocab: its dict.txt, if that does not lie beside it.
+        vocab: its dict.txt, if that is not beside it.
 
     Raises:
         UsageError: the dictionary is missing or damaged.
@@ -119,14 +119,14 @@ def read_vocabulary(path: str, vocab: Optional[str]) -> Vocabulary:
                 symbol, _, count = line.rstrip("\n").rpartition(" ")
                 if not symbol or not count.isdigit():
                     raise UsageError(
-                        f"{path}: line {number} is {line.rstrip()!r}, but a dictionary has a "
-                        "symbol, a space and a count in every line"
+                        f"{path}: line {number} is {line.rstrip()!r}, but every line of a "
+                        "dictionary is a symbol, a space and a count"
                     )
                 symbols.append(symbol)
                 counts.append(int(count))
     except (OSError, UnicodeError) as error:
         raise UsageError(
-            f"{path}: the dictionary cannot be read ({error}); if it lies elsewhere, name it "
+            f"{path}: the dictionary cannot be read ({error}); if it is elsewhere, give it "
             "with --vocab"
         ) from error
     source = f"{path} with TUPE's {len(_LEADING) + 1} special symbols"
@@ -139,7 +139,7 @@ def read(released: Released, vocabulary: Vocabulary) -> Imported:
     settings = _settings(released, reader)
     reader.move_rows(_STACK + "embed_tokens.weight", EMBEDDING)
     reader.move_rows("decoder.lm_head.bias", LM_HEAD + "bias")
-    # the embedding once more, and a constant that an early version saved
+    # a copy of the embedding, and a constant saved by an early version
     reader.drop("decoder.lm_head.weight", _STACK + "rp_bucket")
     _encoder(reader, settings)
     notes = [
@@ -151,7 +151,7 @@ def read(released: Released, vocabulary: Vocabulary) -> Imported:
 
 
 def foreign(released: Released, order: Tensor) -> ForeignModel:
-    """The model by its formulas."""
+    """The model computed from its formulas."""
     logits = released_logits(released.parameters, released.flags)
 
     def reordered(tokens: Tensor, segments: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ def foreign(released: Released, order: Tensor) -> ForeignModel:
 
 
 def _settings(released: Released, reader: Reader) -> Settings:
-    """Flags that describe the model."""
+    """The flags of the model."""
     relative = _RELATIVE in reader
     return {
         **{name: released.flags[name] for name in _FLAGS},
@@ -177,7 +177,7 @@ def _settings(released: Released, reader: Reader) -> Settings:
 
 
 def _encoder(reader: Reader, settings: Settings) -> None:
-    """Everything between the embedding and the head."""
+    """Move everything between the embedding and the head."""
     for theirs, ours in _OUTSIDE:
         reader.move_module(theirs, ours)
     for theirs, ours in _OPTIONAL:
@@ -187,7 +187,7 @@ def _encoder(reader: Reader, settings: Settings) -> None:
     reader.put(_BIAS + "tupe.cls.weight", table[:1].clone(), _POSITIONS)
     reader.put(_BIAS + "tupe.table.weight", table[1:].clone(), _POSITIONS)
     projections = [_BIAS + "tupe.q_proj", _BIAS + "tupe.k_proj"]
-    if _STACK + "pos_proj.weight" in reader:  # an early version had both in one
+    if _STACK + "pos_proj.weight" in reader:  # an early version had both in one tensor
         for kind in ("weight", "bias"):
             reader.split(f"{_STACK}pos_proj.{kind}", projections, kind)
     else:
@@ -211,7 +211,7 @@ def _encoder(reader: Reader, settings: Settings) -> None:
 
 
 def _heads(reader: Reader, settings: Settings) -> List[str]:
-    """Take over the classification heads, which keep their names; returns these."""
+    """Move the classification heads, which keep their names; returns the names."""
     keys = [key for key in reader.rest if key.startswith(CLASSIFICATION_HEADS)]
     heads = list(dict.fromkeys(key[: key.index(".", len(CLASSIFICATION_HEADS))] for key in keys))
     for head in heads:

@@ -1,6 +1,6 @@
-"""What a released TUPE model computes, from its formulas, in float64 and one head at a time.
+"""Outputs of a released TUPE model from its formulas, in float64, one head at a time.
 
-Independent of the package's own layers on purpose: ``--verify`` compares the two.  TUPE, Ke, He,
+Deliberately independent of the package's layers: ``--verify`` compares the two.  TUPE, Ke, He,
 Liu, arXiv 2006.15595, Eq. 7, 10 and 11, with the details of the released code.
 """
 
@@ -22,7 +22,7 @@ _STACK = "decoder.sentence_encoder."
 def released_logits(
     parameters: ForeignParameters, flags: Mapping[str, Any]
 ) -> Callable[[Tensor], Tensor]:
-    """A function of tokens (B, T) giving logits (B, T, V), both in the released model's numbers.
+    """A function from tokens (B, T) to logits (B, T, V), both numbered as in the released model.
 
     Args:
         parameters: by their released names.
@@ -71,7 +71,7 @@ def _bias(model: ForeignParameters, heads: int, length: int) -> Tensor:
     else:
         q, k = (_linear(model, f"{_STACK}pos_{side}_linear", rows) for side in "qk")
     size = q.size(-1) // heads
-    # rows 0 and 1 with themselves are θ1, from [CLS], and θ2, to [CLS]
+    # rows 0 and 1, each with itself, give θ1, from [CLS], and θ2, to [CLS]
     pairs = [(i, j) for i in range(length) for j in range(length)]
     row = [0 if i == 0 else 1 if j == 0 else i + 1 for i, j in pairs]
     column = [0 if i == 0 else 1 if j == 0 else j + 1 for i, j in pairs]

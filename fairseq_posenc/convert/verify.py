@@ -1,4 +1,4 @@
-"""Comparing what a model computes for the same tokens before and after its conversion."""
+"""Comparing the outputs of a model before and after its conversion."""
 
 from argparse import Namespace
 from typing import Optional, Tuple
@@ -10,23 +10,23 @@ from fairseq_posenc.convert.base import ForeignModel
 from fairseq_posenc.convert.native import PAD
 from fairseq_posenc.errors import UsageError
 
-#: Largest difference of logits that float32 explains.
+#: Largest difference of logits that float32 rounding explains.
 TOLERANCE = 1e-4
 
 
 def sample(vocabulary: int, longest: int, num_segments: int) -> Tuple[Tensor, Tensor]:
-    """Tokens and segments to compare with: always the same, one row full and two padded.
+    """Tokens and segments for the comparison: always the same, one full row and two padded.
 
     Args:
         vocabulary: V.
-        longest: the most positions that the model takes.
-        num_segments: rows of its table of segments, 0 for none.
+        longest: the maximum length of the model.
+        num_segments: number of segments, 0 for none.
 
     Returns:
         tokens (3, T), starting with <s>, and segments (3, T).
     """
     generator = torch.Generator().manual_seed(1)
-    length = min(longest, 140)  # every bucket of T5 distances occurs
+    length = min(longest, 140)  # long enough for every T5 bucket
     tokens = torch.randint(2, vocabulary, (3, length), generator=generator)
     segments = torch.randint(0, max(num_segments, 1), (3, length), generator=generator)
     tokens[:, 0] = 0
@@ -40,16 +40,16 @@ def compare(model: nn.Module, head: Optional[str], foreign: ForeignModel, source
     """Compare a converted model with the foreign one.
 
     Args:
-        model: the model of this plug-in, loaded from its file, to evaluate.
+        model: the model of this plug-in, loaded from its file, in evaluation mode.
         head: name of the head to compare, None for the language-model head.
-        foreign: the foreign side.
-        source: what is being converted, for the message.
+        foreign: the foreign model.
+        source: the model being converted, for the error message.
 
     Returns:
-        the largest absolute difference of logits where there are tokens.
+        the largest absolute difference of logits, padding excluded.
 
     Raises:
-        UsageError: it is above :data:`TOLERANCE`, or not a number.
+        UsageError: it is above :data:`TOLERANCE` or NaN.
     """
     args: Namespace = model.args  # type: ignore[assignment]
     vocabulary = len(model.encoder.sentence_encoder.embed_tokens.weight)  # type: ignore
@@ -61,7 +61,7 @@ def compare(model: nn.Module, head: Optional[str], foreign: ForeignModel, source
             classification_head_name=head,
         )
     difference = (ours.double() - foreign.logits(tokens, segments).double()).abs()
-    if difference.dim() == 3:  # logits of every token
+    if difference.dim() == 3:  # logits per token
         difference = difference[tokens.ne(PAD)]
     largest = float(difference.max())
     if not largest <= TOLERANCE:

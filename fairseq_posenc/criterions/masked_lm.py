@@ -5,6 +5,7 @@ from typing import Any, Dict, List, Tuple
 from fairseq.criterions import register_criterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
 
@@ -18,7 +19,7 @@ class MaskedLMAccuracyCriterion(MaskedLmLoss):
     """
 
     def forward(
-        self, model: Any, sample: Dict[str, Any], reduce: bool = True
+        self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
         """Compute the loss, and count the tokens that are predicted correctly.
 

@@ -12,6 +12,8 @@ from fairseq.criterions.sentence_prediction import (
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from fairseq.logging.meters import Meter
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_posenc.criterions.scores import SCORES, check, percent
@@ -64,7 +66,7 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
             label.
     """
 
-    def __init__(self, cfg: SentencePredictionMetricsConfig, task: Any) -> None:
+    def __init__(self, cfg: SentencePredictionMetricsConfig, task: FairseqTask) -> None:
         for name, instead in _REPORTS.items():
             if getattr(cfg, name, False):
                 flag = flag_of(name)
@@ -82,7 +84,7 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
             self.positive = self._class_of(cfg.positive_label, task)
 
     @staticmethod
-    def _class_of(label: str, task: Any) -> int:
+    def _class_of(label: str, task: FairseqTask) -> int:
         labels = task.label_dictionary
         known = labels.symbols[labels.nspecial :][: task.cfg.num_classes]
         if label not in known:
@@ -93,7 +95,7 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
         return known.index(label)
 
     def forward(
-        self, model: Any, sample: Dict[str, Any], reduce: bool = True
+        self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
         """Compute the loss, and in evaluation log predictions and targets for the scores.
 

@@ -154,11 +154,11 @@ def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
     return bool(differences)
 
 
-def _difference(name: str, before: Any, now: Any) -> str:
+def _difference(name: str, before: object, now: object) -> str:
     return f"{flag_of(name)} {before} -> {now}"
 
 
-def _check_trained_length(path: str, model: Any, saved: Mapping[str, Any]) -> None:
+def _check_trained_length(path: str, model: Options, saved: Mapping[str, Any]) -> None:
     """Refuse frequencies scaled for another length than that of the checkpoint."""
     trained, taken = saved.get("rotary_original_length"), model.rotary_original_length
     if model.rotary_scaling != "none" and trained is not None and trained != taken:

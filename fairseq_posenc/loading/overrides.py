@@ -66,7 +66,7 @@ def _flat(overrides: Overrides) -> Dict[str, Any]:
     return {**flat, **nested} if isinstance(nested, dict) else flat
 
 
-def _refused(name: str, value: Any, path: str, what: str) -> UsageError:
+def _refused(name: str, value: object, path: str, what: str) -> UsageError:
     return UsageError(
         f"--model-overrides {name}={value!r}: {path} {what}, and that is part of the trained "
         f"model; to change it, train on with --finetune-from-model {path} {flag_of(name)} {value}"

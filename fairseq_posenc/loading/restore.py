@@ -5,7 +5,7 @@ from files (generate, interactive, validate, eval-lm), and restoring a training 
 """
 
 import os
-from typing import Any, Callable, Dict, Iterable, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Tuple
 
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
@@ -22,7 +22,7 @@ _DEFAULT_RESTORE_FILE = "checkpoint_last.pt"
 
 def reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(
-        path: str, arg_overrides: Optional[Dict[str, Any]] = None, *args: Any, **kwargs: object
+        path: str, arg_overrides: Optional[Dict[str, Any]] = None, *args: object, **kwargs: object
     ) -> Any:
         try:
             state = load_checkpoint_to_cpu(path, None, *args, **kwargs)
@@ -43,7 +43,7 @@ def reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(filenames: Any, *args: Any, **kwargs: object) -> Any:
+    def wrapper(filenames: Sequence[str], *args: object, **kwargs: object) -> Any:
         try:
             return load_model_ensemble_and_task(filenames, *args, **kwargs)
         except OSError as error:
@@ -66,7 +66,7 @@ def building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., 
 
 
 def restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapper(cfg: Options, trainer: Trainer, *args: Any, **kwargs: object) -> Any:
+    def wrapper(cfg: Options, trainer: Trainer, *args: object, **kwargs: object) -> Any:
         path, warm = _check_restore_file(cfg, trainer.checkpoint_suffix), False
         if path is not None:
             warm = check_settings_of(path, trainer.cfg, resumes=_is_own(path, cfg))

@@ -5,7 +5,7 @@ which can be shared.  (``--task translation_multi_simple_epoch`` trains a single
 translation architectures.)
 """
 
-from typing import Any, List
+from typing import List, Sequence
 
 from fairseq.data import Dictionary
 from fairseq.models.multilingual_transformer import MultilingualTransformerModel
@@ -91,7 +91,7 @@ class MultilingualModel(MultilingualTransformerModel):
         args: Options,
         lang_dict: Dictionary,
         embed_tokens: nn.Embedding,
-        langs: Any,
+        langs: Sequence[str],
     ) -> nn.Module:
         cfg = nested(args)
         if is_encoder:

@@ -72,7 +72,12 @@ class MaskedLMHead(RobertaLMHead):
     """
 
     def __init__(
-        self, embed_dim: int, size: int, vocabulary: int, activation_fn: str, weight: Any
+        self,
+        embed_dim: int,
+        size: int,
+        vocabulary: int,
+        activation_fn: str,
+        weight: Optional[Tensor],
     ) -> None:
         super().__init__(size, vocabulary, activation_fn, weight)
         if embed_dim != size:
@@ -88,7 +93,7 @@ class TiedHead(nn.Module):
         weight: (V, C), or None to create one.
     """
 
-    def __init__(self, vocabulary: int, size: int, weight: Any) -> None:
+    def __init__(self, vocabulary: int, size: int, weight: Optional[Tensor]) -> None:
         super().__init__()
         self.weight = nn.Linear(size, vocabulary, bias=False).weight if weight is None else weight
 
@@ -118,7 +123,7 @@ class MaskedLMEncoder(RobertaEncoder):
         return SentenceEncoder(cfg, dictionary, embed_tokens).apply(init_bert_params)
 
     def build_lm_head(
-        self, embed_dim: int, output_dim: int, activation_fn: str, weight: Any
+        self, embed_dim: int, output_dim: int, activation_fn: str, weight: Optional[Tensor]
     ) -> nn.Module:
         """The language-model head, its last weight tied to the embedding if one is given."""
         size = self.args.encoder_input_dim

@@ -29,7 +29,9 @@ class PositionedStack:
     add_module: Callable[[str, Optional[nn.Module]], None]
     modules: Callable[[], Iterator[nn.Module]]
 
-    def compose(self, cfg: Options, stack: Stack, value: str, count: int, keep: Any) -> None:
+    def compose(
+        self, cfg: Options, stack: Stack, value: str, count: int, keep: Optional[str]
+    ) -> None:
         """Build the position encodings of the layers.
 
         Args:

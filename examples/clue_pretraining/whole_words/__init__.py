@@ -1,6 +1,6 @@
 """``--user-dir`` of this recipe: ``--mask-whole-words`` for the symbols that prepare.sh makes.
 
-Importing it imports fairseq_posenc, too, which has to be on PYTHONPATH; train.sh sees to that.
+It imports fairseq_posenc, which must be on PYTHONPATH; train.sh takes care of that.
 """
 
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ MARK = "##"  # as in pieces.py
 
 @dataclass
 class MarkedPiecesConfig(FairseqDataclass):
-    """Has no settings: the mark is part of the symbol."""
+    """No settings: the mark is part of the symbol."""
 
 
 @register_bpe(NAME, dataclass=MarkedPiecesConfig)
 class MarkedPieces:
-    """Tells where words begin and joins them again; texts are split by pieces.py."""
+    """Finds beginnings of words and joins pieces into words; pieces.py splits the text."""
 
     def __init__(self, cfg: Any) -> None:
         pass
 
     def is_beginning_of_word(self, symbol: str) -> bool:
-        """Whether a symbol of the dictionary is the first of its word."""
+        """True if a symbol of the dictionary is the first of its word."""
         return not symbol.startswith(MARK)
 
     def decode(self, line: str) -> str:
@@ -39,10 +39,11 @@ class MarkedPieces:
 
 
 class _FlagsOfBPE:
-    """The attribute ``args``, from which MaskedLMTask builds its ``--bpe``.
+    """The attribute ``args`` from which MaskedLMTask builds its ``--bpe``.
 
     fairseq 0.12.2 and fairseq-fixed read ``self.args`` for ``--mask-whole-words`` and never set
-    it: the flag ends with "no attribute 'args'". The flags of ``--bpe`` are beside the task's.
+    it, so that flag fails with "no attribute 'args'". The flags of ``--bpe`` are outside the task's
+    configuration.
     """
 
     def __get__(self, task: Optional[MaskedLMTask], owner: Any = None) -> Any:
@@ -52,7 +53,7 @@ class _FlagsOfBPE:
         flags = None if parent is None else parent.get("bpe")
         if flags is None or flags.get("_name") is None:
             raise UsageError(
-                f"--mask-whole-words: needs --bpe, which says where words begin, such as {NAME}"
+                f"--mask-whole-words: needs --bpe to find beginnings of words, for example {NAME}"
             )
         return flags
 
