@@ -124,7 +124,7 @@ def test_shaw_base_is_the_transformer_base_with_keys_and_values_clipped_at_16():
         (["transformer_xl", "--layer", "gated", "--gau-key-size", "7"], "7 channels .* even"),
         (["learned+deberta", "--layer", "gated", "--gau-normaliser", "scaled_squared_relu"],
          "--gau-normaliser scaled_squared_relu: .* deberta; give softmax_plus or softmax"),
-        (["shaw", "--shaw-values", "--layer", "gated"], "--shaw-values: the values of --layer"),
+        (["shaw", "--shaw-values", "--layer", "gated"], "--shaw-values: the values and keys"),
         (["shaw+shaw"], "named twice"),
     ],
 )  # fmt: skip

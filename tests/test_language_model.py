@@ -197,8 +197,8 @@ def test_layers_to_keep_are_those_of_the_checkpoint():
             ["--adaptive-input", "--adaptive-input-cutoff", "8", "--tie-adaptive-weights"],
             "--adaptive-input-cutoff 8 and --adaptive-softmax-cutoff None have to be the same",
         ),
-        (["--adaptive-softmax-cutoff", "9,x"], "--adaptive-softmax-cutoff 9,x: must be growing"),
-        (["--adaptive-softmax-cutoff", "9,8"], "--adaptive-softmax-cutoff 9,8: must be growing"),
+        (["--adaptive-softmax-cutoff", "9,x"], "--adaptive-softmax-cutoff 9,x: must be increasing"),
+        (["--adaptive-softmax-cutoff", "9,8"], "--adaptive-softmax-cutoff 9,8: must be increasing"),
         ([*LOSS, "--adaptive-softmax-cutoff", "9,8000"], "9,8000: the dictionary has 64 words"),
         (
             ["--share-decoder-input-output-embed", "--character-embeddings"],

@@ -63,7 +63,7 @@ class TestRefusals:
             (["--attention", "elu", "--layer", "gated"], "--attention elu: gated attention units"),
             (["--linear-rotary", "both"], "--linear-rotary both: must be features or inputs"),
             (["--favor-kernel", "elu"], "--favor-kernel elu: must be softmax or relu"),
-            (["--attention", "elu", "--rotary-value"], "--rotary-value: features are rotated"),
+            (["--attention", "elu", "--rotary-value"], "--rotary-value: only features"),
             (["--attention", "favor", "--favor-features", "7"], "make it even by --favor-features"),
             (["--favor-features", "0"], "--favor-features 0: must be at least 1"),
             (["--favor-redraw", "-1"], "--favor-redraw -1: must be at least 0"),

@@ -249,9 +249,8 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
             cache = {
                 "prev_products": state.products,
                 "prev_sums": state.sums,
-                "prev_tokens": state.sums.new_empty(
-                    len(state.sums), seen, 0
-                ),  # stores the length without memory
+                # stores the length without taking memory
+                "prev_tokens": state.sums.new_empty(len(state.sums), seen, 0),
             }
             self.set_incremental_state(incremental_state, "attn_state", cache)
         return out
