@@ -72,7 +72,7 @@ def test_a_prompt_is_continued_beyond_the_length_of_training(corpus, trained_lm)
     "settings, named",
     [
         ({"rotary_scaling": "dynamic"}, "--rotary-scaling dynamic"),
-        ({"rotary_scaling": "yarn"}, "--rotary-scaling yarn: give --rotary-scaling-factor"),
+        ({"rotary_scaling": "yarn"}, "--rotary-scaling yarn: also give --rotary-scaling-factor"),
         ({"rotary_scaling_factor": 0}, "--rotary-scaling-factor 0"),
         ({"position_encoding": "alibi"}, "position_encoding='alibi'"),
     ],

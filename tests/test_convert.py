@@ -64,7 +64,7 @@ class TestDictionary:
     @pytest.mark.parametrize(
         "symbols, words",
         [
-            ([*SYMBOLS, "the"], ["'the' is there twice", "numbers 6 and 11"]),
+            ([*SYMBOLS, "the"], ["'the' occurs twice", "numbers 6 and 11"]),
             ([*SYMBOLS, "<unk>"], ["'<unk>' (number 11)", "reserves"]),
             ([*SYMBOLS, "New York"], ["'New York' (number 11)", "white space"]),
             ([*SYMBOLS, "\u3000"], ["(number 11)", "white space"]),
@@ -275,7 +275,7 @@ class TestRefused:
         refuses(words, "export", "hf-roformer", checkpoint, tmp_path / "back")
         other = tmp_path / "other.txt"
         other.write_text("".join(lines[:-1]))
-        words = ["11 token embeddings", "other.txt", "has 10"]
+        words = ["11 token embeddings", "other.txt", "make 10"]
         refuses(words, "export", "hf-roformer", checkpoint, tmp_path / "back", "--vocab", other)
 
 

@@ -180,7 +180,7 @@ def test_heads(transformers, tmp_path):
         ([], {"rotary_fraction": 0.5}, ["--rotary-fraction 0.5"]),
         ([], {"encoder_normalize_before": True}, ["--encoder-normalize-before True"]),
         ([], {"layernorm_embedding": False}, ["--layernorm-embedding False"]),
-        (["head"], {}, ["--pooler-activation-fn tanh", "only gelu"]),
+        (["head"], {}, ["--pooler-activation-fn tanh", "only supports gelu"]),
     ],
     ids=lambda value: " ".join(map(str, value)),
 )

@@ -120,7 +120,7 @@ def test_what_is_registered_later_is_refused(own, tmp_path):
     checkpoint = trained(tmp_path / "chosen", **own)
     refuses([f"{flag_of(name)} {value}"], "export", "hf-roformer", checkpoint, tmp_path / "out")
     checkpoint = trained(tmp_path / "flag", own_gain=2.0)
-    words = ["--own-gain 2.0", "has only 1.0"]
+    words = ["--own-gain 2.0", "only supports 1.0"]
     refuses(words, "export", "hf-roformer", checkpoint, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -136,7 +136,7 @@ def test_settings_of_training_do_not_matter(own, tmp_path):
 def test_scaled_frequencies_are_refused(tmp_path):
     scaled = {"rotary_scaling": "linear", "rotary_scaling_factor": 2.0}
     checkpoint = trained(tmp_path / "ours", **scaled)
-    words = ["--rotary-scaling linear", "has only none"]
+    words = ["--rotary-scaling linear", "only supports none"]
     refuses(words, "export", "hf-roformer", checkpoint, tmp_path / "out")
 
 
@@ -146,7 +146,7 @@ def test_former_names_are_exported_and_never_printed(tmp_path):
     state = read_checkpoint(path)
     state["cfg"]["model"].update(norm="unit", init_weights="usual")
     torch.save(state, path)
-    refuses(["--norm rms", "only layer"], "export", "hf-roformer", path, tmp_path / "out")
+    refuses(["--norm rms", "only supports layer"], "export", "hf-roformer", path, tmp_path / "out")
     former = [name for name, field in FIELDS.items() if field.metadata.get("role") == "former"]
     assert {"shaw_distance", "deberta_distance"} <= set(former)
     settings = {**dict.fromkeys(former, 3), "shaw_max_distance": 4, "own_setting": 1}

@@ -257,7 +257,7 @@ class TestRefused:
         dictionary.write_text("".join([*lines[:-1], "nothing\n"]))
         refuses(["dict.txt: line 10", "'nothing'"], "import", "tupe", path, out)
         dictionary.write_text("".join([*lines[:-1], "<url> 3\n"]))
-        refuses(["'<url>' is there twice"], "import", "tupe", path, out)
+        refuses(["'<url>' occurs twice"], "import", "tupe", path, out)
         other = dictionary.rename(tmp_path / "other.txt")
         refuses(["dict.txt", "--vocab"], "import", "tupe", path, out)
         other.write_text("".join(lines))

@@ -60,7 +60,7 @@ def test_case_and_one_blank_line_between_documents(tmp_path, flags, expected):
 
 def test_a_text_without_text_is_one_line_and_leaves_nothing(tmp_path):
     source = write(tmp_path / "in", ["", " "])
-    with pytest.raises(SystemExit, match="in: there is no text"):
+    with pytest.raises(SystemExit, match="in: contains no text"):
         documents.main([source, str(tmp_path / "out")])
     assert os.listdir(tmp_path) == ["in"]
 

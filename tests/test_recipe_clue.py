@@ -69,7 +69,7 @@ def test_tsv_files_have_sentences_and_label(tmp_path):
         ("train.json", '{"label": "1"}', "line 1 has no 'sentence'"),
         ("train.json", "甲\t1", "line 1: "),
         ("train.json", "", "no examples"),
-        ("train.tsv", "甲\t乙\t1", "line 1: 3 columns in place of 2"),
+        ("train.tsv", "甲\t乙\t1", "line 1: 3 columns instead of 2"),
     ],
 )
 def test_a_file_of_another_layout_is_one_line(tmp_path, name, line, words):

@@ -110,10 +110,10 @@ def test_cleaning_keeps_the_sides_aligned(tmp_path):
 def test_unequal_texts_are_refused_and_nothing_is_written(tmp_path):
     source, target = write(tmp_path / "s", ["a", "b"]), write(tmp_path / "t", ["a"])
     outputs = [str(tmp_path / "s2"), str(tmp_path / "t2")]
-    assert "number of lines" in error_of(clean.main, [source, target, *outputs])
+    assert "different numbers of lines" in error_of(clean.main, [source, target, *outputs])
     assert "--ratio 0.5" in error_of(clean.main, ["--ratio", "0.5", source, source, *outputs])
     empty = write(tmp_path / "e", ["", ""])
-    assert "no pair of 2" in error_of(clean.main, [empty, empty, *outputs])
+    assert "none of 2 pairs" in error_of(clean.main, [empty, empty, *outputs])
     assert sorted(os.listdir(tmp_path)) == ["e", "s", "t"]
 
 

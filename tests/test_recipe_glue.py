@@ -352,5 +352,5 @@ def test_nothing_to_tabulate_is_one_line(tmp_path):
     with pytest.raises(SystemExit, match="no runs of finetune.sh"):
         scores.main([str(tmp_path)])
     made_up_run(tmp_path / "m" / "MRPC", "lr2e-5-seed1", {"valid_f1": [1]})
-    with pytest.raises(SystemExit, match="train.log: there is no valid_accuracy"):
+    with pytest.raises(SystemExit, match="train.log: contains no valid_accuracy"):
         scores.main([str(tmp_path)])

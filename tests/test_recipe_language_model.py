@@ -34,7 +34,7 @@ def text8(tmp_path_factory):
     (folder / "text8").write_text(made_up_text(6015))
     result = bash(PREPARE, "text8", "text8", "out", cwd=folder)
     assert result.returncode == 0, result.stderr
-    assert "text8: is not text8 as published" in result.stderr
+    assert "text8: differs from the published text8" in result.stderr
     return folder
 
 
@@ -88,7 +88,7 @@ def test_encodings_and_seeds_to_the_table_interrupted_and_resumed(text8):
     assert again.stdout.strip().split("\n")[-1] == row
     # other flags: not the run that was begun
     other = compare(text8, "--seeds", "2", flags=["--dropout", "0.5"])
-    assert_error(other, "rotary-seed2 was begun with other flags", "another OUT")
+    assert_error(other, "rotary-seed2 was started with other flags", "another OUT")
 
 
 def test_a_dry_run_prints_both_steps_of_every_run(tmp_path):
@@ -221,7 +221,7 @@ def test_the_table_has_means_and_each_seed_worst_first(tmp_path, capsys):
     made_up_run(tmp_path, "learned+t5-seed2", 6.5, 90.5)
     perplexities.main([str(tmp_path)])
     assert capsys.readouterr().out.split("\n")[:-1] == [
-        "| encoding | updates | perplexity, mean | seed 1 | seed 2 | seed 10 | bits a token | "
+        "| encoding | updates | perplexity, mean | seed 1 | seed 2 | seed 10 | bits per token | "
         "RoFormer Table 6, OpenWebText2: loss, perplexity |",
         "|" + " --- |" * 8,
         "| `learned+t5` | 100 | 109.25 |  | 90.50 | 128.00 | 6.7500 |  |",

@@ -80,7 +80,7 @@ def test_a_prompt_and_back(tmp_path):
     back = subprocess.run([*program, "decode", "text8"], input=done.stdout, capture_output=True)
     assert back.stdout == b"the cat"
     wrong = subprocess.run([*program, "decode", "text8"], input=b"t X", capture_output=True)
-    assert wrong.returncode == 1 and b"X: no symbol of text8" in wrong.stderr
+    assert wrong.returncode == 1 and b"X: not a symbol of text8" in wrong.stderr
 
 
 # --- words

@@ -113,7 +113,7 @@ def test_sgm_segments_in_order_as_plain_lines():
     )
     assert read_segments(text, "x") == ["a &amp; b", "two lines <x>", '"q"', ""]
     for broken in ("", "no segments", '<seg id="1">a</seg><seg id="2">b'):
-        with pytest.raises(SystemExit, match="x.sgm: . segments begin and"):
+        with pytest.raises(SystemExit, match="x.sgm: . segments begin, but only"):
             read_segments(broken, "x.sgm")
 
 

@@ -130,8 +130,8 @@ def test_the_length_of_training_is_kept_in_the_settings():
     "flags, words",
     [
         ({"rotary_scaling": "dynamic"}, "--rotary-scaling dynamic: must be none or linear"),
-        ({"rotary_scaling": "yarn"}, "--rotary-scaling yarn: give --rotary-scaling-factor"),
-        ({"rotary_scaling_factor": 4.0}, "--rotary-scaling-factor 4: without --rotary-scaling"),
+        ({"rotary_scaling": "yarn"}, "--rotary-scaling yarn: also give --rotary-scaling-factor"),
+        ({"rotary_scaling_factor": 4.0}, "--rotary-scaling-factor 4: has no effect"),
         (
             {"rotary_scaling": "ntk", "rotary_scaling_factor": 0.5},
             "--rotary-scaling-factor 0.5: must be at least 1",

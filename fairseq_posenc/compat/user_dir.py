@@ -7,7 +7,6 @@ from fairseq import utils
 
 from fairseq_posenc.compat.patching import wrap
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
 
 _HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
@@ -23,7 +22,7 @@ def user_dir_twice() -> None:
 
 
 def _knowing_this_package(import_user_module: Callable[[Any], None]) -> Callable[[Any], None]:
-    def wrapper(args: Options) -> None:
+    def wrapper(args: Any) -> None:
         given = getattr(args, "user_dir", None)
         if given is None:
             return import_user_module(args)
