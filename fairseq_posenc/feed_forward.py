@@ -8,7 +8,6 @@ names.
 from dataclasses import dataclass
 from typing import Optional
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_posenc.options import Layer, Options
@@ -72,14 +71,3 @@ class GatedFeedForward(FeedForward):
     def hidden(layer: Layer, x: Tensor) -> Tensor:
         """f(fc1(x)) ⊙ fc_gate(x)."""
         return layer.activation_fn(layer.fc1(x)) * layer.fc_gate(x)
-
-
-def feed_forward(layer: Layer, x: Tensor) -> Tensor:
-    """The feed-forward sub-layer of *layer*, (T, B, C)."""
-    x = layer.feed_forward_form.hidden(layer, x)
-    dropout = layer.activation_dropout_module
-    if dropout.training or dropout.apply_during_inference:
-        x = F.dropout(x, dropout.p)
-    if getattr(layer, "ffn_layernorm", None) is not None:  # --scale-fc, decoders only
-        x = layer.ffn_layernorm(x)
-    return layer.fc2(x)

@@ -10,6 +10,7 @@ from typing import Any, Optional
 import torch
 from torch import nn
 
+from fairseq_posenc.norms import apply_norms
 from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
 
@@ -38,6 +39,12 @@ def remove_biases(module: nn.Module, options: Options) -> None:
     for child in module.modules():
         if hasattr(child, "in_features"):
             child.register_parameter("bias", None)
+
+
+def apply_norms_and_biases(module: nn.Module, options: Options) -> None:
+    """Apply ``--norm`` and ``--no-bias`` to everything inside *module*, in place."""
+    apply_norms(module, options)
+    remove_biases(module, options)
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ role           examples                                        consequence
 
 import dataclasses
 import math
-from typing import Any, Collection, Dict, Iterable, Mapping, Optional, Union
+from typing import Any, Callable, Collection, Dict, Iterable, Mapping, Optional, Union
 
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.options import Options
@@ -36,7 +36,7 @@ def setting(
     above: Optional[Number] = None,
     at_most: Optional[Number] = None,
     formerly: Optional[str] = None,
-    former_values: Optional[Mapping[str, str]] = None,
+    former_values: Union[Mapping[str, str], Callable[[str], str], None] = None,
 ) -> Any:
     """A dataclass field that declares a flag; the field is None until a value is given.
 
@@ -58,7 +58,8 @@ def setting(
         above: exclusive lower bound.
         at_most: inclusive upper bound.
         formerly: former name of the flag, in command lines and checkpoints.
-        former_values: present names by former names of its values.
+        former_values: present names by former names of its values, or a function from any value to
+            its present spelling.
     """
     assert role in ROLES, role
     metadata = {
@@ -158,6 +159,7 @@ def modernised(settings: Mapping[str, Any], fields: Iterable["dataclasses.Field[
             if settings.get(field.name) is None:
                 changes[field.name] = settings[old]
         value = changes.get(field.name, settings.get(field.name))
-        if isinstance(value, str) and value in values:
-            changes[field.name] = values[value]
+        if isinstance(value, str):
+            present = values(value) if callable(values) else values.get(value, value)
+            changes.update({field.name: present} if present != value else {})
     return changes

@@ -14,10 +14,9 @@ from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings
 from fairseq_posenc.encodings.bert_ad import UntiedProjections
 from fairseq_posenc.encodings.rotary import Rotary, frequencies
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.initialisation import remove_biases
+from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.loading.settings import saved_settings
 from fairseq_posenc.models import family_of, masked_lm
-from fairseq_posenc.norms import apply_norms
 
 HEADS_A_ROW = 6
 State = Dict[str, Tensor]
@@ -80,8 +79,7 @@ def read_sides(path: str) -> List[Side]:
 
 def load(module: nn.Module, prefix: str, side: Side) -> None:
     """Load an encoding's module, called *prefix* in its stack, from the checkpoint."""
-    apply_norms(module, side.cfg)
-    remove_biases(module, side.cfg)
+    apply_norms_and_biases(module, side.cfg)
     own = {k[len(prefix) :]: v for k, v in side.state.items() if k.startswith(prefix)}
     module.load_state_dict(own)
 

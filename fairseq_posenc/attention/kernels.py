@@ -39,9 +39,9 @@ def check_attention(options: Options, encodings: List[Encoding]) -> None:
     for encoding in encodings:
         if not kernel.computes_logits:
             _check_without_logits(chosen, encoding)
-        for hook in encoding.hooks.values() if not kernel.values_like_keys else ():
-            flag = getattr(hook, "changes_values", lambda options: None)(options)
-            if flag is not None:
+        for hook in (encoding.transform, encoding.content):
+            flag = hook.changes_values(options) if hook is not None else None
+            if flag is not None and not kernel.values_like_keys:
                 raise UsageError(
                     f"{flag}: the values and keys of {chosen} differ in size, so the encoding "
                     "cannot change the values; drop the flag"

@@ -22,6 +22,7 @@ from fairseq_posenc.attention.gated import GatedFlags
 from fairseq_posenc.attention.registry import AttentionFlags
 from fairseq_posenc.config.roles import stock_role
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
+from fairseq_posenc.encodings.registry import modern_name
 from fairseq_posenc.feed_forward import FEED_FORWARDS, FeedForwardFlags
 from fairseq_posenc.initialisation import InitialisationFlags
 from fairseq_posenc.norms import NORMS, NormFlags
@@ -57,6 +58,7 @@ class EncodingFlags:
         "rotary*3,none",
         role="model",
         names=ENCODINGS,
+        former_values=modern_name,
     )
 
 
@@ -65,10 +67,16 @@ class SideFlags:
     """The flags that select the position encoding of one side of an encoder-decoder."""
 
     encoder_position_encoding: Optional[str] = setting(
-        None, "position encoding of the encoder (default: --position-encoding)", role="model"
+        None,
+        "position encoding of the encoder (default: --position-encoding)",
+        role="model",
+        former_values=modern_name,
     )
     decoder_position_encoding: Optional[str] = setting(
-        None, "position encoding of the decoder (default: --position-encoding)", role="model"
+        None,
+        "position encoding of the decoder (default: --position-encoding)",
+        role="model",
+        former_values=modern_name,
     )
 
 

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import logging
 from argparse import Namespace
-from typing import Any, Callable, ContextManager, Dict, List, Mapping
+from typing import Any, Callable, ContextManager, List, Mapping
 
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -13,7 +13,7 @@ from fairseq_posenc.attention import check_attention
 from fairseq_posenc.config.fields import defaults_of
 from fairseq_posenc.config.stacks import SIDES, side_encoding, translation_stacks
 from fairseq_posenc.encodings import Stack, all_encodings, build_encodings, parse_pattern
-from fairseq_posenc.encodings.registry import FLAG, modern_name
+from fairseq_posenc.encodings.registry import FLAG
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.options import Options
 from fairseq_posenc.settings import check_settings, modernised
@@ -93,13 +93,7 @@ def modernise(cfg: Options, family: type, notice: bool = False) -> None:
     # includes the hidden fields for former names
     names = [field.name for field in dataclasses.fields(family)]
     settings = {name: getattr(cfg, name, None) for name in names}
-    changes: Dict[str, Any] = modernised(settings, dataclasses.fields(family))
-    for name in settings:
-        value = settings[name]
-        if name.endswith("position_encoding") and isinstance(value, str):
-            if modern_name(value) != value:
-                changes[name] = modern_name(value)
-    for name, value in changes.items():
+    for name, value in modernised(settings, dataclasses.fields(family)).items():
         setattr(cfg, name, value)
         if notice and value is not None:
             logger.warning("%s %s: renamed; the former spelling still works", flag_of(name), value)

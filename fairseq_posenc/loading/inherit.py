@@ -9,7 +9,7 @@ fairseq would start from random weights.  A run that resumes must match its chec
 import dataclasses
 import logging
 import os
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.config.fields import plug_in_flags
@@ -25,8 +25,8 @@ _HEADS = ("pooler_activation_fn", "spectral_norm_classification_head")
 _TABLE = "num_positions"  # see _inherit_positions
 
 
-def inherited_flags(family: type) -> List[str]:
-    """The flags that fine-tuning takes from the checkpoint.
+def inherited_flags(family: type) -> Dict[str, str]:
+    """The flags that fine-tuning takes from the checkpoint, with their roles.
 
     These are all flags with the role ``model``, and those of the plug-in with the role ``free``,
     which the command line can override.
@@ -35,13 +35,14 @@ def inherited_flags(family: type) -> List[str]:
         family: dataclass of the family's flags.
     """
     own = plug_in_flags()
-    roles = {field.name: field.metadata.get("role") for field in dataclasses.fields(family)}
-    names = [
-        name
+    roles = {field.name: field.metadata.get("role", "") for field in dataclasses.fields(family)}
+    inherited = {
+        name: role
         for name, role in roles.items()
         if name != _TABLE and (role == "model" or (role == "free" and name in own))
-    ]
-    return sorted(names, key=lambda name: name not in own)  # the first conflict is reported
+    }
+    # the first conflict is reported
+    return dict(sorted(inherited.items(), key=lambda item: item[0] not in own))
 
 
 def is_fine_tuning(settings: Options) -> bool:
@@ -82,13 +83,12 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
         return
     saved = _settings_of(*source)
     where = " ".join(source)
-    roles = {field.name: field.metadata.get("role") for field in dataclasses.fields(family)}
-    for name in inherited_flags(family):
+    for name, role in inherited_flags(family).items():
         value = saved.get(name)
         if value is None:  # the flag is newer than the checkpoint
             continue
         given = getattr(args, name, None)
-        if given is not None and roles[name] == "free":
+        if given is not None and role == "free":
             continue
         if given is not None and given != value:
             raise UsageError(

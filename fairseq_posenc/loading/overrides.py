@@ -1,14 +1,15 @@
 """Checks of ``--model-overrides``, which must not change what a trained model computes."""
 
 import difflib
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Iterable, Mapping, Optional
 
 from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import OmegaConf, open_dict
 
-from fairseq_posenc.config.fields import plug_in_flags, role_of
+from fairseq_posenc.checkpoints.reading import model_settings
+from fairseq_posenc.config.fields import plug_in_flags
 from fairseq_posenc.errors import UsageError, flag_of
-from fairseq_posenc.loading.settings import is_ours, saved_settings, trained_settings
+from fairseq_posenc.loading.settings import is_ours, trained_settings
 
 Overrides = Optional[Dict[str, Any]]
 
@@ -24,18 +25,17 @@ def check_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
     Raises:
         UsageError: naming the first such setting, or a misspelt one.
     """
-    trained = trained_settings(checkpoint)
-    ours = is_ours(saved_settings(checkpoint))
-    own = plug_in_flags()
+    trained, own = trained_settings(checkpoint), plug_in_flags()
+    ours = is_ours(model_settings(checkpoint))
     for name, value in _flat(overrides).items():
         if name in trained and ours:
             if value != trained[name]:
                 raise _refused(name, value, path, f"was trained with {trained[name]!r}")
-        elif name in own and role_of(name) == "model" and value is not None:
+        elif name in own and own[name].metadata["role"] == "model" and value is not None:
             what = "was trained without it" if ours else "is not a model of this plug-in"
             raise _refused(name, value, path, what)
         elif ours:
-            _check_spelling(name, checkpoint)
+            _check_spelling(name, checkpoint, own)
 
 
 def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: str) -> None:
@@ -73,10 +73,10 @@ def _refused(name: str, value: object, path: str, what: str) -> UsageError:
     )
 
 
-def _check_spelling(name: str, checkpoint: Mapping[str, Any]) -> None:
+def _check_spelling(name: str, checkpoint: Mapping[str, Any], own: Iterable[str]) -> None:
     groups = checkpoint.get("cfg") or {}
     known = {name for group in groups.values() if hasattr(group, "keys") for name in group}
-    known |= set(groups) | set(plug_in_flags())
+    known |= {*groups, *own}
     near = difflib.get_close_matches(name, [] if name in known else known, n=1, cutoff=0.85)
     if near:
         raise UsageError(f"--model-overrides {name}: unknown setting; did you mean {near[0]}?")

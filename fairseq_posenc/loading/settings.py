@@ -4,7 +4,6 @@ from typing import Any, Dict, Mapping, Set, Tuple
 
 from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.config.fields import plug_in_flags, role_of
-from fairseq_posenc.encodings.registry import modern_name
 from fairseq_posenc.settings import modernised
 
 
@@ -16,9 +15,6 @@ def saved_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
     """
     saved = model_settings(checkpoint)
     saved.update(modernised(saved, plug_in_flags().values()))
-    for name in [name for name in saved if name.endswith("position_encoding")]:
-        if isinstance(saved[name], str):
-            saved[name] = modern_name(saved[name])
     return saved
 
 

@@ -4,7 +4,6 @@ Queries are always the last T of S positions.  In a full forward pass T = S; in 
 T is the number of tokens that are not in the cache, usually one.
 """
 
-import copy
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch.nn.functional as F
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention.functional import additive_mask, dropout_rate
 from fairseq_posenc.attention.softmax import IncrementalState
-from fairseq_posenc.config.stacks import side_encoding, stack_of
+from fairseq_posenc.config.stacks import stack_of
 from fairseq_posenc.loading.warm_start import State, refuse_projection
 from fairseq_posenc.modules.gated_layers import GatedDecoderLayer
 from fairseq_posenc.modules.layers import TransformerDecoderLayer, wrap_layer
@@ -47,10 +46,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         no_encoder_attn: bool = False,
         output_projection: Optional[nn.Module] = None,
     ) -> None:
-        stack, value = stack_of(cfg, "decoder"), side_encoding(cfg, "decoder")
-        self.compose(cfg, stack, value, cfg.decoder.layers, cfg.decoder.layers_to_keep)
-        cfg = copy.copy(cfg)  # the other side may have another encoding
-        cfg.no_token_positional_embeddings = self.encoding.input is None
+        cfg = self.compose(cfg, stack_of(cfg, "decoder"))
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
         self.own_positions(cfg)
 

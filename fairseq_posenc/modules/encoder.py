@@ -1,6 +1,5 @@
 """fairseq's Transformer encoder, with positions and masks computed once per forward pass."""
 
-import copy
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
@@ -10,7 +9,7 @@ from fairseq.models.transformer import TransformerEncoderBase
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.functional import dropout_rate
-from fairseq_posenc.config.stacks import side_encoding, stack_of
+from fairseq_posenc.config.stacks import stack_of
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.modules.gated_layers import GatedEncoderLayer
 from fairseq_posenc.modules.layers import TransformerEncoderLayer, wrap_layer
@@ -40,10 +39,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         embed_tokens: nn.Embedding,
         return_fc: bool = False,
     ) -> None:
-        stack, value = self.stack(cfg), side_encoding(cfg, "encoder")
-        self.compose(cfg, stack, value, cfg.encoder.layers, cfg.encoder.layers_to_keep)
-        cfg = copy.copy(cfg)  # the other side may have another encoding
-        cfg.no_token_positional_embeddings = self.encoding.input is None
+        cfg = self.compose(cfg, self.stack(cfg))
         super().__init__(cfg, dictionary, embed_tokens, return_fc)
         self.own_positions(cfg)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.softmax import IncrementalState
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.initialisation import remove_biases
+from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.loading.warm_start import State
 from fairseq_posenc.modules.layers import (
     DecoderForward,
@@ -22,7 +22,6 @@ from fairseq_posenc.modules.layers import (
     add_and_norm,
     attention_to_source,
 )
-from fairseq_posenc.norms import apply_norms
 from fairseq_posenc.options import Options
 
 
@@ -47,11 +46,6 @@ class _GatedLayer(nn.Module):
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
         """Called by fairseq; there are no older names to upgrade."""
 
-    def finish(self) -> None:
-        """Apply ``--norm`` and ``--no-bias``."""
-        apply_norms(self, self.cfg)
-        remove_biases(self, self.cfg)
-
 
 class GatedEncoderLayer(_GatedLayer):
     """x ← Norm(x + GAU(x)) (GAU section 4.1).
@@ -65,7 +59,7 @@ class GatedEncoderLayer(_GatedLayer):
     def __init__(self, cfg: Options, encoding: PositionEncoding, return_fc: bool = False) -> None:
         super().__init__(cfg, cfg.encoder, encoding)
         self.return_fc = return_fc
-        self.finish()
+        apply_norms_and_biases(self, cfg)
 
     def forward(self, x: Tensor, **positions: PositionEntry) -> LayerOut:
         """Apply the layer; arguments as for the Transformer's encoder layer."""
@@ -96,7 +90,7 @@ class GatedDecoderLayer(DecoderForward, _GatedLayer):
             self.encoder_attn_layer_norm = LayerNorm(self.embed_dim)
         self.second_attn = self._unit()
         self.final_layer_norm = LayerNorm(self.embed_dim)
-        self.finish()
+        apply_norms_and_biases(self, cfg)
 
     def _self_attention(
         self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry

@@ -19,9 +19,8 @@ from fairseq_posenc.attention.functional import dropout_rate
 from fairseq_posenc.attention.softmax import CrossAttention, IncrementalState
 from fairseq_posenc.compat.fast_path import no_fast_path
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.feed_forward import FEED_FORWARDS, feed_forward
-from fairseq_posenc.initialisation import remove_biases
-from fairseq_posenc.norms import apply_norms
+from fairseq_posenc.feed_forward import FEED_FORWARDS
+from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.options import Layer, Options
 
 #: A value of :class:`~fairseq_posenc.attention.base.Positions`.
@@ -44,9 +43,7 @@ def finish_layer(layer: Layer, cfg: Options) -> None:
     """Apply ``--feed-forward``, ``--norm`` and ``--no-bias`` to a fairseq layer."""
     layer.feed_forward_form = FEED_FORWARDS.find(cfg.feed_forward).thing
     layer.feed_forward_form.extend(layer, cfg)
-    module = cast(nn.Module, layer)
-    apply_norms(module, cfg)
-    remove_biases(module, cfg)
+    apply_norms_and_biases(cast(nn.Module, layer), cfg)
 
 
 def attention_to_source(embed_dim: int, cfg: Options) -> CrossAttention:
@@ -88,6 +85,15 @@ def add_and_norm(
     residual = x if residual_scale is None else x * residual_scale
     x = residual + F.dropout(out, dropout_rate(layer.dropout_module))
     return x if layer.normalize_before else norm(x)
+
+
+def feed_forward(layer: Layer, x: Tensor) -> Tensor:
+    """The feed-forward sub-layer of *layer*, (T, B, C)."""
+    x = layer.feed_forward_form.hidden(layer, x)
+    x = F.dropout(x, dropout_rate(layer.activation_dropout_module))
+    if getattr(layer, "ffn_layernorm", None) is not None:  # --scale-fc, decoders only
+        x = layer.ffn_layernorm(x)
+    return layer.fc2(x)
 
 
 class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):

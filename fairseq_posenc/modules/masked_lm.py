@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from fairseq_posenc.config.resolve import nested
 from fairseq_posenc.config.stacks import masked_lm_stack
 from fairseq_posenc.encodings import Stack
-from fairseq_posenc.initialisation import remove_biases
+from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.modules.encoder import TransformerEncoder
-from fairseq_posenc.norms import apply_norms
 from fairseq_posenc.options import Options
 
 
@@ -37,7 +36,7 @@ class SentenceEncoder(TransformerEncoder):
         self.embed_project = nn.Linear(size, channels) if size != channels else None
         if cfg.encoder.normalize_before and size != channels:
             self.layer_norm: Optional[nn.Module] = LayerNorm(channels)
-        self.finish(cfg)
+        apply_norms_and_biases(self, cfg)
 
     def stack(self, cfg: Options) -> Stack:
         """The properties of this encoder that its position encodings depend on."""
@@ -130,8 +129,7 @@ class MaskedLMEncoder(RobertaEncoder):
         if self.args.lm_head == "tied":
             return TiedHead(output_dim, size, weight)
         head = MaskedLMHead(embed_dim, size, output_dim, activation_fn, weight)
-        apply_norms(head, self.args)
-        remove_biases(head, self.args)
+        apply_norms_and_biases(head, self.args)
         return head
 
     def forward(

@@ -1,5 +1,6 @@
 """Positions and masks of an encoder or decoder, computed once per forward pass."""
 
+import copy
 from typing import Any, Callable, Dict, Iterator, Optional, cast
 
 import torch
@@ -7,10 +8,10 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention import AttentionKernel, Positions, kernel_of
 from fairseq_posenc.attention.functional import add_terms
+from fairseq_posenc.config.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
-from fairseq_posenc.initialisation import remove_biases
+from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.loading.warm_start import State, adapt_positions
-from fairseq_posenc.norms import apply_norms
 from fairseq_posenc.options import Layer, Options
 
 
@@ -29,26 +30,28 @@ class PositionedStack:
     add_module: Callable[[str, Optional[nn.Module]], None]
     modules: Callable[[], Iterator[nn.Module]]
 
-    def compose(
-        self, cfg: Options, stack: Stack, value: str, count: int, keep: Optional[str]
-    ) -> None:
+    def compose(self, cfg: Options, stack: Stack) -> Options:
         """Build the position encodings of the layers.
 
         Args:
             cfg: fairseq's nested Transformer configuration with the encodings' flags.
             stack: the properties that encodings depend on.
-            value: the value of ``--position-encoding`` for it.
-            count: number of layers.
-            keep: layers kept by pruning, such as ``0,2``, or None for all.
+
+        Returns:
+            the configuration for fairseq's constructor, with this side's choice of input table.
         """
-        period = parse_pattern(value)
-        kept = sorted(map(int, keep.split(","))) if keep else range(count)
+        side, value = getattr(cfg, stack.side), side_encoding(cfg, stack.side)
+        period, keep = parse_pattern(value), side.layers_to_keep  # layers such as 0,2, or None
+        kept = sorted(map(int, keep.split(","))) if keep else range(side.layers)
         encodings = build_encodings(cfg, stack, value)
         self.__dict__["encodings"] = encodings  # nn.Module is not initialised yet
         # fairseq's constructor builds the layers in order and does not pass their index
         names = [period[index % len(period)] for index in kept]
         self.__dict__["next_encoding"] = iter([encodings[name] for name in names])
         self.__dict__["kernel"] = kernel_of(cfg)
+        cfg = copy.copy(cfg)  # the other side may have another encoding
+        cfg.no_token_positional_embeddings = self.encoding.input is None
+        return cfg
 
     next_encoding: Iterator[PositionEncoding]
     kernel: Any
@@ -62,13 +65,7 @@ class PositionedStack:
         kernels = [module for module in self.modules() if isinstance(module, AttentionKernel)]
         for index, kernel in enumerate(kernels):
             kernel.set_layer_index(index)
-        self.finish(cfg)
-
-    def finish(self, cfg: Options) -> None:
-        """Apply ``--norm`` and ``--no-bias``."""
-        module = cast(nn.Module, self)
-        apply_norms(module, cfg)
-        remove_biases(module, cfg)
+        apply_norms_and_biases(cast(nn.Module, self), cfg)
 
     @property
     def encoding(self) -> PositionEncoding:
