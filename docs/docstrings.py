@@ -1,4 +1,4 @@
-"""What the docstrings have of reStructuredText, as Markdown, for the API pages."""
+"""Converts the reStructuredText of docstrings to Markdown for the API pages."""
 
 import re
 from typing import Any, List

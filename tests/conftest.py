@@ -68,5 +68,5 @@ def released():
 
 @pytest.fixture(params=["golden", "released"])
 def reference_of(request):
-    """Loader of what is computed anew in tests/golden, and of what the released code computed."""
+    """Loader of the references in tests/golden, and of outputs of the released code."""
     return request.getfixturevalue(request.param)

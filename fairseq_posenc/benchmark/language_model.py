@@ -5,14 +5,12 @@ import shlex
 from typing import Any, Dict
 
 import torch
-from fairseq import options
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor
 
-from fairseq_posenc.benchmark.options import BEAM, SIZES
-from fairseq_posenc.benchmark.translation import Run, parse_training
+from fairseq_posenc.benchmark.options import SIZES
+from fairseq_posenc.benchmark.translation import Run, parse_training, search
 
 
 class LanguageModelSubject:
@@ -91,16 +89,5 @@ class LanguageModelSubject:
 
     def generation(self) -> Run:
         """Return a function that continues the prompts; the model cannot be trained afterwards."""
-        longest = str(self.length)
-        flags = ["--path", "-", "--beam", str(BEAM), "--max-len-a", "0"]
-        flags += ["--max-len-b", longest, "--min-len", longest]
-        parser = options.get_generation_parser()
-        args = options.parse_args_and_arch(parser, ["-", "--task", "language_modeling", *flags])
-        cfg = convert_namespace_to_omegaconf(args)
-        self.model.zero_grad(set_to_none=True)
-        self.model.eval()
-        self.model.prepare_for_inference_(cfg)
-        generator = self.task.build_generator([self.model], cfg.generation)
         sample = self._sample(self.tokens[:, : self.prompt + 1])
-
-        return lambda: self.task.inference_step(generator, [self.model], sample)
+        return search(self, sample, self.length, "--task", "language_modeling")

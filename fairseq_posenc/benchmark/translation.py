@@ -22,6 +22,29 @@ def parse_training(*flags: str) -> Any:
     return convert_namespace_to_omegaconf(args)
 
 
+def search(subject: Any, sample: Dict[str, Any], length: int, *flags: str) -> Run:
+    """A function that searches *sample* for texts of *length* tokens.
+
+    The model is prepared for inference and cannot be trained afterwards.
+
+    Args:
+        subject: has the ``model`` and its ``task``.
+        sample: a batch of the task.
+        length: tokens of every hypothesis.
+        flags: further flags of fairseq-generate, ``--task`` among them.
+    """
+    flags += ("--path", "-", "--beam", str(BEAM), "--max-len-a", "0")
+    flags += ("--max-len-b", str(length), "--min-len", str(length))
+    args = options.parse_args_and_arch(options.get_generation_parser(), ["-", *flags])
+    cfg = convert_namespace_to_omegaconf(args)
+    model, task = subject.model, subject.task
+    model.zero_grad(set_to_none=True)
+    model.eval()
+    model.prepare_for_inference_(cfg)
+    generator = task.build_generator([model], cfg.generation)
+    return lambda: task.inference_step(generator, [model], sample)
+
+
 class TranslationSubject:
     """One architecture with its task, built from the command line as fairseq does.
 
@@ -93,15 +116,5 @@ class TranslationSubject:
 
     def generation(self) -> Run:
         """Return a function that translates the batch; the model cannot be trained afterwards."""
-        longest = str(self.args.length[-1])
-        flags = ["--path", "-", "--beam", str(BEAM), "--lenpen", "0.6", "--max-len-a", "0"]
-        flags += ["--max-len-b", longest, "--min-len", longest]
-        parser = options.get_generation_parser()
-        args = options.parse_args_and_arch(parser, ["-", "--task", "translation", *flags])
-        cfg = convert_namespace_to_omegaconf(args)
-        self.model.zero_grad(set_to_none=True)
-        self.model.eval()
-        self.model.prepare_for_inference_(cfg)
-        generator = self.task.build_generator([self.model], cfg.generation)
-
-        return lambda: self.task.inference_step(generator, [self.model], self.sample)
+        flags = ("--task", "translation", "--lenpen", "0.6")
+        return search(self, self.sample, self.args.length[-1], *flags)

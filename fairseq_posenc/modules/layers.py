@@ -46,6 +46,23 @@ def finish_layer(layer: Layer, cfg: Options) -> None:
     apply_norms_and_biases(cast(nn.Module, layer), cfg)
 
 
+def self_attention(
+    embed_dim: int, heads: int, encoding: PositionEncoding, cfg: Options, **kwargs: bool
+) -> AttentionKernel:
+    """The self-attention that ``--attention`` selects, for a layer of *embed_dim* channels."""
+    kernel: Any = kernel_of(cfg)
+    noise = cfg.quant_noise
+    return kernel(
+        embed_dim,
+        heads,
+        encoding,
+        dropout=cfg.attention_dropout,
+        q_noise=noise.pq,
+        qn_block_size=noise.pq_block_size,
+        **kwargs,
+    )
+
+
 def attention_to_source(embed_dim: int, cfg: Options) -> CrossAttention:
     """The attention of a decoder layer of *embed_dim* channels to the encoder's output."""
     return CrossAttention(
@@ -113,15 +130,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
 
     def build_self_attention(self, embed_dim: int, cfg: Options) -> AttentionKernel:
         """The attention layer, with the stack's position encoding."""
-        kernel: Any = kernel_of(cfg)
-        return kernel(
-            embed_dim,
-            cfg.encoder.attention_heads,
-            self.encoding,
-            dropout=cfg.attention_dropout,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
-        )
+        return self_attention(embed_dim, cfg.encoder.attention_heads, self.encoding, cfg)
 
     def forward(self, x: Tensor, **positions: PositionEntry) -> LayerOut:
         """Apply the layer.
@@ -219,17 +228,8 @@ class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase)
         self, embed_dim: int, cfg: Options, add_bias_kv: bool = False, add_zero_attn: bool = False
     ) -> AttentionKernel:
         """The causal attention layer, with the stack's position encoding."""
-        kernel: Any = kernel_of(cfg)
-        return kernel(
-            embed_dim,
-            cfg.decoder.attention_heads,
-            self.encoding,
-            dropout=cfg.attention_dropout,
-            add_bias_kv=add_bias_kv,
-            add_zero_attn=add_zero_attn,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
-        )
+        extra = {"add_bias_kv": add_bias_kv, "add_zero_attn": add_zero_attn}
+        return self_attention(embed_dim, cfg.decoder.attention_heads, self.encoding, cfg, **extra)
 
     def build_encoder_attention(self, embed_dim: int, cfg: Options) -> CrossAttention:
         """The attention to the source, without positions."""

@@ -2,7 +2,7 @@
 
 ``data/NAME.json`` says what computed a reference, and from what; ``data/NAME.npz`` holds its
 outputs.  Random parameters and inputs are not stored: both sides draw them from their names.
-:mod:`golden.make` makes the files anew.
+:mod:`golden.make` regenerates the files.
 """
 
 import json
@@ -18,7 +18,7 @@ DATA = Path(__file__).resolve().parent / "data"
 
 
 def normal(*shape: int, mean: float = 0.0, std: float = 1.0) -> List[Any]:
-    """How the files describe a random tensor: shape, mean and standard deviation."""
+    """The description of a random tensor in the files: shape, mean and standard deviation."""
     return [list(shape), mean, std]
 
 

@@ -14,7 +14,7 @@ B, T, H, D, CLIP = 2, 9, 2, 8, 4
 
 
 def deberta(name: str) -> Tuple[Dict[str, Any], Dict[str, Tensor]]:
-    """What distances add to the logits, content to position and position to content, (B, H, T, T).
+    """Content-to-position and position-to-content logits, (B, H, T, T).
 
     Eq. 4 of the paper (He et al., arXiv 2006.03654) indexes the second sum by δ(j, i); the released
     code, and transformers after it, by δ(i, j).  It is given the distances with the other sign

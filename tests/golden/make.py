@@ -1,4 +1,4 @@
-"""Make the reference outputs in ``data/`` anew, from packages of the index.
+"""Regenerate the reference outputs in ``data/`` with packages of the index.
 
 In an environment of their own, since they need an older transformers than the tests::
 
