@@ -24,3 +24,11 @@ class Options(Protocol):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Change a setting."""
+
+
+def option(options: Options, name: str, default: Any = None) -> Any:
+    """A setting by its name, or *default* where the configuration does not have it.
+
+    Older checkpoints, other tasks and commands other than training lack some of the flags.
+    """
+    return getattr(options, name, default)

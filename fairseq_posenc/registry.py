@@ -5,11 +5,18 @@ model family then accepts.
 """
 
 import dataclasses
-from typing import Any, Callable, Dict, Generic, List, NamedTuple, Optional, TypeVar
+from typing import Any, Callable, Dict, Generic, List, NamedTuple, Optional, Protocol, TypeVar
 
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.errors import UsageError, flag_of
 
-Entry = TypeVar("Entry")
+
+class _HasFlags(Protocol):
+    @property
+    def flags(self) -> Optional[type]:
+        """Dataclass of the flags of this entry."""
+
+
+Entry = TypeVar("Entry", bound=_HasFlags)
 Thing = TypeVar("Thing", bound=type)
 
 
@@ -50,15 +57,20 @@ class Registry(Dict[str, Entry], Generic[Entry]):
         """Add *entry* under *name*.
 
         Raises:
-            UsageError: the name is taken, or is not made of letters, digits and underscores.
+            UsageError: the name is taken or is not made of letters, digits and underscores, or a
+                flag of the entry has the name of another flag; nothing is added then.
         """
         if name in self:
             raise UsageError(f"{self.flag} {name}: registered twice; choose another name")
         if not name.isidentifier():
             raise UsageError(f"{self.flag} {name}: a name is made of letters, digits and _")
         self[name] = entry
-        for changed in listeners:
-            changed()
+        try:
+            for changed in listeners:
+                changed()
+        except UsageError:
+            del self[name]
+            raise
 
     def find(self, name: str) -> Entry:
         """The entry called *name*.
@@ -71,10 +83,20 @@ class Registry(Dict[str, Entry], Generic[Entry]):
         return self[name]
 
     def flags(self) -> List["dataclasses.Field[Any]"]:
-        """The distinct flags of all entries; entries may share a dataclass or inherit from one."""
-        owners: List[Optional[type]] = [getattr(entry, "flags", None) for entry in self.values()]
-        fields = [field for owner in owners if owner for field in fields_of(owner)]
-        return list({field.name: field for field in fields}.values())
+        """The distinct flags of all entries; entries may share a dataclass or inherit from one.
+
+        Raises:
+            UsageError: two entries declare different flags of the same name.
+        """
+        found: Dict[str, dataclasses.Field[Any]] = {}
+        for name, entry in self.items():
+            for field in fields_of(entry.flags) if entry.flags else ():
+                if found.setdefault(field.name, field) is not field:
+                    raise UsageError(
+                        f"{self.flag} {name}: declares {flag_of(field.name)}, a flag of another "
+                        "entry; choose another name, or inherit from its dataclass"
+                    )
+        return list(found.values())
 
 
 class ClassRegistry(Registry[Registered]):

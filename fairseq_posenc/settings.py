@@ -19,7 +19,7 @@ import math
 from typing import Any, Callable, Collection, Dict, Iterable, Mapping, Optional, Union
 
 from fairseq_posenc.errors import UsageError, flag_of
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 
 ROLES = ("model", "free", "training")
 Number = Union[int, float]
@@ -103,7 +103,7 @@ def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"])
         UsageError: naming the first flag whose value is out of range.
     """
     for field in fields:
-        value = getattr(options, field.name, None)
+        value = option(options, field.name)
         if value is not None:
             _check_value(field.name, value, field.metadata)
 

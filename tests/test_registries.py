@@ -1,7 +1,7 @@
 """What a user registers is one more entry: flags, checks, models, every family and hydra."""
 
 from argparse import Namespace
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import Optional
 
 import pytest
@@ -222,6 +222,22 @@ def test_a_name_is_registered_once():
         register_norm("rms", paper=PAPER, summary="again")(Gained)
     with pytest.raises(UsageError, match="letters, digits"):
         register_encoding("a+b", paper=PAPER, summary="no name")(Slope)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("dropout", "--dropout: declared twice"),  # fairseq's
+        ("rotary_base", "--rotary-base: declared twice"),  # of another registry
+        ("own_gain", "--norm again: declares --own-gain, a flag of another entry"),
+    ],
+)
+def test_the_name_of_a_flag_is_declared_once(registered, name, words):
+    flags = make_dataclass("Flags", [(name, Optional[int], setting(1, "again", role="model"))])
+    with pytest.raises(UsageError, match=words):
+        register_norm("again", paper=PAPER, summary="again", flags=flags)(Gained)
+    assert "again" not in NORMS
+    build("roformer_tiny", "--norm", "own_norm")
 
 
 def test_flags_without_a_declared_role_are_refused():

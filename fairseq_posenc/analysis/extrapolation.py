@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
@@ -99,8 +99,7 @@ def check_run(run: Run) -> int:
     """
     checkpoint = read_checkpoint(run.path, lazy=True)
     settings: Any = checkpoint["args" if checkpoint.get("cfg") is None else "cfg"]
-    settings = settings["task"] if hasattr(settings, "keys") else settings
-    task = dict(settings) if hasattr(settings, "keys") else dict(vars(settings))
+    task: Any = settings["task"] if isinstance(settings, Mapping) else vars(settings)
     name = task.get("_name") or task.get("task")
     if name != "language_modeling":
         raise UsageError(

@@ -16,6 +16,7 @@ from fairseq_posenc.analysis.lengths import parse_lengths
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.extras import import_extra
 from fairseq_posenc.files import check_writable, replace_file
+from fairseq_posenc.options import option
 
 MARKERS = "osv^D*<>ph"
 WIDE = 3  # ratio of perplexities above which their axis is logarithmic
@@ -123,7 +124,7 @@ def check_arguments(args: Namespace) -> None:
     shortest = args.lengths[0]
     args.last = max(shortest // 2, 1) if args.last is None else args.last
     for name in ("last", "tokens", "max_tokens"):
-        number = getattr(args, name)
+        number = option(args, name)
         if number is not None and number < 1:
             raise UsageError(f"{flag_of(name)} {number}: expected 1 or more")
     if args.last > shortest:
@@ -147,7 +148,7 @@ def plot(args: Namespace) -> None:
     runs = [parse_run(text) for text in args.runs]
     for run in runs:
         check_run(run)
-    config = EvalConfig(**{field: getattr(args, field) for field in EvalConfig._fields})
+    config = EvalConfig(**{field: option(args, field) for field in EvalConfig._fields})
     measurements = [measure(run, config) for run in runs]
     print("\n".join(render(measurements, args)))
     if args.csv:

@@ -7,7 +7,7 @@ from torch import Tensor
 from fairseq_posenc.attention.functional import combined_masks
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 
 
 class Positions(TypedDict, total=False):
@@ -69,8 +69,8 @@ class AttentionKernel:
         Raises:
             UsageError: the number of channels is not divisible by the number of heads.
         """
-        channels = getattr(options, f"{side}_embed_dim")
-        heads = getattr(options, f"{side}_attention_heads")
+        channels = option(options, f"{side}_embed_dim")
+        heads = option(options, f"{side}_attention_heads")
         if heads < 1 or channels % heads:
             raise UsageError(
                 f"--{side}-attention-heads {heads}: must divide --{side}-embed-dim {channels}"

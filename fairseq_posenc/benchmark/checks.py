@@ -19,6 +19,7 @@ from fairseq_posenc.benchmark.options import (
 from fairseq_posenc.benchmark.peers import PEERS
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.files import check_writable
+from fairseq_posenc.options import option
 
 
 def complete(args: Namespace) -> None:
@@ -30,11 +31,11 @@ def complete(args: Namespace) -> None:
     defaults: Dict[str, Any] = DEFAULTS
     if args.lengths:
         for name in ("layers", "vocabulary", "all_encodings"):
-            if getattr(args, name):
+            if option(args, name):
                 raise UsageError(f"{flag_of(name)}: --lengths times a single layer; drop the flag")
         defaults = {**DEFAULTS_WITH_LENGTHS, "length": parse_lengths(args.lengths)}
     for name, value in defaults.items():
-        if getattr(args, name) is None:
+        if option(args, name) is None:
             setattr(args, name, value)
 
 
@@ -64,7 +65,7 @@ def check(args: Namespace) -> None:
         ("threads", 1),
         ("repeat", 2),
     ):
-        value = getattr(args, name)
+        value = option(args, name)
         if value is not None and value < least:
             raise UsageError(f"--{name} {value}: expected {least} or more")
     given = " ".join(map(str, args.length))

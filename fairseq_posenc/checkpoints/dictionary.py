@@ -21,7 +21,7 @@ def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
         UsageError: it is not found there.
     """
     task: Any = (checkpoint.get("cfg") or {}).get("task") or checkpoint.get("args") or {}
-    task = task if hasattr(task, "keys") else vars(task)
+    task = task if isinstance(task, Mapping) else vars(task)
     data = (task.get("data") or "").split(os.pathsep)[0]
     folders = [os.path.dirname(path) or "."]
     folders += [data, os.path.join(data, "input0")] if data else []

@@ -12,6 +12,7 @@ before it applies presets, and so loses its own.
 
 import argparse
 import dataclasses
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
@@ -23,9 +24,11 @@ from fairseq_posenc.attention.registry import AttentionFlags
 from fairseq_posenc.config.roles import stock_role
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
 from fairseq_posenc.encodings.registry import modern_name
+from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.feed_forward import FEED_FORWARDS, FeedForwardFlags
 from fairseq_posenc.initialisation import InitialisationFlags
 from fairseq_posenc.norms import NORMS, NormFlags
+from fairseq_posenc.options import option
 from fairseq_posenc.settings import help_text, setting
 
 Field = Tuple[str, Any, Any]
@@ -115,7 +118,7 @@ def flat_fields(nested: type, prefix: str = "") -> List[Field]:
     fields: List[Field] = []
     defaults = nested()
     for field in dataclasses.fields(nested):
-        value = getattr(defaults, field.name)
+        value = option(defaults, field.name)
         value = value() if isinstance(value, type) else value
         if field.name.startswith("_"):
             continue
@@ -148,8 +151,15 @@ def make_dataclass(name: str, fields: List[Field]) -> type:
     """The dataclass of a family's flags.
 
     Raises:
-        TypeError: two flags have the same name.
+        UsageError: two flags have the same name.
     """
+    counts = Counter(field[0] for field in fields)
+    for field, count in counts.items():
+        if count > 1:
+            raise UsageError(
+                f"{flag_of(field)}: declared twice, there is a flag of this name already; choose "
+                "another name"
+            )
     return dataclasses.make_dataclass(name, fields, bases=(FairseqDataclass,))
 
 

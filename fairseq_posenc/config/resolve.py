@@ -15,7 +15,7 @@ from fairseq_posenc.config.stacks import SIDES, side_encoding, translation_stack
 from fairseq_posenc.encodings import Stack, all_encodings, build_encodings, parse_pattern
 from fairseq_posenc.encodings.registry import FLAG
 from fairseq_posenc.errors import UsageError, flag_of
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 from fairseq_posenc.settings import check_settings, modernised
 
 logger = logging.getLogger(__name__)
@@ -68,9 +68,9 @@ def configure(
         _resolve_encoding(cfg, fields, preset)
         names = [name for name in fields if name not in _DEFAULTS_FROM]
         for name in names + [name for name in _DEFAULTS_FROM if name in fields]:
-            if getattr(cfg, name, None) is None:
+            if option(cfg, name) is None:
                 source = _DEFAULTS_FROM.get(name)
-                default = getattr(cfg, source) if source in fields else fields[name]
+                default = option(cfg, source) if source in fields else fields[name]
                 setattr(cfg, name, preset.get(name, default))
         check_settings(cfg, dataclasses.fields(family))
         check_attention(cfg, _encodings_of(cfg, fields))
@@ -92,7 +92,7 @@ def modernise(cfg: Options, family: type, notice: bool = False) -> None:
     """
     # includes the hidden fields for former names
     names = [field.name for field in dataclasses.fields(family)]
-    settings = {name: getattr(cfg, name, None) for name in names}
+    settings = {name: option(cfg, name) for name in names}
     for name, value in modernised(settings, dataclasses.fields(family)).items():
         setattr(cfg, name, value)
         if notice and value is not None:
@@ -113,9 +113,9 @@ def _encodings_of(cfg: Options, fields: Mapping[str, Any]) -> List[Any]:
 def _resolve_encoding(cfg: Options, fields: Mapping[str, Any], preset: Mapping[str, Any]) -> None:
     """Reconcile --position-encoding with fairseq's own flags for position tables."""
     with_flag = [side for side in SIDES if f"{side}_learned_pos" in fields]
-    learned = [side for side in with_flag if getattr(cfg, f"{side}_learned_pos", None)]
-    no_table = bool(getattr(cfg, "no_token_positional_embeddings", None))
-    value = getattr(cfg, "position_encoding", None) or preset.get("position_encoding")
+    learned = [side for side in with_flag if option(cfg, f"{side}_learned_pos")]
+    no_table = bool(option(cfg, "no_token_positional_embeddings"))
+    value = option(cfg, "position_encoding") or preset.get("position_encoding")
     if value is None:
         value = "none" if no_table else "learned" if learned == with_flag else "sinusoidal"
     cfg.position_encoding = value
@@ -123,7 +123,7 @@ def _resolve_encoding(cfg: Options, fields: Mapping[str, Any], preset: Mapping[s
     any_table = False
     for side in with_flag or ["encoder"]:
         name = f"{side}_position_encoding"
-        own = getattr(cfg, name, None) or value
+        own = option(cfg, name) or value
         if name in fields:
             parse_pattern(own, flag_of(name))
         if side in learned and own == "sinusoidal" and learned != with_flag and name in fields:
@@ -148,13 +148,13 @@ def _resolve_encoding(cfg: Options, fields: Mapping[str, Any], preset: Mapping[s
 
 
 def _refuse_unsupported(cfg: Options) -> None:
-    if getattr(cfg, "cross_self_attention", False):
+    if option(cfg, "cross_self_attention", False):
         raise UsageError(
             "--cross-self-attention: source and target positions cannot share one attention here; "
             "drop it, or use fairseq's --arch transformer"
         )
     for side in SIDES:
-        if getattr(cfg, f"{side}_xformers_att_config", None):
+        if option(cfg, f"{side}_xformers_att_config"):
             raise UsageError(
                 f"--{side}-xformers-att-config: xFormers attention takes no position encoding; "
                 "drop it, or use fairseq's --arch transformer"

@@ -4,14 +4,14 @@ from typing import List
 
 from fairseq_posenc.attention import kernel_of
 from fairseq_posenc.encodings import Stack
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 
 SIDES = ("encoder", "decoder")
 
 
 def side_encoding(cfg: Options, side: str) -> str:
     """The position encoding of one *side*: that of its own flag, else ``--position-encoding``."""
-    return getattr(cfg, f"{side}_position_encoding", None) or cfg.position_encoding
+    return option(cfg, f"{side}_position_encoding") or cfg.position_encoding
 
 
 def make_stack(cfg: Options, side: str, causal: bool, max_positions: int, has_cls: bool) -> Stack:

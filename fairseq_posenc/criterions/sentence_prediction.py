@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fairseq_posenc.criterions.scores import SCORES, check, percent
 from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.options import option
 
 # Entries of a logging output. All are numbers, because the outputs of workers are summed.
 _ROWS = "_rows"
@@ -68,7 +69,7 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
 
     def __init__(self, cfg: SentencePredictionMetricsConfig, task: FairseqTask) -> None:
         for name, instead in _REPORTS.items():
-            if getattr(cfg, name, False):
+            if option(cfg, name, False):
                 flag = flag_of(name)
                 raise UsageError(
                     f"{flag}: belongs to fairseq's --criterion sentence_prediction; "

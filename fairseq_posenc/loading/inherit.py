@@ -15,7 +15,7 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.config.fields import plug_in_flags
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.loading.settings import is_ours, saved_settings, trained_settings
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 
 logger = logging.getLogger(__name__)
 
@@ -47,19 +47,19 @@ def inherited_flags(family: type) -> Dict[str, str]:
 
 def is_fine_tuning(settings: Options) -> bool:
     """True for the settings of a task that starts from a pre-trained model."""
-    names = (getattr(settings, "_name", None), getattr(settings, "task", None))
+    names = (option(settings, "_name"), option(settings, "task"))
     return any(name in _TASKS for name in names)
 
 
 def _source(args: Options) -> Optional[Tuple[str, str]]:
     """The flag that gives the initial checkpoint, and its path, in fairseq's order."""
-    named = getattr(args, "restore_file", None) or "checkpoint_last.pt"
-    own = os.path.join(getattr(args, "save_dir", None) or "", "checkpoint_last.pt")
+    named = option(args, "restore_file") or "checkpoint_last.pt"
+    own = os.path.join(option(args, "save_dir") or "", "checkpoint_last.pt")
     if named != "checkpoint_last.pt" and os.path.abspath(named) != os.path.abspath(own):
         return "--restore-file", named
     if os.path.isfile(own):
         return "--save-dir, resuming from", own
-    pretrained = getattr(args, "finetune_from_model", None)
+    pretrained = option(args, "finetune_from_model")
     return ("--finetune-from-model", pretrained) if pretrained else None
 
 
@@ -87,7 +87,7 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
         value = saved.get(name)
         if value is None:  # the flag is newer than the checkpoint
             continue
-        given = getattr(args, name, None)
+        given = option(args, name)
         if given is not None and role == "free":
             continue
         if given is not None and given != value:
@@ -121,7 +121,7 @@ def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
         UsageError: they differ, and the run resumes or fine-tunes; or the rotary scaling is for a
             different length.
     """
-    if getattr(cfg.model, "position_encoding", None) is None:  # a model of fairseq's
+    if option(cfg.model, "position_encoding") is None:  # a model of fairseq's
         return False
     checkpoint = read_checkpoint(path, lazy=True)
     saved = saved_settings(checkpoint)
@@ -130,9 +130,9 @@ def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
     own, trained = plug_in_flags(), trained_settings(checkpoint)
     free = {n: saved[n] for n in own if own[n].metadata["role"] == "free" and n in saved}
     differences = {
-        name: (value, getattr(cfg.model, name, None))
+        name: (value, option(cfg.model, name))
         for name, value in {**trained, **free}.items()
-        if value != getattr(cfg.model, name, None)
+        if value != option(cfg.model, name)
     }
     refused = [name for name in differences if name in trained and name not in _HEADS]
     if refused and is_fine_tuning(cfg.task):
@@ -195,9 +195,9 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
 def _inherit_positions(args: Options, saved: Mapping[str, Any], source: str) -> None:
     """Keep the size of the position table, and set the maximal length unless it was given."""
     rows = saved.get("num_positions") or saved.get("max_positions") or 512
-    given = getattr(args, "num_positions", None)
+    given = option(args, "num_positions")
     if given is not None and given != rows:
         raise UsageError(f"--num-positions {given}: {source} has {rows}; drop the flag")
     args.num_positions = rows
-    if getattr(args, "max_positions", None) is None:
+    if option(args, "max_positions") is None:
         args.max_positions = rows

@@ -75,7 +75,7 @@ def _refused(name: str, value: object, path: str, what: str) -> UsageError:
 
 def _check_spelling(name: str, checkpoint: Mapping[str, Any], own: Iterable[str]) -> None:
     groups = checkpoint.get("cfg") or {}
-    known = {name for group in groups.values() if hasattr(group, "keys") for name in group}
+    known = {name for group in groups.values() if isinstance(group, Mapping) for name in group}
     known |= {*groups, *own}
     near = difflib.get_close_matches(name, [] if name in known else known, n=1, cutoff=0.85)
     if near:

@@ -57,6 +57,6 @@ def _names_elsewhere(checkpoint: Mapping[str, Any]) -> Set[str]:
     groups = checkpoint.get("cfg") or {}
     names = set(groups)
     for group, settings in groups.items():
-        if group != "model" and hasattr(settings, "keys"):
+        if group != "model" and isinstance(settings, Mapping):
             names.update(set(settings))
     return names

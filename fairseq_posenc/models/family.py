@@ -20,7 +20,7 @@ from fairseq_posenc.config.fields import Field, layer_fields, make_dataclass
 from fairseq_posenc.config.resolve import fill_missing, modernise, open_config
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 
 Preset = Mapping[str, Any]
 Model = TypeVar("Model", bound=type)
@@ -122,7 +122,7 @@ class Family:
         Raises:
             UsageError: naming an architecture that fits the task.
         """
-        task = getattr(where, "task", None) or getattr(task_settings(where), "_name", None)
+        task = option(where, "task") or option(task_settings(where), "_name")
         for other in FAMILIES.values():
             if other is not self and task in other.tasks and task not in self.tasks:
                 raise UsageError(
@@ -160,8 +160,8 @@ def refuse_other_criterions(args: Options) -> None:
     Raises:
         UsageError: naming the missing flag.
     """
-    criterion = getattr(args, "criterion", None)
-    cutoff = getattr(args, "adaptive_softmax_cutoff", None)
+    criterion = option(args, "criterion")
+    cutoff = option(args, "adaptive_softmax_cutoff")
     if criterion == "adaptive_loss":
         if cutoff is None:
             raise UsageError(

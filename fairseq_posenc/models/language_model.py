@@ -20,7 +20,7 @@ from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.presets import GAU, PERFORMER, ROTARY
 from fairseq_posenc.modules.decoder import TransformerDecoder
 from fairseq_posenc.modules.token_embedding import build_embedding, check_embedding
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 
 MODEL = "posenc_lm"
 DEFAULT_LENGTH = 1024  # fairseq's, in tokens
@@ -32,7 +32,7 @@ def _own_fields() -> List[Field]:
     references = [
         field
         for field in dataclasses.fields(TransformerLanguageModelConfig)
-        if str(getattr(defaults, field.name)).startswith("${")
+        if str(option(defaults, field.name)).startswith("${")
     ]
     names = {field.name for field in references}
     own = [field for field in flat_fields(TransformerLanguageModelConfig) if field[0] not in names]
@@ -83,8 +83,8 @@ def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     """Complete a flat configuration; *settings* are those of the task."""
 
     def setting(name: str) -> Any:
-        given = getattr(cfg, name, None)
-        return getattr(settings, name, None) if given is None else given
+        given = option(cfg, name)
+        return option(settings, name) if given is None else given
 
     for flag in ("self_target", "past_target"):
         if setting(flag):
@@ -93,7 +93,7 @@ def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     block = (setting("tokens_per_sample") or DEFAULT_LENGTH) + bool(setting("add_bos_token"))
     longest = setting("max_target_positions") or block
     # a block of whole sentences exceeds --tokens-per-sample if a single sentence does
-    fixed = str(getattr(settings, "sample_break_mode", None)) in ("none", "None")
+    fixed = str(option(settings, "sample_break_mode")) in ("none", "None")
     trained = min(block, longest) if fixed else longest
     with open_config(cfg):
         cfg.max_target_positions = longest
@@ -129,7 +129,7 @@ class LanguageModel(FairseqLanguageModel):
         Raises:
             UsageError: the task needs another family, or flags contradict each other.
         """
-        LANGUAGE_MODEL.refuse_other_tasks(getattr(cfg, "_name", LANGUAGE_MODEL.model), task)
+        LANGUAGE_MODEL.refuse_other_tasks(option(cfg, "_name", LANGUAGE_MODEL.model), task)
         _complete(cfg, {}, task_settings(task))
         if cfg.decoder_layers_to_keep:
             cfg.decoder_layers = len(cfg.decoder_layers_to_keep.split(","))

@@ -27,7 +27,7 @@ from fairseq_posenc.loading.warm_start import State
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
 from fairseq_posenc.modules.masked_lm import MaskedLMEncoder
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 from fairseq_posenc.registry import fields_of
 from fairseq_posenc.settings import setting
 
@@ -71,7 +71,7 @@ def _roberta_fields() -> List[Field]:
     for action in parser._actions:
         kind: Any = bool if action.nargs == 0 else action.type or str
         kind = ChoiceEnum(list(action.choices)) if action.choices else kind
-        default = getattr(defaults, action.dest, action.default)
+        default = option(defaults, action.dest, action.default)
         fields.append(stock_field(action.dest, kind, action.help, default))
     return fields
 
@@ -130,7 +130,7 @@ PRESETS: Dict[str, Preset] = {
 
 
 def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
-    longest = getattr(settings, "tokens_per_sample", None) or 512
+    longest = option(settings, "tokens_per_sample") or 512
     preset = {"position_encoding": "learned", "max_positions": longest, **preset}
     configure(cfg, MASKED_LM.dataclass, preset, masked_lm_stacks)
     if cfg.lm_head == "tied" and cfg.encoder_input_dim != cfg.encoder_embed_dim:
@@ -189,12 +189,12 @@ class MaskedLMModel(RobertaModel):
         Raises:
             UsageError: the task needs another family, or flags contradict each other.
         """
-        MASKED_LM.refuse_other_tasks(getattr(args, "_name", MASKED_LM.model), task)
+        MASKED_LM.refuse_other_tasks(option(args, "_name", MASKED_LM.model), task)
         settings = task_settings(task)
         if OmegaConf.is_config(args):
             OmegaConf.set_struct(cast(Any, args), False)  # fairseq's RoBERTa adds entries
         _complete(args, {}, settings)
-        if args.untie_cls and getattr(settings, "init_token", 0) is None:
+        if args.untie_cls and option(settings, "init_token", 0) is None:
             raise UsageError(
                 "--untie-cls: without --init-token 0 the input of this task has no [CLS]; give it"
             )

@@ -22,7 +22,7 @@ from fairseq_posenc.models.presets import ROTARY
 from fairseq_posenc.models.translation import transformer_fields
 from fairseq_posenc.modules.decoder import TransformerDecoder
 from fairseq_posenc.modules.encoder import TransformerEncoder
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 
 TASK = "multilingual_translation"
 
@@ -40,8 +40,8 @@ def _own_fields() -> List[Field]:
 
 
 def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
-    arch = getattr(cfg, "arch", MULTILINGUAL.model)
-    task = getattr(cfg, "task", TASK)
+    arch = option(cfg, "arch", MULTILINGUAL.model)
+    task = option(cfg, "task", TASK)
     if task != TASK:
         raise UsageError(
             f"--arch {arch} is for --task {TASK}, not for --task {task}, which takes one model, "

@@ -12,7 +12,7 @@ from fairseq_posenc.config.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
 from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.loading.warm_start import State, adapt_positions
-from fairseq_posenc.options import Layer, Options
+from fairseq_posenc.options import Layer, Options, option
 
 
 class PositionedStack:
@@ -40,7 +40,7 @@ class PositionedStack:
         Returns:
             the configuration for fairseq's constructor, with this side's choice of input table.
         """
-        side, value = getattr(cfg, stack.side), side_encoding(cfg, stack.side)
+        side, value = option(cfg, stack.side), side_encoding(cfg, stack.side)
         period, keep = parse_pattern(value), side.layers_to_keep  # layers such as 0,2, or None
         kept = sorted(map(int, keep.split(","))) if keep else range(side.layers)
         encodings = build_encodings(cfg, stack, value)

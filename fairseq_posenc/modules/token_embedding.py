@@ -13,7 +13,7 @@ from fairseq.modules import AdaptiveInput, CharacterTokenEmbedder
 from torch import nn
 
 from fairseq_posenc.errors import UsageError, flag_of
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 
 _CUTOFFS = ("adaptive_input_cutoff", "adaptive_softmax_cutoff")
 
@@ -38,10 +38,10 @@ def check_embedding(cfg: Options) -> None:
             ("adaptive_input_factor", "adaptive_softmax_factor"),
             ("decoder_input_dim", "decoder_output_dim"),
         ):
-            if getattr(cfg, one) != getattr(cfg, other):
+            if option(cfg, one) != option(cfg, other):
                 raise UsageError(
-                    f"--tie-adaptive-weights: {flag_of(one)} {getattr(cfg, one)} and "
-                    f"{flag_of(other)} {getattr(cfg, other)} have to be the same"
+                    f"--tie-adaptive-weights: {flag_of(one)} {option(cfg, one)} and "
+                    f"{flag_of(other)} {option(cfg, other)} have to be the same"
                 )
     if cfg.share_decoder_input_output_embed and cutoffs["adaptive_softmax_cutoff"] is None:
         _check_shared(cfg)
@@ -49,7 +49,7 @@ def check_embedding(cfg: Options) -> None:
 
 def _check_shared(cfg: Options) -> None:
     for name in ("adaptive_input", "character_embeddings"):
-        if getattr(cfg, name):
+        if option(cfg, name):
             raise UsageError(
                 f"--share-decoder-input-output-embed: {flag_of(name)} has no table that an output "
                 "projection could share; drop one of the two"
@@ -72,7 +72,7 @@ def build_embedding(cfg: Options, dictionary: Dictionary) -> nn.Module:
         cutoff = _cutoff(cfg, name) or [0]
         if cutoff[-1] > words:
             raise UsageError(
-                f"{flag_of(name)} {getattr(cfg, name)}: the dictionary has {words} words; give at "
+                f"{flag_of(name)} {option(cfg, name)}: the dictionary has {words} words; give at "
                 "most that"
             )
     if cfg.character_embeddings:
@@ -99,7 +99,7 @@ def build_embedding(cfg: Options, dictionary: Dictionary) -> nn.Module:
 
 def _cutoff(cfg: Options, name: str) -> Optional[List[int]]:
     """The numbers in the value of a flag, such as 20000,60000, or None."""
-    text = getattr(cfg, name)
+    text = option(cfg, name)
     if text is None:
         return None
     try:

@@ -13,6 +13,7 @@ from omegaconf import II
 
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.extras import import_extra
+from fairseq_posenc.options import option
 
 
 @dataclass
@@ -56,13 +57,13 @@ class FairseqAmos(FairseqOptimizer):
     def __init__(self, cfg: AmosConfig, params: Any) -> None:
         super().__init__(cfg)
         for name in ("amos_beta", "amos_momentum"):
-            if not 0.0 <= getattr(cfg, name) < 1.0:
+            if not 0.0 <= option(cfg, name) < 1.0:
                 raise UsageError(
-                    f"{flag_of(name)} {getattr(cfg, name)}: must be at least 0 and below 1"
+                    f"{flag_of(name)} {option(cfg, name)}: must be at least 0 and below 1"
                 )
         for name in ("amos_c", "amos_d", "amos_eps"):
-            if getattr(cfg, name) < 0.0:
-                raise UsageError(f"{flag_of(name)} {getattr(cfg, name)}: must be at least 0")
+            if option(cfg, name) < 0.0:
+                raise UsageError(f"{flag_of(name)} {option(cfg, name)}: must be at least 0")
         library = import_extra("pytorch_optimizer", "--optimizer amos")
         self._optimizer = library.Amos(params, **self.optimizer_config)
 

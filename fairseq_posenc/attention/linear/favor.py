@@ -17,7 +17,7 @@ from fairseq_posenc.attention.linear.random_features import Exponential, orthogo
 from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 from fairseq_posenc.settings import setting
 
 #: Clamps exponents where there is no stabiliser: exp(20) · exp(20), squared in a gradient, is still
@@ -242,7 +242,7 @@ class Performer(LinearAttention):
                 f"--favor-redraw-until {options.favor_redraw_until}: is before the first redraw, "
                 f"at update {options.favor_redraw}; give a later one, or --favor-redraw 0"
             )
-        if options.favor_redraw and getattr(options, "store_ema", False):
+        if options.favor_redraw and option(options, "store_ema", False):
             raise UsageError(
                 f"--favor-redraw {options.favor_redraw}: --store-ema would average random features "
                 "of different draws; drop one of the two"
