@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Downloads whose digests are known. Sourced by lib.sh; defines
+# Downloads whose digests are known, for recipes that have sourced lib.sh. Defines
 #
 #     verify FILE [DIGEST]       check a file and record its sha256 in RECORD; sets SHA256
 #     fetch URL FILE [DIGEST]    download with resume, then verify
 #
-# DIGEST is sha256:HEX, md5:HEX or "-" if unknown. CHECKSUMS is a list given by the user, which takes
-# precedence over DIGEST; RECORD, the list of what was accepted before, comes last. A file that none of
+# DIGEST is sha256:HEX, md5:HEX or "-" if unknown. CHECKSUMS, a list given by the user, takes
+# precedence over it; RECORD, the list of what was accepted before, comes last. A file that none of
 # the three knows is refused: to accept it, list it.
 
 # Print "ALGORITHM:DIGEST" of file name $2 in the list $1, if it is there. Lists are those of
@@ -34,7 +34,7 @@ listed_digest() {
                 sub(/^[^ \t]+[ \t]+\*?/, "", name)
             } else bad("expected a digest and the name of a file")
             sub(/^.*[\/\\]/, "", name)
-            if (!(length(digest) in kind)) bad("a digest of " length(digest) " digits is of no known kind")
+            if (!(length(digest) in kind)) bad("a digest of unknown kind")
             if (name != wanted) next
             digest = kind[length(digest)] ":" tolower(digest)
             if (found != "" && found != digest) bad("a second digest of " name ", and another one")
@@ -46,7 +46,8 @@ listed_digest() {
 verify() {
     local file=$1 digest=${2:--} name=${1##*/} given recorded seen source="the recipe"
     name=${name%.new}
-    given=$(listed_digest "${CHECKSUMS:-}" "$name") || die "$CHECKSUMS: not a list of digests (see above)"
+    given=$(listed_digest "${CHECKSUMS:-}" "$name") ||
+        die "$CHECKSUMS: not a list of digests (see above)"
     recorded=$(listed_digest "${RECORD:-}" "$name") || die "$RECORD: damaged (see above); remove it"
     if [[ -n $given ]]; then
         digest=$given source=$CHECKSUMS

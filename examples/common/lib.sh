@@ -27,7 +27,7 @@
 #     plugin_dir                 print the folder to pass to --user-dir
 #     fairseq-posenc COMMAND...  the plug-in's command line, of the same copy
 #
-# and what signals.sh, lock.sh and digests.sh define.
+# and what signals.sh and lock.sh define.
 
 COMMON=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 REPO=$(cd "$COMMON/../.." && pwd)
@@ -41,8 +41,6 @@ fi
 . "$COMMON/signals.sh"
 # shellcheck source=lock.sh
 . "$COMMON/lock.sh"
-# shellcheck source=digests.sh
-. "$COMMON/digests.sh"
 
 usage() {
     sed -n '2,/^[^#]/{/^#SBATCH/d;/^#/s/^# \{0,1\}//p}' "$0"
@@ -174,15 +172,16 @@ same_run() {
 # Without --update-epoch-batch-itr, the batches of a resumed epoch differ from those of an
 # uninterrupted training. On several nodes, the first one takes care of the folder.
 train_model() {
-    local folder=$1 data=$2
+    local folder=$1 data=$2 first=$((${NODE_RANK:-0} == 0))
     shift 2
     run mkdir -p "$folder"
-    if ((${NODE_RANK:-0} == 0)); then
+    if ((first)); then
         hold "$folder"
         ((DRY_RUN)) || rm -f "$folder"/*.pt.tmp # what fairseq leaves when it is killed
         replace_damaged "$folder"
     fi
     run fairseq-train "$data" --save-dir "$folder" --update-epoch-batch-itr True "$@"
+    ((!first)) || release
 }
 
 # Where checkpoint_last.pt is damaged, go on from the newest whole checkpoint beside it.

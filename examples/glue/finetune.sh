@@ -89,7 +89,7 @@ TASK=${DATA##*/}
 [[ " $TASKS " == *" $TASK "* ]] ||
     die "$DATA: is not the folder of a task; give one that prepare.sh made, such as $EXAMPLE"
 NAME=${NAME:-$(basename "$(dirname "$CHECKPOINT")")}
-[[ $NAME =~ ^[A-Za-z0-9._-]+$ ]] || die "--name $NAME: expected letters, digits, '.', '_' and '-'"
+plain_name --name "$NAME"
 need python fairseq-train
 ((DRY_RUN)) || [[ -f $DATA/examples ]] || die "$DATA: is incomplete; run prepare.sh"
 ((DRY_RUN)) || [[ -f $CHECKPOINT ]] || die "$CHECKPOINT: no such file"
@@ -98,6 +98,8 @@ USER_DIR=${USER_DIR:-$(plugin_dir)}
 read -r CLASSES USUAL SCORES BEST USUAL_BATCH WARMUP EPSILON USUAL_RATES < <(
     python "${SETTINGS[@]}" "$TASK"
 )
+OTHER_BATCH=$BATCH
+[[ $BATCH != "$USUAL_BATCH" ]] || OTHER_BATCH=""
 EPOCHS=${EPOCHS:-$USUAL} BATCH=${BATCH:-$USUAL_BATCH} RATES=${RATES:-$USUAL_RATES}
 whole_number --epochs "$EPOCHS"
 EXAMPLES=1
@@ -112,10 +114,8 @@ TARGET=(--num-classes "$CLASSES")
 # the paper whatever the number of GPUs.
 tune() {
     local folder=$1
-    shift
-    run rm -rf "$folder"
-    run mkdir -p "$folder"
-    run "$@" --log-file "$folder/train.log.part"
+    run rm -f "$folder"/{train.log{,.part},checkpoint_best.pt}
+    train_model "$@" --log-file "$folder/train.log.part"
     run mv "$folder/train.log.part" "$folder/train.log"
 }
 
@@ -124,9 +124,12 @@ GIVEN=""
 ((DRY_RUN)) || GIVEN=$(sha256sum "$CHECKPOINT")$'\n'
 for rate in $RATES; do
     for seed in $SEEDS; do
-        folder=$OUT/$NAME/$TASK/lr$rate-seed$seed
-        STEP_CHAIN=$GIVEN
-        step "lr$rate-seed$seed" tune "$folder" fairseq-train "$DATA" --user-dir "$USER_DIR" \
+        # Other batches than the paper's have folders of their own.
+        run_name=lr$rate${OTHER_BATCH:+-batch$OTHER_BATCH}-seed$seed
+        folder=$OUT/$NAME/$TASK/$run_name
+        chain "$GIVEN"
+        hold "$folder"
+        step "$run_name" "$folder/train.log" -- tune "$folder" "$DATA" --user-dir "$USER_DIR" \
             --task sentence_prediction --arch posenc_masked_lm --restore-file "$CHECKPOINT" \
             --reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler \
             --init-token 0 --separator-token 2 --shorten-method truncate "${TARGET[@]}" \
@@ -137,8 +140,9 @@ for rate in $RATES; do
             --weight-decay 0.01 --clip-norm 1.0 --lr "$rate" --lr-scheduler polynomial_decay \
             --total-num-update "$UPDATES" --warmup-updates $((UPDATES * WARMUP / 100)) \
             --max-epoch "$EPOCHS" --batch-size "$BATCH" --required-batch-size-multiple 1 \
-            --seed "$seed" --save-dir "$folder" "${SAVE[@]}" --distributed-world-size 1 \
+            --seed "$seed" "${SAVE[@]}" --distributed-world-size 1 \
             --log-format json --log-interval 100 "${DEVICE[@]}" "$@"
+        release
     done
 done
 run python "${TABLE[@]}" --epoch "$EPOCH" "$OUT"
