@@ -5,8 +5,8 @@
 OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-seedSEED/train.log, or with
 lrRATE-batchN-seedSEED for another batch size than the paper's. The score of a run is that of its
 best epoch, or of its last. Over the seeds of a learning rate (and batch size), the table gives the
-median, as in the TUPE paper, or with --paper roformer or gau the mean and standard deviation, and it
-reports the best learning rate. All scores are in percent.
+median, as in the TUPE paper, or with --paper roformer or gau the mean and standard deviation, and
+it reports the best learning rate. All scores are in percent.
 """
 
 import argparse
