@@ -18,11 +18,11 @@ from pathlib import Path
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 children = [
     subprocess.Popen(["sleep", "60"], start_new_session=True),
-    subprocess.Popen(["bash", "-c", "sleep 60 & echo $! >grandchild.new; mv grandchild{.new,}; wait"]),
+    subprocess.Popen(["bash", "-c", "sleep 60 & echo $! >below.new; mv below{.new,}; wait"]),
 ]
-while not Path("grandchild").exists():
+while not Path("below").exists():
     time.sleep(0.01)
-pids = [os.getpid(), *(child.pid for child in children), int(Path("grandchild").read_text())]
+pids = [os.getpid(), *(child.pid for child in children), int(Path("below").read_text())]
 Path("family.new").write_text(" ".join(map(str, pids)))
 os.rename("family.new", "family")
 time.sleep(60)

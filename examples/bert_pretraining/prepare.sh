@@ -52,13 +52,13 @@ need python fairseq-preprocess
 
 TEXT=$(absolute "$TEXT") OUT=$(absolute "$OUT")
 STEPS=$OUT/steps
-hold "$OUT"
 SPLITS=(train valid)
 [[ ! -f $TEXT/test.txt ]] || SPLITS+=(test)
 for split in "${SPLITS[@]}"; do
     ((DRY_RUN)) || [[ -f $TEXT/$split.txt ]] || die "$TEXT/$split.txt: no such file"
     ((DRY_RUN)) || STEP_CHAIN+="$split $(sha256sum <"$TEXT/$split.txt")"$'\n'
 done
+hold "$OUT"
 
 for split in "${SPLITS[@]}"; do
     step "documents-$split" "$OUT/documents/$split" -- \

@@ -39,7 +39,6 @@ need python fairseq-preprocess
 
 SOURCE=$(absolute "$SOURCE") OUT=$(absolute "$OUT")
 STEPS=$OUT/steps
-hold "$OUT"
 PART=$OUT/data-bin.part
 
 # The checksums of Matt Mahoney's page, http://mattmahoney.net/dc/textdata.html
@@ -86,6 +85,7 @@ case $KIND in
     text8 | enwik8) characters ;;
     *) die "$KIND: unknown kind; expected wikitext, text8 or enwik8" ;;
 esac
+hold "$OUT"
 step "binarize-$KIND" "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt} -- binarize "$KIND"
 
 log "data for train.sh: $OUT/data-bin"

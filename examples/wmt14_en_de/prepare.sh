@@ -65,14 +65,15 @@ OUT=$(absolute "$OUT")
 STEPS=$OUT/steps
 RECORD=$OUT/checksums.sha256
 ARCHIVE_DIR=$(absolute "${RAW:-$OUT/raw}")
+for entry in "${ARCHIVES[@]}"; do
+    [[ -z $RAW || -f $ARCHIVE_DIR/${entry%% *} ]] || die "--raw $RAW: has no ${entry%% *}"
+done
 hold "$OUT"
 
 for entry in "${ARCHIVES[@]}"; do
     read -r name address digest <<<"$entry"
     if [[ -z $RAW ]]; then
         fetch "$address$name" "$ARCHIVE_DIR/$name" "$digest"
-    elif [[ ! -f $ARCHIVE_DIR/$name ]]; then
-        die "--raw $RAW: has no $name"
     elif ((!DRY_RUN)); then
         verify "$ARCHIVE_DIR/$name" "$digest"
     fi
