@@ -41,7 +41,7 @@ whole_number --pairs "$PAIRS"
 whole_number --epochs "$EPOCHS"
 [[ $MIN_BLEU =~ ^[0-9]+([.][0-9]+)?$ ]] || die "--min-bleu $MIN_BLEU: expected a number"
 OUT=$(absolute "$OUT") VENV=$(absolute "$VENV")
-[[ ! -d $OUT || -d $OUT/steps || -z $(ls -A "$OUT") ]] ||
+[[ ! -d $OUT || -d $OUT/steps || -z $(contents "$OUT") ]] ||
     die "--output $OUT: contains other files; give a new folder"
 
 DATA=$OUT/data BINARY=$OUT/data-bin CHECKPOINTS=$OUT/checkpoints STEPS=$OUT/steps

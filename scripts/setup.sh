@@ -158,8 +158,6 @@ build_fork() {
         pip "${wheel[@]}" || pip "${wheel[@]}"
 }
 
-contents() { find "$1" -mindepth 1 -maxdepth 1 ! -name .lock; }
-
 need_compiler() {
     [[ $FAIRSEQ == fairseq-fixed* && $python == 3.12 ]] && return # there is a wheel
     command -v "${CXX:-g++}" >/dev/null || die "g++ is not installed; it compiles fairseq"

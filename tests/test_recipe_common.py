@@ -152,6 +152,17 @@ def test_long_work_reports_its_progress(tmp_path, monkeypatch, capsys):
     ]
 
 
+def test_what_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path):
+    source = write(tmp_path / "in", ["a"])
+    flags = ["tokenize", "--lang", "de", source]
+    below = error_of(moses.main, [*flags, os.path.join(source, "out")])
+    assert "in/out: cannot be written (" in below
+    (tmp_path / "folder").mkdir()
+    full = error_of(moses.main, [*flags, str(tmp_path / "folder")])
+    assert "folder: cannot be written (Is a directory)" in full
+    assert sorted(os.listdir(tmp_path)) == ["folder", "in"]
+
+
 # --- cleaning
 
 

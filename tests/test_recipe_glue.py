@@ -278,6 +278,7 @@ def test_epochs_and_scores_of_the_papers(tmp_path, paper, task, epochs, score):
         (["glue/CoLA", "x.pt", "out", "--lr", "fast"], ["--lr fast"]),
         (["glue/CoLA", "x.pt", "out", "--seeds", "0"], ["--seeds 0"]),
         (["glue/CoLA", "x.pt", "out", "--name", "a/b"], ["--name a/b"]),
+        (["glue/CoLA", "x.pt", "out", "--name", ".."], ["--name .."]),
         (["glue/CoLA", "x.pt", "out", "--dropout", "0"], ["--dropout", "after --"]),
     ],
 )

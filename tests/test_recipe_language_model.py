@@ -191,6 +191,8 @@ def test_other_mistakes_are_one_line(tmp_path):
     assert_error(bash(COMPARE, "data", cwd=tmp_path), "--help")
     assert_error(bash(COMPARE, "data", "out", cwd=tmp_path), "data: has no text valid")
     assert_error(bash(COMPARE, "data", "out", "--seeds", "x", cwd=tmp_path), "--seeds x")
+    parent = bash(COMPARE, "data", "out", "--cpu", "--encodings", "../t5", cwd=tmp_path)
+    assert_error(parent, "--encodings ../t5: expected letters")
     wrong = bash(COMPARE, "data", "out", "--cpu", "--dry-run", "--encodings", "rope", cwd=tmp_path)
     assert_error(wrong, "rope: unknown encoding")
     assert_error(bash(RECIPE / "train.sbatch", "t5", "data", cwd=tmp_path), "sbatch")

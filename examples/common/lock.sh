@@ -4,6 +4,7 @@
 #     hold FOLDER [wait]   lock FOLDER until this script and all that it started have ended;
 #                          error if another process holds it, or wait until none does
 #     release              unlock the folder that was locked last
+#     contents FOLDER      print the paths in FOLDER, except the lock
 #
 # The lock is on FOLDER/.lock, which names the process. Scripts that this one starts may hold the
 # same folder.
@@ -44,6 +45,10 @@ release() {
     [[ -n $lock ]] || return 0
     exec {lock}>&-
     HELD_LOCKS=${HELD_LOCKS%$'\n'*}
+}
+
+contents() {
+    find "$1" -mindepth 1 -maxdepth 1 ! -name .lock
 }
 
 # The process that a lock file names; if that was killed, those that it left behind.

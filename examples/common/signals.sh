@@ -6,6 +6,9 @@
 # and traps for HUP, INT (Ctrl-C) and TERM, which end all processes below this one, whatever their
 # groups, and exit with 128 and the number of the signal.
 
+# A command that runs in the background has to be told to keep the standard input.
+{ : <&0; } 2>/dev/null || exec </dev/null
+
 # bash handles a signal during "wait", but not while a command runs in the foreground.
 interruptible() {
     local status=0

@@ -89,12 +89,14 @@ def atomic_writer(path: str) -> Iterator[TextIO]:
     """Write a text file that appears under its name only when it is complete."""
     part = path + ".part"
     folder = os.path.dirname(path)
-    if folder:
-        os.makedirs(folder, exist_ok=True)
     try:
+        if folder:
+            os.makedirs(folder, exist_ok=True)
         with open(part, "w", encoding="utf-8", newline="\n") as stream:
             yield stream
         os.replace(part, path)
+    except OSError as error:
+        fail(f"{path}: cannot be written ({error.strerror or error})")
     finally:
         if os.path.exists(part):
             os.remove(part)
