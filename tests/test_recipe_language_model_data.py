@@ -116,6 +116,10 @@ def test_words_of_wikitext_stay_as_they_are(names, tmp_path):
     assert len(lengths) == 40
     again = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
     assert again.stderr.count("already done") == 1 and "\n+ " not in again.stderr
+    (tmp_path / "out" / "data-bin" / "valid.idx").unlink()
+    gone = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
+    assert gone.returncode == 0 and "valid.idx is gone" in gone.stderr
+    assert read_back(tmp_path / "out" / "data-bin", "train") == (found, lengths)
     with open(folder / names.format("valid"), "a") as stream:
         stream.write(" more\n")
     changed = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)

@@ -72,6 +72,7 @@ BODIES = {
     "nested": "run bash -c '. \"$COMMON/lib.sh\"; run {command}'",
     "pipeline": "piped() {{ {command} | cat; }}\ninterruptible piped",
     "timed": "time run {command}",
+    "quiet": "interruptible {command} >log 2>&1",
 }
 
 
@@ -81,7 +82,7 @@ SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 @pytest.mark.parametrize(
     "form, number",
     [(form, number) for form in ("run", "nested") for number in SIGNALS]
-    + [(form, signal.SIGTERM) for form in ("step", "pipeline", "timed")],
+    + [(form, signal.SIGTERM) for form in ("step", "pipeline", "timed", "quiet")],
 )
 def test_a_signal_ends_all_that_a_script_started(tmp_path, family, form, number):
     body = "export COMMON\n" + BODIES[form].format(command=f"{sys.executable} {family}")

@@ -9,6 +9,9 @@
 # A command that runs in the background has to be told to keep the standard input.
 { : <&0; } 2>/dev/null || exec </dev/null
 
+# A signal may arrive while the standard error goes to a file.
+exec {MESSAGES}>&2
+
 # bash handles a signal during "wait", but not while a command runs in the foreground.
 interruptible() {
     local status=0
@@ -44,7 +47,7 @@ _family() {
 _end() {
     local name=$1 status=$2 signal=TERM deadline=$((SECONDS + 10)) seen=" $$ " alive=1 process
     trap '' HUP INT TERM
-    log "stopped by SIG$name; start it again to go on"
+    log "stopped by SIG$name; start it again to go on" 2>&"$MESSAGES"
     while ((alive)); do
         alive=0
         for process in $(_family "$seen"); do
