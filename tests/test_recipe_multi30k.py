@@ -126,6 +126,7 @@ def test_fewer_epochs_than_trained_are_averaged_up_to_that_bound(data, tmp_path)
         (["transformer", "--name", "data"], ["--name data"]),
         (["transformer", "--lr", "1"], ["--lr", "after --"]),
         (["transformer", "--seed"], ["--seed needs a value"]),
+        (["transformer", "--name", ""], ["--name '': is empty"]),
     ],
 )
 def test_mistakes_are_one_line(data, tmp_path, arguments, parts):

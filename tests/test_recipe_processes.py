@@ -162,6 +162,12 @@ def test_a_lock_is_waited_for_and_scripts_below_share_it(tmp_path):
         process.stderr.close()
 
 
+def test_a_folder_is_the_same_by_each_of_its_names(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to("run")
+    assert shell("hold run\nhold link\nhold ./run/../run", tmp_path).returncode == 0
+
+
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").touch()
     assert_error(shell("hold file/run", tmp_path), "file/run: cannot be created")

@@ -58,6 +58,7 @@ log() {
 
 value() {
     (($# >= 2)) || die "$1 needs a value; see --help"
+    [[ -n $2 ]] || die "$1 '': is empty; leave it out, or give a value"
     printf '%s' "$2"
 }
 

@@ -17,7 +17,8 @@ hold() {
     need flock
     mkdir -p "$folder" 2>/dev/null || die "$folder: cannot be created; give another folder"
     [[ -w $folder ]] || die "$folder: cannot be written to; give another folder"
-    file=$(cd "$folder" && pwd)/.lock
+    file=$(cd "$folder" && pwd -P)/.lock
+    [[ ! -e $file || -f $file ]] || die "$file: is not a file; remove it"
     if [[ $'\n'${HELD_LOCKS:-}$'\n' == *$'\n'"$file"$'\n'* ]]; then
         LOCKS+=("")
         return 0
