@@ -31,40 +31,47 @@ _held: List[Any] = []  # what keeps the server alive for as long as this process
 
 
 @functools.lru_cache(maxsize=None)
-def server() -> str:
-    """Address of the server that forks the commands, which is started where there is none."""
+def servers() -> Tuple[str, str]:
+    """Addresses of the servers that fork the commands, which are started where there are none.
+
+    Returns:
+        the address for commands without the plug-in, and for those with :data:`USER_DIR`.
+    """
     _SERVER.mkdir(mode=0o700, exist_ok=True)
-    address = _SERVER / "socket"
-    with locked(_SERVER / "lock"):
+    addresses = [str(_SERVER / "plain"), str(_SERVER / "loaded")]
+    with locked(_SERVER / "lock"), contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            connection = socket.socket(socket.AF_UNIX)
-            connection.connect(str(address))
-            connection.sendall(b"=")
-            _held.append(connection)
-            return str(address)
-        address.unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX) as listener, open(_SERVER / "log", "w") as log:
-            listener.bind(str(address))
+            for address in addresses:
+                connection = socket.socket(socket.AF_UNIX)
+                connection.connect(address)
+                connection.sendall(b"=")
+                _held.append(connection)
+            return addresses[0], addresses[1]
+        listeners = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in addresses]
+        log = stack.enter_context(open(_SERVER / "log", "w"))
+        for listener, address in zip(listeners, addresses):
+            Path(address).unlink(missing_ok=True)
+            listener.bind(address)
             listener.listen(64)
-            number = listener.fileno()
-            _held.append(
-                subprocess.Popen(
-                    [sys.executable, preloaded.__file__, "serve", str(number)],
-                    env={**os.environ, "OMP_NUM_THREADS": "1"},
-                    pass_fds=[number],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
+        numbers = [listener.fileno() for listener in listeners]
+        _held.append(
+            subprocess.Popen(
+                [sys.executable, preloaded.__file__, "serve", *map(str, numbers), USER_DIR[1]],
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                pass_fds=numbers,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
-    return str(address)
+        )
+    return addresses[0], addresses[1]
 
 
 @functools.lru_cache(maxsize=None)
 def programs() -> str:
     """Folder with ``python`` and fairseq's commands as they are, but for their quick start."""
-    start = [sys.executable, "-IS", preloaded.__file__, sys.executable, server()]
+    start = [sys.executable, "-IS", preloaded.__file__, sys.executable, servers()[0]]
     installed = Path(sys.executable).parent.glob("fairseq-*")
     words = {"python": start, **{path.name: [*start, str(path)] for path in installed}}
 
@@ -130,7 +137,10 @@ class Command:
         self.streams[0].write(stdin.encode())
         self.streams[0].seek(0)
         numbers = [stream.fileno() for stream in self.streams]
-        self.fork = preloaded.Fork(server(), [*words, *map(str, arguments)], numbers)
+        texts = [*words, *map(str, arguments)]
+        # what the environment says of the plug-in is read when it is loaded
+        loaded = USER_DIR[1] in texts and not any("FAIRSEQ_POSENC" in name for name in os.environ)
+        self.fork = preloaded.Fork(servers()[loaded], texts, numbers)
 
     def finish(self) -> Finished:
         """Wait for the command."""

@@ -21,7 +21,11 @@ def pytest_configure(config):
 
 def pytest_collectstart():
     """Load the plug-in where tests run; pytest-xdist's first process only hands them out."""
+    import quick_hydra
+
     import fairseq_posenc  # noqa: F401
+
+    quick_hydra.remember()
 
 
 @pytest.fixture(autouse=True)

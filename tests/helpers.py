@@ -1,5 +1,6 @@
 """Tiny models, built the way the command line builds them, and a second opinion on attention."""
 
+import contextlib
 import copy
 import functools
 import math
@@ -20,6 +21,7 @@ from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding, Stack, parse_encodings
 from fairseq_posenc.feed_forward import FEED_FORWARDS
 from fairseq_posenc.norms import NORMS
+from fairseq_posenc.versions import TORCH_VERSION
 
 PAD = 1
 VOCABULARY = Dictionary()
@@ -61,9 +63,8 @@ def parse(arch, *flags, task="translation"):
 _overrides = OverridesParser.create()
 
 
-@functools.lru_cache(maxsize=None)
 def _override(text):
-    """Key and value of an override of Hydra's; many models share most of theirs."""
+    """Key and value of an override of Hydra's."""
     (override,) = _overrides.parse_overrides([text])
     return override.key_or_group, override.value()
 
@@ -131,6 +132,11 @@ def parameters_of(model):
     """Parameters by name, without the copies that fairseq 0.12.2 keeps of its encoder layers'."""
     copies = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
     return {k: p for k, p in model.named_parameters() if not copies.search(k)}
+
+
+def without_values():
+    """A context in which models are built without values, where PyTorch can: for large ones."""
+    return torch.device("meta") if TORCH_VERSION >= (2, 0) else contextlib.nullcontext()
 
 
 def skip_without_cpu_kernels(dtype):

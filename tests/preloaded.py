@@ -1,7 +1,8 @@
 """Python processes that start within milliseconds.
 
 A server makes the slow imports once and forks for every command.  The plug-in is not among what
-it imports: each command loads it through ``--user-dir``, as a user's does.
+it imports: a command loads it through ``--user-dir``, as a user's does.  A second server, forked
+from the first, has let fairseq load one ``--user-dir`` already.
 
     python preloaded.py PYTHON SOCKET ARGUMENT...
 
@@ -9,8 +10,10 @@ does what ``python ARGUMENT...`` does, in a fork of the server that listens at S
 arguments than a file or ``-m MODULE`` it starts PYTHON.
 """
 
+import argparse
 import array
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -26,6 +29,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 IMPORTS = ["fairseq.trainer", "torch._dynamo", "fairseq.quantization_utils"]
 IMPORTS += ["fairseq.data.data_utils_fast", "fairseq.model_parallel.megatron_trainer"]
 IMPORTS += ["sacrebleu", "sacremoses", "subword_nmt.apply_bpe", "subword_nmt.learn_bpe"]
+IMPORTS += ["pytorch_optimizer"]
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -96,13 +100,27 @@ def main() -> None:
 # --- the side of the server
 
 
-def serve(listener: socket.socket) -> None:
+def serve(plain: socket.socket, loaded: socket.socket, user_dir: str) -> None:
     """Answer requests for as long as somebody holds the standard input or a connection open.
 
     A connection whose first byte is ``=`` only holds the server; one with ``+`` starts a command.
+
+    Args:
+        plain: listens for commands that load the plug-in themselves, or not at all.
+        loaded: listens for commands with this ``--user-dir``.
+        user_dir: folder of the plug-in.
     """
-    folder = os.path.dirname(listener.getsockname())
+    folder = os.path.dirname(plain.getsockname())
     _prepare(os.path.join(folder, "bytecode"))
+    first = os.fork() > 0
+    listener, other = (plain, loaded) if first else (loaded, plain)
+    other.close()
+    if not first:
+        from fairseq.utils import import_user_module
+
+        import_user_module(argparse.Namespace(user_dir=user_dir))
+        gc.collect()
+        gc.freeze()
     waking, woken = socket.socketpair()
     woken.setblocking(False)
     signal.set_wakeup_fd(woken.fileno())
@@ -138,12 +156,12 @@ def serve(listener: socket.socket) -> None:
                 holders.remove(source)
     for pid in running.values():
         os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(folder)
+    shutil.rmtree(folder, ignore_errors=True)  # both servers do
 
 
 def _prepare(cache: str) -> None:
     """Do once what every command would do before it sees its command line."""
-    import gc
+    import quick_hydra
 
     for name in IMPORTS:
         with contextlib.suppress(ImportError):  # the command that needs it will say so
@@ -153,11 +171,18 @@ def _prepare(cache: str) -> None:
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     torch.set_num_threads(1)
-    # a first command line of stock: Hydra imports its plug-ins and sets up its grammar for it
+    # first command lines of stock: Hydra imports its plug-ins, sets up its grammar, and parses what
+    # is the same in most command lines
+    quick_hydra.remember()
     sys.argv = ["fairseq-train"]
-    parser = options.get_training_parser()
-    arguments = options.parse_args_and_arch(parser, ["data", "--arch", "transformer"])
-    convert_namespace_to_omegaconf(arguments)
+    for parser, *flags in (
+        (options.get_training_parser("translation"), "--arch", "transformer"),
+        (options.get_training_parser("masked_lm"), "--arch", "roberta"),
+        (options.get_training_parser("language_modeling"), "--arch", "transformer_lm"),
+        (options.get_generation_parser(), "--path", "checkpoint.pt"),
+    ):
+        arguments = options.parse_args_and_arch(parser, ["data", *flags])
+        convert_namespace_to_omegaconf(arguments)
     # the plug-in is compiled once, whatever the environment says of bytecode
     sys.dont_write_bytecode = False
     sys.pycache_prefix = cache
@@ -223,6 +248,6 @@ def _become(request: Dict[str, Any], streams: List[int]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
-        serve(socket.socket(fileno=int(sys.argv[2])))
+        serve(*(socket.socket(fileno=int(number)) for number in sys.argv[2:4]), sys.argv[4])
     else:
         main()

@@ -130,11 +130,14 @@ def test_path_is_what_user_dir_takes(capsys):
     assert path.name == "fairseq_posenc" and (path / "__init__.py").is_file()
 
 
-def line_of(name):
-    return next(line for line in catalogue().splitlines() if line.split()[:1] == [name])
+@pytest.fixture(scope="module")
+def line_of():
+    """The line of the catalogue that begins with a name."""
+    lines = {line.split()[0]: line for line in reversed(catalogue().splitlines()) if line.strip()}
+    return lines.__getitem__
 
 
-def test_list_names_everything_that_is_registered():
+def test_list_names_everything_that_is_registered(line_of):
     for registry in (ENCODINGS, ATTENTIONS):
         for name, entry in registry.items():
             assert entry.paper in line_of(name) and entry.summary in line_of(name)
@@ -154,7 +157,7 @@ def test_list_names_everything_that_is_registered():
         ("tupe_r_masked_lm_base", ["tupe+t5", "untie cls"]),
     ],
 )
-def test_list_tells_presets_apart(arch, words):
+def test_list_tells_presets_apart(line_of, arch, words):
     assert all(word in line_of(arch) for word in words)
     assert "layer gated" not in line_of("roformer_base")
 

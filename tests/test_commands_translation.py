@@ -1,5 +1,7 @@
 """Every named translation architecture through fairseq's command lines, from start to end."""
 
+import shutil
+
 import pytest
 from commands import SMALL, average, generate, train, validate
 from fairseq.models import ARCH_MODEL_INV_REGISTRY
@@ -16,15 +18,16 @@ OWN_FLAGS = {"roformer_align": ["--alignment-layer", "1"]}
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_architecture_trains_resumes_averages_and_generates(arch, toy, tmp_path):
+    whole, rest = tmp_path / "whole", tmp_path / "rest"
     flags = ["--arch", arch, *SMALL, *OWN_FLAGS.get(arch, []), *SAME_BATCHES, "--max-epoch", "2"]
-    whole = train(toy.separate, tmp_path / "whole", *flags).losses()
-    assert len(whole) == 12  # eight updates; training and validation of two epochs
-    in_parts = {}
-    for updates in ("6", "0"):  # four updates are an epoch: stop within the second
-        run = train(toy.separate, tmp_path / "parts", *flags, "--max-update", updates)
-        in_parts.update(run.losses())
-    assert in_parts == whole
-    checkpoint = average(tmp_path / "parts", "--num-epoch-checkpoints", "2")
+    losses = train(toy.separate, whole, *flags, "--save-interval-updates", "6").losses()
+    assert len(losses) == 12  # eight updates; training and validation of two epochs
+    rest.mkdir()
+    shutil.copy(whole / "checkpoint_2_6.pt", rest / "checkpoint_last.pt")  # within the second
+    resumed = train(toy.separate, rest, *flags).losses()
+    assert resumed.keys() == {"update 7", "update 8", "train 2", "valid 2"}
+    assert resumed.items() <= losses.items()
+    checkpoint = average(whole, "--num-epoch-checkpoints", "2")
     assert sorted(generate(toy.separate, checkpoint).hypotheses()) == list(range(24))
 
 

@@ -18,6 +18,7 @@ from helpers import (
     model_settings,
     parse,
     sentences,
+    without_values,
 )
 from test_config import flags_of
 
@@ -57,7 +58,8 @@ def tiny(name, *flags):
 
 def count(arch, layers=None):
     flags = [] if layers is None else ["--decoder-layers", str(layers)]
-    model = build(arch, *flags, "--tokens-per-sample", "2048")
+    with without_values():
+        model = build(arch, *flags, "--tokens-per-sample", "2048")
     return sum(p.numel() for p in model.parameters())
 
 
