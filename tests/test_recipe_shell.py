@@ -74,6 +74,20 @@ def test_a_deleted_output_is_made_again_with_all_that_follows(tmp_path):
     assert again.stderr.count("already done") == 4
 
 
+def test_a_step_that_was_interrupted_is_not_believed_though_its_outputs_are_there(tmp_path):
+    body = "STEPS=steps\nchain given\nstep a out -- bash -c 'echo >out; test -z ${stop:-}' a $w"
+    assert shell(body, tmp_path, w="1").returncode == 0
+    (tmp_path / "out").unlink()
+    assert shell(body, tmp_path, w="1", stop="1").returncode == 1
+    again = shell(body, tmp_path, w="1")
+    assert again.returncode == 0 and "already done" not in again.stderr
+    # nor after a try with another option
+    assert shell(body, tmp_path, w="2", stop="1").returncode == 1
+    again = shell(body, tmp_path, w="1")
+    assert again.returncode == 0 and "already done" not in again.stderr
+    assert "already done" in shell(body, tmp_path, w="1").stderr
+
+
 def test_a_step_without_its_output_is_an_error(tmp_path):
     assert_error(shell("STEPS=steps\nstep a out -- true", tmp_path), "a: true", "out")
     assert not (tmp_path / "steps").exists()

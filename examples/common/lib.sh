@@ -112,8 +112,9 @@ chain() {
 }
 
 # A marker holds a hash of this step's command and of all steps before it, so a changed option
-# repeats the steps that depend on it and no others. A step that was repeated because an output was
-# gone adds a unique word, which the steps after it depend on.
+# repeats the steps that depend on it and no others. A step that is repeated because an output is
+# gone adds a unique word, which the steps after it depend on. While it is repeated, its marker says
+# "unfinished": its outputs may be half those of another command.
 step() {
     local name=$1 marker=$STEPS/$1 outputs=() output key seen="" again=""
     shift
@@ -127,7 +128,7 @@ step() {
     key=${key%% *}
     if ((!DRY_RUN)) && [[ -f $marker ]]; then
         read -r seen _ again <"$marker" || true
-        [[ $seen == "$key" ]] || again=""
+        [[ $seen == "$key" || $seen == unfinished ]] || again=""
     fi
     if [[ $seen == "$key" ]]; then
         for output in ${outputs[@]+"${outputs[@]}"}; do
@@ -143,6 +144,7 @@ step() {
         return 0
     fi
     log "$name"
+    ((DRY_RUN)) || [[ ! -f $marker ]] || mark "$marker" unfinished "$again"
     if declare -F "$1" >/dev/null; then
         "$@"
     else
@@ -153,8 +155,12 @@ step() {
         [[ -e $output ]] || die "$name: $1 ended without making $output"
     done
     mkdir -p "$STEPS"
-    printf '%s  - %s\n' "$key" "$again" >"$marker.part"
-    mv "$marker.part" "$marker"
+    mark "$marker" "$key" "$again"
+}
+
+mark() {
+    printf '%s  - %s\n' "$2" "$3" >"$1.part"
+    mv "$1.part" "$1"
 }
 
 # A run can only be resumed with the command that started it.

@@ -69,8 +69,9 @@ train() {
     local folder=$1
     shift
     same_run OUT "$folder" "$@"
-    if [[ -f $folder/checkpoint_last.pt && -f $folder/train.log ]] &&
-        grep --quiet 'done training in' "$folder/train.log"; then
+    # Without its checkpoint, a log is that of another training.
+    ((DRY_RUN)) || [[ -f $folder/checkpoint_last.pt ]] || rm -f "$folder/train.log"
+    if [[ -f $folder/train.log ]] && grep --quiet 'done training in' "$folder/train.log"; then
         log "$folder: already trained"
         return 0
     fi
