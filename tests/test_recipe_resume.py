@@ -1,10 +1,11 @@
 """Trainings of the recipes that are resumed end as if they had not been interrupted."""
 
 import os
+import re
 import shlex
 
 import pytest
-from commands import SMALL, TRAINING, USER_DIR, read
+from commands import ROOT, SMALL, TRAINING, USER_DIR, read
 from recipes import EXAMPLES, assert_error, bash, commands, flags_of, recipe_module, shell
 
 pytest_plugins = ["toy"]
@@ -109,3 +110,15 @@ def test_a_training_folder_is_locked(tmp_path):
     assert "as wanted" in result.stdout and "is at work there" in result.stderr
     assert held.is_dir()
     assert_error(shell("touch file\ntrain_model file/run data", tmp_path), "mkdir stopped")
+
+
+def test_every_training_of_the_documentation_resumes_that_way():
+    found = 0
+    for path in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *EXAMPLES.glob("*/*.md")]:
+        for block in re.findall(r"```bash\n(.*?)```", path.read_text(), re.DOTALL):
+            for command in re.findall(r"^fairseq-train(?:.*\\\n)*.*", block, re.MULTILINE):
+                if "--max-" in command or "$TRAIN" in command:  # the others are incomplete
+                    found += 1
+                    settings = command + block if "$TRAIN" in command else command
+                    assert "--update-epoch-batch-itr True" in settings, f"{path}: {command}"
+    assert found >= 9
