@@ -67,6 +67,15 @@ def assert_error(result, *parts):
     assert "Traceback" not in result.stderr
 
 
+def error_of(function, *args):
+    """The one line that a helper leaves with."""
+    with pytest.raises(SystemExit) as caught:
+        function(*args)
+    message = str(caught.value)
+    assert "error" in message and "\n" not in message
+    return message
+
+
 def commands(result):
     """The commands that a dry run printed, as lists of words."""
     assert result.returncode == 0, result.stderr
