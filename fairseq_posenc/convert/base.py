@@ -1,7 +1,8 @@
 """Interface between foreign formats and fairseq's checkpoints."""
 
 from dataclasses import dataclass, field
-from typing import Callable, Dict, Generic, List, NamedTuple, Optional, TypeVar
+from types import MappingProxyType
+from typing import Callable, Dict, Generic, List, Mapping, NamedTuple, Optional, TypeVar
 
 from torch import Tensor
 
@@ -21,10 +22,12 @@ class ForeignModel(NamedTuple):
     Args:
         logits: computes its logits.
         description: the implementation that computes them, for messages.
+        heads: logits of classification heads beside those of the tokens, by their names.
     """
 
     logits: Logits
     description: str
+    heads: Mapping[str, Logits] = MappingProxyType({})
 
 
 @dataclass

@@ -43,9 +43,9 @@ class Vocabulary(NamedTuple):
         Raises:
             UsageError: the number of rows differs from the size of the vocabulary.
         """
-        if len(tensor) != len(self.order):
+        if tensor.dim() == 0 or len(tensor) != len(self.order):
             raise UsageError(
-                f"{what} has {len(tensor)} rows, but {self.source} has {len(self.order)} symbols; "
+                f"{what} has {tensor[..., None].size(0)} rows, but {self.source} has {len(self.order)} symbols; "
                 "give the vocabulary that the model was trained with"
             )
         return tensor[self.order]

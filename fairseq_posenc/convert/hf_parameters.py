@@ -31,8 +31,15 @@ def reader_of(folder: Folder, vocabulary: Vocabulary, prefix: str) -> Reader:
         vocabulary: its vocabulary.
         prefix: prefix of the names in the encoder.
     """
+    config, embedding = folder.config, token_embedding_of(prefix)
     reader = Reader(folder.weights, folder.parameters, vocabulary)
-    reader.move_rows(token_embedding_of(prefix), EMBEDDING)
+    reader.move_rows(embedding, EMBEDDING)
+    rows = len(vocabulary.order)
+    if config.size("vocab_size", rows) != rows:
+        raise UsageError(
+            f"{config.path}: vocab_size is {config.size('vocab_size')}, but {embedding} in "
+            f"{folder.weights} has {rows} rows"
+        )
     reader.move(segment_embedding_of(prefix), SEGMENTS)
     return reader
 
@@ -71,7 +78,8 @@ def has_own_output(folder: Folder, *pairs: Tuple[str, str]) -> bool:
     """
     tied, tensors = folder.config.get("tie_word_embeddings", True), folder.parameters
     for own, shared in pairs if tied else ():
-        if own in tensors and shared in tensors and not torch.equal(tensors[own], tensors[shared]):
+        both = own in tensors and shared in tensors
+        if both and not torch.equal(tensors[own].float(), tensors[shared].float()):
             raise UsageError(
                 f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings in "
                 "config.json is true; correct that entry or the weights"

@@ -36,6 +36,7 @@ from fairseq_posenc.convert.roformer_names import (
     names_of,
     open_roformer,
     reference_for,
+    table_note,
 )
 
 
@@ -58,7 +59,7 @@ def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
             reader.move_rows(DECODER + "weight", LM_HEAD + "weight")
         reader.drop(DECODER, LM_BIAS)
         settings["untie_weights_roberta"] = own_weight
-    notes = drop_unused(reader)
+    notes = drop_unused(reader, config)
     reader.finish(f"config.json ({name})")
     settings["load_checkpoint_heads"] = architecture.head is not None
     if architecture.head is not None:
@@ -70,7 +71,8 @@ def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
 def foreign(folder: Folder, order: Tensor) -> ForeignModel:
     """The model as transformers computes it."""
     name = _class_of(folder)
-    return ForeignModel(reference_for(folder.path, name, order), f"{name} of transformers")
+    description = f"{name} of transformers{table_note(folder.parameters)}"
+    return ForeignModel(reference_for(folder.path, name, order), description)
 
 
 def _class_of(folder: Folder) -> str:

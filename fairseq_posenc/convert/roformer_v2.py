@@ -51,7 +51,7 @@ def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
                 f"{ENCODER}layers.{layer}.{ours}.weight",
             )
     settings["untie_weights_roberta"] = move_output(folder, reader, BASE)
-    notes = drop_unused(reader)
+    notes = drop_unused(reader, config)
     reader.finish(f"config.json ({name})")
     return Imported(settings, reader.parameters, reader.origin, notes=notes)
 
