@@ -7,7 +7,8 @@ from typing import Callable, Dict, Generic, List, Mapping, NamedTuple, Optional,
 from torch import Tensor
 
 from fairseq_posenc.convert.dictionary import Vocabulary
-from fairseq_posenc.convert.native import NativeCheckpoint, Parameters, Settings
+from fairseq_posenc.convert.kinds import MASKED, Kind, Parameters, Settings
+from fairseq_posenc.convert.native import NativeCheckpoint
 
 Source = TypeVar("Source")
 
@@ -35,11 +36,12 @@ class Imported:
     """A model read from a foreign format.
 
     Args:
-        settings: flags of ``posenc_masked_lm``, by name.
+        settings: flags of the model, by name.
         parameters: by fairseq's names, rows of the vocabulary in fairseq's order.
         origin: the foreign name of each parameter, for messages.
         head: name of the classification or token head of the foreign model, if any.
         notes: what the user should know.
+        kind: what it becomes.
     """
 
     settings: Settings
@@ -47,6 +49,7 @@ class Imported:
     origin: Dict[str, str]
     head: Optional[str] = None
     notes: List[str] = field(default_factory=list)
+    kind: Kind = MASKED
 
 
 @dataclass

@@ -19,7 +19,7 @@ from fairseq_posenc.convert.hf_config import SENTENCE_HEAD, Config
 from fairseq_posenc.convert.hf_parameters import DECODER, move_output, reader_of, token_embedding_of
 from fairseq_posenc.convert.hf_vocabulary import read_vocabulary
 from fairseq_posenc.convert.huggingface import Folder, open_folder
-from fairseq_posenc.convert.native import CLASSIFICATION_HEADS, ENCODER, PAD, Settings
+from fairseq_posenc.convert.kinds import CLASSIFICATION_HEADS, ENCODER, PAD, Settings
 from fairseq_posenc.convert.reader import Reader
 from fairseq_posenc.convert.roformer_v2_gau_reference import (
     FORMULAS,

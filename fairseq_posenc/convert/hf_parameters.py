@@ -6,7 +6,7 @@ import torch
 
 from fairseq_posenc.convert.dictionary import Vocabulary
 from fairseq_posenc.convert.huggingface import Folder
-from fairseq_posenc.convert.native import EMBEDDING, LM_HEAD, SEGMENTS
+from fairseq_posenc.convert.kinds import EMBEDDING, LM_HEAD, SEGMENTS
 from fairseq_posenc.convert.reader import Reader
 from fairseq_posenc.errors import UsageError
 

@@ -39,7 +39,9 @@ def read_vocabulary(path: str, file: Optional[str]) -> Vocabulary:
     settings = {}
     if os.path.isfile(os.path.join(path, "tokenizer_config.json")):
         settings = read_json(os.path.join(path, "tokenizer_config.json"))
-    special = {ours: _content(settings.get(role) or usual, role, path) for ours, role, usual in _ROLES}
+    special = {
+        ours: _content(settings.get(role) or usual, role, path) for ours, role, usual in _ROLES
+    }
     source = file or os.path.join(path, "vocab.txt")
     if file is None and not os.path.isfile(source):
         fast = os.path.join(path, "tokenizer.json")
@@ -108,6 +110,7 @@ def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor
                 f"{source}: the ordinary symbol {symbol!r} is one that transformers reserves; "
                 "rename it"
             )
-    first = [symbols.index(ours[name]) for name in FIRST]
+    present = [name for name in FIRST if ours[name] in symbols]  # a language model may lack [MASK]
+    first = [symbols.index(ours[name]) for name in present]
     rest = [number for number, symbol in enumerate(symbols) if symbol not in special]
-    return [*FIRST, *(symbols[number] for number in rest)], torch.tensor([*first, *rest])
+    return [*present, *(symbols[number] for number in rest)], torch.tensor([*first, *rest])

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.convert.dictionary import Vocabulary
-from fairseq_posenc.convert.native import Parameters
+from fairseq_posenc.convert.kinds import Parameters
 from fairseq_posenc.errors import UsageError
 
 #: Parameters by their names in a foreign checkpoint.

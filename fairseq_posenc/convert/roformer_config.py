@@ -4,7 +4,7 @@ from typing import Any, Callable, Dict, NamedTuple, Tuple
 
 from fairseq_posenc.convert.hf_config import Config
 from fairseq_posenc.convert.huggingface import activation_for, activation_of
-from fairseq_posenc.convert.native import Settings
+from fairseq_posenc.convert.kinds import Settings
 from fairseq_posenc.errors import UsageError
 
 #: Settings common to all RoFormers.

@@ -8,7 +8,7 @@ from torch import Tensor
 from fairseq_posenc.convert.base import Logits
 from fairseq_posenc.convert.hf_config import SENTENCE_HEAD, Config
 from fairseq_posenc.convert.huggingface import Folder, load_model, open_folder
-from fairseq_posenc.convert.native import CLASSIFICATION_HEADS, ENCODER, LM_HEAD, PAD, TOKEN_HEADS
+from fairseq_posenc.convert.kinds import CLASSIFICATION_HEADS, ENCODER, LM_HEAD, PAD, TOKEN_HEADS
 from fairseq_posenc.convert.reader import ForeignParameters, Reader
 from fairseq_posenc.encodings.rotary import frequencies
 from fairseq_posenc.errors import UsageError

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fairseq_posenc.convert.base import ForeignModel, Format, Imported, Logits
 from fairseq_posenc.convert.dictionary import SPECIAL, Vocabulary, renumber
-from fairseq_posenc.convert.native import (
+from fairseq_posenc.convert.kinds import (
     CLASSIFICATION_HEADS,
     EMBEDDING,
     ENCODER,
