@@ -6,14 +6,25 @@ import re
 import pytest
 import torch
 from commands import USER_DIR, run, succeed
-from conversion import SYMBOLS, convert, load, read_symbols, refuses, roformer_weights, write_folder
-from test_convert_roformer import foreign, reload, transformers  # noqa: F401 - a fixture
+from conversion import (
+    SYMBOLS,
+    convert,
+    foreign,
+    load,
+    read_symbols,
+    refuses,
+    reload,
+    roformer_weights,
+    write_folder,
+)
 
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
 from fairseq_posenc.convert import native
 from fairseq_posenc.convert.kinds import CAUSAL
 from fairseq_posenc.models.language_model import LanguageModel
 from fairseq_posenc.models.masked_lm import MaskedLMModel
+
+pytest_plugins = ["conversion"]
 
 NAME = "RoFormerForCausalLM"
 SPECIAL = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
@@ -30,7 +41,7 @@ def ours_of(dictionary):
     [{}, {"rotary_value": True, "tie_word_embeddings": False, "hidden_act": "relu"}],
     ids=str,
 )
-def test_there_and_back(transformers, tmp_path, capsys, config):  # noqa: F811
+def test_there_and_back(transformers, tmp_path, capsys, config):
     source, ours, back = (tmp_path / part for part in ("source", "ours", "back"))
     original = foreign(transformers, NAME, source, is_decoder=True, **config)
     convert("import", "hf-roformer", source, ours, "--verify")
@@ -59,7 +70,7 @@ def test_there_and_back(transformers, tmp_path, capsys, config):  # noqa: F811
 
 
 @pytest.fixture(scope="module")
-def scored(transformers, tmp_path_factory):  # noqa: F811
+def scored(transformers, tmp_path_factory):
     """A model of transformers, the imported one, and data with its dictionary."""
     folder = tmp_path_factory.mktemp("scored")
     torch.manual_seed(3)
@@ -142,7 +153,7 @@ def test_training_goes_on_from_it_with_the_printed_flags(scored, tmp_path, capsy
     [({"is_decoder": False}, "is_decoder is false"), ({"embedding_size": 8}, "not hidden_size")],
     ids=str,
 )
-def test_what_is_no_language_model_here(transformers, tmp_path, capsys, config, words):  # noqa: F811
+def test_what_is_no_language_model_here(transformers, tmp_path, capsys, config, words):
     foreign(transformers, NAME, tmp_path / "source", **{"is_decoder": True, **config})
     convert("import", "hf-roformer", tmp_path / "source", tmp_path / "ours", "--verify")
     assert words in capsys.readouterr().out
@@ -175,7 +186,7 @@ def trained(folder, **settings):
     [{}, {"rotary_pairing": "half", "num_segments": 3}],
     ids=lambda given: " ".join(given),
 )
-def test_models_of_ours(transformers, tmp_path, settings):  # noqa: F811
+def test_models_of_ours(transformers, tmp_path, settings):
     checkpoint = trained(tmp_path / "ours", **settings)
     convert("export", "hf-roformer", checkpoint, tmp_path / "out", "--verify")
     assert read_symbols(tmp_path / "out") == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b"]

@@ -31,7 +31,7 @@ def read_json(path: str) -> Dict[str, Any]:
             f"{path}: cannot be read ({error.strerror or error}); give a folder "
             "written by save_pretrained"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not JSON ({error})") from error
     if not isinstance(content, dict):
         raise UsageError(f"{path}: does not hold a JSON object")

@@ -76,7 +76,7 @@ def has_own_output(folder: Folder, *pairs: Tuple[str, str]) -> bool:
     Raises:
         UsageError: it is on, but the tensors of a pair differ.
     """
-    tied, tensors = folder.config.get("tie_word_embeddings", True), folder.parameters
+    tied, tensors = folder.config.flag("tie_word_embeddings", True), folder.parameters
     for own, shared in pairs if tied else ():
         both = own in tensors and shared in tensors
         if both and not torch.equal(tensors[own].float(), tensors[shared].float()):
