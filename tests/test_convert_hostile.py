@@ -1,6 +1,7 @@
 """Damaged and contradictory inputs of import and export: each is refused in one line."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -198,11 +199,18 @@ EXPORTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    """A checkpoint of ours that can be exported."""
+    return trained(tmp_path_factory.mktemp("hostile") / "ours", pooler_activation_fn="gelu")
+
+
 @pytest.mark.parametrize("case", EXPORTS)
-def test_export(tmp_path, out, case):
+def test_export(tmp_path, out, ours, case):
     change, words = EXPORTS[case]
-    path = trained(tmp_path / "ours", pooler_activation_fn="gelu")
-    content = load_file(path)
+    path = tmp_path / "checkpoint.pt"
+    shutil.copy(ours.parent / "dict.txt", tmp_path)
+    content = load_file(ours)
     change(content["model"], content["cfg"]["model"])
     write_checkpoint(content, path)
     refuses(words if case == "heads" else [str(path), *words], "export", "hf-roformer", path, out)

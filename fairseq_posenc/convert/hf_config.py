@@ -85,7 +85,7 @@ class Config:
             UsageError: it is not among *known*.
         """
         names = self.get("architectures", list(known))
-        name = names[0] if isinstance(names, list) and names else names
+        name: Any = names[0] if isinstance(names, list) and names else names
         if name not in known:
             raise UsageError(
                 f"{self.path}: architecture {name} is not supported; known: {', '.join(known)}"

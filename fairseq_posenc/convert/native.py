@@ -215,8 +215,8 @@ def _check_parameters(
                 f"{path}: {name} has size {size_of(parameters[name])}, but its settings require "
                 f"{size_of(value)}"
             )
-    for name, value in parameters.items():
-        refuse_nonfinite(value, name, path)
+    for name, tensor in parameters.items():
+        refuse_nonfinite(tensor, name, path)
 
 
 def size_of(tensor: Tensor) -> str:

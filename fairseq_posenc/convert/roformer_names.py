@@ -182,7 +182,7 @@ def reference_for(path: str, architecture: str, order: Tensor) -> Logits:
     """A function for the logits of a folder, computed by transformers.
 
     Its table of sines and cosines is computed in float32, whatever the folder has, since a table
-    saved in fp16 alone changes logits by 0.002.
+    saved in fp16 alone changes logits by 0.001.
 
     Args:
         path: the folder.

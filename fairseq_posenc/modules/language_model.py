@@ -4,7 +4,7 @@ RoFormer, Su et al., arXiv 2104.09864, was released as a language model of that 
 """
 
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
 
 from fairseq.data import Dictionary
 from torch import Tensor, nn
@@ -43,6 +43,8 @@ class LanguageModelDecoder(TransformerDecoder):
         dictionary: the dictionary.
         embed_tokens: token embedding (V, E).
     """
+
+    output_projection: Any
 
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=True)
