@@ -31,6 +31,9 @@ _MASKED_ONLY = (
 #: What makes a language model one of BERT's shape.
 _SHAPE: Settings = {"lm_head": "roberta", "no_scale_embedding": True}
 
+#: What follows from the position encoding.
+FOLLOWING = ("no_token_positional_embeddings",)
+
 
 def as_language_model(imported: Imported) -> Imported:
     """The language model that a causal masked one is."""

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Collection, List
 
-from fairseq_posenc.config.fields import plug_in_flags
+from fairseq_posenc.config.fields import defaults_of, plug_in_flags
 from fairseq_posenc.convert.kinds import MASKED, Kind, Settings
 from fairseq_posenc.convert.native import NativeCheckpoint
 from fairseq_posenc.errors import UsageError, flag_of
@@ -41,7 +41,7 @@ def refuse_inexpressible(
         UsageError: naming the flags whose values would be lost, and the values supported.
     """
     settings = checkpoint.settings
-    expressed = checkpoint.kind.complete(returned)
+    expressed = {**defaults_of(checkpoint.kind.family.dataclass), **returned}
     lost = [
         name
         for name in computing_settings(checkpoint.kind)

@@ -5,7 +5,7 @@ from typing import Any, Dict, Optional, Tuple
 import torch
 
 from fairseq_posenc.convert.base import Exported
-from fairseq_posenc.convert.causal import as_masked, language_model_settings
+from fairseq_posenc.convert.causal import FOLLOWING, as_masked, language_model_settings
 from fairseq_posenc.convert.expressible import refuse_inexpressible
 from fairseq_posenc.convert.hf_config import Config
 from fairseq_posenc.convert.hf_parameters import DECODER, segment_embedding_of, token_embedding_of
@@ -96,7 +96,7 @@ def _check_settings(
     returned["pooler_activation_fn"] = settings["activation_fn"]  # both are their hidden_act
     adapted = (*ADAPTED, *architecture.unused)
     if original.kind is CAUSAL:
-        returned = language_model_settings(returned)
+        returned, adapted = language_model_settings(returned), (*adapted, *FOLLOWING)
     refuse_inexpressible(original, returned, adapted, f"{name} of transformers")
 
 
