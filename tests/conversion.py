@@ -155,3 +155,32 @@ def load(folder: Path) -> Any:
     path = str(folder / "checkpoint.pt")
     models, _, task = load_model_ensemble_and_task([path], arg_overrides={"data": str(folder)})
     return models[0].eval(), task.source_dictionary
+
+
+@pytest.fixture(scope="session")
+def transformers() -> Any:
+    """The package, where it is installed."""
+    pytest.importorskip("safetensors", reason="the models are saved with safetensors")
+    return pytest.importorskip("transformers", reason="there is nothing to compare with")
+
+
+def foreign(transformers: Any, name: str, folder: Path, **config: Any) -> Any:
+    """A random model of transformers, saved with a vocabulary."""
+    config = {**CONFIG, **config}
+    del config["model_type"], config["architectures"]
+    config = transformers.RoFormerConfig(**config)
+    config.architectures = [name]
+    model = getattr(transformers, name)(config).eval()
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("".join(f"{s}\n" for s in SYMBOLS), encoding="utf-8")
+    return model
+
+
+def reload(transformers: Any, name: str, folder: Path) -> Any:
+    """A model of transformers from a folder, which has all its parameters and no others."""
+    model, info = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
+    assert not any(info.values()), info
+    return model.eval()

@@ -18,7 +18,7 @@ from fairseq.data import Dictionary
 from helpers import encoding_flags
 
 from fairseq_posenc.checkpoints.reading import load_file
-from fairseq_posenc.convert import dictionary
+from fairseq_posenc.convert import dictionary, files
 from fairseq_posenc.convert.pairing import half_to_interleaved
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.rotary import Rotary
@@ -155,6 +155,33 @@ class TestWhatIsWritten:
         refuses(["No space left"], "import", "hf-roformer", folder, out)
         assert os.listdir(out) == ["dict.txt"]
         assert (out / "dict.txt").read_text() == "old"
+
+    def test_a_killed_import_is_cleaned_up_by_the_next(self, folder, out):
+        """Its temporary folder goes, those of running ones and other files stay."""
+        out.mkdir()
+        prefix, gone = files._PREFIX, 2**22 + 1  # above the largest number of a process
+        for name in (f"{prefix}{gone}-a", f"{prefix}{os.getpid()}-b", ".convert-elsewhere-7-c"):
+            (out / name).mkdir()
+            (out / name / "checkpoint.pt").write_text("half")
+        convert("import", "hf-roformer", folder, out)
+        kept = [f"{prefix}{os.getpid()}-b", ".convert-elsewhere-7-c", "checkpoint.pt", "dict.txt"]
+        assert sorted(os.listdir(out)) == sorted(kept)
+
+    @pytest.mark.parametrize("stop, present", [(1, []), (2, ["dict.txt"])])
+    def test_the_checkpoint_comes_last(self, folder, out, monkeypatch, stop, present):
+        """Wherever an import is interrupted, there is no checkpoint without its dictionary."""
+        moved = []
+
+        def move(source, target):
+            moved.append(source)
+            if len(moved) == stop:
+                raise KeyboardInterrupt
+            os.replace(source, target)
+
+        monkeypatch.setattr("fairseq_posenc.convert.files.shutil.move", move)
+        with pytest.raises(KeyboardInterrupt):
+            convert("import", "hf-roformer", folder, out)
+        assert (sorted(os.listdir(out)) if out.exists() else []) == present
 
     def test_a_wrong_import_is_found_and_not_kept(self, folder, out, monkeypatch):
         """Above 1e-4 --verify fails; just below it passes."""

@@ -4,11 +4,17 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import tempfile
 from typing import Any, Dict, Iterator
 
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.files import replace_file
+
+#: Start of the names of temporary folders; a number of a process means something on one machine.
+_PREFIX = f".convert-{socket.gethostname()}-"
+#: Ends of the names of weights.
+_WEIGHTS = (".pt", ".safetensors")
 
 
 def read_json(path: str) -> Dict[str, Any]:
@@ -25,7 +31,7 @@ def read_json(path: str) -> Dict[str, Any]:
             f"{path}: cannot be read ({error.strerror or error}); give a folder "
             "written by save_pretrained"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not JSON ({error})") from error
     if not isinstance(content, dict):
         raise UsageError(f"{path}: does not hold a JSON object")
@@ -48,10 +54,12 @@ def staging(out_dir: str) -> Iterator[str]:
     created = not os.path.isdir(out_dir)
     with _explained(out_dir):
         os.makedirs(out_dir, exist_ok=True)
-        folder = tempfile.mkdtemp(prefix=".convert-", dir=out_dir)
+        _sweep(out_dir)
+        folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=out_dir)
     try:
         yield folder
-        for name in sorted(os.listdir(folder)):
+        # the weights last: where they are, everything is
+        for name in sorted(os.listdir(folder), key=lambda name: (name.endswith(_WEIGHTS), name)):
             with replace_file(os.path.join(out_dir, name)) as partial:
                 shutil.move(os.path.join(folder, name), str(partial))
     finally:
@@ -59,6 +67,24 @@ def staging(out_dir: str) -> Iterator[str]:
         if created:
             with contextlib.suppress(OSError):
                 os.rmdir(out_dir)  # only if it is still empty
+
+
+def _sweep(out_dir: str) -> None:
+    """Remove the temporary folders of conversions on this machine that were killed."""
+    for name in os.listdir(out_dir):
+        number = name[len(_PREFIX) :].split("-")[0] if name.startswith(_PREFIX) else ""
+        if number.isdigit() and not _is_running(int(number)):
+            shutil.rmtree(os.path.join(out_dir, name), ignore_errors=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)  # sends nothing
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user
+        return True
+    return True
 
 
 def write_text(path: str, text: str) -> None:

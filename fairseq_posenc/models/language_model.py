@@ -11,16 +11,17 @@ from fairseq.models import FairseqLanguageModel
 from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 from fairseq.tasks import FairseqTask
 
-from fairseq_posenc.config.fields import Field, flat_fields
+from fairseq_posenc.config.fields import Field, declared_fields, flat_fields
 from fairseq_posenc.config.resolve import configure, nested, open_config
 from fairseq_posenc.config.stacks import language_model_stacks
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.initialisation import initialise
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.presets import GAU, PERFORMER, ROTARY
-from fairseq_posenc.modules.decoder import TransformerDecoder
+from fairseq_posenc.modules.language_model import LanguageModelDecoder, LanguageModelFlags
 from fairseq_posenc.modules.token_embedding import build_embedding, check_embedding
 from fairseq_posenc.options import Options, option
+from fairseq_posenc.registry import fields_of
 
 MODEL = "posenc_lm"
 DEFAULT_LENGTH = 1024  # fairseq's, in tokens
@@ -36,6 +37,7 @@ def _own_fields() -> List[Field]:
     ]
     names = {field.name for field in references}
     own = [field for field in flat_fields(TransformerLanguageModelConfig) if field[0] not in names]
+    own += declared_fields(fields_of(LanguageModelFlags))
     return own + [
         (f.name, f.type, dataclasses.field(default=f.default, metadata={"role": "free"}))
         for f in references
@@ -100,6 +102,11 @@ def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     preset = {"rotary_original_length": trained, **preset}
     configure(cfg, LANGUAGE_MODEL.dataclass, preset, language_model_stacks)
     check_embedding(cfg)
+    if cfg.lm_head == "roberta" and cfg.adaptive_softmax_cutoff is not None:
+        raise UsageError(
+            f"--lm-head roberta: --adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff} makes "
+            "an output layer of its own; drop one of the two"
+        )
 
 
 LANGUAGE_MODEL = Family(
@@ -134,7 +141,7 @@ class LanguageModel(FairseqLanguageModel):
         if cfg.decoder_layers_to_keep:
             cfg.decoder_layers = len(cfg.decoder_layers_to_keep.split(","))
         embed_tokens: Any = build_embedding(cfg, task.source_dictionary)
-        model = cls(TransformerDecoder(nested(cfg), task.target_dictionary, embed_tokens, True))
+        model = cls(LanguageModelDecoder(nested(cfg), task.target_dictionary, embed_tokens))
         model.completed_settings = cfg
         initialise(model, cfg)
         return model
