@@ -26,6 +26,7 @@ from fairseq_posenc.convert.dictionary import read_dictionary
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.loading.settings import is_ours, saved_settings
 from fairseq_posenc.models.masked_lm import MASKED_LM
+from fairseq_posenc.models.segments import PAIRS
 from fairseq_posenc.settings import ROLES
 
 #: Flags of :data:`ARCH`, by name.
@@ -94,6 +95,8 @@ def new_checkpoint(settings: Settings, parameters: Parameters, data: str) -> Che
     )
     cfg = convert_namespace_to_omegaconf(args)
     cfg.task.data = data  # set last: Hydra would parse it
+    if cfg.model.num_segments > 1:
+        cfg.model.segments = PAIRS  # as these models were trained
     return {
         "args": None,
         "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),

@@ -1,9 +1,11 @@
 """The model settings of a checkpoint, under their present names and by role."""
 
+from argparse import Namespace
 from typing import Any, Dict, Mapping, Set, Tuple
 
 from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.config.fields import plug_in_flags, role_of
+from fairseq_posenc.options import Options
 from fairseq_posenc.settings import modernised
 
 
@@ -16,6 +18,13 @@ def saved_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
     saved = model_settings(checkpoint)
     saved.update(modernised(saved, plug_in_flags().values()))
     return saved
+
+
+def task_of(checkpoint: Mapping[str, Any]) -> Options:
+    """The settings of the task that a checkpoint was trained on, as saved."""
+    cfg = checkpoint.get("cfg")
+    settings = checkpoint["args"] if cfg is None else cfg["task"]
+    return Namespace(**settings) if isinstance(settings, Mapping) else settings
 
 
 def is_ours(settings: Mapping[str, Any]) -> bool:
