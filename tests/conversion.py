@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+import numpy as np
 import pytest
 import torch
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from torch import Tensor
 
 from fairseq_posenc.cli import main
@@ -130,6 +132,14 @@ def imported_logits(
             tokens, segment_labels=inputs["token_type_ids"], classification_head_name=head
         )
     return logits if head else logits[..., ours][real]
+
+
+def write_ids(prefix: Path, lines: List[List[int]]) -> None:
+    """A split of binarised data, as fairseq-preprocess writes it."""
+    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
+    for line in lines:
+        builder.add_item(torch.tensor(line))
+    builder.finalize(f"{prefix}.idx")
 
 
 def convert(*arguments: Any) -> None:

@@ -80,7 +80,7 @@ def _break_mode(settings: Options) -> Optional[str]:
 
 
 def label_batch(task: FairseqTask, sample: Dict[str, Any], encoder: nn.Module) -> None:
-    """Add ``segment_labels`` to a batch of ``--task masked_lm``, in place, if the model reads pairs.
+    """Add ``segment_labels`` to a batch of ``--task masked_lm``, in place.
 
     A separator can itself be masked, so the labels come from the original tokens.  A block of
     running text is one segment.
@@ -88,7 +88,7 @@ def label_batch(task: FairseqTask, sample: Dict[str, Any], encoder: nn.Module) -
     Args:
         task: the task; those without ``--sample-break-mode`` mask nothing, and are left alone.
         sample: the batch; ``target`` (B, T) is padding except at masked tokens.
-        encoder: the sentence encoder.
+        encoder: the sentence encoder, which reads pairs.
     """
     mode, inputs = _break_mode(task_settings(task)), sample["net_input"]
     if mode is None or "segment_labels" in inputs:
