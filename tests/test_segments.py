@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from conversion import write_ids
+from fairseq.distributed import ModuleProxyWrapper
+from fairseq.tasks import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from helpers import PAD, VOCABULARY, model_settings, sentences
 from test_masked_lm import SMALL, tiny
@@ -170,10 +172,22 @@ def step_of(task, model, batch):
     return seen[0]
 
 
-def test_masked_separators_still_divide_pairs(masked_pairs):
+def on_its_own(model):
+    return model
+
+
+def in_parallel(model):
+    """The model as fairseq's trainer holds it where there are several processes."""
+    inner = torch.nn.Module()
+    inner.module = model
+    return ModuleProxyWrapper(inner)
+
+
+@pytest.mark.parametrize("held", [on_its_own, in_parallel])
+def test_masked_separators_still_divide_pairs(held, masked_pairs):
     batches, lines = masked_pairs
     task, found = batches("eos")
-    model = tiny("rotary", *PAIRS)
+    model = held(tiny("rotary", *PAIRS))
     hidden = 0
     for batch in found:
         tokens = batch["net_input"]["src_tokens"].tolist()
@@ -193,6 +207,18 @@ def test_running_text_is_one_segment(masked_pairs):
         task, found = batches(mode)
         assert not any(step_of(task, tiny("rotary", *PAIRS), batch).any() for batch in found)
         assert step_of(task, tiny("rotary", *PAIRS[:2]), batches(mode)[1][0]) is None
+
+
+def test_batches_of_other_tasks_are_left_alone():
+    """Those of --task sentence_ranking, with an input for each answer."""
+    task, batch, seen = FairseqTask(Namespace(init_token=0)), {"net_input1": {}}, []
+
+    def criterion(model, sample):
+        seen.append(sample)
+        return torch.zeros(()), 1, {}
+
+    task.valid_step(batch, tiny("rotary", *PAIRS), criterion)
+    assert seen == [{"net_input1": {}}]
 
 
 def test_labels_in_the_batch_are_kept(masked_pairs):

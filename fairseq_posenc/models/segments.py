@@ -90,8 +90,9 @@ def label_batch(task: FairseqTask, sample: Dict[str, Any], encoder: nn.Module) -
         sample: the batch; ``target`` (B, T) is padding except at masked tokens.
         encoder: the sentence encoder, which reads pairs.
     """
-    mode, inputs = _break_mode(task_settings(task)), sample["net_input"]
-    if mode is None or "segment_labels" in inputs:
+    mode = _break_mode(task_settings(task))
+    inputs = {} if mode is None else sample["net_input"]
+    if "src_tokens" not in inputs or "segment_labels" in inputs:
         return
     tokens, target = inputs["src_tokens"], sample["target"]
     original = torch.where(target.ne(encoder.padding_idx), target, tokens)
