@@ -220,6 +220,12 @@ def test_hydra_does_not_fine_tune_with_another_encoding(corpora, alibi, tmp_path
     assert "--position-encoding alibi -> rotary" in failed.err
 
 
+def test_a_classifier_needs_a_criterion_for_classes(corpora, tmp_path):
+    flags = ["--arch", MODEL, "--task", "sentence_prediction", "--init-token", "0"]
+    message = run("train", corpora.pairs, *USER_DIR, "--save-dir", tmp_path, *flags).message()
+    assert "--criterion cross_entropy: " in message and "give --criterion sentence" in message
+
+
 def second_segment(folder, epoch):
     """The embedding of the second text after an epoch."""
     return read(folder / f"checkpoint{epoch}.pt")[0][

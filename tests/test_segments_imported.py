@@ -9,6 +9,7 @@ from conversion import convert, reference_folder, roformer_weights, write_folder
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.errors import UsageError
 from fairseq_posenc.models.masked_lm import MaskedLMModel
 
 HEAD = "sentence_classification_head"
@@ -151,3 +152,13 @@ def test_an_older_training_resumes_as_it_began_and_a_new_one_reads_pairs(importe
     without_segments(tmp_path / "new/checkpoint_last.pt", tmp_path / "old/checkpoint_last.pt")
     imported.train(tmp_path / "old", "--max-epoch", "2")
     assert read(tmp_path / "old" / "checkpoint_last.pt")[1]["segments"] == "single"
+
+
+def test_what_an_older_checkpoint_was_trained_with_cannot_be_overridden(imported, tmp_path):
+    old = without_segments(imported.checkpoint, tmp_path / "old" / "checkpoint.pt")
+    for path, trained, other in (
+        (old, "single", "pairs"),
+        (imported.checkpoint, "pairs", "single"),
+    ):
+        with pytest.raises(UsageError, match=f"segments='{other}': .* trained with '{trained}'"):
+            load_model_ensemble_and_task([str(path)], arg_overrides={"segments": other})

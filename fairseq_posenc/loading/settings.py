@@ -34,7 +34,10 @@ def is_ours(settings: Mapping[str, Any]) -> bool:
 
 def trained_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
     """The settings that are part of the trained model."""
-    return settings_by_role(checkpoint, ("model",))
+    trained = settings_by_role(checkpoint, ("model",))
+    if (trained.get("num_segments") or 0) > 1:
+        trained.setdefault("segments", "single")  # before there was a choice
+    return trained
 
 
 def settings_by_role(checkpoint: Mapping[str, Any], roles: Tuple[str, ...]) -> Dict[str, Any]:

@@ -5,8 +5,6 @@ from typing import Any, Callable, Dict, Optional
 
 import torch
 from fairseq.tasks import FairseqTask
-from torch import nn
-
 from fairseq_posenc.compat.hooks import hook_steps
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.loading.inherit import is_fine_tuning
@@ -79,7 +77,7 @@ def _break_mode(settings: Options) -> Optional[str]:
     return None if mode is None else str(mode)
 
 
-def label_batch(task: FairseqTask, sample: Dict[str, Any], encoder: nn.Module) -> None:
+def label_batch(task: FairseqTask, sample: Dict[str, Any], encoder: Any) -> None:
     """Add ``segment_labels`` to a batch of ``--task masked_lm``, in place.
 
     A separator can itself be masked, so the labels come from the original tokens.  A block of

@@ -40,6 +40,7 @@ class SentenceEncoder(TransformerEncoder):
         super().__init__(cfg, dictionary, embed_tokens)
         size, channels = embed_tokens.embedding_dim, cfg.encoder.embed_dim
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
+        self.num_segments = cfg.num_segments
         self.reads_pairs = cfg.segments == "pairs"
         self.separator = dictionary.eos()
         self.batches_to_wait = PATIENCE if cfg.num_segments > 1 else 0
@@ -67,8 +68,7 @@ class SentenceEncoder(TransformerEncoder):
 
     def segment_labels(self, src_tokens: Tensor) -> Tensor:
         """The segments of texts or pairs (B, T); see :func:`.segments.segment_labels`."""
-        segments = self.embed_segments.num_embeddings
-        return segment_labels(src_tokens, self.padding_idx, self.separator, segments)
+        return segment_labels(src_tokens, self.padding_idx, self.separator, self.num_segments)
 
     def _look_for_pairs(self, labels: Optional[Tensor]) -> None:
         """Log once in training if no batch so far has a second text."""
@@ -79,7 +79,7 @@ class SentenceEncoder(TransformerEncoder):
                 "--num-segments %d: no second text in the first %d batches, so only segment 0 is "
                 "trained; pairs are input0 and input1 of --task sentence_prediction, or lines "
                 "'text </s> text' of --task masked_lm --sample-break-mode eos",
-                self.embed_segments.num_embeddings,
+                self.num_segments,
                 PATIENCE,
             )
 
