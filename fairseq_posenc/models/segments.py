@@ -5,6 +5,7 @@ from typing import Any, Callable, Dict, Optional
 
 import torch
 from fairseq.tasks import FairseqTask
+
 from fairseq_posenc.compat.hooks import hook_steps
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.loading.inherit import is_fine_tuning
