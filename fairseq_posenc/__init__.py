@@ -30,9 +30,11 @@ def register() -> None:
     if os.environ.get(NO_REPAIRS, "0") in ("", "0"):
         from fairseq_posenc import compat
         from fairseq_posenc.loading.install import install
+        from fairseq_posenc.models.segments import label_batches
 
         compat.apply()
         install()
+        label_batches()
 
 
 def _is_own_command_line() -> bool:

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+import numpy as np
 import pytest
 import torch
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from torch import Tensor
 
 from fairseq_posenc.cli import main
@@ -113,11 +115,16 @@ def read_symbols(folder: Path) -> List[str]:
 
 
 def imported_logits(
-    folder: Path, symbols: List[str], inputs: Dict[str, Tensor], head: Optional[str] = None
+    folder: Path,
+    symbols: List[str],
+    inputs: Dict[str, Tensor],
+    head: Optional[str] = None,
+    labelled: bool = True,
 ) -> Tensor:
     """Logits of an imported model for *inputs* by transformers' names, in the order of *symbols*.
 
-    Where there are tokens: (N, V) of the language model; classes (B, N) of a head.
+    Where there are tokens: (N, V) of the language model; classes (B, N) of a head.  The segments of
+    the reference are left out if not *labelled*.
     """
     model, dictionary = load(folder)
     names = ("[CLS]", "<s>"), ("[PAD]", "<pad>"), ("[SEP]", "</s>"), ("[UNK]", "<unk>")
@@ -125,11 +132,18 @@ def imported_logits(
     ours = torch.tensor([dictionary.index(special.get(symbol, symbol)) for symbol in symbols])
     tokens, real = ours[inputs["input_ids"]], inputs["attention_mask"].bool()
     assert torch.equal(tokens.ne(dictionary.pad()), real)
+    labels = inputs["token_type_ids"] if labelled else None
     with torch.no_grad():
-        logits, _ = model(
-            tokens, segment_labels=inputs["token_type_ids"], classification_head_name=head
-        )
+        logits, _ = model(tokens, segment_labels=labels, classification_head_name=head)
     return logits if head else logits[..., ours][real]
+
+
+def write_ids(prefix: Path, lines: List[List[int]]) -> None:
+    """A split of binarised data, as fairseq-preprocess writes it."""
+    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
+    for line in lines:
+        builder.add_item(torch.tensor(line))
+    builder.finalize(f"{prefix}.idx")
 
 
 def convert(*arguments: Any) -> None:

@@ -197,6 +197,7 @@ def test_settings_are_those_of_table_6(tmp_path, task, classes, batch, epochs, r
     }
     assert len(runs) == 3
     assert {name: runs[0].get(name) for name in expected} == expected
+    assert runs[0]["--init-token"] == "0" and "--separator-token" not in runs[0]
 
 
 def test_mistakes_are_one_line(tmp_path):

@@ -33,6 +33,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 DATA="" CHECKPOINT="" OUT="" NAME="" PAPER=tupe SEEDS="" EPOCHS="" USER_DIR=""
 RATES="" BATCH="" EPOCH=best SAVE=(--no-save) DEVICE=(--fp16) HEAD=()
+SEPARATOR=(--separator-token 2)
 while (($#)); do
     case $1 in
         --help) usage ;;
@@ -69,7 +70,7 @@ case $PAPER in
         TASKS="AFQMC CSL IFLYTEK TNEWS WSC CMNLI" EXAMPLE=clue/TNEWS
         SETTINGS=("$RECIPE/../clue/clue.py" settings)
         TABLE=("$RECIPE/../clue/clue.py" scores)
-        HEAD=(--pooler-dropout 0.1) ;;
+        HEAD=(--pooler-dropout 0.1) SEPARATOR=() ;; # BERT's one [SEP] between texts
     *) die "--paper $PAPER: expected tupe, roformer or gau" ;;
 esac
 [[ $EPOCH == best || $EPOCH == last ]] || die "--epoch $EPOCH: expected best or last"
@@ -132,7 +133,7 @@ for rate in $RATES; do
         step "$run_name" "$folder/train.log" -- tune "$folder" "$DATA" --user-dir "$USER_DIR" \
             --task sentence_prediction --arch posenc_masked_lm --restore-file "$CHECKPOINT" \
             --reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler \
-            --init-token 0 --separator-token 2 --shorten-method truncate "${TARGET[@]}" \
+            --init-token 0 "${SEPARATOR[@]}" --shorten-method truncate "${TARGET[@]}" \
             --criterion sentence_prediction_metrics --metrics "$SCORES" \
             --best-checkpoint-metric "$BEST" --maximize-best-checkpoint-metric \
             --dropout 0.1 --attention-dropout 0.1 "${HEAD[@]}" \

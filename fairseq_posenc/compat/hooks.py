@@ -1,8 +1,9 @@
-"""Hooks into fairseq's loading of checkpoints."""
+"""Hooks into fairseq's loading of checkpoints, and into its steps."""
 
 from typing import Any, Callable
 
 from fairseq import checkpoint_utils, models
+from fairseq.tasks import FairseqTask
 
 from fairseq_posenc.compat.patching import wrap
 
@@ -25,3 +26,14 @@ def hook_checkpoints(
     wrap(checkpoint_utils, "load_model_ensemble_and_task", building)
     wrap(checkpoint_utils, "load_checkpoint", restoring)
     wrap(models, "build_model", built)
+
+
+def hook_steps(step: Wrapper) -> None:
+    """Wrap the two methods of a task that pass a batch to the criterion.
+
+    Args:
+        step: around ``train_step`` and ``valid_step``, whose first arguments are the task, the
+            batch and the model.
+    """
+    wrap(FairseqTask, "train_step", step)
+    wrap(FairseqTask, "valid_step", step)

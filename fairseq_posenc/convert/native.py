@@ -33,6 +33,7 @@ from fairseq_posenc.convert.reader import check_tensors, refuse_nonfinite
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.loading.settings import is_ours, saved_settings
 from fairseq_posenc.models.family import family_of
+from fairseq_posenc.models.segments import PAIRS
 from fairseq_posenc.settings import ROLES
 
 
@@ -81,6 +82,8 @@ def new_checkpoint(
     )
     cfg = convert_namespace_to_omegaconf(args)
     cfg.task.data = data  # set last: Hydra would parse it
+    if kind is MASKED and cfg.model.num_segments > 1:
+        cfg.model.segments = PAIRS  # as these models were trained
     return {
         "args": None,
         "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),

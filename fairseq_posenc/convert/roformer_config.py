@@ -46,10 +46,12 @@ _ENTRIES = (
 #: Settings that may change on export without changing the model's outputs: pairs of channels are
 #: reordered; a model without segments gets two with zero embeddings; activations have several names
 #: (:func:`activation_for` refuses those without a counterpart); a rotary model has no position
-#: table; and factor and length only matter with ``--rotary-scaling``, which is compared.
+#: table; factor and length only matter with ``--rotary-scaling``, which is compared; and callers of
+#: transformers give the segments.
 ADAPTED: Tuple[str, ...] = (
     "rotary_pairing",
     "num_segments",
+    "segments",
     "activation_fn",
     "num_positions",
     "rotary_scaling_factor",

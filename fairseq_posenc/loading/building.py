@@ -1,12 +1,15 @@
 """Checks around ``fairseq.models.build_model``."""
 
+import logging
 from typing import Any, Callable
 
 from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 
-from fairseq_posenc.config.resolve import fill_missing
-from fairseq_posenc.options import Options
+from fairseq_posenc.config.resolve import fill_missing, open_config
+from fairseq_posenc.options import Options, option
+
+logger = logging.getLogger(__name__)
 
 
 def built(build_model: Callable[..., Any]) -> Callable[..., Any]:
@@ -19,6 +22,8 @@ def built(build_model: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def wrapper(cfg: Options, task: FairseqTask, from_checkpoint: bool = False) -> Any:
+        if from_checkpoint:
+            _keep_single_segment(cfg)
         model = build_model(cfg, task, from_checkpoint)
         completed: Any = getattr(model, "completed_settings", cfg)
         if OmegaConf.is_config(cfg) and completed is not cfg:
@@ -31,3 +36,15 @@ def built(build_model: Callable[..., Any]) -> Callable[..., Any]:
         return model
 
     return wrapper
+
+
+def _keep_single_segment(cfg: Options) -> None:
+    """Give a checkpoint older than ``--segments`` the value it was trained with."""
+    several = (option(cfg, "num_segments") or 0) > 1
+    if several and option(cfg, "segments") is None:
+        logger.warning(
+            "the checkpoint is older than --segments: all tokens are in segment 0, as in its "
+            "training; if it was imported, import it again"
+        )
+        with open_config(cfg):
+            cfg.segments = "single"

@@ -14,7 +14,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.config.fields import plug_in_flags
 from fairseq_posenc.errors import UsageError, flag_of
-from fairseq_posenc.loading.settings import is_ours, saved_settings, trained_settings
+from fairseq_posenc.loading.settings import is_ours, saved_settings, task_of, trained_settings
 from fairseq_posenc.options import Options, option
 
 logger = logging.getLogger(__name__)
@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 _TASKS = ("sentence_prediction", "sentence_ranking")
 # of classification heads, which a pre-trained checkpoint need not have
 _HEADS = ("pooler_activation_fn", "spectral_norm_classification_head")
+_BY_TASK = "segments"  # which a task for fine-tuning chooses for a model without such heads
 _TABLE = "num_positions"  # see _inherit_positions
 
 
@@ -134,7 +135,8 @@ def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
         for name, value in {**trained, **free}.items()
         if value != option(cfg.model, name)
     }
-    refused = [name for name in differences if name in trained and name not in _HEADS]
+    accepted = _HEADS if resumes else (*_HEADS, _BY_TASK)
+    refused = [name for name in differences if name in trained and name not in accepted]
     if refused and is_fine_tuning(cfg.task):
         listed = ", ".join(_difference(name, *differences[name]) for name in refused)
         raise UsageError(
@@ -184,8 +186,10 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
         )
     saved = saved_settings(state)
     if not any(key.startswith("classification_heads.") for key in state["model"]):
-        for name in _HEADS:
+        for name in (*_HEADS, _BY_TASK):
             saved.pop(name, None)
+    elif is_fine_tuning(task_of(state)):
+        saved.setdefault(_BY_TASK, "single")  # before there was a choice
     saved.setdefault("position_encoding", "learned")  # fairseq's RoBERTa
     saved.setdefault("encoder_input_dim", saved["encoder_embed_dim"])
     saved.setdefault("attention", "softmax")

@@ -10,6 +10,7 @@ from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.config.fields import plug_in_flags
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.loading.settings import is_ours, trained_settings
+from fairseq_posenc.loading.task import change_task
 
 Overrides = Optional[Dict[str, Any]]
 
@@ -52,6 +53,7 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
     if not overrides:
         return
     check_overrides(checkpoint, overrides, path)
+    change_task(checkpoint, overrides, path)
     overwrite_args_by_name(checkpoint["cfg"], overrides)
     model: Any = checkpoint["cfg"].model
     if OmegaConf.is_config(model) and "position_encoding" in model:

@@ -3,6 +3,7 @@
 BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692.
 """
 
+import logging
 from typing import Any, Optional, Tuple
 
 from fairseq.data import Dictionary
@@ -17,7 +18,13 @@ from fairseq_posenc.encodings import Stack
 from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.modules.encoder import TransformerEncoder
 from fairseq_posenc.modules.heads import MaskedLMHead, TiedHead
+from fairseq_posenc.modules.segments import segment_labels
 from fairseq_posenc.options import Options
+
+logger = logging.getLogger(__name__)
+
+#: Batches of training to wait for a second text.
+PATIENCE = 10
 
 
 class SentenceEncoder(TransformerEncoder):
@@ -33,6 +40,10 @@ class SentenceEncoder(TransformerEncoder):
         super().__init__(cfg, dictionary, embed_tokens)
         size, channels = embed_tokens.embedding_dim, cfg.encoder.embed_dim
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
+        self.num_segments = cfg.num_segments
+        self.reads_pairs = cfg.segments == "pairs"
+        self.separator = dictionary.eos()
+        self.batches_to_wait = PATIENCE if cfg.num_segments > 1 else 0
         self.embed_project = nn.Linear(size, channels) if size != channels else None
         if cfg.encoder.normalize_before and size != channels:
             self.layer_norm: Optional[nn.Module] = LayerNorm(channels)
@@ -43,13 +54,34 @@ class SentenceEncoder(TransformerEncoder):
         return masked_lm_stack(cfg)
 
     def embed(self, src_tokens: Tensor, segment_labels: Optional[Tensor]) -> Tensor:
-        """Token plus segment embeddings (B, T, E); without labels, every segment is 0."""
+        """Token plus segment embeddings (B, T, E); without labels, segments by ``--segments``."""
         x = self.embed_tokens(src_tokens)
         if self.embed_segments is None:
             return x
+        if segment_labels is None and self.reads_pairs:
+            segment_labels = self.segment_labels(src_tokens)
+        if self.training and self.batches_to_wait > 0:
+            self._look_for_pairs(segment_labels)
         if segment_labels is None:
             return x + self.embed_segments.weight[0]
         return x + self.embed_segments(segment_labels)
+
+    def segment_labels(self, src_tokens: Tensor) -> Tensor:
+        """The segments of texts or pairs (B, T); see :func:`.segments.segment_labels`."""
+        return segment_labels(src_tokens, self.padding_idx, self.separator, self.num_segments)
+
+    def _look_for_pairs(self, labels: Optional[Tensor]) -> None:
+        """Log once in training if no batch so far has a second text."""
+        found = labels is not None and bool(labels.any())
+        self.batches_to_wait = 0 if found else self.batches_to_wait - 1
+        if self.batches_to_wait == 0 and not found:
+            logger.info(
+                "--num-segments %d: no second text in the first %d batches, so only segment 0 is "
+                "trained; pairs are input0 and input1 of --task sentence_prediction, or lines "
+                "'text </s> text' of --task masked_lm --sample-break-mode eos",
+                self.num_segments,
+                PATIENCE,
+            )
 
     def forward_embedding(
         self, src_tokens: Tensor, token_embedding: Optional[Tensor] = None
@@ -106,7 +138,7 @@ class MaskedLMEncoder(RobertaEncoder):
             features_only: stop before the head.
             return_all_hiddens: also return the states between layers.
             masked_tokens: (B, T), True where logits are needed; default everywhere.
-            segment_labels: (B, T) segment of each token; default 0.
+            segment_labels: (B, T) segment of each token; default: by ``--segments``.
             unused: ignored, as in fairseq (``src_lengths``).
 
         Returns:
