@@ -12,7 +12,8 @@ _FOLDER = "give a folder written by fairseq-preprocess"
 class _Known(NamedTuple):
     """An error by its type and a pattern of its text.
 
-    The line that replaces it is formatted with the groups of the pattern and the flags by name.
+    The line that replaces it is formatted with the flags by name and, as ``found``, the group of the
+    pattern.
     """
 
     kind: Type[BaseException]
@@ -35,7 +36,7 @@ _KNOWN = (
     _Known(
         NotImplementedError,
         r"Unknown post_process option: (.*)",
-        "--post-process {0}: unknown; give sentencepiece, wordpiece, subword_nmt or another of "
+        "--post-process {found}: unknown; give sentencepiece, wordpiece, subword_nmt or another of "
         "fairseq's symbols",
     ),
     _Known(
@@ -49,6 +50,11 @@ _KNOWN = (
         r"requires --beam to be divisible by the number of groups",
         "--diverse-beam-groups {diverse_beam_groups}: --beam {beam} must be divisible by it",
     ),
+    _Known(
+        AssertionError,
+        r"Must specify batch size",
+        "--max-tokens: give it, or --batch-size, for the size of a batch",
+    ),
     _Known(AssertionError, r"--path required", "--path: required; give a checkpoint"),
     _Known(
         FloatingPointError,
@@ -61,7 +67,7 @@ _KNOWN = (
         r"^",
         "{input}: the text is not UTF-8; convert it, for example with iconv -t UTF-8",
     ),
-    _Known(ValueError, r"^(--[a-z].*)$", "{0}"),  # one line already, of fairseq's
+    _Known(ValueError, r"^(--[a-z].*)$", "{found}"),  # one line already, of fairseq's
 )
 
 
@@ -82,7 +88,7 @@ def explain(error: BaseException, flags: Any) -> Optional[str]:
     for known in _KNOWN:
         found = re.search(known.pattern, text)
         if isinstance(error, known.kind) and found:
-            return known.line.format_map(_Flags(flags, found.groups()))
+            return known.line.format_map(_Flags(flags, found=found.group(found.re.groups)))
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         name = os.fspath(error.filename)
         advice = f"; {_FOLDER}" if _is_data(str(name), flags) else ""
@@ -91,11 +97,7 @@ def explain(error: BaseException, flags: Any) -> Optional[str]:
 
 
 class _Flags(Dict[str, Any]):
-    """Flags for ``str.format_map``: an unknown one is its own name."""
-
-    def __init__(self, flags: Any, groups: Any) -> None:
-        super().__init__({str(number): group for number, group in enumerate(groups)})
-        self.update(flags)
+    """Flags for ``str.format_map``: the value of an unknown one is its name."""
 
     def __missing__(self, name: str) -> str:
         return flag_of(name)

@@ -13,7 +13,7 @@ _POSITIVE, _NOT_NEGATIVE = {"at_least": 1}, {"at_least": 0}
 
 #: Ranges of fairseq's flags of data, optimisation and search, which fairseq does not check.
 RANGES: Dict[str, Mapping[str, float]] = {
-    **dict.fromkeys(("beam", "nbest", "buffer_size", "tokens_per_sample"), _POSITIVE),
+    **dict.fromkeys(("beam", "nbest", "tokens_per_sample"), _POSITIVE),
     **dict.fromkeys(("batch_size", "save_interval", "validate_interval"), _POSITIVE),
     **dict.fromkeys(("update_freq", "log_interval", "num_shards"), _POSITIVE),
     **dict.fromkeys(("required_batch_size_multiple", "distributed_world_size"), _POSITIVE),
