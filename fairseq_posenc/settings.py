@@ -105,10 +105,20 @@ def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"])
     for field in fields:
         value = option(options, field.name)
         if value is not None:
-            _check_value(field.name, value, field.metadata)
+            check_value(field.name, value, field.metadata)
 
 
-def _check_value(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
+def check_value(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
+    """Refuse a value outside the choices and the range in *metadata*.
+
+    Args:
+        name: of the flag.
+        value: given for it, not None.
+        metadata: some of the arguments of :func:`setting`.
+
+    Raises:
+        UsageError: naming the flag, its value, and what is allowed.
+    """
     choices = metadata.get("choices")
     if choices is not None and value not in choices:
         raise UsageError(f"{flag_of(name)} {value}: must be {' or '.join(choices)}")

@@ -1,9 +1,10 @@
-"""Hooks into fairseq's loading of checkpoints, and into its steps."""
+"""Hooks into fairseq's command lines, its loading of checkpoints, and its steps."""
 
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
-from fairseq import checkpoint_utils, models
+from fairseq import checkpoint_utils, models, options
 from fairseq.tasks import FairseqTask
+from hydra._internal import utils as hydra_utils
 
 from fairseq_posenc.compat.patching import wrap
 
@@ -37,3 +38,27 @@ def hook_steps(step: Wrapper) -> None:
     """
     wrap(FairseqTask, "train_step", step)
     wrap(FairseqTask, "valid_step", step)
+
+
+def hook_commands(parsing: Wrapper, known_error: Callable[[], Optional[BaseException]]) -> None:
+    """Hook into fairseq's command lines.
+
+    Args:
+        parsing: around ``parse_args_and_arch``.
+        known_error: returns the one-line error for the exception being handled, or None; Hydra,
+            which prints a traceback for every exception, then raises that instead.
+    """
+    wrap(options, "parse_args_and_arch", parsing)
+
+    def raising(is_env_set: Callable[[str], bool]) -> Callable[[str], bool]:
+        # the first function that run_and_report calls once it has caught an exception
+        def wrapper(name: str) -> bool:
+            error = known_error()
+            if error is not None:
+                raise error from None
+            return is_env_set(name)
+
+        return wrapper
+
+    if hasattr(hydra_utils, "_is_env_set"):
+        wrap(hydra_utils, "_is_env_set", raising)

@@ -1,13 +1,14 @@
 """Checks around ``fairseq.models.build_model``."""
 
 import logging
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 
 from fairseq_posenc.config.resolve import fill_missing, open_config
-from fairseq_posenc.options import Options, option
+from fairseq_posenc.loading.settings import needs_segments
+from fairseq_posenc.options import Options
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +41,7 @@ def built(build_model: Callable[..., Any]) -> Callable[..., Any]:
 
 def _keep_single_segment(cfg: Options) -> None:
     """Give a checkpoint older than ``--segments`` the value it was trained with."""
-    several = (option(cfg, "num_segments") or 0) > 1
-    if several and option(cfg, "segments") is None:
+    if needs_segments(cfg if isinstance(cfg, Mapping) else vars(cfg)):
         logger.warning(
             "the checkpoint is older than --segments: all tokens are in segment 0, as in its "
             "training; if it was imported, import it again"

@@ -7,8 +7,10 @@ from files (generate, interactive, validate, eval-lm), and restoring a training 
 import os
 from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Tuple
 
+import torch
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
+from torch import nn
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.errors import UsageError
@@ -45,7 +47,10 @@ def reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
 def building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(filenames: Sequence[str], *args: object, **kwargs: object) -> Any:
         try:
-            return load_model_ensemble_and_task(filenames, *args, **kwargs)
+            loaded = load_model_ensemble_and_task(filenames, *args, **kwargs)
+            for path, model in zip(filenames, loaded[0]):
+                _check_finite(path, model)
+            return loaded
         except OSError as error:
             before, _, missing = str(error).partition("Model file not found: ")
             if before == "" and missing:
@@ -63,6 +68,14 @@ def building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., 
             raise
 
     return wrapper
+
+
+def _check_finite(path: str, model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if not torch.isfinite(parameter).all():
+            raise UsageError(
+                f"{path}: {name} is not finite, the training diverged; give an earlier checkpoint"
+            )
 
 
 def restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:

@@ -35,9 +35,20 @@ def is_ours(settings: Mapping[str, Any]) -> bool:
 def trained_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
     """The settings that are part of the trained model."""
     trained = settings_by_role(checkpoint, ("model",))
-    if (trained.get("num_segments") or 0) > 1:
-        trained.setdefault("segments", "single")  # before there was a choice
+    if needs_segments(trained):
+        trained["segments"] = "single"  # before there was a choice
     return trained
+
+
+def needs_segments(settings: Mapping[str, Any]) -> bool:
+    """True for a masked language model with segments that is older than ``--segments``.
+
+    Args:
+        settings: of a model, by name.
+    """
+    several = (settings.get("num_segments") or 0) > 1
+    is_masked_lm = settings.get("encoder_layers") is not None  # decoders have num_segments, too
+    return several and is_masked_lm and settings.get("segments") is None
 
 
 def settings_by_role(checkpoint: Mapping[str, Any], roles: Tuple[str, ...]) -> Dict[str, Any]:
