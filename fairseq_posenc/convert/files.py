@@ -4,11 +4,10 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
 from typing import Any, Dict, Iterator
 
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.files import replace_file
+from fairseq_posenc.files import remove_leftovers, replace_file, temporary_name
 
 
 def read_json(path: str) -> Dict[str, Any]:
@@ -48,7 +47,10 @@ def staging(out_dir: str) -> Iterator[str]:
     created = not os.path.isdir(out_dir)
     with _explained(out_dir):
         os.makedirs(out_dir, exist_ok=True)
-        folder = tempfile.mkdtemp(prefix=".convert-", dir=out_dir)
+        remove_leftovers(out_dir, ".convert")
+        folder = os.path.join(out_dir, temporary_name(".convert"))
+        shutil.rmtree(folder, ignore_errors=True)  # of an earlier process with this number
+        os.mkdir(folder)
     try:
         yield folder
         for name in sorted(os.listdir(folder)):
