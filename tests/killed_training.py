@@ -138,10 +138,11 @@ def die_at(moment, occurrence, first_update):
             die()
 
     def copyfile(source, target, *args, original=shutil.copyfile, **kwargs):
-        original(source, target, *args, **kwargs)
+        copied = original(source, target, *args, **kwargs)
         if is_it("copyfile"):
             os.truncate(target, os.path.getsize(target) // 2)
             die()
+        return copied
 
     torch.save, shutil.copyfile = save, copyfile
     for owner, name in AROUND:

@@ -15,6 +15,7 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.config.fields import plug_in_flags
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.loading.settings import is_ours, saved_settings, trained_settings
+from fairseq_posenc.loading.stages import LENGTHS, accepts_any_length
 from fairseq_posenc.options import Options, option
 
 logger = logging.getLogger(__name__)
@@ -134,6 +135,8 @@ def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
         for name, value in {**trained, **free}.items()
         if value != option(cfg.model, name)
     }
+    if accepts_any_length(cfg.model):
+        differences = {n: both for n, both in differences.items() if n not in LENGTHS}
     refused = [name for name in differences if name in trained and name not in _HEADS]
     if refused and is_fine_tuning(cfg.task):
         listed = ", ".join(_difference(name, *differences[name]) for name in refused)

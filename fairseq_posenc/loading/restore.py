@@ -14,8 +14,10 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.loading.inherit import check_settings_of
 from fairseq_posenc.loading.overrides import apply_overrides
+from fairseq_posenc.loading.settings import saved_settings
+from fairseq_posenc.loading.stages import keep_longest
 from fairseq_posenc.loading.warm_start import log_taken, position_difference
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 
 _DEFAULT_RESTORE_FILE = "checkpoint_last.pt"
 
@@ -85,6 +87,9 @@ def restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
             raise
         if path is not None and warm:
             log_taken(path, *_names(path, trainer))
+        if path is not None and option(trainer.cfg.model, "position_encoding") is not None:
+            saved = saved_settings(read_checkpoint(path, lazy=True))
+            keep_longest(trainer.get_model(), trainer.cfg.model, saved)
         return restored
 
     return wrapper
