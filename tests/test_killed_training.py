@@ -40,7 +40,7 @@ def progress(state):
     return {
         "parameters": state["model"],
         "optimizer": state["last_optimizer_state"],
-        "schedule": {**state["optimizer_history"][-1]},
+        "schedule": state["optimizer_history"][-1],
         "data": extra["train_iterator"],
         "best": (extra["best"], extra["val_loss"]),
     }
@@ -54,7 +54,8 @@ def test_killed_anywhere_it_resumes_to_the_same_bits(toy, tmp_path, processes):
     names = sorted(os.listdir(tmp_path / "whole"))
     assert sorted(n for n in os.listdir(tmp_path / "parts") if n.endswith(".pt")) == names
     for name in names:
-        one, other = (progress(read_checkpoint(tmp_path / run / name)) for run in ("whole", "parts"))
+        states = [read_checkpoint(tmp_path / run / name) for run in ("whole", "parts")]
+        one, other = map(progress, states)
         for part in one:
             assert same(one[part], other[part]), (name, part)
     assert parts.losses() == whole.losses()

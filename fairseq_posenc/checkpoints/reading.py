@@ -81,9 +81,9 @@ def load_file(
         the saved object.
 
     Raises:
-        UsageError: the file is missing, a directory, truncated, damaged, not written by ``torch.save``,
-            or contains an object outside :data:`FILE_GLOBALS`; the message names the file,
-            the object, and a remedy.
+        UsageError: the file is missing, a directory, truncated, damaged, not written by
+            ``torch.save``, or contains an object outside :data:`FILE_GLOBALS`; the message names
+            the file, the object, and a remedy.
     """
     path = os.fspath(path)
     _check_is_checkpoint_file(path)
@@ -253,8 +253,7 @@ def _explain(path: str, error: Exception) -> UsageError:
         )
     reason = text.rpartition("WeightsUnpickler error: ")[2].strip().split("\n")[0]
     return UsageError(
-        f"{path}: cannot be read as a checkpoint ({type(error).__name__}: {reason}); "
-        f"{remedy(path)}"
+        f"{path}: cannot be read as a checkpoint ({type(error).__name__}: {reason}); {remedy(path)}"
     )
 
 

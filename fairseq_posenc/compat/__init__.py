@@ -7,6 +7,7 @@ of fairseq are replaced in this folder only; ``hooks.py`` does so for :mod:`fair
 from fairseq_posenc.checkpoints.reading import allow_fairseq_checkpoints
 from fairseq_posenc.compat.atomic_files import atomic_checkpoints
 from fairseq_posenc.compat.batching import keep_every_sentence
+from fairseq_posenc.compat.diverse_beam import diverse_beam_groups
 from fairseq_posenc.compat.empty_data import empty_data
 from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padding
 from fairseq_posenc.compat.language_model import eval_lm_needs_tokens, prompts_padded_left
@@ -27,6 +28,7 @@ def apply() -> None:
     empty_data()
     eval_lm_needs_tokens()
     prompts_padded_left()
+    diverse_beam_groups()
     log_lines_once()
     stock_layers_take_padding()
     user_dir_twice()

@@ -137,7 +137,7 @@ class Rotary(QKVTransform):
                 f"the smallest that works is {2 / stack.head_dim:g}"
             )
         self.scaling = read_scaling(options, self.dim, stack.max_positions)
-        self.temperature = self.scaling.temperature
+        self.temperature, self.reach = self.scaling.temperature, self.scaling.reach
 
     @classmethod
     def check_features(cls, options: Options) -> Optional[str]:
@@ -160,11 +160,11 @@ class Rotary(QKVTransform):
             length: in tokens.
         """
         if self.scaling.rule == "none":
-            self.scaling = self.scaling._replace(length=length)
+            self.scaling, self.reach = self.scaling._replace(length=length), length
 
     def check_length(self, length: int) -> None:
         """Warn, once per run, about sequences longer than in training."""
-        if length > self.scaling.reach and not self.training:
+        if length > self.reach and not self.training:
             _warn_of_length(self.scaling)
 
     def table(self, positions: Tensor) -> Tensor:
