@@ -2,6 +2,8 @@
 
 import io
 import random
+import shutil
+import subprocess
 from pathlib import Path
 
 import commands
@@ -113,6 +115,11 @@ def broken(trained, tmp_path):
             path.write_bytes(trained.read_bytes()[:3000])
         if kind == "folder":
             path.mkdir()
+        if kind == "flipped":
+            content = bytearray(trained.read_bytes())
+            weights = checkpoints.read_checkpoint(trained)["model"]["encoder.layers.0.fc1.weight"]
+            content[content.index(weights.numpy().tobytes()) + 3] ^= 1
+            path.write_bytes(bytes(content))
         if kind == "forbidden":
             state = checkpoints.read_checkpoint(trained)
             state["extra_state"]["sampler"] = random.Random(1)
@@ -127,6 +134,7 @@ WORDS = {
     "truncated": "truncated",
     "folder": "Is a directory",
     "forbidden": "random.Random",
+    "flipped": "the checksum of its part data/",
 }
 
 
@@ -164,6 +172,20 @@ def test_training_does_not_start_from_nothing(folder, broken, tmp_path, flag, ki
     assert str(path) in finished.message()
     assert "no such file" in finished.message() or WORDS[kind] in finished.message()
     assert not list(tmp_path.glob("run/*.pt"))
+
+
+def test_a_damaged_last_checkpoint_names_the_one_to_go_on_from(trained, folder, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(str(trained.parent), str(run))
+    last = run / "checkpoint_last.pt"
+    last.write_bytes(last.read_bytes()[:5000])
+    flags = ("train", folder / "data", *TINY, "--save-dir", run, "--max-epoch", 2)
+    message = commands.run(*flags).message()
+    command = f"cp {run / 'checkpoint1.pt'} {last}"
+    assert "truncated or damaged" in message and message.endswith(command)
+    subprocess.run(command.split(), check=True)
+    finished = commands.succeed(*flags, "--log-format", "json")
+    assert [entry["epoch"] for entry in finished.entries("train")] == [2]
 
 
 def test_stock_models_start_anew_where_the_file_to_restore_is_absent(folder, tmp_path):

@@ -43,6 +43,7 @@ def progress(state):
         "schedule": state["optimizer_history"][-1],
         "data": extra["train_iterator"],
         "best": (extra["best"], extra["val_loss"]),
+        "dictionaries": extra["fairseq_posenc"]["dictionaries"],
     }
 
 
@@ -53,9 +54,12 @@ def test_killed_anywhere_it_resumes_to_the_same_bits(toy, tmp_path, processes):
     assert parts.err.count("attempt ") == 21
     names = sorted(os.listdir(tmp_path / "whole"))
     assert sorted(n for n in os.listdir(tmp_path / "parts") if n.endswith(".pt")) == names
+    runs = set()
     for name in names:
         states = [read_checkpoint(tmp_path / run / name) for run in ("whole", "parts")]
         one, other = map(progress, states)
+        runs.add(states[1]["extra_state"]["fairseq_posenc"]["run"])
         for part in one:
             assert same(one[part], other[part]), (name, part)
+    assert len(runs) == 1
     assert parts.losses() == whole.losses()

@@ -1,10 +1,11 @@
 """Integrity of checkpoint files, from the checksums of the zip archives that PyTorch writes."""
 
+import hashlib
 import os
 import re
 import shlex
 import zipfile
-from typing import Optional
+from typing import Hashable, Optional
 
 _NUMBERED = re.compile(r"checkpoint(\d+|_\d+_\d+)\.pt")
 _LAST = "checkpoint_last.pt"
@@ -56,3 +57,17 @@ def _is_whole(path: str) -> bool:
         return damaged_member(path) is None
     except (OSError, zipfile.BadZipFile):
         return False
+
+
+def fingerprint(path: str) -> Hashable:
+    """A value that differs for files of different content; cheap for files with checksums."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            members = [(m.filename.partition("/")[2], m.CRC, m.file_size) for m in archive.filelist]
+        if any(checksum for _, checksum, _ in members):
+            return tuple(members)
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()

@@ -15,6 +15,7 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.loading.inherit import check_settings_of
 from fairseq_posenc.loading.overrides import apply_overrides
+from fairseq_posenc.loading.run_record import check_dictionaries, start_record
 from fairseq_posenc.loading.settings import saved_settings
 from fairseq_posenc.loading.stages import keep_longest
 from fairseq_posenc.loading.warm_start import log_taken, position_difference
@@ -50,7 +51,7 @@ def reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
 def building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(filenames: Sequence[str], *args: object, **kwargs: object) -> Any:
         try:
-            return load_model_ensemble_and_task(filenames, *args, **kwargs)
+            models, cfg, task = load_model_ensemble_and_task(filenames, *args, **kwargs)
         except OSError as error:
             before, _, missing = str(error).partition("Model file not found: ")
             if before == "" and missing:
@@ -66,6 +67,10 @@ def building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., 
                     )
                 ) from error
             raise
+        for filename in filter(PathManager.isfile, filenames):  # parts have other names
+            path = PathManager.get_local_path(filename)
+            check_dictionaries(filename, read_checkpoint(path, lazy=True), task)
+        return models, cfg, task
 
     return wrapper
 
@@ -77,8 +82,10 @@ def restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
         if named is not None:
             path = PathManager.get_local_path(named)
             warm = check_settings_of(path, trainer.cfg, resumes=_is_own(named, cfg))
-            if not (cfg.reset_optimizer or named == cfg.finetune_from_model):
+            goes_on = not cfg.reset_optimizer and named != cfg.finetune_from_model
+            if goes_on:
                 _check_optimizer(path, trainer)
+            start_record(trainer, named, read_checkpoint(path, lazy=True), goes_on)
         try:
             restored = load_checkpoint(cfg, trainer, *args, **kwargs)
         except UsageError:
