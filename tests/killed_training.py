@@ -58,7 +58,7 @@ def settings(arguments):
 
 def start(cfg, processes, victim, moment, draw):
     """Run the processes once; returns their statuses as ``os.waitpid`` gives them."""
-    occurrence, delay = draw.randint(1, 2), draw.uniform(0, 0.1)
+    occurrence, delay = draw.randint(1, 4), draw.uniform(0, 0.2)
     if processes > 1:
         with socket.socket() as listener:
             listener.bind(("localhost", 0))

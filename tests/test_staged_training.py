@@ -53,6 +53,8 @@ def test_a_model_keeps_the_longest_length_of_its_stages(way, stages, corpus, tmp
         kept = read(folder / "checkpoint_last.pt")[1]
         longest = max(stages[: number + 1])
         assert (kept["rotary_original_length"], kept["num_positions"]) == (longest, longest)
+    if stages != STAGES:
+        return
     said = {}
     for length in (48, 96):
         flags = ["--cpu", "--num-workers", "0", "--batch-size", "2", *TASK]
