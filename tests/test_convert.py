@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import sys
 
 import pytest
@@ -18,7 +19,7 @@ from fairseq.data import Dictionary
 from helpers import encoding_flags
 
 from fairseq_posenc.checkpoints.reading import load_file
-from fairseq_posenc.convert import dictionary, files
+from fairseq_posenc.convert import dictionary
 from fairseq_posenc.convert.pairing import half_to_interleaved
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.rotary import Rotary
@@ -159,13 +160,14 @@ class TestWhatIsWritten:
     def test_a_killed_import_is_cleaned_up_by_the_next(self, folder, out):
         """Its temporary folder goes, those of running ones and other files stay."""
         out.mkdir()
-        prefix, gone = files._PREFIX, 2**22 + 1  # above the largest number of a process
-        for name in (f"{prefix}{gone}-a", f"{prefix}{os.getpid()}-b", ".convert-elsewhere-7-c"):
+        running, gone = os.getppid(), 2**22 + 1  # above the largest number of a process
+        here = f".convert.{socket.gethostname()}"
+        left = [f"{here}.{running}.partial", ".convert.elsewhere.7.partial"]
+        for name in (f"{here}.{gone}.partial", *left):
             (out / name).mkdir()
             (out / name / "checkpoint.pt").write_text("half")
         convert("import", "hf-roformer", folder, out)
-        kept = [f"{prefix}{os.getpid()}-b", ".convert-elsewhere-7-c", "checkpoint.pt", "dict.txt"]
-        assert sorted(os.listdir(out)) == sorted(kept)
+        assert sorted(os.listdir(out)) == sorted([*left, "checkpoint.pt", "dict.txt"])
 
     @pytest.mark.parametrize("stop, present", [(1, []), (2, ["dict.txt"])])
     def test_the_checkpoint_comes_last(self, folder, out, monkeypatch, stop, present):

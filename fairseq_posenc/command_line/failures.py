@@ -12,8 +12,8 @@ _FOLDER = "give a folder written by fairseq-preprocess"
 class _Known(NamedTuple):
     """An error by its type and a pattern of its text.
 
-    The line that replaces it is formatted with the flags by name and, as ``found``, the group of the
-    pattern.
+    The line that replaces it is formatted with the flags by name and the group of the pattern as
+    ``found``.
     """
 
     kind: Type[BaseException]

@@ -4,15 +4,11 @@ import contextlib
 import json
 import os
 import shutil
-import socket
-import tempfile
 from typing import Any, Dict, Iterator
 
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.files import replace_file
+from fairseq_posenc.files import remove_leftovers, replace_file, temporary_name
 
-#: Start of the names of temporary folders; a number of a process means something on one machine.
-_PREFIX = f".convert-{socket.gethostname()}-"
 #: Ends of the names of weights.
 _WEIGHTS = (".pt", ".safetensors")
 
@@ -54,8 +50,10 @@ def staging(out_dir: str) -> Iterator[str]:
     created = not os.path.isdir(out_dir)
     with _explained(out_dir):
         os.makedirs(out_dir, exist_ok=True)
-        _sweep(out_dir)
-        folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=out_dir)
+        remove_leftovers(out_dir, ".convert")
+        folder = os.path.join(out_dir, temporary_name(".convert"))
+        shutil.rmtree(folder, ignore_errors=True)  # of an earlier process with this number
+        os.mkdir(folder)
     try:
         yield folder
         # the weights last: where they are, everything is
@@ -67,24 +65,6 @@ def staging(out_dir: str) -> Iterator[str]:
         if created:
             with contextlib.suppress(OSError):
                 os.rmdir(out_dir)  # only if it is still empty
-
-
-def _sweep(out_dir: str) -> None:
-    """Remove the temporary folders of conversions on this machine that were killed."""
-    for name in os.listdir(out_dir):
-        number = name[len(_PREFIX) :].split("-")[0] if name.startswith(_PREFIX) else ""
-        if number.isdigit() and not _is_running(int(number)):
-            shutil.rmtree(os.path.join(out_dir, name), ignore_errors=True)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)  # sends nothing
-    except ProcessLookupError:
-        return False
-    except OSError:  # of another user
-        return True
-    return True
 
 
 def write_text(path: str, text: str) -> None:

@@ -5,7 +5,7 @@ For ``--task language_modeling``: ``fairseq-train``, ``fairseq-eval-lm``, and pr
 """
 
 import dataclasses
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from fairseq.models import FairseqLanguageModel
 from fairseq.models.transformer_lm import TransformerLanguageModelConfig
@@ -28,7 +28,10 @@ DEFAULT_LENGTH = 1024  # fairseq's, in tokens
 
 
 def _own_fields() -> List[Field]:
-    """The flags of the installed ``transformer_lm``; those of the task stay interpolations."""
+    """The flags of the installed ``transformer_lm``; those of the task stay interpolations.
+
+    These may be None, because a task may have no such flag.
+    """
     defaults = TransformerLanguageModelConfig()
     references = [
         field
@@ -39,7 +42,7 @@ def _own_fields() -> List[Field]:
     own = [field for field in flat_fields(TransformerLanguageModelConfig) if field[0] not in names]
     own += declared_fields(fields_of(LanguageModelFlags))
     return own + [
-        (f.name, f.type, dataclasses.field(default=f.default, metadata={"role": "free"}))
+        (f.name, Optional[f.type], dataclasses.field(default=f.default, metadata={"role": "free"}))
         for f in references
     ]
 

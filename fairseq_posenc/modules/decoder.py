@@ -177,4 +177,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
         """Adapt an older or differently encoded checkpoint, logging changes of position state."""
         refuse_projection(self, state_dict, name)
-        return super().upgrade_state_dict_named(state_dict, name)
+        super().upgrade_state_dict_named(state_dict, name)
+        if self.adaptive_softmax is not None and self.output_projection is None:
+            # fairseq adds it wherever embeddings are tied
+            state_dict.pop(f"{name}.output_projection.weight", None)
+        return state_dict
