@@ -55,6 +55,12 @@ _KNOWN = (
         r"Must specify batch size",
         "--max-tokens: give it, or --batch-size, for the size of a batch",
     ),
+    _Known(
+        AttributeError,
+        r"has no attribute 'is_beginning_of_word'",
+        "--mask-whole-words: --bpe {bpe} does not know the beginnings of words; give gpt2, bert, "
+        "sentencepiece or bytes",
+    ),
     _Known(AssertionError, r"--path required", "--path: required; give a checkpoint"),
     _Known(
         FloatingPointError,

@@ -15,6 +15,7 @@ from fairseq_posenc.compat.log_file import log_lines_once
 from fairseq_posenc.compat.numpy2 import numpy_compat_long, percentile_interpolation
 from fairseq_posenc.compat.safe_loading import load_with_allow_list
 from fairseq_posenc.compat.user_dir import user_dir_twice
+from fairseq_posenc.compat.whole_words import mask_whole_words
 
 __all__ = ["apply", "no_fast_path"]
 
@@ -32,5 +33,6 @@ def apply() -> None:
     log_lines_once()
     stock_layers_take_padding()
     user_dir_twice()
+    mask_whole_words()
     numpy_compat_long()
     percentile_interpolation()

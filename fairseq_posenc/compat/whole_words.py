@@ -1,0 +1,32 @@
+"""``--mask-whole-words`` of masked language models."""
+
+from typing import Any, Optional
+
+from fairseq.tasks.masked_lm import MaskedLMTask
+
+from fairseq_posenc.errors import UsageError
+
+
+def mask_whole_words() -> None:
+    """Let ``--task masked_lm`` find the flags of ``--bpe``, which knows the beginnings of words.
+
+    fairseq 0.12.2 and fairseq-fixed read ``self.args`` for ``--mask-whole-words`` and never set it,
+    so that the flag ends with "no attribute 'args'".
+    """
+    if not hasattr(MaskedLMTask, "args"):
+        MaskedLMTask.args = _FlagsOfBPE()
+
+
+class _FlagsOfBPE:
+    """The settings of ``--bpe``, which are outside those of the task."""
+
+    def __get__(self, task: Optional[MaskedLMTask], owner: Any = None) -> Any:
+        if task is None:
+            return self
+        parent = task.cfg._get_parent()
+        flags = None if parent is None else parent.get("bpe")
+        if flags is None or flags.get("_name") is None:
+            raise UsageError(
+                "--mask-whole-words: needs --bpe to find beginnings of words, for example gpt2"
+            )
+        return flags
