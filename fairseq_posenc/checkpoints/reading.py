@@ -191,6 +191,10 @@ def _as_safe_globals(allowed: Mapping[str, object]) -> List[Any]:
 
 def _check_is_checkpoint_file(path: str) -> None:
     """Refuse a file that ``torch.save`` did not write, before any reader opens it."""
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise UsageError(
+            f"{path}: is a pipe or a device, not a checkpoint; give a file that fairseq-train wrote"
+        )
     try:
         with open(path, "rb") as file:
             head = file.read(4)

@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import Any, Dict, List, NamedTuple, Optional, Type
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Type
 
 from fairseq_posenc.errors import UsageError, flag_of
 
@@ -69,6 +69,12 @@ _KNOWN = (
         "--clip-norm, or more --warmup-updates",
     ),
     _Known(
+        FloatingPointError,
+        r"gradients are Nan/Inf",
+        "the gradients are not finite, the training diverged; lower --lr {lr}, give --clip-norm or "
+        "more --warmup-updates, and go on from an earlier checkpoint",
+    ),
+    _Known(
         UnicodeDecodeError,
         r"^",
         "{input}: the text is not UTF-8; convert it, for example with iconv -t UTF-8",
@@ -84,6 +90,8 @@ def explain(error: BaseException, flags: Any) -> Optional[str]:
         error: what a command of fairseq raised.
         flags: its flags by name, as far as they are known.
     """
+    # fairseq's search for the first NaN fails itself, with another error
+    error = next((e for e in _chain(error) if isinstance(e, FloatingPointError)), error)
     text = str(error)
     ours: List[str] = re.findall(r"^.*fairseq_posenc: error: (.*)$", text, re.MULTILINE)
     if ours:  # of another process
@@ -100,6 +108,13 @@ def explain(error: BaseException, flags: Any) -> Optional[str]:
         advice = f"; {_FOLDER}" if _is_data(str(name), flags) else ""
         return f"{name}: {error.strerror}{advice}"
     return None
+
+
+def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
+    """The error, and those that were being handled when it was raised."""
+    while error is not None:
+        yield error
+        error = error.__context__
 
 
 class _Flags(Dict[str, Any]):

@@ -1,6 +1,5 @@
 """Checks of ``--model-overrides``, which must not change what a trained model computes."""
 
-import difflib
 from typing import Any, Dict, Iterable, Mapping, Optional
 
 from fairseq.dataclass.utils import overwrite_args_by_name
@@ -11,8 +10,10 @@ from fairseq_posenc.config.fields import plug_in_flags
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.loading.settings import is_ours, trained_settings
 from fairseq_posenc.loading.task import change_task
+from fairseq_posenc.usage import near
 
 Overrides = Optional[Dict[str, Any]]
+_BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
 
 
 def check_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: str) -> None:
@@ -52,6 +53,7 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
     """
     if not overrides:
         return
+    overrides = _converted(overrides, _saved_values(checkpoint))
     check_overrides(checkpoint, overrides, path)
     change_task(checkpoint, overrides, path)
     overwrite_args_by_name(checkpoint["cfg"], overrides)
@@ -60,6 +62,33 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
         with open_dict(model):  # fairseq ignores flags newer than the checkpoint
             known = plug_in_flags()
             model.update({name: v for name, v in _flat(overrides).items() if name in known})
+
+
+def _saved_values(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
+    groups = checkpoint.get("cfg") or {}
+    named = [group for group in groups.values() if isinstance(group, Mapping)]
+    return {name: group.get(name) for group in named for name in group}
+
+
+def _converted(overrides: Dict[str, Any], saved: Mapping[str, Any]) -> Dict[str, Any]:
+    """Overrides with text turned into the type of the saved value, as the command line does."""
+    return {
+        name: _converted(value, saved)
+        if isinstance(value, dict)
+        else _convert(name, value, saved.get(name))
+        for name, value in overrides.items()
+    }
+
+
+def _convert(name: str, value: Any, saved: Any) -> Any:
+    if not isinstance(value, str) or not isinstance(saved, (bool, int, float)):
+        return value
+    try:
+        return _BOOLEAN[value.lower()] if isinstance(saved, bool) else type(saved)(value)
+    except (ValueError, KeyError) as error:
+        raise UsageError(
+            f"--model-overrides {name}={value!r}: must be of type {type(saved).__name__}"
+        ) from error
 
 
 def _flat(overrides: Overrides) -> Dict[str, Any]:
@@ -76,9 +105,6 @@ def _refused(name: str, value: object, path: str, what: str) -> UsageError:
 
 
 def _check_spelling(name: str, checkpoint: Mapping[str, Any], own: Iterable[str]) -> None:
-    groups = checkpoint.get("cfg") or {}
-    known = {name for group in groups.values() if isinstance(group, Mapping) for name in group}
-    known |= {*groups, *own}
-    near = difflib.get_close_matches(name, [] if name in known else known, n=1, cutoff=0.85)
-    if near:
-        raise UsageError(f"--model-overrides {name}: unknown setting; did you mean {near[0]}?")
+    known = [*_saved_values(checkpoint), *(checkpoint.get("cfg") or {}), *own]
+    if name not in known:
+        raise UsageError(f"--model-overrides {name}: unknown setting{near(name, known)}")

@@ -32,6 +32,8 @@ def reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(
         path: str, arg_overrides: Optional[Dict[str, Any]] = None, *args: object, **kwargs: object
     ) -> Any:
+        if os.path.exists(path) and not os.path.isfile(path):
+            read_checkpoint(path)  # a folder, or a pipe, on which opening would wait
         try:
             state = load_checkpoint_to_cpu(path, None, *args, **kwargs)
         except UsageError:
