@@ -8,7 +8,7 @@ from typing import NoReturn, Sequence
 from fairseq_posenc.errors import UsageError
 
 
-def one_line(message: str, known: Sequence[str]) -> str:
+def one_line(message: str, known: Sequence[str], words: Sequence[str] = ()) -> str:
     """The line that replaces an error of argparse and its usage.
 
     >>> one_line("argument --norm/-n: invalid choice: 'rmss' (choose from 'layer', 'rms')", [])
@@ -19,19 +19,20 @@ def one_line(message: str, known: Sequence[str]) -> str:
     Args:
         message: what argparse says.
         known: the flags of the command.
+        words: the command line.
     """
     choice = re.match(r"argument (\S+): invalid choice: '?(.*?)'? \(choose from (.*)\)$", message)
     if choice:
         flag, value, names = choice.groups()
-        name = "" if flag.isupper() else f"{_long(flag)} "
+        name = "" if flag.isupper() else f"{_given(flag, words)} "
         return f"{name}{value}: unknown" + near(value, re.findall(r"[\w.\-]+", names))
     invalid = re.match(r"argument (\S+): (invalid \S+ value): '(.*)'$", message)
     if invalid:
         flag, what, value = invalid.groups()
-        return f"{_long(flag)} {value or repr(value)}: {what}"
+        return f"{_given(flag, words)} {value or repr(value)}: {what}"
     other = re.match(r"argument (\S+): (.*)$", message)
     if other:
-        return f"{_long(other.group(1))}: {other.group(2)}"
+        return f"{_given(other.group(1), words)}: {other.group(2)}"
     missing = re.match(r"the following arguments are required: (.*)$", message)
     if missing:
         return f"{missing.group(1)}: required"
@@ -57,9 +58,11 @@ def flags_of_parser(parser: argparse.ArgumentParser) -> Sequence[str]:
     return [name for action in parser._actions for name in action.option_strings]
 
 
-def _long(flag: str) -> str:
-    """``--arch`` of ``--arch/-a``."""
-    return max(flag.split("/"), key=lambda name: (name.startswith("--"), len(name)))
+def _given(flag: str, words: Sequence[str]) -> str:
+    """The spelling of ``--max-sentences/--batch-size`` that is in *words*, or else the longest."""
+    names = flag.split("/")
+    given = [name for name in names for word in words if word.partition("=")[0] == name]
+    return max(given or names, key=lambda name: (name.startswith("--"), len(name)))
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -27,7 +27,7 @@ def parse_error(message: str, parser: argparse.ArgumentParser, words: Sequence[s
         instead = _instead_of(arch)
         use = f"give --arch {instead}, which is {arch} with this flag" if instead else "drop it"
         return f"{given[0]}: --arch {arch} is fairseq's own and has no such flag; {use}"
-    return one_line(message, [*flags_of_parser(parser), *ours])
+    return one_line(message, [*flags_of_parser(parser), *ours], words)
 
 
 def _value_of(flags: Sequence[str], words: Sequence[str]) -> Optional[str]:
