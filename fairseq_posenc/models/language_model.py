@@ -12,6 +12,7 @@ from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 from fairseq.tasks import FairseqTask
 
 from fairseq_posenc.config.fields import Field, flat_fields
+from fairseq_posenc.config.ranges import STOCK_RANGES
 from fairseq_posenc.config.resolve import configure, nested, open_config
 from fairseq_posenc.config.stacks import language_model_stacks
 from fairseq_posenc.errors import UsageError, flag_of
@@ -37,9 +38,13 @@ def _own_fields() -> List[Field]:
     names = {field.name for field in references}
     own = [field for field in flat_fields(TransformerLanguageModelConfig) if field[0] not in names]
     return own + [
-        (f.name, f.type, dataclasses.field(default=f.default, metadata={"role": "free"}))
+        (f.name, f.type, dataclasses.field(default=f.default, metadata=_reference(f.name)))
         for f in references
     ]
+
+
+def _reference(name: str) -> Dict[str, Any]:
+    return {"role": "free", **STOCK_RANGES.get(name, {})}
 
 
 def _shape(channels: int, heads: int, layers: int) -> Dict[str, Any]:
@@ -129,8 +134,7 @@ class LanguageModel(FairseqLanguageModel):
         Raises:
             UsageError: the task needs another family, or flags contradict each other.
         """
-        LANGUAGE_MODEL.refuse_other_tasks(option(cfg, "_name", LANGUAGE_MODEL.model), task)
-        _complete(cfg, {}, task_settings(task))
+        LANGUAGE_MODEL.complete_for_task(cfg, task, task_settings(task))
         if cfg.decoder_layers_to_keep:
             cfg.decoder_layers = len(cfg.decoder_layers_to_keep.split(","))
         embed_tokens: Any = build_embedding(cfg, task.source_dictionary)
