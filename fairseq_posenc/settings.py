@@ -103,10 +103,10 @@ def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"])
     """Refuse values outside the declared choices and ranges.
 
     >>> from argparse import Namespace
-    >>> from fairseq_posenc.encodings.t5 import T5Flags
-    >>> check_settings(Namespace(t5_num_buckets=1), dataclasses.fields(T5Flags))
+    >>> from fairseq_posenc.attention.linear.favor import FavorFlags
+    >>> check_settings(Namespace(favor_redraw=-1), dataclasses.fields(FavorFlags))
     Traceback (most recent call last):
-    fairseq_posenc.errors.UsageError: fairseq_posenc: error: --t5-num-buckets 1: must be at least 2
+    fairseq_posenc.errors.UsageError: fairseq_posenc: error: --favor-redraw -1: must be at least 0
 
     Args:
         options: the model configuration.

@@ -48,9 +48,7 @@ def checking_given(cfg: Options, family: type, preset: Mapping[str, Any]) -> Ite
     fresh = not is_complete(cfg)
     given = [name for name in fields if option(cfg, name) is not None] if fresh else []
     for name in given:
-        if (
-            "former_values" in fields[name].metadata
-        ):  # declared by setting(); fairseq's may be empty
+        if "former_values" in fields[name].metadata:  # declared by setting, so not fairseq's
             refuse_empty(name, option(cfg, name))
     yield
     said = []
