@@ -22,6 +22,7 @@ from fairseq_posenc.models.presets import GAU, PERFORMER, ROTARY
 from fairseq_posenc.modules.decoder import TransformerDecoder
 from fairseq_posenc.modules.token_embedding import build_embedding, check_embedding
 from fairseq_posenc.options import Options, option
+from fairseq_posenc.settings import check_value
 
 MODEL = "posenc_lm"
 DEFAULT_LENGTH = 1024  # fairseq's, in tokens
@@ -94,6 +95,9 @@ def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     for flag in ("self_target", "past_target"):
         if setting(flag):
             raise UsageError(f"{flag_of(flag)}: these models predict the next token; drop it")
+    for flag in ("tokens_per_sample", "max_target_positions"):
+        for place in (cfg, settings):
+            check_value(place, flag, STOCK_RANGES[flag])
     # --add-bos-token prepends one token to every block
     block = (setting("tokens_per_sample") or DEFAULT_LENGTH) + bool(setting("add_bos_token"))
     longest = setting("max_target_positions") or block

@@ -16,13 +16,8 @@ from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fairseq_posenc.config.fields import (
-    Field,
-    declared_fields,
-    flat_fields,
-    metadata_of,
-    stock_field,
-)
+from fairseq_posenc.config.fields import Field, declared_fields, flat_fields, stock_field
+from fairseq_posenc.config.ranges import STOCK_RANGES
 from fairseq_posenc.config.resolve import configure
 from fairseq_posenc.config.stacks import masked_lm_stacks
 from fairseq_posenc.encodings import all_encodings
@@ -145,7 +140,7 @@ PRESETS: Dict[str, Preset] = {
 
 
 def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
-    check_value(settings, "tokens_per_sample", metadata_of("tokens_per_sample"))
+    check_value(settings, "tokens_per_sample", STOCK_RANGES["tokens_per_sample"])
     longest = option(settings, "tokens_per_sample") or 512
     preset = {"position_encoding": "learned", "max_positions": longest, **preset}
     configure(cfg, MASKED_LM.dataclass, preset, masked_lm_stacks)
