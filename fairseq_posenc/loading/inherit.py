@@ -187,7 +187,8 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
         for name in _HEADS:
             saved.pop(name, None)
     saved.setdefault("position_encoding", "learned")  # fairseq's RoBERTa
-    saved.setdefault("encoder_input_dim", saved["encoder_embed_dim"])
+    if saved.get("encoder_input_dim") is None:
+        saved["encoder_input_dim"] = saved["encoder_embed_dim"]
     saved.setdefault("attention", "softmax")
     return saved
 
