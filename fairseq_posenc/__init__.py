@@ -29,10 +29,14 @@ def register() -> None:
 
     if os.environ.get(NO_REPAIRS, "0") in ("", "0"):
         from fairseq_posenc import compat
+        from fairseq_posenc.command_line import install as command_line
         from fairseq_posenc.loading.install import install
+        from fairseq_posenc.models.segments import label_batches
 
         compat.apply()
         install()
+        label_batches()
+        command_line.install()
 
 
 def _is_own_command_line() -> bool:

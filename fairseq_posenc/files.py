@@ -2,6 +2,9 @@
 
 import contextlib
 import os
+import re
+import shutil
+import socket
 import stat
 from pathlib import Path
 from typing import Iterator, Union
@@ -16,6 +19,7 @@ def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
     """Write a temporary file that atomically replaces *path* at the end.
 
     A symbolic link is followed: the file that it points to is replaced, and the link stays.
+    Temporary files of writers of the same *path* that were killed are removed.
 
     Args:
         path: the file to write.
@@ -30,7 +34,8 @@ def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
     shown = f"{flag} {os.fspath(path)}".strip()
     target = Path(os.path.realpath(os.fspath(path)))
     _check_replaceable(target, shown)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = target.with_name(temporary_name(f".{target.name}"))
+    remove_leftovers(target.parent, f".{target.name}")
     try:
         yield partial
         with open(partial, "rb") as file:
@@ -44,6 +49,45 @@ def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()
+
+
+def temporary_name(prefix: str) -> str:
+    """A name for a temporary file or folder that identifies this machine and process."""
+    return f"{prefix}.{socket.gethostname()}.{os.getpid()}.partial"
+
+
+def remove_leftovers(folder: FilePath, prefix: str) -> None:
+    """Remove what killed processes of this machine left under a :func:`temporary_name`.
+
+    Args:
+        folder: where to look.
+        prefix: as for :func:`temporary_name`.
+    """
+    pattern = re.escape(f"{prefix}.{socket.gethostname()}.") + r"(\d+)\.partial"
+    with contextlib.suppress(OSError):  # there is no such folder
+        for name in os.listdir(os.fspath(folder)):
+            match = re.fullmatch(pattern, name)
+            if match and not _is_running(int(match.group(1))):
+                _remove(Path(folder, name))
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # the process of another user
+        return True
+    return True
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder; another process may be doing the same."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(str(path), ignore_errors=True)
+        return
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def check_writable(path: FilePath, flag: str = "") -> None:

@@ -116,14 +116,30 @@ def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"])
         UsageError: naming the first flag whose value is out of range.
     """
     for field in fields:
-        check_value(options, field.name, field.metadata)
+        check_option(options, field.name, field.metadata)
 
 
-def check_value(options: Options, name: str, metadata: Mapping[str, Any]) -> None:
-    """Refuse a value outside the choices and ranges in *metadata*; see :func:`check_settings`."""
+def check_option(options: Options, name: str, metadata: Mapping[str, Any]) -> None:
+    """Refuse the value of one setting, as :func:`check_value`, unless it is None."""
     value = option(options, name)
-    if value is None:
-        return
+    if value is not None:
+        check_value(name, value, metadata, options)
+
+
+def check_value(
+    name: str, value: Any, metadata: Mapping[str, Any], options: Optional[Options] = None
+) -> None:
+    """Refuse a value outside the choices and the range in *metadata*.
+
+    Args:
+        name: of the flag.
+        value: given for it, not None.
+        metadata: some of the arguments of :func:`setting`.
+        options: the configuration, for bounds that are names of other flags.
+
+    Raises:
+        UsageError: naming the flag, its value, and what is allowed.
+    """
     choices = metadata.get("choices")
     if choices is not None and value not in choices:
         raise UsageError(f"{flag_of(name)} {value}: must be {' or '.join(choices)}")
@@ -168,7 +184,7 @@ def _bounds(metadata: Mapping[str, Any]) -> Dict[str, Bound]:
     return {key: metadata[key] for key in _WORDS if metadata.get(key) is not None}
 
 
-def _limit(bound: Bound, options: Options) -> Tuple[Number, str]:
+def _limit(bound: Bound, options: Any) -> Tuple[Number, str]:
     """A bound as a number, and as messages show it."""
     if isinstance(bound, str):
         return option(options, bound), f"{flag_of(bound)} {option(options, bound)}"

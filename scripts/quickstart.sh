@@ -41,7 +41,7 @@ whole_number --pairs "$PAIRS"
 whole_number --epochs "$EPOCHS"
 [[ $MIN_BLEU =~ ^[0-9]+([.][0-9]+)?$ ]] || die "--min-bleu $MIN_BLEU: expected a number"
 OUT=$(absolute "$OUT") VENV=$(absolute "$VENV")
-[[ ! -d $OUT || -d $OUT/steps || -z $(ls -A "$OUT") ]] ||
+[[ ! -d $OUT || -d $OUT/steps || -z $(contents "$OUT") ]] ||
     die "--output $OUT: contains other files; give a new folder"
 
 DATA=$OUT/data BINARY=$OUT/data-bin CHECKPOINTS=$OUT/checkpoints STEPS=$OUT/steps
@@ -63,7 +63,7 @@ quietly() {
     local file=$1
     shift
     printf '+ %s\n' "$*"
-    "$@" >"$file" 2>&1 || die "$1 failed: $(tail -n 1 "$file") (full log: $file)"
+    interruptible "$@" >"$file" 2>&1 || die "$1 failed: $(tail -n 1 "$file") (full log: $file)"
 }
 
 make_corpus() { run python "$TOY/corpus.py" "$DATA" --train "$PAIRS" --seed "$SEED"; }
@@ -97,12 +97,17 @@ binarize() {
 train() {
     rm -rf "$CHECKPOINTS"
     printf '+ %s\n' "$*"
+    interruptible epochs_of "$@" ||
+        die "training failed: $(tail -n 1 "$OUT/train.log") (full log: $OUT/train.log)"
+}
+
+epochs_of() {
     "$@" 2>&1 | tee "$OUT/train.log" | awk -v epochs="$EPOCHS" '
         /\| valid \|/ {
             match($0, /"epoch": [0-9]+/); epoch = substr($0, RSTART + 9, RLENGTH - 9)
             match($0, /"valid_loss": "[0-9.]+/); loss = substr($0, RSTART + 15, RLENGTH - 15)
             printf "    epoch %s of %s, loss on valid %s\n", epoch, epochs, loss; fflush()
-        }' || die "training failed: $(tail -n 1 "$OUT/train.log") (full log: $OUT/train.log)"
+        }'
 }
 
 translate() {
@@ -117,22 +122,26 @@ translate() {
 }
 
 title "environment"
-"$SCRIPTS/setup.sh" "$VENV"
+hold "$OUT"
+interruptible "$SCRIPTS/setup.sh" "$VENV"
 PATH=$VENV/bin:$PATH
 
 title "corpus of $PAIRS pairs"
-step corpus make_corpus "$PAIRS" "$SEED" "$(checksum "$TOY"/*.py)"
+step corpus "$DATA"/{train,valid,test}.{en,de} -- \
+    make_corpus "$PAIRS" "$SEED" "$(checksum "$TOY"/*.py)"
 
 title "words and subwords"
-step subwords split_words 2000 "$(checksum "$COMMON"/{moses,bpe,text}.py)"
+step subwords "$DATA"/{codes,{train,valid,test}.bpe.{en,de}} -- \
+    split_words 2000 "$(checksum "$COMMON"/{moses,bpe,text}.py)"
 
 title "binary data"
-step binary binarize
+step binary "$BINARY"/{dict.{en,de}.txt,{train,valid,test}.en-de.{en,de}.{bin,idx}} -- binarize
 
 title "training $ARCH"
 shopt -s globstar
 STEP_CHAIN+="plug-in $(checksum "$USER_DIR"/**/*.py)"$'\n'
-step training train fairseq-train "$BINARY" --user-dir "$USER_DIR" --arch "$ARCH" \
+step training "$CHECKPOINTS/checkpoint_last.pt" "$OUT/train.log" -- train \
+    fairseq-train "$BINARY" --user-dir "$USER_DIR" --arch "$ARCH" \
     --share-all-embeddings --dropout 0.1 --cpu --num-workers 0 --seed "$SEED" \
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
     --optimizer adam --adam-betas "(0.9, 0.98)" --lr 0.0025 --lr-scheduler inverse_sqrt \
@@ -141,11 +150,12 @@ step training train fairseq-train "$BINARY" --user-dir "$USER_DIR" --arch "$ARCH
     --log-format json --log-interval 20
 
 title "average of the last $AVERAGE checkpoints"
-step average run fairseq-posenc average --inputs "$CHECKPOINTS" \
-    --num-epoch-checkpoints "$AVERAGE" --output "$OUT/average.pt"
+step average "$OUT/average.pt" -- run fairseq-posenc average --inputs "$CHECKPOINTS" \
+    --num-epoch-checkpoints "$AVERAGE" --checkpoint-upper-bound "$EPOCHS" \
+    --output "$OUT/average.pt"
 
 title "translation of the test set, beam 4"
-step translation translate
+step translation "$OUT/output.de" -- translate
 
 title "results"
 run fairseq-posenc plot training --output "$OUT/training.png" --labels "$ARCH" \

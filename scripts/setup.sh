@@ -38,7 +38,8 @@ BUILD=$VENV/build-fairseq
 # The marker holds a hash of everything that determines what is installed, or "unfinished".
 MARKER=$VENV/.fairseq_posenc
 READY=$(cat "$0" "$REPO/pyproject.toml" "$REPO/constraints/v100.txt" <(echo "$REPO") | sha256sum)
-if [[ $DRY_RUN == 0 && -x $VENV_PYTHON && -f $MARKER && $(<"$MARKER") == "$READY" ]]; then
+is_ready() { [[ -x $VENV_PYTHON && -f $MARKER && $(<"$MARKER") == "$READY" ]]; }
+if ((!DRY_RUN)) && is_ready; then
     log "$VENV is ready"
     exit 0
 fi
@@ -84,7 +85,7 @@ imports() { in_venv -c "import $1" >>"$LOG" 2>&1; }
 pip() { in_venv -m pip --quiet --no-input --disable-pip-version-check "$@"; }
 last_error() { grep -i error "$LOG" | tail -n 1 | cut -c 1-200 || true; }
 
-# Each job gets its own process group, so that ending this script also ends the compilers.
+# Each job gets its own process group, so that an error of this script also ends the compilers.
 launch() {
     set -m
     "$@" >>"$LOG" 2>&1 &
@@ -173,7 +174,7 @@ interpreter=$VENV_PYTHON
 if [[ ! -e $VENV_PYTHON ]]; then
     interpreter=${PYTHON:-python3}
     command -v "$interpreter" >/dev/null || die "PYTHON=$interpreter: no such command"
-    [[ ! -e $VENV || -e $VENV/pyvenv.cfg || (-d $VENV && -z $(ls -A "$VENV")) ]] ||
+    [[ ! -e $VENV || -e $VENV/pyvenv.cfg || (-d $VENV && -z $(contents "$VENV")) ]] ||
         die "$VENV: exists and is not a virtual environment"
 fi
 python=$("$interpreter" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -181,8 +182,11 @@ choose_versions "$python"
 log "Python $python, device $DEVICE: $FAIRSEQ, $TORCH, $NUMPY, unless already installed"
 ((!DRY_RUN)) || exit 0
 
+if command -v flock >/dev/null; then
+    hold "$VENV" wait
+    ! is_ready || exit 0
+fi
 trap stop_jobs EXIT
-trap 'exit 130' INT TERM
 if [[ ! -e $VENV_PYTHON ]]; then
     log "making $VENV"
     "$interpreter" -m venv "$VENV" ||

@@ -21,7 +21,7 @@ case ${1:-} in
     --venv) VENV=$(value "$@"); shift 2 ;;
 esac
 VENV=$(absolute "$VENV")
-"$SCRIPTS/setup.sh" "$VENV"
+interruptible "$SCRIPTS/setup.sh" "$VENV"
 PATH=$VENV/bin:$PATH
 cd "$REPO"
 
@@ -32,8 +32,8 @@ unset PYTHONDONTWRITEBYTECODE
 # glibc keeps the memory of matrices of 4,096 x 4,096 instead of asking for zeroed pages each time.
 export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=4294967295 MALLOC_TOP_PAD_=268435456
 status=0
-ruff check . || status=$?
-ruff format --check . || status=$?
-mypy || status=$?
-python -m pytest -n 2 --dist worksteal -m "not slow" "$@" || status=$?
+interruptible ruff check . || status=$?
+interruptible ruff format --check . || status=$?
+interruptible mypy || status=$?
+interruptible python -m pytest -n 2 --dist worksteal -m "not slow" "$@" || status=$?
 exit "$status"

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+import numpy as np
 import pytest
 import torch
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from torch import Tensor
 
 from fairseq_posenc.cli import main
@@ -113,11 +115,16 @@ def read_symbols(folder: Path) -> List[str]:
 
 
 def imported_logits(
-    folder: Path, symbols: List[str], inputs: Dict[str, Tensor], head: Optional[str] = None
+    folder: Path,
+    symbols: List[str],
+    inputs: Dict[str, Tensor],
+    head: Optional[str] = None,
+    labelled: bool = True,
 ) -> Tensor:
     """Logits of an imported model for *inputs* by transformers' names, in the order of *symbols*.
 
-    Where there are tokens: (N, V) of the language model; classes (B, N) of a head.
+    Where there are tokens: (N, V) of the language model; classes (B, N) of a head.  The segments of
+    the reference are left out if not *labelled*.
     """
     model, dictionary = load(folder)
     names = ("[CLS]", "<s>"), ("[PAD]", "<pad>"), ("[SEP]", "</s>"), ("[UNK]", "<unk>")
@@ -125,11 +132,18 @@ def imported_logits(
     ours = torch.tensor([dictionary.index(special.get(symbol, symbol)) for symbol in symbols])
     tokens, real = ours[inputs["input_ids"]], inputs["attention_mask"].bool()
     assert torch.equal(tokens.ne(dictionary.pad()), real)
+    labels = inputs["token_type_ids"] if labelled else None
     with torch.no_grad():
-        logits, _ = model(
-            tokens, segment_labels=inputs["token_type_ids"], classification_head_name=head
-        )
+        logits, _ = model(tokens, segment_labels=labels, classification_head_name=head)
     return logits if head else logits[..., ours][real]
+
+
+def write_ids(prefix: Path, lines: List[List[int]]) -> None:
+    """A split of binarised data, as fairseq-preprocess writes it."""
+    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
+    for line in lines:
+        builder.add_item(torch.tensor(line))
+    builder.finalize(f"{prefix}.idx")
 
 
 def convert(*arguments: Any) -> None:
@@ -155,3 +169,32 @@ def load(folder: Path) -> Any:
     path = str(folder / "checkpoint.pt")
     models, _, task = load_model_ensemble_and_task([path], arg_overrides={"data": str(folder)})
     return models[0].eval(), task.source_dictionary
+
+
+@pytest.fixture(scope="session")
+def transformers() -> Any:
+    """The package, where it is installed."""
+    pytest.importorskip("safetensors", reason="the models are saved with safetensors")
+    return pytest.importorskip("transformers", reason="there is nothing to compare with")
+
+
+def foreign(transformers: Any, name: str, folder: Path, **config: Any) -> Any:
+    """A random model of transformers, saved with a vocabulary."""
+    config = {**CONFIG, **config}
+    del config["model_type"], config["architectures"]
+    config = transformers.RoFormerConfig(**config)
+    config.architectures = [name]
+    model = getattr(transformers, name)(config).eval()
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("".join(f"{s}\n" for s in SYMBOLS), encoding="utf-8")
+    return model
+
+
+def reload(transformers: Any, name: str, folder: Path) -> Any:
+    """A model of transformers from a folder, which has all its parameters and no others."""
+    model, info = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
+    assert not any(info.values()), info
+    return model.eval()

@@ -205,7 +205,6 @@ def _become(request: Dict[str, Any], streams: List[int]) -> None:
     """Turn a fork of the server into the command."""
     import atexit
     import logging
-    import traceback
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number, stream in enumerate(streams):
@@ -234,7 +233,7 @@ def _become(request: Dict[str, Any], streams: List[int]) -> None:
     except SystemExit as end:
         status = end.code
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
         status = 1
     if status is not None and not isinstance(status, int):
         print(status, file=sys.stderr)

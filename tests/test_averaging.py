@@ -2,7 +2,9 @@
 
 import argparse
 import fractions
+import itertools
 import os
+import shutil
 import weakref
 
 import pytest
@@ -18,8 +20,12 @@ TYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 SPECIAL = [0.0, -0.0, 1.0, 1 / 3, -0.1, 6e-8, 3e4, 1e-38]
 
 
-def state_with(model, updates=10, **flags):
+UPDATES = itertools.count(100)
+
+
+def state_with(model, updates=None, **flags):
     """Build a checkpoint as fairseq-train writes it for an architecture with argparse flags."""
+    updates = next(UPDATES) if updates is None else updates
     run = {"lr": [0.1], "save_dir": "checkpoints", "left_pad_source": True, "adam_eps": 1e-8}
     model_flags = {
         "encoder_layers": 2,
@@ -85,8 +91,8 @@ def test_mean_is_the_exact_mean_rounded_once(save, dtype, count):
 def test_equal_checkpoints_give_themselves_bit_for_bit(save, dtype, count):
     torch.manual_seed(0)
     weight = torch.cat([torch.tensor(SPECIAL), torch.randn(1000)]).to(dtype)
-    path = save(state_with({"weight": weight}))
-    assert same_bits(average_checkpoints([path] * count)["model"]["weight"], weight)
+    paths = [save(state_with({"weight": weight})) for _ in range(count)]
+    assert same_bits(average_checkpoints(paths)["model"]["weight"], weight)
 
 
 def test_sum_of_many_half_precision_values_does_not_overflow(save):
@@ -195,7 +201,10 @@ def test_settings_of_a_dataclass_and_of_an_old_file(save):
         },
         lambda base: {"args": argparse.Namespace(arch="lm", rotary_base=base)},
     ):
-        paths = [save({"model": {"w": torch.ones(1)}, **make(base)}) for base in (1e4, 1e4, 1e5)]
+        paths = [
+            save({"model": {"w": torch.ones(1)}, "n": n, **make(base)})
+            for n, base in enumerate((1e4, 1e4, 1e5))
+        ]
         assert average_checkpoints(paths[:2])["model"]["w"].item() == 1
         with pytest.raises(UsageError, match="setting rotary_base is 100000.0, but 10000.0"):
             average_checkpoints(paths)
@@ -209,8 +218,55 @@ def test_tensors_that_must_be_identical_are_compared(save):
     assert average_checkpoints(paths)["model"]["attn.projection"].item() == 1.5
     with pytest.raises(UsageError, match="attn.projection is not the same"):
         average_checkpoints(paths, identical=(".projection",))
-    same = average_checkpoints(paths[:1] * 3, identical=(".projection",))
+    same = [save(state_with(models[0])) for _ in range(3)]
+    same = average_checkpoints(same, identical=(".projection",))
     assert same["model"]["attn.projection"].item() == 1.0
+
+
+def with_run(state, identifier):
+    state["extra_state"]["fairseq_posenc"] = {"run": identifier}
+    return state
+
+
+def with_seed(state, seed):
+    state["cfg"]["common"] = {"seed": seed}
+    return state
+
+
+def test_one_checkpoint_counts_once(save, tmp_path):
+    path = save(state_with({"w": torch.ones(1)}), "checkpoint2.pt")
+    os.link(path, str(tmp_path / "checkpoint_best.pt"))
+    shutil.copyfile(path, str(tmp_path / "checkpoint_last.pt"))
+    for other in ("checkpoint2.pt", "checkpoint_best.pt", "checkpoint_last.pt"):
+        with pytest.raises(UsageError, match="is the same checkpoint as .*checkpoint2.pt"):
+            average_checkpoints([path, str(tmp_path / other)])
+    torch.save(state_with({"w": torch.ones(1)}), path, _use_new_zipfile_serialization=False)
+    with pytest.raises(UsageError, match="is the same checkpoint"):
+        average_checkpoints([path, path])
+
+
+@pytest.mark.parametrize(
+    "make, says",
+    [
+        (lambda n, state: with_run(state, f"abc{n}"), "run abc1 instead of abc0"),
+        (lambda n, state: with_seed(state, n), "--seed 1 instead of 0"),
+        (
+            lambda n, state: {**state, "optimizer_history": [{"num_updates": 5}]},
+            "both are of update 5, but differ",
+        ),
+    ],
+)
+def test_checkpoints_of_two_trainings_are_refused(save, make, says):
+    paths = [save(make(n, state_with({"w": torch.tensor([float(n)])}))) for n in (0, 1)]
+    with pytest.raises(UsageError, match="is not of the same training run as") as error:
+        average_checkpoints(paths)
+    assert says in str(error.value)
+
+
+def test_a_run_may_be_resumed_with_another_seed_and_moved(save):
+    states = [state_with({"w": torch.ones(1)}, updates=5, save_dir=f"{n}") for n in (0, 1)]
+    paths = [save(with_seed(with_run(state, "abc"), n)) for n, state in enumerate(states)]
+    assert average_checkpoints(paths)["extra_state"]["fairseq_posenc"] == {"run": "abc"}
 
 
 def test_no_input():
@@ -232,8 +288,8 @@ def training(tmp_path):
     for epoch in range(1, 13):
         keep(f"checkpoint{epoch}.pt", epoch, epoch * 7)
         keep(f"checkpoint_{epoch}_{epoch * 5}.pt", 100 + epoch, epoch * 5)
-    for score in ("4.2501", "10.1250", "4.1000"):
-        keep(f"checkpoint.best_loss_{score}.pt", score, 1)
+    for updates, score in enumerate(("4.2501", "10.1250", "4.1000"), start=1):
+        keep(f"checkpoint.best_loss_{score}.pt", score, updates)
     keep("checkpoint_best.pt", 1000, 84)
     keep("checkpoint_last.pt", 1000, 84)
     return folder

@@ -168,6 +168,59 @@ def test_truncated(tmp_path, reader, zipped, share):
     assert str(path) in str(error.value)
 
 
+@pytest.mark.parametrize("where", ["model", "settings", "directory"])
+def test_a_flipped_byte_is_refused(tmp_path, reader, where):
+    state = dict(fairseq_state(), model={"weight": torch.arange(1000.0)})
+    path = save(state, tmp_path / "a.pt")
+    content = bytearray(path.read_bytes())
+    wanted = {
+        "model": torch.arange(500.0, 510.0).numpy().tobytes(),
+        "settings": b"optimizer_history",
+        "directory": b"PK\x01\x02",
+    }
+    content[content.index(wanted[where]) + 2] ^= 0x10
+    path.write_bytes(bytes(content))
+    with pytest.raises(UsageError, match="damaged") as error:
+        read_checkpoint(path)
+    assert str(path) in str(error.value)
+    if where == "model":
+        assert "checksum of its part data/" in str(error.value)
+        lazily = read_checkpoint(path, lazy=True)["model"]["weight"]
+        assert not torch.equal(lazily, state["model"]["weight"])
+
+
+def test_files_without_checksums_are_read(tmp_path, reader):
+    options = getattr(torch.serialization, "set_crc32_options", None)
+    if options is None:
+        pytest.skip("this PyTorch always writes checksums")
+    options(False)
+    try:
+        path = save(fairseq_state(), tmp_path / "a.pt")
+    finally:
+        options(True)
+    assert read_checkpoint(path)["model"].keys() == fairseq_state()["model"].keys()
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 and not much more"])
+def test_the_newest_whole_checkpoint_is_named_beside_a_damaged_one(tmp_path, damage):
+    last = tmp_path / "checkpoint_last.pt"
+    names = ["checkpoint1.pt", "checkpoint_2_7.pt", "checkpoint_2_8.pt", "checkpoint_other.pt"]
+    for age, name in enumerate(names):
+        save(fairseq_state(), tmp_path / name)
+        os.utime(str(tmp_path / name), (1000 + age, 1000 + age))
+    (tmp_path / "checkpoint_2_8.pt").write_bytes(damage)
+    last.write_bytes(damage)
+    with pytest.raises(UsageError) as error:
+        read_checkpoint(last)
+    assert str(error.value).endswith(f"cp {tmp_path / 'checkpoint_2_7.pt'} {last}")
+    with pytest.raises(UsageError, match="such as .*checkpoint_2_7.pt, which is whole"):
+        read_checkpoint(tmp_path / "checkpoint_2_8.pt")
+    (tmp_path / "checkpoint_2_7.pt").unlink()
+    (tmp_path / "checkpoint1.pt").unlink()
+    with pytest.raises(UsageError, match="use an earlier checkpoint or copy it again"):
+        read_checkpoint(last)
+
+
 def empty(path):
     path.write_bytes(b"")
 

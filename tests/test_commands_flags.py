@@ -31,6 +31,7 @@ TOGETHER = [
     ["tied embeddings", "embedding norm", "half precision", "offloaded activations"],
     ["pre-norm without the last norm", "decoder sizes", "adaptive softmax"],
     ["no cross-attention"],
+    ["tied embeddings", "adaptive softmax"],
 ]
 POSITION_FLAGS = {
     "learned": ["--encoder-learned-pos", "--decoder-learned-pos"],

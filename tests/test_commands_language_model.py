@@ -5,8 +5,8 @@ import re
 
 import pytest
 import torch
-from commands import ROOT, USER_DIR, Command, average, read, succeed
-from toy_lm import BLOCKS, TASK, continued, eval_lm, perplexity, train_lm
+from commands import ROOT, TRAINING, USER_DIR, Command, average, read, succeed
+from toy_lm import BLOCKS, LENGTH, SHAPE, TASK, continued, eval_lm, perplexity, train_lm
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.models.language_model import MODEL, PRESETS
@@ -88,6 +88,56 @@ def test_scores_of_a_search_are_those_of_the_whole_text(corpus, trained_lm):
     (words,) = set(re.findall(rf"\b({text} \[\S+\])", scored.out + scored.err))
     want = [float(score) / math.log(2) for score in re.findall(r"\[(\S+)\]", words)]
     assert found[:length] == pytest.approx(want, abs=2e-3) and len(want) == length
+
+
+def test_adaptive_softmax_with_tied_embeddings(corpus, tmp_path):
+    flags = ["--adaptive-softmax-cutoff", "8,16", "--criterion", "adaptive_loss"]
+    flags += ["--ddp-backend", "legacy_ddp", "--update-epoch-batch-itr", "True"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train_lm(corpus, whole, "roformer_lm_tiny", *flags, "--max-epoch", 2)
+    for epoch in (1, 2):
+        train_lm(corpus, parts, "roformer_lm_tiny", *flags, "--max-epoch", epoch)
+    states = [read(run / "checkpoint_last.pt")[0] for run in (whole, parts)]
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+    perplexity(eval_lm(corpus, parts / "checkpoint_last.pt"))
+    assert perplexity(eval_lm(corpus, average(parts, "--num-epoch-checkpoints", 2))) < 1000
+
+
+OWN_TASK = """
+from dataclasses import dataclass, field
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import register_task
+from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+from fairseq_posenc.models import language_model
+
+
+@dataclass
+class Config(FairseqDataclass):
+    data: str = field(default="", metadata={"help": "folder"})
+    tokens_per_sample: int = field(default=16, metadata={"help": "tokens of a block"})
+
+
+@register_task("own_language_modeling", dataclass=Config)
+class OwnTask(LanguageModelingTask):
+    @classmethod
+    def setup_task(cls, cfg, **kwargs):
+        full = LanguageModelingConfig(
+            data=cfg.data, tokens_per_sample=cfg.tokens_per_sample, use_plasma_view=False
+        )
+        full.seed, full.dataset_impl = 1, None
+        return super().setup_task(full, **kwargs)
+"""
+
+
+def test_a_task_without_the_flags_of_language_modeling(corpus, tmp_path, monkeypatch):
+    own = tmp_path / "own_task"
+    own.mkdir()
+    (own / "__init__.py").write_text(OWN_TASK)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    flags = ["--user-dir", own, "--task", "own_language_modeling", "--save-dir", tmp_path]
+    flags += ["--arch", "roformer_lm_tiny", *SHAPE]
+    succeed("train", corpus, *TRAINING, *flags)
+    assert read(tmp_path / "checkpoint_last.pt")[1]["max_target_positions"] == LENGTH
 
 
 def test_adaptive_input_and_softmax(corpus, tmp_path):

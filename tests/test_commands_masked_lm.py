@@ -220,6 +220,51 @@ def test_hydra_does_not_fine_tune_with_another_encoding(corpora, alibi, tmp_path
     assert "--position-encoding alibi -> rotary" in failed.err
 
 
+def test_a_classifier_needs_a_criterion_for_classes(corpora, tmp_path):
+    flags = ["--arch", MODEL, "--task", "sentence_prediction", "--init-token", "0"]
+    message = run("train", corpora.pairs, *USER_DIR, "--save-dir", tmp_path, *flags).message()
+    assert "--criterion cross_entropy: " in message and "give --criterion sentence" in message
+
+
+def second_segment(folder, epoch):
+    """The embedding of the second text after an epoch."""
+    return read(folder / f"checkpoint{epoch}.pt")[0][
+        "encoder.sentence_encoder.embed_segments.weight"
+    ][1]
+
+
+def test_pairs_train_the_second_segment_and_running_text_says_that_it_does_not(corpora, tmp_path):
+    two = ["--position-encoding", "rotary", "--num-segments", "2"]
+    log = pretrain(corpora.text, tmp_path / "text", MODEL, *two, "--max-epoch", "5")
+    assert (log.out + log.err).count("--num-segments 2: no second text") == 1
+    assert torch.equal(second_segment(tmp_path / "text", 1), second_segment(tmp_path / "text", 5))
+    source = ["--finetune-from-model", tmp_path / "text" / "checkpoint_last.pt"]
+    flags = [*CLASSIFY, "--num-classes", "2", *source, "--max-epoch", "2"]
+    log = train(corpora.pairs, tmp_path / "fine", "--arch", MODEL, *flags)
+    assert "--segments single -> pairs" in log.out + log.err
+    assert "no second text" not in log.out + log.err
+    assert not torch.equal(
+        second_segment(tmp_path / "fine", 1), second_segment(tmp_path / "fine", 2)
+    )
+    resume = [*CLASSIFY, "--num-classes", "2", "--max-epoch", "3", "--segments", "single"]
+    arguments = [*USER_DIR, "--save-dir", tmp_path / "fine", *TRAINING, "--arch", MODEL, *resume]
+    message = run("train", corpora.pairs, *arguments).message()
+    assert "--segments single" in message and "was trained with pairs" in message
+
+
+def test_lines_of_pairs_train_the_second_segment(toy, tmp_path):
+    for name in ("train", "valid"):
+        lines = (toy.text / f"{name}.src").read_text().splitlines()
+        pairs = (f"{first} </s> {second}\n" for first, second in zip(lines[::2], lines[1::2]))
+        (tmp_path / name).write_text("".join(pairs))
+    text = ["--trainpref", tmp_path / "train", "--validpref", tmp_path / "valid"]
+    succeed("preprocess", "--only-source", *text, "--destdir", tmp_path / "data")
+    two = ["--position-encoding", "rotary", "--num-segments", "2", "--sample-break-mode", "eos"]
+    pretrain(tmp_path / "data", tmp_path / "out", MODEL, *two, "--max-epoch", "2")
+    assert read(tmp_path / "out" / "checkpoint_last.pt")[1]["segments"] == "pairs"
+    assert not torch.equal(second_segment(tmp_path / "out", 1), second_segment(tmp_path / "out", 2))
+
+
 def test_ranking_needs_cls_and_takes_the_encoding(corpora, pretrained, tmp_path):
     data = tmp_path / "data"
     (data / "label").mkdir(parents=True)

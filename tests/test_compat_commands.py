@@ -2,6 +2,8 @@
 
 import io
 import random
+import shutil
+import subprocess
 from pathlib import Path
 
 import commands
@@ -113,6 +115,11 @@ def broken(trained, tmp_path):
             path.write_bytes(trained.read_bytes()[:3000])
         if kind == "folder":
             path.mkdir()
+        if kind == "flipped":
+            content = bytearray(trained.read_bytes())
+            weights = checkpoints.read_checkpoint(trained)["model"]["encoder.layers.0.fc1.weight"]
+            content[content.index(weights.numpy().tobytes()) + 3] ^= 1
+            path.write_bytes(bytes(content))
         if kind == "forbidden":
             state = checkpoints.read_checkpoint(trained)
             state["extra_state"]["sampler"] = random.Random(1)
@@ -127,6 +134,7 @@ WORDS = {
     "truncated": "truncated",
     "folder": "Is a directory",
     "forbidden": "random.Random",
+    "flipped": "the checksum of its part data/",
 }
 
 
@@ -159,12 +167,36 @@ def test_commands_say_what_is_wrong_with_a_checkpoint(folder, broken, command, k
 )
 def test_training_does_not_start_from_nothing(folder, broken, tmp_path, flag, kind):
     path = broken(kind)
-    finished = commands.run(
-        *("train", folder / "data", *TINY, "--save-dir", tmp_path / "run", flag, path)
-    )
+    flags = ("--arch", "posenc_transformer", "--save-dir", tmp_path / "run", flag, path)
+    finished = commands.run("train", folder / "data", *TINY, *flags)
     assert str(path) in finished.message()
     assert "no such file" in finished.message() or WORDS[kind] in finished.message()
     assert not list(tmp_path.glob("run/*.pt"))
+
+
+def test_a_damaged_last_checkpoint_names_the_one_to_go_on_from(trained, folder, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(str(trained.parent), str(run))
+    last = run / "checkpoint_last.pt"
+    last.write_bytes(last.read_bytes()[:5000])
+    flags = ("train", folder / "data", *TINY, "--save-dir", run, "--max-epoch", 2)
+    message = commands.run(*flags).message()
+    command = f"cp {run / 'checkpoint1.pt'} {last}"
+    assert "truncated or damaged" in message and message.endswith(command)
+    subprocess.run(command.split(), check=True)
+    finished = commands.succeed(*flags, "--log-format", "json")
+    assert [entry["epoch"] for entry in finished.entries("train")] == [2]
+
+
+def test_stock_models_start_anew_where_the_file_to_restore_is_absent(folder, tmp_path):
+    """fairseq's idiom for not resuming in a folder, which its own tests use."""
+    absent = tmp_path / "x.pt"
+    flags = ("--save-dir", tmp_path, "--restore-file", absent)
+    finished = commands.succeed("train", folder / "data", *TINY, *flags)
+    assert (
+        f"--restore-file {absent}: no such file; training starts anew"
+        in finished.out + finished.err
+    )
 
 
 def test_a_training_without_a_checkpoint_of_its_own_is_a_fresh_start(folder, tmp_path):
@@ -325,9 +357,39 @@ def test_perplexity_of_text_left_out_is_an_error(language_model, tokens):
     assert "--tokens-per-sample 16" in message
 
 
+def test_perplexity_of_the_rest_is_given_on_request(folder, language_model):
+    data, path = language_model
+    flags = ["--path", path, "--cpu", "--sample-break-mode", "eos", "--tokens-per-sample", 17]
+    flags += ["--skip-invalid-size-inputs-valid-test", *PLUGIN]
+    few = ["--model-overrides", str({"max_target_positions": 6})]
+    finished = commands.succeed("eval_lm", data, *flags, *few)
+    lines = (folder / "test9.a").read_text().splitlines()
+    tokens = sum(len(line.split()) + 1 for line in lines if len(line.split()) < 6)
+    assert 0 < tokens < sum(len(line.split()) + 1 for line in lines)
+    assert f"Evaluated {tokens} tokens" in finished.out + finished.err
+    none = ["--model-overrides", str({"max_target_positions": 1})]
+    message = commands.run("eval_lm", data, *flags, *none).message()
+    assert "all of its blocks are skipped as too long" in message
+
+
 def test_perplexity_is_of_every_token(folder, language_model):
     data, path = language_model
     flags = ("--tokens-per-sample", 16, "--context-window", 5, "--batch-size", 1)
     finished = commands.succeed("eval_lm", data, "--path", path, "--cpu", *flags, *PLUGIN)
     tokens = sum(len(line.split()) + 1 for line in (folder / "test9.a").read_text().splitlines())
     assert f"Evaluated {tokens} tokens" in finished.out + finished.err
+
+
+# Diverse beam search
+
+
+def test_diverse_beams_of_a_sentence_do_not_depend_on_its_batch(folder, trained):
+    search = ("--path", trained, "--beam", 4, "--max-len-b", 6, "--cpu", *PLUGIN)
+    search += ("--diverse-beam-groups", 2, "--gen-subset", "test3")
+    one, all_of_them = (
+        commands.succeed("generate", folder / "data", *search, "--batch-size", size).hypotheses()
+        for size in (1, 9)
+    )
+    assert len(one) == 9 and one.keys() == all_of_them.keys()
+    for number, found in one.items():
+        assert [text for _, text in found] == [text for _, text in all_of_them[number]]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import sys
 
 import pytest
@@ -155,6 +156,34 @@ class TestWhatIsWritten:
         refuses(["No space left"], "import", "hf-roformer", folder, out)
         assert os.listdir(out) == ["dict.txt"]
         assert (out / "dict.txt").read_text() == "old"
+
+    def test_a_killed_import_is_cleaned_up_by_the_next(self, folder, out):
+        """Its temporary folder goes, those of running ones and other files stay."""
+        out.mkdir()
+        running, gone = os.getppid(), 2**22 + 1  # above the largest number of a process
+        here = f".convert.{socket.gethostname()}"
+        left = [f"{here}.{running}.partial", ".convert.elsewhere.7.partial"]
+        for name in (f"{here}.{gone}.partial", *left):
+            (out / name).mkdir()
+            (out / name / "checkpoint.pt").write_text("half")
+        convert("import", "hf-roformer", folder, out)
+        assert sorted(os.listdir(out)) == sorted([*left, "checkpoint.pt", "dict.txt"])
+
+    @pytest.mark.parametrize("stop, present", [(1, []), (2, ["dict.txt"])])
+    def test_the_checkpoint_comes_last(self, folder, out, monkeypatch, stop, present):
+        """Wherever an import is interrupted, there is no checkpoint without its dictionary."""
+        moved = []
+
+        def move(source, target):
+            moved.append(source)
+            if len(moved) == stop:
+                raise KeyboardInterrupt
+            os.replace(source, target)
+
+        monkeypatch.setattr("fairseq_posenc.convert.files.shutil.move", move)
+        with pytest.raises(KeyboardInterrupt):
+            convert("import", "hf-roformer", folder, out)
+        assert (sorted(os.listdir(out)) if out.exists() else []) == present
 
     def test_a_wrong_import_is_found_and_not_kept(self, folder, out, monkeypatch):
         """Above 1e-4 --verify fails; just below it passes."""

@@ -3,22 +3,25 @@
 import pytest
 import torch
 from conversion import (
-    CONFIG,
     SYMBOLS,
     convert,
+    foreign,
     imported_logits,
     load,
     reference_folder,
     refuses,
+    reload,
     roformer_weights,
     write_folder,
 )
 from omegaconf import OmegaConf
 
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
-from fairseq_posenc.convert import huggingface, native
+from fairseq_posenc.convert import huggingface, native, roformer_config
 from fairseq_posenc.convert.roformer_names import sine_table
 from fairseq_posenc.errors import UsageError
+
+pytest_plugins = ["conversion"]
 
 TABLE = "roformer.encoder.embed_positions.weight"
 # class of transformers, what differs from CONFIG, the head on our side
@@ -35,33 +38,6 @@ VARIANTS = [
     ),
     ("RoFormerForTokenClassification", {"num_labels": 5}, "token_classification_head"),
 ]
-
-
-@pytest.fixture(scope="module")
-def transformers():
-    pytest.importorskip("safetensors", reason="the models are saved with safetensors")
-    return pytest.importorskip("transformers", reason="there is nothing to compare with")
-
-
-def foreign(transformers, name, folder, **config):
-    """A random model of transformers, saved with a vocabulary."""
-    config = {**CONFIG, **config}
-    del config["model_type"], config["architectures"]
-    config = transformers.RoFormerConfig(**config)
-    config.architectures = [name]
-    model = getattr(transformers, name)(config).eval()
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            torch.nn.init.normal_(parameter, std=0.3)
-    model.save_pretrained(folder)
-    (folder / "vocab.txt").write_text("".join(f"{s}\n" for s in SYMBOLS), encoding="utf-8")
-    return model
-
-
-def reload(transformers, name, folder):
-    model, info = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
-    assert not any(info.values()), info
-    return model.eval()
 
 
 @pytest.mark.parametrize("name, config, head", VARIANTS, ids=lambda value: str(value))
@@ -143,6 +119,27 @@ def test_models_of_ours(transformers, tmp_path, settings):
     convert("export", "hf-roformer", checkpoint, tmp_path / "out", "--verify")
     name = "RoFormerForCausalLM" if settings.get("causal") else "RoFormerForMaskedLM"
     reload(transformers, name, tmp_path / "out")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", None])
+def test_rounded_and_missing_tables_of_sines(transformers, tmp_path, monkeypatch, capsys, dtype):
+    """They are right imports; one with another base is found."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    model = foreign(transformers, "RoFormerForMaskedLM", source, max_position_embeddings=200)
+    if dtype is None:
+        safetensors = pytest.importorskip("safetensors.torch")
+        weights = safetensors.load_file(source / "model.safetensors")
+        del weights[TABLE]
+        safetensors.save_file(weights, source / "model.safetensors", metadata={"format": "pt"})
+    else:
+        model.to(getattr(torch, dtype)).save_pretrained(source)
+    convert("import", "hf-roformer", source, out, "--verify")
+    said = "that the file lacks" if dtype is None else "computed in float32, not read from the file"
+    assert said in capsys.readouterr().out
+    monkeypatch.setitem(roformer_config._ALWAYS, "rotary_base", 1000.0)
+    words = ["largest difference", "0.0001", "nothing was written"]
+    refuses(words, "import", "hf-roformer", source, tmp_path / "wrong", "--verify")
+    assert not (tmp_path / "wrong").exists()
 
 
 def test_without_segments_the_second_sentence_is_no_different(transformers, tmp_path):

@@ -10,7 +10,8 @@ from conftest import SHARED
 from conversion import convert, linear, load, norm, refuses
 
 from fairseq_posenc.checkpoints.reading import load_file
-from fairseq_posenc.convert.tupe_reference import released_logits
+from fairseq_posenc.convert.reader import Reader
+from fairseq_posenc.convert.tupe_reference import ReleasedModel
 from fairseq_posenc.errors import UsageError
 
 WORDS = [f"w{number}" for number in range(10)]
@@ -20,6 +21,8 @@ ARGS = {
     **{"encoder_attention_heads": 2, "activation_fn": "gelu", "encoder_normalize_before": False},
     **{"dropout": 0.2, "attention_dropout": 0.1, "activation_dropout": 0.0, "max_positions": 20},
 }
+# flags of the released model that args may leave out
+FLAGS = {"pooler_activation_fn": "tanh", "max_rel_pos": 128, "attn_scale_factor": 2, **ARGS}
 
 
 def released(relative=True, embedding_norm=True, before=False, early=False, heads=()):
@@ -103,7 +106,7 @@ def test_matches_the_formulas(tmp_path, out, capsys, variant):
     assert (model.args.untie_cls, model.args.dropout) == (True, 0.2)
     tokens = torch.randint(3, len(dictionary), (2, 20))
     tokens[:, 0], tokens[1, 11:] = 0, 1
-    want = released_logits(state, {**ARGS, **args})(tokens)
+    want = ReleasedModel(state, {**FLAGS, **args}).logits(tokens)
     with torch.no_grad():
         logits, _ = model(tokens)
     real = tokens.ne(1)
@@ -116,7 +119,7 @@ def test_the_formulas_can_tell(tmp_path, out):
     convert("import", "tupe", write(tmp_path / "source", state), out)
     name = "decoder.sentence_encoder.pos.weight"
     order = [1, 0, *range(2, 21)]
-    wrong = released_logits({**state, name: state[name][order]}, ARGS)
+    wrong = ReleasedModel({**state, name: state[name][order]}, FLAGS).logits
     model, _ = load(out)
     tokens = torch.randint(3, 18, (1, 12))
     with torch.no_grad():
@@ -174,7 +177,7 @@ def test_half_precision(reference_of, tmp_path, out):
 def test_heads(tmp_path, out, capsys, dense):
     """Position 0, through a dense layer and tanh, or in an early version straight to classes."""
     state = released(heads=[("topic", dense)])
-    convert("import", "tupe", write(tmp_path / "source", state), out)
+    convert("import", "tupe", write(tmp_path / "source", state), out, "--verify")
     assert "classification head topic" in capsys.readouterr().out
     model, _ = load(out)
     tokens = torch.randint(3, 18, (2, 9))
@@ -186,6 +189,54 @@ def test_heads(tmp_path, out, capsys, dense):
         x = torch.tanh(x @ state[head + "dense.weight"].t() + state[head + "dense.bias"])
     want = x @ state[head + "out_proj.weight"].t() + state[head + "out_proj.bias"]
     torch.testing.assert_close(logits, want)
+
+
+@pytest.mark.parametrize("part", ["dense", "out_proj"])
+def test_a_wrong_head_is_found(tmp_path, out, monkeypatch, part):
+    """--verify compares the classes, too."""
+    state = released(heads=[("topic", True), ("tone", True)])
+    path = write(tmp_path / "source", state)
+    right = Reader.move_module
+
+    def wrong(self, theirs, ours):
+        right(self, theirs, ours)
+        if theirs == f"classification_heads.tone.{part}":
+            self.parameters[ours + ".bias"] = self.parameters[ours + ".bias"] + 0.01
+
+    monkeypatch.setattr(Reader, "move_module", wrong)
+    refuses(["in head tone", "0.0001"], "import", "tupe", path, out, "--verify")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "args, flags",
+    [
+        ({"max_rel_pos": 24}, {"t5_max_distance": 24}),
+        ({"rel_pos_bins": 16}, {"t5_num_buckets": 16}),
+        ({"attn_scale_factor": 1}, {}),
+        ({"attn_scale_factor": 3.0, "rel_pos_bins": 32, "max_rel_pos": 128}, {}),
+    ],
+    ids=str,
+)
+def test_constants_that_became_flags(tmp_path, out, args, flags):
+    state = released()
+    if "rel_pos_bins" in args:
+        state["decoder.sentence_encoder.relative_attention_bias.weight"] = torch.randn(17, 2)
+        if args["rel_pos_bins"] == 32:
+            state["decoder.sentence_encoder.relative_attention_bias.weight"] = torch.randn(33, 2)
+    state["decoder.sentence_encoder.pos.weight"] = torch.randn(61, 16)
+    path = write(tmp_path / "source", state, args)
+    convert("import", "tupe", path, out, "--verify")
+    model, _ = load(out)
+    assert {name: getattr(model.args, name) for name in flags} == flags
+    tokens = torch.randint(3, 18, (2, 60))
+    with torch.no_grad():
+        logits, _ = model(tokens)
+    want, usual = (
+        ReleasedModel(state, given).logits(tokens) for given in ({**FLAGS, **args}, FLAGS)
+    )
+    torch.testing.assert_close(logits.double(), want, atol=5e-5, rtol=1e-5)
+    assert (want - usual).abs().max() > 1e-3 or set(args) == {"rel_pos_bins"}
 
 
 class Meter:
@@ -238,6 +289,11 @@ class TestRefused:
             ({"encoder_layers": 3}, ["no tensor decoder.sentence_encoder.layers.2."]),
             ({"encoder_layers": 1}, ["unexpected tensor decoder.sentence_encoder.layers.1."]),
             ({"encoder_ffn_embed_dim": 20}, ["fc1.weight", "24 x 16", "20 x 16"]),
+            ({"rel_pos_bins": 16}, ["rel_pos_bins is 16", "17 rows", "33 x 2"]),
+            ({"attn_scale_factor": 0}, ["attn_scale_factor 0", "above 0"]),
+            ({"max_rel_pos": "far"}, ["max_rel_pos 'far'", "whole number"]),
+            ({"encoder_layers": "2"}, ["encoder_layers '2'", "whole number"]),
+            ({"dropout": 2.0}, ["dropout 2.0", "between 0 and 1"]),
             ({"encoder_attention_heads": 4}, ["relative_attention_bias.weight", "x 2", "x 4"]),
         ],
         ids=str,

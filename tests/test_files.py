@@ -1,10 +1,15 @@
 """Files that are complete or absent, and what must not be replaced by one."""
 
 import os
+import socket
 import stat
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from fairseq_posenc.convert.files import staging
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.files import check_writable, replace_file
 
@@ -74,3 +79,32 @@ def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(UsageError, match="there is no folder .*no; create it first"):
         check_writable(path, "--output")
     assert os.listdir(tmp_path) == []
+
+
+def ended():
+    """The number of a process that is no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_the_next_writer_removes_what_a_killed_one_left(tmp_path, monkeypatch):
+    number, host = ended(), socket.gethostname()
+    kept = ["other", ".other", f".out.{host}.{os.getppid()}.partial", f".out.far.{number}.partial"]
+    kept += [f".out2.{host}.{number}.partial"]
+    for name in (*kept, f".out.{host}.{number}.partial"):
+        (tmp_path / name).write_text("half")
+    write(tmp_path / "out")
+    assert sorted(os.listdir(tmp_path)) == sorted([*kept, "out"])
+
+
+def test_a_conversion_removes_the_folder_of_a_killed_one(tmp_path):
+    with staging(str(tmp_path)) as folder:
+        prefix = Path(folder).name.rpartition(f"{os.getpid()}.partial")[0]
+        (Path(folder) / "config.json").write_text("{}")
+        left = tmp_path / f"{prefix}{ended()}.partial"
+        left.mkdir()
+        (left / "config.json").write_text("{")
+    with staging(str(tmp_path)):
+        pass
+    assert os.listdir(tmp_path) == ["config.json"]

@@ -30,6 +30,7 @@ class Vocabulary(list):
     """As much of a dictionary as a model needs, of any size."""
 
     pad = staticmethod(lambda: PAD)
+    eos = staticmethod(VOCABULARY.eos)
 
 
 def build(arch, *flags, vocabulary=VOCABULARY, length=64, **settings):

@@ -147,7 +147,7 @@ def test_fine_tuning_ends_with_the_table(prepared, chinese_model):
     assert result.returncode == 0, result.stderr[-3000:]
     table = result.stdout[result.stdout.index("| model |") :]
     assert table.startswith("| model | CSL (accuracy) | average |\n| --- |")
-    log = prepared / "runs" / "gau" / "CSL" / "lr5e-3-seed3" / "train.log"
+    log = prepared / "runs" / "gau" / "CSL" / "lr5e-3-batch8-seed3" / "train.log"
     found = dict(re.findall(r'"epoch": (\d).* "valid_accuracy": "([.\d]+)"', log.read_text()))
     assert sorted(found) == ["1", "2"]
     assert f"| gau | {max(map(float, found.values())):.2f} |" in table
@@ -197,6 +197,7 @@ def test_settings_are_those_of_table_6(tmp_path, task, classes, batch, epochs, r
     }
     assert len(runs) == 3
     assert {name: runs[0].get(name) for name in expected} == expected
+    assert runs[0]["--init-token"] == "0" and "--separator-token" not in runs[0]
 
 
 def test_mistakes_are_one_line(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from commands import Command
-from recipes import COMMON, recipe_module, write
+from recipes import COMMON, error_of, recipe_module, write
 
 bpe = recipe_module("common", "bpe")
 clean = recipe_module("common", "clean")
@@ -19,15 +19,6 @@ text = recipe_module("common", "text")
 
 def lines_of(path):
     return Path(path).read_bytes().decode().split("\n")[:-1]
-
-
-def error_of(function, *args):
-    """The one line that a helper leaves with."""
-    with pytest.raises(SystemExit) as caught:
-        function(*args)
-    message = str(caught.value)
-    assert "error" in message and "\n" not in message
-    return message
 
 
 # --- Moses

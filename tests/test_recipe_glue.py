@@ -195,7 +195,7 @@ def test_fine_tuning_ends_with_the_table_and_goes_on_where_it_was(glue, pretrain
     assert table.startswith("| model | CoLA (mcc) | STS-B (pearson) | average |\n| --- |")
     assert re.search(r"^\| tupe_r \| -?\d+\.\d\d \| -?\d+\.\d\d \| ", table, re.MULTILINE)
     # what the table says is in the logs, after the best of two epochs
-    log = glue / "runs" / "tupe_r" / "CoLA" / "lr5e-3-seed3" / "train.log"
+    log = glue / "runs" / "tupe_r" / "CoLA" / "lr5e-3-batch8-seed3" / "train.log"
     found = dict(re.findall(r'"epoch": (\d).* "valid_mcc": "([-\d.]+)"', log.read_text()))
     assert sorted(found) == ["1", "2"]
     assert f"| {max(map(float, found.values())):.2f} |" in table
@@ -278,6 +278,7 @@ def test_epochs_and_scores_of_the_papers(tmp_path, paper, task, epochs, score):
         (["glue/CoLA", "x.pt", "out", "--lr", "fast"], ["--lr fast"]),
         (["glue/CoLA", "x.pt", "out", "--seeds", "0"], ["--seeds 0"]),
         (["glue/CoLA", "x.pt", "out", "--name", "a/b"], ["--name a/b"]),
+        (["glue/CoLA", "x.pt", "out", "--name", ".."], ["--name .."]),
         (["glue/CoLA", "x.pt", "out", "--dropout", "0"], ["--dropout", "after --"]),
     ],
 )
@@ -338,6 +339,21 @@ def test_median_of_seeds_then_best_learning_rate(tmp_path):
     assert row in lines
     last = scores.render(scores.collect(tmp_path, "tupe", "last"), "tupe")
     assert last[3] == "| b | 4.00 |  |  |  |"
+
+
+def test_batches_have_folders_and_columns_of_their_own(tmp_path):
+    folders = {run["--save-dir"] for run in runs_of(tmp_path, "CoLA", "--seeds", "1")}
+    folders |= {
+        run["--save-dir"] for run in runs_of(tmp_path, "CoLA", "--seeds", "1", "--batch", "16")
+    }
+    assert len(folders) == 8
+    for value, folder in enumerate(sorted(folders)):
+        name = os.path.basename(folder)
+        made_up_run(tmp_path / "mine" / "CoLA", name, {"valid_mcc": [10.0 + value]})
+    lines = scores.render(scores.collect(tmp_path, "tupe", "best"), "tupe")
+    rates = [f"{rate}e-5{batch}" for rate in (2, 3, 4, 5) for batch in ("", " x 16")]
+    assert f"| model | set (score) | seeds | {' | '.join(rates)} |" in lines
+    assert lines[-1].startswith("| mine | CoLA (mcc) | 1 | 11.00 | 10.00 | 13.00 | 12.00 ")
 
 
 def test_the_roformer_table_has_means_and_deviations(tmp_path):

@@ -86,6 +86,12 @@ def test_encodings_and_seeds_to_the_table_interrupted_and_resumed(text8):
     again = compare(text8, "--seeds", "1 2")
     assert again.stderr.count("already done") == 4 and again.stderr.count("\n+ ") <= 1
     assert again.stdout.strip().split("\n")[-1] == row
+    # deleted: trained and scored again
+    (runs / "rotary-seed1" / "checkpoint_last.pt").unlink()
+    anew = compare(text8, "--seeds", "1")
+    assert anew.stderr.count("already done") == 0 and "checkpoint_last.pt is gone" in anew.stderr
+    assert anew.stdout.strip().split("\n")[-1] == row
+    assert (runs / "rotary-seed1" / "train.log").read_text().count("done training in") == 1
     # other flags: not the run that was begun
     other = compare(text8, "--seeds", "2", flags=["--dropout", "0.5"])
     assert_error(other, "rotary-seed2 was started with other flags", "another OUT")
@@ -191,6 +197,8 @@ def test_other_mistakes_are_one_line(tmp_path):
     assert_error(bash(COMPARE, "data", cwd=tmp_path), "--help")
     assert_error(bash(COMPARE, "data", "out", cwd=tmp_path), "data: has no text valid")
     assert_error(bash(COMPARE, "data", "out", "--seeds", "x", cwd=tmp_path), "--seeds x")
+    parent = bash(COMPARE, "data", "out", "--cpu", "--encodings", "../t5", cwd=tmp_path)
+    assert_error(parent, "--encodings ../t5: expected letters")
     wrong = bash(COMPARE, "data", "out", "--cpu", "--dry-run", "--encodings", "rope", cwd=tmp_path)
     assert_error(wrong, "rope: unknown encoding")
     assert_error(bash(RECIPE / "train.sbatch", "t5", "data", cwd=tmp_path), "sbatch")

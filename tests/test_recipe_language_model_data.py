@@ -1,5 +1,6 @@
 """Data of the language-model recipe: characters and bytes without loss, words as they are."""
 
+import gzip
 import os
 import random
 import subprocess
@@ -62,7 +63,24 @@ def test_data_are_the_text_split_by_position_and_nothing_else(tmp_path):
         assert sum(lengths) == size and max(lengths) <= characters.ITEM
         parts.append(characters.decode(symbols, "enwik8"))
     assert b"".join(parts) == text
-    assert sorted(os.listdir(tmp_path / "out")) == ["data-bin", "steps"]
+    assert sorted(os.listdir(tmp_path / "out")) == [".lock", "data-bin", "steps"]
+
+
+@pytest.mark.parametrize("kind", ["enwik8", "text8"])
+def test_a_compressed_corpus_is_refused(tmp_path, kind):
+    (tmp_path / "file.gz").write_bytes(gzip.compress(bytes(range(97, 123)) * 10))
+    result = bash(PREPARE, kind, "file.gz", "out", cwd=tmp_path)
+    assert_error(result, "characters.py stopped")
+    assert "file.gz: is compressed; unpack it first: gunzip" in result.stderr
+
+
+def test_words_with_a_byte_order_mark_or_compressed_are_refused(tmp_path):
+    for name, content in (("train", b"\xef\xbb\xbfa b\n"), ("valid", gzip.compress(b"a b\n"))):
+        for split in ("train", "valid"):
+            (tmp_path / f"{split}.txt").write_bytes(content if split == name else b"a b\n")
+        result = bash(PREPARE, "wikitext", tmp_path, "out", cwd=tmp_path)
+        assert_error(result, f"{name}.txt: ", "byte-order mark" if name == "train" else "gunzip")
+    assert not (tmp_path / "out").exists()
 
 
 def test_other_bytes_are_refused_with_their_place(tmp_path):
@@ -70,7 +88,7 @@ def test_other_bytes_are_refused_with_their_place(tmp_path):
     result = bash(PREPARE, "text8", "file", "out", cwd=tmp_path)
     assert_error(result, "characters.py stopped")
     assert "byte 0x0a at 12 is not in text8" in result.stderr
-    assert not (tmp_path / "out").exists()
+    assert os.listdir(tmp_path / "out") == [".lock"]
 
 
 def test_a_prompt_and_back(tmp_path):
@@ -98,6 +116,10 @@ def test_words_of_wikitext_stay_as_they_are(names, tmp_path):
     assert len(lengths) == 40
     again = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
     assert again.stderr.count("already done") == 1 and "\n+ " not in again.stderr
+    (tmp_path / "out" / "data-bin" / "valid.idx").unlink()
+    gone = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
+    assert gone.returncode == 0 and "valid.idx is gone" in gone.stderr
+    assert read_back(tmp_path / "out" / "data-bin", "train") == (found, lengths)
     with open(folder / names.format("valid"), "a") as stream:
         stream.write(" more\n")
     changed = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)

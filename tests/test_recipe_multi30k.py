@@ -105,6 +105,13 @@ def test_a_dry_run_prints_the_same_training_for_both_and_writes_nothing(data, tm
     assert os.listdir(tmp_path) == ["data"]
 
 
+def test_fewer_epochs_than_trained_are_averaged_up_to_that_bound(data, tmp_path):
+    flags = ["--epochs", "1", "--average", "1", "--dry-run"]
+    ran = commands(bash(RUN, data, "out", "transformer", *flags, cwd=tmp_path))
+    (average,) = (flags_of(command) for command in ran if "average" in command)
+    assert average["--checkpoint-upper-bound"] == "1" == average["--num-epoch-checkpoints"]
+
+
 @pytest.mark.parametrize(
     "arguments, parts",
     [
@@ -113,9 +120,13 @@ def test_a_dry_run_prints_the_same_training_for_both_and_writes_nothing(data, tm
         (["transformer", "--epochs", "2"], ["--average 5", "2 epochs"]),
         (["transformer", "--average", "11", "--epochs", "20"], ["--average 11"]),
         (["transformer", "--name", "a/b"], ["--name a/b"]),
+        (["transformer", "--name", ".."], ["--name .."]),
+        (["transformer", "--name", ".hidden"], ["--name .hidden"]),
+        (["a/transformer"], ["--name a/transformer-seed1"]),
         (["transformer", "--name", "data"], ["--name data"]),
         (["transformer", "--lr", "1"], ["--lr", "after --"]),
         (["transformer", "--seed"], ["--seed needs a value"]),
+        (["transformer", "--name", ""], ["--name '': is empty"]),
     ],
 )
 def test_mistakes_are_one_line(data, tmp_path, arguments, parts):

@@ -10,7 +10,7 @@ import shutil
 import threading
 
 import pytest
-from recipes import COMMON, EXAMPLES, assert_error, bash, write
+from recipes import COMMON, EXAMPLES, assert_error, bash, shell, write
 
 PROGRAMS = sorted(
     path
@@ -19,15 +19,8 @@ PROGRAMS = sorted(
 )
 
 
-def shell(body, cwd, **environment):
-    """Run a few lines of bash with the library sourced."""
-    script = cwd / "script.sh"
-    script.write_text(f'set -euo pipefail\n. "{COMMON}/lib.sh"\n{body}\n')
-    return bash(script, cwd=cwd, timeout=60, **environment)
-
-
 def test_a_dry_run_prints_and_does_nothing(tmp_path):
-    body = "DRY_RUN=1 STEPS=steps\nrun touch 'a b'\nstep one touch c\nfetch http://x/y d"
+    body = "DRY_RUN=1 STEPS=steps\nrun touch 'a b'\nstep one -- touch c\nfetch http://x/y d"
     result = shell(body, tmp_path)
     assert result.returncode == 0
     printed = [line for line in result.stdout.splitlines() if line.startswith("+ ")]
@@ -38,14 +31,14 @@ def test_a_dry_run_prints_and_does_nothing(tmp_path):
 
 def test_a_failing_command_stops_the_script_with_one_line(tmp_path):
     assert_error(shell("run false\ntouch after", tmp_path), "status 1", "false")
-    body = "STEPS=steps\nboth() { run false; touch after; }\nstep one both"
+    body = "STEPS=steps\nboth() { run false; touch after; }\nstep one -- both"
     assert_error(shell(body, tmp_path), "status 1")
     assert os.listdir(tmp_path) == ["script.sh"]
 
 
 def test_steps_run_once_until_something_before_them_changes(tmp_path):
     body = "STEPS=steps\n" + "".join(
-        f"step {name} bash -c 'echo {name} >>log' {name} \"${{{name}:-}}\"\n" for name in "abc"
+        f"step {name} -- bash -c 'echo {name} >>log' {name} \"${{{name}:-}}\"\n" for name in "abc"
     )
     ran = []
     for environment in ({}, {}, {"b": "1"}, {"b": "1"}, {"b": "1", "a": "1"}):
@@ -56,12 +49,63 @@ def test_steps_run_once_until_something_before_them_changes(tmp_path):
 
 
 def test_an_interrupted_step_is_run_again(tmp_path):
-    body = "STEPS=steps\nstep one test -f ready"
+    body = "STEPS=steps\nstep one -- test -f ready"
     assert shell(body, tmp_path).returncode == 1
     (tmp_path / "ready").touch()
     assert shell(body, tmp_path).returncode == 0
     (tmp_path / "ready").unlink()
     assert shell(body, tmp_path).returncode == 0
+
+
+def test_a_deleted_output_is_made_again_with_all_that_follows(tmp_path):
+    body = "STEPS=steps\nchain given\n" + "".join(
+        f"step {name} out.{name} -- bash -c 'echo {name} >>log; touch out.{name}; {fail}'\n"
+        for name, fail in (("a", ""), ("b", ""), ("c", "test -z ${stop:-}"), ("d", ""))
+    )
+    assert shell(body, tmp_path).returncode == 0
+    (tmp_path / "log").write_text("")
+    (tmp_path / "out.b").unlink()
+    stopped = shell(body, tmp_path, stop="1")
+    assert stopped.returncode == 1 and "b: was done, but out.b is gone" in stopped.stderr
+    # interrupted meanwhile, the steps that follow are not believed either
+    assert shell(body, tmp_path).returncode == 0
+    assert (tmp_path / "log").read_text().split() == ["b", "c", "c", "d"]
+    again = shell(body, tmp_path)
+    assert again.stderr.count("already done") == 4
+
+
+def test_a_step_that_was_interrupted_is_not_believed_though_its_outputs_are_there(tmp_path):
+    body = "STEPS=steps\nchain given\nstep a out -- bash -c 'echo >out; test -z ${stop:-}' a $w"
+    assert shell(body, tmp_path, w="1").returncode == 0
+    (tmp_path / "out").unlink()
+    assert shell(body, tmp_path, w="1", stop="1").returncode == 1
+    again = shell(body, tmp_path, w="1")
+    assert again.returncode == 0 and "already done" not in again.stderr
+    # nor after a try with another option
+    assert shell(body, tmp_path, w="2", stop="1").returncode == 1
+    again = shell(body, tmp_path, w="1")
+    assert again.returncode == 0 and "already done" not in again.stderr
+    assert "already done" in shell(body, tmp_path, w="1").stderr
+
+
+def test_a_step_without_its_output_is_an_error(tmp_path):
+    assert_error(shell("STEPS=steps\nstep a out -- true", tmp_path), "a: true", "out")
+    assert not (tmp_path / "steps").exists()
+
+
+@pytest.mark.parametrize("name", ["..", ".", ".hidden", "a/b", "../x", "/x", "a b", "-x", ""])
+def test_names_that_leave_the_folder_are_refused(tmp_path, name):
+    assert_error(shell(f"plain_name --name '{name}'", tmp_path), f"--name {name}: expected")
+    assert shell("plain_name --name shaw+rotary_1.2-b", tmp_path).returncode == 0
+
+
+def test_a_run_is_known_by_its_command(tmp_path):
+    body = "same_run --name run fairseq-train 'a b' --lr ${lr:-1}"
+    for _ in range(2):
+        assert shell(body, tmp_path).returncode == 0
+    assert (tmp_path / "run" / "command").read_text() == "fairseq-train a\\ b --lr 1 \n"
+    assert_error(shell(body, tmp_path, lr="2"), "other flags", "--name")
+    assert os.listdir(tmp_path / "run") == ["command"]
 
 
 def test_digests_published_given_and_recorded(tmp_path):
@@ -77,9 +121,9 @@ def test_digests_published_given_and_recorded(tmp_path):
     write(trusted, ["# mine", f"{sha}  file"])
     checks = "CHECKSUMS=trusted\nverify file sha256:" + sha[::-1]
     assert shell(checks, tmp_path).returncode == 0
-    # nothing known: recorded, said so, and compared from then on
-    unknown = shell("RECORD=record\nverify file -", tmp_path)
-    assert unknown.returncode == 0 and "no digest known" in unknown.stderr
+    # what was accepted once is compared from then on
+    accepted = shell(f"RECORD=record\nverify file sha256:{sha}", tmp_path)
+    assert accepted.returncode == 0
     assert (tmp_path / "record").read_text() == f"{sha}  file\n"
     assert shell("RECORD=record\nverify file -", tmp_path).returncode == 0
     file.write_text("two")
@@ -88,10 +132,67 @@ def test_digests_published_given_and_recorded(tmp_path):
     assert (tmp_path / "record").read_text() == f"{sha}  file\n"
 
 
-def test_half_an_archive_is_never_recorded(tmp_path):
-    (tmp_path / "half.tgz").write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\3")
-    assert_error(shell("RECORD=record\nverify half.tgz -", tmp_path), "half.tgz", "incomplete")
-    assert not (tmp_path / "record").exists()
+def test_a_file_without_known_digest_is_refused_until_it_is_listed(tmp_path):
+    (tmp_path / "file").write_text("one")
+    line = f"{hashlib.sha256(b'one').hexdigest()}  file"
+    write(tmp_path / "others", [line.replace("file", "profile")])
+    for lists in ("", "CHECKSUMS=others ", "RECORD=record "):
+        refused = shell(f"{lists}\nverify file -", tmp_path)
+        assert_error(refused, "file", f'"{line}"', "--checksums")
+    write(tmp_path / "mine", [line])
+    assert shell("CHECKSUMS=mine\nverify file -", tmp_path).returncode == 0
+
+
+DIGESTS = {kind: getattr(hashlib, kind)(b"one").hexdigest() for kind in ("md5", "sha1", "sha256")}
+FORMS = {
+    "sha256sum": "{sha256}  my file.gz\n",
+    "binary": "{sha256} *my file.gz\n",
+    "Windows": "\ufeff{sha256}  my file.gz\r\n",
+    "dot": "{sha256}  ./my file.gz\n",
+    "folder": "{sha256}  raw/deep/my file.gz\n",
+    "backslash": "{sha256} *raw\\my file.gz\n",
+    "escaped": "\\{sha256}  raw\\\\a/my file.gz\n",
+    "BSD": "SHA256 (raw/my file.gz) = {sha256}\n",
+    "openssl": "SHA256(my file.gz)= {sha256}\n",
+    "md5sum": "{md5}  my file.gz\n",
+    "BSD md5": "MD5 (my file.gz) = {md5}\n",
+    "sha1sum": "{sha1}  my file.gz\n",
+    "no line feed": "# mine\n\n{sha256}\tmy file.gz",
+    "twice": "{sha256}  my file.gz\n{sha256}  again/my file.gz\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", [str.lower, str.upper], ids=["lower", "upper"])
+def test_every_common_form_of_a_digest_list_is_read(tmp_path, form, case):
+    (tmp_path / "my file.gz").write_text("one")
+    right = FORMS[form].format(**{kind: case(digest) for kind, digest in DIGESTS.items()})
+    (tmp_path / "right").write_text(right)
+    wrong = FORMS[form].format(**{kind: digest[::-1] for kind, digest in DIGESTS.items()})
+    (tmp_path / "wrong").write_text(wrong)
+    verify = "verify 'my file.gz' -"
+    result = shell(f"CHECKSUMS=right; {verify}; CHECKSUMS=wrong; {verify}", tmp_path)
+    assert "my file.gz: " in result.stderr and "as right says" in result.stderr
+    assert_error(result, "my file.gz", "wrong says")
+
+
+@pytest.mark.parametrize(
+    "line, reason",
+    [
+        ("<html>", "expected a digest and the name"),
+        ("{sha256}", "expected a digest and the name"),
+        ("file {sha256}", "expected a digest and the name"),
+        ("{sha256}0  file", "unknown kind"),
+        ("{sha256}  file\n{md5}  other/file", "a second digest of file"),
+    ],
+)
+def test_a_list_that_cannot_be_read_is_refused(tmp_path, line, reason):
+    (tmp_path / "file").write_text("one")
+    (tmp_path / "list").write_text(f"{DIGESTS['sha256']}  other\n{line.format(**DIGESTS)}\n")
+    digest = f"sha256:{DIGESTS['sha256']}"  # nor is another digest taken instead
+    result = shell(f"CHECKSUMS=list\nverify file {digest}", tmp_path)
+    assert_error(result, "list: not a list of digests")
+    assert reason in result.stderr
 
 
 class RangeHandler(http.server.SimpleHTTPRequestHandler):

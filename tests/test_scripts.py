@@ -237,7 +237,7 @@ def test_setup_that_is_ended_ends_what_it_started(tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=20) == 130
+    assert process.wait(timeout=20) == 128 + signal.SIGTERM
     child = int(sleeping.read_text())
     while is_running(child):
         assert time.monotonic() < deadline

@@ -58,23 +58,27 @@ for split in "${SPLITS[@]}"; do
     ((DRY_RUN)) || [[ -f $TEXT/$split.txt ]] || die "$TEXT/$split.txt: no such file"
     ((DRY_RUN)) || STEP_CHAIN+="$split $(sha256sum <"$TEXT/$split.txt")"$'\n'
 done
+hold "$OUT"
 
 for split in "${SPLITS[@]}"; do
-    step "documents-$split" python "$RECIPE/documents.py" ${WIKITEXT:+"$WIKITEXT"} \
+    step "documents-$split" "$OUT/documents/$split" -- \
+        python "$RECIPE/documents.py" ${WIKITEXT:+"$WIKITEXT"} \
         ${KEEP_CASE:+"$KEEP_CASE"} "$TEXT/$split.txt" "$OUT/documents/$split"
 done
 for split in "${SPLITS[@]}"; do
-    step "tokenize-$split" python "$COMMON/moses.py" tokenize --lang "$TEXT_LANG" \
+    step "tokenize-$split" "$OUT/tokens/$split" -- \
+        python "$COMMON/moses.py" tokenize --lang "$TEXT_LANG" \
         "$OUT/documents/$split" "$OUT/tokens/$split"
 done
-step learn-bpe python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$OUT/bpe/codes" \
+step learn-bpe "$OUT/bpe/codes" -- \
+    python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$OUT/bpe/codes" \
     "$OUT/tokens/train"
 for split in "${SPLITS[@]}"; do
-    step "apply-bpe-$split" python "$COMMON/bpe.py" apply "$OUT/bpe/codes" \
+    step "apply-bpe-$split" "$OUT/bpe/$split" -- python "$COMMON/bpe.py" apply "$OUT/bpe/codes" \
         "$OUT/tokens/$split" "$OUT/bpe/$split"
 done
 for split in "${SPLITS[@]}"; do
-    step "fold-$split" python "$RECIPE/fold.py" --max-tokens "$MAX_LINE" \
+    step "fold-$split" "$OUT/lines/$split" -- python "$RECIPE/fold.py" --max-tokens "$MAX_LINE" \
         "$OUT/bpe/$split" "$OUT/lines/$split"
 done
 
@@ -91,6 +95,6 @@ binarize() {
     run rm -rf "$OUT/data-bin"
     run mv "$part" "$OUT/data-bin"
 }
-step binarize binarize
+step binarize "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt,bpe.codes,text} -- binarize
 
 log "data for train.sh: $OUT/data-bin"

@@ -87,14 +87,13 @@ esac
 
 # Epochs are irrelevant here: between two checkpoints, a small corpus has many and a large one
 # less than one.
-run mkdir -p "$SAVE_DIR"
-run fairseq-train "$DATA" --user-dir "$USER_DIR" --task masked_lm --arch "${MODEL}_masked_lm_base" \
-    --tokens-per-sample 512 --sample-break-mode complete \
+train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task masked_lm \
+    --arch "${MODEL}_masked_lm_base" --tokens-per-sample 512 --sample-break-mode complete \
     --mask-prob 0.15 --leave-unmasked-prob 0.1 --random-token-prob 0.1 \
     --criterion masked_lm --dropout 0.1 --attention-dropout 0.1 \
     "${STEP[@]}" --warmup-updates "$WARMUP" --clip-norm 1.0 --max-update "$UPDATES" \
     --batch-size "$SHARE" --update-freq "$PASSES" --required-batch-size-multiple 1 \
-    --seed 1 --save-dir "$SAVE_DIR" --no-epoch-checkpoints \
+    --seed 1 --no-epoch-checkpoints \
     --save-interval 1000000 --validate-interval 1000000 \
     --save-interval-updates "$(fraction "$UPDATES" 100)" --keep-interval-updates 1 \
     --keep-interval-updates-pattern "$(fraction "$UPDATES" 10)" \

@@ -31,7 +31,8 @@ PIECES=$RECIPE/../clue_pretraining/pieces.py
 VALID=(valid)
 
 for TASK in $TASKS; do
-    WORK=$OUT/work/$TASK STEPS=$OUT/work/$TASK/steps STEP_CHAIN=""
+    WORK=$OUT/work/$TASK STEPS=$OUT/work/$TASK/steps
+    chain ""
     INPUTS=(input0)
     case $TASK in
         AFQMC | CSL | CMNLI) INPUTS+=(input1) ;;
@@ -44,15 +45,18 @@ for TASK in $TASKS; do
             [[ -f $file ]] || die "$file: no such file, nor one that ends in .tsv"
             STEP_CHAIN+="$split $(sha256sum <"$file")"$'\n'
         fi
-        step "extract-$split" python "$RECIPE/clue.py" extract "$TASK" "$file" "$WORK/text" "$split"
+        step "extract-$split" "$WORK/text/input0/$split" "$WORK/text/label/$split" -- \
+            python "$RECIPE/clue.py" extract "$TASK" "$file" "$WORK/text" "$split"
         for input in "${INPUTS[@]}"; do
-            step "segment-$split-$input" python "$PIECES" segment "${SEGMENT[@]}" \
+            step "segment-$split-$input" "$WORK/words/$input/$split" -- \
+                python "$PIECES" segment "${SEGMENT[@]}" \
                 "$WORK/text/$input/$split" "$WORK/words/$input/$split"
-            step "split-$split-$input" python "$PIECES" split "$PRETRAINED/bpe.codes" \
+            step "split-$split-$input" "$WORK/pieces/$input/$split" -- \
+                python "$PIECES" split "$PRETRAINED/bpe.codes" \
                 "$WORK/words/$input/$split" "$WORK/pieces/$input/$split"
         done
     done
-    step binarize binarize "$TASK" classes
+    binarize_step "$TASK" classes
 done
 
 log "data for finetune.sh: $OUT/TASK, for TASK in $TASKS"

@@ -61,20 +61,24 @@ for split in "${SPLITS[@]}"; do
     ((DRY_RUN)) || [[ -f $TEXT/$split.txt ]] || die "$TEXT/$split.txt: no such file"
     ((DRY_RUN)) || STEP_CHAIN+="$split $(sha256sum <"$TEXT/$split.txt")"$'\n'
 done
+hold "$OUT"
 
 for split in "${SPLITS[@]}"; do
-    step "documents-$split" python "$RECIPE/pieces.py" documents \
+    step "documents-$split" "$OUT/documents/$split" -- python "$RECIPE/pieces.py" documents \
         ${BLANK_LINES:+"$BLANK_LINES"} "$TEXT/$split.txt" "$OUT/documents/$split"
 done
 for split in "${SPLITS[@]}"; do
-    step "segment-$split" python "$RECIPE/pieces.py" segment ${SEGMENTED:+"$SEGMENTED"} \
+    step "segment-$split" "$OUT/words/$split" -- \
+        python "$RECIPE/pieces.py" segment ${SEGMENTED:+"$SEGMENTED"} \
         ${KEEP_CASE:+"$KEEP_CASE"} "$OUT/documents/$split" "$OUT/words/$split"
 done
-step latin-words python "$RECIPE/pieces.py" latin "$OUT/words/train" "$OUT/bpe/latin"
-step learn-bpe python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$OUT/bpe/codes" \
+step latin-words "$OUT/bpe/latin" -- \
+    python "$RECIPE/pieces.py" latin "$OUT/words/train" "$OUT/bpe/latin"
+step learn-bpe "$OUT/bpe/codes" -- \
+    python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$OUT/bpe/codes" \
     "$OUT/bpe/latin"
 for split in "${SPLITS[@]}"; do
-    step "split-$split" python "$RECIPE/pieces.py" split "$OUT/bpe/codes" \
+    step "split-$split" "$OUT/pieces/$split" -- python "$RECIPE/pieces.py" split "$OUT/bpe/codes" \
         "$OUT/words/$split" "$OUT/pieces/$split"
 done
 # With <s> and </s> that makes 512. Samples of fixed length may span lines.
@@ -82,7 +86,8 @@ LINES=pieces
 if [[ $LENGTHS == diff ]]; then
     LINES=lines
     for split in "${SPLITS[@]}"; do
-        step "fold-$split" python "$RECIPE/../bert_pretraining/fold.py" --max-tokens 510 \
+        step "fold-$split" "$OUT/lines/$split" -- \
+            python "$RECIPE/../bert_pretraining/fold.py" --max-tokens 510 \
             "$OUT/pieces/$split" "$OUT/lines/$split"
     done
 fi
@@ -103,6 +108,7 @@ binarize() {
     run rm -rf "$OUT/data-bin"
     run mv "$part" "$OUT/data-bin"
 }
-step binarize binarize "$LENGTHS" "$SYMBOLS"
+step binarize "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt,bpe.codes,text} -- \
+    binarize "$LENGTHS" "$SYMBOLS"
 
 log "data for train.sh: $OUT/data-bin"

@@ -12,17 +12,22 @@
 #     log TEXT                   print a line with the time on standard error
 #     value "$@"                 print the value of option $1; error if there is none
 #     whole_number FLAG VALUE    error unless VALUE is a whole number above 0
+#     plain_name FLAG VALUE      error unless VALUE can be the name of a file in any folder
 #     fraction N PARTS           print N / PARTS rounded down, but at least 1
 #     absolute PATH              print PATH as an absolute path
 #     need COMMAND...            error unless every command is installed (not in a dry run)
 #     run COMMAND...             print the command and, except in a dry run, run it
-#     step NAME COMMAND...       run COMMAND once; STEPS names the folder of the markers
+#     chain TEXT                 begin a chain of steps, which depend on TEXT
+#     step NAME [OUTPUT...] -- COMMAND...  run COMMAND, which makes the outputs, unless it is done;
+#                                STEPS names the folder of the markers
 #     same_run FLAG FOLDER COMMAND...  error if FOLDER, which FLAG can change, was started with
 #                                another COMMAND
-#     verify FILE [DIGEST]       check a file, or record its sha256 in RECORD; sets SHA256
-#     fetch URL FILE [DIGEST]    download with resume, then verify
+#     train_model FOLDER DATA FLAG...  run fairseq-train with FOLDER as --save-dir, locked; it
+#                                resumes there, and ends as if it had not been interrupted
 #     plugin_dir                 print the folder to pass to --user-dir
 #     fairseq-posenc COMMAND...  the plug-in's command line, of the same copy
+#
+# and what signals.sh and lock.sh define.
 
 COMMON=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 REPO=$(cd "$COMMON/../.." && pwd)
@@ -32,6 +37,10 @@ STEP_CHAIN=""
 if ! command -v fairseq-train >/dev/null && [[ -x $REPO/.venv/bin/fairseq-train ]]; then
     PATH=$REPO/.venv/bin:$PATH
 fi
+# shellcheck source=signals.sh
+. "$COMMON/signals.sh"
+# shellcheck source=lock.sh
+. "$COMMON/lock.sh"
 
 usage() {
     sed -n '2,/^[^#]/{/^#SBATCH/d;/^#/s/^# \{0,1\}//p}' "$0"
@@ -49,11 +58,17 @@ log() {
 
 value() {
     (($# >= 2)) || die "$1 needs a value; see --help"
+    [[ -n $2 ]] || die "$1 '': is empty; leave it out, or give a value"
     printf '%s' "$2"
 }
 
 whole_number() {
     [[ $2 =~ ^[1-9][0-9]*$ ]] || die "$1 $2: expected a whole number above 0"
+}
+
+plain_name() {
+    [[ $2 =~ ^[A-Za-z0-9_][A-Za-z0-9._+-]*$ ]] ||
+        die "$1 $2: expected letters, digits, '.', '_', '+' and '-', and a letter or digit first"
 }
 
 fraction() {
@@ -84,34 +99,68 @@ run() {
         return 0
     fi
     printf '+%s\n' "$line" >&2
-    "$@" || {
+    interruptible "$@" || {
         local status=$? name=$1
-        [[ $name != python ]] || name=$2
+        [[ $name != python && $name != plugin_python ]] || name=$2
+        ((status != 137)) || die "${name##*/} was killed (see above; is the memory exhausted?)"
         die "${name##*/} stopped with status $status (see above)"
     }
 }
 
-# A marker holds a hash of this step's command and of all steps before it, so a
-# changed option repeats the steps that depend on it and no others.
+chain() {
+    STEP_CHAIN=$1
+}
+
+# A marker holds a hash of this step's command and of all steps before it, so a changed option
+# repeats the steps that depend on it and no others. A step that is repeated because an output is
+# gone adds a unique word, which the steps after it depend on. While it is repeated, its marker says
+# "unfinished": its outputs may be half those of another command.
 step() {
-    local name=$1 marker=$STEPS/$1 key
+    local name=$1 marker=$STEPS/$1 outputs=() output key seen="" again=""
+    shift
+    while [[ $1 != -- ]]; do
+        outputs+=("$1")
+        shift
+    done
     shift
     STEP_CHAIN+="$name: $*"$'\n'
     key=$(printf '%s' "$STEP_CHAIN" | sha256sum)
-    if ((!DRY_RUN)) && [[ -f $marker && $(<"$marker") == "$key" ]]; then
+    key=${key%% *}
+    if ((!DRY_RUN)) && [[ -f $marker ]]; then
+        read -r seen _ again <"$marker" || true
+        [[ $seen == "$key" || $seen == unfinished ]] || again=""
+    fi
+    if [[ $seen == "$key" ]]; then
+        for output in ${outputs[@]+"${outputs[@]}"}; do
+            [[ ! -e $output ]] || continue
+            log "$name: was done, but $output is gone"
+            seen="" again=$(date +%s)-$$
+            break
+        done
+    fi
+    STEP_CHAIN+=$again
+    if [[ $seen == "$key" ]]; then
         log "$name: already done"
         return 0
     fi
     log "$name"
+    ((DRY_RUN)) || [[ ! -f $marker ]] || mark "$marker" unfinished "$again"
     if declare -F "$1" >/dev/null; then
         "$@"
     else
         run "$@"
     fi
     ((DRY_RUN)) && return 0
+    for output in ${outputs[@]+"${outputs[@]}"}; do
+        [[ -e $output ]] || die "$name: $1 ended without making $output"
+    done
     mkdir -p "$STEPS"
-    printf '%s\n' "$key" >"$marker.part"
-    mv "$marker.part" "$marker"
+    mark "$marker" "$key" "$again"
+}
+
+mark() {
+    printf '%s  - %s\n' "$2" "$3" >"$1.part"
+    mv "$1.part" "$1"
 }
 
 # A run can only be resumed with the command that started it.
@@ -123,73 +172,29 @@ same_run() {
     [[ ! -f $folder/command || $(<"$folder/command") == "$begun" ]] ||
         die "$folder was started with other flags (see its file command); give another $flag"
     mkdir -p "$folder"
-    printf '%s\n' "$begun" >"$folder/command"
+    printf '%s\n' "$begun" >"$folder/command.part"
+    mv "$folder/command.part" "$folder/command"
 }
 
-# Print the digest of file name $2 in the sha256sum-style file $1, if it has one.
-recorded_digest() {
-    [[ -f $1 ]] || return 0
-    awk -v name="$2" '$1 !~ /^#/ && ($2 == name || $2 == "*" name) { print $1; exit }' "$1"
+# Without --update-epoch-batch-itr, the batches of a resumed epoch differ from those of an
+# uninterrupted training. On several nodes, the first one takes care of the folder.
+train_model() {
+    local folder=$1 data=$2 first=$((${NODE_RANK:-0} == 0))
+    shift 2
+    run mkdir -p "$folder"
+    if ((first)); then
+        hold "$folder"
+        ((DRY_RUN)) || rm -f "$folder"/*.pt.tmp # what fairseq leaves when it is killed
+        replace_damaged "$folder"
+    fi
+    run fairseq-train "$data" --save-dir "$folder" --update-epoch-batch-itr True "$@"
+    ((!first)) || release
 }
 
-# Never record the digest of an incomplete archive.
-check_whole() {
-    case $2 in
-        *.gz | *.tgz)
-            gzip --test <"$1" 2>/dev/null || die "$1: damaged or incomplete; replace or remove it"
-            ;;
-    esac
-}
-
-# DIGEST is sha256:HEX, md5:HEX or "-" if unknown.  Entries in CHECKSUMS (a file given by the
-# user) take precedence over it, and it takes precedence over RECORD (from the first download).
-verify() {
-    local file=$1 digest=${2:--} name=${1##*/} given seen source="the recipe"
-    name=${name%.new}
-    given=$(recorded_digest "${CHECKSUMS:-}" "$name")
-    if [[ -n $given ]]; then
-        digest=sha256:$given source=$CHECKSUMS
-    elif [[ $digest == - ]]; then
-        given=$(recorded_digest "${RECORD:-}" "$name")
-        [[ -z $given ]] || digest=sha256:$given source=$RECORD
-    fi
-    SHA256=$(sha256sum <"$file")
-    SHA256=${SHA256%% *}
-    case $digest in
-        sha256:*) seen=sha256:$SHA256 ;;
-        md5:*) seen=$(md5sum <"$file") && seen=md5:${seen%% *} ;;
-        -) seen=- && check_whole "$file" "$name" ;;
-        *) die "$name: digest $digest: expected sha256:HEX, md5:HEX or -" ;;
-    esac
-    [[ $seen == "$digest" ]] ||
-        die "$file has $seen but $source says $digest; remove it, or give --checksums FILE"
-    STEP_CHAIN+="$name $SHA256"$'\n'
-    case $digest in
-        -) log "$name: no digest known; trusting sha256 $SHA256 from now on" ;;
-        *) log "$name: $digest as $source says" ;;
-    esac
-    if [[ -n ${RECORD:-} && -z $(recorded_digest "$RECORD" "$name") ]]; then
-        mkdir -p "$(dirname "$RECORD")"
-        printf '%s  %s\n' "$SHA256" "$name" >>"$RECORD"
-    fi
-}
-
-# FILE.part is an interrupted download, which is resumed; FILE.new is a complete one that is
-# not verified yet.
-fetch() {
-    local url=$1 file=$2 digest=${3:--}
-    if [[ -f $file ]]; then
-        ((DRY_RUN)) || verify "$file" "$digest"
-        return 0
-    fi
-    if [[ ! -f $file.new ]]; then
-        need curl
-        run mkdir -p "$(dirname "$file")"
-        run curl --fail --location --retry 5 --continue-at - --output "$file.part" "$url"
-        run mv "$file.part" "$file.new"
-    fi
-    ((DRY_RUN)) || verify "$file.new" "$digest"
-    run mv "$file.new" "$file"
+# Where checkpoint_last.pt is damaged, go on from the newest whole checkpoint beside it.
+replace_damaged() {
+    ((DRY_RUN)) || [[ ! -e $1/checkpoint_last.pt ]] ||
+        interruptible plugin_python "$COMMON/last_checkpoint.py" "$1" || exit
 }
 
 # The checkout takes precedence over an installed copy, so that recipe and plug-in match.
@@ -201,6 +206,10 @@ plugin_dir() {
     fi
 }
 
+plugin_python() {
+    PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH} python "$@"
+}
+
 fairseq-posenc() {
-    PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH} python -m fairseq_posenc "$@"
+    plugin_python -m fairseq_posenc "$@"
 }

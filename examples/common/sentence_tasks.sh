@@ -43,6 +43,7 @@ sentence_options() {
     need python fairseq-preprocess
     export WORKERS
     SOURCE=$(absolute "$SOURCE") PRETRAINED=$(absolute "$PRETRAINED") OUT=$(absolute "$OUT")
+    hold "$OUT"
 }
 
 # Binarise the texts of folder $1 into folder $2; further arguments go to fairseq-preprocess.
@@ -75,4 +76,15 @@ binarize() {
     ((DRY_RUN)) || wc -l <"$WORK/text/label/train" >"$part/examples"
     run rm -rf "${OUT:?}/$task"
     run mv "$part" "$OUT/$task"
+}
+
+# The step that calls binarize, with the same arguments.
+binarize_step() {
+    local input split files=("$OUT/$1/examples" "$OUT/$1/label")
+    for input in "${INPUTS[@]}"; do
+        for split in train "${VALID[@]}"; do
+            files+=("$OUT/$1/$input/$split".{bin,idx})
+        done
+    done
+    step binarize "${files[@]}" -- binarize "$@"
 }

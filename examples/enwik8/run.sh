@@ -57,29 +57,23 @@ done
 whole_number --length "$LENGTH"
 whole_number --batch "$BATCH"
 whole_number --updates "$UPDATES"
-need python flock
+need python
 
 MODELS=$RECIPE/../language_model
 prepare() {
     "$MODELS/prepare.sh" "$KIND" "$SOURCE" "$OUT/data" "${DRY[@]}"
 }
 
-if ((DRY_RUN)); then
-    prepare
-else
-    # Concurrent runs must not write the same files.
-    mkdir -p "$OUT"
-    exec {lock}>"$OUT/lock"
-    flock "$lock"
-    prepare
-    flock --unlock "$lock"
-fi
+# The data is for all runs in OUT.
+hold "$OUT/data" wait
+interruptible prepare
+release
 
 COMPARE=("$MODELS/compare.sh" "$OUT/data/data-bin" "$OUT" --encodings "$ENCODINGS" --seeds "$SEEDS"
     --length "$LENGTH" --batch $((BATCH * LENGTH)) --updates "$UPDATES" --tokens-per-gpu "$LIMIT"
     "${OPTIONS[@]}" "${DRY[@]}" -- --arch performer_lm_enwik8 --lr 1e-4 --min-lr 1e-5 "$@")
 # That table has the paper's results on another corpus; standard output is for our table.
-if ((DRY_RUN)); then "${COMPARE[@]}"; else "${COMPARE[@]}" >&2; fi
+if ((DRY_RUN)); then "${COMPARE[@]}"; else interruptible "${COMPARE[@]}" >&2; fi
 
 LABELS=() LOGS=()
 for encoding in $ENCODINGS; do

@@ -33,6 +33,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 DATA="" CHECKPOINT="" OUT="" NAME="" PAPER=tupe SEEDS="" EPOCHS="" USER_DIR=""
 RATES="" BATCH="" EPOCH=best SAVE=(--no-save) DEVICE=(--fp16) HEAD=()
+SEPARATOR=(--separator-token 2)
 while (($#)); do
     case $1 in
         --help) usage ;;
@@ -69,7 +70,7 @@ case $PAPER in
         TASKS="AFQMC CSL IFLYTEK TNEWS WSC CMNLI" EXAMPLE=clue/TNEWS
         SETTINGS=("$RECIPE/../clue/clue.py" settings)
         TABLE=("$RECIPE/../clue/clue.py" scores)
-        HEAD=(--pooler-dropout 0.1) ;;
+        HEAD=(--pooler-dropout 0.1) SEPARATOR=() ;; # BERT's one [SEP] between texts
     *) die "--paper $PAPER: expected tupe, roformer or gau" ;;
 esac
 [[ $EPOCH == best || $EPOCH == last ]] || die "--epoch $EPOCH: expected best or last"
@@ -89,7 +90,7 @@ TASK=${DATA##*/}
 [[ " $TASKS " == *" $TASK "* ]] ||
     die "$DATA: is not the folder of a task; give one that prepare.sh made, such as $EXAMPLE"
 NAME=${NAME:-$(basename "$(dirname "$CHECKPOINT")")}
-[[ $NAME =~ ^[A-Za-z0-9._-]+$ ]] || die "--name $NAME: expected letters, digits, '.', '_' and '-'"
+plain_name --name "$NAME"
 need python fairseq-train
 ((DRY_RUN)) || [[ -f $DATA/examples ]] || die "$DATA: is incomplete; run prepare.sh"
 ((DRY_RUN)) || [[ -f $CHECKPOINT ]] || die "$CHECKPOINT: no such file"
@@ -98,6 +99,8 @@ USER_DIR=${USER_DIR:-$(plugin_dir)}
 read -r CLASSES USUAL SCORES BEST USUAL_BATCH WARMUP EPSILON USUAL_RATES < <(
     python "${SETTINGS[@]}" "$TASK"
 )
+OTHER_BATCH=$BATCH
+[[ $BATCH != "$USUAL_BATCH" ]] || OTHER_BATCH=""
 EPOCHS=${EPOCHS:-$USUAL} BATCH=${BATCH:-$USUAL_BATCH} RATES=${RATES:-$USUAL_RATES}
 whole_number --epochs "$EPOCHS"
 EXAMPLES=1
@@ -112,10 +115,8 @@ TARGET=(--num-classes "$CLASSES")
 # the paper whatever the number of GPUs.
 tune() {
     local folder=$1
-    shift
-    run rm -rf "$folder"
-    run mkdir -p "$folder"
-    run "$@" --log-file "$folder/train.log.part"
+    run rm -f "$folder"/{train.log{,.part},checkpoint_best.pt}
+    train_model "$@" --log-file "$folder/train.log.part"
     run mv "$folder/train.log.part" "$folder/train.log"
 }
 
@@ -124,12 +125,15 @@ GIVEN=""
 ((DRY_RUN)) || GIVEN=$(sha256sum "$CHECKPOINT")$'\n'
 for rate in $RATES; do
     for seed in $SEEDS; do
-        folder=$OUT/$NAME/$TASK/lr$rate-seed$seed
-        STEP_CHAIN=$GIVEN
-        step "lr$rate-seed$seed" tune "$folder" fairseq-train "$DATA" --user-dir "$USER_DIR" \
+        # Other batches than the paper's have folders of their own.
+        run_name=lr$rate${OTHER_BATCH:+-batch$OTHER_BATCH}-seed$seed
+        folder=$OUT/$NAME/$TASK/$run_name
+        chain "$GIVEN"
+        hold "$folder"
+        step "$run_name" "$folder/train.log" -- tune "$folder" "$DATA" --user-dir "$USER_DIR" \
             --task sentence_prediction --arch posenc_masked_lm --restore-file "$CHECKPOINT" \
             --reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler \
-            --init-token 0 --separator-token 2 --shorten-method truncate "${TARGET[@]}" \
+            --init-token 0 "${SEPARATOR[@]}" --shorten-method truncate "${TARGET[@]}" \
             --criterion sentence_prediction_metrics --metrics "$SCORES" \
             --best-checkpoint-metric "$BEST" --maximize-best-checkpoint-metric \
             --dropout 0.1 --attention-dropout 0.1 "${HEAD[@]}" \
@@ -137,8 +141,9 @@ for rate in $RATES; do
             --weight-decay 0.01 --clip-norm 1.0 --lr "$rate" --lr-scheduler polynomial_decay \
             --total-num-update "$UPDATES" --warmup-updates $((UPDATES * WARMUP / 100)) \
             --max-epoch "$EPOCHS" --batch-size "$BATCH" --required-batch-size-multiple 1 \
-            --seed "$seed" --save-dir "$folder" "${SAVE[@]}" --distributed-world-size 1 \
+            --seed "$seed" "${SAVE[@]}" --distributed-world-size 1 \
             --log-format json --log-interval 100 "${DEVICE[@]}" "$@"
+        release
     done
 done
 run python "${TABLE[@]}" --epoch "$EPOCH" "$OUT"

@@ -28,7 +28,8 @@ if ((!DRY_RUN)); then
 fi
 
 for TASK in $TASKS; do
-    WORK=$OUT/work/$TASK STEPS=$OUT/work/$TASK/steps STEP_CHAIN=""
+    WORK=$OUT/work/$TASK STEPS=$OUT/work/$TASK/steps
+    chain ""
     declare -A FILES=([train]=train [valid]=dev)
     INPUTS=(input0 input1) LABELS=classes
     case $TASK in
@@ -45,18 +46,22 @@ for TASK in $TASKS; do
     done
     ((DRY_RUN)) || STEP_CHAIN+=$(cat "$PRETRAINED"/{dict.txt,bpe.codes} | sha256sum)$'\n'
     for split in "${!FILES[@]}"; do
-        step "extract-$split" python "$RECIPE/tasks.py" extract "$TASK" \
-            "$SOURCE/$TASK/${FILES[$split]}.tsv" "$WORK/text" "$split" ${KEEP_CASE:+"$KEEP_CASE"}
+        step "extract-$split" "$WORK/text/input0/$split" "$WORK/text/label/$split" -- \
+            python "$RECIPE/tasks.py" extract "$TASK" "$SOURCE/$TASK/${FILES[$split]}.tsv" \
+            "$WORK/text" "$split" \
+            ${KEEP_CASE:+"$KEEP_CASE"}
         for input in "${INPUTS[@]}"; do
-            step "tokenize-$split-$input" python "$COMMON/moses.py" tokenize --lang "$TEXT_LANG" \
+            step "tokenize-$split-$input" "$WORK/tokens/$input/$split" -- \
+                python "$COMMON/moses.py" tokenize --lang "$TEXT_LANG" \
                 "$WORK/text/$input/$split" "$WORK/tokens/$input/$split"
-            step "apply-bpe-$split-$input" python "$COMMON/bpe.py" apply "$PRETRAINED/bpe.codes" \
+            step "apply-bpe-$split-$input" "$WORK/pieces/$input/$split" -- \
+                python "$COMMON/bpe.py" apply "$PRETRAINED/bpe.codes" \
                 "$WORK/tokens/$input/$split" "$WORK/pieces/$input/$split"
         done
     done
     VALID=(valid)
     [[ $TASK != MNLI ]] || VALID+=(valid1)
-    step binarize binarize "$TASK" "$LABELS"
+    binarize_step "$TASK" "$LABELS"
     unset FILES
 done
 

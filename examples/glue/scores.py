@@ -2,10 +2,11 @@
 
     python scores.py [--paper roformer] [--epoch last] OUT
 
-OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-seedSEED/train.log. The score of
-a run is that of its best epoch, or of its last. Over the seeds of a learning rate, the table gives
-the median, as in the TUPE paper, or with --paper roformer or gau the mean and standard deviation,
-and it reports the best learning rate. All scores are in percent.
+OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-seedSEED/train.log, or with
+lrRATE-batchN-seedSEED for another batch size than the paper's. The score of a run is that of its
+best epoch, or of its last. Over the seeds of a learning rate (and batch size), the table gives the
+median, as in the TUPE paper, or with --paper roformer or gau the mean and standard deviation, and
+it reports the best learning rate. All scores are in percent.
 """
 
 import argparse
@@ -20,10 +21,11 @@ from text import fail, read_lines
 
 # MNLI has two validation sets, the other tasks have one
 SUBSETS = {"MNLI": (("MNLI-m", "valid"), ("MNLI-mm", "valid1"))}
+RUN = re.compile(r"lr([^-]+(?:-\d+)?)(?:-batch(\d+))?-seed(.+)")
 
 
 class Cell(NamedTuple):
-    """The scores of one model on one validation set, by learning rate as given."""
+    """The scores of one model on one validation set, by learning rate (and batch) as given."""
 
     runs: Dict[str, List[float]]
 
@@ -66,7 +68,7 @@ def collect(
     table: Dict[str, Dict[str, Cell]] = {}
     for log in sorted(out.glob("*/*/lr*-seed*/train.log")):
         model, task = log.parts[-4:-2]
-        match = re.fullmatch(r"lr(.+)-seed(.+)", log.parent.name)
+        match = RUN.fullmatch(log.parent.name)
         if task not in tasks or match is None:
             continue
         name = reported(tasks[task], paper)
@@ -75,7 +77,8 @@ def collect(
             if score is None:
                 fail(f"{log}: contains no {subset}_{name}")
             cell = table.setdefault(model, {}).setdefault(f"{column} ({name})", Cell({}))
-            cell.runs.setdefault(match.group(1), []).append(score)
+            setting = " x ".join(filter(None, match.group(1, 2)))
+            cell.runs.setdefault(setting, []).append(score)
     if not table:
         fail(f"{out}: contains no runs of finetune.sh (MODEL/TASK/lrRATE-seedSEED/train.log)")
     return table
@@ -100,9 +103,10 @@ def render(
         row.append(f"{statistics.mean(s for _, s in best.values()):.2f}" if whole else "")
         lines.append(f"| {model} | " + " | ".join(row) + " |")
     kind = "median" if paper == "tupe" else "mean and standard deviation"
-    lines += ["", f"{kind} of the seeds, by learning rate:".capitalize(), ""]
+    lines += ["", f"{kind} of the seeds, by learning rate (x batch size):".capitalize(), ""]
     rates = sorted(
-        {r for row in table.values() for cell in row.values() for r in cell.runs}, key=float
+        {r for row in table.values() for cell in row.values() for r in cell.runs},
+        key=lambda rate: [float(part) for part in rate.split(" x ")],
     )
     lines.append("| model | set (score) | seeds | " + " | ".join(rates) + " |")
     lines.append("|" + " --- |" * (len(rates) + 3))

@@ -15,7 +15,7 @@ import os
 import sys
 from typing import Dict, Optional, Sequence
 
-from text import fail
+from text import fail, refuse_compressed
 
 SPLITS = ("train", "valid", "test")
 SHARE = 20  # valid and test are each one part in this many
@@ -81,6 +81,7 @@ def binarize(path: str, kind: str, folder: str) -> None:
             data = stream.read()
     except OSError as error:
         fail(f"{path}: {error.strerror}")
+    refuse_compressed(path, data[:16])
     held_out = len(data) // SHARE
     if not held_out:
         fail(f"{path}: has {len(data)} bytes, too few to split")

@@ -52,6 +52,10 @@ done
 for seed in $SEEDS; do
     whole_number --seeds "$seed"
 done
+for encoding in $ENCODINGS; do
+    plain_name --encodings "$encoding"
+done
+plain_name --subset "$SUBSET"
 need python fairseq-eval-lm
 ((DRY_RUN)) || [[ -f $DATA/$SUBSET.idx ]] ||
     die "$DATA: has no text $SUBSET; give the data-bin folder that prepare.sh made"
@@ -65,11 +69,19 @@ train() {
     local folder=$1
     shift
     same_run OUT "$folder" "$@"
+    # Without its checkpoint, a log is that of another training.
+    ((DRY_RUN)) || [[ -f $folder/checkpoint_last.pt ]] || rm -f "$folder/train.log"
     if [[ -f $folder/train.log ]] && grep --quiet 'done training in' "$folder/train.log"; then
         log "$folder: already trained"
         return 0
     fi
-    if ((DRY_RUN)); then "$@"; else "$@" >&2; fi
+    if ((DRY_RUN)); then "$@"; else interruptible "$@" >&2; fi
+}
+
+copy_to() {
+    local log=$1
+    shift
+    run "$@" 2>&1 | tee "$log" >&2
 }
 
 # A log gets its final name when it is complete. The stream that fairseq-eval-lm writes to
@@ -81,7 +93,7 @@ score() {
         run "$@"
         return 0
     fi
-    run "$@" 2>&1 | tee "$log.part" >&2
+    interruptible copy_to "$log.part" "$@"
     run mv "$log.part" "$log"
 }
 
@@ -90,12 +102,16 @@ GIVEN=""
 for seed in $SEEDS; do
     for encoding in $ENCODINGS; do
         folder=$OUT/$encoding-seed$seed
-        STEP_CHAIN=$GIVEN
-        step "train-$encoding-seed$seed" train "$folder" "$RECIPE/train.sh" "$encoding" "$DATA" \
+        chain "$GIVEN"
+        hold "$folder"
+        step "train-$encoding-seed$seed" "$folder/checkpoint_last.pt" -- \
+            train "$folder" "$RECIPE/train.sh" "$encoding" "$DATA" \
             --save-dir "$folder" --seed "$seed" "${TRAINING[@]}" -- "$@"
-        step "score-$SUBSET-$encoding-seed$seed" score "$folder/score-$SUBSET.log" fairseq-eval-lm "$DATA" \
-            --user-dir "$USER_DIR" --path "$folder/checkpoint_last.pt" --gen-subset "$SUBSET" \
+        step "score-$SUBSET-$encoding-seed$seed" "$folder/score-$SUBSET.log" -- \
+            score "$folder/score-$SUBSET.log" fairseq-eval-lm "$DATA" --user-dir "$USER_DIR" \
+            --path "$folder/checkpoint_last.pt" --gen-subset "$SUBSET" \
             --tokens-per-sample "$LENGTH" --max-tokens "$LIMIT" "${DEVICE[@]}"
+        release
     done
 done
 run python "$RECIPE/perplexities.py" --subset "$SUBSET" "$OUT"

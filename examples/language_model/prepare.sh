@@ -53,8 +53,11 @@ words() {
         [[ -n $file ]] || ((!DRY_RUN)) || file=$SOURCE/$split.txt
         [[ -n $file || $split == test ]] ||
             die "$SOURCE: has neither wiki.$split.tokens nor $split.txt; give a folder of WikiText"
-        [[ -z $file ]] || prefixes+=("--${split}pref" "$file")
-        ((DRY_RUN)) || [[ -z $file ]] || STEP_CHAIN+="$split $(sha256sum <"$file")"$'\n'
+        [[ -n $file ]] || continue
+        prefixes+=("--${split}pref" "$file")
+        ((!DRY_RUN)) || continue
+        python "$COMMON/text.py" "$file" || exit
+        STEP_CHAIN+="$split $(sha256sum <"$file")"$'\n'
     done
     MAKE=(fairseq-preprocess --only-source "${prefixes[@]}" --destdir "$PART" --workers "$WORKERS")
 }
@@ -82,6 +85,7 @@ case $KIND in
     text8 | enwik8) characters ;;
     *) die "$KIND: unknown kind; expected wikitext, text8 or enwik8" ;;
 esac
-step "binarize-$KIND" binarize "$KIND"
+hold "$OUT"
+step "binarize-$KIND" "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt} -- binarize "$KIND"
 
 log "data for train.sh: $OUT/data-bin"

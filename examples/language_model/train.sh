@@ -100,15 +100,14 @@ equal_shares "--batch $BATCH" $((BATCH / LENGTH)) $((LIMIT / LENGTH))
 
 # Epochs are irrelevant here: between two checkpoints, a small corpus has many and a large one
 # less than one.
-run mkdir -p "$SAVE_DIR"
-run fairseq-train "$DATA" --user-dir "$USER_DIR" --task language_modeling "${MODEL[@]}" \
+train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task language_modeling "${MODEL[@]}" \
     --tokens-per-sample "$LENGTH" --sample-break-mode none "${CRITERION[@]}" \
     --dropout 0 --attention-dropout 0 \
     --optimizer adam --adam-betas '(0.9, 0.95)' --adam-eps 1e-8 --weight-decay 0.1 \
     --clip-norm 1.0 --lr 6e-4 --lr-scheduler cosine --min-lr 6e-5 --warmup-init-lr 1e-7 \
     --warmup-updates "$(fraction "$UPDATES" 100)" --max-update "$UPDATES" \
     --batch-size "$SHARE" --update-freq "$PASSES" --required-batch-size-multiple 1 \
-    --seed "$SEED" --save-dir "$SAVE_DIR" --no-epoch-checkpoints \
+    --seed "$SEED" --no-epoch-checkpoints \
     --save-interval 1000000 --validate-interval 1000000 \
     --save-interval-updates "$(fraction "$UPDATES" 100)" --keep-interval-updates 1 \
     --keep-interval-updates-pattern "$(fraction "$UPDATES" 10)" \

@@ -14,6 +14,8 @@ set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/lib.sh
 . "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/digests.sh
+. "$RECIPE/../common/digests.sh"
 
 ADDRESS=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/
 # The md5 digests are those that torchtext published for these addresses.
@@ -43,6 +45,7 @@ done
 [[ ! -e $DATA ]] || die "$DATA: already exists; give a new folder"
 
 PART=$DATA.part
+hold "$PART"
 RECORD=$PART/archives.sha256
 for entry in "${ARCHIVES[@]}"; do
     read -r name digest <<<"$entry"

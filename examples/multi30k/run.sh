@@ -55,9 +55,9 @@ whole_number --bpe-operations "$OPERATIONS"
 ((AVERAGE <= (EPOCHS < KEPT ? EPOCHS : KEPT))) ||
     die "--average $AVERAGE: there are $EPOCHS epochs, and the last $KEPT checkpoints are kept"
 NAME=${NAME:-$ARCH-seed$SEED}
-[[ $NAME =~ ^[A-Za-z0-9._-]+$ && $NAME != data ]] ||
-    die "--name $NAME: expected letters, digits, '.', '_' and '-', and not data"
-need python flock fairseq-preprocess fairseq-train fairseq-generate
+plain_name --name "$NAME"
+[[ $NAME != data ]] || die "--name data: is the folder of the data; give another name"
+need python fairseq-preprocess fairseq-train fairseq-generate
 
 DATA=$(absolute "$DATA") OUT=$(absolute "$OUT")
 USER_DIR=${USER_DIR:-$(plugin_dir)}
@@ -66,6 +66,8 @@ RUN=$OUT/$NAME
 
 # ---- data, the same for all runs in OUT_DIR
 
+hold "$RUN"
+hold "$WORK" wait
 if [[ ! -e $DATA ]]; then
     log "$DATA: no such folder; downloading"
     run "$RECIPE/download.sh" "$DATA" ${CHECKSUMS:+--checksums "$CHECKSUMS"}
@@ -98,35 +100,31 @@ prepare() {
     STEPS=$WORK/steps
     for lang in en de; do
         for split in train valid test; do
-            step "tokenize-$split.$lang" python "$COMMON/moses.py" tokenize --lang "$lang" \
+            step "tokenize-$split.$lang" "$WORK/tokens/$split.$lang" -- \
+                python "$COMMON/moses.py" tokenize --lang "$lang" \
                 "$DATA/${TEXTS[$split]}.$lang" "$WORK/tokens/$split.$lang"
         done
     done
-    step learn-bpe python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$WORK/bpe/codes" \
+    step learn-bpe "$WORK/bpe/codes" -- \
+        python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$WORK/bpe/codes" \
         "$WORK/tokens/train.en" "$WORK/tokens/train.de"
     for lang in en de; do
         for split in train valid test; do
-            step "apply-bpe-$split.$lang" python "$COMMON/bpe.py" apply "$WORK/bpe/codes" \
+            step "apply-bpe-$split.$lang" "$WORK/bpe/$split.$lang" -- \
+                python "$COMMON/bpe.py" apply "$WORK/bpe/codes" \
                 "$WORK/tokens/$split.$lang" "$WORK/bpe/$split.$lang"
         done
     done
-    step binarize binarize
+    step binarize "$WORK"/data-bin/{dict.{en,de}.txt,{train,valid,test}.en-de.{en,de}.{bin,idx}} \
+        -- binarize
 }
 
-run mkdir -p "$RUN" "$WORK"
-if ((DRY_RUN)); then
-    prepare
-else
-    # Concurrent runs must not write the same files.
-    exec {lock}>"$WORK/lock"
-    flock "$lock"
-    prepare
-    flock --unlock "$lock"
-fi
+prepare
+release
 
-# ---- training; fairseq resumes from checkpoint_last.pt by itself
+# ---- training
 
-TRAIN=(fairseq-train "$WORK/data-bin" --user-dir "$USER_DIR" --task translation
+TRAIN=("$WORK/data-bin" --user-dir "$USER_DIR" --task translation
     --source-lang en --target-lang de --arch "$ARCH" --share-all-embeddings
     --encoder-layers 3 --encoder-embed-dim 128 --encoder-ffn-embed-dim 256
     --encoder-attention-heads 4
@@ -136,18 +134,19 @@ TRAIN=(fairseq-train "$WORK/data-bin" --user-dir "$USER_DIR" --task translation
     --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0
     --lr 3e-3 --lr-scheduler inverse_sqrt --warmup-init-lr 1e-7 --warmup-updates 1000
     --max-tokens 2048 --required-batch-size-multiple 1 --num-workers 0 --seed "$SEED"
-    --save-dir "$RUN" --keep-last-epochs "$KEPT"
+    --keep-last-epochs "$KEPT"
     --log-format simple --log-interval 100 --log-file "$RUN/train.log" "$@")
 
 # A larger --epochs is allowed.
 same_run --name "$RUN" "${TRAIN[@]}"
 TIMEFORMAT="training took %R s (processor time %U s)"
-time run "${TRAIN[@]}" --max-epoch "$EPOCHS"
+time train_model "$RUN" "${TRAIN[@]}" --max-epoch "$EPOCHS"
 
-# ---- test
+# ---- test; an earlier command may have trained longer
 
 run fairseq-posenc average --inputs "$RUN" \
-    --num-epoch-checkpoints "$AVERAGE" --output "$RUN/average$AVERAGE.pt"
+    --num-epoch-checkpoints "$AVERAGE" --checkpoint-upper-bound "$EPOCHS" \
+    --output "$RUN/average$AVERAGE.pt"
 # Without --required-batch-size-multiple 1, fairseq main and its fork drop up to 7 sentences.
 run fairseq-generate "$WORK/data-bin" --user-dir "$USER_DIR" --task translation \
     --source-lang en --target-lang de --path "$RUN/average$AVERAGE.pt" --gen-subset test \

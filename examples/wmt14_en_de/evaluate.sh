@@ -7,6 +7,7 @@
 # Translations and scores.json go to SAVE_DIR/evaluate-test.
 #
 #   --average N           number of last epoch checkpoints to average (5)
+#   --last-epoch N        the last of these (the newest)
 #   --checkpoint FILE     translate with this checkpoint instead of an average
 #   --subset NAME         test (newstest2014) or valid (newstest2013)
 #   --beam N              beam size (4)
@@ -22,7 +23,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/lib.sh
 . "$RECIPE/../common/lib.sh"
 
-DATA="" SAVE_DIR="" CHECKPOINT="" USER_DIR="" CPU=""
+DATA="" SAVE_DIR="" CHECKPOINT="" USER_DIR="" CPU="" LAST_EPOCH=""
 AVERAGE=5 SUBSET=test BEAM=4 LENPEN=0.6 MAX_TOKENS=8000
 while (($#)); do
     case $1 in
@@ -30,6 +31,7 @@ while (($#)); do
         --dry-run) DRY_RUN=1; shift ;;
         --cpu) CPU=--cpu; shift ;;
         --average) AVERAGE=$(value "$@"); shift 2 ;;
+        --last-epoch) LAST_EPOCH=$(value "$@"); shift 2 ;;
         --checkpoint) CHECKPOINT=$(value "$@"); shift 2 ;;
         --subset) SUBSET=$(value "$@"); shift 2 ;;
         --beam) BEAM=$(value "$@"); shift 2 ;;
@@ -48,6 +50,7 @@ done
 
 [[ -n $SAVE_DIR ]] || die "give the data folder and the folder of the checkpoints; see --help"
 whole_number --average "$AVERAGE"
+[[ -z $LAST_EPOCH ]] || whole_number --last-epoch "$LAST_EPOCH"
 whole_number --beam "$BEAM"
 whole_number --max-tokens "$MAX_TOKENS"
 [[ $SUBSET == test || $SUBSET == valid ]] || die "--subset $SUBSET: expected test or valid"
@@ -61,11 +64,13 @@ if ((!DRY_RUN)); then
 fi
 USER_DIR=${USER_DIR:-$(plugin_dir)}
 RESULTS=$SAVE_DIR/evaluate-$SUBSET
+hold "$RESULTS"
 
 if [[ -z $CHECKPOINT ]]; then
     CHECKPOINT=$SAVE_DIR/average$AVERAGE.pt
     run fairseq-posenc average --inputs "$SAVE_DIR" \
-        --num-epoch-checkpoints "$AVERAGE" --output "$CHECKPOINT"
+        --num-epoch-checkpoints "$AVERAGE" \
+        ${LAST_EPOCH:+--checkpoint-upper-bound "$LAST_EPOCH"} --output "$CHECKPOINT"
 fi
 # Without --required-batch-size-multiple 1, fairseq main and its fork drop up to 7 sentences.
 run fairseq-generate "$DATA" --user-dir "$USER_DIR" --task translation \

@@ -22,10 +22,12 @@ from text import atomic_writer, fail
 def member_lines(stream: IO[bytes], name: str) -> Iterator[str]:
     """Yield the sentences of an archive member, plain or SGM."""
     if name.endswith(".sgm"):
-        yield from read_segments(stream.read().decode("utf-8"), name)
+        yield from read_segments(stream.read().decode("utf-8-sig"), name)
     else:
+        encoding = "utf-8-sig"  # a byte-order mark can only be in the first line
         for line in stream:
-            yield line.decode("utf-8").rstrip("\n")
+            yield line.decode(encoding).rstrip("\n")
+            encoding = "utf-8"
 
 
 def walk(archive: str, wanted: Dict[str, Callable[[IO[bytes]], None]]) -> None:

@@ -20,13 +20,15 @@ set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/lib.sh
 . "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/digests.sh
+. "$RECIPE/../common/digests.sh"
 
 # name, address, published digest ("-": none known; README.md names the sources)
 ARCHIVES=(
     "training-parallel-europarl-v7.tgz https://www.statmt.org/wmt13/ sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7"
     "training-parallel-commoncrawl.tgz https://www.statmt.org/wmt13/ sha256:c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5"
     "training-parallel-nc-v9.tgz https://www.statmt.org/wmt14/ sha256:cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485"
-    "dev.tgz https://www.statmt.org/wmt14/ -"
+    "dev.tgz https://www.statmt.org/wmt14/ md5:88ba3fc60b2278d59277122e1c7dd6e7"
     "test-full.tgz https://www.statmt.org/wmt14/ md5:a8cd784e006feb32ac6f3d9ec7eb389a"
 )
 
@@ -63,42 +65,50 @@ OUT=$(absolute "$OUT")
 STEPS=$OUT/steps
 RECORD=$OUT/checksums.sha256
 ARCHIVE_DIR=$(absolute "${RAW:-$OUT/raw}")
+for entry in "${ARCHIVES[@]}"; do
+    [[ -z $RAW || -f $ARCHIVE_DIR/${entry%% *} ]] || die "--raw $RAW: has no ${entry%% *}"
+done
+hold "$OUT"
 
 for entry in "${ARCHIVES[@]}"; do
     read -r name address digest <<<"$entry"
     if [[ -z $RAW ]]; then
         fetch "$address$name" "$ARCHIVE_DIR/$name" "$digest"
-    elif [[ ! -f $ARCHIVE_DIR/$name ]]; then
-        die "--raw $RAW: has no $name"
     elif ((!DRY_RUN)); then
         verify "$ARCHIVE_DIR/$name" "$digest"
     fi
 done
 
-step extract-train python "$RECIPE/extract.py" "$OUT/plain/train.en" "$OUT/plain/train.de" \
+step extract-train "$OUT"/plain/train.{en,de} -- \
+    python "$RECIPE/extract.py" "$OUT/plain/train.en" "$OUT/plain/train.de" \
     --from "$ARCHIVE_DIR/training-parallel-europarl-v7.tgz" \
     training/europarl-v7.de-en.en training/europarl-v7.de-en.de \
     --from "$ARCHIVE_DIR/training-parallel-commoncrawl.tgz" \
     commoncrawl.de-en.en commoncrawl.de-en.de \
     --from "$ARCHIVE_DIR/training-parallel-nc-v9.tgz" \
     training/news-commentary-v9.de-en.en training/news-commentary-v9.de-en.de
-step extract-valid python "$RECIPE/extract.py" "$OUT/plain/valid.en" "$OUT/plain/valid.de" \
+step extract-valid "$OUT"/plain/valid.{en,de} -- \
+    python "$RECIPE/extract.py" "$OUT/plain/valid.en" "$OUT/plain/valid.de" \
     --from "$ARCHIVE_DIR/dev.tgz" dev/newstest2013-src.en.sgm dev/newstest2013-ref.de.sgm
-step extract-test python "$RECIPE/extract.py" "$OUT/plain/test.en" "$OUT/plain/test.de" \
+step extract-test "$OUT"/plain/test.{en,de} -- \
+    python "$RECIPE/extract.py" "$OUT/plain/test.en" "$OUT/plain/test.de" \
     --from "$ARCHIVE_DIR/test-full.tgz" \
     test-full/newstest2014-deen-src.en.sgm test-full/newstest2014-deen-ref.de.sgm
 
 for text in {train,valid,test}.{en,de}; do
-    step "tokenize-$text" python "$COMMON/moses.py" tokenize --lang "${text##*.}" \
+    step "tokenize-$text" "$OUT/tokens/$text" -- \
+        python "$COMMON/moses.py" tokenize --lang "${text##*.}" \
         ${DASH:+"$DASH"} "$OUT/plain/$text" "$OUT/tokens/$text"
 done
-step learn-bpe python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$OUT/bpe/codes" \
+step learn-bpe "$OUT/bpe/codes" -- \
+    python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$OUT/bpe/codes" \
     "$OUT/tokens/train.en" "$OUT/tokens/train.de"
 for text in {train,valid,test}.{en,de}; do
-    step "apply-bpe-$text" python "$COMMON/bpe.py" apply "$OUT/bpe/codes" \
+    step "apply-bpe-$text" "$OUT/bpe/$text" -- python "$COMMON/bpe.py" apply "$OUT/bpe/codes" \
         "$OUT/tokens/$text" "$OUT/bpe/$text"
 done
-step clean python "$COMMON/clean.py" --max-length "$MAX_LENGTH" --ratio "$RATIO" \
+step clean "$OUT"/bpe/clean.{en,de} -- \
+    python "$COMMON/clean.py" --max-length "$MAX_LENGTH" --ratio "$RATIO" \
     "$OUT/bpe/train.en" "$OUT/bpe/train.de" "$OUT/bpe/clean.en" "$OUT/bpe/clean.de"
 
 binarize() {
@@ -116,6 +126,7 @@ binarize() {
     run rm -rf "$OUT/data-bin"
     run mv "$part" "$OUT/data-bin"
 }
-step binarize binarize
+step binarize "$OUT"/data-bin/{{train,valid,test}.en-de.{en,de}.{bin,idx},dict.{en,de}.txt} \
+    "$OUT"/data-bin/{reference.{valid,test}{,.tok}.de,bpe.codes} -- binarize
 
 log "data for train.sh: $OUT/data-bin"

@@ -51,6 +51,7 @@ done
 # The remaining "$@" are passed to fairseq-train.
 
 [[ -n $DATA ]] || die "give the architecture and the data folder; see --help"
+plain_name ARCH "$ARCH"
 whole_number --tokens-per-batch "$BATCH"
 whole_number --tokens-per-gpu "$LIMIT"
 need python fairseq-train
@@ -67,14 +68,13 @@ SHARE=$(((BATCH + WORLD * PASSES / 2) / (WORLD * PASSES)))
     die "--tokens-per-batch $BATCH: leaves $SHARE tokens for each of $WORLD GPUs; sentences have up to 250"
 log "$WORLD processes x $SHARE tokens x $PASSES passes = $((WORLD * SHARE * PASSES)) tokens an update"
 
-run mkdir -p "$SAVE_DIR"
-run fairseq-train "$DATA" --user-dir "$USER_DIR" --task translation \
+train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task translation \
     --source-lang en --target-lang de --arch "$ARCH" --share-all-embeddings --dropout 0.1 \
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
     --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0 --clip-norm 0.0 \
     --lr 5e-4 --lr-scheduler inverse_sqrt --warmup-init-lr 1e-7 --warmup-updates 4000 \
     --max-tokens "$SHARE" --update-freq "$PASSES" --required-batch-size-multiple 1 \
-    --max-update 100000 --seed 1 --save-dir "$SAVE_DIR" --keep-last-epochs 10 \
+    --max-update 100000 --seed 1 --keep-last-epochs 10 \
     --save-interval-updates 2000 --keep-interval-updates 1 \
     --log-format simple --log-interval 100 --log-file "$SAVE_DIR/train.log" \
     "${CLUSTER[@]}" "$@"

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
 
+from fairseq_posenc.checkpoints.archive import damaged_member, remedy
 from fairseq_posenc.checkpoints.restricted_pickle import load_restricted
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.files import replace_file
@@ -68,21 +69,26 @@ def load_file(
 ) -> Any:
     """Load a file written by ``torch.save`` on the CPU, with an allow-list on every PyTorch.
 
+    The archive's checksums are verified, which PyTorch does not do.
+
     Args:
         path: the file.
-        lazy: map the tensors into memory instead of reading them, where PyTorch can.
+        lazy: map the tensors into memory instead of reading them, where PyTorch can, and do not
+            verify checksums.
         stand_ins: further objects that the file may refer to, by the names it uses.
 
     Returns:
         the saved object.
 
     Raises:
-        UsageError: the file is missing, a directory, truncated, not written by ``torch.save``,
-            or contains an object outside :data:`FILE_GLOBALS`; the message names the file,
-            the object, and a remedy.
+        UsageError: the file is missing, a directory, truncated, damaged, not written by
+            ``torch.save``, or contains an object outside :data:`FILE_GLOBALS`; the message names
+            the file, the object, and a remedy.
     """
     path = os.fspath(path)
     _check_is_checkpoint_file(path)
+    if not lazy:
+        _check_whole(path)
     allowed = {**_found(FILE_GLOBALS), **(stand_ins or {})}
     try:
         if _HAS_NAMED_SAFE_GLOBALS:
@@ -195,7 +201,7 @@ def _check_is_checkpoint_file(path: str) -> None:
         ) from error
     if not head:
         raise UsageError(
-            f"{path}: is empty, so the run that wrote it was interrupted; use an earlier checkpoint"
+            f"{path}: is empty, so the run that wrote it was interrupted; {remedy(path)}"
         )
     if head == b"PK\x03\x04":
         try:
@@ -216,6 +222,20 @@ def _check_is_checkpoint_file(path: str) -> None:
         )
 
 
+def _check_whole(path: str) -> None:
+    """Refuse an archive with bytes that differ from its checksums."""
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        damaged = damaged_member(path)
+    except Exception as error:  # a damaged archive can raise anything
+        raise _explain(path, error) from error
+    if damaged is not None:
+        raise UsageError(
+            f"{path}: is damaged, the checksum of its part {damaged} is wrong; {remedy(path)}"
+        )
+
+
 def _explain(path: str, error: Exception) -> UsageError:
     """Turn an exception of a reader into a one-line error."""
     text = str(error)
@@ -229,12 +249,11 @@ def _explain(path: str, error: Exception) -> UsageError:
     if isinstance(error, (EOFError, IndexError)) or re.search("truncated|unexpected EOF", text):
         return UsageError(
             f"{path}: is truncated or damaged, so the run or the copy that wrote it was "
-            "interrupted; use an earlier checkpoint or copy it again"
+            f"interrupted; {remedy(path)}"
         )
     reason = text.rpartition("WeightsUnpickler error: ")[2].strip().split("\n")[0]
     return UsageError(
-        f"{path}: cannot be read as a checkpoint ({type(error).__name__}: {reason}); use an "
-        "earlier checkpoint or copy it again"
+        f"{path}: cannot be read as a checkpoint ({type(error).__name__}: {reason}); {remedy(path)}"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Optional, Sequence
 from fairseq_posenc import __version__
 from fairseq_posenc.cli import analyse, average, benchmark, convert, doctor, listing, path, plot
 from fairseq_posenc.cli.command import add_commands
+from fairseq_posenc.usage import OneLineParser
 
 COMMANDS = (
     path.COMMAND,
@@ -26,9 +27,7 @@ COMMANDS = (
 
 def get_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    parser = argparse.ArgumentParser(
-        prog="fairseq-posenc", description="Position encodings for fairseq."
-    )
+    parser = OneLineParser(prog="fairseq-posenc", description="Position encodings for fairseq.")
     parser.add_argument("--version", action="version", version=f"fairseq_posenc {__version__}")
     add_commands(parser, COMMANDS)
     return parser

@@ -5,7 +5,9 @@ of fairseq are replaced in this folder only; ``hooks.py`` does so for :mod:`fair
 """
 
 from fairseq_posenc.checkpoints.reading import allow_fairseq_checkpoints
+from fairseq_posenc.compat.atomic_files import atomic_checkpoints
 from fairseq_posenc.compat.batching import keep_every_sentence
+from fairseq_posenc.compat.diverse_beam import diverse_beam_groups
 from fairseq_posenc.compat.empty_data import empty_data
 from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padding
 from fairseq_posenc.compat.language_model import eval_lm_needs_tokens, prompts_padded_left
@@ -21,10 +23,12 @@ def apply() -> None:
     """Install all workarounds; idempotent."""
     allow_fairseq_checkpoints()
     load_with_allow_list()
+    atomic_checkpoints()
     keep_every_sentence()
     empty_data()
     eval_lm_needs_tokens()
     prompts_padded_left()
+    diverse_beam_groups()
     log_lines_once()
     stock_layers_take_padding()
     user_dir_twice()

@@ -6,6 +6,7 @@ from fairseq.data import FairseqDataset
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.utils import convert_padding_direction
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_posenc.compat.patching import wrap
@@ -13,7 +14,7 @@ from fairseq_posenc.errors import UsageError
 
 
 def eval_lm_needs_tokens() -> None:
-    """Refuse to report a perplexity if some text would be skipped.
+    """Refuse to report a perplexity if some text would be skipped, unless a flag asks for that.
 
     Measured: blocks longer than the model accepts (``--tokens-per-sample`` is 1,024 by default) are
     skipped with a warning, and ``fairseq-eval-lm`` ends with "Evaluated 0 tokens", a perplexity of
@@ -29,23 +30,34 @@ def _of_whole_set(eval_lm_dataloader: Callable[..., Any]) -> Callable[..., Itera
         # (max_tokens, batch_size, max_positions) are the first three positional arguments
         longest = kwargs.get("max_positions", args[2] if len(args) > 2 else None)
         sizes = [dataset.size(index) for index in range(len(dataset))]
-        if longest is not None and any(size > longest for size in sizes):
+        skip = _skips_invalid_sizes(task)
+        if longest is not None and any(size > longest for size in sizes) and not skip:
             too_long = sum(size > longest for size in sizes)
             override = f"{{'max_target_positions': {max(sizes)}}}"
             raise UsageError(
                 f"fairseq-eval-lm: {too_long} of {len(sizes)} blocks are longer than the {longest} "
                 "positions of the model and would not be scored; give --tokens-per-sample "
                 f"{longest} or less (with --sample-break-mode none), or, for a model without a "
-                f'table of positions, --model-overrides "{override}"'
+                f'table of positions, --model-overrides "{override}"; or skip them with '
+                "--skip-invalid-size-inputs-valid-test"
             )
         batches = eval_lm_dataloader(task, dataset, *args, **kwargs)
         if len(batches) == 0:
             raise UsageError(
                 "fairseq-eval-lm: there is no token to score; the data of --gen-subset is empty"
+                + (", or all of its blocks are skipped as too long" if skip else "")
             )
         return batches
 
     return wrapper
+
+
+def _skips_invalid_sizes(task: LanguageModelingTask) -> bool:
+    """True if ``--skip-invalid-size-inputs-valid-test`` was given, to the command of *task*."""
+    settings: Any = task.args  # part of the command's configuration
+    command = settings._get_parent() if OmegaConf.is_config(settings) else None
+    dataset = getattr(command, "dataset", None)
+    return bool(getattr(dataset, "skip_invalid_size_inputs_valid_test", False))
 
 
 def prompts_padded_left() -> None:

@@ -1,12 +1,14 @@
 """Interface between foreign formats and fairseq's checkpoints."""
 
 from dataclasses import dataclass, field
-from typing import Callable, Dict, Generic, List, NamedTuple, Optional, TypeVar
+from types import MappingProxyType
+from typing import Callable, Dict, Generic, List, Mapping, NamedTuple, Optional, TypeVar
 
 from torch import Tensor
 
 from fairseq_posenc.convert.dictionary import Vocabulary
-from fairseq_posenc.convert.native import NativeCheckpoint, Parameters, Settings
+from fairseq_posenc.convert.kinds import MASKED, Kind, Parameters, Settings
+from fairseq_posenc.convert.native import NativeCheckpoint
 
 Source = TypeVar("Source")
 
@@ -21,10 +23,12 @@ class ForeignModel(NamedTuple):
     Args:
         logits: computes its logits.
         description: the implementation that computes them, for messages.
+        heads: logits of classification heads beside those of the tokens, by their names.
     """
 
     logits: Logits
     description: str
+    heads: Mapping[str, Logits] = MappingProxyType({})
 
 
 @dataclass
@@ -32,11 +36,12 @@ class Imported:
     """A model read from a foreign format.
 
     Args:
-        settings: flags of ``posenc_masked_lm``, by name.
+        settings: flags of the model, by name.
         parameters: by fairseq's names, rows of the vocabulary in fairseq's order.
         origin: the foreign name of each parameter, for messages.
         head: name of the classification or token head of the foreign model, if any.
         notes: what the user should know.
+        kind: what it becomes.
     """
 
     settings: Settings
@@ -44,6 +49,7 @@ class Imported:
     origin: Dict[str, str]
     head: Optional[str] = None
     notes: List[str] = field(default_factory=list)
+    kind: Kind = MASKED
 
 
 @dataclass

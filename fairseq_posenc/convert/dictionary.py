@@ -43,16 +43,18 @@ class Vocabulary(NamedTuple):
         Raises:
             UsageError: the number of rows differs from the size of the vocabulary.
         """
-        if len(tensor) != len(self.order):
+        rows = len(tensor) if tensor.dim() else 1
+        if tensor.dim() == 0 or rows != len(self.order):
             raise UsageError(
-                f"{what} has {len(tensor)} rows, but {self.source} has {len(self.order)} symbols; "
-                "give the vocabulary that the model was trained with"
+                f"{what} has {rows} rows, but {self.source} has {len(self.order)} symbols; give "
+                "the vocabulary that the model was trained with"
             )
         return tensor[self.order]
 
-    def text(self) -> str:
-        """The content of dict.txt."""
-        return "".join(f"{symbol} {count}\n" for symbol, count in zip(self.symbols, self.counts))
+    def text(self, adds_mask: bool = True) -> str:
+        """The content of dict.txt, for a task that appends ``<mask>``, or does not."""
+        lines = [f"{symbol} {count}\n" for symbol, count in zip(self.symbols, self.counts)]
+        return "".join(lines if adds_mask else [*lines, f"{MASK} 1\n"])
 
 
 def renumber(
@@ -111,8 +113,12 @@ def _check(symbol: str, number: int, source: str) -> None:
         )
 
 
-def read_dictionary(path: str) -> List[str]:
-    """The symbols in the order of their numbers, reading dict.txt as ``--task masked_lm`` does.
+def read_dictionary(path: str, adds_mask: bool = True) -> List[str]:
+    """The symbols in the order of their numbers, as fairseq's tasks read dict.txt.
+
+    Args:
+        path: the file.
+        adds_mask: append ``<mask>`` unless the file has it, as ``--task masked_lm`` does.
 
     Raises:
         UsageError: the file cannot be read or is not a dictionary.
@@ -122,5 +128,6 @@ def read_dictionary(path: str) -> List[str]:
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).split("\n")[0]
         raise UsageError(f"{path}: cannot be read as a fairseq dictionary ({reason})") from error
-    dictionary.add_symbol(MASK)
+    if adds_mask:
+        dictionary.add_symbol(MASK)
     return list(dictionary.symbols)

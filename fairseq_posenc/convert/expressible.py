@@ -4,13 +4,13 @@ import dataclasses
 from typing import Collection, List
 
 from fairseq_posenc.config.fields import defaults_of, plug_in_flags
-from fairseq_posenc.convert.native import NativeCheckpoint, Settings
+from fairseq_posenc.convert.kinds import MASKED, Kind, Settings
+from fairseq_posenc.convert.native import NativeCheckpoint
 from fairseq_posenc.errors import UsageError, flag_of
-from fairseq_posenc.models.masked_lm import MASKED_LM
 
 
-def computing_settings() -> List[str]:
-    """The settings on which the outputs of a trained model depend.
+def computing_settings(kind: Kind = MASKED) -> List[str]:
+    """The settings on which the outputs of a trained model of *kind* depend.
 
     These are the settings with the role ``model``, and the plug-in's settings with the role
     ``free``: a checkpoint with ``--rotary-scaling`` computes scaled frequencies.
@@ -18,7 +18,7 @@ def computing_settings() -> List[str]:
     own = plug_in_flags()
     return [
         field.name
-        for field in dataclasses.fields(MASKED_LM.dataclass)
+        for field in dataclasses.fields(kind.family.dataclass)
         if field.metadata.get("role") == "model"
         or (field.metadata.get("role") == "free" and field.name in own)
     ]
@@ -41,10 +41,10 @@ def refuse_inexpressible(
         UsageError: naming the flags whose values would be lost, and the values supported.
     """
     settings = checkpoint.settings
-    expressed = {**defaults_of(MASKED_LM.dataclass), **returned}
+    expressed = {**defaults_of(checkpoint.kind.family.dataclass), **returned}
     lost = [
         name
-        for name in computing_settings()
+        for name in computing_settings(checkpoint.kind)
         if name not in adapted and settings[name] != expressed[name]
     ]
     if lost:

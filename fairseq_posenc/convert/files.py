@@ -4,11 +4,13 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
 from typing import Any, Dict, Iterator
 
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.files import replace_file
+from fairseq_posenc.files import remove_leftovers, replace_file, temporary_name
+
+#: Ends of the names of weights.
+_WEIGHTS = (".pt", ".safetensors")
 
 
 def read_json(path: str) -> Dict[str, Any]:
@@ -25,7 +27,7 @@ def read_json(path: str) -> Dict[str, Any]:
             f"{path}: cannot be read ({error.strerror or error}); give a folder "
             "written by save_pretrained"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not JSON ({error})") from error
     if not isinstance(content, dict):
         raise UsageError(f"{path}: does not hold a JSON object")
@@ -48,10 +50,14 @@ def staging(out_dir: str) -> Iterator[str]:
     created = not os.path.isdir(out_dir)
     with _explained(out_dir):
         os.makedirs(out_dir, exist_ok=True)
-        folder = tempfile.mkdtemp(prefix=".convert-", dir=out_dir)
+        remove_leftovers(out_dir, ".convert")
+        folder = os.path.join(out_dir, temporary_name(".convert"))
+        shutil.rmtree(folder, ignore_errors=True)  # of an earlier process with this number
+        os.mkdir(folder)
     try:
         yield folder
-        for name in sorted(os.listdir(folder)):
+        # the weights last: where they are, everything is
+        for name in sorted(os.listdir(folder), key=lambda name: (name.endswith(_WEIGHTS), name)):
             with replace_file(os.path.join(out_dir, name)) as partial:
                 shutil.move(os.path.join(folder, name), str(partial))
     finally:

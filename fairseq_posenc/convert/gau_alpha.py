@@ -19,7 +19,7 @@ from fairseq_posenc.convert.hf_config import SENTENCE_HEAD, Config
 from fairseq_posenc.convert.hf_parameters import DECODER, move_output, reader_of, token_embedding_of
 from fairseq_posenc.convert.hf_vocabulary import read_vocabulary
 from fairseq_posenc.convert.huggingface import Folder, open_folder
-from fairseq_posenc.convert.native import CLASSIFICATION_HEADS, ENCODER, PAD, Settings
+from fairseq_posenc.convert.kinds import CLASSIFICATION_HEADS, ENCODER, PAD, Settings
 from fairseq_posenc.convert.reader import Reader
 from fairseq_posenc.convert.roformer_v2_gau_reference import (
     FORMULAS,
@@ -120,12 +120,12 @@ def _settings(config: Config) -> Settings:
         "gau_divisor": "n*s",
         "gau_length": "visible",
         "gau_reference_length": 512,
-        "layer_norm_eps": config.get("layer_norm_eps", 1e-12),
-        "dropout": config.get("hidden_dropout_prob", 0.1),
-        "attention_dropout": config.get("attention_probs_dropout_prob", 0.1),
-        "pooler_dropout": config.get("classifier_dropout", 0.1),
-        "max_positions": config.get("max_position_embeddings", 512),
-        "num_segments": config.get("type_vocab_size", 2),
+        "layer_norm_eps": config.fraction("layer_norm_eps", 1e-12),
+        "dropout": config.fraction("hidden_dropout_prob", 0.1),
+        "attention_dropout": config.fraction("attention_probs_dropout_prob", 0.1),
+        "pooler_dropout": config.fraction("classifier_dropout", 0.1),
+        "max_positions": config.size("max_position_embeddings", 512),
+        "num_segments": config.size("type_vocab_size", 2),
     }
 
 

@@ -1,7 +1,7 @@
 """Settings in config.json, and checks that they can be imported."""
 
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Sequence, TypeVar
+from typing import Any, Dict, Iterable, Optional, Sequence, TypeVar
 
 from fairseq_posenc.errors import UsageError
 
@@ -28,15 +28,41 @@ class Config:
         value = self.entries.get(key)
         return default if value is None else value
 
-    def size(self, key: str) -> int:
-        """An entry that must be a whole number.
+    def size(self, key: str, default: Optional[int] = None) -> int:
+        """An entry that must be a whole number above 0.
+
+        Args:
+            key: its name.
+            default: value if there is no such entry; None if there must be one.
 
         Raises:
-            UsageError: it is missing or not a whole number.
+            UsageError: it is missing or not such a number.
         """
-        value = self.entries.get(key)
-        if not isinstance(value, int):
-            raise UsageError(f"{self.path}: {key} is {value!r}; it must be a number")
+        value = self.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise UsageError(f"{self.path}: {key} is {value!r}; it must be a whole number above 0")
+        return value
+
+    def fraction(self, key: str, default: float) -> float:
+        """An entry that must be a number from 0 to 1, such as a dropout rate.
+
+        Raises:
+            UsageError: it is not such a number.
+        """
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            raise UsageError(f"{self.path}: {key} is {value!r}; it must be a number from 0 to 1")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        """An entry that must be true or false.
+
+        Raises:
+            UsageError: it is something else.
+        """
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise UsageError(f"{self.path}: {key} is {value!r}; it must be true or false")
         return value
 
     def one_of(self, key: str, default: Value, known: Iterable[Value]) -> Value:
@@ -58,7 +84,8 @@ class Config:
         Raises:
             UsageError: it is not among *known*.
         """
-        name = self.get("architectures", list(known))[0]
+        names = self.get("architectures", list(known))
+        name: Any = names[0] if isinstance(names, list) and names else names
         if name not in known:
             raise UsageError(
                 f"{self.path}: architecture {name} is not supported; known: {', '.join(known)}"
@@ -66,7 +93,13 @@ class Config:
         return name
 
     def classes_note(self, head: str) -> str:
-        """A note with the meaning of the classes of *head*."""
+        """A note with the meaning of the classes of *head*.
+
+        Raises:
+            UsageError: ``id2label`` does not map numbers to names.
+        """
         names: Dict[str, str] = self.get("id2label", {})
+        if not isinstance(names, dict) or not all(number.isdigit() for number in names):
+            raise UsageError(f"{self.path}: id2label is {names!r}; it must name classes by number")
         classes = ", ".join(f"{number} {names[number]}" for number in sorted(names, key=int))
         return f"head {head}, classes: {classes or '0 LABEL_0, 1 LABEL_1'}"

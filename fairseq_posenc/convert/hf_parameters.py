@@ -6,7 +6,7 @@ import torch
 
 from fairseq_posenc.convert.dictionary import Vocabulary
 from fairseq_posenc.convert.huggingface import Folder
-from fairseq_posenc.convert.native import EMBEDDING, LM_HEAD, SEGMENTS
+from fairseq_posenc.convert.kinds import EMBEDDING, LM_HEAD, SEGMENTS
 from fairseq_posenc.convert.reader import Reader
 from fairseq_posenc.errors import UsageError
 
@@ -31,8 +31,15 @@ def reader_of(folder: Folder, vocabulary: Vocabulary, prefix: str) -> Reader:
         vocabulary: its vocabulary.
         prefix: prefix of the names in the encoder.
     """
+    config, embedding = folder.config, token_embedding_of(prefix)
     reader = Reader(folder.weights, folder.parameters, vocabulary)
-    reader.move_rows(token_embedding_of(prefix), EMBEDDING)
+    reader.move_rows(embedding, EMBEDDING)
+    rows = len(vocabulary.order)
+    if config.size("vocab_size", rows) != rows:
+        raise UsageError(
+            f"{config.path}: vocab_size is {config.size('vocab_size')}, but {embedding} in "
+            f"{folder.weights} has {rows} rows"
+        )
     reader.move(segment_embedding_of(prefix), SEGMENTS)
     return reader
 
@@ -69,9 +76,10 @@ def has_own_output(folder: Folder, *pairs: Tuple[str, str]) -> bool:
     Raises:
         UsageError: it is on, but the tensors of a pair differ.
     """
-    tied, tensors = folder.config.get("tie_word_embeddings", True), folder.parameters
+    tied, tensors = folder.config.flag("tie_word_embeddings", True), folder.parameters
     for own, shared in pairs if tied else ():
-        if own in tensors and shared in tensors and not torch.equal(tensors[own], tensors[shared]):
+        both = own in tensors and shared in tensors
+        if both and not torch.equal(tensors[own].float(), tensors[shared].float()):
             raise UsageError(
                 f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings in "
                 "config.json is true; correct that entry or the weights"

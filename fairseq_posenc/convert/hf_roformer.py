@@ -16,6 +16,7 @@ from typing import Tuple
 from torch import Tensor
 
 from fairseq_posenc.convert.base import ForeignModel, Format, Imported
+from fairseq_posenc.convert.causal import as_language_model
 from fairseq_posenc.convert.dictionary import Vocabulary
 from fairseq_posenc.convert.hf_parameters import (
     DECODER,
@@ -25,7 +26,7 @@ from fairseq_posenc.convert.hf_parameters import (
 )
 from fairseq_posenc.convert.hf_vocabulary import read_vocabulary
 from fairseq_posenc.convert.huggingface import Folder
-from fairseq_posenc.convert.native import LM_HEAD
+from fairseq_posenc.convert.kinds import LM_HEAD
 from fairseq_posenc.convert.roformer_config import settings_of
 from fairseq_posenc.convert.roformer_export import write
 from fairseq_posenc.convert.roformer_names import (
@@ -36,6 +37,7 @@ from fairseq_posenc.convert.roformer_names import (
     names_of,
     open_roformer,
     reference_for,
+    table_note,
 )
 
 
@@ -58,19 +60,27 @@ def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
             reader.move_rows(DECODER + "weight", LM_HEAD + "weight")
         reader.drop(DECODER, LM_BIAS)
         settings["untie_weights_roberta"] = own_weight
-    notes = drop_unused(reader)
+    notes = drop_unused(reader, config)
     reader.finish(f"config.json ({name})")
     settings["load_checkpoint_heads"] = architecture.head is not None
     if architecture.head is not None:
         notes.append(f"the language-model head is untrained, since {folder.path} has none")
         notes.append(config.classes_note(architecture.head))
-    return Imported(settings, reader.parameters, reader.origin, architecture.head, notes)
+    imported = Imported(settings, reader.parameters, reader.origin, architecture.head, notes)
+    if name != "RoFormerForCausalLM":
+        return imported
+    if settings["causal"] and not projected:
+        return as_language_model(imported)
+    reason = "embedding_size is not hidden_size" if settings["causal"] else "is_decoder is false"
+    notes.append(f"becomes a masked language model, not a language model, since {reason}")
+    return imported
 
 
 def foreign(folder: Folder, order: Tensor) -> ForeignModel:
     """The model as transformers computes it."""
     name = _class_of(folder)
-    return ForeignModel(reference_for(folder.path, name, order), f"{name} of transformers")
+    description = f"{name} of transformers{table_note(folder.parameters)}"
+    return ForeignModel(reference_for(folder.path, name, order), description)
 
 
 def _class_of(folder: Folder) -> str:

@@ -39,7 +39,9 @@ def read_vocabulary(path: str, file: Optional[str]) -> Vocabulary:
     settings = {}
     if os.path.isfile(os.path.join(path, "tokenizer_config.json")):
         settings = read_json(os.path.join(path, "tokenizer_config.json"))
-    special = {ours: _content(settings.get(role) or usual) for ours, role, usual in _ROLES}
+    special = {
+        ours: _content(settings.get(role) or usual, role, path) for ours, role, usual in _ROLES
+    }
     source = file or os.path.join(path, "vocab.txt")
     if file is None and not os.path.isfile(source):
         fast = os.path.join(path, "tokenizer.json")
@@ -64,7 +66,7 @@ def _fast_vocabulary(path: str) -> List[str]:
         numbers = dict(content["model"]["vocab"])
         numbers.update({token["content"]: token["id"] for token in content["added_tokens"]})
         symbols = sorted(numbers, key=lambda symbol: numbers[symbol])
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"{path}: has no word-piece vocabulary; give a vocab.txt with --vocab"
         ) from error
@@ -76,9 +78,15 @@ def _fast_vocabulary(path: str) -> List[str]:
     return symbols
 
 
-def _content(token: Union[str, Mapping[str, str]]) -> str:
+def _content(token: Union[str, Mapping[str, str]], role: str, path: str) -> str:
     """The text of a special token, which some files wrap in an object."""
-    return token if isinstance(token, str) else token["content"]
+    content = token.get("content") if isinstance(token, dict) else token
+    if not isinstance(content, str):
+        raise UsageError(
+            f"{os.path.join(path, 'tokenizer_config.json')}: {role} is {token!r}; it must be a "
+            "symbol or an object with its content"
+        )
+    return content
 
 
 def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor]:
@@ -102,6 +110,7 @@ def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor
                 f"{source}: the ordinary symbol {symbol!r} is one that transformers reserves; "
                 "rename it"
             )
-    first = [symbols.index(ours[name]) for name in FIRST]
+    present = [name for name in FIRST if ours[name] in symbols]  # a language model may lack [MASK]
+    first = [symbols.index(ours[name]) for name in present]
     rest = [number for number, symbol in enumerate(symbols) if symbol not in special]
-    return [*FIRST, *(symbols[number] for number in rest)], torch.tensor([*first, *rest])
+    return [*present, *(symbols[number] for number in rest)], torch.tensor([*first, *rest])

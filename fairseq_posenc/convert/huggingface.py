@@ -8,7 +8,7 @@ import importlib
 import json
 import os
 from types import ModuleType
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Collection, Dict, List, NamedTuple
 
 from torch import nn
 
@@ -16,7 +16,7 @@ from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.convert.files import read_json, write_bytes, write_text
 from fairseq_posenc.convert.hf_config import Config
 from fairseq_posenc.convert.hf_vocabulary import FIRST, SPECIAL_TOKENS
-from fairseq_posenc.convert.reader import ForeignParameters
+from fairseq_posenc.convert.reader import ForeignParameters, check_tensors
 from fairseq_posenc.errors import UsageError
 
 _CONFIG = "config.json"
@@ -73,7 +73,7 @@ def open_folder(path: str, model_type: str) -> Folder:
         weights = os.path.join(path, name)
         if os.path.isfile(weights):
             read = _read_safetensors if name.endswith("safetensors") else load_file
-            return Folder(path, config, weights, read(weights))
+            return Folder(path, config, weights, check_tensors(read(weights), weights))
     raise UsageError(
         f"{path}: has no weights; it needs {' or '.join(_WEIGHTS)} (weights split into several "
         "files must be saved as one)"
@@ -88,7 +88,7 @@ def activation_of(config: Config) -> str:
     """
     theirs = config.get("hidden_act", "gelu")
     known = dict(reversed(_ACTIVATIONS))  # the first of two entries counts
-    if theirs not in known:
+    if not isinstance(theirs, str) or theirs not in known:
         raise UsageError(
             f"{config.path}: hidden_act {theirs!r} is not an activation that fairseq has "
             f"({', '.join(sorted(known))})"
@@ -137,8 +137,13 @@ def write_folder(
     write_bytes(os.path.join(path, "model.safetensors"), content)
 
 
-def load_model(path: str, architecture: str) -> nn.Module:
+def load_model(path: str, architecture: str, computed: Collection[str] = ()) -> nn.Module:
     """Load a folder with ``from_pretrained`` of a class of transformers, in evaluation mode.
+
+    Args:
+        path: the folder.
+        architecture: the class.
+        computed: names of constants that may be missing.
 
     Raises:
         UsageError: transformers is not installed, or weights are missing or of unexpected shapes.
@@ -146,13 +151,18 @@ def load_model(path: str, architecture: str) -> nn.Module:
     transformers = _package("transformers", "transformers", "for --verify")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    model, info = getattr(transformers, architecture).from_pretrained(
-        path, output_loading_info=True, local_files_only=True
-    )
+    try:
+        model, info = getattr(transformers, architecture).from_pretrained(
+            path, output_loading_info=True, local_files_only=True
+        )
+    except Exception as error:  # its versions differ in what they raise
+        raise UsageError(f"{path}: {architecture} of transformers refuses it ({error})") from error
     for kind in ("missing_keys", "mismatched_keys"):
-        if info.get(kind):
-            names = ", ".join(str(name) for name in sorted(info[kind])[:5])
-            raise UsageError(f"{path}: {architecture} reports {kind.replace('_', ' ')}: {names}")
+        names = [str(name) for name in sorted(info.get(kind, ())) if name not in computed]
+        if names:
+            raise UsageError(
+                f"{path}: {architecture} reports {kind.replace('_', ' ')}: {', '.join(names[:5])}"
+            )
     return model.float().eval()
 
 

@@ -1,16 +1,52 @@
 """Moving the parameters of a foreign checkpoint, and checking that none is left."""
 
-from typing import Dict, List
+from typing import Any, Dict, List
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.convert.dictionary import Vocabulary
-from fairseq_posenc.convert.native import Parameters
+from fairseq_posenc.convert.kinds import Parameters
 from fairseq_posenc.errors import UsageError
 
 #: Parameters by their names in a foreign checkpoint.
 ForeignParameters = Dict[str, Tensor]
+
+
+def refuse_nonfinite(value: Tensor, name: str, path: str) -> None:
+    """Refuse a tensor with NaN or infinity.
+
+    Raises:
+        UsageError: naming the file and the tensor.
+    """
+    if not bool(torch.isfinite(value.float()).all()):
+        raise UsageError(
+            f"{path}: {name} holds NaN or infinity, so the training that wrote it had failed; "
+            "give an earlier checkpoint"
+        )
+
+
+def check_tensors(content: Any, path: str) -> ForeignParameters:
+    """The content of a file of weights, which must be tensors by name.
+
+    Args:
+        content: what the file holds.
+        path: the file, for messages.
+
+    Raises:
+        UsageError: it is not a dictionary, or an entry is not an ordinary tensor.
+    """
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: holds a {type(content).__name__}, not tensors by name")
+    for name, value in content.items():
+        if not isinstance(name, str) or not torch.is_tensor(value):
+            raise UsageError(
+                f"{path}: {name} is a {type(value).__name__}, not a tensor; save the model's "
+                "tensors alone, by their names"
+            )
+        if value.layout != torch.strided or value.is_quantized or value.is_complex():
+            raise UsageError(f"{path}: {name} is not an ordinary tensor of real numbers")
+    return content
 
 
 class Reader:
@@ -30,7 +66,7 @@ class Reader:
     def __init__(self, path: str, foreign: ForeignParameters, vocabulary: Vocabulary) -> None:
         self.path = path
         self.vocabulary = vocabulary
-        self.rest = {name: value.float() for name, value in foreign.items()}
+        self.rest = dict(foreign)
         self.parameters: Parameters = {}
         self.origin: Dict[str, str] = {}
 
@@ -38,14 +74,21 @@ class Reader:
         return theirs in self.rest
 
     def take(self, theirs: str) -> Tensor:
-        """Return a tensor, and remove it from :attr:`rest`.
+        """Return a tensor in float32, and remove it from :attr:`rest`.
 
         Raises:
-            UsageError: there is no tensor of that name.
+            UsageError: there is no tensor of that name, or it holds integers, NaN or infinity.
         """
         if theirs not in self.rest:
             raise UsageError(f"{self.path}: has no tensor {theirs}")
-        return self.rest.pop(theirs)
+        value = self.rest.pop(theirs)
+        if not value.is_floating_point():
+            raise UsageError(
+                f"{self.path}: {theirs} holds {value.dtype} numbers; quantised models cannot be "
+                "imported, give the original weights"
+            )
+        refuse_nonfinite(value, theirs, self.path)
+        return value.float()
 
     def put(self, ours: str, value: Tensor, theirs: str) -> None:
         """Store *value*, converted from the foreign tensor *theirs*, under fairseq's name."""

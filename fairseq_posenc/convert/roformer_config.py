@@ -1,10 +1,10 @@
 """Conversion between settings of a RoFormer and entries of config.json."""
 
-from typing import Any, Dict, NamedTuple, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Tuple
 
 from fairseq_posenc.convert.hf_config import Config
 from fairseq_posenc.convert.huggingface import activation_for, activation_of
-from fairseq_posenc.convert.native import Settings
+from fairseq_posenc.convert.kinds import Settings
 from fairseq_posenc.errors import UsageError
 
 #: Settings common to all RoFormers.
@@ -25,30 +25,33 @@ _SIZES = {
 
 
 class _Entry(NamedTuple):
-    """A setting, its key in config.json, and its value if the key is absent."""
+    """A setting, its key in config.json, its value if the key is absent, and what reads it."""
 
     setting: str
     key: str
     default: object
+    read: Callable[..., object]
 
 
 _ENTRIES = (
-    _Entry("layer_norm_eps", "layer_norm_eps", 1e-12),
-    _Entry("dropout", "hidden_dropout_prob", 0.1),
-    _Entry("attention_dropout", "attention_probs_dropout_prob", 0.1),
-    _Entry("max_positions", "max_position_embeddings", 1536),
-    _Entry("num_segments", "type_vocab_size", 2),
-    _Entry("rotary_value", "rotary_value", False),
-    _Entry("causal", "is_decoder", False),
+    _Entry("layer_norm_eps", "layer_norm_eps", 1e-12, Config.fraction),
+    _Entry("dropout", "hidden_dropout_prob", 0.1, Config.fraction),
+    _Entry("attention_dropout", "attention_probs_dropout_prob", 0.1, Config.fraction),
+    _Entry("max_positions", "max_position_embeddings", 1536, Config.size),
+    _Entry("num_segments", "type_vocab_size", 2, Config.size),
+    _Entry("rotary_value", "rotary_value", False, Config.flag),
+    _Entry("causal", "is_decoder", False, Config.flag),
 )
 
 #: Settings that may change on export without changing the model's outputs: pairs of channels are
 #: reordered; a model without segments gets two with zero embeddings; activations have several names
 #: (:func:`activation_for` refuses those without a counterpart); a rotary model has no position
-#: table; and factor and length only matter with ``--rotary-scaling``, which is compared.
+#: table; factor and length only matter with ``--rotary-scaling``, which is compared; and callers of
+#: transformers give the segments.
 ADAPTED: Tuple[str, ...] = (
     "rotary_pairing",
     "num_segments",
+    "segments",
     "activation_fn",
     "num_positions",
     "rotary_scaling_factor",
@@ -65,16 +68,16 @@ def settings_of(config: Config) -> Settings:
     settings = {
         **_ALWAYS,
         **{name: config.size(key) for name, key in _SIZES.items()},
-        **{entry.setting: config.get(entry.key, entry.default) for entry in _ENTRIES},
+        **{entry.setting: entry.read(config, entry.key, entry.default) for entry in _ENTRIES},
         "activation_fn": activation_of(config),
     }
-    if config.get("add_cross_attention", False):
+    if config.flag("add_cross_attention", False):
         raise UsageError(
             f"{config.path}: add_cross_attention is true: parts of encoder-decoder models "
             "cannot be imported"
         )
     channels = settings["encoder_embed_dim"]
-    settings["encoder_input_dim"] = config.get("embedding_size", channels) or channels
+    settings["encoder_input_dim"] = config.size("embedding_size", channels)
     settings["pooler_dropout"] = settings["dropout"]
     return settings
 

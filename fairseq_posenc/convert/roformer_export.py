@@ -5,21 +5,23 @@ from typing import Any, Dict, Optional, Tuple
 import torch
 
 from fairseq_posenc.convert.base import Exported
+from fairseq_posenc.convert.causal import FOLLOWING, as_masked, language_model_settings
 from fairseq_posenc.convert.expressible import refuse_inexpressible
 from fairseq_posenc.convert.hf_config import Config
 from fairseq_posenc.convert.hf_parameters import DECODER, segment_embedding_of, token_embedding_of
 from fairseq_posenc.convert.hf_vocabulary import vocabulary_order
 from fairseq_posenc.convert.huggingface import write_folder
-from fairseq_posenc.convert.native import (
+from fairseq_posenc.convert.kinds import (
+    CAUSAL,
     CLASSIFICATION_HEADS,
     EMBEDDING,
     ENCODER,
     LM_HEAD,
     SEGMENTS,
     TOKEN_HEADS,
-    NativeCheckpoint,
     Parameters,
 )
+from fairseq_posenc.convert.native import NativeCheckpoint
 from fairseq_posenc.convert.pairing import half_to_interleaved
 from fairseq_posenc.convert.reader import ForeignParameters
 from fairseq_posenc.convert.roformer_config import ADAPTED, entries_for, settings_of
@@ -41,16 +43,17 @@ def write(checkpoint: NativeCheckpoint, head: Optional[str], path: str) -> Expor
     """Write a folder that the stock classes load.
 
     Args:
-        checkpoint: a masked language model of this plug-in.
+        checkpoint: a masked language model or a language model of this plug-in.
         head: the classification or token head to export, None for the language-model head.
         path: an existing empty folder.
 
     Raises:
         UsageError: the stock classes cannot express the model.
     """
+    original, checkpoint = checkpoint, as_masked(checkpoint)
     name, architecture = _choose(checkpoint, head)
     entries = entries_for(checkpoint.settings, checkpoint.path)
-    _check_settings(checkpoint, entries, name, architecture)
+    _check_settings(original, checkpoint, entries, name, architecture)
     symbols, order = vocabulary_order(checkpoint.symbols, checkpoint.dictionary)
     state = _foreign_parameters(checkpoint, name, architecture, order)
     entries["architectures"] = [name]
@@ -80,7 +83,11 @@ def _choose(checkpoint: NativeCheckpoint, head: Optional[str]) -> Tuple[str, Arc
 
 
 def _check_settings(
-    checkpoint: NativeCheckpoint, entries: Dict[str, Any], name: str, architecture: Architecture
+    original: NativeCheckpoint,
+    checkpoint: NativeCheckpoint,
+    entries: Dict[str, Any],
+    name: str,
+    architecture: Architecture,
 ) -> None:
     """Refuse settings that importing the written folder would not restore."""
     settings = checkpoint.settings
@@ -88,7 +95,9 @@ def _check_settings(
     returned["untie_weights_roberta"] = settings["untie_weights_roberta"]  # tie_word_embeddings
     returned["pooler_activation_fn"] = settings["activation_fn"]  # both are their hidden_act
     adapted = (*ADAPTED, *architecture.unused)
-    refuse_inexpressible(checkpoint, returned, adapted, f"{name} of transformers")
+    if original.kind is CAUSAL:
+        returned, adapted = language_model_settings(returned), (*adapted, *FOLLOWING)
+    refuse_inexpressible(original, returned, adapted, f"{name} of transformers")
 
 
 def _foreign_parameters(
@@ -108,6 +117,9 @@ def _foreign_parameters(
     settings, ours = checkpoint.settings, _interleaved(checkpoint)
     projected = settings["encoder_input_dim"] != settings["encoder_embed_dim"]
     names = names_of(settings["encoder_layers"], projected, architecture)
+    missing = [mine for mine in names if mine not in ours]
+    if missing:
+        raise UsageError(f"{checkpoint.path}: has no parameter {missing[0]}, which {name} requires")
     state = {theirs: ours.pop(mine) for mine, theirs in names.items()}
     embedding = ours.pop(EMBEDDING)
     state[token_embedding_of(BASE)] = embedding[order]

@@ -1,6 +1,6 @@
 """Names of parameters in transformers' RoFormer classes, for import and export."""
 
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -8,8 +8,8 @@ from torch import Tensor
 from fairseq_posenc.convert.base import Logits
 from fairseq_posenc.convert.hf_config import SENTENCE_HEAD, Config
 from fairseq_posenc.convert.huggingface import Folder, load_model, open_folder
-from fairseq_posenc.convert.native import CLASSIFICATION_HEADS, ENCODER, LM_HEAD, PAD, TOKEN_HEADS
-from fairseq_posenc.convert.reader import Reader
+from fairseq_posenc.convert.kinds import CLASSIFICATION_HEADS, ENCODER, LM_HEAD, PAD, TOKEN_HEADS
+from fairseq_posenc.convert.reader import ForeignParameters, Reader
 from fairseq_posenc.encodings.rotary import frequencies
 from fairseq_posenc.errors import UsageError
 
@@ -142,20 +142,33 @@ def sine_table(length: int, head_dim: int) -> Tensor:
     return torch.cat((angles.sin(), angles.cos()), dim=1).float()
 
 
-def drop_unused(reader: Reader) -> List[str]:
+def drop_unused(reader: Reader, config: Config) -> List[str]:
     """Discard tensors that do not affect the outputs; returns a note for each but the sine table.
 
     The saved sine table is a constant that rotary computes.
 
     Raises:
-        UsageError: the saved sine table is not the usual one.
+        UsageError: the saved sine table is not the usual one, or not of the size in *config*.
     """
     if TABLE in reader:
-        _check_table(reader, reader.take(TABLE))
+        _check_table(reader, reader.take(TABLE), config)
     return [f"left out {key}, which does not affect the outputs" for key in reader.drop(*_UNUSED)]
 
 
-def _check_table(reader: Reader, table: Tensor) -> None:
+def _check_table(reader: Reader, table: Tensor, config: Config) -> None:
+    heads, channels = config.size("num_attention_heads"), config.size("hidden_size")
+    length = config.get("max_position_embeddings", None)
+    if table.dim() != 2 or table.size(1) * heads != channels:
+        raise UsageError(
+            f"{config.path}: num_attention_heads is {heads}, which makes {channels // heads} "
+            f"channels per head of hidden_size {channels}, but {TABLE} in {reader.path} has "
+            f"{table.size(-1) if table.dim() else 1}"
+        )
+    if length not in (None, len(table)):
+        raise UsageError(
+            f"{config.path}: max_position_embeddings is {length}, but {TABLE} in {reader.path} has "
+            f"{len(table)} positions"
+        )
     if not torch.allclose(
         table, sine_table(len(table), table.size(1)), atol=2e-3
     ):  # it may have been saved in fp16
@@ -168,6 +181,9 @@ def _check_table(reader: Reader, table: Tensor) -> None:
 def reference_for(path: str, architecture: str, order: Tensor) -> Logits:
     """A function for the logits of a folder, computed by transformers.
 
+    Its table of sines and cosines is computed in float32, whatever the folder has, since a table
+    saved in fp16 alone changes logits by 0.001.
+
     Args:
         path: the folder.
         architecture: the class.
@@ -175,7 +191,8 @@ def reference_for(path: str, architecture: str, order: Tensor) -> Logits:
     """
 
     def logits(tokens: Tensor, segments: Tensor) -> Tensor:
-        model = load_model(path, architecture)
+        model = load_model(path, architecture, computed=[TABLE])
+        _renew_table(model)
         with torch.no_grad():
             out = model(
                 input_ids=order[tokens],
@@ -185,3 +202,23 @@ def reference_for(path: str, architecture: str, order: Tensor) -> Logits:
         return out[..., order] if ARCHITECTURES[architecture].language_model else out
 
     return logits
+
+
+@torch.no_grad()
+def _renew_table(model: Any) -> None:
+    """Compute the table of sines and cosines by the class of transformers, in float32."""
+    saved = model.roformer.encoder.embed_positions
+    new = type(saved)(*saved.weight.shape)
+    # newer versions leave it to the model to fill the table
+    weight = new.create_weight() if hasattr(new, "create_weight") else new.weight
+    saved.weight.copy_(weight)
+
+
+def table_note(parameters: ForeignParameters) -> str:
+    """What to say about the reference's table of sines and cosines, for messages."""
+    table = parameters.get(TABLE)
+    if table is None:
+        return ", which computes the sine table that the file lacks"
+    exact = sine_table(*table.shape)
+    usual = table.dtype == torch.float32 and torch.allclose(table, exact, atol=1e-6)
+    return "" if usual else ", its sine table computed in float32, not read from the file"

@@ -15,7 +15,7 @@ from fairseq_posenc.convert.dictionary import Vocabulary
 from fairseq_posenc.convert.hf_parameters import DECODER, move_output, reader_of, token_embedding_of
 from fairseq_posenc.convert.hf_vocabulary import read_vocabulary
 from fairseq_posenc.convert.huggingface import Folder, activation_of
-from fairseq_posenc.convert.native import ENCODER, PAD
+from fairseq_posenc.convert.kinds import ENCODER, PAD
 from fairseq_posenc.convert.roformer_config import settings_of
 from fairseq_posenc.convert.roformer_names import (
     BASE,
@@ -51,7 +51,7 @@ def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
                 f"{ENCODER}layers.{layer}.{ours}.weight",
             )
     settings["untie_weights_roberta"] = move_output(folder, reader, BASE)
-    notes = drop_unused(reader)
+    notes = drop_unused(reader, config)
     reader.finish(f"config.json ({name})")
     return Imported(settings, reader.parameters, reader.origin, notes=notes)
 

@@ -3,12 +3,11 @@
 import os
 from typing import Any, List, NamedTuple, Optional
 
-from torch import Tensor
-
 from fairseq_posenc.checkpoints.reading import Checkpoint, write_checkpoint
 from fairseq_posenc.convert import native
 from fairseq_posenc.convert.base import Format, Imported
 from fairseq_posenc.convert.files import staging, write_text
+from fairseq_posenc.convert.kinds import CLASSIFICATION_HEADS, TOKEN_HEADS, Parameters
 from fairseq_posenc.convert.verify import compare
 from fairseq_posenc.errors import UsageError
 
@@ -61,14 +60,15 @@ def import_checkpoint(
     foreign = format.foreign(opened, vocabulary.order)
     with staging(out_dir) as side:
         path, dictionary = os.path.join(side, "checkpoint.pt"), os.path.join(side, "dict.txt")
-        write_text(dictionary, vocabulary.text())
-        checkpoint = native.new_checkpoint(imported.settings, {}, out_dir)
+        kind = imported.kind
+        write_text(dictionary, vocabulary.text(kind.adds_mask))
+        checkpoint = native.new_checkpoint(imported.settings, {}, out_dir, kind)
         checkpoint["model"] = _complete(imported, checkpoint, dictionary)
         write_checkpoint(checkpoint, path)
-        model = native.load(path, dictionary)  # check that fairseq can load it before it is kept
-        difference = compare(model, imported.head, foreign, source) if verify else None
+        model = native.load(path, dictionary, kind)  # check that fairseq can load it
+        difference = compare(model, kind, imported.head, foreign, source) if verify else None
     files = [os.path.join(out_dir, name) for name in ("checkpoint.pt", "dict.txt")]
-    flags = f"flags to pre-train it further: {native.flags_of(imported.settings)}"
+    flags = f"flags to pre-train it further: {native.flags_of(imported.settings, kind)}"
     return Report(files, [*imported.notes, flags], difference, foreign.description)
 
 
@@ -106,16 +106,17 @@ def export_checkpoint(
         difference, description = None, ""
         if verify:
             foreign = format.foreign(format.open(side), exported.order)
-            model = native.load(path, checkpoint.dictionary)
-            difference, description = compare(model, name, foreign, path), foreign.description
+            model = native.load(path, checkpoint.dictionary, checkpoint.kind)
+            difference = compare(model, checkpoint.kind, name, foreign, path)
+            description = foreign.description
         files = [os.path.join(out_dir, name) for name in sorted(os.listdir(side))]
     return Report(files, exported.notes, difference, description)
 
 
 def _choose_head(checkpoint: native.NativeCheckpoint, head: Optional[str]) -> Optional[str]:
     known = [
-        *checkpoint.heads(native.CLASSIFICATION_HEADS),
-        *checkpoint.heads(native.TOKEN_HEADS),
+        *checkpoint.heads(CLASSIFICATION_HEADS),
+        *checkpoint.heads(TOKEN_HEADS),
     ]
     if head is None and len(known) > 1:
         raise UsageError(
@@ -132,30 +133,28 @@ def _choose_head(checkpoint: native.NativeCheckpoint, head: Optional[str]) -> Op
     return head
 
 
-def _complete(imported: Imported, checkpoint: Checkpoint, dictionary: str) -> native.Parameters:
+def _complete(imported: Imported, checkpoint: Checkpoint, dictionary: str) -> Parameters:
     """All parameters of the model that *checkpoint* describes, in its order.
 
     Raises:
         UsageError: the shape of one of them does not match the settings.
     """
-    model = native.build(checkpoint, dictionary)
-    trained = {name for name, _ in model.named_parameters() if not name.startswith(native.LM_HEAD)}
-    parameters: native.Parameters = {}
+    kind = imported.kind
+    model = native.build(checkpoint, dictionary, kind)
+    trained = {name for name, _ in model.named_parameters() if not name.startswith(kind.head)}
+    parameters: Parameters = {}
     for name, value in model.state_dict().items():
         given = imported.parameters.get(name)
         if given is None and name in trained:
             raise UsageError(f"{name}: the source has no counterpart of this parameter")
         if given is not None and given.shape != value.shape:
             raise UsageError(
-                f"{imported.origin[name]} has size {_size(given)}, but the settings beside "
-                f"it require {_size(value)}"
+                f"{imported.origin[name]} has size {native.size_of(given)}, but the settings "
+                f"beside it require {native.size_of(value)}"
             )
         parameters[name] = value if given is None else given
     parameters.update(imported.parameters)  # heads, which fairseq adds while it loads
-    if not imported.settings.get("untie_weights_roberta"):
-        parameters[native.LM_HEAD + "weight"] = parameters[native.EMBEDDING]
+    output = kind.head + "weight"
+    if output not in imported.parameters:
+        parameters[output] = parameters[kind.embedding]
     return parameters
-
-
-def _size(tensor: Tensor) -> str:
-    return " x ".join(str(size) for size in tensor.shape)

@@ -6,6 +6,7 @@ its table that no distance uses; this corresponds to ``--cls-reset each``.  Thei
 with seven special symbols, fairseq's with four: the other three become lines of dict.txt.
 """
 
+import math
 import os
 from argparse import Namespace
 from typing import Any, Dict, List, NamedTuple, Optional
@@ -13,18 +14,19 @@ from typing import Any, Dict, List, NamedTuple, Optional
 from fairseq import utils
 from torch import Tensor
 
-from fairseq_posenc.convert.base import ForeignModel, Format, Imported
+from fairseq_posenc.convert.base import ForeignModel, Format, Imported, Logits
 from fairseq_posenc.convert.dictionary import SPECIAL, Vocabulary, renumber
-from fairseq_posenc.convert.native import (
+from fairseq_posenc.convert.kinds import (
     CLASSIFICATION_HEADS,
     EMBEDDING,
     ENCODER,
     LM_HEAD,
+    Parameters,
     Settings,
 )
-from fairseq_posenc.convert.reader import ForeignParameters, Reader
+from fairseq_posenc.convert.reader import ForeignParameters, Reader, check_tensors
 from fairseq_posenc.convert.released_pickle import read_released
-from fairseq_posenc.convert.tupe_reference import released_logits
+from fairseq_posenc.convert.tupe_reference import ReleasedModel
 from fairseq_posenc.errors import UsageError
 
 _LEADING = ("<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>")
@@ -58,7 +60,11 @@ _FLAGS: Dict[str, Any] = {
     "attention_dropout": 0.1,
     "activation_dropout": 0.0,
     "pooler_dropout": 0.1,
+    "encoder_normalize_before": False,
 }
+
+#: Constants of the released code, which later versions of it turned into flags.
+_CONSTANTS: Dict[str, Any] = {"rel_pos_bins": 32, "max_rel_pos": 128, "attn_scale_factor": 2}
 
 
 class Released(NamedTuple):
@@ -66,7 +72,7 @@ class Released(NamedTuple):
 
     Args:
         path: the file.
-        flags: those of :data:`_FLAGS` and ``encoder_normalize_before``, by name.
+        flags: those of :data:`_FLAGS` and :data:`_CONSTANTS`, by name.
         parameters: by their released names.
     """
 
@@ -83,22 +89,40 @@ def open_released(path: str) -> Released:
     """
     checkpoint = read_released(path)
     checkpoint = checkpoint if isinstance(checkpoint, dict) else {}
-    args: Optional[Namespace] = checkpoint.get("args")
-    parameters: Optional[ForeignParameters] = checkpoint.get("model")
-    if args is None or not parameters:
+    args, model = checkpoint.get("args"), checkpoint.get("model")
+    if not isinstance(args, Namespace) or not model:
         raise UsageError(f"{path}: is not a checkpoint of fairseq 0.9 (it has no args or no model)")
+    parameters = check_tensors(model, path)
     if _POSITIONS not in parameters:
         raise UsageError(
             f"{path}: has no {_POSITIONS}, the position table, so it is not a TUPE checkpoint"
         )
-    defaults = {**_FLAGS, "encoder_normalize_before": False}
-    given = vars(args)
-    flags = {name: given.get(name, default) for name, default in defaults.items()}
-    if flags["activation_fn"] not in utils.get_available_activation_fns():
-        raise UsageError(
-            f"{path}: activation_fn {flags['activation_fn']!r} is not one that fairseq has"
-        )
+    flags = {
+        name: _flag(path, name, vars(args).get(name, default), default)
+        for name, default in {**_FLAGS, **_CONSTANTS}.items()
+    }
     return Released(path, flags, parameters)
+
+
+def _flag(path: str, name: str, value: Any, default: Any) -> Any:
+    """The value of a released flag, if it is of the kind of its *default*.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if isinstance(default, str):
+        good, wanted = value in utils.get_available_activation_fns(), "one that fairseq has"
+    elif isinstance(default, bool):
+        good, wanted = isinstance(value, bool), "true or false"
+    elif isinstance(default, float):
+        good, wanted = isinstance(value, (int, float)) and 0 <= value <= 1, "between 0 and 1"
+    elif name == "attn_scale_factor":
+        good, wanted = isinstance(value, (int, float)) and value > 0, "a number above 0"
+    else:
+        good, wanted = isinstance(value, int) and value > 0, "a whole number above 0"
+    if not good:
+        raise UsageError(f"{path}: args.{name} {value!r} is not {wanted}")
+    return value
 
 
 def read_vocabulary(path: str, vocab: Optional[str]) -> Vocabulary:
@@ -141,24 +165,31 @@ def read(released: Released, vocabulary: Vocabulary) -> Imported:
     reader.move_rows("decoder.lm_head.bias", LM_HEAD + "bias")
     # a copy of the embedding, and a constant saved by an early version
     reader.drop("decoder.lm_head.weight", _STACK + "rp_bucket")
-    _encoder(reader, settings)
-    notes = [
-        f"classification head {name}; --verify compares the tokens' logits only"
-        for name in _heads(reader, settings)
-    ]
+    _encoder(released, reader, settings)
+    notes = [f"classification head {name}" for name in _heads(reader, settings)]
+    if _rescale(released, reader.parameters, settings):
+        notes.append(
+            f"attn_scale_factor is {released.flags['attn_scale_factor']}: queries were multiplied "
+            "by a constant, to undo the division by √(2D)"
+        )
     reader.finish("args in the same file")
     return Imported(settings, reader.parameters, reader.origin, notes=notes)
 
 
 def foreign(released: Released, order: Tensor) -> ForeignModel:
     """The model computed from its formulas."""
-    logits = released_logits(released.parameters, released.flags)
+    model = ReleasedModel(released.parameters, released.flags)
 
-    def reordered(tokens: Tensor, segments: Tensor) -> Tensor:
-        return logits(order[tokens])[..., order]
+    def logits(tokens: Tensor, segments: Tensor) -> Tensor:
+        return model.logits(order[tokens])[..., order]
+
+    def classes(head: str) -> Logits:
+        return lambda tokens, segments: model.classes(order[tokens], head)
 
     return ForeignModel(
-        reordered, "the released model's formulas in float64 (its own code needs fairseq 0.9)"
+        logits,
+        "the released model's formulas in float64 (its own code needs fairseq 0.9)",
+        {head: classes(head) for head in _head_names(released.parameters)},
     )
 
 
@@ -172,11 +203,11 @@ def _settings(released: Released, reader: Reader) -> Settings:
         "cls_reset": "each" if relative else "sum",
         "encoder_normalize_before": _STACK + "emb_out_layer_norm.weight" in reader,
         "layernorm_embedding": _STACK + "emb_layer_norm.weight" in reader,
-        "max_positions": len(reader.rest[_POSITIONS]) - 1,
+        "max_positions": reader.rest[_POSITIONS].size(0) - 1,
     }
 
 
-def _encoder(reader: Reader, settings: Settings) -> None:
+def _encoder(released: Released, reader: Reader, settings: Settings) -> None:
     """Move everything between the embedding and the head."""
     for theirs, ours in _OUTSIDE:
         reader.move_module(theirs, ours)
@@ -195,12 +226,17 @@ def _encoder(reader: Reader, settings: Settings) -> None:
             reader.move_module(_STACK + name, ours)
     if _RELATIVE in reader:
         values = reader.take(_RELATIVE)
-        number = len(values) - 1
+        number = released.flags["rel_pos_bins"]
+        if values.dim() != 2 or len(values) != number + 1:
+            raise UsageError(
+                f"{released.path}: args.rel_pos_bins is {number}, which makes {number + 1} rows, "
+                f"but {_RELATIVE} has size {' x '.join(map(str, values.shape))}"
+            )
         theta = values[[number // 2, number]]  # from [CLS], to [CLS]
         reader.put(_BIAS + "t5.table.weight", values[:number].clone(), _RELATIVE)
         reader.put(_BIAS + "theta", theta, _RELATIVE)
         settings["t5_num_buckets"] = number
-        settings["t5_max_distance"] = 128
+        settings["t5_max_distance"] = released.flags["max_rel_pos"]
     for layer in range(settings["encoder_layers"]):
         theirs, ours = f"{_STACK}layers.{layer}.", f"{ENCODER}layers.{layer}."
         for name in _LAYER:
@@ -212,9 +248,8 @@ def _encoder(reader: Reader, settings: Settings) -> None:
 
 def _heads(reader: Reader, settings: Settings) -> List[str]:
     """Move the classification heads, which keep their names; returns the names."""
-    keys = [key for key in reader.rest if key.startswith(CLASSIFICATION_HEADS)]
-    heads = list(dict.fromkeys(key[: key.index(".", len(CLASSIFICATION_HEADS))] for key in keys))
-    for head in heads:
+    names = _head_names(reader.rest)
+    for head in (CLASSIFICATION_HEADS + name for name in names):
         reader.move_module(head + ".out_proj", head + ".out_proj")
         if head + ".dense.weight" in reader:
             reader.move_module(head + ".dense", head + ".dense")
@@ -222,8 +257,33 @@ def _heads(reader: Reader, settings: Settings) -> List[str]:
         # an early version had no dense layer
         reader.put_identity(head + ".dense", settings["encoder_embed_dim"], head)
         settings["pooler_activation_fn"] = "linear"
-    settings["load_checkpoint_heads"] = bool(heads)
-    return [head[len(CLASSIFICATION_HEADS) :] for head in heads]
+    settings["load_checkpoint_heads"] = bool(names)
+    return names
+
+
+def _head_names(parameters: ForeignParameters) -> List[str]:
+    """The names of the classification heads."""
+    start = len(CLASSIFICATION_HEADS)
+    names = [key[start:] for key in parameters if key.startswith(CLASSIFICATION_HEADS)]
+    return list(dict.fromkeys(name.split(".")[0] for name in names))
+
+
+def _rescale(released: Released, parameters: Parameters, settings: Settings) -> bool:
+    """Multiply all queries so that √(2D), by which attention divides here, has their effect.
+
+    Their code divides by √(aD), where a is ``attn_scale_factor``.
+
+    Returns:
+        whether that was necessary.
+    """
+    factor = math.sqrt(2 / released.flags["attn_scale_factor"])
+    if factor == 1:
+        return False
+    layers = [f"{ENCODER}layers.{n}.self_attn.q_proj" for n in range(settings["encoder_layers"])]
+    for name in [*layers, _BIAS + "tupe.q_proj"]:
+        for key in (name + ".weight", name + ".bias"):
+            parameters[key] = parameters[key] * factor
+    return True
 
 
 TUPE = Format(

@@ -1,14 +1,14 @@
 """Comparing the outputs of a model before and after its conversion."""
 
-from argparse import Namespace
-from typing import Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.convert.base import ForeignModel
-from fairseq_posenc.convert.native import PAD
+from fairseq_posenc.convert.kinds import MASKED, PAD, Kind
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import option
 
 #: Largest difference of logits that float32 rounding explains.
 TOLERANCE = 1e-4
@@ -36,11 +36,14 @@ def sample(vocabulary: int, longest: int, num_segments: int) -> Tuple[Tensor, Te
     return tokens, segments
 
 
-def compare(model: nn.Module, head: Optional[str], foreign: ForeignModel, source: str) -> float:
+def compare(
+    model: nn.Module, kind: Kind, head: Optional[str], foreign: ForeignModel, source: str
+) -> float:
     """Compare a converted model with the foreign one.
 
     Args:
         model: the model of this plug-in, loaded from its file, in evaluation mode.
+        kind: what it is; the tokens of a language model are all in the first segment.
         head: name of the head to compare, None for the language-model head.
         foreign: the foreign model.
         source: the model being converted, for the error message.
@@ -51,22 +54,30 @@ def compare(model: nn.Module, head: Optional[str], foreign: ForeignModel, source
     Raises:
         UsageError: it is above :data:`TOLERANCE` or NaN.
     """
-    args: Namespace = model.args  # type: ignore[assignment]
-    vocabulary = len(model.encoder.sentence_encoder.embed_tokens.weight)  # type: ignore
-    tokens, segments = sample(vocabulary, args.max_positions, args.num_segments)
-    with torch.no_grad():
-        ours, _ = model(
-            tokens,
-            segment_labels=segments if args.num_segments else None,
-            classification_head_name=head,
-        )
-    difference = (ours.double() - foreign.logits(tokens, segments).double()).abs()
-    if difference.dim() == 3:  # logits per token
-        difference = difference[tokens.ne(PAD)]
-    largest = float(difference.max())
-    if not largest <= TOLERANCE:
-        raise UsageError(
-            f"{source}: the largest difference from {foreign.description} is {largest:.3g}, above "
-            f"{TOLERANCE:g}; nothing was written"
-        )
-    return largest
+    settings: Any = model.completed_settings
+    num_segments = settings.num_segments if kind is MASKED else 0
+    vocabulary = len(model.state_dict()[kind.embedding])
+    tokens, segments = sample(vocabulary, option(settings, kind.length), num_segments)
+    differences = []
+    for name, logits in ((head, foreign.logits), *foreign.heads.items()):
+        with torch.no_grad():
+            ours, _ = model(tokens, **_inputs(kind, name, segments if num_segments else None))
+        difference = (ours.double() - logits(tokens, segments).double()).abs()
+        if difference.dim() == 3:  # logits per token
+            difference = difference[tokens.ne(PAD)]
+        largest = float(difference.max())
+        if not largest <= TOLERANCE:
+            of_head = f" in head {name}" if name in foreign.heads else ""
+            raise UsageError(
+                f"{source}: the largest difference from {foreign.description}{of_head} is "
+                f"{largest:.3g}, above {TOLERANCE:g}; nothing was written"
+            )
+        differences.append(largest)
+    return max(differences)
+
+
+def _inputs(kind: Kind, head: Optional[str], segments: Optional[Tensor]) -> Dict[str, Any]:
+    """What a model is given besides tokens."""
+    if kind is not MASKED:
+        return {}
+    return {"segment_labels": segments, "classification_head_name": head}

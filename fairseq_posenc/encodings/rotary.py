@@ -153,6 +153,15 @@ class Rotary(QKVTransform):
         """``--rotary-value``, if enabled."""
         return "--rotary-value" if options.rotary_value else None
 
+    def set_trained_length(self, length: int) -> None:
+        """Replace the length in training, which frequencies that are not scaled do not depend on.
+
+        Args:
+            length: in tokens.
+        """
+        if self.scaling.rule == "none":
+            self.scaling, self.reach = self.scaling._replace(length=length), length
+
     def check_length(self, length: int) -> None:
         """Warn, once per run, about sequences longer than in training."""
         if length > self.reach and not self.training:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fairseq_posenc.checkpoints.reading import checkpoints_near, read_checkpoint
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.loading.same_run import SameRun, num_updates
 from fairseq_posenc.loading.settings import saved_settings, settings_by_role
 
 _RANDOM_FEATURES = ".feature_map.projection"
@@ -96,13 +97,14 @@ def average_checkpoints(
 
     Raises:
         UsageError: the checkpoints are incompatible (keys, shapes, types, settings of the model,
-            tied tensors or integers differ), or one is damaged or not finite; the message names
-            the file and the key.
+            tied tensors or integers differ), of different training runs, given twice, damaged or
+            not finite; the message names the file and the key.
     """
     if not paths:
         raise UsageError("--inputs: give at least one checkpoint")
     mean: Optional[_RunningMean] = None
     newest: Dict[str, Any] = {}
+    same_run = SameRun()
     for path in paths:
         state = read_checkpoint(path)
         parameters = state.pop("model")
@@ -110,8 +112,9 @@ def average_checkpoints(
         if mean is None:
             mean = _RunningMean(path, parameters, settings_to_match(state), tuple(identical))
         mean.add(path, parameters, settings_to_match(state))
+        same_run.add(path, state)
         del parameters
-        if not newest or _num_updates(state) >= _num_updates(newest):
+        if not newest or num_updates(state) >= num_updates(newest):
             newest = state
     assert mean is not None
     newest["model"] = mean.result()
@@ -225,11 +228,6 @@ def _shown(group: Dict[str, Any], key: str) -> str:
     if isinstance(value, tuple) and value and isinstance(value[0], torch.dtype):
         return f"{value[0]} of shape {list(value[1])}"
     return repr(value)
-
-
-def _num_updates(state: Dict[str, Any]) -> int:
-    history = state.get("optimizer_history") or [{}]
-    return history[-1].get("num_updates", 0)
 
 
 def _higher_is_better(path: str) -> bool:

@@ -1,12 +1,16 @@
 """Checks around ``fairseq.models.build_model``."""
 
-from typing import Any, Callable
+import logging
+from typing import Any, Callable, Mapping
 
 from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 
-from fairseq_posenc.config.resolve import fill_missing
+from fairseq_posenc.config.resolve import fill_missing, open_config
+from fairseq_posenc.loading.settings import needs_segments
 from fairseq_posenc.options import Options
+
+logger = logging.getLogger(__name__)
 
 
 def built(build_model: Callable[..., Any]) -> Callable[..., Any]:
@@ -19,6 +23,8 @@ def built(build_model: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def wrapper(cfg: Options, task: FairseqTask, from_checkpoint: bool = False) -> Any:
+        if from_checkpoint:
+            _keep_single_segment(cfg)
         model = build_model(cfg, task, from_checkpoint)
         completed: Any = getattr(model, "completed_settings", cfg)
         if OmegaConf.is_config(cfg) and completed is not cfg:
@@ -31,3 +37,14 @@ def built(build_model: Callable[..., Any]) -> Callable[..., Any]:
         return model
 
     return wrapper
+
+
+def _keep_single_segment(cfg: Options) -> None:
+    """Give a checkpoint older than ``--segments`` the value it was trained with."""
+    if needs_segments(cfg if isinstance(cfg, Mapping) else vars(cfg)):
+        logger.warning(
+            "the checkpoint is older than --segments: all tokens are in segment 0, as in its "
+            "training; if it was imported, import it again"
+        )
+        with open_config(cfg):
+            cfg.segments = "single"

@@ -11,10 +11,13 @@ import logging
 import os
 from typing import Any, Dict, Mapping, Optional, Tuple
 
+from fairseq.file_io import PathManager
+
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.config.fields import plug_in_flags
 from fairseq_posenc.errors import UsageError, flag_of
-from fairseq_posenc.loading.settings import is_ours, saved_settings, trained_settings
+from fairseq_posenc.loading.settings import is_ours, saved_settings, task_of, trained_settings
+from fairseq_posenc.loading.stages import LENGTHS, accepts_any_length
 from fairseq_posenc.options import Options, option
 
 logger = logging.getLogger(__name__)
@@ -22,6 +25,7 @@ logger = logging.getLogger(__name__)
 _TASKS = ("sentence_prediction", "sentence_ranking")
 # of classification heads, which a pre-trained checkpoint need not have
 _HEADS = ("pooler_activation_fn", "spectral_norm_classification_head")
+_BY_TASK = "segments"  # which a task for fine-tuning chooses for a model without such heads
 _TABLE = "num_positions"  # see _inherit_positions
 
 
@@ -57,7 +61,7 @@ def _source(args: Options) -> Optional[Tuple[str, str]]:
     own = os.path.join(option(args, "save_dir") or "", "checkpoint_last.pt")
     if named != "checkpoint_last.pt" and os.path.abspath(named) != os.path.abspath(own):
         return "--restore-file", named
-    if os.path.isfile(own):
+    if PathManager.isfile(own):
         return "--save-dir, resuming from", own
     pretrained = option(args, "finetune_from_model")
     return ("--finetune-from-model", pretrained) if pretrained else None
@@ -134,7 +138,10 @@ def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
         for name, value in {**trained, **free}.items()
         if value != option(cfg.model, name)
     }
-    refused = [name for name in differences if name in trained and name not in _HEADS]
+    if accepts_any_length(cfg.model):
+        differences = {n: both for n, both in differences.items() if n not in LENGTHS}
+    accepted = _HEADS if resumes else (*_HEADS, _BY_TASK)
+    refused = [name for name in differences if name in trained and name not in accepted]
     if refused and is_fine_tuning(cfg.task):
         listed = ", ".join(_difference(name, *differences[name]) for name in refused)
         raise UsageError(
@@ -171,12 +178,12 @@ def _check_trained_length(path: str, model: Options, saved: Mapping[str, Any]) -
 
 def _settings_of(flag: str, path: str) -> Dict[str, Any]:
     """The model settings in a checkpoint of a masked language model, stock RoBERTa included."""
-    if not os.path.isfile(path):
+    if not PathManager.isfile(path):
         raise UsageError(
             f"{flag} {path}: no such file (the path is relative to the current folder, "
             f"{os.getcwd()}, and not to --save-dir)"
         )
-    state = read_checkpoint(path, lazy=True)
+    state = read_checkpoint(PathManager.get_local_path(path), lazy=True)
     if not any("sentence_encoder.embed_tokens" in key for key in state.get("model") or ()):
         raise UsageError(
             f"{flag} {path}: is not a masked language model (it has no sentence_encoder); give a "
@@ -184,8 +191,10 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
         )
     saved = saved_settings(state)
     if not any(key.startswith("classification_heads.") for key in state["model"]):
-        for name in _HEADS:
+        for name in (*_HEADS, _BY_TASK):
             saved.pop(name, None)
+    elif is_fine_tuning(task_of(state)):
+        saved.setdefault(_BY_TASK, "single")  # before there was a choice
     saved.setdefault("position_encoding", "learned")  # fairseq's RoBERTa
     if saved.get("encoder_input_dim") is None:
         saved["encoder_input_dim"] = saved["encoder_embed_dim"]

@@ -10,7 +10,8 @@ from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.config.fields import metadata_of, plug_in_flags
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.loading.settings import is_ours, trained_settings
-from fairseq_posenc.settings import check_value
+from fairseq_posenc.loading.task import change_task
+from fairseq_posenc.settings import check_option
 
 Overrides = Optional[Dict[str, Any]]
 
@@ -53,6 +54,7 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
     if not overrides:
         return
     check_overrides(checkpoint, overrides, path)
+    change_task(checkpoint, overrides, path)
     overwrite_args_by_name(checkpoint["cfg"], overrides)
     model: Any = checkpoint["cfg"].model
     if OmegaConf.is_config(model) and "position_encoding" in model:
@@ -60,7 +62,7 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
             known = plug_in_flags()
             model.update({name: v for name, v in _flat(overrides).items() if name in known})
         for name in _flat(overrides):
-            check_value(model, name, metadata_of(name, known))
+            check_option(model, name, metadata_of(name, known))
 
 
 def _flat(overrides: Overrides) -> Dict[str, Any]:

@@ -4,18 +4,26 @@ The functions wrap three functions of ``fairseq.checkpoint_utils``: reading a fi
 from files (generate, interactive, validate, eval-lm), and restoring a training run.
 """
 
+import logging
 import os
 from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Tuple
 
+import torch
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
+from torch import nn
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.loading.inherit import check_settings_of
 from fairseq_posenc.loading.overrides import apply_overrides
+from fairseq_posenc.loading.run_record import check_dictionaries, start_record
+from fairseq_posenc.loading.settings import saved_settings
+from fairseq_posenc.loading.stages import keep_longest
 from fairseq_posenc.loading.warm_start import log_taken, position_difference
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
+
+logger = logging.getLogger(__name__)
 
 _DEFAULT_RESTORE_FILE = "checkpoint_last.pt"
 
@@ -45,7 +53,7 @@ def reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
 def building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(filenames: Sequence[str], *args: object, **kwargs: object) -> Any:
         try:
-            return load_model_ensemble_and_task(filenames, *args, **kwargs)
+            models, cfg, task = load_model_ensemble_and_task(filenames, *args, **kwargs)
         except OSError as error:
             before, _, missing = str(error).partition("Model file not found: ")
             if before == "" and missing:
@@ -61,17 +69,35 @@ def building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., 
                     )
                 ) from error
             raise
+        for filename, model in zip(filenames, models):
+            _check_finite(filename, model)
+        for filename in filter(PathManager.isfile, filenames):  # parts have other names
+            path = PathManager.get_local_path(filename)
+            check_dictionaries(filename, read_checkpoint(path, lazy=True), task)
+        return models, cfg, task
 
     return wrapper
 
 
+def _check_finite(path: str, model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if not torch.isfinite(parameter).all():
+            raise UsageError(
+                f"{path}: {name} is not finite, the training diverged; give an earlier checkpoint"
+            )
+
+
 def restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(cfg: Options, trainer: Trainer, *args: object, **kwargs: object) -> Any:
-        path, warm = _check_restore_file(cfg, trainer.checkpoint_suffix), False
-        if path is not None:
-            warm = check_settings_of(path, trainer.cfg, resumes=_is_own(path, cfg))
-            if not (cfg.reset_optimizer or path == cfg.finetune_from_model):
+        ours = option(trainer.cfg.model, "position_encoding") is not None
+        named, path, warm = _start(cfg, trainer.checkpoint_suffix, ours), None, False
+        if named is not None:
+            path = PathManager.get_local_path(named)
+            warm = check_settings_of(path, trainer.cfg, resumes=_is_own(named, cfg))
+            goes_on = not cfg.reset_optimizer and named != cfg.finetune_from_model
+            if goes_on:
                 _check_optimizer(path, trainer)
+            start_record(trainer, named, read_checkpoint(path, lazy=True), goes_on)
         try:
             restored = load_checkpoint(cfg, trainer, *args, **kwargs)
         except UsageError:
@@ -85,23 +111,34 @@ def restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
             raise
         if path is not None and warm:
             log_taken(path, *_names(path, trainer))
+        if path is not None and ours:
+            saved = saved_settings(read_checkpoint(path, lazy=True))
+            keep_longest(trainer.get_model(), trainer.cfg.model, saved)
         return restored
 
     return wrapper
 
 
-def _check_restore_file(cfg: Options, suffix: Optional[str]) -> Optional[str]:
-    """The local file that training starts from, or None; a file given by a flag must exist."""
+def _start(cfg: Options, suffix: Optional[str], ours: bool) -> Optional[str]:
+    """The checkpoint that training starts from, or None.
+
+    A file given by a flag must exist, except a ``--restore-file`` of fairseq's own models: an
+    absent one is fairseq's idiom for not resuming in a folder.
+    """
     own = os.path.join(cfg.save_dir, _DEFAULT_RESTORE_FILE)
     own_with_suffix = own.replace(".pt", (suffix or "") + ".pt")
     named = cfg.restore_file
     if named == _DEFAULT_RESTORE_FILE or os.path.abspath(named) == os.path.abspath(own):
         if PathManager.exists(own_with_suffix):
-            return PathManager.get_local_path(own_with_suffix)
+            return own_with_suffix
         if named != _DEFAULT_RESTORE_FILE or cfg.finetune_from_model is None:
             return None
-        return _check_exists("--finetune-from-model", cfg.finetune_from_model)
-    return _check_exists("--restore-file", named.replace(".pt", (suffix or "") + ".pt"))
+        return _check_exists("--finetune-from-model", cfg.finetune_from_model, "drop it")
+    path = named.replace(".pt", (suffix or "") + ".pt")
+    if not ours and not PathManager.isfile(path):
+        logger.warning("--restore-file %s: no such file; training starts anew, as in fairseq", path)
+        return None
+    return _check_exists("--restore-file", path, "to start anew, drop it and give a new --save-dir")
 
 
 def _is_own(path: str, cfg: Options) -> bool:
@@ -110,13 +147,13 @@ def _is_own(path: str, cfg: Options) -> bool:
     return folder == os.path.abspath(cfg.save_dir) and not cfg.reset_optimizer
 
 
-def _check_exists(flag: str, path: str) -> str:
+def _check_exists(flag: str, path: str, instead: str) -> str:
     if not PathManager.isfile(path):
         raise UsageError(
             f"{flag} {path}: no such file (the path is relative to the current folder, "
-            f"{os.getcwd()}, and not to --save-dir)"
+            f"{os.getcwd()}, and not to --save-dir); correct it, or {instead}"
         )
-    return PathManager.get_local_path(path)
+    return path
 
 
 def _names(path: str, trainer: Trainer) -> Tuple[Iterable[str], Iterable[str]]:

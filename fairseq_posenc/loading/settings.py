@@ -1,9 +1,11 @@
 """The model settings of a checkpoint, under their present names and by role."""
 
+from argparse import Namespace
 from typing import Any, Dict, Mapping, Set, Tuple
 
 from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.config.fields import plug_in_flags, role_of
+from fairseq_posenc.options import Options
 from fairseq_posenc.settings import modernised
 
 
@@ -18,6 +20,13 @@ def saved_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
     return saved
 
 
+def task_of(checkpoint: Mapping[str, Any]) -> Options:
+    """The settings of the task that a checkpoint was trained on, as saved."""
+    cfg = checkpoint.get("cfg")
+    settings = checkpoint["args"] if cfg is None else cfg["task"]
+    return Namespace(**settings) if isinstance(settings, Mapping) else settings
+
+
 def is_ours(settings: Mapping[str, Any]) -> bool:
     """True for the settings of a model of this plug-in."""
     return settings.get("position_encoding") is not None
@@ -25,7 +34,21 @@ def is_ours(settings: Mapping[str, Any]) -> bool:
 
 def trained_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
     """The settings that are part of the trained model."""
-    return settings_by_role(checkpoint, ("model",))
+    trained = settings_by_role(checkpoint, ("model",))
+    if needs_segments(trained):
+        trained["segments"] = "single"  # before there was a choice
+    return trained
+
+
+def needs_segments(settings: Mapping[str, Any]) -> bool:
+    """True for a masked language model with segments that is older than ``--segments``.
+
+    Args:
+        settings: of a model, by name.
+    """
+    several = (settings.get("num_segments") or 0) > 1
+    is_masked_lm = settings.get("encoder_layers") is not None  # decoders have num_segments, too
+    return several and is_masked_lm and settings.get("segments") is None
 
 
 def settings_by_role(checkpoint: Mapping[str, Any], roles: Tuple[str, ...]) -> Dict[str, Any]:

@@ -180,6 +180,12 @@ def refuse_other_criterions(args: Options) -> None:
         UsageError: naming the missing flag.
     """
     criterion = option(args, "criterion")
+    classifies = option(args, "task") == "sentence_prediction" and criterion is not None
+    if classifies and not hasattr(args, "classification_head_name"):  # a flag of those that fit
+        raise UsageError(
+            f"--criterion {criterion}: --task sentence_prediction needs another one; give "
+            "--criterion sentence_prediction_metrics or sentence_prediction"
+        )
     cutoff = option(args, "adaptive_softmax_cutoff")
     if criterion == "adaptive_loss":
         if cutoff is None:

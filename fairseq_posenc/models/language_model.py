@@ -5,13 +5,13 @@ For ``--task language_modeling``: ``fairseq-train``, ``fairseq-eval-lm``, and pr
 """
 
 import dataclasses
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from fairseq.models import FairseqLanguageModel
 from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 from fairseq.tasks import FairseqTask
 
-from fairseq_posenc.config.fields import Field, flat_fields
+from fairseq_posenc.config.fields import Field, declared_fields, flat_fields
 from fairseq_posenc.config.ranges import STOCK_RANGES
 from fairseq_posenc.config.resolve import configure, nested, open_config
 from fairseq_posenc.config.stacks import language_model_stacks
@@ -19,17 +19,21 @@ from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.initialisation import initialise
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.presets import GAU, PERFORMER, ROTARY
-from fairseq_posenc.modules.decoder import TransformerDecoder
+from fairseq_posenc.modules.language_model import LanguageModelDecoder, LanguageModelFlags
 from fairseq_posenc.modules.token_embedding import build_embedding, check_embedding
 from fairseq_posenc.options import Options, option
-from fairseq_posenc.settings import check_value
+from fairseq_posenc.registry import fields_of
+from fairseq_posenc.settings import check_option
 
 MODEL = "posenc_lm"
 DEFAULT_LENGTH = 1024  # fairseq's, in tokens
 
 
 def _own_fields() -> List[Field]:
-    """The flags of the installed ``transformer_lm``; those of the task stay interpolations."""
+    """The flags of the installed ``transformer_lm``; those of the task stay interpolations.
+
+    These may be None, because a task may have no such flag.
+    """
     defaults = TransformerLanguageModelConfig()
     references = [
         field
@@ -38,8 +42,13 @@ def _own_fields() -> List[Field]:
     ]
     names = {field.name for field in references}
     own = [field for field in flat_fields(TransformerLanguageModelConfig) if field[0] not in names]
+    own += declared_fields(fields_of(LanguageModelFlags))
     return own + [
-        (f.name, f.type, dataclasses.field(default=f.default, metadata=_reference(f.name)))
+        (
+            f.name,
+            Optional[f.type],
+            dataclasses.field(default=f.default, metadata=_reference(f.name)),
+        )
         for f in references
     ]
 
@@ -97,7 +106,7 @@ def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
             raise UsageError(f"{flag_of(flag)}: these models predict the next token; drop it")
     for flag in ("tokens_per_sample", "max_target_positions"):
         for place in (cfg, settings):
-            check_value(place, flag, STOCK_RANGES[flag])
+            check_option(place, flag, STOCK_RANGES[flag])
     # --add-bos-token prepends one token to every block
     block = (setting("tokens_per_sample") or DEFAULT_LENGTH) + bool(setting("add_bos_token"))
     longest = setting("max_target_positions") or block
@@ -109,6 +118,11 @@ def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     preset = {"rotary_original_length": trained, **preset}
     configure(cfg, LANGUAGE_MODEL.dataclass, preset, language_model_stacks)
     check_embedding(cfg)
+    if cfg.lm_head == "roberta" and cfg.adaptive_softmax_cutoff is not None:
+        raise UsageError(
+            f"--lm-head roberta: --adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff} makes "
+            "an output layer of its own; drop one of the two"
+        )
 
 
 LANGUAGE_MODEL = Family(
@@ -142,7 +156,7 @@ class LanguageModel(FairseqLanguageModel):
         if cfg.decoder_layers_to_keep:
             cfg.decoder_layers = len(cfg.decoder_layers_to_keep.split(","))
         embed_tokens: Any = build_embedding(cfg, task.source_dictionary)
-        model = cls(TransformerDecoder(nested(cfg), task.target_dictionary, embed_tokens, True))
+        model = cls(LanguageModelDecoder(nested(cfg), task.target_dictionary, embed_tokens))
         model.completed_settings = cfg
         initialise(model, cfg)
         return model

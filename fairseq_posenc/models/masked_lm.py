@@ -27,26 +27,20 @@ from fairseq_posenc.loading.inherit import inherit, is_fine_tuning
 from fairseq_posenc.loading.warm_start import State
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
+from fairseq_posenc.models.segments import SegmentFlags, refuse_pairs_in_blocks, resolve_segments
 from fairseq_posenc.modules.masked_lm import MaskedLMEncoder
 from fairseq_posenc.options import Options, option
 from fairseq_posenc.registry import fields_of
-from fairseq_posenc.settings import check_value, setting
+from fairseq_posenc.settings import check_option, setting
 
 MODEL = "posenc_masked_lm"
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class MaskedLMFlags:
+class MaskedLMFlags(SegmentFlags):
     """Flags of the masked language model, in addition to RoBERTa's."""
 
-    num_segments: Optional[int] = setting(
-        0,
-        "number of segment embeddings; 0 for none",
-        role="model",
-        at_least=0,
-        at_most=2**16,
-    )
     encoder_input_dim: Optional[int] = setting(
         None,
         "size of a token embedding, if not --encoder-embed-dim",
@@ -140,10 +134,11 @@ PRESETS: Dict[str, Preset] = {
 
 
 def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
-    check_value(settings, "tokens_per_sample", STOCK_RANGES["tokens_per_sample"])
+    check_option(settings, "tokens_per_sample", STOCK_RANGES["tokens_per_sample"])
     longest = option(settings, "tokens_per_sample") or 512
     preset = {"position_encoding": "learned", "max_positions": longest, **preset}
     configure(cfg, MASKED_LM.dataclass, preset, masked_lm_stacks)
+    resolve_segments(cfg, settings)
     if cfg.lm_head == "tied" and cfg.encoder_input_dim != cfg.encoder_embed_dim:
         raise UsageError(
             f"--lm-head tied: needs embeddings of --encoder-embed-dim {cfg.encoder_embed_dim}, not "
@@ -159,6 +154,7 @@ def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
 
 def _inherit(args: Options, arch: str, preset: Preset) -> None:
     inherit(args, MASKED_LM.dataclass, arch, preset)
+    refuse_pairs_in_blocks(args)
 
 
 MASKED_LM: Family = Family(
@@ -186,6 +182,7 @@ class MaskedLMModel(RobertaModel):
     def __init__(self, args: Options, encoder: MaskedLMEncoder) -> None:
         super().__init__(args, encoder)
         self.token_heads = nn.ModuleDict()
+        self.reads_pairs = encoder.sentence_encoder.reads_pairs
         initialise(self, args)
 
     @classmethod
@@ -232,7 +229,7 @@ class MaskedLMModel(RobertaModel):
 
         Args:
             src_tokens: (B, T), starting with [CLS].
-            segment_labels: (B, T) segment of each token; default 0.
+            segment_labels: (B, T) segment of each token; default: by ``--segments``.
             features_only: stop before the language-model head.
             return_all_hiddens: also return the states between layers.
             classification_head_name: apply this head instead.

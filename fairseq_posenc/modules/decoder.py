@@ -135,10 +135,14 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         visible = padding if later else padding[:, :-1] & ~padding[:, 1:]
         return padding if visible.any() else None
 
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Scaled token embeddings (B, T, E) of tokens (B, T)."""
+        return self.embed_scale * self.embed_tokens(tokens)
+
     def _embed(self, tokens: Tensor, seen: int, incremental_state: IncrementalState) -> Tensor:
         """Input of the first layer for the tokens not *seen*, (B, T, C)."""
         new_tokens = tokens[:, seen:]
-        x = self.embed_scale * self.embed_tokens(new_tokens)
+        x = self.embed(new_tokens)
         if self.quant_noise is not None:
             x = self.quant_noise(x)
         if self.project_in_dim is not None:
@@ -173,4 +177,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
         """Adapt an older or differently encoded checkpoint, logging changes of position state."""
         refuse_projection(self, state_dict, name)
-        return super().upgrade_state_dict_named(state_dict, name)
+        super().upgrade_state_dict_named(state_dict, name)
+        if self.adaptive_softmax is not None and self.output_projection is None:
+            # fairseq adds it wherever embeddings are tied
+            state_dict.pop(f"{name}.output_projection.weight", None)
+        return state_dict

@@ -3,11 +3,11 @@
 BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692.
 """
 
+import logging
 from typing import Any, Optional, Tuple
 
-import torch.nn.functional as F
 from fairseq.data import Dictionary
-from fairseq.models.roberta.model import RobertaEncoder, RobertaLMHead
+from fairseq.models.roberta.model import RobertaEncoder
 from fairseq.modules import LayerNorm
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import Tensor, nn
@@ -17,7 +17,14 @@ from fairseq_posenc.config.stacks import masked_lm_stack
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.modules.encoder import TransformerEncoder
+from fairseq_posenc.modules.heads import MaskedLMHead, TiedHead
+from fairseq_posenc.modules.segments import segment_labels
 from fairseq_posenc.options import Options
+
+logger = logging.getLogger(__name__)
+
+#: Batches of training to wait for a second text.
+PATIENCE = 10
 
 
 class SentenceEncoder(TransformerEncoder):
@@ -33,6 +40,10 @@ class SentenceEncoder(TransformerEncoder):
         super().__init__(cfg, dictionary, embed_tokens)
         size, channels = embed_tokens.embedding_dim, cfg.encoder.embed_dim
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
+        self.num_segments = cfg.num_segments
+        self.reads_pairs = cfg.segments == "pairs"
+        self.separator = dictionary.eos()
+        self.batches_to_wait = PATIENCE if cfg.num_segments > 1 else 0
         self.embed_project = nn.Linear(size, channels) if size != channels else None
         if cfg.encoder.normalize_before and size != channels:
             self.layer_norm: Optional[nn.Module] = LayerNorm(channels)
@@ -43,13 +54,34 @@ class SentenceEncoder(TransformerEncoder):
         return masked_lm_stack(cfg)
 
     def embed(self, src_tokens: Tensor, segment_labels: Optional[Tensor]) -> Tensor:
-        """Token plus segment embeddings (B, T, E); without labels, every segment is 0."""
+        """Token plus segment embeddings (B, T, E); without labels, segments by ``--segments``."""
         x = self.embed_tokens(src_tokens)
         if self.embed_segments is None:
             return x
+        if segment_labels is None and self.reads_pairs:
+            segment_labels = self.segment_labels(src_tokens)
+        if self.training and self.batches_to_wait > 0:
+            self._look_for_pairs(segment_labels)
         if segment_labels is None:
             return x + self.embed_segments.weight[0]
         return x + self.embed_segments(segment_labels)
+
+    def segment_labels(self, src_tokens: Tensor) -> Tensor:
+        """The segments of texts or pairs (B, T); see :func:`.segments.segment_labels`."""
+        return segment_labels(src_tokens, self.padding_idx, self.separator, self.num_segments)
+
+    def _look_for_pairs(self, labels: Optional[Tensor]) -> None:
+        """Log once in training if no batch so far has a second text."""
+        found = labels is not None and bool(labels.any())
+        self.batches_to_wait = 0 if found else self.batches_to_wait - 1
+        if self.batches_to_wait == 0 and not found:
+            logger.info(
+                "--num-segments %d: no second text in the first %d batches, so only segment 0 is "
+                "trained; pairs are input0 and input1 of --task sentence_prediction, or lines "
+                "'text </s> text' of --task masked_lm --sample-break-mode eos",
+                self.num_segments,
+                PATIENCE,
+            )
 
     def forward_embedding(
         self, src_tokens: Tensor, token_embedding: Optional[Tensor] = None
@@ -57,48 +89,6 @@ class SentenceEncoder(TransformerEncoder):
         """Input of the first layer (B, T, C), and the embeddings it comes from (B, T, E)."""
         x, embedding = super().forward_embedding(src_tokens, token_embedding)
         return (x if self.embed_project is None else self.embed_project(x)), embedding
-
-
-class MaskedLMHead(RobertaLMHead):
-    """Dense, activation, norm, projection to the vocabulary (BERT section 3.1).
-
-    Args:
-        embed_dim: C.
-        size: E, the size of a token embedding.
-        vocabulary: V.
-        activation_fn: name of the activation.
-        weight: (V, E), or None to create one.
-    """
-
-    def __init__(
-        self,
-        embed_dim: int,
-        size: int,
-        vocabulary: int,
-        activation_fn: str,
-        weight: Optional[Tensor],
-    ) -> None:
-        super().__init__(size, vocabulary, activation_fn, weight)
-        if embed_dim != size:
-            self.dense = nn.Linear(embed_dim, size)
-
-
-class TiedHead(nn.Module):
-    """The transposed token embedding alone, as in RoFormerV2 and GAU.
-
-    Args:
-        vocabulary: V.
-        size: C, the size of a token embedding.
-        weight: (V, C), or None to create one.
-    """
-
-    def __init__(self, vocabulary: int, size: int, weight: Optional[Tensor]) -> None:
-        super().__init__()
-        self.weight = nn.Linear(size, vocabulary, bias=False).weight if weight is None else weight
-
-    def forward(self, features: Tensor, masked_tokens: Optional[Tensor] = None) -> Tensor:
-        """Logits (B, T, V) of features (B, T, C), or (N, V) of N *masked_tokens* (B, T)."""
-        return F.linear(features if masked_tokens is None else features[masked_tokens], self.weight)
 
 
 class MaskedLMEncoder(RobertaEncoder):
@@ -148,7 +138,7 @@ class MaskedLMEncoder(RobertaEncoder):
             features_only: stop before the head.
             return_all_hiddens: also return the states between layers.
             masked_tokens: (B, T), True where logits are needed; default everywhere.
-            segment_labels: (B, T) segment of each token; default 0.
+            segment_labels: (B, T) segment of each token; default: by ``--segments``.
             unused: ignored, as in fairseq (``src_lengths``).
 
         Returns:

@@ -1,0 +1,73 @@
+"""Integrity of checkpoint files, from the checksums of the zip archives that PyTorch writes."""
+
+import hashlib
+import os
+import re
+import shlex
+import zipfile
+from typing import Hashable, Optional
+
+_NUMBERED = re.compile(r"checkpoint(\d+|_\d+_\d+)\.pt")
+_LAST = "checkpoint_last.pt"
+
+
+def damaged_member(path: str) -> Optional[str]:
+    """The first member of a zip archive whose bytes differ from its checksum, or None.
+
+    This reads the whole file, as loading it does.
+
+    Args:
+        path: a zip archive; files of PyTorch before 1.6 are none and have no checksums.
+
+    Raises:
+        zipfile.BadZipFile: the file is truncated.
+    """
+    with zipfile.ZipFile(path) as archive:
+        if not any(member.CRC for member in archive.infolist()):
+            return None  # torch.serialization.set_crc32_options(False)
+        damaged = archive.testzip()
+    return None if damaged is None else damaged.partition("/")[2] or damaged
+
+
+def remedy(path: str) -> str:
+    """What to do about a damaged checkpoint, naming the newest whole one beside it."""
+    whole = _newest_whole(path)
+    if whole is None:
+        return "use an earlier checkpoint or copy it again"
+    if os.path.basename(path) == _LAST:
+        command = f"cp {shlex.quote(whole)} {shlex.quote(path)}"
+        return f"the newest whole checkpoint beside it is {whole}; to go on from it: {command}"
+    return f"use an earlier checkpoint, such as {whole}, which is whole, or copy it again"
+
+
+def _newest_whole(path: str) -> Optional[str]:
+    """The newest numbered checkpoint in the folder of *path* that is whole, or None."""
+    folder = os.path.dirname(path)
+    try:
+        names = [name for name in os.listdir(folder or ".") if _NUMBERED.fullmatch(name)]
+        paths = [os.path.join(folder, name) for name in names if name != os.path.basename(path)]
+        newest_first = sorted(paths, key=os.path.getmtime, reverse=True)
+    except OSError:
+        return None
+    return next((other for other in newest_first if _is_whole(other)), None)
+
+
+def _is_whole(path: str) -> bool:
+    try:
+        return damaged_member(path) is None
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def fingerprint(path: str) -> Hashable:
+    """A value that differs for files of different content; cheap for files with checksums."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            members = [(m.filename.partition("/")[2], m.CRC, m.file_size) for m in archive.filelist]
+        if any(checksum for _, checksum, _ in members):
+            return tuple(members)
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()

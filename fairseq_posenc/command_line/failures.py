@@ -1,0 +1,123 @@
+"""Known errors of fairseq's commands, and the lines that replace their tracebacks."""
+
+import os
+import re
+from typing import Any, Dict, List, NamedTuple, Optional, Type
+
+from fairseq_posenc.errors import UsageError, flag_of
+
+_FOLDER = "give a folder written by fairseq-preprocess"
+
+
+class _Known(NamedTuple):
+    """An error by its type and a pattern of its text.
+
+    The line that replaces it is formatted with the flags by name and the group of the pattern as
+    ``found``.
+    """
+
+    kind: Type[BaseException]
+    pattern: str
+    line: str
+
+
+_KNOWN = (
+    _Known(
+        Exception,
+        r"Could not infer language pair",
+        "{data}: no language pair found there; " + _FOLDER + ", or --source-lang and --target-lang",
+    ),
+    _Known(AssertionError, r"Torch not compiled with CUDA", "no GPU: give --cpu, and drop --fp16"),
+    _Known(
+        RuntimeError,
+        r"Found no NVIDIA driver|No CUDA GPUs are available",
+        "no GPU found: give --cpu, and drop --fp16",
+    ),
+    _Known(
+        NotImplementedError,
+        r"Unknown post_process option: (.*)",
+        "--post-process {found}: unknown; give sentencepiece, wordpiece, subword_nmt or another of "
+        "fairseq's symbols",
+    ),
+    _Known(
+        AssertionError,
+        r"min_len cannot be larger than max_len",
+        "--min-len {min_len}: longer than --max-len-a {max_len_a} and --max-len-b {max_len_b} "
+        "allow",
+    ),
+    _Known(
+        ValueError,
+        r"requires --beam to be divisible by the number of groups",
+        "--diverse-beam-groups {diverse_beam_groups}: --beam {beam} must be divisible by it",
+    ),
+    _Known(
+        AssertionError,
+        r"Must specify batch size",
+        "--max-tokens: give it, or --batch-size, for the size of a batch",
+    ),
+    _Known(AssertionError, r"--path required", "--path: required; give a checkpoint"),
+    _Known(
+        FloatingPointError,
+        r"Minimum loss scale reached",
+        "the loss is not finite even at --min-loss-scale {min_loss_scale}; lower --lr {lr}, give "
+        "--clip-norm, or more --warmup-updates",
+    ),
+    _Known(
+        UnicodeDecodeError,
+        r"^",
+        "{input}: the text is not UTF-8; convert it, for example with iconv -t UTF-8",
+    ),
+    _Known(ValueError, r"^(--[a-z].*)$", "{found}"),  # one line already, of fairseq's
+)
+
+
+def explain(error: BaseException, flags: Any) -> Optional[str]:
+    """The line that replaces a known error of fairseq's, or None.
+
+    Args:
+        error: what a command of fairseq raised.
+        flags: its flags by name, as far as they are known.
+    """
+    text = str(error)
+    ours: List[str] = re.findall(r"^.*fairseq_posenc: error: (.*)$", text, re.MULTILINE)
+    if ours:  # of another process
+        return ours[-1]
+    split = re.match(r"Dataset not found: (\S+)", text)
+    if isinstance(error, FileNotFoundError) and split:
+        return _missing_split(split.group(1), flags)
+    for known in _KNOWN:
+        found = re.search(known.pattern, text)
+        if isinstance(error, known.kind) and found:
+            return known.line.format_map(_Flags(flags, found=found.group(found.re.groups)))
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        name = os.fspath(error.filename)
+        advice = f"; {_FOLDER}" if _is_data(str(name), flags) else ""
+        return f"{name}: {error.strerror}{advice}"
+    return None
+
+
+class _Flags(Dict[str, Any]):
+    """Flags for ``str.format_map``: the value of an unknown one is its name."""
+
+    def __missing__(self, name: str) -> str:
+        return flag_of(name)
+
+
+def _is_data(path: str, flags: Any) -> bool:
+    data = str(flags.get("data") or "").split(os.pathsep)
+    return path in data or os.path.basename(path).startswith("dict.")
+
+
+def _missing_split(split: str, flags: Any) -> str:
+    names = ("train_subset", "valid_subset", "gen_subset")
+    given = [flag_of(n) for n in names if split in str(flags.get(n)).split(",")]
+    folder = flags.get("data") or "the data folder"
+    return f"{(given or [flag_of(names[1])])[0]} {split}: {folder} has no such split; {_FOLDER}"
+
+
+def explained(error: BaseException, flags: Any) -> Optional[UsageError]:
+    """The :class:`UsageError` that replaces *error*, itself if it is one, or None."""
+    if isinstance(error, UsageError):
+        return error
+    message = explain(error, flags)
+    return None if message is None else UsageError(message)

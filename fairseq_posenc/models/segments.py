@@ -1,0 +1,115 @@
+"""The ``--segments`` of a masked language model: its default by task, its checks, its batches."""
+
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Optional
+
+import torch
+from fairseq.tasks import FairseqTask
+
+from fairseq_posenc.compat.hooks import hook_steps
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.loading.inherit import is_fine_tuning
+from fairseq_posenc.models.family import task_settings
+from fairseq_posenc.options import Options, option
+from fairseq_posenc.settings import setting
+
+SINGLE, PAIRS = "single", "pairs"
+
+
+@dataclass
+class SegmentFlags:
+    """The flags of segment embeddings."""
+
+    num_segments: Optional[int] = setting(
+        0, "number of segment embeddings; 0 for none", role="model", at_least=0, at_most=2**16
+    )
+    segments: Optional[str] = setting(
+        None,
+        "segments of tokens: single, all in the first; pairs, the text after a separator in the "
+        "second (default: pairs when fine-tuning and with --sample-break-mode eos, else single)",
+        role="model",
+        choices=(SINGLE, PAIRS),
+    )
+
+
+def resolve_segments(cfg: Options, settings: Options) -> None:
+    """Set ``segments`` in a complete configuration, in place, unless it was given.
+
+    Texts are pairs in the tasks for fine-tuning, and where each sample is a line; other blocks of
+    ``--task masked_lm`` hold running text, whose separators divide sentences.
+
+    Args:
+        cfg: flat configuration that accepts new entries.
+        settings: the parsed command line, or the settings of the task.
+
+    Raises:
+        UsageError: there are no segments to choose from.
+    """
+    several = cfg.num_segments > 1
+    if cfg.segments is None:
+        pairs = is_fine_tuning(settings) or _break_mode(settings) == "eos"
+        cfg.segments = PAIRS if several and pairs else SINGLE
+    elif cfg.segments == PAIRS and not several:
+        raise UsageError(
+            f"--segments {PAIRS}: the model has no second segment; give --num-segments 2"
+        )
+
+
+def refuse_pairs_in_blocks(args: Options) -> None:
+    """Refuse a training on pairs from blocks of running text.
+
+    Args:
+        args: parsed command line.
+
+    Raises:
+        UsageError: naming the flag that keeps the pairs apart.
+    """
+    mode = _break_mode(args)
+    if option(args, "segments") == PAIRS and mode not in (None, "eos"):
+        raise UsageError(
+            f"--segments {PAIRS}: --sample-break-mode {mode} makes blocks of running text; give "
+            "--sample-break-mode eos, and a pair 'text </s> text' in each line"
+        )
+
+
+def _break_mode(settings: Options) -> Optional[str]:
+    """The value of ``--sample-break-mode``, or None for a task without it."""
+    mode = option(settings, "sample_break_mode")
+    return None if mode is None else str(mode)
+
+
+def label_batch(task: FairseqTask, sample: Dict[str, Any], encoder: Any) -> None:
+    """Add ``segment_labels`` to a batch of ``--task masked_lm``, in place.
+
+    A separator can itself be masked, so the labels come from the original tokens.  A block of
+    running text is one segment.
+
+    Args:
+        task: the task; those without ``--sample-break-mode`` mask nothing, and are left alone.
+        sample: the batch; ``target`` (B, T) is padding except at masked tokens.
+        encoder: the sentence encoder, which reads pairs.
+    """
+    mode = _break_mode(task_settings(task))
+    inputs = {} if mode is None else sample["net_input"]
+    if "src_tokens" not in inputs or "segment_labels" in inputs:
+        return
+    tokens, target = inputs["src_tokens"], sample["target"]
+    original = torch.where(target.ne(encoder.padding_idx), target, tokens)
+    labels = encoder.segment_labels(original)
+    inputs["segment_labels"] = labels if mode == "eos" else torch.zeros_like(tokens)
+
+
+def _labelling(step: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(
+        task: FairseqTask, sample: Dict[str, Any], model: Any, *args: object, **kwargs: object
+    ) -> Any:
+        if getattr(model, "reads_pairs", False):
+            label_batch(task, sample, model.encoder.sentence_encoder)
+        return step(task, sample, model, *args, **kwargs)
+
+    return wrapper
+
+
+def label_batches() -> None:
+    """Label the batches of masked language models that read pairs; idempotent."""
+    hook_steps(_labelling)

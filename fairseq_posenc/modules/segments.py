@@ -1,0 +1,31 @@
+"""Segments: which text of a pair each token belongs to (BERT, arXiv 1810.04805, section 3.2)."""
+
+from torch import Tensor
+
+
+def segment_labels(tokens: Tensor, padding: int, separator: int, num_segments: int) -> Tensor:
+    """The segment of each token: 0 for [CLS], the first text and its separator, 1 for the second.
+
+    A text ends with a separator.  Adjacent separators all belong to the text before them, so both
+    BERT's ``[CLS] a [SEP] b [SEP]`` and RoBERTa's ``<s> a </s> </s> b </s>`` are labelled.
+
+    >>> import torch
+    >>> segment_labels(torch.tensor([[0, 7, 8, 2, 9, 2, 1]]), 1, 2, 2)
+    tensor([[0, 0, 0, 0, 1, 1, 0]])
+    >>> segment_labels(torch.tensor([[0, 7, 8, 2, 2, 9, 2]]), 1, 2, 2)
+    tensor([[0, 0, 0, 0, 0, 1, 1]])
+
+    Args:
+        tokens: (B, T), padded on either side.
+        padding: index of the padding symbol.
+        separator: index of the separator.
+        num_segments: number of segments; further texts belong to the last.
+
+    Returns:
+        labels (B, T), int64; 0 for padding.
+    """
+    real, ends = tokens.ne(padding), tokens.eq(separator)
+    begins = ends.roll(1, dims=1) & ~ends & real  # a token after a separator
+    begins[:, :1] = False
+    texts = begins.long().cumsum(dim=1).clamp(max=num_segments - 1)
+    return texts.masked_fill(~real, 0)

@@ -1,0 +1,93 @@
+"""Reading, writing and mapping texts in the recipes: what goes wrong ends in one line."""
+
+import bz2
+import gzip
+import lzma
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from recipes import COMMON, error_of, recipe_module, write
+
+moses = recipe_module("common", "moses")
+text = recipe_module("common", "text")
+
+
+def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path):
+    marked = tmp_path / "marked"
+    marked.write_bytes(b"\xef\xbb\xbfein Haus\n\xef\xbb\xbf\n")
+    assert list(text.read_lines(str(marked))) == ["ein Haus", "\ufeff"]
+    assert "marked: begins with a byte-order mark" in error_of(text.main, [str(marked)])
+    text.main([write(tmp_path / "plain", ["ein Haus"])])
+
+
+@pytest.mark.parametrize(
+    "pack, command",
+    [(gzip.compress, "gunzip"), (bz2.compress, "bunzip2"), (lzma.compress, "unxz")],
+)
+def test_compressed_text_is_refused_by_name(tmp_path, pack, command):
+    packed = tmp_path / "train.de"
+    packed.write_bytes(pack(b"ein Haus\n"))
+    flags = ["tokenize", "--lang", "de", str(packed), str(tmp_path / "out")]
+    for message in (error_of(moses.main, flags), error_of(text.main, [str(packed)])):
+        assert f"train.de: is compressed; unpack it first: {command}" in message
+    assert os.listdir(tmp_path) == ["train.de"]
+
+
+def killed(line):
+    """Kill the process that works on the line ``kill``, as the kernel does without memory."""
+    if line == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return line
+
+
+def make_killed():
+    return killed
+
+
+def test_a_killed_worker_ends_the_script_with_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "CHUNK", 3)
+    source = write(tmp_path / "in", [*"abcdefgh", "kill", *"ijk"])
+    output = tmp_path / "out"
+    message = error_of(text.map_lines, make_killed, (), source, str(output), 2)
+    assert "in: a worker process was killed" in message and "--workers 2" in message
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    program = tmp_path / "parent.py"
+    program.write_text(
+        f"import os, signal, sys\nsys.path[:0] = [{str(COMMON)!r}]\nimport text\ntext.CHUNK = 1\n"
+        "def make():\n    return lambda line: os.getpid()\n"
+        "pids = set(text.parallel_map(make, (), sys.argv[1], 2))\n"
+        "results = text.parallel_map(make, (), sys.argv[1], 2)\n"
+        "print(next(results), flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    words = [sys.executable, str(program), write(tmp_path / "in", "abcdef")]
+    # the standard output stays open for as long as a worker lives
+    result = subprocess.run(words, stdout=subprocess.PIPE, timeout=30)
+    assert result.returncode == -signal.SIGKILL and int(result.stdout)
+
+
+def test_long_work_reports_its_progress(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(text, "CHUNK", 2)
+    monkeypatch.setattr(text, "REPORT", 0)
+    source = write(tmp_path / "in", "abcde")
+    assert list(text.parallel_map(make_killed, (), source, 1)) == list("abcde")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rpartition(": ")[2] for line in lines[:3]] == [
+        f"{count} lines so far" for count in (2, 4, 5)
+    ]
+
+
+def test_what_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path):
+    source = write(tmp_path / "in", ["a"])
+    flags = ["tokenize", "--lang", "de", source]
+    below = error_of(moses.main, [*flags, os.path.join(source, "out")])
+    assert "in/out: cannot be written (" in below
+    (tmp_path / "folder").mkdir()
+    full = error_of(moses.main, [*flags, str(tmp_path / "folder")])
+    assert "folder: cannot be written (Is a directory)" in full
+    assert sorted(os.listdir(tmp_path)) == ["folder", "in"]
