@@ -47,6 +47,7 @@ class FeedForwardFlags:
         "feed-forward of every Transformer layer: {choices}; glu gates it with a third projection",
         role="model",
         choices=FEED_FORWARDS,
+        needs={"layer": ("transformer",)},
     )
 
 

@@ -30,7 +30,13 @@ class NormFlags:
         choices=NORMS,
         former_values={"unit": "rms"},
     )
-    layer_norm_eps: Optional[float] = setting(1e-5, "ε in every norm", role="model", at_least=0)
+    layer_norm_eps: Optional[float] = setting(
+        1e-5,
+        "ε in every norm",
+        role="model",
+        at_least=torch.finfo(torch.float32).tiny,  # without it, masked positions are 0/0
+        at_most=1.0,
+    )
 
 
 @register_norm("layer", paper="Ba et al. 2016, arXiv 1607.06450", summary="layer norm")

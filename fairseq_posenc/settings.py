@@ -16,13 +16,18 @@ role           examples                                        consequence
 
 import dataclasses
 import math
-from typing import Any, Callable, Collection, Dict, Iterable, Mapping, Optional, Union
+from typing import Any, Callable, Collection, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.options import Options, option
 
 ROLES = ("model", "free", "training")
 Number = Union[int, float]
+#: A number, or the name of the flag that has it.
+Bound = Union[Number, str]
+#: Values by flag; a function returns values of a registry that may still grow, and None stands for
+#: any value but the default.
+Needs = Mapping[str, Union[Collection[Any], Callable[[], Collection[Any]], None]]
 
 
 def setting(
@@ -32,9 +37,11 @@ def setting(
     role: str,
     choices: Optional[Collection[str]] = None,
     names: Optional[Collection[str]] = None,
-    at_least: Optional[Number] = None,
-    above: Optional[Number] = None,
-    at_most: Optional[Number] = None,
+    at_least: Optional[Bound] = None,
+    above: Optional[Bound] = None,
+    at_most: Optional[Bound] = None,
+    below: Optional[Bound] = None,
+    needs: Optional[Needs] = None,
     formerly: Optional[str] = None,
     former_values: Union[Mapping[str, str], Callable[[str], str], None] = None,
 ) -> Any:
@@ -54,9 +61,13 @@ def setting(
         role: one of :data:`ROLES`.
         choices: the allowed values; a registry, if given, may still grow.
         names: names that a composite value is made of.
-        at_least: inclusive lower bound of a number.
+        at_least: inclusive lower bound of a number; like the other bounds a number, or the name
+            of another flag.
         above: exclusive lower bound.
         at_most: inclusive upper bound.
+        below: exclusive upper bound.
+        needs: the flag has an effect only where one of these flags has one of these values; a flag
+            of a registry's entry needs that entry without saying so.
         formerly: former name of the flag, in command lines and checkpoints.
         former_values: present names by former names of its values, or a function from any value to
             its present spelling.
@@ -71,6 +82,8 @@ def setting(
         "at_least": at_least,
         "above": above,
         "at_most": at_most,
+        "below": below,
+        "needs": needs,
         "formerly": formerly,
         "former_values": former_values or {},
     }
@@ -90,10 +103,10 @@ def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"])
     """Refuse values outside the declared choices and ranges.
 
     >>> from argparse import Namespace
-    >>> from fairseq_posenc.encodings.t5 import T5Flags
-    >>> check_settings(Namespace(t5_num_buckets=1), dataclasses.fields(T5Flags))
+    >>> from fairseq_posenc.attention.linear.favor import FavorFlags
+    >>> check_settings(Namespace(favor_redraw=-1), dataclasses.fields(FavorFlags))
     Traceback (most recent call last):
-    fairseq_posenc.errors.UsageError: fairseq_posenc: error: --t5-num-buckets 1: must be at least 2
+    fairseq_posenc.errors.UsageError: fairseq_posenc: error: --favor-redraw -1: must be at least 0
 
     Args:
         options: the model configuration.
@@ -103,18 +116,26 @@ def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"])
         UsageError: naming the first flag whose value is out of range.
     """
     for field in fields:
-        value = option(options, field.name)
-        if value is not None:
-            check_value(field.name, value, field.metadata)
+        check_option(options, field.name, field.metadata)
 
 
-def check_value(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
+def check_option(options: Options, name: str, metadata: Mapping[str, Any]) -> None:
+    """Refuse the value of one setting, as :func:`check_value`, unless it is None."""
+    value = option(options, name)
+    if value is not None:
+        check_value(name, value, metadata, options)
+
+
+def check_value(
+    name: str, value: Any, metadata: Mapping[str, Any], options: Optional[Options] = None
+) -> None:
     """Refuse a value outside the choices and the range in *metadata*.
 
     Args:
         name: of the flag.
         value: given for it, not None.
         metadata: some of the arguments of :func:`setting`.
+        options: the configuration, for bounds that are names of other flags.
 
     Raises:
         UsageError: naming the flag, its value, and what is allowed.
@@ -129,22 +150,45 @@ def check_value(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
         number = float(value)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{flag_of(name)} {value}: must be a number") from error
-    if not (math.isfinite(number) and all(_COMPARE[key](number, b) for key, b in bounds.items())):
-        wanted = " and ".join(f"{_WORDS[key]} {bound:g}" for key, bound in bounds.items())
+    limits = {key: _limit(bound, options) for key, bound in bounds.items()}
+    if not (math.isfinite(number) and all(_COMPARE[k](number, b) for k, (b, _) in limits.items())):
+        wanted = " and ".join(f"{_WORDS[key]} {text}" for key, (_, text) in limits.items())
         finite = "" if math.isfinite(number) else "a finite number, "
         raise UsageError(f"{flag_of(name)} {value}: must be {finite}{wanted}")
 
 
-_WORDS = {"above": "above", "at_least": "at least", "at_most": "at most"}
+def refuse_empty(name: str, value: object) -> None:
+    """Refuse an empty value, such as an unset shell variable, which would select the default.
+
+    Args:
+        name: of the setting.
+        value: its value, of any type.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    if isinstance(value, str) and not value.strip():
+        raise UsageError(f"{flag_of(name)} '': is empty; give a value, or drop the flag")
+
+
+_WORDS = {"above": "above", "at_least": "at least", "at_most": "at most", "below": "below"}
 _COMPARE = {
     "above": lambda number, bound: number > bound,
     "at_least": lambda number, bound: number >= bound,
     "at_most": lambda number, bound: number <= bound,
+    "below": lambda number, bound: number < bound,
 }
 
 
-def _bounds(metadata: Mapping[str, Any]) -> Dict[str, Number]:
+def _bounds(metadata: Mapping[str, Any]) -> Dict[str, Bound]:
     return {key: metadata[key] for key in _WORDS if metadata.get(key) is not None}
+
+
+def _limit(bound: Bound, options: Any) -> Tuple[Number, str]:
+    """A bound as a number, and as messages show it."""
+    if isinstance(bound, str):
+        return option(options, bound), f"{flag_of(bound)} {option(options, bound)}"
+    return bound, str(bound) if isinstance(bound, int) else f"{bound:g}"
 
 
 def modernised(settings: Mapping[str, Any], fields: Iterable["dataclasses.Field[Any]"]) -> Any:

@@ -45,6 +45,12 @@ def message_of_training(data, folder, *flags):
         ([*ROFORMER, "--rotary-pairing", "zigzag"], ["--rotary-pairing zigzag", "half"]),
         ([*ROFORMER, "--rotary-base", "0.5"], ["--rotary-base 0.5"]),
         (
+            [*ROFORMER, "--position-encoding", "alibi", "--rotary-base", "500"],
+            ["--rotary-base 500.0: has no effect with --position-encoding alibi", "add rotary"],
+        ),
+        ([*ROFORMER, "--position-encoding", ""], ["--position-encoding '': is empty"]),
+        ([*ROFORMER, "--alignment-heads", "0"], ["--alignment-heads 0: must be at least 1"]),
+        (
             [*ROFORMER, "--encoder-learned-pos"],
             ["--encoder-learned-pos", "--position-encoding rotary", "learned+rotary"],
         ),

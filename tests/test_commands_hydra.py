@@ -49,6 +49,20 @@ def test_the_command_line_overrides_the_file(toy, tmp_path):
     assert settings["encoder_attention_heads"] == 4  # of roformer_tiny still
 
 
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("+model.shaw_values=true", "--shaw-values: has no effect with --position-encoding rotary"),
+        ("model.position_encoding=''", "--position-encoding '': is empty"),
+        ("model.dropout=1.5", "--dropout 1.5: must be at least 0 and below 1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(override, words, toy, tmp_path):
+    finished = hydra_train(toy.separate, tmp_path, override)
+    assert finished.status != 0 and words in finished.err
+    assert not list(tmp_path.rglob("*.pt"))
+
+
 @pytest.mark.parametrize("encoding", ["learned", "rotary"])
 def test_the_generic_model_takes_any_encoding(encoding, toy, tmp_path):
     model = ["model._name=posenc_transformer", f"model.position_encoding={encoding}"]

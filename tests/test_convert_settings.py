@@ -111,15 +111,23 @@ def own(request):
         register_encoding("own_constant", paper="", summary="", flags=GainFlags)(Constant)
         yield {"position_encoding": "rotary+own_constant"}
         del ENCODINGS["own_constant"]
-    for changed in registry.listeners:
-        changed()
+    for declare_again in registry.listeners:
+        declare_again()
+
+
+def changed(path, **settings):
+    """A checkpoint with other settings, which a command line may refuse."""
+    state = read_checkpoint(path)
+    state["cfg"]["model"].update(settings)
+    torch.save(state, path)
+    return path
 
 
 def test_what_is_registered_later_is_refused(own, tmp_path):
     (name, value) = next(iter(own.items()))
     checkpoint = trained(tmp_path / "chosen", **own)
     refuses([f"{flag_of(name)} {value}"], "export", "hf-roformer", checkpoint, tmp_path / "out")
-    checkpoint = trained(tmp_path / "flag", own_gain=2.0)
+    checkpoint = changed(trained(tmp_path / "flag"), own_gain=2.0)
     words = ["--own-gain 2.0", "only supports 1.0"]
     refuses(words, "export", "hf-roformer", checkpoint, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -127,8 +135,8 @@ def test_what_is_registered_later_is_refused(own, tmp_path):
 
 def test_settings_of_training_do_not_matter(own, tmp_path):
     pytest.importorskip("safetensors", reason="exporting needs the package")
-    settings = {"own_seed": 3, "dropout": 0.3, "init_weights": "truncated_normal"}
-    checkpoint = trained(tmp_path / "ours", **settings)
+    settings = {"dropout": 0.3, "init_weights": "truncated_normal"}
+    checkpoint = changed(trained(tmp_path / "ours", **settings), own_seed=3)
     convert("export", "hf-roformer", checkpoint, tmp_path / "out")
     assert (tmp_path / "out" / "config.json").exists()
 
@@ -142,10 +150,7 @@ def test_scaled_frequencies_are_refused(tmp_path):
 
 def test_former_names_are_exported_and_never_printed(tmp_path):
     """A checkpoint from before a renaming, and the flags that are printed after an import."""
-    path = trained(tmp_path / "ours", norm="rms")
-    state = read_checkpoint(path)
-    state["cfg"]["model"].update(norm="unit", init_weights="usual")
-    torch.save(state, path)
+    path = changed(trained(tmp_path / "ours", norm="rms"), norm="unit", init_weights="usual")
     refuses(["--norm rms", "only supports layer"], "export", "hf-roformer", path, tmp_path / "out")
     former = [name for name, field in FIELDS.items() if field.metadata.get("role") == "former"]
     assert {"shaw_distance", "deberta_distance"} <= set(former)

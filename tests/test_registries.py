@@ -144,7 +144,8 @@ def test_every_family_takes_flags_of_its_users(registered):
             assert MODEL_DATACLASS_REGISTRY[family.model] is family.dataclass
             node = ConfigStore.instance().load(f"model/{family.model}.yaml").node
             assert set(OWN) <= set(node)
-    arguments = ["data", "--task", "translation", "--arch", "roformer_base", "--own-slope", "2"]
+    arguments = ["data", "--task", "translation", "--arch", "roformer_base"]
+    arguments += ["--position-encoding", "own_slope", "--own-slope", "2"]
     args = options.parse_args_and_arch(options.get_training_parser(), arguments)
     assert args.own_slope == 2 and args.own_power == 1
 
@@ -255,6 +256,6 @@ def test_flags_without_a_declared_role_are_refused():
 
 def test_former_names_and_values_still_work(caplog):
     flags = ["--shaw-distance", "7", "--norm", "unit", "--init-weights", "usual"]
-    cfg = parse("posenc_transformer", "--position-encoding", "separate", *flags).model
+    cfg = parse("posenc_transformer", "--position-encoding", "separate+shaw", *flags).model
     assert (cfg.shaw_max_distance, cfg.norm, cfg.init_weights) == (7, "rms", "default")
-    assert cfg.position_encoding == "bert_ad"
+    assert cfg.position_encoding == "bert_ad+shaw"

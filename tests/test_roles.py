@@ -46,7 +46,7 @@ def other_value(field, value):
     if isinstance(value, bool) or field.type in (bool, "bool"):
         return not value
     if isinstance(value, (int, float)):
-        return value + 1
+        return value + (1 if field.metadata.get("below") is None else 0.5)  # a dropout is below 1
     return 3 if "int" in str(field.type) else 0.5 if "float" in str(field.type) else "other"
 
 

@@ -202,7 +202,9 @@ def test_decoding_step_by_step_gives_it_once(warnings_of):
 
 @pytest.mark.parametrize("name", ["rotary", "alibi", "t5", "sinusoidal", "none"])
 def test_it_is_not_given_otherwise(name, warnings_of):
-    model = tiny(name, "--rotary-original-length", "8")
+    lengths = ["--max-source-positions", "8", "--max-target-positions", "8"]
+    model = tiny(name, *lengths)
+    assert model.cfg.rotary_original_length == 8
     assert not warnings_of(lambda: read(model, 8, 5))
     assert not warnings_of(lambda: read(model.train(), 12))
     if name != "rotary":

@@ -13,7 +13,7 @@ Two units replace the attention and the feed-forward sub-layer of a Transformer 
 
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -30,12 +30,28 @@ from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Encoding
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options
-from fairseq_posenc.settings import setting
+from fairseq_posenc.settings import Needs, setting
 
 Bias = Optional[Tensor]
 LENGTHS = ("visible", "reference")
 NORMALISERS = ("softmax_plus", "softmax", "squared_relu", "scaled_squared_relu")
-_SOFTMAX = NORMALISERS[:2]
+_SOFTMAX, _RELU = NORMALISERS[:2], NORMALISERS[2:]
+_GATED: Needs = {"layer": ("gated",)}
+_TRANSFORMER: Needs = {"layer": ("transformer",)}
+
+#: fairseq's flags of the sub-layers that units replace, with their ``needs``.
+REPLACED: Dict[str, Needs] = {
+    **dict.fromkeys(("scale_attn", "scale_fc", "scale_heads", "scale_resids"), _TRANSFORMER),
+    **dict.fromkeys(("activation_dropout", "relu_dropout"), _TRANSFORMER),
+    **dict.fromkeys(("encoder_ffn_embed_dim", "decoder_ffn_embed_dim"), _TRANSFORMER),
+    # a masked language model's head has an activation, too
+    "activation_fn": {**_TRANSFORMER, "lm_head": ("roberta",)},
+    "encoder_attention_heads": _TRANSFORMER,
+    # the attention to the source has heads, too
+    "decoder_attention_heads": {**_TRANSFORMER, "no_cross_attention": (False,)},
+}
+#: Those of them that change no formula: recipes give them to all their models.
+SIZES = tuple(name for name in REPLACED if not name.startswith("scale_"))
 
 
 @dataclass
@@ -43,10 +59,20 @@ class GatedFlags:
     """Flags of the gated attention unit."""
 
     gau_key_size: Optional[int] = setting(
-        128, "s, the size of queries and keys", role="model", at_least=1
+        128,
+        "s, the size of queries and keys",
+        role="model",
+        at_least=1,
+        at_most=2**16,
+        needs=_GATED,
     )
     gau_expansion: Optional[int] = setting(
-        2, "e as a multiple of the channels", role="model", at_least=1, at_most=64
+        2,
+        "e as a multiple of the channels",
+        role="model",
+        at_least=1,
+        at_most=64,
+        needs=_GATED,
     )
     gau_normaliser: Optional[str] = setting(
         "softmax_plus",
@@ -55,9 +81,14 @@ class GatedFlags:
         "scaled_squared_relu: ReLU² over its sum",
         role="model",
         choices=NORMALISERS,
+        needs=_GATED,
     )
     gau_divisor: Optional[str] = setting(
-        "n*s", "divisor of squared_relu: {choices} (GAU Table 1)", role="model", choices=DIVISORS
+        "n*s",
+        "divisor of squared_relu: {choices} (GAU Table 1)",
+        role="model",
+        choices=DIVISORS,
+        needs={"gau_normaliser": _RELU},  # scaled as well: logits add to the products
     )
     gau_length: Optional[str] = setting(
         "visible",
@@ -65,9 +96,15 @@ class GatedFlags:
         "--gau-reference-length for all queries",
         role="model",
         choices=LENGTHS,
+        needs={"gau_divisor": [name for name in DIVISORS if "n" in name]},
     )
     gau_reference_length: Optional[int] = setting(
-        512, "reference length, usually that of training, in tokens", role="model", at_least=2
+        512,
+        "reference length, usually that of training, in tokens",
+        role="model",
+        at_least=2,
+        at_most=2**31 - 1,
+        needs={"gau_normaliser": ("softmax_plus",), "gau_length": ("reference",)},
     )
 
 

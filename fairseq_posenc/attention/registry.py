@@ -22,4 +22,5 @@ class AttentionFlags:
         "always softmax",
         role="model",
         choices=ATTENTIONS,
+        needs={"layer": ("transformer",)},
     )

@@ -19,8 +19,9 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 from fairseq.dataclass import FairseqDataclass
 
 from fairseq_posenc.attention import ATTENTIONS
-from fairseq_posenc.attention.gated import GatedFlags
+from fairseq_posenc.attention.gated import REPLACED, GatedFlags
 from fairseq_posenc.attention.registry import AttentionFlags
+from fairseq_posenc.config.ranges import STOCK_RANGES
 from fairseq_posenc.config.roles import stock_role
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
 from fairseq_posenc.encodings.registry import modern_name
@@ -108,9 +109,17 @@ def declared_fields(flags: Iterable["dataclasses.Field[Any]"]) -> List[Field]:
 
 
 def stock_field(name: str, kind: Any, help: Optional[str], default: object) -> Field:
-    """A field for a flag of fairseq's, with its role."""
-    text = help or name.replace("_", " ")
-    return optional(name, kind, {"help": text, "default": default, "role": stock_role(name)})
+    """A field for a flag of fairseq's, with its role, its range and the flags that it needs."""
+    return optional(name, kind, {"default": default, **_stock_metadata(name, help)})
+
+
+def _stock_metadata(name: str, help: Optional[str] = None) -> Dict[str, Any]:
+    return {
+        "help": help or name.replace("_", " "),
+        "role": stock_role(name),
+        "needs": REPLACED.get(name),
+        **STOCK_RANGES.get(name, {}),
+    }
 
 
 def flat_fields(nested: type, prefix: str = "") -> List[Field]:
@@ -185,5 +194,10 @@ def role_of(name: str, own: Optional[Mapping[str, Any]] = None) -> str:
         name: of the flag.
         own: result of :func:`plug_in_flags`, to reuse it over many calls.
     """
+    return metadata_of(name, own)["role"]
+
+
+def metadata_of(name: str, own: Optional[Mapping[str, Any]] = None) -> Mapping[str, Any]:
+    """The declaration of a model flag; arguments as for :func:`role_of`."""
     flag = (plug_in_flags() if own is None else own).get(name)
-    return stock_role(name) if flag is None else flag.metadata["role"]
+    return _stock_metadata(name) if flag is None else flag.metadata

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import logging
 from argparse import Namespace
-from typing import Any, Callable, ContextManager, List, Mapping
+from typing import Any, Callable, ContextManager, Iterator, List, Mapping
 
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -32,15 +32,39 @@ def fill_missing(cfg: Options, preset: Mapping[str, Any]) -> None:
         cfg.update({name: value for name, value in preset.items() if cfg.get(name) is None})
 
 
+# set in every complete configuration, in those of old checkpoints too, and hardly ever by a user
+_COMPLETE = ("rotary_original_length", "min_params_to_wrap")
+
+
+def is_complete(cfg: Options) -> bool:
+    """True for a configuration that :func:`configure` completed, as in a checkpoint."""
+    return all(option(cfg, name) is not None for name in _COMPLETE)
+
+
+# our sizes whose default is another flag; see left_open
+_OWN_DEFAULTS_FROM = {"encoder_input_dim": "encoder_embed_dim", "num_positions": "max_positions"}
 # sizes whose default is another flag, as in fairseq; the order matters
 _DEFAULTS_FROM = {
-    "encoder_input_dim": "encoder_embed_dim",
-    "num_positions": "max_positions",
+    **_OWN_DEFAULTS_FROM,
     "decoder_embed_dim": "encoder_embed_dim",
     "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",
     "decoder_input_dim": "decoder_embed_dim",
     "decoder_output_dim": "decoder_embed_dim",
 }
+
+
+@contextlib.contextmanager
+def left_open(cfg: Options) -> Iterator[None]:
+    """A context after which sizes that follow another flag are open again, unless they were given.
+
+    fairseq's ``options.get_args`` changes settings of a complete command line; what follows them is
+    therefore completed when the model is built.
+    """
+    names = [name for name in _OWN_DEFAULTS_FROM if option(cfg, name) is None]
+    yield
+    for name in names:
+        if hasattr(cfg, name):
+            setattr(cfg, name, None)
 
 
 def configure(
@@ -62,7 +86,7 @@ def configure(
     Raises:
         UsageError: flags contradict each other or are not supported.
     """
-    fields = defaults_of(family)
+    fields, fresh = defaults_of(family), not is_complete(cfg)
     with open_config(cfg):
         modernise(cfg, family)
         _resolve_encoding(cfg, fields, preset)
@@ -72,7 +96,8 @@ def configure(
                 source = _DEFAULTS_FROM.get(name)
                 default = option(cfg, source) if source in fields else fields[name]
                 setattr(cfg, name, preset.get(name, default))
-        check_settings(cfg, dataclasses.fields(family))
+        if fresh:  # a checkpoint loads with the values that it was trained with
+            check_settings(cfg, dataclasses.fields(family))
         check_attention(cfg, _encodings_of(cfg, fields))
         _refuse_unsupported(cfg)
         described = stacks(cfg)

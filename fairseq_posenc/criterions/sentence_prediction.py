@@ -19,6 +19,7 @@ from torch import Tensor
 from fairseq_posenc.criterions.scores import SCORES, check, percent
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.options import option
+from fairseq_posenc.settings import refuse_empty
 
 # Entries of a logging output. All are numbers, because the outputs of workers are summed.
 _ROWS = "_rows"
@@ -76,6 +77,8 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
                     f"with sentence_prediction_metrics give --metrics {instead}"
                 )
         super().__init__(cfg, task)
+        for name in ("metrics", "positive_label"):
+            refuse_empty(name, option(cfg, name))
         asked = cfg.metrics or ("pearson,spearman" if cfg.regression_target else "accuracy")
         self.scores = [name.strip() for name in asked.split(",")]
         for name in self.scores:

@@ -31,6 +31,7 @@ class DebertaFlags:
         "clipping distance in tokens; longer distances share a vector (K in DeBERTa Eq. 3)",
         role="model",
         at_least=1,
+        at_most=1_000_000,  # a vector each
         formerly="deberta_distance",
     )
 

@@ -35,6 +35,7 @@ class ClsFlags:
         "TUPE paper; each, those of every encoding, as in the released code",
         role="model",
         choices=("sum", "each"),
+        needs={"untie_cls": None},
     )
 
 

@@ -54,6 +54,7 @@ class ScalingFlags:
         "accepts, stored in the checkpoint)",
         role="free",
         at_least=1,
+        at_most=2**31 - 1,
     )
 
 

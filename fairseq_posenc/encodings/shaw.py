@@ -30,6 +30,7 @@ class ShawFlags:
         "clipping distance in tokens; longer distances share a vector (Shaw et al. section 3.2)",
         role="model",
         at_least=1,
+        at_most=1_000_000,  # a vector each
         formerly="shaw_distance",
     )
     shaw_values: Optional[bool] = setting(

@@ -196,7 +196,8 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
     elif is_fine_tuning(task_of(state)):
         saved.setdefault(_BY_TASK, "single")  # before there was a choice
     saved.setdefault("position_encoding", "learned")  # fairseq's RoBERTa
-    saved.setdefault("encoder_input_dim", saved["encoder_embed_dim"])
+    if saved.get("encoder_input_dim") is None:
+        saved["encoder_input_dim"] = saved["encoder_embed_dim"]
     saved.setdefault("attention", "softmax")
     return saved
 

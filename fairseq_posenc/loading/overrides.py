@@ -6,10 +6,11 @@ from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_posenc.checkpoints.reading import model_settings
-from fairseq_posenc.config.fields import plug_in_flags
+from fairseq_posenc.config.fields import metadata_of, plug_in_flags
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.loading.settings import is_ours, trained_settings
 from fairseq_posenc.loading.task import change_task
+from fairseq_posenc.settings import check_option
 from fairseq_posenc.usage import near
 
 Overrides = Optional[Dict[str, Any]]
@@ -49,7 +50,7 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
         path: the file, for error messages.
 
     Raises:
-        UsageError: a setting is part of the trained model, or misspelt.
+        UsageError: a setting is part of the trained model, misspelt, or out of range.
     """
     if not overrides:
         return
@@ -62,6 +63,8 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
         with open_dict(model):  # fairseq ignores flags newer than the checkpoint
             known = plug_in_flags()
             model.update({name: v for name, v in _flat(overrides).items() if name in known})
+        for name in _flat(overrides):
+            check_option(model, name, metadata_of(name, known))
 
 
 def _saved_values(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:

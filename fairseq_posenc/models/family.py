@@ -17,7 +17,8 @@ from omegaconf import OmegaConf
 
 from fairseq_posenc import registry
 from fairseq_posenc.config.fields import Field, layer_fields, make_dataclass
-from fairseq_posenc.config.resolve import fill_missing, modernise, open_config
+from fairseq_posenc.config.given import checking_given
+from fairseq_posenc.config.resolve import fill_missing, left_open, modernise, open_config
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options, option
@@ -106,11 +107,29 @@ class Family:
             self.refuse_other_tasks(name, cfg)
             with open_config(cfg):
                 modernise(cfg, self.dataclass, notice=True)
-            self.inherit(cfg, name, preset)
-            self.complete(cfg, preset, cfg)
+            with checking_given(cfg, self.dataclass, preset):
+                self.inherit(cfg, name, preset)
+                with left_open(cfg):
+                    self.complete(cfg, preset, cfg)
             refuse_other_criterions(cfg)
 
         return architecture
+
+    def complete_for_task(self, cfg: Options, task: FairseqTask, settings: Any) -> None:
+        """Complete and check the configuration of a model to build.
+
+        Args:
+            cfg: flat configuration, complete unless it comes from hydra.
+            task: the task.
+            settings: its settings.
+
+        Raises:
+            UsageError: the task needs another family, or flags contradict each other.
+        """
+        arch = option(cfg, "_name", self.model)
+        self.refuse_other_tasks(arch, task)
+        with checking_given(cfg, self.dataclass, self.presets.get(arch, {})):
+            self.complete(cfg, {}, settings)
 
     def refuse_other_tasks(self, arch: str, where: Any) -> None:
         """Refuse a task that needs another family.

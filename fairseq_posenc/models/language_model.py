@@ -12,6 +12,7 @@ from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 from fairseq.tasks import FairseqTask
 
 from fairseq_posenc.config.fields import Field, declared_fields, flat_fields
+from fairseq_posenc.config.ranges import STOCK_RANGES
 from fairseq_posenc.config.resolve import configure, nested, open_config
 from fairseq_posenc.config.stacks import language_model_stacks
 from fairseq_posenc.errors import UsageError, flag_of
@@ -22,6 +23,7 @@ from fairseq_posenc.modules.language_model import LanguageModelDecoder, Language
 from fairseq_posenc.modules.token_embedding import build_embedding, check_embedding
 from fairseq_posenc.options import Options, option
 from fairseq_posenc.registry import fields_of
+from fairseq_posenc.settings import check_option
 
 MODEL = "posenc_lm"
 DEFAULT_LENGTH = 1024  # fairseq's, in tokens
@@ -42,9 +44,17 @@ def _own_fields() -> List[Field]:
     own = [field for field in flat_fields(TransformerLanguageModelConfig) if field[0] not in names]
     own += declared_fields(fields_of(LanguageModelFlags))
     return own + [
-        (f.name, Optional[f.type], dataclasses.field(default=f.default, metadata={"role": "free"}))
+        (
+            f.name,
+            Optional[f.type],
+            dataclasses.field(default=f.default, metadata=_reference(f.name)),
+        )
         for f in references
     ]
+
+
+def _reference(name: str) -> Dict[str, Any]:
+    return {"role": "free", **STOCK_RANGES.get(name, {})}
 
 
 def _shape(channels: int, heads: int, layers: int) -> Dict[str, Any]:
@@ -94,6 +104,9 @@ def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     for flag in ("self_target", "past_target"):
         if setting(flag):
             raise UsageError(f"{flag_of(flag)}: these models predict the next token; drop it")
+    for flag in ("tokens_per_sample", "max_target_positions"):
+        for place in (cfg, settings):
+            check_option(place, flag, STOCK_RANGES[flag])
     # --add-bos-token prepends one token to every block
     block = (setting("tokens_per_sample") or DEFAULT_LENGTH) + bool(setting("add_bos_token"))
     longest = setting("max_target_positions") or block
@@ -139,8 +152,7 @@ class LanguageModel(FairseqLanguageModel):
         Raises:
             UsageError: the task needs another family, or flags contradict each other.
         """
-        LANGUAGE_MODEL.refuse_other_tasks(option(cfg, "_name", LANGUAGE_MODEL.model), task)
-        _complete(cfg, {}, task_settings(task))
+        LANGUAGE_MODEL.complete_for_task(cfg, task, task_settings(task))
         if cfg.decoder_layers_to_keep:
             cfg.decoder_layers = len(cfg.decoder_layers_to_keep.split(","))
         embed_tokens: Any = build_embedding(cfg, task.source_dictionary)

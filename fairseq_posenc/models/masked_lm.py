@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_posenc.config.fields import Field, declared_fields, flat_fields, stock_field
+from fairseq_posenc.config.ranges import STOCK_RANGES
 from fairseq_posenc.config.resolve import configure
 from fairseq_posenc.config.stacks import masked_lm_stacks
 from fairseq_posenc.encodings import all_encodings
@@ -30,7 +31,7 @@ from fairseq_posenc.models.segments import SegmentFlags, refuse_pairs_in_blocks,
 from fairseq_posenc.modules.masked_lm import MaskedLMEncoder
 from fairseq_posenc.options import Options, option
 from fairseq_posenc.registry import fields_of
-from fairseq_posenc.settings import setting
+from fairseq_posenc.settings import check_option, setting
 
 MODEL = "posenc_masked_lm"
 logger = logging.getLogger(__name__)
@@ -41,7 +42,11 @@ class MaskedLMFlags(SegmentFlags):
     """Flags of the masked language model, in addition to RoBERTa's."""
 
     encoder_input_dim: Optional[int] = setting(
-        None, "size of a token embedding, if not --encoder-embed-dim", role="model", at_least=1
+        None,
+        "size of a token embedding, if not --encoder-embed-dim",
+        role="model",
+        at_least=1,
+        at_most=1_000_000,
     )
     lm_head: Optional[str] = setting(
         "roberta",
@@ -56,6 +61,7 @@ class MaskedLMFlags(SegmentFlags):
         "fine-tuning that of the checkpoint)",
         role="model",
         at_least=1,
+        at_most=2**31 - 1,
     )
 
 
@@ -128,6 +134,7 @@ PRESETS: Dict[str, Preset] = {
 
 
 def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
+    check_option(settings, "tokens_per_sample", STOCK_RANGES["tokens_per_sample"])
     longest = option(settings, "tokens_per_sample") or 512
     preset = {"position_encoding": "learned", "max_positions": longest, **preset}
     configure(cfg, MASKED_LM.dataclass, preset, masked_lm_stacks)
@@ -190,11 +197,10 @@ class MaskedLMModel(RobertaModel):
         Raises:
             UsageError: the task needs another family, or flags contradict each other.
         """
-        MASKED_LM.refuse_other_tasks(option(args, "_name", MASKED_LM.model), task)
         settings = task_settings(task)
         if OmegaConf.is_config(args):
             OmegaConf.set_struct(cast(Any, args), False)  # fairseq's RoBERTa adds entries
-        _complete(args, {}, settings)
+        MASKED_LM.complete_for_task(args, task, settings)
         if args.untie_cls and option(settings, "init_token", 0) is None:
             raise UsageError(
                 "--untie-cls: without --init-token 0 the input of this task has no [CLS]; give it"

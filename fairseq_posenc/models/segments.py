@@ -21,7 +21,7 @@ class SegmentFlags:
     """The flags of segment embeddings."""
 
     num_segments: Optional[int] = setting(
-        0, "number of segment embeddings; 0 for none", role="model", at_least=0
+        0, "number of segment embeddings; 0 for none", role="model", at_least=0, at_most=2**16
     )
     segments: Optional[str] = setting(
         None,

@@ -16,7 +16,7 @@ from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
 from fairseq_posenc.modules.decoder import TransformerDecoder
 from fairseq_posenc.modules.encoder import TransformerEncoder
-from fairseq_posenc.options import Options, option
+from fairseq_posenc.options import Options
 from fairseq_posenc.registry import fields_of
 
 MODEL = "posenc_transformer"
@@ -139,8 +139,7 @@ class TranslationModel(TransformerModelBase):
         Raises:
             UsageError: the task needs another family, or flags contradict each other.
         """
-        TRANSLATION.refuse_other_tasks(option(cfg, "_name", TRANSLATION.model), task)
-        _complete(cfg, {}, task)
+        TRANSLATION.complete_for_task(cfg, task, task)
         model = super().build_model(nested(cfg), task)
         model.completed_settings = cfg
         initialise(model, cfg)

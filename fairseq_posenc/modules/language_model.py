@@ -31,6 +31,7 @@ class LanguageModelFlags:
         "number of segment embeddings, 0 for none; every token is in the first segment",
         role="model",
         at_least=0,
+        at_most=2**16,
     )
 
 

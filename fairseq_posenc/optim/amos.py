@@ -4,6 +4,7 @@ Tian and Parikh 2022, arXiv 2210.11693, Algorithm 1; RoFormer section 4.8 compar
 The implementation is that of the package pytorch_optimizer.
 """
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Sequence
 
@@ -11,9 +12,12 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 
-from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.errors import UsageError
 from fairseq_posenc.extras import import_extra
-from fairseq_posenc.options import option
+from fairseq_posenc.settings import check_settings
+
+_DECAY = {"at_least": 0, "below": 1}
+_SPEED = {"at_least": 0, "at_most": 1_000_000}
 
 
 @dataclass
@@ -21,20 +25,22 @@ class AmosConfig(FairseqDataclass):
     """Flags of Amos."""
 
     amos_beta: float = field(
-        default=0.999, metadata={"help": "decay of the mean square of a tensor's gradient"}
+        default=0.999,
+        metadata={"help": "decay of the mean square of a tensor's gradient", **_DECAY},
     )
     amos_momentum: float = field(
         default=0.0,
-        metadata={"help": "decay of the running mean of the updates; 0 disables it"},
+        metadata={"help": "decay of the running mean of the updates; 0 disables it", **_DECAY},
     )
     amos_c: float = field(
-        default=0.25, metadata={"help": "c in c_t: how fast the weight decay is reduced"}
+        default=0.25, metadata={"help": "c in c_t: how fast the weight decay is reduced", **_SPEED}
     )
     amos_d: float = field(
-        default=0.25, metadata={"help": "d in d_t: how fast the learning rate is reduced"}
+        default=0.25, metadata={"help": "d in d_t: how fast the learning rate is reduced", **_SPEED}
     )
     amos_eps: float = field(
-        default=1e-18, metadata={"help": "added to the mean square of the gradient"}
+        default=1e-18,
+        metadata={"help": "added to the mean square of the gradient", "above": 0, "at_most": 1},
     )
     lr: List[float] = II("optimization.lr")
 
@@ -56,14 +62,7 @@ class FairseqAmos(FairseqOptimizer):
 
     def __init__(self, cfg: AmosConfig, params: Any) -> None:
         super().__init__(cfg)
-        for name in ("amos_beta", "amos_momentum"):
-            if not 0.0 <= option(cfg, name) < 1.0:
-                raise UsageError(
-                    f"{flag_of(name)} {option(cfg, name)}: must be at least 0 and below 1"
-                )
-        for name in ("amos_c", "amos_d", "amos_eps"):
-            if option(cfg, name) < 0.0:
-                raise UsageError(f"{flag_of(name)} {option(cfg, name)}: must be at least 0")
+        check_settings(cfg, dataclasses.fields(AmosConfig))
         library = import_extra("pytorch_optimizer", "--optimizer amos")
         self._optimizer = library.Amos(params, **self.optimizer_config)
 

@@ -53,6 +53,7 @@ class FavorFlags(LinearFlags):
         + "); with 0 the softmax kernel also represents queries and keys of large norm",
         role="model",
         at_least=0,
+        at_most=1.0,
     )
     favor_seed: Optional[int] = setting(1, "seed of the random features", role="training")
     favor_redraw: Optional[int] = setting(
@@ -68,6 +69,7 @@ class FavorFlags(LinearFlags):
         "last update at which the features are redrawn; 0 for no limit",
         role="training",
         at_least=0,
+        needs={"favor_redraw": None},
     )
 
 

@@ -28,7 +28,7 @@ from fairseq_posenc.attention.linear.prefix_sums import (
     summarize_keys,
 )
 from fairseq_posenc.attention.softmax import IncrementalState
-from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings import ENCODINGS, PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options
@@ -36,6 +36,15 @@ from fairseq_posenc.settings import setting
 
 #: Features of a segment on a CPU, 2.4 MB: 256 tokens of 8 heads with 266 features.
 SEGMENT = 600_000
+
+
+def transforms_of_features() -> List[str]:
+    """The encodings that linear attention can apply to features."""
+    return [
+        entry.name
+        for entry in ENCODINGS.values()
+        if entry.transform is not None and entry.transform.applies_to_features
+    ]
 
 
 @dataclass
@@ -48,6 +57,7 @@ class LinearFlags:
         "11), or inputs, queries and keys before the feature map",
         role="model",
         choices=("features", "inputs"),
+        needs={"position_encoding": transforms_of_features},
     )
     linear_epsilon: Optional[float] = setting(
         1e-9,
