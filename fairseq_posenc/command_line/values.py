@@ -40,8 +40,12 @@ def check_values(args: Namespace) -> None:
             if number is not None:
                 check_value(name, number, RANGES.get(name, {}))
     _check_literals(args)
-    if option(args, "fp16") and option(args, "cpu") and option(args, "optimizer"):
-        raise UsageError("--fp16: does not work with --cpu in training; drop one of the two")
+    in_training = option(args, "optimizer") and not option(args, "memory_efficient_fp16")
+    if in_training and option(args, "fp16") and option(args, "cpu"):
+        raise UsageError(
+            "--fp16: does not work with --cpu in training; drop one of the two, or give "
+            "--memory-efficient-fp16"
+        )
     window, length = option(args, "context_window"), option(args, "tokens_per_sample")
     if window and length and window >= length:
         raise UsageError(f"--context-window {window}: must be below --tokens-per-sample {length}")

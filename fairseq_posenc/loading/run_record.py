@@ -5,11 +5,12 @@ size.  The record is in ``extra_state``, which fairseq saves as it is; the ident
 for as long as a run is resumed.
 """
 
+import contextlib
 import hashlib
 import logging
 import uuid
 import weakref
-from typing import Any, Callable, Dict, Mapping, MutableMapping, Optional
+from typing import Any, Callable, Dict, Mapping, MutableMapping
 
 from fairseq.trainer import Trainer
 
@@ -89,17 +90,16 @@ def _new_record(task: Any) -> Record:
 
 
 def _dictionaries(task: Any) -> Dict[str, Record]:
+    """Size and digest of every dictionary; multilingual tasks have one for each language."""
+    languages: Mapping[str, Any] = getattr(task, "dicts", None) or {}
+    named = {f"{language}_dictionary": each for language, each in languages.items()}
+    for name in () if named else ("source_dictionary", "target_dictionary"):
+        with contextlib.suppress(NotImplementedError, AttributeError, KeyError):  # it has none
+            named[name] = getattr(task, name)
     found = {}
-    for name in ("source_dictionary", "target_dictionary"):
-        symbols = _symbols(task, name)
+    for name, dictionary in named.items():
+        symbols = getattr(dictionary, "symbols", None)
         if symbols:
             digest = hashlib.sha256("\n".join(symbols).encode("utf-8", "surrogatepass"))
             found[name] = {"size": len(symbols), "digest": digest.hexdigest()}
     return found
-
-
-def _symbols(task: Any, name: str) -> Optional[Any]:
-    try:
-        return getattr(getattr(task, name), "symbols", None)
-    except (NotImplementedError, AttributeError, KeyError):  # a task without such a dictionary
-        return None
