@@ -8,6 +8,7 @@ success.  Names in braces are files and folders that ``places`` makes.
 import os
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,8 @@ def places(toy, trained, corpus, trained_lm, once):
         (folder / "file").write_text("a1 a2\n")
         (folder / "latin1").write_bytes("é\n".encode("latin-1"))
         os.mkfifo(folder / "fifo")
+        (folder / "run").mkdir()
+        shutil.copy(model, folder / "run" / "checkpoint_last.pt")
         (folder / "no_dictionary").mkdir()
         for path in toy.separate.iterdir():
             if not path.name.startswith("dict."):
@@ -79,7 +82,7 @@ def places(toy, trained, corpus, trained_lm, once):
         torch.save(state, folder / "nan.pt")
 
     folder = once("hostile", make)
-    names = ["empty", "file", "latin1", "fifo", "no_dictionary", "absent"]
+    names = ["empty", "file", "latin1", "fifo", "no_dictionary", "absent", "run"]
     return {
         **{name: folder / name for name in names},
         **{"nan": folder / "nan.pt", "model": model, "lm": lm, "corpus": corpus},

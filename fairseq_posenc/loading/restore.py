@@ -18,6 +18,7 @@ from fairseq_posenc.errors import UsageError
 from fairseq_posenc.loading.inherit import check_settings_of
 from fairseq_posenc.loading.overrides import apply_overrides
 from fairseq_posenc.loading.run_record import check_dictionaries, start_record
+from fairseq_posenc.loading.same_kind import check_same_kind
 from fairseq_posenc.loading.settings import saved_settings
 from fairseq_posenc.loading.stages import keep_longest
 from fairseq_posenc.loading.warm_start import log_taken, position_difference
@@ -95,11 +96,14 @@ def restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
         named, path, warm = _start(cfg, trainer.checkpoint_suffix, ours), None, False
         if named is not None:
             path = PathManager.get_local_path(named)
-            warm = check_settings_of(path, trainer.cfg, resumes=_is_own(named, cfg))
+            checkpoint, own = read_checkpoint(path, lazy=True), _is_own(named, cfg)
+            if own and ours:
+                check_same_kind(path, checkpoint, trainer.cfg)
+            warm = check_settings_of(path, trainer.cfg, resumes=own)
             goes_on = not cfg.reset_optimizer and named != cfg.finetune_from_model
             if goes_on:
                 _check_optimizer(path, trainer)
-            start_record(trainer, named, read_checkpoint(path, lazy=True), goes_on)
+            start_record(trainer, named, checkpoint, goes_on)
         try:
             restored = load_checkpoint(cfg, trainer, *args, **kwargs)
         except UsageError:
