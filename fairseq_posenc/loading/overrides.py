@@ -1,8 +1,13 @@
 """Checks of ``--model-overrides``, which must not change what a trained model computes."""
 
-from typing import Any, Dict, Iterable, Mapping, Optional
+import dataclasses
+from argparse import Namespace
+from typing import Any, Dict, Iterable, Mapping, Optional, Set
 
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.dataclass.utils import overwrite_args_by_name
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_posenc.checkpoints.reading import model_settings
@@ -68,9 +73,13 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
 
 
 def _saved_values(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
-    groups = checkpoint.get("cfg") or {}
-    named = [group for group in groups.values() if isinstance(group, Mapping)]
-    return {name: group.get(name) for group in named for name in group}
+    found: Dict[str, Any] = {}
+    for group in (checkpoint.get("cfg") or {}).values():
+        if isinstance(group, Mapping):
+            found.update((name, group.get(name)) for name in group)
+        elif isinstance(group, Namespace):
+            found.update(vars(group))
+    return found
 
 
 def _converted(overrides: Dict[str, Any], saved: Mapping[str, Any]) -> Dict[str, Any]:
@@ -109,5 +118,15 @@ def _refused(name: str, value: object, path: str, what: str) -> UsageError:
 
 def _check_spelling(name: str, checkpoint: Mapping[str, Any], own: Iterable[str]) -> None:
     known = [*_saved_values(checkpoint), *(checkpoint.get("cfg") or {}), *own]
-    if name not in known:
+    if name not in known and name not in _registered():
         raise UsageError(f"--model-overrides {name}: unknown setting{near(name, known)}")
+
+
+def _registered() -> Set[str]:
+    """The flags of all of fairseq's tasks, criterions and models.
+
+    ``fairseq-validate`` overrides settings with everything on its command line.
+    """
+    registries = (TASK_DATACLASS_REGISTRY, CRITERION_DATACLASS_REGISTRY, MODEL_DATACLASS_REGISTRY)
+    declared = [flags for registry in registries for flags in registry.values() if flags]
+    return {field.name for flags in declared for field in dataclasses.fields(flags)}
