@@ -33,10 +33,11 @@ ENVIRONMENTS=(
     "numpy2-3.11 3.11 torch==2.13.0 fairseq-fixed==0.12.3.1 numpy>=2.4"
 )
 # Files, or single tests, that between them touch what differs between versions; test.sh runs all.
+COMMAND_TEST="test_every_architecture_trains_resumes_averages_and_generates[roformer_tiny]"
 CORE_TESTS=(
     tests/test_{properties,attention,content_free,rotary,checkpoints,config,files,compat}.py
     tests/test_{masked_lm,language_model}.py
-    "tests/test_commands_translation.py::test_every_architecture_trains_resumes_averages_and_generates[roformer_tiny]"
+    "tests/test_commands_translation.py::$COMMAND_TEST"
 )
 # Slow, and close to others that are run.
 LEFT_OUT="half_precision_stays or mixed_precision or cached_decoding_equals or prompts_padded"
@@ -59,8 +60,11 @@ NAMES=("${ENVIRONMENTS[@]%% *}")
 ROOT=$REPO/runs/matrix
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
-# The last line of a log that says something, without what would break a table.
-reason() { grep -v '^ *$' "$1" | tail -n 1 | tr '|' '/' | cut -c 1-200; }
+# The last line of a log that is not empty, without paths of this machine and what breaks a table.
+reason() {
+    grep -v '^ *$' "$1" | tail -n 1 | sed "s| (full log: .*||; s|$REPO/||g" | tr '|' '/' |
+        cut -c 1-200
+}
 
 # Prints four cells: Python, PyTorch, NumPy and fairseq as found.
 versions() {
