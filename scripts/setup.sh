@@ -12,8 +12,9 @@
 #   --dry-run       print what would be installed, do nothing
 #   --help          this text
 #
-# Environment variables: PYTHON, the interpreter for a new environment (python3); TORCH, the
-# PyTorch to install instead of the version tested here, such as TORCH=torch==2.6.0
+# Environment variables: PYTHON, the interpreter for a new environment (python3); TORCH, NUMPY and
+# FAIRSEQ, what to install instead of the versions chosen here, such as TORCH=torch==2.6.0 or
+# FAIRSEQ=fairseq==0.12.2
 
 set -euo pipefail
 # shellcheck source=../examples/common/lib.sh
@@ -59,24 +60,26 @@ detect_device() {
 # Sets FAIRSEQ, NEEDS (its requirements), NUMPY and TORCH for this version of Python.
 choose_versions() {
     local python=$1
-    FAIRSEQ=fairseq-fixed==0.12.3.1
-    NEEDS=(omegaconf==2.3.0 hydra-core==1.3.2 packaging regex sacrebleu tqdm bitarray scikit-learn)
-    NUMPY="numpy<2"
     case $python in
         3.8 | 3.9) # the official release, which Python 3.11 cannot import
-            FAIRSEQ=fairseq==0.12.2
-            NEEDS=("omegaconf<2.1" "hydra-core>=1.0.7,<1.1" regex sacrebleu tqdm bitarray cffi)
+            FAIRSEQ=${FAIRSEQ:-fairseq==0.12.2}
             TORCH=${TORCH:-torch==1.13.1}
             ;;
         3.10) TORCH=${TORCH:-torch==2.4.1} ;;
         3.11 | 3.12) [[ $DEVICE != v100 ]] || TORCH=${TORCH:-torch==2.4.1} ;;
         3.13)
-            NUMPY="numpy>=2.1,<2.4" # the first with wheels, the last that works with fairseq
+            NUMPY=${NUMPY:-"numpy>=2.1,<2.4"} # the first with wheels, the last without repairs
             [[ $DEVICE != v100 ]] || die "--device v100: no PyTorch for Python 3.13; use 3.10"
             ;;
         *) die "Python $python: fairseq runs on 3.8 to 3.13; give one, as PYTHON=python3.11" ;;
     esac
-    TORCH=${TORCH:-torch==2.13.0}
+    TORCH=${TORCH:-torch==2.13.0} NUMPY=${NUMPY:-"numpy<2"}
+    FAIRSEQ=${FAIRSEQ:-fairseq-fixed==0.12.3.1}
+    NEEDS=(regex sacrebleu tqdm bitarray)
+    case $FAIRSEQ in
+        fairseq-fixed*) NEEDS+=(omegaconf==2.3.0 hydra-core==1.3.2 packaging scikit-learn) ;;
+        *) NEEDS+=("omegaconf<2.1" "hydra-core>=1.0.7,<1.1" cffi) ;;
+    esac
 }
 
 # Not in the user's folder, where a checkout could shadow the installed packages.

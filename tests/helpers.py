@@ -81,7 +81,9 @@ def _model_settings(arch, flags, task):
 
 def model_settings(arch, *flags, task="translation"):
     """``parse(arch, *flags).model``, without composing the rest, which takes ten times as long."""
-    if vars(models.ARCH_MODEL_REGISTRY[arch])["__dataclass"] is None:  # one of fairseq's older ones
+    older = vars(models.ARCH_MODEL_REGISTRY[arch])["__dataclass"] is None  # one of fairseq's
+    # omegaconf 2.0, of official fairseq, needs the task in place to set any value of a model
+    if older or not hasattr(OmegaConf, "register_new_resolver"):
         return parse(arch, *flags, task=task).model
     settings = copy.deepcopy(_model_settings(arch, flags, task))
     OmegaConf.set_struct(settings, True)

@@ -270,16 +270,36 @@ def test_setup_finds_nothing_to_do_the_second_time():
         ("quickstart.sh", ["--epoch", "3"], ["--epoch: unknown option"]),
         ("quickstart.sh", ["--output", str(SCRIPTS)], ["--output", "contains other files"]),
         ("test.sh", ["--venv"], ["--venv needs a value"]),
+        ("matrix.sh", ["--only", "3.7"], ["--only 3.7: expected one of official-3.8"]),
     ],
 )
 def test_wrong_flags_are_one_line(script, arguments, words):
     assert_one_line_error(shell(SCRIPTS / script, *arguments), *words)
 
 
-@pytest.mark.parametrize("script", ["setup.sh", "quickstart.sh", "test.sh"])
+@pytest.mark.parametrize("script", ["setup.sh", "quickstart.sh", "test.sh", "matrix.sh"])
 def test_help_is_the_head_of_the_script(script):
     result = shell(SCRIPTS / script, "--help")
     assert result.returncode == 0 and "--help" in result.stdout and "set -euo" not in result.stdout
+
+
+# ---- matrix.sh
+
+
+def environments():
+    result = shell(SCRIPTS / "matrix.sh", "--list")
+    assert result.returncode == 0 and result.stderr == ""
+    return [line.split() for line in result.stdout.splitlines()]
+
+
+def test_the_documented_table_has_a_row_for_every_environment():
+    rows = re.findall(r"^\| (\S+-3\.\d+) \|", (REPO / "docs" / "versions.md").read_text(), re.M)
+    assert rows == [name for name, *_ in environments()]
+
+
+def test_every_python_of_the_package_is_in_an_environment():
+    declared = re.findall(r"Python :: (3\.\d+)", (REPO / "pyproject.toml").read_text())
+    assert declared and set(declared) == {python for _, python, *_ in environments()}
 
 
 @needs_setup

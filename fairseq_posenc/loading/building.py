@@ -1,7 +1,7 @@
 """Checks around ``fairseq.models.build_model``."""
 
 import logging
-from typing import Any, Callable, Mapping
+from typing import Any, Callable
 
 from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
@@ -41,7 +41,9 @@ def built(build_model: Callable[..., Any]) -> Callable[..., Any]:
 
 def _keep_single_segment(cfg: Options) -> None:
     """Give a checkpoint older than ``--segments`` the value it was trained with."""
-    if needs_segments(cfg if isinstance(cfg, Mapping) else vars(cfg)):
+    # in omegaconf 2.0, of official fairseq, DictConfig.get() fails for names that are not there
+    settings: Any = OmegaConf.to_container(cfg) if OmegaConf.is_config(cfg) else vars(cfg)
+    if needs_segments(settings):
         logger.warning(
             "the checkpoint is older than --segments: all tokens are in segment 0, as in its "
             "training; if it was imported, import it again"

@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# Run the quickstart and the core tests with every combination of Python, PyTorch, fairseq and NumPy
+# that is supported, and print a table of what passed.
+#
+#   matrix.sh [options]
+#
+# Environments are made by setup.sh in runs/matrix and removed afterwards; logs and results stay
+# there. A failure is a row of the table, not an end. The table also holds the rows of earlier runs.
+# Interpreters are looked up as python3.8 and so on; with pyenv, name the versions to use, as in
+# PYENV_VERSION=3.8.18:3.10.13.
+#
+#   --only NAME     run one environment
+#   --list          print names and versions of the environments, run nothing
+#   --keep          keep the environments
+#   --device NAME   PyTorch builds to install, see setup.sh (cpu)
+#   --output FILE   write the table (Markdown) there, instead of to standard output
+#   --help          this text
+
+set -euo pipefail
+SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../examples/common/lib.sh
+. "$SCRIPTS/../examples/common/lib.sh"
+
+# name, Python, PyTorch, fairseq, NumPy
+ENVIRONMENTS=(
+    "official-3.8 3.8 torch==1.12.1 fairseq==0.12.2 numpy<2"
+    "official-3.9 3.9 torch==1.13.1 fairseq==0.12.2 numpy<2"
+    "official-3.10 3.10 torch==1.13.1 fairseq==0.12.2 numpy<2"
+    "v100-3.10 3.10 torch==2.4.1 fairseq-fixed==0.12.3.1 numpy==1.26.4"
+    "fork-3.11 3.11 torch==2.13.0 fairseq-fixed==0.12.3.1 numpy<2"
+    "fork-3.12 3.12 torch==2.13.0 fairseq-fixed==0.12.3.1 numpy<2"
+    "fork-3.13 3.13 torch==2.13.0 fairseq-fixed==0.12.3.1 numpy>=2.1,<2.4"
+    "numpy2-3.11 3.11 torch==2.13.0 fairseq-fixed==0.12.3.1 numpy>=2.4"
+)
+# Files, or single tests, that between them touch what differs between versions; test.sh runs all.
+COMMAND_TEST="test_every_architecture_trains_resumes_averages_and_generates[roformer_tiny]"
+CORE_TESTS=(
+    tests/test_{properties,attention,content_free,rotary,checkpoints,config,files,compat}.py
+    tests/test_{masked_lm,language_model}.py
+    "tests/test_commands_translation.py::$COMMAND_TEST"
+)
+# Slow, and close to others that are run.
+LEFT_OUT="half_precision_stays or mixed_precision or cached_decoding_equals or prompts_padded"
+PAIRS=6000 EPOCHS=8 # in two minutes; not converged, but about the same BLEU everywhere
+
+ONLY="" KEEP=0 DEVICE=cpu OUTPUT=/dev/stdout
+while (($#)); do
+    case $1 in
+        --help) usage ;;
+        --only) ONLY=$(value "$@"); shift 2 ;;
+        --list) printf '%s\n' "${ENVIRONMENTS[@]}"; exit 0 ;;
+        --keep) KEEP=1; shift ;;
+        --device) DEVICE=$(value "$@"); shift 2 ;;
+        --output) OUTPUT=$(value "$@"); shift 2 ;;
+        *) die "$1: unknown option; see --help" ;;
+    esac
+done
+NAMES=("${ENVIRONMENTS[@]%% *}")
+[[ -z $ONLY || " ${NAMES[*]} " == *" $ONLY "* ]] || die "--only $ONLY: expected one of ${NAMES[*]}"
+ROOT=$REPO/runs/matrix
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+
+# The last line of a log that is not empty, without paths of this machine and what breaks a table.
+reason() {
+    grep -v '^ *$' "$1" | tail -n 1 | sed "s| (full log: .*||; s|$REPO/||g" | tr '|' '/' |
+        cut -c 1-200
+}
+
+# Prints four cells: Python, PyTorch, NumPy and fairseq as found.
+versions() {
+    (cd "$1" && exec "$1/bin/python" - <<'PY')
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+for name in ("fairseq", "fairseq-fixed"):
+    try:
+        fairseq = f"{name} {version(name)}"
+    except PackageNotFoundError:
+        pass
+print(platform.python_version(), version("torch"), version("numpy"), fairseq, sep=" | ")
+PY
+}
+
+# Prints the BLEU, or what failed.
+quickstart() {
+    local folder=$1
+    if interruptible "$SCRIPTS/quickstart.sh" --venv "$folder/venv" --output "$folder/quickstart" \
+        --pairs "$PAIRS" --epochs "$EPOCHS" --min-bleu 0 >"$folder/quickstart.log" 2>&1; then
+        sed -nE 's/^BLEU[^=]* = ([0-9.]+) .*/\1/p' "$folder/quickstart/bleu.txt"
+    else
+        printf 'failed: %s' "$(reason "$folder/quickstart.log")"
+    fi
+}
+
+# Prints how many passed, failed and were skipped, or why none ran.
+core_tests() (
+    cd "$REPO"
+    unset PYTHONDONTWRITEBYTECODE
+    PATH=$1/venv/bin:$PATH
+    interruptible python -m pytest -q -n 0 -m "not slow" -p no:cacheprovider \
+        -k "not ($LEFT_OUT)" "${CORE_TESTS[@]}" >"$1/tests.log" 2>&1 || true
+    tail -n 1 "$1/tests.log" | grep -oE '[0-9]+ (passed|failed|skipped|errors?)' | paste -sd, |
+        sed 's/,/, /g' || printf 'failed: %s' "$(reason "$1/tests.log")"
+)
+
+# Writes the row of one environment to its folder.
+run_environment() {
+    local name=$1 python=python$2 folder=$ROOT/$1 start=$SECONDS found
+    mkdir -p "$folder"
+    if ! "$python" -c '' 2>/dev/null; then
+        found="$2 | | | | not installed | |"
+    elif ! TORCH=$3 FAIRSEQ=$4 NUMPY=$5 PYTHON=$python interruptible "$SCRIPTS/setup.sh" \
+        --device "$DEVICE" "$folder/venv" 2>"$folder/setup.log"; then
+        found="$2 | $3 | $5 | $4 | setup failed: $(reason "$folder/setup.log") | |"
+    else
+        start=$SECONDS # downloads and compilation do not count
+        found="$(versions "$folder/venv") | $(quickstart "$folder") | $(core_tests "$folder") |"
+    fi
+    printf '%s\n' "| $name | $found $((SECONDS - start)) | $(date +%F) |" >"$folder/row"
+    ((KEEP)) || rm -rf "$folder/venv"
+}
+
+table() {
+    printf '%s\n' "| name | Python | PyTorch | NumPy | fairseq | BLEU | core tests | seconds | date |" \
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    local environment name python torch fairseq numpy
+    for environment in "${ENVIRONMENTS[@]}"; do
+        read -r name python torch fairseq numpy <<<"$environment"
+        cat "$ROOT/$name/row" 2>/dev/null ||
+            printf '%s\n' "| $name | $python | $torch | $numpy | $fairseq | not run | | | |"
+    done
+}
+
+for environment in "${ENVIRONMENTS[@]}"; do
+    read -r name python torch fairseq numpy <<<"$environment"
+    [[ -z $ONLY || $ONLY == "$name" ]] || continue
+    log "$name"
+    run_environment "$name" "$python" "$torch" "$fairseq" "$numpy"
+    log "$(<"$ROOT/$name/row")"
+done
+table >"$OUTPUT"
