@@ -1,4 +1,4 @@
-"""Hydra, with what it works out anew for every command line worked out once.
+"""Hydra, with a memory for what it otherwise repeats for every command line.
 
 fairseq hands Hydra 300 to 350 settings for every command, nearly all of them at their defaults.
 Hydra 1.0, of official fairseq, has other internals and is left as it is.

@@ -8,17 +8,16 @@ read, and where no other checkpoint can: fairseq-train then says what is wrong.
 
 import argparse
 import os
-import re
 import shutil
 import sys
-from typing import Iterator, Optional, Sequence
+from typing import Optional, Sequence
 
+from fairseq_posenc.checkpoints.archive import numbered
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.files import replace_file
 
 LAST = "checkpoint_last.pt"
-NUMBERED = re.compile(r"checkpoint(?:_(\d+)_(\d+)|(\d+))\.pt")
 
 
 def is_whole(path: str) -> bool:
@@ -28,17 +27,6 @@ def is_whole(path: str) -> bool:
     except UsageError:
         return False
     return True
-
-
-def numbered(folder: str) -> Iterator[str]:
-    """Yield the names of the checkpoints of an epoch or an update in *folder*, newest first."""
-    found = []
-    for match in filter(None, map(NUMBERED.fullmatch, os.listdir(folder))):
-        within, updates, whole = match.groups()
-        # checkpoint_2_700.pt is of the second epoch, at whose end checkpoint2.pt is written
-        place = (int(whole), float("inf")) if whole else (int(within), float(updates))
-        found.append((place, match.group(0)))
-    return (name for _, name in sorted(found, reverse=True))
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:

@@ -1,13 +1,14 @@
 """Integrity of checkpoint files, from the checksums of the zip archives that PyTorch writes."""
 
 import hashlib
+import math
 import os
 import re
 import shlex
 import zipfile
-from typing import Hashable, Optional
+from typing import Hashable, Iterator, Optional
 
-_NUMBERED = re.compile(r"checkpoint(\d+|_\d+_\d+)\.pt")
+_NUMBERED = re.compile(r"checkpoint(?:_(\d+)_(\d+)|(\d+))\.pt")
 _LAST = "checkpoint_last.pt"
 
 
@@ -30,7 +31,7 @@ def damaged_member(path: str) -> Optional[str]:
 
 
 def remedy(path: str) -> str:
-    """What to do about a damaged checkpoint, naming the newest whole one beside it."""
+    """Advice for a damaged checkpoint, naming the newest whole one beside it."""
     whole = _newest_whole(path)
     if whole is None:
         return "use an earlier checkpoint or copy it again"
@@ -40,16 +41,25 @@ def remedy(path: str) -> str:
     return f"use an earlier checkpoint, such as {whole}, which is whole, or copy it again"
 
 
+def numbered(folder: str) -> Iterator[str]:
+    """The names of the checkpoints of an epoch or an update in *folder*, newest first."""
+    found = []
+    for match in filter(None, map(_NUMBERED.fullmatch, os.listdir(folder))):
+        within, updates, whole = match.groups()
+        # checkpoint_2_700.pt is of the second epoch, at whose end checkpoint2.pt is written
+        place = (int(whole), math.inf) if whole else (int(within), float(updates))
+        found.append((place, match.group(0)))
+    return (name for _, name in sorted(found, reverse=True))
+
+
 def _newest_whole(path: str) -> Optional[str]:
     """The newest numbered checkpoint in the folder of *path* that is whole, or None."""
-    folder = os.path.dirname(path)
+    folder, own = os.path.split(path)
     try:
-        names = [name for name in os.listdir(folder or ".") if _NUMBERED.fullmatch(name)]
-        paths = [os.path.join(folder, name) for name in names if name != os.path.basename(path)]
-        newest_first = sorted(paths, key=os.path.getmtime, reverse=True)
+        others = [os.path.join(folder, name) for name in numbered(folder or ".") if name != own]
     except OSError:
         return None
-    return next((other for other in newest_first if _is_whole(other)), None)
+    return next(filter(_is_whole, others), None)
 
 
 def _is_whole(path: str) -> bool:

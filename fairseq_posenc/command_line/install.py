@@ -36,9 +36,10 @@ def _parsing(parse_args_and_arch: Callable[..., Any]) -> Callable[..., Any]:
             parsed = parse_args_and_arch(parser, input_args, *args, **kwargs)
         finally:
             del parser.error
-        check_values(parsed[0] if isinstance(parsed, tuple) else parsed)
+        namespace = parsed[0] if isinstance(parsed, tuple) else parsed
+        check_values(namespace)
         if input_args is None:  # a command of its own, not a call from Python
-            sys.excepthook = _Report(parsed)
+            sys.excepthook = _Report(namespace)
         return parsed
 
     return wrapper
@@ -52,7 +53,7 @@ class _Report:
     """
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.flags = vars(args) if isinstance(args, argparse.Namespace) else {}
+        self.flags = vars(args)
 
     def __call__(
         self, kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]

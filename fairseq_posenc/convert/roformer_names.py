@@ -215,7 +215,7 @@ def _renew_table(model: Any) -> None:
 
 
 def table_note(parameters: ForeignParameters) -> str:
-    """What to say about the reference's table of sines and cosines, for messages."""
+    """A remark on the reference's table of sines and cosines, for messages."""
     table = parameters.get(TABLE)
     if table is None:
         return ", which computes the sine table that the file lacks"

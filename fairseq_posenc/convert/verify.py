@@ -77,7 +77,7 @@ def compare(
 
 
 def _inputs(kind: Kind, head: Optional[str], segments: Optional[Tensor]) -> Dict[str, Any]:
-    """What a model is given besides tokens."""
+    """The inputs of a model besides tokens."""
     if kind is not MASKED:
         return {}
     return {"segment_labels": segments, "classification_head_name": head}

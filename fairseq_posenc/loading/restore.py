@@ -94,6 +94,7 @@ def restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(cfg: Options, trainer: Trainer, *args: object, **kwargs: object) -> Any:
         ours = option(trainer.cfg.model, "position_encoding") is not None
         named, path, warm = _start(cfg, trainer.checkpoint_suffix, ours), None, False
+        saved: Dict[str, Any] = {}
         if named is not None:
             path = PathManager.get_local_path(named)
             checkpoint, own = read_checkpoint(path, lazy=True), _is_own(named, cfg)
@@ -104,6 +105,7 @@ def restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
             if goes_on:
                 _check_optimizer(path, trainer)
             start_record(trainer, named, checkpoint, goes_on)
+            saved = saved_settings(checkpoint) if ours else {}
         try:
             restored = load_checkpoint(cfg, trainer, *args, **kwargs)
         except UsageError:
@@ -117,8 +119,7 @@ def restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
             raise
         if path is not None and warm:
             log_taken(path, *_names(path, trainer))
-        if path is not None and ours:
-            saved = saved_settings(read_checkpoint(path, lazy=True))
+        if saved:
             keep_longest(trainer.get_model(), trainer.cfg.model, saved)
         return restored
 

@@ -1,4 +1,4 @@
-"""What a checkpoint says of its training run: an identifier, and digests of the dictionaries.
+"""The record of a training run in its checkpoints: an identifier, and digests of dictionaries.
 
 fairseq records neither, so files of two trainings look alike, and so do two dictionaries of equal
 size.  The record is in ``extra_state``, which fairseq saves as it is; the identifier stays the same

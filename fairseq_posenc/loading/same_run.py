@@ -55,7 +55,7 @@ def num_updates(checkpoint: Mapping[str, Any]) -> int:
 
 
 def _signs(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
-    """What all checkpoints of a run have in common, by name."""
+    """Values that all checkpoints of a run have in common, by name."""
     run = record_of(checkpoint).get("run")
     if run is not None:
         return {"run": run}
