@@ -30,7 +30,7 @@ class Figures(NamedTuple):
 
 
 def attention_inputs(model: Model, tokens: Tensor) -> List[Tensor]:
-    """The inputs of every layer's attention, (T, B, C) each, for *tokens* (B, T)."""
+    """The inputs of every layer's attention, (B, T, C) each, for *tokens* (B, T)."""
     inputs: List[Tensor] = []
 
     def keep(_: nn.Module, given: Tuple[Tensor, ...]) -> None:

@@ -39,8 +39,8 @@ class Positions(TypedDict, total=False):
 class AttentionKernel:
     """Interface of a self-attention: a module constructed as ``kernel(C, H, encoding, **kwargs)``.
 
-    Its ``forward`` takes the layer's input (T, B, C), the entries of :class:`Positions` by name,
-    ``incremental_state`` and ``need_weights``, and returns (T, B, C) and the weights (B, H, T, S)
+    Its ``forward`` takes the layer's input (B, T, C), the entries of :class:`Positions` by name,
+    ``incremental_state`` and ``need_weights``, and returns (B, T, C) and the weights (B, H, T, S)
     or None.  ``cached_length(incremental_state)`` returns the number of tokens in its cache.  The
     class methods are called before a model is built.
     """

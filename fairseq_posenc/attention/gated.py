@@ -191,13 +191,13 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         """Attend from the new tokens to all tokens so far, and gate.
 
         Args:
-            x: layer input for the new tokens, (T, B, C).
+            x: layer input for the new tokens, (B, T, C).
             incremental_state: fairseq's cache; keys are cached after the position transform.
 
         The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
 
         Returns:
-            output (T, B, C), and None in place of attention weights.
+            output (B, T, C), and None in place of attention weights.
         """
         q, k, v, content_q, content_k, u = self.project(x, table)
         if incremental_state is not None:
@@ -208,28 +208,28 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
             content = Content(x, content_q, content_k, self.encoding.scale, *positions)
             terms = content_logits(self, content, distance_vectors, incremental_state)
         attended = self.normalise(q, k, v, bias, terms, causal)  # (B, 1, T, e)
-        return self.out_proj(u * attended.squeeze(1).transpose(0, 1)), None
+        return self.out_proj(u * attended.squeeze(1)), None
 
     def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
         """Queries, keys and values of the new tokens, with positions applied, and their gates.
 
         Args:
-            x: layer input for the new tokens, (T, B, C).
+            x: layer input for the new tokens, (B, T, C).
             table: table of the position transform, or None.
 
         Returns:
             q and k (B, 1, T, s), v (B, 1, T, e); q and k before they are transformed; and u
-            (T, B, e).
+            (B, T, e).
         """
         sizes = (self.width, self.width, self.key_size)
-        u, v, z = F.silu(self.in_proj(x)).split(sizes, dim=-1)  # (T, B, e | e | s)
-        q, k = (z * self.q_scale).unsqueeze(2), (z * self.k_scale).unsqueeze(2)  # (T, B, 1, s)
+        u, v, z = F.silu(self.in_proj(x)).split(sizes, dim=-1)  # (B, T, e | e | s)
+        q, k = (z * self.q_scale).unsqueeze(2), (z * self.k_scale).unsqueeze(2)  # (B, T, 1, s)
         v = v.unsqueeze(2)
-        before = (q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3))
+        before = (q.transpose(1, 2), k.transpose(1, 2))
         if table is not None and self.encoding.transform is not None:
             q, k, v = self.encoding.transform(q, k, v, table)
-        # (T, B, 1, s | s | e) -> (B, 1, T, s | s | e)
-        return (q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3), v.permute(1, 2, 0, 3), *before, u)
+        # (B, T, 1, s | s | e) -> (B, 1, T, s | s | e)
+        return (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *before, u)
 
     def _softmax(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Bias, terms: Bias, causal: bool

@@ -102,7 +102,7 @@ class QKVTransform(nn.Module):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
     ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Transformed queries, keys and values (T, B, H, D), with shape and dtype unchanged."""
+        """Transformed queries, keys and values (B, T, H, D), with shape and dtype unchanged."""
         raise NotImplementedError
 
 
@@ -148,7 +148,7 @@ class Content:
     """Inputs of the content-dependent terms of one layer; products are computed on demand.
 
     Args:
-        x: input of the attention for the new tokens, (T, B, C).
+        x: input of the attention for the new tokens, (B, T, C).
         q: queries (B, H, T, D), before other encodings transform them.
         k: keys (B, H, S, D), likewise.
         scale: factor on q·k, also applied to the products of the terms.

@@ -86,7 +86,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         self.check_length(length)
         later = full_context_alignment or incremental_state is not None
         padding_mask = self._padding_mask(prev_output_tokens, later)
-        x = self._embed(prev_output_tokens, seen, incremental_state).transpose(0, 1)  # (T, B, C)
+        x = self._embed(prev_output_tokens, seen, incremental_state)
         causal = not full_context_alignment
         positions = self.positions_of_layers(x, length, padding_mask, causal)
         source, source_bias = self._source(encoder_out, x)
@@ -94,7 +94,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         asked = alignment_layer is not None or not self.training
         alignment_layer = self.num_layers - 1 if alignment_layer is None else alignment_layer
         attn: Optional[Tensor] = None
-        inner_states: List[Optional[Tensor]] = [x]
+        inner_states: List[Optional[Tensor]] = [x.transpose(0, 1)]  # (T, B, C), as in fairseq
         for index, layer in enumerate(self.layers):
             need_weights = asked and index == alignment_layer and getattr(layer, "need_attn", False)
             x, weights, _ = layer(
@@ -105,12 +105,11 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
                 need_weights=need_weights,
                 **layer_positions(layer, positions),
             )
-            inner_states.append(x)
+            inner_states.append(x.transpose(0, 1))
             if need_weights and weights is not None:
                 attn = weights[:, :alignment_heads].float().mean(dim=1).type_as(x)  # (B, T, S')
         if self.layer_norm is not None:
             x = self.layer_norm(x)
-        x = x.transpose(0, 1)  # (T, B, C) -> (B, T, C)
         if self.project_out_dim is not None:
             x = self.project_out_dim(x)
         return x, {"attn": [attn], "inner_states": inner_states}
@@ -166,13 +165,13 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         return self.embed_positions(tokens)[:, -new:]
 
     def _source(self, encoder_out: EncoderOut, like: Tensor) -> Tuple[Any, Any]:
-        """Encoder states (S', B, C) and their padding as an additive mask (B, 1, 1, S')."""
+        """Encoder states (B, S', C) and their padding as an additive mask (B, 1, 1, S')."""
         if encoder_out is None or not encoder_out["encoder_out"]:
             return None, None
-        states = encoder_out["encoder_out"][0]
+        states = encoder_out["encoder_out"][0].transpose(0, 1)
         masks = encoder_out["encoder_padding_mask"]
         padding_mask = masks[0] if masks and masks[0].any() else None
-        return states, additive_mask(1, states.size(0), False, padding_mask, like)
+        return states, additive_mask(1, states.size(1), False, padding_mask, like)
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
         """Adapt an older or differently encoded checkpoint, logging changes of position state."""

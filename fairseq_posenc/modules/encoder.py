@@ -91,23 +91,22 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
         if mask is not None:
             x = x.masked_fill(mask.unsqueeze(-1), 0.0)
-        x = x.transpose(0, 1)  # (B, T, C) -> (T, B, C)
         positions = self.positions_of_layers(x, length, mask, self.encoding.stack.causal)
 
-        states = [x] if return_all_hiddens else []
+        states = [x.transpose(0, 1)] if return_all_hiddens else []  # (T, B, C), as in fairseq
         fc_results: List[Any] = []
         for layer in self.layers:
             x = layer(x, **layer_positions(layer, positions))
             x, fc_result = x if self.return_fc else (x, None)
             if return_all_hiddens:
-                states.append(x)
+                states.append(x.transpose(0, 1))
                 fc_results.append(fc_result)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
 
         lengths = (~padding_mask).sum(dim=1, dtype=torch.int32).unsqueeze(1)
         return {
-            "encoder_out": [x],
+            "encoder_out": [x.transpose(0, 1)],
             "encoder_padding_mask": [padding_mask],
             "encoder_embedding": [embedding],
             "encoder_states": states,

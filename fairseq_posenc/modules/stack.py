@@ -93,7 +93,7 @@ class PositionedStack:
         """Positions and masks for the self-attention, by the name of a layer's composition.
 
         Args:
-            x: input of the first layer for the new tokens, (T, B, C).
+            x: input of the first layer for the new tokens, (B, T, C).
             length: S, the number of tokens so far, new ones included.
             padding_mask: (B, S), True at padding, or None if there is none.
             causal: hide later keys.
@@ -101,10 +101,10 @@ class PositionedStack:
         bundles: Dict[str, Positions] = {}
         for name, encoding in self.encodings.items():
             key_positions = count_positions(encoding, length, padding_mask, x.device)
-            query_positions = key_positions[:, length - x.size(0) :]
+            query_positions = key_positions[:, length - x.size(1) :]
             shared, transform = encoding.shared_bias, encoding.transform
             has_bias = shared is not None or bool(encoding.content)
-            masks = self.kernel.masks(x.size(0), length, causal, padding_mask, has_bias, x)
+            masks = self.kernel.masks(x.size(1), length, causal, padding_mask, has_bias, x)
             bundle: Positions = {"bias": masks[0], "causal": masks[1]}
             if shared is not None:
                 logits = shared(query_positions, key_positions).type_as(x)
@@ -116,7 +116,7 @@ class PositionedStack:
                 bundle["key_positions"] = key_positions
                 bundle["padding_mask"] = padding_mask
             if encoding.vectors is not None:
-                bundle["distance_vectors"] = encoding.distance_vectors(x.size(0), length, x)
+                bundle["distance_vectors"] = encoding.distance_vectors(x.size(1), length, x)
             bundles[name] = bundle
         return bundles
 
