@@ -110,12 +110,13 @@ def test_gated_units_by_hand(name, normaliser):
     mask = torch.zeros(1, 1, length, length, dtype=torch.double).masked_fill(~allowed, -math.inf)
     q, k, v, *_, u = unit.project(x, None)
     vectors = encoding.distance_vectors(length, length, q)
-    got, _ = unit(x, mask, distance_vectors=vectors)
+    seen = torch.arange(1, length + 1).double().view(-1, 1)
+    length_factor = unit.length_factor(Namespace(**options), seen)
+    got, _ = unit(x, mask, distance_vectors=vectors, length_factor=length_factor)
 
     extra = unit.position_terms(Content(x, q, k, 1.0, None, None), vectors, {})  # as tested above
     logits = (q @ k.transpose(-1, -2) + extra) * encoding.scale
     assert extra.abs().max() > 1e-3
-    seen = torch.arange(1, length + 1).double().view(-1, 1)
     factor = seen.log() / math.log(512) if normaliser == "softmax_plus" else 1.0
     mixed = (logits * factor).masked_fill(~allowed, -math.inf).softmax(-1) @ v
     want = unit.out_proj(u * mixed.squeeze(1))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fairseq_posenc.attention.base import AttentionKernel
 from fairseq_posenc.attention.functional import (
-    add_terms,
+    aligned,
     attend,
     attend_with_weights,
     dropout_rate,
@@ -58,6 +58,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         key_positions: Optional[Tensor] = None,
         padding_mask: Optional[Tensor] = None,
         distance_vectors: Optional[Tensor] = None,
+        empty_rows: bool = True,
         incremental_state: IncrementalState = None,
         need_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
@@ -82,16 +83,16 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
             scale = self.encoding.scale
             content = Content(x, content_q, content_k, scale, *positions, padding_mask)
             logits = content_logits(self, content, distance_vectors, incremental_state)
-            bias = add_terms(bias, logits)
+            bias = aligned(logits if bias is None else bias + logits)
             if self.position_terms.needs_weights:
                 relative_values = partial(self.position_terms.relative_values, content)
         rate, weights = dropout_rate(self.dropout_module), None
         if need_weights or relative_values is not None:
             out, weights = attend_with_weights(
-                q, k, v, self.encoding.scale, bias, causal, rate, relative_values
+                q, k, v, self.encoding.scale, bias, causal, rate, empty_rows, relative_values
             )
         else:
-            out = attend(q, k, v, self.encoding.scale, bias, causal, rate)
+            out = attend(q, k, v, self.encoding.scale, bias, causal, rate, empty_rows)
         out = out.transpose(1, 2).flatten(2)  # (B, H, T, D) -> (B, T, C)
         return self.out_proj(out), weights if need_weights else None
 

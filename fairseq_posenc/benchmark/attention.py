@@ -13,7 +13,7 @@ from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.benchmark.translation import Run, TranslationSubject
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.extras import import_extra
-from fairseq_posenc.modules.stack import layer_positions
+from fairseq_posenc.modules.stack import Padding, layer_positions
 from fairseq_posenc.options import Layer as FairseqLayer
 
 PEER = "performer-pytorch"
@@ -117,7 +117,7 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
         )
     length, like = args.length[0], stack.embed_tokens.weight
     x = like.new_zeros(1, length, layer.embed_dim)
-    given = layer_positions(layer, stack.positions_of_layers(x, length, None, causal))
+    given = layer_positions(layer, stack.positions_of_layers(x, length, Padding(), causal))
     attention = layer.self_attn
     return Layer(attention, lambda x: attention(x, **given)[0], layer.embed_dim)
 

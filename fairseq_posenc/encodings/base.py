@@ -24,6 +24,7 @@ from typing import Any, Dict, Optional, Tuple, Type, cast
 import torch
 from torch import Tensor, nn
 
+from fairseq_posenc.encodings.distance import toeplitz
 from fairseq_posenc.options import Options
 
 
@@ -126,6 +127,27 @@ class SharedBias(nn.Module):
     def cls_logits(self) -> Optional[Tensor]:
         """θ1 and θ2 of TUPE Eq. 9, (2, H), if the encoding computes them itself, else None."""
         return None
+
+
+class DistanceBias(SharedBias):
+    """Content-free logits that are a function of the distance alone.
+
+    They are computed for the S + T - 1 distances of a sequence, instead of for T·S pairs.
+    """
+
+    def by_distance(self, distances: Tensor) -> Tensor:
+        """Logits (H, N) of *distances* (N), int64, key minus query, in tokens."""
+        raise NotImplementedError
+
+    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Logits (1, H, T, S) for positions (1|B, T) and (1|B, S).
+
+        All sequences share them, whatever their padding: differences of positions are those of
+        indices (see :mod:`~fairseq_posenc.encodings.distance`).
+        """
+        queries, keys = query_positions.size(1), key_positions.size(1)
+        distances = torch.arange(1 - keys, queries, device=key_positions.device)
+        return toeplitz(self.by_distance(distances), keys).unsqueeze(0)
 
 
 class DistanceVectors(nn.Module):
