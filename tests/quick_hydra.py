@@ -40,8 +40,8 @@ def remember() -> None:
     _compose_once()
     _change_only_what_differs()
     # the name of the calling file, without the source lines around every call above it
-    stack = types.SimpleNamespace(stack=lambda: inspect.stack(context=0)[1:])
-    _replace(utils, "inspect", stack)
+    quick = {**vars(inspect), "stack": lambda: inspect.stack(context=0)[1:]}
+    _replace(utils, "inspect", types.SimpleNamespace(**quick))
     store = ConfigStore.store
 
     def forgetful(self: Any, *args: Any, **named: Any) -> None:
@@ -117,11 +117,13 @@ def _change_only_what_differs() -> None:
     apply = ConfigLoaderImpl._apply_overrides_to_config
 
     def differs(override: Any, node: Any) -> bool:
+        if override.is_add() or override.is_force_add() or override.is_delete():
+            return True
         for key in override.key_or_group.split("."):
-            node = node._get_node(key) if isinstance(node, DictConfig) else None
+            node = node._get_node(key, False) if isinstance(node, DictConfig) else None
         value = override.value()
-        same = isinstance(node, ValueNode) and type(node._value()) is type(value)
-        return not same or node._value() != value or override.is_delete() or override.is_add()
+        known = isinstance(node, ValueNode) and type(node._value()) is type(value)
+        return not known or node._value() != value
 
     def apply_some(overrides: Any, cfg: Any) -> None:
         apply([override for override in overrides if differs(override, cfg)], cfg)

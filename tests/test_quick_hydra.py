@@ -8,8 +8,6 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 LINES = [
     ["--arch", "transformer", "--optimizer", "adam", "--lr", "0.01"],
     ["--arch", "roformer_tiny", "--max-epoch", "3", "--save-dir", "it's here", "--seed", "7"],
-    ["--arch", "roformer_tiny", "--bpe", "sentencepiece", "--best-checkpoint-metric", "bleu"],
-    ["--arch", "roformer_lm_tiny", "--task", "language_modeling", "--tokens-per-sample", "16"],
     ["--arch", "roformer_masked_lm_tiny", "--task", "masked_lm", "--criterion", "masked_lm"],
 ]
 
