@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_posenc.options import Options
 from fairseq_posenc.registry import ClassRegistry
 from fairseq_posenc.settings import setting
+from fairseq_posenc.versions import HAS_FUSED_RMS_NORM
 
 NORMS = ClassRegistry("--norm")
 #: Decorates a module constructed with the number of channels and the model configuration.
@@ -76,6 +78,8 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalised channels of (…, C)."""
+        if HAS_FUSED_RMS_NORM:
+            return F.rms_norm(x, x.shape[-1:], eps=self.eps)
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)).type_as(x)
 

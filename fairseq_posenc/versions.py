@@ -30,5 +30,8 @@ HAS_SDPA = hasattr(F, "scaled_dot_product_attention")
 #: It takes ``scale=`` (PyTorch 2.1); earlier versions need the queries scaled instead.
 SDPA_HAS_SCALE = HAS_SDPA and TORCH_VERSION >= (2, 1)
 
+#: ``torch.nn.functional.rms_norm`` is one kernel, in float32 inside (PyTorch 2.8).
+HAS_FUSED_RMS_NORM = hasattr(torch.ops.aten, "_fused_rms_norm")
+
 #: Fully masked rows give zeros (PyTorch 2.5); earlier versions give NaN.
 SDPA_SAFE_MASKS = HAS_SDPA and TORCH_VERSION >= (2, 5)

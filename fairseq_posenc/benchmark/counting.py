@@ -27,6 +27,9 @@ NO_KERNEL = [
 ]
 
 
+_IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]  # a property in C
+
+
 @dataclass
 class Counts:
     """What was counted.
@@ -126,7 +129,7 @@ class _AsOnGPU(TorchFunctionMode):
         self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is Tensor.is_cuda.__get__:  # type: ignore[attr-defined]  # a property of C
+        if func == _IS_CUDA:
             return True
         if func in (Tensor.tolist, Tensor.numpy, Tensor.cpu):
             self.operations.counts.waits[func.__name__] += 1
