@@ -250,6 +250,7 @@ class Encoding:
         logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
         relative: True if invariant to shifting all positions by the same amount.
         bounded: True if it has a table of positions, which limits the length.
+        causal_only: why it needs a causal stack, or None if it does not.
         formerly: a former name, in command lines and checkpoints.
     """
 
@@ -262,7 +263,13 @@ class Encoding:
     logit_scale: float = 1.0
     relative: bool = True
     bounded: bool = False
+    causal_only: Optional[str] = None
     formerly: Optional[str] = None
+
+    @property
+    def takes_positions(self) -> bool:
+        """True if it is given positions, rather than distances between indices or a table row."""
+        return "transform" in self.hooks or "shared" in self.hooks
 
     @property
     def input(self) -> Optional[str]:

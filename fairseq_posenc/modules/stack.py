@@ -10,6 +10,7 @@ from fairseq_posenc.attention import AttentionKernel, Positions, kernel_of
 from fairseq_posenc.attention.functional import add_terms
 from fairseq_posenc.config.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
+from fairseq_posenc.encodings.random_positions import sample_positions
 from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.loading.warm_start import State, adapt_positions
 from fairseq_posenc.options import Layer, Options, option
@@ -29,6 +30,7 @@ class PositionedStack:
     encodings: Dict[str, PositionEncoding]
     add_module: Callable[[str, Optional[nn.Module]], None]
     modules: Callable[[], Iterator[nn.Module]]
+    training: bool
 
     def compose(self, cfg: Options, stack: Stack) -> Options:
         """Build the position encodings of the layers.
@@ -99,8 +101,11 @@ class PositionedStack:
             causal: hide later keys.
         """
         bundles: Dict[str, Positions] = {}
+        sampled = self.sampled_positions(length, x.device)
         for name, encoding in self.encodings.items():
             key_positions = count_positions(encoding, length, padding_mask, x.device)
+            if sampled is not None:
+                key_positions = sampled[key_positions]
             query_positions = key_positions[:, length - x.size(0) :]
             shared, transform = encoding.shared_bias, encoding.transform
             has_bias = shared is not None or bool(encoding.content)
@@ -119,6 +124,13 @@ class PositionedStack:
                 bundle["distance_vectors"] = encoding.distance_vectors(x.size(0), length, x)
             bundles[name] = bundle
         return bundles
+
+    def sampled_positions(self, length: int, device: torch.device) -> Optional[Tensor]:
+        """Positions (S) for ``--random-positions``, the same in all layers, or None."""
+        number = self.encoding.options.random_positions
+        if number is None or not self.training:
+            return None
+        return sample_positions(length, number, device)
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
         """Adapt an older or differently encoded checkpoint, logging changes of position state."""
