@@ -129,7 +129,10 @@ def test_the_length_of_training_is_kept_in_the_settings():
 @pytest.mark.parametrize(
     "flags, words",
     [
-        ({"rotary_scaling": "dynamic"}, "--rotary-scaling dynamic: must be none or linear"),
+        (
+            {"rotary_scaling": "dynamic"},
+            "--rotary-scaling dynamic: keys are cached already rotated",
+        ),
         ({"rotary_scaling": "yarn"}, "--rotary-scaling yarn: also give --rotary-scaling-factor"),
         ({"rotary_scaling_factor": 4.0}, "--rotary-scaling-factor 4: has no effect"),
         (

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_posenc.encodings.base import SharedBias, Stack
@@ -89,8 +88,9 @@ class Fire(SharedBias):
         """f_θ(x) by heads, (1|B, H, T, S), for x (1|B, T, S)."""
         kinks, lines = self.segments(x.dtype)
         segment = torch.bucketize(x.detach(), kinks)  # (1|B, T, S)
-        offset, slope = F.embedding(segment, lines).chunk(2, dim=-1)  # (1|B, T, S, H)
-        return (offset + slope * x.unsqueeze(-1)).permute(0, 3, 1, 2).contiguous()
+        found = lines.index_select(1, segment.flatten())  # (2H, 1|B · T · S)
+        offset, slope = found.view(2, -1, *x.shape)  # (H, 1|B, T, S)
+        return torch.addcmul(offset, slope, x).transpose(0, 1)
 
     def segments(self, dtype: torch.dtype) -> Tuple[Tensor, Tensor]:
         """f_θ as line segments.
@@ -103,7 +103,7 @@ class Fire(SharedBias):
 
         Returns:
             the kinks in order, (N), and offset and slope of the segments for every head,
-            (N + 1, 2H).
+            (2H, N + 1).
         """
         weight, bias, out = (p.to(dtype) for p in (self.weight_in, self.bias_in, self.weight_out))
         flat, falling = weight == 0, weight < 0
@@ -114,4 +114,4 @@ class Fire(SharedBias):
         first = torch.cat((start, out @ (weight * falling))).unsqueeze(1)  # (2H, 1)
         # a kink switches its unit on if the weight is positive, else off
         changes = torch.cat((out * (bias * weight.sign()), out * weight.abs()))  # (2H, N)
-        return kinks, torch.cat((first, changes[:, order]), dim=1).cumsum(dim=1).t()
+        return kinks, torch.cat((first, changes[:, order]), dim=1).cumsum(dim=1)
