@@ -18,7 +18,13 @@ from omegaconf import OmegaConf
 
 from fairseq_posenc import encodings
 from fairseq_posenc.attention import ATTENTIONS
-from fairseq_posenc.encodings import ENCODINGS, PositionEncoding, Stack, parse_encodings
+from fairseq_posenc.encodings import (
+    ENCODINGS,
+    PositionEncoding,
+    Stack,
+    all_encodings,
+    parse_encodings,
+)
 from fairseq_posenc.feed_forward import FEED_FORWARDS
 from fairseq_posenc.norms import NORMS
 from fairseq_posenc.versions import TORCH_VERSION
@@ -40,7 +46,7 @@ EVERY_ENCODING = sorted(ENCODINGS) + ["learned+rotary", "sinusoidal+rotary", "tu
 
 def causal_only(name):
     """True for an encoding, or LAYER:ENCODING, that only decoders can have."""
-    return any(e.causal_only for e in parse_encodings(name.rpartition(":")[2]))
+    return any(e.causal_only for e in all_encodings(name.rpartition(":")[2]))
 
 
 #: those that encoders can have

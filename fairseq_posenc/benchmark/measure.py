@@ -135,7 +135,7 @@ def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
 
 
 def every_encoding(kind: str) -> List[str]:
-    """Entries for one kind of model: stock fairseq, and the plug-in with every encoding it can have."""
+    """Entries for one kind of model: stock fairseq, and the plug-in with each of its encodings."""
     subject: Any = SUBJECTS[kind]
     names = [e.name for e in ENCODINGS.values() if subject.decoder_only or not e.causal_only]
     ours = [f"{subject.generic} --position-encoding {name}" for name in names]

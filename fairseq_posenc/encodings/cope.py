@@ -3,13 +3,13 @@
 Golovneva, Wang, Weston, Sukhbaatar, arXiv 2405.18719, section 4.  In a causal stack each query
 decides by gates which of the keys before it count, and sees a key at the distance of their sum:
 
-    g_ij = σ(q_i · k_j)                                    (Eq. 3)
-    p_ij = Σ_{k=j}^{i} g_ik, at most p_max                 (Eq. 4)
-    e_ij = 1/√D · q_i · (k_j + e[p_ij])                    (Eq. 6 and 7)
+    g_ij = σ(q_i · k_j)
+    p_ij = Σ_{k=j}^{i} g_ik, at most p_max
+    α_ij = 1/√D · q_i · (k_j + e[p_ij])
 
 p_ij is no integer, so q_i · e[p_ij] is interpolated between the products of q_i with the vectors of
-the integers below and above (section 4).  As in the authors' listing, q_i · k_j in the gates is
-divided by √D, too, and every layer has its own e, which its heads share.
+the integers below and above.  As in the authors' listing, q_i · k_j in the gates is divided by √D,
+too, and every layer has its own e, which its heads share.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """FIRE: a learned function of distances that are interpolated by the length seen so far.
 
-Li et al., arXiv 2310.04418, section 3 (Eq. 5 and 9): a query at position i adds
+Li et al., arXiv 2310.04418, section 3: a query at position i adds
 
     b(i, j) = f_θ(ψ(i - j) / ψ(max(L, i))),    ψ(x) = log(c x + 1)
 

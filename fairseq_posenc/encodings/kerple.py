@@ -1,6 +1,6 @@
 """KERPLE: conditionally positive definite kernels of the distance, with learned shapes.
 
-Chi, Fan, Ramadge, Rudnicky, arXiv 2205.09921, section 4.  Head h adds one of
+Chi, Fan, Ramadge, Rudnicky, arXiv 2205.09921.  Head h adds one of
 
     power         -r1 · |i - j|^r2               r1 > 0,  0 < r2 ≤ 2
     logarithmic   -r1 · log(1 + r2 · |i - j|)    r1 > 0,  r2 > 0

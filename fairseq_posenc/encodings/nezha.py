@@ -1,6 +1,6 @@
 """NEZHA's relative positions: fixed sinusoids of the clipped distance as keys and values.
 
-Wei et al., arXiv 1909.00204, section 2.1: Shaw's equations (:mod:`fairseq_posenc.encodings.shaw`)
+Wei et al., arXiv 1909.00204: Shaw's equations (:mod:`fairseq_posenc.encodings.shaw`)
 with a^K = a^V = a, which is not learned and the same in all layers and heads:
 
     a_d[2t] = sin(d / 10000^{2t/D}),   a_d[2t+1] = cos(d / 10000^{2t/D}),   d = j - i, clipped

@@ -1,6 +1,6 @@
 """Sandwich: products of sinusoidal positions as logits, compressed by head.
 
-Chi, Fan, Rudnicky, Ramadge, arXiv 2212.10356, section 5: of the products of words and sinusoidal
+Chi, Fan, Rudnicky, Ramadge, arXiv 2212.10356: of the products of words and sinusoidal
 positions (x_i + p_i)·(x_j + p_j), those of positions with positions are kept, with sinusoids of a
 size d̄ of their own:
 
@@ -33,7 +33,7 @@ class SandwichFlags:
         "size of the sinusoids, even; larger ones decay faster",
         role="model",
         at_least=2,
-        at_most=1_000_000,
+        at_most=4096,
     )
 
 

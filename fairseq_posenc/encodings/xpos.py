@@ -1,6 +1,6 @@
 """xPos: rotary positions whose products decay with the distance.
 
-Sun et al., arXiv 2212.10554, section 2 (Eq. 13 to 15).  A rotation by n·θ_i is combined with a
+Sun et al., arXiv 2212.10554.  A rotation by n·θ_i is combined with a
 scale, so that the product of a query at n and a key at m ≤ n decays, fast frequencies most:
 
     q'_n = ζ^{n/B} · R_n q_n,    k'_m = ζ^{-m/B} · R_m k_m
