@@ -29,6 +29,7 @@ from fairseq_posenc.attention.softmax import IncrementalState, append_to_cache, 
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Encoding
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.feed_forward import forms_with_activation
 from fairseq_posenc.options import Options
 from fairseq_posenc.settings import Needs, setting
 
@@ -45,7 +46,7 @@ REPLACED: Dict[str, Needs] = {
     **dict.fromkeys(("activation_dropout", "relu_dropout"), _TRANSFORMER),
     **dict.fromkeys(("encoder_ffn_embed_dim", "decoder_ffn_embed_dim"), _TRANSFORMER),
     # a masked language model's head has an activation, too
-    "activation_fn": {**_TRANSFORMER, "lm_head": ("roberta",)},
+    "activation_fn": {"feed_forward": forms_with_activation, "lm_head": ("roberta",)},
     "encoder_attention_heads": _TRANSFORMER,
     # the attention to the source has heads, too
     "decoder_attention_heads": {**_TRANSFORMER, "no_cross_attention": (False,)},
