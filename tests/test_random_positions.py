@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import PAD, build, sentences, tiny
+from helpers import PAD, build, encoding_of, sentences, tiny
 
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.random_positions import sample_positions
@@ -16,10 +16,16 @@ def test_a_sample_is_sorted_distinct_and_uniform():
     torch.manual_seed(0)
     counts = torch.zeros(20)
     for _ in range(500):
-        sample = sample_positions(5, 20, torch.device("cpu"))
+        sample = sample_positions(5, 20, False, torch.device("cpu"))
         assert sample.diff().gt(0).all() and sample.min() >= 0 and sample.max() < 20
         counts[sample] += 1
     assert counts.min() > 85 and counts.max() < 165  # 125 each
+
+
+def test_an_untied_cls_stays_at_position_0():
+    for _ in range(5):
+        sample = sample_positions(4, 20, True, torch.device("cpu"))
+        assert sample[0] == 0 and sample.diff().gt(0).all()
 
 
 def seen_positions(monkeypatch, model, *inputs):
@@ -27,9 +33,10 @@ def seen_positions(monkeypatch, model, *inputs):
     seen, plain = [], stack.PositionedStack.positions_of_layers
 
     def spy(self, *arguments):
-        shared = self.encoding.shared_bias
         given = []
-        handle = shared.register_forward_pre_hook(lambda _, args: given.append(args[1]))
+        handle = self.encoding.shared_bias.register_forward_pre_hook(
+            lambda _, args: given.append(args[1])
+        )
         bundles = plain(self, *arguments)
         handle.remove()
         seen.append(given[0])
@@ -73,6 +80,18 @@ def test_every_encoding_with_positions_learns_them(name):
     model.train()
     first, second = (model(source, None, target)[0] for _ in range(2))
     assert not torch.allclose(first, second, atol=1e-6)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["alibi", "kerple", "sandwich", "t5"])
+def test_logits_of_sampled_positions_are_those_of_their_distances(name):
+    encoding = encoding_of(name, random_positions=30).shared_bias[name].train()
+    positions = torch.tensor([[0, 3, 4, 11, 29]])
+    got = encoding(positions[:, 2:], positions)
+    assert got.shape == (1, 4, 3, 5) and got.stride(-1) == 1
+    for i in range(3):
+        distances = positions[0] - positions[0, 2 + i]
+        torch.testing.assert_close(got[0, :, i], encoding.by_distance(distances))
 
 
 def test_all_layers_of_a_pattern_see_one_sample(monkeypatch):

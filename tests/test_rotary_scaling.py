@@ -87,7 +87,7 @@ def test_llama3_by_hand():
     ],
 )
 def test_the_temperature_scales_queries_and_keys_but_no_values(rule, factor):
-    q, v = torch.randn(2, 5, 1, 3, 16).unbind()
+    q, v = torch.randn(2, 1, 5, 3, 16).unbind()
     rotation = scaled(rule, rotary_value=True)
     turned, _, values = rotation(q, q, v, rotation.table(torch.arange(5)[None]))
     torch.testing.assert_close(turned.norm(dim=-1), q.norm(dim=-1) * factor)

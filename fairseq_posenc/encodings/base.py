@@ -24,7 +24,8 @@ from typing import Any, Dict, Optional, Tuple, Type, cast
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.options import Options
+from fairseq_posenc.encodings.distance import toeplitz
+from fairseq_posenc.options import Options, option
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class QKVTransform(nn.Module):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
     ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Transformed queries, keys and values (T, B, H, D), with shape and dtype unchanged."""
+        """Transformed queries, keys and values (B, T, H, D), with shape and dtype unchanged."""
         raise NotImplementedError
 
 
@@ -128,6 +129,45 @@ class SharedBias(nn.Module):
         return None
 
 
+class DistanceBias(SharedBias):
+    """Content-free logits that are a function of the distance alone.
+
+    They are computed for the S + T - 1 distances of a sequence, instead of for T·S pairs.
+
+    Args:
+        options: reads ``random_positions``.
+        stack: the encoder or decoder.
+    """
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.sampled_from = int(option(options, "random_positions") or 0)
+
+    def by_distance(self, distances: Tensor) -> Tensor:
+        """Logits (H, N) of *distances* (N), int64, key minus query, in tokens."""
+        raise NotImplementedError
+
+    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Logits (1, H, T, S) for positions (1|B, T) and (1|B, S).
+
+        All sequences share them, whatever their padding: differences of positions are those of
+        indices (see :mod:`~fairseq_posenc.encodings.distance`), unless training samples positions.
+        """
+        if self.sampled_from and self.training:
+            return self._by_position(query_positions, key_positions)
+        queries, keys = query_positions.size(1), key_positions.size(1)
+        distances = torch.arange(1 - keys, queries, device=key_positions.device)
+        return toeplitz(self.by_distance(distances), keys).unsqueeze(0)
+
+    def _by_position(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Logits (1|B, H, T, S) for positions below *sampled_from*."""
+        reach = self.sampled_from
+        logits = self.by_distance(torch.arange(1 - reach, reach, device=key_positions.device))
+        rows = key_positions.unsqueeze(1) - query_positions.unsqueeze(2) + (reach - 1)
+        found = logits.index_select(1, rows.flatten()).view(-1, *rows.shape)  # (H, 1|B, T, S)
+        return found.transpose(0, 1)
+
+
 class DistanceVectors(nn.Module):
     """A vector for every distance, shared by all layers of a stack and owned by the stack.
 
@@ -148,7 +188,7 @@ class Content:
     """Inputs of the content-dependent terms of one layer; products are computed on demand.
 
     Args:
-        x: input of the attention for the new tokens, (T, B, C).
+        x: input of the attention for the new tokens, (B, T, C).
         q: queries (B, H, T, D), before other encodings transform them.
         k: keys (B, H, S, D), likewise.
         scale: factor on q·k, also applied to the products of the terms.

@@ -16,8 +16,7 @@ from typing import Optional
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import Stack
-from fairseq_posenc.encodings.distance_bias import DistanceBias
+from fairseq_posenc.encodings.base import DistanceBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
@@ -62,7 +61,7 @@ class Kerple(DistanceBias):
         self.scale = nn.Parameter(r1.log())
         self.shape = nn.Parameter(torch.logit(r2 / 2) if self.power else r2.log())
 
-    def of_distances(self, distances: Tensor) -> Tensor:
+    def by_distance(self, distances: Tensor) -> Tensor:
         """Logits (H, N), at least float32, of *distances* (N), integers, key minus query."""
         wide = torch.promote_types(self.scale.dtype, torch.float32)
         r1, shape = self.scale.to(wide).exp().unsqueeze(1), self.shape.to(wide).unsqueeze(1)

@@ -46,16 +46,17 @@ def check_random_positions(
         )
 
 
-def sample_positions(length: int, number: int, device: torch.device) -> Tensor:
+def sample_positions(length: int, number: int, keep_first: bool, device: torch.device) -> Tensor:
     """A sorted random sample of 0 … *number* - 1.
 
     >>> _ = torch.manual_seed(1)
-    >>> sample_positions(4, 100, torch.device("cpu"))
+    >>> sample_positions(4, 100, False, torch.device("cpu"))
     tensor([15, 32, 45, 90])
 
     Args:
         length: S, the size of the sample.
         number: L.
+        keep_first: let position 0, that of an untied [CLS], be in the sample.
         device: device of the result.
 
     Returns:
@@ -69,4 +70,7 @@ def sample_positions(length: int, number: int, device: torch.device) -> Tensor:
             f"--random-positions {number}: a training sequence has {length} tokens; give at least "
             "the longest, or shorten it"
         )
-    return torch.randperm(number, device=device)[:length].sort().values
+    sample = torch.randperm(number, device=device)[:length].sort().values
+    if keep_first:
+        sample[:1] = 0
+    return sample

@@ -16,8 +16,7 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from fairseq_posenc.encodings.base import Stack
-from fairseq_posenc.encodings.distance_bias import DistanceBias
+from fairseq_posenc.encodings.base import DistanceBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options
@@ -75,7 +74,7 @@ class Sandwich(DistanceBias):
         if self.dim % 2:
             raise UsageError(f"--sandwich-dim {self.dim}: must be even, for sines and cosines")
 
-    def of_distances(self, distances: Tensor) -> Tensor:
+    def by_distance(self, distances: Tensor) -> Tensor:
         """Logits (H, N), float32, of *distances* (N), integers, key minus query."""
         ratios = torch.arange(1, self.heads + 1, device=distances.device) * (8.0 / self.heads)
         return correlation(distances, self.dim).float() / ratios.unsqueeze(1)

@@ -121,18 +121,18 @@ class Xpos(Rotary):
             positions: (1|B, T), integers.
 
         Returns:
-            (2, T, 1|B, 1, d/2), complex64.
+            (2, 1|B, T, 1, d/2), complex64.
         """
-        rotations = super().table(positions)  # (T, 1|B, 1, d/2)
+        rotations = super().table(positions)  # (1|B, T, 1, d/2)
         decays = log_decays(self.dim, self.gamma, positions.device) / self.scale_base
-        steps = positions.t().to(torch.float64) - self.longest // 2
-        scales = (steps[..., None, None] * decays).exp()  # (T, 1|B, 1, d/2)
+        steps = positions.to(torch.float64) - self.longest // 2
+        scales = (steps[..., None, None] * decays).exp()  # (1|B, T, 1, d/2)
         return torch.stack((rotations * scales.float(), rotations / scales.float()))
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
     ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Rotated and scaled queries and keys (T, B, H, D), and the values."""
+        """Rotated and scaled queries and keys (B, T, H, D), and the values."""
         if q.dtype == torch.float16:
             self._check_range(torch.float16)
         return self.rotate(q, table[0]), self.rotate(k, table[1]), v
