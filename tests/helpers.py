@@ -127,7 +127,7 @@ LAYERS = {
     "scaled_squared_relu": [*_GATED, "scaled_squared_relu"],
     "shaw_values": ["--shaw-values"],
     "shaw_per_head": ["--shaw-values", "--shaw-per-head"],
-    "released": ["--deberta-released"],
+    "scaled": ["--log-length-scale", "6", "--qk-norm"],
     "power": ["--kerple-kernel", "power"],
     "favor_relu": ["--attention", "favor", "--favor-kernel", "relu"],
     # every registered attention, norm and feed-forward
@@ -139,8 +139,12 @@ LAYERS = {
 LINEAR = [name for name, entry in ATTENTIONS.items() if not entry.thing.computes_logits]
 OTHER_LAYERS = ["simple:rotary", "gated:rotary", "gated:tupe+t5", "gated:learned+bert_ad"]
 OTHER_LAYERS += ["softmax:alibi", "squared_relu:rotary", "scaled_squared_relu:t5"]
-OTHER_LAYERS += ["shaw_values:rotary+shaw", "gated:rotary+transformer_xl", "gated:learned+deberta"]
-OTHER_LAYERS += ["favor_relu:rotary", "shaw_per_head:shaw", "released:deberta", "power:kerple"]
+OTHER_LAYERS += [
+    "shaw_per_head:rotary+shaw",
+    "gated:rotary+transformer_xl",
+    "gated:learned+deberta",
+]
+OTHER_LAYERS += ["favor_relu:rotary", "power:kerple", "scaled:rotary+cope"]
 OTHER_LAYERS += [f"{name}:{e}" for name in LINEAR for e in ("rotary", "sinusoidal")]
 OTHER_LAYERS += ["softmax_features:learned"]
 OTHER_LAYERS += [f"norm_{name}:t5" for name in NORMS if name != "layer"]

@@ -36,6 +36,7 @@ WHERE = {
     "sandwich": ["--position-encoding", "sandwich"],
     "nezha": ["--position-encoding", "nezha"],
     "random": ["--position-encoding", "t5"],
+    "log": ["--position-encoding", "t5"],
     "cls_reset": ["--position-encoding", "tupe", "--untie-cls"],
     "linear": ["--position-encoding", "rotary", "--attention", "elu"],
     "favor": ["--attention", "favor"],

@@ -122,7 +122,6 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
     """
 
     values_like_keys = False
-    scales_by_length = True
 
     get_incremental_state: Callable[..., Any]
     set_incremental_state: Callable[..., Any]
@@ -169,6 +168,11 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
     def explicit_masks(cls, options: Options) -> bool:
         """ReLU² has no fused kernel to hide later keys."""
         return options.gau_normaliser in _RELU
+
+    @classmethod
+    def scales_by_length(cls, options: Options) -> bool:
+        """Every normaliser but softmax depends on the number of keys."""
+        return True
 
     @classmethod
     def length_factor(cls, options: Options, counts: Tensor) -> Tensor:

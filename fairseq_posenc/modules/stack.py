@@ -164,7 +164,7 @@ class PositionedStack:
                 "causal": later_hidden,
                 "empty_rows": padding.empty_rows(causal),
             }
-            if kernel.scales_by_length:
+            if kernel.scales_by_length(encoding.options):
                 counts = visible_keys(*sizes, causal, padding.mask, x.device)
                 bundle["length_factor"] = kernel.length_factor(encoding.options, counts)
             if transform is not None:
