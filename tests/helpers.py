@@ -124,7 +124,7 @@ LAYERS = {
     "gated": [*_GATED, "softmax_plus"],
     "softmax": [*_GATED, "softmax"],
     "squared_relu": [*_GATED, "squared_relu"],
-    "scaled_squared_relu": [*_GATED, "scaled_squared_relu"],
+    "scaled_squared_relu": [*_GATED, "scaled_squared_relu", "--gau-offsets"],
     "shaw_values": ["--shaw-values"],
     "shaw_per_head": ["--shaw-values", "--shaw-per-head"],
     "scaled": ["--log-length-scale", "6", "--qk-norm"],
