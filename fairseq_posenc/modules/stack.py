@@ -96,6 +96,11 @@ class PositionedStack:
         self.__dict__["next_encoding"] = iter([encodings[name] for name in names])
         self.__dict__["kernel"] = kernel_of(cfg)
         self.__dict__["explicit_masks"] = self.kernel.explicit_masks(cfg)
+        self.__dict__["scales_by_length"] = self.kernel.scales_by_length(cfg)
+        self.__dict__["sample_from"], self.__dict__["untie_cls"] = (
+            cfg.random_positions,
+            cfg.untie_cls,
+        )
         cfg = copy.copy(cfg)  # the other side may have another encoding
         cfg.no_token_positional_embeddings = self.encoding.input is None
         return cfg
@@ -103,6 +108,9 @@ class PositionedStack:
     next_encoding: Iterator[PositionEncoding]
     kernel: Any
     explicit_masks: bool
+    scales_by_length: bool
+    sample_from: Optional[int]
+    untie_cls: bool
 
     def own_positions(self, cfg: Options) -> None:
         """Register the encodings' modules, number the attention layers and apply the norms."""
@@ -147,7 +155,9 @@ class PositionedStack:
             causal: hide later keys.
         """
         bundles: Dict[str, Positions] = {}
-        sampled = self.sampled_positions(length, x.device)
+        sampled = None  # positions (S) for --random-positions, the same in all layers
+        if self.training and self.sample_from is not None:
+            sampled = sample_positions(length, self.sample_from, self.untie_cls, x.device)
         for name, encoding in self.encodings.items():
             key_positions = count_positions(encoding, length, padding, x.device)
             key_positions = key_positions if sampled is None else sampled[key_positions]
@@ -164,7 +174,7 @@ class PositionedStack:
                 "causal": later_hidden,
                 "empty_rows": padding.empty_rows(causal),
             }
-            if kernel.scales_by_length(encoding.options):
+            if self.scales_by_length:
                 counts = visible_keys(*sizes, causal, padding.mask, x.device)
                 bundle["length_factor"] = kernel.length_factor(encoding.options, counts)
             if transform is not None:
@@ -177,13 +187,6 @@ class PositionedStack:
                 bundle["distance_vectors"] = encoding.distance_vectors(*sizes, x)
             bundles[name] = bundle
         return bundles
-
-    def sampled_positions(self, length: int, device: torch.device) -> Optional[Tensor]:
-        """Positions (S) for ``--random-positions``, the same in all layers, or None."""
-        options = self.encoding.options
-        if options.random_positions is None or not self.training:
-            return None
-        return sample_positions(length, options.random_positions, options.untie_cls, device)
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
         """Adapt an older or differently encoded checkpoint, logging changes of position state."""
