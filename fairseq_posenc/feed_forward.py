@@ -6,8 +6,9 @@ names.
 """
 
 from dataclasses import dataclass
-from typing import Optional
+from typing import List, Optional
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_posenc.options import Layer, Options
@@ -17,6 +18,9 @@ from fairseq_posenc.settings import setting
 
 class FeedForward:
     """fc2(f(fc1(x))) (Vaswani et al. 2017, Eq. 2), and the interface of all variants."""
+
+    #: False if f is part of the variant, not ``--activation-fn``
+    reads_activation = True
 
     @staticmethod
     def extend(layer: Layer, options: Options) -> None:
@@ -38,13 +42,19 @@ FEED_FORWARDS = ClassRegistry("--feed-forward")
 register_feed_forward = FEED_FORWARDS.register
 
 
+def forms_with_activation() -> List[str]:
+    """The forms that ``--activation-fn`` has an effect on."""
+    return [name for name, entry in FEED_FORWARDS.items() if entry.thing.reads_activation]
+
+
 @dataclass
 class FeedForwardFlags:
     """The flag of the feed-forward sub-layer."""
 
     feed_forward: Optional[str] = setting(
         "mlp",
-        "feed-forward of every Transformer layer: {choices}; glu gates it with a third projection",
+        "feed-forward of every Transformer layer: {choices}; the others gate it with a third "
+        "projection",
         role="model",
         choices=FEED_FORWARDS,
         needs={"layer": ("transformer",)},
@@ -60,7 +70,7 @@ register_feed_forward(
     "glu", paper="Shazeer 2020, arXiv 2002.05202", summary="fc2(f(fc1(x)) ⊙ fc_gate(x))"
 )
 class GatedFeedForward(FeedForward):
-    """fc2(f(fc1(x)) ⊙ fc_gate(x)) (Shazeer 2020, Eq. 6): GEGLU with ``--activation-fn gelu``."""
+    """fc2(f(fc1(x)) ⊙ fc_gate(x)) (Shazeer 2020, Eq. 6), f being ``--activation-fn``."""
 
     @staticmethod
     def extend(layer: Layer, options: Options) -> None:
@@ -72,3 +82,35 @@ class GatedFeedForward(FeedForward):
     def hidden(layer: Layer, x: Tensor) -> Tensor:
         """f(fc1(x)) ⊙ fc_gate(x)."""
         return layer.activation_fn(layer.fc1(x)) * layer.fc_gate(x)
+
+
+@register_feed_forward(
+    "swiglu",
+    paper="Shazeer 2020, arXiv 2002.05202",
+    summary="fc2(swish(fc1(x)) ⊙ fc_gate(x)), whatever --activation-fn",
+)
+class SwiGLU(GatedFeedForward):
+    """fc2(swish(fc1(x)) ⊙ fc_gate(x)) (Shazeer 2020, Eq. 6; GAU section 2.2)."""
+
+    reads_activation = False
+
+    @staticmethod
+    def hidden(layer: Layer, x: Tensor) -> Tensor:
+        """swish(fc1(x)) ⊙ fc_gate(x)."""
+        return F.silu(layer.fc1(x)) * layer.fc_gate(x)
+
+
+@register_feed_forward(
+    "geglu",
+    paper="Shazeer 2020, arXiv 2002.05202",
+    summary="fc2(gelu(fc1(x)) ⊙ fc_gate(x)), whatever --activation-fn",
+)
+class GEGLU(GatedFeedForward):
+    """fc2(gelu(fc1(x)) ⊙ fc_gate(x)) (Shazeer 2020, Eq. 6)."""
+
+    reads_activation = False
+
+    @staticmethod
+    def hidden(layer: Layer, x: Tensor) -> Tensor:
+        """gelu(fc1(x)) ⊙ fc_gate(x)."""
+        return F.gelu(layer.fc1(x)) * layer.fc_gate(x)

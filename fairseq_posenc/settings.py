@@ -36,6 +36,7 @@ def setting(
     *,
     role: str,
     choices: Optional[Collection[str]] = None,
+    refused: Optional[Mapping[str, str]] = None,
     names: Optional[Collection[str]] = None,
     at_least: Optional[Bound] = None,
     above: Optional[Bound] = None,
@@ -60,6 +61,7 @@ def setting(
         help: help text, in which ``{choices}`` and ``{names}`` are replaced by lists of these.
         role: one of :data:`ROLES`.
         choices: the allowed values; a registry, if given, may still grow.
+        refused: why other values, known from elsewhere, are no choices, and what to give.
         names: names that a composite value is made of.
         at_least: inclusive lower bound of a number; like the other bounds a number, or the name
             of another flag.
@@ -78,6 +80,7 @@ def setting(
         "default": default,
         "role": role,
         "choices": choices,
+        "refused": refused,
         "names": names,
         "at_least": at_least,
         "above": above,
@@ -142,7 +145,8 @@ def check_value(
     """
     choices = metadata.get("choices")
     if choices is not None and value not in choices:
-        raise UsageError(f"{flag_of(name)} {value}: must be {' or '.join(choices)}")
+        reason = (metadata.get("refused") or {}).get(value)
+        raise UsageError(f"{flag_of(name)} {value}: {reason or 'must be ' + ' or '.join(choices)}")
     bounds = _bounds(metadata)
     if not bounds:
         return

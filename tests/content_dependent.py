@@ -42,7 +42,8 @@ def clip(value, least, most):
 def shaw_by_hand(parts, h, i, j, q, k):
     """Shaw et al. Eq. 4, the second summand."""
     later = 0 if parts.encoding.stack.causal else 2
-    return q @ parts.terms["shaw"].key_table.weight[clip(j - i, -2, later) + 2]
+    row = parts.terms["shaw"].key_table.weight[clip(j - i, -2, later) + 2]
+    return q @ (row[h * D : (h + 1) * D] if parts.encoding.options.shaw_per_head else row)
 
 
 def transformer_xl_by_hand(parts, h, i, j, q, k):
@@ -65,7 +66,8 @@ def deberta_by_hand(parts, h, i, j, q, k):
 
     table = parts.tables["deberta"].table.weight
     to_position = q @ (own.k_proj.weight @ table[delta(i, j)])[head]
-    return to_position + k @ (own.q_proj.weight @ table[delta(j, i)])[head]
+    from_key = (i, j) if parts.encoding.options.deberta_released else (j, i)
+    return to_position + k @ (own.q_proj.weight @ table[delta(*from_key)])[head]
 
 
 BY_HAND = {

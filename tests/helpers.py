@@ -18,7 +18,13 @@ from omegaconf import OmegaConf
 
 from fairseq_posenc import encodings
 from fairseq_posenc.attention import ATTENTIONS
-from fairseq_posenc.encodings import ENCODINGS, PositionEncoding, Stack, parse_encodings
+from fairseq_posenc.encodings import (
+    ENCODINGS,
+    PositionEncoding,
+    Stack,
+    all_encodings,
+    parse_encodings,
+)
 from fairseq_posenc.feed_forward import FEED_FORWARDS
 from fairseq_posenc.norms import NORMS
 from fairseq_posenc.versions import TORCH_VERSION
@@ -36,6 +42,21 @@ TINY = [
 
 # every registered encoding, and compositions of the places they use
 EVERY_ENCODING = sorted(ENCODINGS) + ["learned+rotary", "sinusoidal+rotary", "tupe+t5"]
+
+
+def causal_only(name):
+    """True for an encoding, or LAYER:ENCODING, that only decoders can have."""
+    return any(e.causal_only for e in all_encodings(name.rpartition(":")[2]))
+
+
+#: those that encoders can have
+ENCODER_ENCODINGS = [name for name in EVERY_ENCODING if not causal_only(name)]
+
+
+def encoding_of_sides(encoding):
+    """The flags that give a translation model an encoding, on both sides if it can have it."""
+    other = ["--encoder-position-encoding", "rotary"] if causal_only(encoding) else []
+    return ["--position-encoding", encoding, *other]
 
 
 class TranslationTask:
@@ -103,8 +124,11 @@ LAYERS = {
     "gated": [*_GATED, "softmax_plus"],
     "softmax": [*_GATED, "softmax"],
     "squared_relu": [*_GATED, "squared_relu"],
-    "scaled_squared_relu": [*_GATED, "scaled_squared_relu"],
+    "scaled_squared_relu": [*_GATED, "scaled_squared_relu", "--gau-offsets"],
     "shaw_values": ["--shaw-values"],
+    "shaw_per_head": ["--shaw-values", "--shaw-per-head"],
+    "scaled": ["--log-length-scale", "6", "--qk-norm"],
+    "power": ["--kerple-kernel", "power"],
     "favor_relu": ["--attention", "favor", "--favor-kernel", "relu"],
     # every registered attention, norm and feed-forward
     **{name: ["--attention", name] for name in ATTENTIONS if name != "softmax"},
@@ -115,8 +139,12 @@ LAYERS = {
 LINEAR = [name for name, entry in ATTENTIONS.items() if not entry.thing.computes_logits]
 OTHER_LAYERS = ["simple:rotary", "gated:rotary", "gated:tupe+t5", "gated:learned+bert_ad"]
 OTHER_LAYERS += ["softmax:alibi", "squared_relu:rotary", "scaled_squared_relu:t5"]
-OTHER_LAYERS += ["shaw_values:rotary+shaw", "gated:rotary+transformer_xl", "gated:learned+deberta"]
-OTHER_LAYERS += ["favor_relu:rotary"]
+OTHER_LAYERS += [
+    "shaw_per_head:rotary+shaw",
+    "gated:rotary+transformer_xl",
+    "gated:learned+deberta",
+]
+OTHER_LAYERS += ["favor_relu:rotary", "power:kerple", "scaled:rotary+cope"]
 OTHER_LAYERS += [f"{name}:{e}" for name in LINEAR for e in ("rotary", "sinusoidal")]
 OTHER_LAYERS += ["softmax_features:learned"]
 OTHER_LAYERS += [f"norm_{name}:t5" for name in NORMS if name != "layer"]
@@ -126,8 +154,8 @@ OTHER_LAYERS += [f"ffn_{name}:rotary" for name in FEED_FORWARDS if name != "mlp"
 def tiny(name, *flags):
     """A two-layer translation model in evaluation mode; *name* is ENCODING or LAYER:ENCODING."""
     layer, _, encoding = name.rpartition(":")
-    flags = (*LAYERS[layer], *flags)
-    return build("posenc_transformer", "--position-encoding", encoding, *TINY, *flags).eval()
+    flags = (*encoding_of_sides(encoding), *TINY, *LAYERS[layer], *flags)
+    return build("posenc_transformer", *flags).eval()
 
 
 def parameters_of(model):

@@ -1,13 +1,17 @@
 """Attention against loops in float64, and its fused path against its explicit one."""
 
+import math
+
 import pytest
 import torch
-from helpers import encoding_of, skip_without_cpu_kernels, slow_attention
+from helpers import encoding_of, skip_without_cpu_kernels, slow_attention, tiny
 from test_rotary import rotation_matrix
 
 from fairseq_posenc.attention import functional
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
 from fairseq_posenc.attention.softmax import CrossAttention, MultiheadAttention
+from fairseq_posenc.encodings.base import Content
+from fairseq_posenc.modules import stack
 
 B, H, T, S, D = 2, 3, 4, 7, 8
 
@@ -155,3 +159,52 @@ def test_without_the_fused_kernel_nothing_changes(monkeypatch):
     torch.testing.assert_close(attend(q, k, v, 0.5, None, True), want)
     monkeypatch.setattr(functional, "HAS_SDPA", False)  # as before PyTorch 2.0
     torch.testing.assert_close(attend(q, k, v, 0.5, None, True), want)
+
+
+# --- options of softmax attention
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+@torch.no_grad()
+def test_log_length_scale_by_hand(kind):
+    """Products, those with positions included, times log(keys that the query sees) / log 6."""
+    model = tiny("t5+shaw", "--log-length-scale", "6")
+    side = getattr(model, kind).double()
+    layer, causal = side.layers[0].self_attn, kind == "decoder"
+    x, padding = torch.randn(2, 5, 32).double(), torch.zeros(2, 5, dtype=torch.bool)
+    padding[0, :2] = True
+    found = stack.find_padding((padding, False))[0]
+    bundle = side.positions_of_layers(x, 5, found, causal)["t5+shaw"]
+    got, _ = layer(x, **bundle)
+    q, k, v, *_ = layer.project(x, None)
+    biases = side.encoding.shared_bias(torch.arange(5)[None], torch.arange(5)[None])
+    own = layer.position_terms(Content(x, q, k, 1.0, None, None), None, {})
+    logits = (q @ k.transpose(-1, -2) + own) * layer.head_dim**-0.5
+    mixed = torch.zeros_like(v)
+    for b in range(2):
+        for i in range(5):
+            seen = [j for j in range(i + 1 if causal else 5) if not padding[b, j]]
+            if seen:
+                factor = math.log(len(seen)) / math.log(6)
+                weights = (logits[b, :, i, seen] * factor + biases[0, :, i, seen]).softmax(-1)
+                mixed[b, :, i] = torch.einsum("hs,hsd->hd", weights, v[b][:, seen])
+    want = layer.out_proj(mixed.transpose(1, 2).flatten(2))
+    torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@torch.no_grad()
+def test_normalised_queries_and_keys_by_hand(norm):
+    """Each head has mean 0 (with layer norm) and mean square 1, before it is rotated."""
+    model = tiny("rotary", "--qk-norm", "--norm", norm)
+    layer, x = model.encoder.layers[0].self_attn, torch.randn(2, 5, 32)
+    q, k, _, content_q, content_k = layer.project(x, torch.ones(1, 5, 1, 4, dtype=torch.complex64))
+    assert torch.equal(q, content_q) and torch.equal(k, content_k)
+    for got, projection in ((q, layer.q_proj), (k, layer.k_proj)):
+        want = projection(x).double().view(2, 5, 4, 8).transpose(1, 2)
+        want = want - want.mean(-1, keepdim=True) if norm == "layer" else want
+        want = want / (want.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+        torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
+    assert (layer.q_norm is not layer.k_norm) and hasattr(layer.q_norm, "weight") == (
+        norm == "layer"
+    )

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from commands import SMALL, generate, read, train
+from helpers import encoding_of_sides
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.checkpoints.reading import read_checkpoint
@@ -23,7 +24,7 @@ def plain(toy, tmp_path_factory):
 
 @pytest.mark.parametrize("encoding", [*ENCODINGS, "learned+rotary", "sinusoidal+rotary"])
 def test_every_encoding_trains_and_generates(encoding, toy, tmp_path):
-    flags = ["--arch", "posenc_transformer", "--position-encoding", encoding, *SMALL]
+    flags = ["--arch", "posenc_transformer", *encoding_of_sides(encoding), *SMALL]
     assert len(train(toy.separate, tmp_path, *flags).losses()) == 6
     parameters, settings = read(tmp_path / "checkpoint_last.pt")
     assert settings["position_encoding"] == encoding

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from commands import TRAINING, USER_DIR, average, read, run, succeed
+from helpers import ENCODER_ENCODINGS
 
-from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.models.masked_lm import MODEL, PRESETS
 
 pytest_plugins = ["toy"]
@@ -94,7 +94,7 @@ def test_every_architecture_trains_resumes_averages_and_validates(arch, corpora,
     assert settings["untie_cls"] == PRESETS[arch].get("untie_cls", False)
 
 
-@pytest.mark.parametrize("encoding", [*ENCODINGS, "tupe+t5", "learned+rotary"])
+@pytest.mark.parametrize("encoding", ENCODER_ENCODINGS)
 def test_every_encoding_is_pretrained_and_fine_tuned(encoding, corpora, tmp_path):
     pretrain(corpora.text, tmp_path / "pre", MODEL, "--position-encoding", encoding)
     source = ["--restore-file", tmp_path / "pre" / "checkpoint_last.pt", *FRESH]

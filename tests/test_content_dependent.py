@@ -26,6 +26,14 @@ def test_logits_are_those_of_the_paper(name, causal, length, keys):
     torch.testing.assert_close(got, 0.3 * by_hand(parts, q, k), atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize("length, keys", LENGTHS)
+@pytest.mark.parametrize("name, flag", [("shaw", "shaw_per_head"), ("deberta", "deberta_released")])
+def test_logits_of_the_other_forms_by_hand(name, flag, length, keys):
+    parts = Parts(name, **{flag: True})
+    q, k = random(B, H, length, D), random(B, H, keys, D)
+    torch.testing.assert_close(parts.logits(q, k), by_hand(parts, q, k), atol=1e-6, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     "name, factor",
     [
@@ -65,9 +73,10 @@ def test_the_whole_layer_by_hand(name, factor):
 
 @pytest.mark.parametrize("length, keys", LENGTHS)
 @pytest.mark.parametrize("causal", [False, True])
-def test_shaws_values_by_hand(causal, length, keys):
+@pytest.mark.parametrize("per_head", [False, True])
+def test_shaws_values_by_hand(per_head, causal, length, keys):
     """Shaw et al. Eq. 3, the second summand."""
-    parts = Parts("shaw", causal=causal, shaw_values=True)
+    parts = Parts("shaw", causal=causal, shaw_values=True, shaw_per_head=per_head)
     weights = random(B, H, length, keys)
     got = parts.terms.relative_values(None, weights)
     table = parts.terms["shaw"].value_table.weight
@@ -75,7 +84,8 @@ def test_shaws_values_by_hand(causal, length, keys):
     for t in range(length):
         for j in range(keys):
             row = clip(j - (keys - length + t), -2, 0 if causal else 2) + 2
-            want[:, :, t] += weights[:, :, t, j, None] * table[row]
+            vectors = table[row].view(-1, D)  # one, or one for each head
+            want[:, :, t] += weights[:, :, t, j, None] * vectors
     torch.testing.assert_close(got, want)
 
 

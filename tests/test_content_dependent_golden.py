@@ -71,9 +71,11 @@ class TestOtherImplementations:
         real = real.transpose(1, 2)
         torch.testing.assert_close(weights * real, want_weights * real, atol=1e-5, rtol=1e-5)
 
-    def test_deberta(self, golden):
+    @pytest.mark.parametrize("released", [False, True])
+    def test_deberta(self, golden, released):
         ref = golden("deberta")
-        parts = Parts("deberta", heads=2, head_dim=8, deberta_max_distance=4)
+        flags = {"deberta_max_distance": 4, "deberta_released": released}
+        parts = Parts("deberta", heads=2, head_dim=8, **flags)
         own, state = parts.terms["deberta"], ref["state_dict"]
         with torch.no_grad():
             own.k_proj.weight.copy_(state["pos_proj.weight"])
@@ -81,5 +83,5 @@ class TestOtherImplementations:
             parts.tables["deberta"].table.weight.copy_(state["rel_embeddings"])
         q, k = (ref["inputs"][name].double() for name in "qk")
         got = parts.logits(q, k, parts.encoding.scale)
-        want = ref["outputs"]["c2p"] + ref["outputs"]["p2c"]
+        want = ref["outputs"]["c2p"] + ref["outputs"]["p2c_released" if released else "p2c"]
         torch.testing.assert_close(got.float(), want, atol=1e-5, rtol=1e-5)

@@ -110,3 +110,35 @@ class TestOtherImplementations:
             bias.table.weight.copy_(ref["state_dict"]["relative_attention_bias.weight"])
         got = bias(positions(40), positions(40))[0, :, ::13]
         torch.testing.assert_close(got, ref["outputs"][f"{kind}_bias"], atol=1e-6, rtol=0)
+
+
+# --- what TUPE tried, section 5
+
+
+@torch.no_grad()
+def test_free_logits_of_two_positions():
+    encoding = encoding_of("tupe", heads=3, tupe_free=True, untie_cls=True, has_cls=True)
+    module = encoding.shared_bias["tupe"]
+    assert module.free.shape == (3, 64, 64) and sum(1 for _ in module.parameters()) == 1
+    padded = torch.tensor([[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]])  # two sentences, one padded
+    got = module(padded[:, 2:], padded)
+    for b in range(2):
+        for t in range(3):
+            want = module.free[:, padded[b, t + 2], padded[b]]
+            assert torch.equal(got[b, :, t], want)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("causal", [False, True])
+def test_logits_of_buckets_from_products(causal):
+    flags = {"t5_products": True, "t5_num_buckets": 8, "t5_max_distance": 10, "causal": causal}
+    module = encoding_of("t5", heads=2, head_dim=4, **flags).shared_bias["t5"].double()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter)
+    parts = module.products
+    got = module(positions(12), positions(12))[0]
+    for i in range(12):
+        for j in range(12):
+            r = parts.table.weight[bucket_by_hand(j - i, 8, 10, causal)]
+            q, k = ((p.weight @ r).view(2, 4) for p in (parts.q_proj, parts.k_proj))
+            torch.testing.assert_close(got[:, i, j], (q * k).sum(-1) / math.sqrt(8))

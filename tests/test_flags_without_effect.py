@@ -51,6 +51,10 @@ USELESS = [
         + ["--gau-length", "reference"],
         "--gau-length reference: has no effect with --gau-divisor s[*]s",
     ),
+    (["--feed-forward", "swiglu", "--activation-fn", "tanh"], "give --feed-forward mlp or glu"),
+    (["--attention", "elu", "--qk-norm"], "--qk-norm: has no effect with --attention elu"),
+    ([*GATED, "--log-length-scale", "9"], "has no effect with --layer gated"),
+    (["--position-encoding", "shaw", "--random-positions", "9"], "--random-positions 9: "),
     ([*GATED, "--feed-forward", "glu"], "--feed-forward glu: has no effect with --layer gated"),
 ]
 #: command lines in which every flag has an effect, or the value that it has anyway

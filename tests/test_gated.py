@@ -19,6 +19,7 @@ FLAGS = {
     "gau_expansion": 2,
     "gau_normaliser": "softmax_plus",
     "gau_divisor": "n*s",
+    "gau_offsets": False,
     "gau_length": "visible",
     "gau_reference_length": 512,
     "rotary_value": False,
@@ -43,6 +44,8 @@ def by_hand(layer, x, allowed, weigh):
     silu = torch.nn.functional.silu(x @ layer.in_proj.weight.t() + layer.in_proj.bias)
     u, v, z = silu[..., :e], silu[..., e : 2 * e], silu[..., 2 * e :]
     q, k = z * layer.q_scale, z * layer.k_scale
+    if layer.q_offset is not None:
+        q, k = q + layer.q_offset, k + layer.k_offset
     out = torch.zeros(B, T, C, dtype=torch.double)
     for b in range(B):
         for i in range(T):
@@ -100,8 +103,9 @@ class TestNormalisers:
 
         self.check(unit(), allowed, mask, causal, weigh)
 
-    def test_softmax(self, allowed, mask, causal):
-        layer = unit(gau_normaliser="softmax")
+    @pytest.mark.parametrize("offsets", [False, True])
+    def test_softmax(self, offsets, allowed, mask, causal):
+        layer = unit(gau_normaliser="softmax", gau_offsets=offsets)
         self.check(layer, allowed, mask, causal, lambda seen: softmax(
             {j: x / math.sqrt(S) for j, x in seen.items()}))  # fmt: skip
 
@@ -114,7 +118,7 @@ class TestNormalisers:
 
         def weigh(seen):
             n = len(seen) if length == "visible" else 512
-            by = {"n*n": n * n, "n": n, "n*s": n * S, "s*s": S * S}[divisor]
+            by = {"n*n": n * n, "n": n, "n*s": n * S, "s*s": S * S, "n*s*s": n * S * S}[divisor]
             return {j: max(x, 0) ** 2 / by for j, x in seen.items()}
 
         self.check(layer, allowed, mask, causal, weigh)

@@ -14,6 +14,7 @@ from helpers import (
     OTHER_LAYERS,
     PAD,
     build,
+    causal_only,
     sentences,
     skip_without_cpu_kernels,
     tiny,
@@ -195,22 +196,31 @@ def test_a_copy_is_independent_of_its_original(name):
 
 @functools.lru_cache(maxsize=1)  # the dtypes of one encoding follow each other
 def _long_text(name):
-    """An encoder of one layer, 4,096 tokens, and what it makes of them in float32."""
-    flags = ["--max-source-positions", "5000", "--encoder-embed-dim", "16", "--encoder-layers", "1"]
-    flags += ["--decoder-embed-dim", "16", "--encoder-attention-heads", "1"]
+    """A side of one layer, how it reads 4,096 tokens, and what it makes of them in float32.
+
+    The encoder, or the decoder, without a source, if only decoders can have the encoding.
+    """
+    flags = ["--max-source-positions", "5000", "--max-target-positions", "5000"]
+    for side in ("encoder", "decoder"):
+        flags += [f"--{side}-embed-dim", "16", f"--{side}-layers", "1"]
+        flags += [f"--{side}-attention-heads", "1"]
     torch.manual_seed(0)
-    encoder, source = tiny(name, *flags).encoder, sentences(1, 4096)
-    return encoder, source, encoder(source)["encoder_out"][0]
+    model, tokens = tiny(name, *flags), sentences(1, 4096)
+    if causal_only(name):
+        side, read = model.decoder, lambda side: side(tokens, features_only=True)[0]
+    else:
+        side, read = model.encoder, lambda side: side(tokens)["encoder_out"][0]
+    return side, read, read(side)
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 0.02), (torch.bfloat16, 0.12)])
 @every_encoding
 @no_grad
 def test_half_precision_stays_near_float32_at_length_4096(name, dtype, tolerance):
-    """Worst difference of the encoder's normalised output (values of about 1) at 4,096 tokens."""
+    """Worst difference of the normalised output (values of about 1) at 4,096 tokens."""
     skip_without_cpu_kernels(dtype)
-    encoder, source, exact = _long_text(name)
-    halved = copy.deepcopy(encoder).to(dtype)(source)["encoder_out"][0]
+    side, read, exact = _long_text(name)
+    halved = read(copy.deepcopy(side).to(dtype))
     assert halved.dtype is dtype
     assert (halved.float() - exact).abs().max() < tolerance
 

@@ -208,13 +208,21 @@ def test_norms_and_feed_forwards(registered):
 
 
 @torch.no_grad()
-def test_gated_feed_forward_is_its_formula():
-    model = build("roformer_tiny", "--feed-forward", "glu", "--activation-fn", "gelu").eval()
+@pytest.mark.parametrize(
+    "flags, function",
+    [
+        (["glu", "--activation-fn", "tanh"], torch.tanh),
+        (["swiglu"], lambda x: x * x.sigmoid()),
+        (["geglu"], lambda x: x * torch.special.ndtr(x)),
+    ],
+)
+def test_gated_feed_forwards_are_their_formulas(flags, function):
+    model = build("roformer_tiny", "--feed-forward", *flags).eval()
     layer, x = model.encoder.layers[0], torch.randn(5, 2, 128)
     norm = layer.final_layer_norm
     layer.self_attn.out_proj.weight.zero_(), layer.self_attn.out_proj.bias.zero_()
     y = layer.self_attn_layer_norm(x)
-    hidden = nn.functional.gelu(layer.fc1(y)) * layer.fc_gate(y)
+    hidden = function(layer.fc1(y)) * layer.fc_gate(y)
     torch.testing.assert_close(layer(x), norm(y + layer.fc2(hidden)))
 
 

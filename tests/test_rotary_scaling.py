@@ -56,7 +56,36 @@ def test_yarn_keeps_pairs_of_many_turns_and_interpolates_those_of_few(length):
     assert (ratios.diff() >= -1e-9).all() and ratios[0] == 1 and ratios[-1] == 8
 
 
-@pytest.mark.parametrize("rule, factor", [("linear", 1.0), ("yarn", 0.1 * math.log(4) + 1)])
+@pytest.mark.parametrize("length", [4, 128, 512, 4096])
+def test_untruncated_yarn_by_hand(length):
+    """Peng et al. section 3.2: the ramp is linear in the pair, from 32 turns exactly to one."""
+    plain = UNSCALED.frequencies(64, 10000.0)
+    got = Scaling("yarn_untruncated", 8.0, length).frequencies(64, 10000.0)
+    ends = [64 * math.log(length / (n * 2 * math.pi)) / (2 * math.log(1e4)) for n in (32, 1)]
+    first, last = max(ends[0], 0.0), max(ends[1], 0.0)
+    for i, frequency in enumerate(plain.tolist()):
+        share = float(i > last) if last == 0 else min(max((i - first) / (last - first), 0), 1)
+        assert got[i].item() == pytest.approx(frequency * (share / 8 + 1 - share))
+
+
+def test_llama3_by_hand():
+    """Pairs that turn more than 4 times in L tokens are kept, and those less than once divided."""
+    plain = UNSCALED.frequencies(64, 10000.0)
+    got = Scaling("llama3", 8.0, 512).frequencies(64, 10000.0)
+    for i, frequency in enumerate(plain.tolist()):
+        turns = 512 * frequency / (2 * math.pi)
+        kept = min(max((turns - 1) / (4 - 1), 0), 1)
+        assert got[i].item() == pytest.approx(frequency * (kept + (1 - kept) / 8))
+
+
+@pytest.mark.parametrize(
+    "rule, factor",
+    [
+        ("linear", 1.0),
+        ("llama3", 1.0),
+        *((rule, 0.1 * math.log(4) + 1) for rule in ("yarn", "yarn_untruncated")),
+    ],
+)
 def test_the_temperature_scales_queries_and_keys_but_no_values(rule, factor):
     q, v = torch.randn(2, 1, 5, 3, 16).unbind()
     rotation = scaled(rule, rotary_value=True)
@@ -88,7 +117,7 @@ def test_other_implementations(golden):
         torch.testing.assert_close(got, frequencies, atol=0, rtol=1e-6)
         assert scaling.temperature == pytest.approx(temperature, abs=1e-12)
         compared.add(rule)
-    assert len(compared) == 3
+    assert len(compared) == 4
 
 
 # --- in a model
@@ -129,7 +158,10 @@ def test_the_length_of_training_is_kept_in_the_settings():
 @pytest.mark.parametrize(
     "flags, words",
     [
-        ({"rotary_scaling": "dynamic"}, "--rotary-scaling dynamic: must be none or linear"),
+        (
+            {"rotary_scaling": "dynamic"},
+            "--rotary-scaling dynamic: keys are cached",
+        ),
         ({"rotary_scaling": "yarn"}, "--rotary-scaling yarn: also give --rotary-scaling-factor"),
         ({"rotary_scaling_factor": 4.0}, "--rotary-scaling-factor 4: has no effect"),
         (

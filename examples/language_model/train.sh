@@ -4,11 +4,11 @@
 #   train.sh ENCODING DATA [options] [-- flags for fairseq-train]
 #
 # ENCODING is one of learned sinusoidal t5 alibi shaw transformer_xl deberta rotary tupe
-# none, several joined with +, or gau (gated units with rotary). DATA is the data-bin
-# folder that prepare.sh made. The model is GPT-3's of 125 M parameters, as in RoFormer
-# 4.6; flags after -- override its hyper-parameters. fairseq-train starts one process per
-# GPU: do not use torchrun. Run again with the same --save-dir, it resumes from
-# checkpoint_last.pt.
+# none xpos kerple fire sandwich nezha cope, several joined with +, or gau (gated units with
+# rotary). DATA is the data-bin folder that prepare.sh made. The model is GPT-3's of 125 M
+# parameters, as in RoFormer 4.6; flags after -- override its hyper-parameters. fairseq-train
+# starts one process per GPU: do not use torchrun. Run again with the same --save-dir, it
+# resumes from checkpoint_last.pt.
 #
 #   --save-dir DIR        checkpoints and train.log (runs/language_model/ENCODING-seedN)
 #   --seed N              seed of fairseq-train (1)
@@ -38,6 +38,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$RECIPE/../common/cluster.sh"
 
 ENCODINGS="learned sinusoidal t5 alibi shaw transformer_xl deberta rotary tupe none"
+ENCODINGS+=" xpos kerple fire sandwich nezha cope"
 ENCODING="" DATA="" SAVE_DIR="" USER_DIR="" ADAPTIVE="" SEED=1
 UPDATES=55000 LENGTH=2048 BATCH=524288 LIMIT=16384
 while (($#)); do

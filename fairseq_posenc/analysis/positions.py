@@ -153,7 +153,8 @@ def expected_products(side: Side, rotary: Rotary, layer: int) -> Tensor:
 def decay(side: Side, length: int) -> Optional[Decay]:
     """The bound of RoFormer Eq. 29, or None if no layer applies softmax to rotated q·k."""
     rotary, cfg = side.encoding.transform, side.cfg
-    if not isinstance(rotary, Rotary) or cfg.attention != "softmax" or cfg.layer == "gated":
+    # a subclass has other products
+    if type(rotary) is not Rotary or cfg.attention != "softmax" or cfg.layer == "gated":
         return None
     sums = partial_sums(rotary, length)
     curves = []

@@ -54,8 +54,6 @@ class AttentionKernel:
     computes_logits = True
     #: True if ``forward`` reads query_positions and key_positions
     needs_positions = False
-    #: True if ``forward`` reads length_factor
-    scales_by_length = False
     #: False if values and keys differ in size, so encodings cannot change the values
     values_like_keys = True
     #: computes *bias* and *causal* from padding and causality
@@ -72,6 +70,11 @@ class AttentionKernel:
     @classmethod
     def explicit_masks(cls, options: Options) -> bool:
         """Whether *bias* has to hold the causal mask, too, and *causal* is always False."""
+        return False
+
+    @classmethod
+    def scales_by_length(cls, options: Options) -> bool:
+        """Whether ``forward`` reads *length_factor*."""
         return False
 
     @classmethod

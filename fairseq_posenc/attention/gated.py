@@ -4,7 +4,8 @@ FLASH, Hua et al., arXiv 2202.10447; details and measurements from "Implementati
 for GAU-based Model", Liu (called GAU below), sections 2.3, 3 and 4.1:
 
     U, V, Z = swish(X W)                    of widths e, e, s
-    Q = γ_q ⊙ Z,  K = γ_k ⊙ Z               with positions, for example rotary
+    Q = γ_q ⊙ Z,  K = γ_k ⊙ Z               with positions, for example rotary; + b_q and + b_k
+                                            under --gau-offsets
     A = normalise(Q Kᵀ)                     one head
     O = (U ⊙ A V) W_o
 
@@ -29,6 +30,7 @@ from fairseq_posenc.attention.softmax import IncrementalState, append_to_cache, 
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Encoding
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.feed_forward import forms_with_activation
 from fairseq_posenc.options import Options
 from fairseq_posenc.settings import Needs, setting
 
@@ -45,7 +47,7 @@ REPLACED: Dict[str, Needs] = {
     **dict.fromkeys(("activation_dropout", "relu_dropout"), _TRANSFORMER),
     **dict.fromkeys(("encoder_ffn_embed_dim", "decoder_ffn_embed_dim"), _TRANSFORMER),
     # a masked language model's head has an activation, too
-    "activation_fn": {**_TRANSFORMER, "lm_head": ("roberta",)},
+    "activation_fn": {"feed_forward": forms_with_activation, "lm_head": ("roberta",)},
     "encoder_attention_heads": _TRANSFORMER,
     # the attention to the source has heads, too
     "decoder_attention_heads": {**_TRANSFORMER, "no_cross_attention": (False,)},
@@ -72,6 +74,12 @@ class GatedFlags:
         role="model",
         at_least=1,
         at_most=64,
+        needs=_GATED,
+    )
+    gau_offsets: Optional[bool] = setting(
+        False,
+        "add learned offsets to queries and keys, beside their factors (GAU section 4.1)",
+        role="model",
         needs=_GATED,
     )
     gau_normaliser: Optional[str] = setting(
@@ -121,7 +129,6 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
     """
 
     values_like_keys = False
-    scales_by_length = True
 
     get_incremental_state: Callable[..., Any]
     set_incremental_state: Callable[..., Any]
@@ -148,6 +155,9 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         self.out_proj = quant_noise(nn.Linear(self.width, embed_dim), q_noise, qn_block_size)
         self.q_scale = nn.Parameter(torch.ones(self.key_size))
         self.k_scale = nn.Parameter(torch.ones(self.key_size))
+        offsets = bool(options.gau_offsets)
+        self.q_offset = nn.Parameter(torch.zeros(self.key_size)) if offsets else None
+        self.k_offset = nn.Parameter(torch.zeros(self.key_size)) if offsets else None
         nn.init.xavier_uniform_(self.in_proj.weight)
         nn.init.xavier_uniform_(self.out_proj.weight)
 
@@ -168,6 +178,11 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
     def explicit_masks(cls, options: Options) -> bool:
         """ReLU² has no fused kernel to hide later keys."""
         return options.gau_normaliser in _RELU
+
+    @classmethod
+    def scales_by_length(cls, options: Options) -> bool:
+        """Every normaliser but softmax depends on the number of keys."""
+        return True
 
     @classmethod
     def length_factor(cls, options: Options, counts: Tensor) -> Tensor:
@@ -238,7 +253,10 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         """
         sizes = (self.width, self.width, self.key_size)
         u, v, z = F.silu(self.in_proj(x)).split(sizes, dim=-1)  # (B, T, e | e | s)
-        q, k = (z * self.q_scale).unsqueeze(2), (z * self.k_scale).unsqueeze(2)  # (B, T, 1, s)
+        q, k = z * self.q_scale, z * self.k_scale
+        if self.q_offset is not None and self.k_offset is not None:
+            q, k = q + self.q_offset, k + self.k_offset
+        q, k = q.unsqueeze(2), k.unsqueeze(2)  # (B, T, 1, s)
         v = v.unsqueeze(2)
         before = (q.transpose(1, 2), k.transpose(1, 2))
         if table is not None and self.encoding.transform is not None:

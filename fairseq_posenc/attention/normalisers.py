@@ -17,6 +17,8 @@ DIVISORS: Dict[str, Callable[[Tensor, int], Tensor]] = {
     "n": lambda n, s: n.sqrt(),
     "n*s": lambda n, s: (n * s).sqrt(),
     "s*s": lambda n, s: torch.full_like(n, float(s)),
+    # the formula that GAU Table 2 prints, ReLU²(q·k / √s) / (n s)
+    "n*s*s": lambda n, s: n.sqrt() * s,
 }
 
 

@@ -4,12 +4,14 @@ Parameter names are fairseq's (q_proj, k_proj, v_proj, out_proj), so checkpoints
 rely on them (quantisation noise, pruning, initialisation) keep working.
 """
 
+import math
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Dict, Optional, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import AttentionKernel
 from fairseq_posenc.attention.functional import (
@@ -21,15 +23,38 @@ from fairseq_posenc.attention.functional import (
 from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content
-from fairseq_posenc.options import Layer
+from fairseq_posenc.options import Layer, Options, option
+from fairseq_posenc.settings import setting
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
+
+
+@dataclass
+class SoftmaxFlags:
+    """Flags of softmax attention."""
+
+    log_length_scale: Optional[int] = setting(
+        None,
+        "multiply the products of queries and keys by log(n) / log(N), where n is the number of "
+        "keys that a query sees and N is this length, usually that of training, in tokens "
+        "(softmax_plus of gated units)",
+        role="model",
+        at_least=2,
+        at_most=2**31 - 1,
+    )
+    qk_norm: Optional[bool] = setting(
+        False,
+        "normalise the queries and the keys of each head, before positions, with the norm of "
+        "--norm",
+        role="model",
+    )
 
 
 @register_attention(
     "softmax",
     paper="Vaswani et al. 2017, arXiv 1706.03762",
     summary="scaled dot-product attention, fused where PyTorch supports it",
+    flags=SoftmaxFlags,
 )
 class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
     """Self-attention with position-dependent queries and keys (RoFormer Eq. 1 and 2).
@@ -47,6 +72,20 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         super().__init__(embed_dim, num_heads, self_attention=True, **kwargs)
         self.encoding = encoding
         self.position_terms = encoding.build_content_bias()
+        normed = bool(option(encoding.options, "qk_norm"))
+        # Dehghani et al. 2023, arXiv 2302.05442, section 2; replaced like all layer norms
+        self.q_norm = nn.LayerNorm(self.head_dim) if normed else None
+        self.k_norm = nn.LayerNorm(self.head_dim) if normed else None
+
+    @classmethod
+    def scales_by_length(cls, options: Options) -> bool:
+        """Under ``--log-length-scale``."""
+        return option(options, "log_length_scale") is not None
+
+    @classmethod
+    def length_factor(cls, options: Options, counts: Tensor) -> Tensor:
+        """log n / log N (GAU Eq. 8)."""
+        return counts.log() / math.log(options.log_length_scale)
 
     def forward(
         self,
@@ -59,6 +98,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         padding_mask: Optional[Tensor] = None,
         distance_vectors: Optional[Tensor] = None,
         empty_rows: bool = True,
+        length_factor: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
         need_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
@@ -77,12 +117,16 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         q, k, v, content_q, content_k = self.project(x, table)
         if incremental_state is not None:
             k, v, content_k = append_to_cache(self, k, v, content_k, incremental_state)
+        if length_factor is not None:
+            q = (q * length_factor).type_as(q)
         relative_values = None
         if self.position_terms is not None:
             positions = (query_positions, key_positions)
             scale = self.encoding.scale
             content = Content(x, content_q, content_k, scale, *positions, padding_mask)
             logits = content_logits(self, content, distance_vectors, incremental_state)
+            if length_factor is not None:  # products with q, scaled like those with the keys
+                logits = (logits * length_factor).type_as(logits)
             bias = aligned(logits if bias is None else bias + logits)
             if self.position_terms.needs_weights:
                 relative_values = partial(self.position_terms.relative_values, content)
@@ -110,6 +154,8 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         # (B, T, C) -> (B, T, H, D)
         q, k = self.q_proj(x).view(by_head), self.k_proj(x).view(by_head)
         v = self.v_proj(x).view(by_head)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         before = (q.transpose(1, 2), k.transpose(1, 2))
         if table is not None and self.encoding.transform is not None:
             q, k, v = self.encoding.transform(q, k, v, table)

@@ -22,6 +22,7 @@ class LanguageModelSubject:
     """
 
     stock, generic = "transformer_lm", "posenc_lm"
+    decoder_only = True
 
     def __init__(self, entry: str, args: argparse.Namespace) -> None:
         self.entry, self.args = entry, args

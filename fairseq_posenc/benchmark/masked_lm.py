@@ -66,6 +66,7 @@ class MaskedLMSubject:
     """
 
     stock, generic = "roberta_base", "posenc_masked_lm"
+    decoder_only = False
 
     def __init__(self, entry: str, args: argparse.Namespace) -> None:
         self.entry, self.args = entry, args

@@ -135,9 +135,10 @@ def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
 
 
 def every_encoding(kind: str) -> List[str]:
-    """Entries for one kind of model: stock fairseq, and the plug-in with every encoding."""
+    """Entries for one kind of model: stock fairseq, and the plug-in with each of its encodings."""
     subject: Any = SUBJECTS[kind]
-    ours = [f"{subject.generic} --position-encoding {name}" for name in ENCODINGS]
+    names = [e.name for e in ENCODINGS.values() if subject.decoder_only or not e.causal_only]
+    ours = [f"{subject.generic} --position-encoding {name}" for name in names]
     return [subject.stock, *ours]
 
 

@@ -54,6 +54,7 @@ class TranslationSubject:
     """
 
     stock, generic = "transformer", "posenc_transformer"
+    decoder_only = False
 
     def __init__(self, entry: str, args: argparse.Namespace) -> None:
         self.entry, self.args = entry, args

@@ -59,7 +59,7 @@ def checking_given(cfg: Options, family: type, preset: Mapping[str, Any]) -> Ite
         unmet = _unmet(name, cfg, fields)
         if unmet is None:
             continue
-        if name not in SIZES:
+        if name not in SIZES or option(cfg, "layer") != "gated":
             raise UsageError(_message(name, value, unmet, cfg))
         said.append(f"{flag_of(name)} {value}")
     if said:

@@ -7,15 +7,21 @@ own is a file in your ``--user-dir`` that uses :func:`register_encoding`.
 from fairseq_posenc.encodings import (  # noqa: F401 - importing an encoding registers it
     alibi,
     bert_ad,
+    cope,
     deberta,
+    fire,
+    kerple,
     learned,
+    nezha,
     none,
     rotary,
+    sandwich,
     shaw,
     sinusoidal,
     t5,
     transformer_xl,
     tupe,
+    xpos,
 )
 from fairseq_posenc.encodings.base import Encoding, Stack
 from fairseq_posenc.encodings.composition import PositionEncoding, build_encodings

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.encodings.distance import toeplitz
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,15 @@ class DistanceBias(SharedBias):
     """Content-free logits that are a function of the distance alone.
 
     They are computed for the S + T - 1 distances of a sequence, instead of for T·S pairs.
+
+    Args:
+        options: reads ``random_positions``.
+        stack: the encoder or decoder.
     """
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.sampled_from = int(option(options, "random_positions") or 0)
 
     def by_distance(self, distances: Tensor) -> Tensor:
         """Logits (H, N) of *distances* (N), int64, key minus query, in tokens."""
@@ -143,11 +151,21 @@ class DistanceBias(SharedBias):
         """Logits (1, H, T, S) for positions (1|B, T) and (1|B, S).
 
         All sequences share them, whatever their padding: differences of positions are those of
-        indices (see :mod:`~fairseq_posenc.encodings.distance`).
+        indices (see :mod:`~fairseq_posenc.encodings.distance`), unless training samples positions.
         """
+        if self.sampled_from and self.training:
+            return self._by_position(query_positions, key_positions)
         queries, keys = query_positions.size(1), key_positions.size(1)
         distances = torch.arange(1 - keys, queries, device=key_positions.device)
         return toeplitz(self.by_distance(distances), keys).unsqueeze(0)
+
+    def _by_position(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Logits (1|B, H, T, S) for positions below *sampled_from*."""
+        reach = self.sampled_from
+        logits = self.by_distance(torch.arange(1 - reach, reach, device=key_positions.device))
+        rows = key_positions.unsqueeze(1) - query_positions.unsqueeze(2) + (reach - 1)
+        found = logits.index_select(1, rows.flatten()).view(-1, *rows.shape)  # (H, 1|B, T, S)
+        return found.transpose(0, 1)
 
 
 class DistanceVectors(nn.Module):
@@ -272,6 +290,7 @@ class Encoding:
         logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
         relative: True if invariant to shifting all positions by the same amount.
         bounded: True if it has a table of positions, which limits the length.
+        causal_only: why it needs a causal stack, or None if it does not.
         formerly: a former name, in command lines and checkpoints.
     """
 
@@ -284,7 +303,13 @@ class Encoding:
     logit_scale: float = 1.0
     relative: bool = True
     bounded: bool = False
+    causal_only: Optional[str] = None
     formerly: Optional[str] = None
+
+    @property
+    def takes_positions(self) -> bool:
+        """True if it is given positions, rather than distances between indices or a table row."""
+        return "transform" in self.hooks or "shared" in self.hooks
 
     @property
     def input(self) -> Optional[str]:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from fairseq_posenc.encodings.base import Encoding, QKVTransform, Stack
 from fairseq_posenc.encodings.content_bias import ContentBiasSum
 from fairseq_posenc.encodings.distance import all_distances
+from fairseq_posenc.encodings.random_positions import check_random_positions
 from fairseq_posenc.encodings.registry import parse_encodings, parse_pattern
 from fairseq_posenc.encodings.shared_bias import SharedBiasSum
 from fairseq_posenc.errors import UsageError
@@ -44,6 +45,8 @@ class PositionEncoding:
         for encoding in encodings:
             check_settings(options, fields_of(encoding.flags) if encoding.flags else ())
         self._check_exclusive(encodings)
+        self._check_causal(encodings)
+        check_random_positions(options.random_positions, self.name, encodings, stack)
         if options.untie_cls:
             self._check_cls(encodings)
         self.input = next((e.input for e in encodings if e.input), None)
@@ -80,6 +83,15 @@ class PositionEncoding:
                 raise UsageError(
                     f"--position-encoding {self.name}: {' and '.join(users)} both use the {hook} "
                     "hook; keep one"
+                )
+
+    def _check_causal(self, encodings: List[Encoding]) -> None:
+        for encoding in encodings:
+            if encoding.causal_only and not self.stack.causal:
+                raise UsageError(
+                    f"--position-encoding {self.name}: {encoding.name} needs a causal stack, "
+                    f"because {encoding.causal_only}, and this {self.stack.side} sees later keys; "
+                    f"give it another one (in translation by --{self.stack.side}-position-encoding)"
                 )
 
     def _check_cls(self, encodings: List[Encoding]) -> None:

@@ -5,6 +5,8 @@ He, Liu, Gao, Chen, arXiv 2006.03654, Eq. 2 to 4 (RoFormer Eq. 37, without the s
     α_ij = 1/√(3D) · (q_i·k_j + q_i·(P_{δ(i,j)} W_kR) + k_j·(P_{δ(j,i)} W_qR))
     δ(i,j) = 0 where i - j ≤ -K,  2K - 1 where i - j ≥ K,  i - j + K between
 
+The released code has δ(i,j) in the third term, too, as RoFormer Eq. 37; so has
+``--deberta-released``.
 As in the paper (section 3.1), all layers of a stack share the table P of 2K rows, and each has its
 own W_kR and W_qR.
 """
@@ -33,6 +35,12 @@ class DebertaFlags:
         at_least=1,
         at_most=1_000_000,  # a vector each
         formerly="deberta_distance",
+    )
+    deberta_released: Optional[bool] = setting(
+        False,
+        "in the position-to-content term take the distance of query and key from the query, as the "
+        "released code does, not from the key, as DeBERTa Eq. 4 does",
+        role="model",
     )
 
 
@@ -68,13 +76,14 @@ class DebertaBias(ContentBias):
     """The content-to-position and the position-to-content term.
 
     Args:
-        options: not read.
+        options: reads ``deberta_released``.
         stack: number and size of the heads.
     """
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.head_dim = stack.head_dim
+        self.released = bool(options.deberta_released)
         channels = stack.num_heads * stack.head_dim
         self.k_proj = nn.Linear(channels, channels, bias=False)  # W_kR
         self.q_proj = nn.Linear(channels, channels, bias=False)  # W_qR
@@ -82,8 +91,9 @@ class DebertaBias(ContentBias):
             nn.init.normal_(projection.weight, std=0.02)
 
     def project(self, vectors: Tensor) -> Tensor:
-        """P W_kR and P W_qR by heads, (2, H, N, D), of vectors (N, C)."""
-        both = torch.stack((self.k_proj(vectors), self.q_proj(vectors)))
+        """P W_kR and P W_qR by heads, (2, H, N, D), of vectors (N, C), seen from q and from k."""
+        from_key = vectors.flip(0) if self.released else vectors  # d and -d change places
+        both = torch.stack((self.k_proj(vectors), self.q_proj(from_key)))
         return both.view(2, len(vectors), -1, self.head_dim).transpose(1, 2)
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:

@@ -39,6 +39,27 @@ class ClsFlags:
     )
 
 
+def takers_of_positions() -> List[str]:
+    """The encodings that are given positions, which ``--random-positions`` can change."""
+    return [entry.name for entry in ENCODINGS.values() if entry.takes_positions]
+
+
+@dataclass
+class RandomPositionFlags:
+    """The flag of :mod:`fairseq_posenc.encodings.random_positions`."""
+
+    random_positions: Optional[int] = setting(
+        None,
+        "in training, positions are a sorted random sample of 0 … N-1, so that those of longer "
+        "sequences are trained, too; N is at most the positions of the model "
+        "(--max-target-positions and the like)",
+        role="training",
+        at_least=2,
+        at_most=2**31 - 1,
+        needs={"position_encoding": takers_of_positions},
+    )
+
+
 def register_encoding(
     name: str,
     *,
@@ -49,6 +70,7 @@ def register_encoding(
     logit_scale: float = 1.0,
     relative: bool = True,
     bounded: bool = False,
+    causal_only: Optional[str] = None,
     formerly: Optional[str] = None,
 ) -> Callable[[Hook], Hook]:
     """Class decorator that registers a position encoding, for every model family.
@@ -73,6 +95,7 @@ def register_encoding(
         logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
         relative: whether the encoding is invariant to shifting all positions by the same amount.
         bounded: whether it has a table of positions, which limits the length.
+        causal_only: why it needs a causal stack, for the error elsewhere, or None.
         formerly: a former name of the encoding.
     """
 
@@ -90,6 +113,7 @@ def register_encoding(
                 logit_scale,
                 relative,
                 bounded,
+                causal_only,
                 formerly,
             ),
         )
@@ -100,7 +124,8 @@ def register_encoding(
 
 def encoding_flags() -> List["dataclasses.Field[Any]"]:
     """The flags of all registered encodings, with defaults, help texts and roles."""
-    return [*ENCODINGS.flags(), *dataclasses.fields(ClsFlags)]
+    shared = (ClsFlags, RandomPositionFlags)
+    return [*ENCODINGS.flags(), *(flag for each in shared for flag in dataclasses.fields(each))]
 
 
 def modern_name(value: str) -> str:

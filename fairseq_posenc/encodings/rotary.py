@@ -20,7 +20,13 @@ from torch import Tensor
 
 from fairseq_posenc.encodings.base import QKVTransform, Stack
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.encodings.rotary_scaling import UNSCALED, Scaling, ScalingFlags, read_scaling
+from fairseq_posenc.encodings.rotary_scaling import (
+    TEMPERED,
+    UNSCALED,
+    Scaling,
+    ScalingFlags,
+    read_scaling,
+)
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
@@ -212,8 +218,11 @@ class Rotary(QKVTransform):
         """Rotated values and the temperature of YaRN rule out rotated features."""
         if options.rotary_value:
             return "--rotary-value: only features of queries and keys are rotated, not values"
-        if options.rotary_scaling == "yarn":
-            return "--rotary-scaling yarn: its temperature scales logits, which are not computed"
+        if options.rotary_scaling in TEMPERED:
+            return (
+                f"--rotary-scaling {options.rotary_scaling}: its temperature scales logits, which "
+                "are not computed"
+            )
         return None
 
     @classmethod

@@ -8,15 +8,19 @@ cache of a decoder):
     linear   θ_i / s                              position interpolation
     ntk      (base · s^{d/(d-2)})^{-2(i-1)/d}     θ_1 is unchanged, the last one divided by s
     yarn     γ_i · θ_i / s + (1 - γ_i) · θ_i      γ_i = 0 for pairs that rotate often in L tokens
+    llama3   likewise, with another γ_i
 
 Chen et al. 2023, arXiv 2306.15595; bloc97 2023, in Peng et al. 2023, arXiv 2309.00071, section 3.1;
-Peng et al., section 3.2, with the ramp and the temperature as in their released code; their γ is
-1 - γ here.
+Peng et al., section 3.2, with the ramp and the temperature as in their released code; Llama 3.1,
+arXiv 2407.21783.  The γ of Peng et al. is 1 - γ here.  In ``yarn`` the ramp of γ is linear in the
+number i of the pair and starts and ends at whole pairs, in ``yarn_untruncated`` it starts and ends
+exactly where pairs turn 32 times and once; in ``llama3`` it is linear in the number of turns, from
+4 to 1, and there is no temperature.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Callable, Dict, NamedTuple, Optional
+from typing import Callable, Dict, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -28,34 +32,10 @@ from fairseq_posenc.settings import setting
 # rotations within L tokens: pairs with more keep their frequency, pairs with fewer are interpolated
 # (β and α of Peng et al. section 3.2, for Llama)
 MANY_TURNS, FEW_TURNS = 32, 1
-
-
-@dataclass
-class ScalingFlags:
-    """Flags of the scaling, which may differ from those in training."""
-
-    rotary_scaling: Optional[str] = setting(
-        "none",
-        "scaling of the frequencies for sequences longer than in training: none, linear (position "
-        "interpolation), ntk (a larger base), yarn",
-        role="free",
-        choices=("none", "linear", "ntk", "yarn"),
-    )
-    rotary_scaling_factor: Optional[float] = setting(
-        1.0,
-        "longest sequence to process divided by the length in training, above 1",
-        role="free",
-        at_least=1,
-        at_most=1e6,
-    )
-    rotary_original_length: Optional[int] = setting(
-        None,
-        "longest sequence in training, in tokens (default: the longest that the training run "
-        "accepts, stored in the checkpoint)",
-        role="free",
-        at_least=1,
-        at_most=2**31 - 1,
-    )
+# the same of Llama 3.1
+LLAMA3_MANY_TURNS, LLAMA3_FEW_TURNS = 4, 1
+#: rules whose temperature scales the logits
+TEMPERED = ("yarn", "yarn_untruncated")
 
 
 class Scaling(NamedTuple):
@@ -78,7 +58,7 @@ class Scaling(NamedTuple):
     @property
     def temperature(self) -> float:
         """Factor on rotated queries and on rotated keys (Peng et al. section 3.4)."""
-        return 0.1 * math.log(self.factor) + 1.0 if self.rule == "yarn" else 1.0
+        return 0.1 * math.log(self.factor) + 1.0 if self.rule in TEMPERED else 1.0
 
     @property
     def reach(self) -> int:
@@ -99,14 +79,40 @@ def _ntk(dim: int, base: float, scaling: Scaling) -> Tensor:
 
 
 def _yarn(dim: int, base: float, scaling: Scaling) -> Tensor:
+    first, last = _ramp(dim, base, scaling)
+    return _yarn_between(
+        max(math.floor(first), 0), min(math.ceil(last), dim - 1), dim, base, scaling
+    )
+
+
+def _yarn_untruncated(dim: int, base: float, scaling: Scaling) -> Tensor:
+    return _yarn_between(*_ramp(dim, base, scaling), dim, base, scaling)
+
+
+def _ramp(dim: int, base: float, scaling: Scaling) -> Tuple[float, float]:
+    """Real-valued indices, from 0, of the pairs with many and with few rotations in L tokens."""
+
     def pair_with(turns: float) -> float:
-        """Real-valued index, from 0, of the pair that rotates *turns* times within L tokens."""
         return dim * math.log(scaling.length / (turns * 2 * math.pi)) / (2 * math.log(base))
 
-    first = max(math.floor(pair_with(MANY_TURNS)), 0)
-    last = min(math.ceil(pair_with(FEW_TURNS)), dim - 1)
-    width = last - first if last != first else 0.001  # as in the released code
+    return pair_with(MANY_TURNS), pair_with(FEW_TURNS)
+
+
+def _yarn_between(first: float, last: float, dim: int, base: float, scaling: Scaling) -> Tensor:
+    first, last = max(first, 0), min(last, dim - 1)
+    width = max(last - first, 0.001)  # as in the released code
     ramp = ((torch.arange(dim // 2, dtype=torch.float64) - first) / width).clamp(0, 1)
+    return _interpolated(ramp, dim, base, scaling)
+
+
+def _llama3(dim: int, base: float, scaling: Scaling) -> Tensor:
+    turns = _none(dim, base, scaling) * scaling.length / (2 * math.pi)
+    ramp = (LLAMA3_MANY_TURNS - turns) / (LLAMA3_MANY_TURNS - LLAMA3_FEW_TURNS)
+    return _interpolated(ramp.clamp(0, 1), dim, base, scaling)
+
+
+def _interpolated(ramp: Tensor, dim: int, base: float, scaling: Scaling) -> Tensor:
+    """Frequencies divided by the factor as far as *ramp*, γ, says."""
     return _linear(dim, base, scaling) * ramp + _none(dim, base, scaling) * (1 - ramp)
 
 
@@ -115,7 +121,44 @@ RULES: Dict[str, Callable[[int, float, Scaling], Tensor]] = {
     "linear": _linear,
     "ntk": _ntk,
     "yarn": _yarn,
+    "yarn_untruncated": _yarn_untruncated,
+    "llama3": _llama3,
 }
+
+
+@dataclass
+class ScalingFlags:
+    """Flags of the scaling, which may differ from those in training."""
+
+    rotary_scaling: Optional[str] = setting(
+        "none",
+        "scaling of the frequencies for sequences longer than in training: none, linear (position "
+        "interpolation), ntk (a larger base), yarn, yarn_untruncated (its ramp between exact "
+        "ends), llama3",
+        role="free",
+        choices=RULES,
+        refused={
+            "dynamic": "keys are cached already rotated, so a factor that follows the length would "
+            "mix frequencies; give ntk, with the factor of the longest sequence"
+        },
+    )
+    rotary_scaling_factor: Optional[float] = setting(
+        1.0,
+        "longest sequence to process divided by the length in training, above 1",
+        role="free",
+        at_least=1,
+        at_most=1e6,
+    )
+    rotary_original_length: Optional[int] = setting(
+        None,
+        "longest sequence in training, in tokens (default: the longest that the training run "
+        "accepts, stored in the checkpoint)",
+        role="free",
+        at_least=1,
+        at_most=2**31 - 1,
+    )
+
+
 UNSCALED = Scaling("none", 1.0, 0)
 
 
@@ -135,7 +178,7 @@ def read_scaling(options: Options, dim: int, longest: int) -> Scaling:
     if rule == "none" and factor != 1:
         raise UsageError(
             f"--rotary-scaling-factor {factor:g}: has no effect without --rotary-scaling; give "
-            "linear, ntk or yarn there"
+            "linear, ntk, yarn or llama3 there"
         )
     if rule != "none" and factor == 1:
         raise UsageError(

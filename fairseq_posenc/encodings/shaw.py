@@ -5,7 +5,8 @@ Shaw, Uszkoreit, Vaswani, arXiv 1803.02155, Eq. 3 and 4 (RoFormer Eq. 32), with 
     e_ij = 1/√D · q_i · (k_j + a^K_d)
     z_i  = Σ_j softmax(e_i)_j · (v_j + a^V_d)        d = max(-K, min(K, j - i))
 
-The heads of a layer share a^K and a^V; layers do not.
+The heads of a layer share a^K and a^V, unless ``--shaw-per-head`` (section 4.1, for the base
+model); layers do not.
 """
 
 from dataclasses import dataclass
@@ -39,41 +40,34 @@ class ShawFlags:
         "attention then runs without a fused kernel",
         role="model",
     )
+    shaw_per_head: Optional[bool] = setting(
+        False,
+        "separate vectors for each head (Shaw et al. section 4.1), not for each layer alone",
+        role="model",
+    )
 
 
-@register_encoding(
-    "shaw",
-    paper="Shaw et al. 2018, arXiv 1803.02155",
-    summary="learned keys, and optionally values, for each clipped distance",
-    flags=ShawFlags,
-)
-class ShawBias(ContentBias):
-    """q_i · a^K_d / √D, and Σ_j w_ij a^V_d.
+class ClippedDistances(ContentBias):
+    """q_i · a^K_d / √D, and optionally Σ_j w_ij a^V_d, with d = j - i clipped.
 
-    In a causal stack distances end at 0.  Later keys that are visible nevertheless, under
-    ``--full-context-alignment``, count as distance 0, as with the T5 bias.
+    A subclass has the vectors.
 
     Args:
-        options: reads ``shaw_max_distance`` and ``shaw_values``.
-        stack: head size and causality.
+        options: the model configuration.
+        stack: the encoder or decoder.
     """
 
-    def __init__(self, options: Options, stack: Stack) -> None:
-        super().__init__(options, stack)
-        self.max_distance = int(options.shaw_max_distance)
-        self.max_later = 0 if stack.causal else self.max_distance
-        self.needs_weights = bool(options.shaw_values)
-        count = self.max_distance + 1 + self.max_later
-        self.key_table = nn.Embedding(count, stack.head_dim)
-        self.value_table = nn.Embedding(count, stack.head_dim) if options.shaw_values else None
-        for table in (self.key_table, self.value_table):
-            if table is not None:
-                nn.init.xavier_uniform_(table.weight)
+    #: K, and the largest d, which may be less
+    max_distance: int
+    max_later: int
 
-    @classmethod
-    def changes_values(cls, options: Options) -> Optional[str]:
-        """``--shaw-values``, if enabled."""
-        return "--shaw-values" if options.shaw_values else None
+    def key_vectors(self, like: Tensor) -> Tensor:
+        """a^K of d from -K up, (N, D) or, if heads have their own, (H, N, D), as *like*."""
+        raise NotImplementedError
+
+    def value_vectors(self, like: Tensor) -> Optional[Tensor]:
+        """a^V, likewise, or None."""
+        raise NotImplementedError
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S); arguments as in :class:`ContentBias`.
@@ -81,7 +75,8 @@ class ShawBias(ContentBias):
         On a CPU at 256 tokens, gather takes 0.8 to 0.9 of the time of shifting rows.
         """
         q = content.q
-        products = torch.matmul(q * content.scale, self.key_table.weight.t())  # (B, H, T, 2K + 1)
+        keys = self.key_vectors(q)
+        products = torch.matmul(q * content.scale, keys.transpose(-2, -1))  # (B, H, T, N)
         rows = self._rows(q.size(2), content.k.size(2), q.device)
         return products.gather(-1, rows.expand(*products.shape[:3], -1))
 
@@ -91,17 +86,71 @@ class ShawBias(ContentBias):
         Weights of equal distance are summed first, in float32: thousands may share the clipped
         distance, more than half precision can accumulate.
         """
-        if self.value_table is None:
+        values = self.value_vectors(weights)
+        if values is None:
             return None
         wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
         rows = self._rows(wide.size(2), wide.size(3), wide.device).expand_as(wide)
-        sums = wide.new_zeros(*wide.shape[:3], self.value_table.num_embeddings)
-        sums = sums.scatter_add(-1, rows, wide)  # (B, H, T, 2K + 1)
-        return torch.matmul(sums.type_as(weights), self.value_table.weight).type_as(weights)
+        sums = wide.new_zeros(*wide.shape[:3], values.size(-2))
+        sums = sums.scatter_add(-1, rows, wide)  # (B, H, T, N)
+        return torch.matmul(sums.type_as(weights), values).type_as(weights)
 
     def _rows(self, query_length: int, key_length: int, device: torch.device) -> Tensor:
-        """Row of the tables for each query and key, (T, S)."""
+        """Row of the vectors for each query and key, (T, S)."""
         clipped = distances(query_length, key_length, device).clamp(
             -self.max_distance, self.max_later
         )
         return clipped + self.max_distance
+
+
+@register_encoding(
+    "shaw",
+    paper="Shaw et al. 2018, arXiv 1803.02155",
+    summary="learned keys, and optionally values, for each clipped distance",
+    flags=ShawFlags,
+)
+class ShawBias(ClippedDistances):
+    """Learned a^K and a^V.
+
+    In a causal stack distances end at 0.  Later keys that are visible nevertheless, under
+    ``--full-context-alignment``, count as distance 0, as with the T5 bias.
+
+    Args:
+        options: reads ``shaw_max_distance``, ``shaw_values`` and ``shaw_per_head``.
+        stack: number and size of the heads, and causality.
+    """
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.max_distance = int(options.shaw_max_distance)
+        self.max_later = 0 if stack.causal else self.max_distance
+        self.needs_weights = bool(options.shaw_values)
+        self.head_dim = stack.head_dim
+        heads = stack.num_heads if options.shaw_per_head else 1
+        count = self.max_distance + 1 + self.max_later
+        self.key_table = nn.Embedding(count, heads * stack.head_dim)
+        self.value_table = (
+            nn.Embedding(count, heads * stack.head_dim) if options.shaw_values else None
+        )
+        for table in (self.key_table, self.value_table):
+            for vectors in table.weight.data.chunk(heads, dim=1) if table is not None else ():
+                nn.init.xavier_uniform_(vectors)
+
+    @classmethod
+    def changes_values(cls, options: Options) -> Optional[str]:
+        """``--shaw-values``, if enabled."""
+        return "--shaw-values" if options.shaw_values else None
+
+    def key_vectors(self, like: Tensor) -> Tensor:
+        """a^K, (N, D) or (H, N, D)."""
+        return self._by_head(self.key_table)
+
+    def value_vectors(self, like: Tensor) -> Optional[Tensor]:
+        """a^V, (N, D) or (H, N, D), or None without ``--shaw-values``."""
+        return None if self.value_table is None else self._by_head(self.value_table)
+
+    def _by_head(self, table: nn.Embedding) -> Tensor:
+        """(N, D), or (N, H·D) -> (H, N, D)."""
+        if table.embedding_dim == self.head_dim:
+            return table.weight
+        return table.weight.view(table.num_embeddings, -1, self.head_dim).transpose(0, 1)

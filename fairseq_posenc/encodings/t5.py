@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_posenc.encodings.base import DistanceBias, Stack
@@ -37,6 +38,37 @@ class T5Flags:
         at_least=2,
         at_most=2**31 - 1,
     )
+    t5_products: Optional[bool] = setting(
+        False,
+        "make the logit of a bucket from a vector, (r F^Q)·(r F^K) by head (tried in TUPE section "
+        "5), instead of learning it",
+        role="model",
+    )
+
+
+class BucketProducts(nn.Module):
+    """b = 1/√(2D) · (r F^Q)·(r F^K) for a vector r of each bucket (TUPE section 5).
+
+    Args:
+        num_buckets: number of vectors.
+        stack: number and size of the heads.
+    """
+
+    def __init__(self, num_buckets: int, stack: Stack) -> None:
+        super().__init__()
+        self.head_dim = stack.head_dim
+        channels = stack.num_heads * stack.head_dim
+        self.table = nn.Embedding(num_buckets, channels)
+        self.q_proj = nn.Linear(channels, channels, bias=False)  # F^Q
+        self.k_proj = nn.Linear(channels, channels, bias=False)  # F^K
+        for module in (self.table, self.q_proj, self.k_proj):
+            nn.init.normal_(module.weight, std=0.02)
+
+    def forward(self) -> Tensor:
+        """Logits of all buckets, (num_buckets, H)."""
+        r = self.table.weight
+        products = self.q_proj(r) * self.k_proj(r) * (2 * self.head_dim) ** -0.5
+        return products.view(len(r), -1, self.head_dim).sum(dim=-1)
 
 
 def relative_position_bucket(
@@ -83,8 +115,8 @@ class T5Bias(DistanceBias):
     """b_{bucket(j - i), h}, one table for all layers of the stack.
 
     Args:
-        options: reads ``t5_num_buckets`` and ``t5_max_distance``.
-        stack: number of heads and causality.
+        options: reads ``t5_num_buckets``, ``t5_max_distance`` and ``t5_products``.
+        stack: number and size of the heads, and causality.
 
     Raises:
         UsageError: the buckets leave no room for a logarithmic range.
@@ -105,10 +137,13 @@ class T5Bias(DistanceBias):
                 f"{self.num_buckets // (2 if self.causal else 4)} for --t5-num-buckets "
                 f"{self.num_buckets}"
             )
-        self.table = nn.Embedding(self.num_buckets, stack.num_heads)
-        nn.init.normal_(self.table.weight, std=0.02)
+        self.products = BucketProducts(self.num_buckets, stack) if options.t5_products else None
+        if self.products is None:
+            self.table = nn.Embedding(self.num_buckets, stack.num_heads)
+            nn.init.normal_(self.table.weight, std=0.02)
 
     def by_distance(self, distances: Tensor) -> Tensor:
         """b_{bucket(d)}, (H, N), of distances (N)."""
         sizes = (self.num_buckets, self.max_distance)
-        return self.table(relative_position_bucket(distances, *sizes, self.causal)).t()
+        logits = self.table.weight if self.products is None else self.products()
+        return F.embedding(relative_position_bucket(distances, *sizes, self.causal), logits).t()

@@ -10,6 +10,7 @@ use (section 3.3), and U^Q and U^K differ by head; as in the released code they 
 ``--untie-cls`` this is TUPE-A (Eq. 10), and ``tupe+t5`` is TUPE-R (Eq. 11).
 """
 
+from dataclasses import dataclass
 from typing import Optional
 
 import torch
@@ -18,12 +19,26 @@ from torch import Tensor, nn
 from fairseq_posenc.encodings.base import SharedBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.options import Options
+from fairseq_posenc.settings import setting
+
+
+@dataclass
+class TupeFlags:
+    """The flag of TUPE's correlations."""
+
+    tupe_free: Optional[bool] = setting(
+        False,
+        "learn the logit of every two positions and head by itself (tried in TUPE section 5), "
+        "instead of vectors and projections; memory is quadratic in the positions",
+        role="model",
+    )
 
 
 @register_encoding(
     "tupe",
     paper="Ke et al. 2021, arXiv 2006.15595",
     summary="position-to-position correlations with separate projections (TUPE)",
+    flags=TupeFlags,
     logit_scale=2**-0.5,
     relative=False,
     bounded=True,
@@ -33,15 +48,24 @@ class UntiedPositions(SharedBias):
 
     Under ``--untie-cls``, θ = 1/√(2D) · (p_θ U^Q)·(p_θ U^K) (section 3.3): p_θ1 is an additional
     row, and p_θ2 is the row of position 0, which is otherwise unused because its correlations are
-    reset.
+    reset.  Under ``--tupe-free`` the logits are a table of all pairs of positions (section 5).
 
     Args:
-        options: reads ``untie_cls``.
+        options: reads ``untie_cls`` and ``tupe_free``.
         stack: heads, head size, and the longest sequence, which is the size of the table.
     """
 
+    free: Optional[nn.Parameter]
+
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
+        longest = stack.max_positions
+        free = torch.empty(stack.num_heads, longest, longest) if options.tupe_free else None
+        self.register_parameter("free", None if free is None else nn.Parameter(free))
+        self.cls: Optional[nn.Embedding] = None
+        if self.free is not None:
+            nn.init.normal_(self.free, std=0.02)
+            return
         self.head_dim = stack.head_dim
         self.scale = (2 * stack.head_dim) ** -0.5
         channels = stack.num_heads * stack.head_dim
@@ -58,6 +82,9 @@ class UntiedPositions(SharedBias):
 
     def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Logits (1|B, H, T, S) for positions (1|B, T) and (1|B, S)."""
+        if self.free is not None:
+            pairs = self.free[:, query_positions.unsqueeze(2), key_positions.unsqueeze(1)]
+            return pairs.transpose(0, 1)
         q = self._heads(self.q_proj, self.table(query_positions)) * self.scale  # (1|B, T, H, D)
         k = self._heads(self.k_proj, self.table(key_positions))
         return torch.einsum("bthd,bshd->bhts", q, k)

@@ -11,6 +11,7 @@ from fairseq_posenc.attention.functional import add_terms, aligned, product_dtyp
 from fairseq_posenc.attention.normalisers import visible_keys
 from fairseq_posenc.config.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
+from fairseq_posenc.encodings.random_positions import sample_positions
 from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.loading.warm_start import State, adapt_positions
 from fairseq_posenc.options import Layer, Options, option
@@ -73,6 +74,7 @@ class PositionedStack:
     encodings: Dict[str, PositionEncoding]
     add_module: Callable[[str, Optional[nn.Module]], None]
     modules: Callable[[], Iterator[nn.Module]]
+    training: bool
 
     def compose(self, cfg: Options, stack: Stack) -> Options:
         """Build the position encodings of the layers.
@@ -94,6 +96,11 @@ class PositionedStack:
         self.__dict__["next_encoding"] = iter([encodings[name] for name in names])
         self.__dict__["kernel"] = kernel_of(cfg)
         self.__dict__["explicit_masks"] = self.kernel.explicit_masks(cfg)
+        self.__dict__["scales_by_length"] = self.kernel.scales_by_length(cfg)
+        self.__dict__["sample_from"], self.__dict__["untie_cls"] = (
+            cfg.random_positions,
+            cfg.untie_cls,
+        )
         cfg = copy.copy(cfg)  # the other side may have another encoding
         cfg.no_token_positional_embeddings = self.encoding.input is None
         return cfg
@@ -101,6 +108,9 @@ class PositionedStack:
     next_encoding: Iterator[PositionEncoding]
     kernel: Any
     explicit_masks: bool
+    scales_by_length: bool
+    sample_from: Optional[int]
+    untie_cls: bool
 
     def own_positions(self, cfg: Options) -> None:
         """Register the encodings' modules, number the attention layers and apply the norms."""
@@ -145,8 +155,12 @@ class PositionedStack:
             causal: hide later keys.
         """
         bundles: Dict[str, Positions] = {}
+        sampled = None  # positions (S) for --random-positions, the same in all layers
+        if self.training and self.sample_from is not None:
+            sampled = sample_positions(length, self.sample_from, self.untie_cls, x.device)
         for name, encoding in self.encodings.items():
             key_positions = count_positions(encoding, length, padding, x.device)
+            key_positions = key_positions if sampled is None else sampled[key_positions]
             query_positions = key_positions[:, length - x.size(1) :]
             shared, transform = encoding.shared_bias, encoding.transform
             kernel, sizes, dtype = self.kernel, (x.size(1), length), product_dtype(x)
@@ -160,7 +174,7 @@ class PositionedStack:
                 "causal": later_hidden,
                 "empty_rows": padding.empty_rows(causal),
             }
-            if kernel.scales_by_length:
+            if self.scales_by_length:
                 counts = visible_keys(*sizes, causal, padding.mask, x.device)
                 bundle["length_factor"] = kernel.length_factor(encoding.options, counts)
             if transform is not None:

@@ -17,8 +17,8 @@ def deberta(name: str) -> Tuple[Dict[str, Any], Dict[str, Tensor]]:
     """Content-to-position and position-to-content logits, (B, H, T, T).
 
     Eq. 4 of the paper (He et al., arXiv 2006.03654) indexes the second sum by δ(j, i); the released
-    code, and transformers after it, by δ(i, j).  It is given the distances with the other sign
-    there.
+    code, and transformers after it, by δ(i, j): p2c_released.  For p2c it is given the distances
+    with the other sign.
     """
     described = {
         "source": f"transformers {version('transformers')} models/deberta",
@@ -46,8 +46,8 @@ def deberta(name: str) -> Tuple[Dict[str, Any], Dict[str, Tensor]]:
     scaled = q / (3 * D) ** 0.5  # as the layer itself does
     distances = torch.arange(T)[:, None] - torch.arange(T)
     outputs = {}
-    for kind, sign in (("c2p", 1), ("p2c", -1)):
-        layer.pos_att_type = [kind]
+    for kind, sign in (("c2p", 1), ("p2c", -1), ("p2c_released", 1)):
+        layer.pos_att_type = [kind[:3]]
         given = scaled, k, sign * distances, state["rel_embeddings"], 3
         outputs[kind] = layer.disentangled_att_bias(*given)
     return described, outputs

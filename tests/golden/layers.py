@@ -83,7 +83,7 @@ def rope_inv_freq(name: str) -> Made:
         for length in (512, 1024, 2048)
         for factor in (2.0, 4.0, 8.0)
         for rule, current in (
-            *(("linear", length), ("yarn", length)),
+            *(("linear", length), ("yarn", length), ("llama3", length)),
             *(("dynamic", int(length * times)) for times in (0.5, 1, 1.5, 2, factor)),
         )
     ]
@@ -94,6 +94,9 @@ def rope_inv_freq(name: str) -> Made:
     found = []
     for case in cases:
         scaling = {"rope_type": case["rule"], "factor": case["factor"]}
+        if case["rule"] == "llama3":  # as in its released configurations
+            turns = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+            scaling.update(turns, original_max_position_embeddings=case["length"])
         config = LlamaConfig(
             hidden_size=128,
             num_attention_heads=2,

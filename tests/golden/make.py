@@ -15,7 +15,7 @@ transformers            RoFormer (masked LM, classification, rotation, table of 
                         ALiBi of Bloom
 rotary-embedding-torch  rotations with offsets, a cache, another base, half of the channels,
                         scaled frequencies
-x-transformers          ALiBi
+x-transformers          ALiBi, xPos, CoPE
 performer-pytorch       random features, linear attention
 fairseq2                attention of Shaw and of Transformer-XL
 roformer                RoFormerV2
@@ -35,13 +35,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from golden import DATA, deberta, layers, models, relative, tupe
+from golden import DATA, deberta, layers, models, newer, relative, tupe
 
 Description, Outputs = Dict[str, Any], Dict[str, Tensor]
 MAKERS: Dict[str, Callable[[str], Tuple[Description, Outputs]]] = {
     **layers.MAKERS,
     **relative.MAKERS,
     **deberta.MAKERS,
+    **newer.MAKERS,
     **models.MAKERS,
     **tupe.MAKERS,
 }

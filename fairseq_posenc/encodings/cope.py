@@ -1,0 +1,81 @@
+"""CoPE: contextual positions, which count the keys that a query chooses to count.
+
+Golovneva, Wang, Weston, Sukhbaatar, arXiv 2405.18719, section 4.  In a causal stack each query
+decides by gates which of the keys before it count, and sees a key at the distance of their sum:
+
+    g_ij = σ(q_i · k_j)
+    p_ij = Σ_{k=j}^{i} g_ik, at most p_max
+    α_ij = 1/√D · q_i · (k_j + e[p_ij])
+
+p_ij is no integer, so q_i · e[p_ij] is interpolated between the products of q_i with the vectors of
+the integers below and above.  As in the authors' listing, q_i · k_j in the gates is divided by √D,
+too, and every layer has its own e, which its heads share.
+"""
+
+from dataclasses import dataclass
+from typing import Optional
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.encodings.base import Content, ContentBias, Stack
+from fairseq_posenc.encodings.distance import distances
+from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.options import Options
+from fairseq_posenc.settings import setting
+
+
+@dataclass
+class CopeFlags:
+    """The flag of CoPE."""
+
+    cope_max_position: Optional[int] = setting(
+        64,
+        "largest contextual position; farther keys share its vector (p_max)",
+        role="model",
+        at_least=1,
+        at_most=1_000_000,  # a vector each
+    )
+
+
+@register_encoding(
+    "cope",
+    paper="Golovneva et al. 2024, arXiv 2405.18719",
+    summary="learned keys for contextual positions, sums of gates between query and key",
+    flags=CopeFlags,
+    causal_only="queries count the keys up to themselves",
+)
+class ContextualPositions(ContentBias):
+    """q_i · e[p_ij] / √D; later keys that are visible nevertheless have position 0.
+
+    Args:
+        options: reads ``cope_max_position``.
+        stack: head size.
+    """
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.max_position = int(options.cope_max_position)
+        self.table = nn.Embedding(self.max_position + 1, stack.head_dim)  # e[0] … e[p_max]
+        nn.init.normal_(self.table.weight, std=0.02)
+
+    def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
+        """Logits (B, H, T, S); arguments as in :class:`ContentBias`."""
+        products = torch.matmul(content.q * content.scale, self.table.weight.t())  # q · e / √D
+        positions = self.positions(content)
+        below = positions.detach().floor()
+        part = (positions - below).type_as(products)
+        rows = below.long()
+        low = products.gather(-1, rows)
+        high = products.gather(-1, (rows + 1).clamp(max=self.max_position))
+        return low + part * (high - low)
+
+    def positions(self, content: Content) -> Tensor:
+        """p_ij, (B, H, T, S), summed in float32, from 0 to p_max."""
+        gates = content.products
+        gates = gates.to(torch.promote_types(gates.dtype, torch.float32)).sigmoid()
+        hidden = distances(gates.size(2), gates.size(3), gates.device) > 0  # (T, S)
+        if content.padding_mask is not None:
+            hidden = hidden | content.padding_mask[:, None, None]
+        gates = gates.masked_fill(hidden, 0.0)
+        return gates.flip(-1).cumsum(dim=-1).flip(-1).clamp(max=self.max_position)

@@ -1,0 +1,117 @@
+"""FIRE: a learned function of distances that are interpolated by the length seen so far.
+
+Li et al., arXiv 2310.04418, section 3: a query at position i adds
+
+    b(i, j) = f_θ(ψ(i - j) / ψ(max(L, i))),    ψ(x) = log(c x + 1)
+
+to the logit of key j, where f_θ is a two-layer perceptron with ReLU and one output a head, and
+c > 0 and the threshold L > 0 are learned.  A query is normalised by its own position, the farthest
+that it can see, so cached decoding equals the full forward.  All layers share one function, the
+paper's FIRE-S.
+
+The paper is about causal stacks.  In an encoder, where keys also follow the query, f_θ sees the
+negative of what it would see with i and j exchanged.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.encodings.base import SharedBias, Stack
+from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.options import Options
+from fairseq_posenc.settings import setting
+
+
+@dataclass
+class FireFlags:
+    """Flags of FIRE."""
+
+    fire_width: Optional[int] = setting(
+        32,
+        "hidden units of the function",
+        role="model",
+        at_least=1,
+        at_most=65536,
+    )
+    fire_length: Optional[int] = setting(
+        512,
+        "first value of the learned threshold L, in tokens: shorter texts are not interpolated",
+        role="training",
+        at_least=1,
+        at_most=2**31 - 1,
+    )
+
+
+@register_encoding(
+    "fire",
+    paper="Li et al. 2024, arXiv 2310.04418",
+    summary="a learned function of the distance relative to the length so far",
+    flags=FireFlags,
+    relative=False,
+)
+class Fire(SharedBias):
+    """f_θ(ψ(i - j) / ψ(max(L, i))).
+
+    log c and log L are learned, which keeps both positive.  In a causal stack, later keys that are
+    visible nevertheless count as distance 0, as with the T5 bias.
+
+    Args:
+        options: reads ``fire_width`` and ``fire_length``.
+        stack: number of heads and causality.
+    """
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.causal = stack.causal
+        width = int(options.fire_width)
+        self.log_c = nn.Parameter(torch.tensor(math.log(0.1)))
+        self.log_length = nn.Parameter(torch.tensor(math.log(options.fire_length)))
+        first, second = nn.Linear(1, width), nn.Linear(width, stack.num_heads)
+        self.weight_in, self.bias_in = nn.Parameter(first.weight.data[:, 0]), first.bias
+        self.weight_out, self.bias_out = second.weight, second.bias
+
+    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Logits (1|B, H, T, S) for positions (1|B, T) and (1|B, S)."""
+        wide = torch.promote_types(self.log_c.dtype, torch.float32)
+        c, length = self.log_c.to(wide).exp(), self.log_length.to(wide).exp()
+        i, j = query_positions.to(wide).unsqueeze(2), key_positions.to(wide).unsqueeze(1)
+        steps = (i - j).clamp(min=0) if self.causal else (i - j)  # (1|B, T, S)
+        farthest = i if self.causal else torch.maximum(i, j)
+        psi = torch.log1p(c * steps.abs()) / torch.log1p(c * torch.maximum(farthest, length))
+        return self.function(psi if self.causal else psi * steps.sign())
+
+    def function(self, x: Tensor) -> Tensor:
+        """f_θ(x) by heads, (1|B, H, T, S), for x (1|B, T, S)."""
+        kinks, lines = self.segments(x.dtype)
+        segment = torch.bucketize(x.detach(), kinks)  # (1|B, T, S)
+        found = lines.index_select(1, segment.flatten())  # (2H, 1|B · T · S)
+        offset, slope = found.view(2, -1, *x.shape)  # (H, 1|B, T, S)
+        return torch.addcmul(offset, slope, x).transpose(0, 1)
+
+    def segments(self, dtype: torch.dtype) -> Tuple[Tensor, Tensor]:
+        """f_θ as line segments.
+
+        A perceptron with one input and N hidden ReLUs is linear between N kinks.  Looking up the
+        segment takes memory for 2H numbers for each query and key, not for N.
+
+        Args:
+            dtype: of the results.
+
+        Returns:
+            the kinks in order, (N), and offset and slope of the segments for every head,
+            (2H, N + 1).
+        """
+        weight, bias, out = (p.to(dtype) for p in (self.weight_in, self.bias_in, self.weight_out))
+        flat, falling = weight == 0, weight < 0
+        kinks = (-bias / weight).detach().masked_fill(flat, math.inf)  # a constant has no kink
+        kinks, order = kinks.sort()
+        # left of all kinks, units of negative weight are active
+        start = out @ torch.where(flat, bias.relu(), bias * falling) + self.bias_out.to(dtype)
+        first = torch.cat((start, out @ (weight * falling))).unsqueeze(1)  # (2H, 1)
+        # a kink switches its unit on if the weight is positive, else off
+        changes = torch.cat((out * (bias * weight.sign()), out * weight.abs()))  # (2H, N)
+        return kinks, torch.cat((first, changes[:, order]), dim=1).cumsum(dim=1)

@@ -1,0 +1,75 @@
+"""KERPLE: conditionally positive definite kernels of the distance, with learned shapes.
+
+Chi, Fan, Ramadge, Rudnicky, arXiv 2205.09921.  Head h adds one of
+
+    power         -r1 · |i - j|^r2               r1 > 0,  0 < r2 ≤ 2
+    logarithmic   -r1 · log(1 + r2 · |i - j|)    r1 > 0,  r2 > 0
+
+to the logit of query i and key j; r1 and r2 differ by head and are shared by all layers.  They are
+kept in their ranges by learning log r1 and log r2, or the logit of r2 / 2 in the power kernel,
+where the released code clips them after each update.  Their first values are drawn as there.
+"""
+
+from dataclasses import dataclass
+from typing import Optional
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.encodings.base import DistanceBias, Stack
+from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.options import Options
+from fairseq_posenc.settings import setting
+
+#: The largest penalty: float16 holds it, and no softmax tells it from a larger one.
+MOST = 6e4
+#: Least value that r1 and r2 start from, as in the released code.
+LEAST = 0.01
+
+
+@dataclass
+class KerpleFlags:
+    """The flag of KERPLE."""
+
+    kerple_kernel: Optional[str] = setting(
+        "logarithmic",
+        "kernel of KERPLE: {choices}",
+        role="model",
+        choices=("power", "logarithmic"),
+    )
+
+
+@register_encoding(
+    "kerple",
+    paper="Chi et al. 2022, arXiv 2205.09921",
+    summary="a penalty on the logits, a power or a logarithm of the distance, learned by head",
+    flags=KerpleFlags,
+)
+class Kerple(DistanceBias):
+    """-r1 · log(1 + r2 · |i - j|) or -r1 · |i - j|^r2.
+
+    Args:
+        options: reads ``kerple_kernel``.
+        stack: number of heads.
+    """
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.power = options.kerple_kernel == "power"
+        unit, double = torch.rand(2, stack.num_heads).clamp(min=LEAST)
+        r1, r2 = (unit, double * 2) if self.power else (double * 2, unit)
+        self.scale = nn.Parameter(r1.log())
+        self.shape = nn.Parameter(torch.logit(r2 / 2) if self.power else r2.log())
+
+    def by_distance(self, distances: Tensor) -> Tensor:
+        """Logits (H, N), at least float32, of *distances* (N), integers, key minus query."""
+        wide = torch.promote_types(self.scale.dtype, torch.float32)
+        r1, shape = self.scale.to(wide).exp().unsqueeze(1), self.shape.to(wide).unsqueeze(1)
+        steps = distances.abs().to(wide)
+        if self.power:
+            # 0^r2 is 0 for all r2, but autograd would multiply 0 by log 0
+            powers = steps.clamp(min=1) ** (2 * shape.sigmoid())
+            penalty = r1 * powers.masked_fill(steps == 0, 0.0)
+        else:
+            penalty = r1 * torch.log1p(shape.exp() * steps)
+        return -penalty.clamp(max=MOST)

@@ -1,0 +1,92 @@
+"""NEZHA's relative positions: fixed sinusoids of the clipped distance as keys and values.
+
+Wei et al., arXiv 1909.00204: Shaw's equations (:mod:`fairseq_posenc.encodings.shaw`)
+with a^K = a^V = a, which is not learned and the same in all layers and heads:
+
+    a_d[2t] = sin(d / 10000^{2t/D}),   a_d[2t+1] = cos(d / 10000^{2t/D}),   d = j - i, clipped
+
+The released code numbers distances from -K on, so its a_d is this a_{d+K}.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.encodings.base import Stack
+from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.encodings.shaw import ClippedDistances
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
+from fairseq_posenc.settings import setting
+
+
+@dataclass
+class NezhaFlags:
+    """The flag of NEZHA's relative positions."""
+
+    nezha_max_distance: Optional[int] = setting(
+        64,
+        "clipping distance in tokens; longer distances share a vector",
+        role="model",
+        at_least=1,
+        at_most=1_000_000,  # a vector each
+    )
+
+
+@lru_cache(maxsize=None)  # constant
+def sinusoids(max_distance: int, dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """a_d of d = -K … K, (2K + 1, D), computed in float64.
+
+    >>> sinusoids(1, 2, torch.float32, torch.device("cpu"))
+    tensor([[-0.8415,  0.5403],
+            [ 0.0000,  1.0000],
+            [ 0.8415,  0.5403]])
+    """
+    distances = torch.arange(-max_distance, max_distance + 1, dtype=torch.float64)
+    even = torch.arange(0, dim, 2, dtype=torch.float64)
+    angles = distances.unsqueeze(1) * 10000.0 ** (-even / dim)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).to(device, dtype)
+
+
+@register_encoding(
+    "nezha",
+    paper="Wei et al. 2019, arXiv 1909.00204",
+    summary="fixed sinusoids of each clipped distance as keys and values",
+    flags=NezhaFlags,
+)
+class NezhaSinusoids(ClippedDistances):
+    """Fixed a^K and a^V; attention runs without a fused kernel.
+
+    Args:
+        options: reads ``nezha_max_distance``.
+        stack: head size and side.
+
+    Raises:
+        UsageError: the head size is odd.
+    """
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.max_distance = self.max_later = int(options.nezha_max_distance)
+        self.head_dim, self.needs_weights = stack.head_dim, True
+        if stack.head_dim % 2:
+            raise UsageError(
+                f"--position-encoding nezha: the head size {stack.head_dim} of the {stack.side} is "
+                f"odd, and sines and cosines need an even one; change it by {stack.size_flags}"
+            )
+
+    @classmethod
+    def changes_values(cls, options: Options) -> Optional[str]:
+        """The values always have positions."""
+        return "--position-encoding nezha"
+
+    def key_vectors(self, like: Tensor) -> Tensor:
+        """a, (2K + 1, D)."""
+        return sinusoids(self.max_distance, self.head_dim, like.dtype, like.device)
+
+    def value_vectors(self, like: Tensor) -> Tensor:
+        """a, (2K + 1, D)."""
+        return self.key_vectors(like)

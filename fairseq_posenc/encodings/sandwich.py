@@ -1,0 +1,80 @@
+"""Sandwich: products of sinusoidal positions as logits, compressed by head.
+
+Chi, Fan, Rudnicky, Ramadge, arXiv 2212.10356: of the products of words and sinusoidal
+positions (x_i + p_i)·(x_j + p_j), those of positions with positions are kept, with sinusoids of a
+size d̄ of their own:
+
+    p_i · p_j = Σ_{t=1}^{d̄/2} cos((i - j) / 10000^{2t/d̄})
+
+Head h of H divides them by 8h/H.  Here the value d̄/2 of distance 0 is subtracted before, which
+adds the same to all logits of a query, so no softmax sees it.
+"""
+
+from dataclasses import dataclass
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.encodings.base import DistanceBias, Stack
+from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
+from fairseq_posenc.settings import setting
+
+
+@dataclass
+class SandwichFlags:
+    """The flag of Sandwich."""
+
+    sandwich_dim: Optional[int] = setting(
+        128,
+        "size of the sinusoids, even; larger ones decay faster",
+        role="model",
+        at_least=2,
+        at_most=4096,
+    )
+
+
+def correlation(distances: Tensor, dim: int) -> Tensor:
+    """Σ_t cos(n / 10000^{2t/d̄}) - d̄/2 of every distance n, float64, (N).
+
+    >>> correlation(torch.tensor([0, 10000]), 2) + 1
+    tensor([1.0000, 0.5403], dtype=torch.float64)
+
+    Args:
+        distances: (N), in tokens.
+        dim: d̄.
+    """
+    terms = torch.arange(2, dim + 1, 2, dtype=torch.float64, device=distances.device)
+    angles = distances.double().unsqueeze(1) * 10000.0 ** (-terms / dim)  # (N, d̄/2)
+    return (angles.cos() - 1).sum(dim=1)
+
+
+@register_encoding(
+    "sandwich",
+    paper="Chi et al. 2023, arXiv 2212.10356",
+    summary="a fixed penalty, products of sinusoidal positions compressed by head",
+    flags=SandwichFlags,
+)
+class Sandwich(DistanceBias):
+    """(p_i · p_j - d̄/2) / (8h/H), without parameters.
+
+    Args:
+        options: reads ``sandwich_dim``.
+        stack: number of heads.
+
+    Raises:
+        UsageError: the size of the sinusoids is odd.
+    """
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        super().__init__(options, stack)
+        self.dim, self.heads = int(options.sandwich_dim), stack.num_heads
+        if self.dim % 2:
+            raise UsageError(f"--sandwich-dim {self.dim}: must be even, for sines and cosines")
+
+    def by_distance(self, distances: Tensor) -> Tensor:
+        """Logits (H, N), float32, of *distances* (N), integers, key minus query."""
+        ratios = torch.arange(1, self.heads + 1, device=distances.device) * (8.0 / self.heads)
+        return correlation(distances, self.dim).float() / ratios.unsqueeze(1)

@@ -1,0 +1,138 @@
+"""xPos: rotary positions whose products decay with the distance.
+
+Sun et al., arXiv 2212.10554.  A rotation by n·θ_i is combined with a
+scale, so that the product of a query at n and a key at m ≤ n decays, fast frequencies most:
+
+    q'_n = ζ^{n/B} · R_n q_n,    k'_m = ζ^{-m/B} · R_m k_m
+    ζ_i = ((i-1) / (d/2) + γ) / (1 + γ),   i = 1 … d/2,   γ = 0.4,   B = 512
+
+The scales of queries fall and those of keys grow with the position.  Counted from 0 they leave the
+range of float16 at 4,532 tokens; here positions are counted from the middle of the longest
+sequence, which changes no product and lets both use half of the range.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.encodings.base import Stack
+from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.encodings.rotary import Rotary, RotaryFlags
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
+from fairseq_posenc.settings import setting
+
+#: log of the largest scale: the product of two, of a query and a hidden later key, is finite
+RANGE = {torch.float16: math.log(2.0**10), torch.float32: 40.0}
+
+
+@dataclass
+class XposFlags(RotaryFlags):
+    """Flags of xPos, and those of the rotary encoding that it has, too."""
+
+    xpos_scale_base: Optional[float] = setting(
+        512.0,
+        "B, the distance in tokens at which products have decayed by ζ",
+        role="model",
+        above=0,
+        at_most=1e9,
+    )
+    xpos_gamma: Optional[float] = setting(
+        0.4,
+        "γ in ζ_i = ((i-1) / (d/2) + γ) / (1 + γ); a larger one decays less",
+        role="model",
+        above=0,
+        at_most=1e6,
+    )
+
+
+@lru_cache(maxsize=None)  # constant
+def log_decays(dim: int, gamma: float, device: Any = None) -> Tensor:
+    """log ζ_i for i = 1 … dim/2, float64.
+
+    >>> log_decays(4, 0.5).exp()
+    tensor([0.3333, 0.6667], dtype=torch.float64)
+
+    Args:
+        dim: number of rotated channels.
+        gamma: γ.
+        device: device of the result.
+    """
+    steps = torch.arange(0, dim, 2, dtype=torch.float64, device=device) / dim
+    return ((steps + gamma) / (1 + gamma)).log()
+
+
+@register_encoding(
+    "xpos",
+    paper="Sun et al. 2023, arXiv 2212.10554",
+    summary="rotary with products that decay with the distance (xPos)",
+    flags=XposFlags,
+    causal_only="products with later keys would grow with the distance",
+)
+class Xpos(Rotary):
+    """Rotates the leading channels of every head, and scales them by the position.
+
+    Args:
+        options: reads ``xpos_scale_base``, ``xpos_gamma`` and the flags of :class:`Rotary`, but
+            refuses those for values and for scaled frequencies.
+        stack: head size, side and the longest sequence.
+
+    Raises:
+        UsageError: a flag contradicts xPos, or scales leave the range of float32.
+    """
+
+    applies_to_features = False  # queries and keys have different scales
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        for name, default in (("rotary_value", False), ("rotary_scaling", "none")):
+            if getattr(options, name) != default:
+                raise UsageError(
+                    f"--{name.replace('_', '-')}: xPos is defined without; drop it, or give "
+                    "--position-encoding rotary"
+                )
+        super().__init__(options, stack)
+        self.scale_base, self.gamma = float(options.xpos_scale_base), float(options.xpos_gamma)
+        self.side, self.longest = stack.side, stack.max_positions
+        self._check_range(torch.float32)
+
+    def _check_range(self, dtype: torch.dtype) -> None:
+        """Refuse scales that *dtype* cannot hold."""
+        steepest = -float(log_decays(self.dim, self.gamma)[0]) / self.scale_base
+        most = int(2 * RANGE[dtype] / steepest)
+        if self.longest > most:
+            name = str(dtype).replace("torch.", "")
+            raise UsageError(
+                f"--position-encoding xpos: over the {self.longest} positions of the {self.side} "
+                f"its scales leave the range of {name}, which holds {most}; give fewer positions, "
+                "a larger --xpos-scale-base, or a wider type such as bfloat16"
+            )
+
+    def check_length(self, length: int) -> None:
+        """Longer sequences than in training are what xPos is for: no warning."""
+
+    def table(self, positions: Tensor) -> Tensor:
+        """ζ^{n/B} e^{i n θ} for queries and ζ^{-n/B} e^{i n θ} for keys.
+
+        Args:
+            positions: (1|B, T), integers.
+
+        Returns:
+            (2, 1|B, T, 1, d/2), complex64.
+        """
+        rotations = super().table(positions)  # (1|B, T, 1, d/2)
+        decays = log_decays(self.dim, self.gamma, positions.device) / self.scale_base
+        steps = positions.to(torch.float64) - self.longest // 2
+        scales = (steps[..., None, None] * decays).exp()  # (1|B, T, 1, d/2)
+        return torch.stack((rotations * scales.float(), rotations / scales.float()))
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
+    ) -> Tuple[Tensor, Tensor, Tensor]:
+        """Rotated and scaled queries and keys (B, T, H, D), and the values."""
+        if q.dtype == torch.float16:
+            self._check_range(torch.float16)
+        return self.rotate(q, table[0]), self.rotate(k, table[1]), v

@@ -1,0 +1,51 @@
+"""xPos and CoPE, by x-transformers."""
+
+from importlib.metadata import version
+from typing import Any, Dict, Tuple
+
+import torch
+from torch import Tensor
+from x_transformers.x_transformers import CoPE, RotaryEmbedding, apply_rotary_pos_emb
+
+from golden import instantiate, normal
+
+Made = Tuple[Dict[str, Any], Dict[str, Tensor]]
+SOURCE = f"x-transformers {version('x-transformers')}"
+H, T, D, MOST = 2, 40, 8, 5
+
+
+def xpos(name: str) -> Made:
+    """Products of queries and keys, (1, H, T, T), which count only where the key is not later."""
+    described = {
+        "source": SOURCE,
+        "config": {"heads": H, "head_dim": D, "xpos_scale_base": 16},
+        "inputs": {"q": normal(1, H, T, D), "k": normal(1, H, T, D)},
+    }
+    q, k = instantiate(name, described)["inputs"].values()
+    frequencies, scale = RotaryEmbedding(D, use_xpos=True, scale_base=16)(torch.arange(T))
+    q, k = (
+        apply_rotary_pos_emb(q, frequencies, scale),
+        apply_rotary_pos_emb(k, frequencies, 1 / scale),
+    )
+    return described, {"products": (q @ k.transpose(-2, -1)).tril()}
+
+
+def cope(name: str) -> Made:
+    """Logits (1, H, T, T), where the key is not later; there q · e is not divided by √D."""
+    described = {
+        "source": SOURCE,
+        "config": {"heads": H, "head_dim": D, "cope_max_position": MOST},
+        "parameters": {"e": normal(MOST + 1, D)},
+        "inputs": {"q": normal(1, H, T, D), "k": normal(1, H, T, D)},
+    }
+    reference = instantiate(name, described)
+    q, k = reference["inputs"].values()
+    layer = CoPE(D, H, MOST + 1)
+    layer.pos_emb.copy_(reference["state_dict"]["e"])
+    logits = q @ k.transpose(-2, -1) / D**0.5
+    hidden = torch.ones(T, T).triu(1).bool()
+    found = layer(q, logits.masked_fill(hidden, float("-inf")))
+    return described, {"logits": found.tril()}
+
+
+MAKERS = {"xpos": xpos, "cope": cope}
