@@ -1,0 +1,1 @@
+EXPORT_SETTINGS = "fairseq_posenc.json"
