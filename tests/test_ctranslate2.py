@@ -5,11 +5,12 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq.data import Dictionary
 from fairseq import models as fairseq_models
+from fairseq.data import Dictionary
 from helpers import TINY, VOCABULARY, TranslationTask, model_settings
 
-from fairseq_posenc.deploy.export import KINDS, Loaded, refuse_settings, write
+from fairseq_posenc.deploy.export import refuse_settings, write
+from fairseq_posenc.deploy.kinds import KINDS, Loaded
 from fairseq_posenc.encodings import ENCODINGS
 
 pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
@@ -201,5 +202,5 @@ def test_a_parameter_without_counterpart_is_refused(tmp_path):
 
 def test_zz(tmp_path):
     for n, f in EXPRESSED.items():
-        (tmp_path/n).mkdir()
-        print(n, difference(TRANSLATION, tmp_path/n, "posenc_transformer", *f).difference)
+        (tmp_path / n).mkdir()
+        print(n, difference(TRANSLATION, tmp_path / n, "posenc_transformer", *f).difference)

@@ -10,7 +10,7 @@ from fairseq_posenc.errors import UsageError
 from fairseq_posenc.files import remove_leftovers, replace_file, temporary_name
 
 #: Ends of the names of weights.
-_WEIGHTS = (".pt", ".safetensors", ".bin")
+_WEIGHTS = (".pt", ".safetensors")
 
 
 def read_json(path: str) -> Dict[str, Any]:

@@ -8,7 +8,7 @@ the engine's Python package.
 import json
 import os
 import re
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import torch
 from fairseq import checkpoint_utils
@@ -17,75 +17,22 @@ from fairseq_posenc import __version__
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.config.fields import defaults_of
 from fairseq_posenc.config.stacks import SIDES, side_encoding
-from fairseq_posenc.convert.files import staging, write_text
 from fairseq_posenc.deploy.expressible import refuse_inexpressible
+from fairseq_posenc.deploy.kinds import KINDS, Built, Kind, Loaded
 from fairseq_posenc.deploy.model_folder import EXPORT_SETTINGS
 from fairseq_posenc.deploy.positions import refuse_encodings
-from fairseq_posenc.deploy.stacks import Parameters, decoder_spec, encoder_spec, epsilon_of
+from fairseq_posenc.deploy.stacks import Parameters, epsilon_of
 from fairseq_posenc.deploy.verify import compare, same_translations
 from fairseq_posenc.encodings import parse_pattern
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.extras import import_extra
+from fairseq_posenc.files import new_folder, refuse_existing
 from fairseq_posenc.loading.settings import saved_settings
-from fairseq_posenc.models.family import Family, task_settings
-from fairseq_posenc.models.language_model import LANGUAGE_MODEL
-from fairseq_posenc.models.masked_lm import MASKED_LM
-from fairseq_posenc.models.translation import TRANSLATION
 
 NAME = "ctranslate2"
 SUMMARY = "folder for the engine CTranslate2, translation and language models, encoders"
 #: Copies of its layers' parameters that fairseq 0.12.2 keeps.
 _COPIES = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
-
-
-class Loaded(NamedTuple):
-    """A checkpoint, loaded as fairseq's commands do.
-
-    Args:
-        path: the file.
-        model: in evaluation mode.
-        task: with the dictionaries.
-        settings: of the model, complete, by name.
-    """
-
-    path: str
-    model: Any
-    task: Any
-    settings: Dict[str, Any]
-
-
-class Built(NamedTuple):
-    """A filled specification.
-
-    Args:
-        spec: the engine's.
-        longest: the longest input in tokens of each stack, by side.
-        exact_below: length from which on positions are approximate, by side.
-    """
-
-    spec: Any
-    longest: Dict[str, int]
-    exact_below: Dict[str, Optional[int]]
-
-
-class Kind(NamedTuple):
-    """A kind of model that can be exported.
-
-    Args:
-        name: ``translation``, ``language model`` or ``encoder``.
-        family: this plug-in's.
-        stock: fairseq's model of the same structure.
-        tasks: the tasks whose inputs the engine reproduces.
-        build: fills the specification.
-        heads: starts of the names of parameters that are not exported.
-    """
-
-    name: str
-    family: Family
-    stock: str
-    tasks: Tuple[str, ...]
-    build: Callable[[Loaded, Parameters], Built]
-    heads: Tuple[str, ...] = ()
 
 
 class Report(NamedTuple):
@@ -96,62 +43,14 @@ class Report(NamedTuple):
         notes: what the user should know.
         difference: largest difference of log-probabilities, or of an encoder's states, if compared.
         same: how many of how many translations of a file are identical, if compared.
+        quantization: type of the weights.
     """
 
     files: List[str]
     notes: List[str]
+    quantization: str = "float32"
     difference: Optional[float] = None
     same: Optional[Tuple[int, int]] = None
-
-
-def _translation(loaded: Loaded, parameters: Parameters) -> Built:
-    from ctranslate2.specs import transformer_spec
-
-    model, activation = loaded.model, loaded.settings["activation_fn"]
-    encoder, encoder_exact = encoder_spec(model.encoder, activation, parameters)
-    decoder, decoder_exact = decoder_spec(model.decoder, activation, parameters)
-    spec = transformer_spec.TransformerSpec(encoder, decoder)
-    spec.register_source_vocabulary(_symbols(loaded.task.source_dictionary))
-    spec.register_target_vocabulary(_symbols(loaded.task.target_dictionary))
-    spec.config.decoder_start_token = spec.config.eos_token
-    spec.config.add_source_eos = True
-    longest = {"source": model.encoder.max_positions(), "target": model.decoder.max_positions()}
-    return Built(spec, longest, {"source": encoder_exact, "target": decoder_exact})
-
-
-def _language_model(loaded: Loaded, parameters: Parameters) -> Built:
-    from ctranslate2.specs import transformer_spec
-
-    decoder = loaded.model.decoder
-    filled, exact = decoder_spec(decoder, loaded.settings["activation_fn"], parameters)
-    spec = transformer_spec.TransformerDecoderModelSpec(filled)
-    spec.register_vocabulary(_symbols(loaded.task.source_dictionary))
-    if not getattr(task_settings(loaded.task), "add_bos_token", False):
-        spec.config.bos_token = spec.config.eos_token  # what a text starts with
-    return Built(spec, {"target": decoder.max_positions()}, {"target": exact})
-
-
-def _encoder(loaded: Loaded, parameters: Parameters) -> Built:
-    from ctranslate2.specs import transformer_spec
-
-    encoder = loaded.model.encoder.sentence_encoder
-    filled, exact = encoder_spec(encoder, loaded.settings["activation_fn"], parameters)
-    spec = transformer_spec.TransformerEncoderModelSpec(filled)
-    spec.register_vocabulary(_symbols(loaded.task.source_dictionary))
-    return Built(spec, {"source": encoder.max_positions()}, {"source": exact})
-
-
-_HEADS = ("encoder.lm_head.", "classification_heads.", "token_heads.")
-KINDS = (
-    Kind("translation", TRANSLATION, "transformer", ("translation",), _translation),
-    Kind("language model", LANGUAGE_MODEL, "transformer_lm", LANGUAGE_MODEL.tasks, _language_model),
-    Kind("encoder", MASKED_LM, "roberta", MASKED_LM.tasks, _encoder, _HEADS),
-)
-
-
-def _symbols(dictionary: Any) -> List[str]:
-    """The symbols of a dictionary, in order, with the engine's name of padding."""
-    return ["<blank>" if symbol == dictionary.pad_word else symbol for symbol in dictionary.symbols]
 
 
 def export_ctranslate2(
@@ -208,15 +107,16 @@ def write(
     spec = built.spec
     spec.config.layer_norm_epsilon = epsilon_of(loaded.path, parameters)
     difference = same = None
-    with staging(out_dir) as side:
+    with new_folder(out_dir) as side:
         _save(spec, side, quantization)
-        write_text(os.path.join(side, EXPORT_SETTINGS), _settings(kind, built, quantization))
+        with open(os.path.join(side, EXPORT_SETTINGS), "w", encoding="utf-8") as file:
+            file.write(_settings(kind, built, quantization))
         if verify:
             difference = compare(kind.name, loaded, side, built, quantization)
         if verify_file is not None:
             same = same_translations(kind.name, loaded, side, verify_file)
         files = [os.path.join(out_dir, name) for name in sorted(os.listdir(side))]
-    return Report(files, _notes(kind, loaded, built), difference, same)
+    return Report(files, _notes(kind, loaded, built), quantization or "float32", difference, same)
 
 
 def _check_arguments(out_dir: str, quantization: Optional[str]) -> None:
@@ -225,8 +125,7 @@ def _check_arguments(out_dir: str, quantization: Optional[str]) -> None:
     if quantization is not None and quantization not in ACCEPTED_MODEL_TYPES:
         known = " or ".join(ACCEPTED_MODEL_TYPES)
         raise UsageError(f"--quantization {quantization}: must be {known}")
-    if os.path.exists(out_dir) and not (os.path.isdir(out_dir) and not os.listdir(out_dir)):
-        raise UsageError(f"{out_dir}: exists already; give a new folder")
+    refuse_existing(out_dir)
 
 
 def _kind_of(path: str) -> Tuple[Kind, Dict[str, Any]]:
@@ -309,13 +208,7 @@ def _check_all_copied(loaded: Loaded, kind: Kind, parameters: Parameters) -> Non
 def _save(spec: Any, folder: str, quantization: Optional[str]) -> None:
     spec.validate()
     spec.optimize(quantization=quantization)
-    try:
-        spec.save(folder)
-    except OSError as error:
-        raise UsageError(
-            f"{folder}: cannot be written ({error.strerror or error}); give a folder on a disk with "
-            "free space"
-        ) from error
+    spec.save(folder)
 
 
 def _settings(kind: Kind, built: Built, quantization: Optional[str]) -> str:

@@ -93,4 +93,6 @@ def refuse_inexpressible(
             works = VALUES.get(name) or (default,)
             lost.append(f"{flag_of(name)} {value} (only {' or '.join(map(str, works))} works)")
     if lost:
-        raise UsageError(f"{path}: CTranslate2 cannot compute {', '.join(lost)}; nothing is written")
+        raise UsageError(
+            f"{path}: CTranslate2 cannot compute {', '.join(lost)}; nothing is written"
+        )

@@ -11,7 +11,7 @@ embeddings.  Other encodings are expressed through them:
   keys.
 """
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, cast
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ import torch
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.rotary import frequencies
 from fairseq_posenc.encodings.rotary_scaling import Scaling
+from fairseq_posenc.encodings.shared_bias import SharedBiasSum
 from fairseq_posenc.errors import UsageError
 
 #: Divides positions, so that every angle of a rotation is zero in float32.
@@ -76,7 +77,7 @@ def input_table(attention: Any) -> Positions:
 
 
 @expresses("none")
-def no_positions(attention: Any = None) -> Positions:
+def no_positions(attention: Any) -> Positions:
     """Rotations by zero, without which the engine would add sinusoids to the embeddings."""
     return _rotations(2, "interleaved", 10000.0, "Linear", {"rotary_scaling_factor": _NO_ROTATION})
 
@@ -170,41 +171,40 @@ def bias_by_distance(attention: Any) -> Positions:
     """
     encoding: PositionEncoding = attention.encoding
     longest = encoding.stack.max_positions
-    reach = max(_REACH[name](encoding, longest) for name in encoding.shared_bias)
-    table = _table(encoding, reach)
-    exact = _is_flat(encoding, reach)
+    biases = cast(SharedBiasSum, encoding.shared_bias)
+    reach = max(_reach(bias, longest) for bias in biases.values())
+    exact = all(_reach(bias, reach + 1) <= reach for bias in biases.values())
     return Positions(
         {"relative_attention_bias": True},
         {
-            "relative_attention_bias": table,
+            "relative_attention_bias": _table(biases, reach, encoding.stack.causal),
             "relative_attention_max_distance": np.dtype("int32").type(2 * reach),
         },
         exact_below=None if exact else reach,
     )
 
 
-_REACH: Dict[str, Callable[[PositionEncoding, int], int]] = {
-    "t5": lambda encoding, longest: min(encoding.shared_bias["t5"].max_distance, longest),
-    "alibi": lambda encoding, longest: longest,
-}
+def _reach(bias: Any, longest: int) -> int:
+    """The distance from which on all share a logit, as from T5's maximal distance; or *longest*."""
+    return min(getattr(bias, "max_distance", longest), longest)
 
 
-def _is_flat(encoding: PositionEncoding, reach: int) -> bool:
-    """True if distances from *reach* on share one bias."""
-    return all(getattr(b, "max_distance", reach + 1) <= reach for b in encoding.shared_bias.values())
-
-
-def _table(encoding: PositionEncoding, reach: int) -> np.ndarray:
+def _table(biases: SharedBiasSum, reach: int, causal: bool) -> np.ndarray:
     """The bias of every bucket of the engine, (buckets, H).
 
     A side has 2 · reach buckets: one for each distance below *reach*, and as many up to twice that.
+
+    Args:
+        biases: the biases of the stack.
+        reach: in tokens.
+        causal: whether there is only the side of earlier keys.
     """
     rows = range(2 * reach)
     steps = [r if r < reach else round(reach * 2 ** ((r - reach) / reach)) for r in rows]
     query = torch.tensor([[2 * reach]])
     earlier = query - torch.tensor(steps)
-    sides = [earlier] if encoding.stack.causal else [earlier, query + torch.tensor(steps)]
-    logits = [encoding.shared_bias(query, keys).float() for keys in sides]  # (1, H, 1, 2 · reach)
+    sides = [earlier] if causal else [earlier, query + torch.tensor(steps)]
+    logits = [biases(query, keys).float() for keys in sides]  # (1, H, 1, 2 · reach)
     return torch.cat(logits, dim=-1)[0, :, 0].t().contiguous().numpy()
 
 
@@ -248,8 +248,8 @@ def refuse_encodings(path: str, flag: str, value: str, period: List[str]) -> Non
         alone = [name for name in names if EXPRESSIONS[name] in (input_table, shaw)]
         if alone and len(names) > 1:
             raise UsageError(
-                f"{path}: {flag} {value}: CTranslate2 computes {alone[0]} only alone; the encodings "
-                "that it combines are rotary with t5 or alibi"
+                f"{path}: {flag} {value}: CTranslate2 computes {alone[0]} only alone; it can "
+                "combine rotary with t5 or alibi"
             )
     with_bias = [names for names in compositions if {"t5", "alibi"} & set(names)]
     if len(with_bias) > 1:
@@ -259,6 +259,10 @@ def refuse_encodings(path: str, flag: str, value: str, period: List[str]) -> Non
         )
 
 
-def native_alibi(period: List[str], causal: bool) -> bool:
-    """True where the engine's own ALiBi serves, which has no limit: in decoders, in all layers."""
-    return causal and set(period) == {"alibi"}
+def native_alibi(names: List[Optional[str]]) -> bool:
+    """True where the engine's own ALiBi serves, which has no limit.
+
+    Args:
+        names: of the composition of every layer of a decoder.
+    """
+    return set(names) == {"alibi"}

@@ -40,9 +40,7 @@ class Parameters:
         return [name for name, value in model.named_parameters() if id(value) not in self._copied]
 
 
-def encoder_spec(
-    module: Any, activation: str, parameters: Parameters
-) -> Tuple[Any, Optional[int]]:
+def encoder_spec(module: Any, activation: str, parameters: Parameters) -> Tuple[Any, Optional[int]]:
     """The specification of an encoder, filled.
 
     Args:
@@ -68,15 +66,12 @@ def encoder_spec(
     return spec, _fill_stack(spec, module, parameters)
 
 
-def decoder_spec(
-    module: Any, activation: str, parameters: Parameters
-) -> Tuple[Any, Optional[int]]:
+def decoder_spec(module: Any, activation: str, parameters: Parameters) -> Tuple[Any, Optional[int]]:
     """The specification of a decoder, filled; as :func:`encoder_spec`."""
     from ctranslate2.specs import transformer_spec
 
-    own = [layer.self_attn for layer in module.layers]
-    encodings = [getattr(attention, "encoding", None) for attention in own]
-    alibi = all(encodings) and native_alibi([each.name for each in encodings], causal=True)
+    encodings: List[Any] = [getattr(each.self_attn, "encoding", None) for each in module.layers]
+    alibi = native_alibi([None if each is None else each.name for each in encodings])
     spec = transformer_spec.TransformerDecoderSpec(
         **_shape(module, activation),
         with_encoder_attention=module.layers[0].encoder_attn is not None,
@@ -165,7 +160,7 @@ def positions_in(attention: Any, has_table: bool) -> Positions:
     """The positions of one self-attention, this plug-in's or fairseq's."""
     encoding = getattr(attention, "encoding", None)
     if encoding is None:  # fairseq's
-        return Positions() if has_table else no_positions()
+        return Positions() if has_table else no_positions(attention)
     return positions_of(attention, encoding.name.split("+"))
 
 
@@ -176,9 +171,7 @@ def _rows(table: Any, module: Any, parameters: Parameters) -> np.ndarray:
     return table(tokens)[0].float().contiguous().numpy().copy()
 
 
-def _self_attention(
-    attention: Any, positions: Positions, rms: bool, parameters: Parameters
-) -> Any:
+def _self_attention(attention: Any, positions: Positions, rms: bool, parameters: Parameters) -> Any:
     """The specification of a self-attention, filled but for its norm."""
     from ctranslate2.specs import attention_spec
 

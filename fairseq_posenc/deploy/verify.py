@@ -1,6 +1,5 @@
 """Comparing an exported model with fairseq's."""
 
-import argparse
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
@@ -8,13 +7,15 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.convert.verify import TOLERANCE
+from fairseq_posenc.deploy.engine import Beam
+from fairseq_posenc.deploy.fairseq_engine import BeamSearch
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.extras import import_extra
 
 #: Lengths of the compared sentences, in tokens, where the model accepts them.
 LENGTHS = (1, 3, 20, 50, 140)
-#: Beam size and length penalty of the compared translations.
-BEAM, PENALTY = 4, 0.6
+#: Beam size, length penalty and longest translation of the compared translations.
+BEAM, PENALTY, MAX_LENGTH = 4, 0.6, 200
 
 
 def _sentences(dictionary: Any, longest: int, seed: int) -> List[List[int]]:
@@ -87,9 +88,7 @@ def _largest(ours: Tensor, theirs: Tensor) -> float:
     return float((ours.double() - theirs.double()).abs().max())
 
 
-def compare(
-    kind: str, loaded: Any, folder: str, built: Any, quantization: Optional[str]
-) -> float:
+def compare(kind: str, loaded: Any, folder: str, built: Any, quantization: Optional[str]) -> float:
     """The largest difference of an exported model from fairseq's.
 
     Args:
@@ -137,30 +136,15 @@ def same_translations(kind: str, loaded: Any, folder: str, path: str) -> Tuple[i
     lines = [line for line in lines if line]
     engine = import_extra("ctranslate2", "--verify-file").Translator(folder)
     results = engine.translate_batch(
-        lines, beam_size=BEAM, length_penalty=PENALTY, max_batch_size=2000, batch_type="tokens"
+        lines,
+        beam_size=BEAM,
+        length_penalty=PENALTY,
+        max_decoding_length=MAX_LENGTH,
+        max_batch_size=2000,
+        batch_type="tokens",
     )
     theirs = [result.hypotheses[0] for result in results]
-    ours = _fairseq_translations(loaded, lines)
+    beam = Beam(BEAM, PENALTY, 1, MAX_LENGTH, 2000)
+    found = BeamSearch(loaded.model, loaded.task).translate(lines, [[]] * len(lines), beam)
+    ours = [hypotheses[0].tokens for hypotheses in found]
     return sum(a == b for a, b in zip(ours, theirs)), len(lines)
-
-
-def _fairseq_translations(loaded: Any, lines: List[List[str]]) -> List[List[str]]:
-    task, dictionary = loaded.task, loaded.task.target_dictionary
-    options = argparse.Namespace(beam=BEAM, lenpen=PENALTY)
-    generator = task.build_generator([loaded.model], options)
-    encoded = [
-        task.source_dictionary.encode_line(
-            " ".join(line), add_if_not_exist=False, append_eos=True
-        ).long()
-        for line in lines
-    ]
-    dataset = task.build_dataset_for_inference(encoded, [len(line) for line in encoded])
-    found: List[List[str]] = [[] for _ in lines]
-    order = sorted(range(len(lines)), key=lambda number: len(encoded[number]))
-    for start in range(0, len(order), 32):
-        batch = dataset.collater([dataset[number] for number in order[start : start + 32]])
-        outputs = task.inference_step(generator, [loaded.model], batch)
-        for number, hypotheses in zip(batch["id"].tolist(), outputs):
-            tokens = hypotheses[0]["tokens"].tolist()
-            found[number] = [dictionary[t] for t in tokens if t != dictionary.eos()]
-    return found
