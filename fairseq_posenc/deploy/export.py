@@ -178,10 +178,12 @@ def _load(path: str, kind: Kind, overrides: Mapping[str, Any]) -> Loaded:
         models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             [path], arg_overrides={**heads, **overrides}
         )
-    except (AssertionError, FileNotFoundError) as error:
+    except UsageError:
+        raise
+    except Exception as error:  # what fairseq raises depends on the task
         raise UsageError(
-            f"{path}: its data cannot be read ({error}); give the folder with its dictionaries by "
-            "--data"
+            f"{path}: cannot be loaded with its data ({error}); give by --data the folder that it "
+            "was trained on"
         ) from error
     name = cfg.task._name if cfg.task is not None else "unknown"
     if name not in kind.tasks:

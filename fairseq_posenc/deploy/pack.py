@@ -81,12 +81,10 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
         overrides = {"data": side, **languages(folder)}
         report = None
         if wanted.export:
-            path = folder.file(EXPORT)
-            report = export_ctranslate2(
-                folder.file(CHECKPOINT), path, overrides, wanted.quantization, verify=True
-            )
-        else:  # check that it can be loaded from here
-            checkpoint_utils.load_model_ensemble_and_task([folder.file(CHECKPOINT)], overrides)
+            path, source = folder.file(EXPORT), wanted.checkpoint
+            report = export_ctranslate2(source, path, overrides, wanted.quantization, verify=True)
+        else:  # check that it fits the dictionaries
+            checkpoint_utils.load_model_ensemble_and_task([wanted.checkpoint], overrides)
         _write(folder.file(SETTINGS), folder.settings())
         name = os.path.basename(os.path.abspath(out_dir))
         _write(folder.file(CARD), card(name, folder, state, wanted.about, scores, report))
