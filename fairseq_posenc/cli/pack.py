@@ -23,13 +23,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--lenpen", type=float, default=defaults.lenpen, metavar="X", help=f"({defaults.lenpen})")
     add("--about", metavar="TEXT", help="a sentence on the data, for the card")
     add("--scores", nargs="+", default=[], metavar="FILE", help="texts with scores, for the card")
-    add("--ctranslate2", action="store_true", help="also export the model to CTranslate2")
+    add(
+        "--ctranslate2",
+        nargs="?",
+        const="yes",
+        default="no",
+        choices=("yes", "auto", "no"),
+        help="also export to CTranslate2; auto: if it is installed and can compute the model (no)",
+    )
     add("--quantization", metavar="TYPE", help="of the exported weights: int8, ... (float32)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Write a model folder."""
-    if args.quantization is not None and not args.ctranslate2:
+    if args.quantization is not None and args.ctranslate2 == "no":
         raise UsageError(
             f"--quantization {args.quantization}: is for the export; give --ctranslate2, too"
         )

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from typing import NamedTuple, Optional, Sequence
+from typing import Any, Dict, NamedTuple, Optional, Sequence
 
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
@@ -37,7 +37,8 @@ class Pack(NamedTuple):
         search: defaults of the search.
         about: a sentence on the data, or None.
         scores: files whose content becomes part of the card.
-        export: also export to CTranslate2.
+        export: also export to CTranslate2: yes, auto (if it is installed and can compute the
+            model) or no.
         quantization: type of the exported weights, or None for float32.
     """
 
@@ -48,7 +49,7 @@ class Pack(NamedTuple):
     search: Search = Search()
     about: Optional[str] = None
     scores: Sequence[str] = ()
-    export: bool = False
+    export: str = "no"
     quantization: Optional[str] = None
 
 
@@ -79,16 +80,25 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
         state["last_optimizer_state"] = None
         write_checkpoint(state, folder.file(CHECKPOINT))
         overrides = {"data": side, **languages(folder)}
-        report = None
-        if wanted.export:
-            path, source = folder.file(EXPORT), wanted.checkpoint
-            report = export_ctranslate2(source, path, overrides, wanted.quantization, verify=True)
-        else:  # check that it fits the dictionaries
-            checkpoint_utils.load_model_ensemble_and_task([wanted.checkpoint], overrides)
+        report = _export(wanted, folder, overrides)
         _write(folder.file(SETTINGS), folder.settings())
         name = os.path.basename(os.path.abspath(out_dir))
         _write(folder.file(CARD), card(name, folder, state, wanted.about, scores, report))
     return report
+
+
+def _export(wanted: Pack, folder: ModelFolder, overrides: Dict[str, Any]) -> Optional[Report]:
+    """Export the model, or at least check that it fits the dictionaries."""
+    path, source = folder.file(EXPORT), wanted.checkpoint
+    try:
+        if wanted.export != "no":
+            return export_ctranslate2(source, path, overrides, wanted.quantization, verify=True)
+    except UsageError as error:
+        if wanted.export == "yes":
+            raise
+        print(f"note: not exported: {str(error).partition('error: ')[2]}")
+    checkpoint_utils.load_model_ensemble_and_task([source], overrides)
+    return None
 
 
 def _complete(wanted: Pack, task: str, state: Checkpoint) -> Text:
