@@ -35,6 +35,24 @@ def all_distances(query_length: int, key_length: int, device: torch.device) -> T
     return torch.arange(1 - reach, reach, device=device)
 
 
+def toeplitz(values: Tensor, key_length: int) -> Tensor:
+    """Spread one value per distance over all pairs of queries and keys.
+
+    >>> toeplitz(torch.tensor([[-2, -1, 0, 1]]), 3)
+    tensor([[[-1,  0,  1],
+             [-2, -1,  0]]])
+
+    Args:
+        values: (H, S + T - 1), for the distances from -(S - 1) to T - 1.
+        key_length: S.
+
+    Returns:
+        (H, T, S), dense.
+    """
+    # a window of S values for every query; the last one has the smallest distances
+    return values.unfold(-1, key_length, 1).flip(-2)
+
+
 def within_reach(vectors: Tensor, query_length: int, key_length: int) -> Tensor:
     """Select the rows of distances -(S - 1) … T - 1 from those of all distances -n … n.
 
