@@ -9,7 +9,7 @@ from fairseq import models as fairseq_models
 from fairseq.data import Dictionary
 from helpers import TINY, VOCABULARY, TranslationTask, model_settings
 
-from fairseq_posenc.deploy import positions, stacks
+from fairseq_posenc.deploy import positions, stacks, verify
 from fairseq_posenc.deploy.export import refuse_settings, write
 from fairseq_posenc.deploy.kinds import KINDS, Loaded
 from fairseq_posenc.deploy.positions import EXPRESSIONS
@@ -102,6 +102,13 @@ EXPRESSED = {
 @pytest.mark.parametrize("flags", EXPRESSED.values(), ids=EXPRESSED)
 def test_translation_model(flags, tmp_path):
     assert difference(TRANSLATION, tmp_path, "posenc_transformer", *flags).difference < 1e-4
+
+
+@pytest.mark.parametrize("name", ["half", "yarn", "shaw values", "alibi"])
+def test_long_sentences(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(verify, "LENGTHS", (1000,))
+    report = difference(TRANSLATION, tmp_path, "posenc_transformer", *EXPRESSED[name])
+    assert report.difference < 1e-5
 
 
 OF_DECODERS = ["yarn", "shaw values", "t5", "alibi", "learned", "none", "pattern"]

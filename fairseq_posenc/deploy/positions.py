@@ -11,15 +11,15 @@ embeddings.  Other encodings are expressed through them:
   keys.
 """
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, cast
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple, cast
 
 import numpy as np
 import torch
 
 from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings.base import DistanceBias
 from fairseq_posenc.encodings.rotary import frequencies
 from fairseq_posenc.encodings.rotary_scaling import Scaling
-from fairseq_posenc.encodings.shared_bias import SharedBiasSum
 from fairseq_posenc.errors import UsageError
 
 #: Divides positions, so that every angle of a rotation is zero in float32.
@@ -171,9 +171,9 @@ def bias_by_distance(attention: Any) -> Positions:
     """
     encoding: PositionEncoding = attention.encoding
     longest = encoding.stack.max_positions
-    biases = cast(SharedBiasSum, encoding.shared_bias)
-    reach = max(_reach(bias, longest) for bias in biases.values())
-    exact = all(_reach(bias, reach + 1) <= reach for bias in biases.values())
+    biases = cast(List[DistanceBias], list(cast(Any, encoding.shared_bias).values()))
+    reach = max(_reach(bias, longest) for bias in biases)
+    exact = all(_reach(bias, reach + 1) <= reach for bias in biases)
     return Positions(
         {"relative_attention_bias": True},
         {
@@ -189,7 +189,7 @@ def _reach(bias: Any, longest: int) -> int:
     return min(getattr(bias, "max_distance", longest), longest)
 
 
-def _table(biases: SharedBiasSum, reach: int, causal: bool) -> np.ndarray:
+def _table(biases: Iterable[DistanceBias], reach: int, causal: bool) -> np.ndarray:
     """The bias of every bucket of the engine, (buckets, H).
 
     A side has 2 · reach buckets: one for each distance below *reach*, and as many up to twice that.
@@ -201,11 +201,10 @@ def _table(biases: SharedBiasSum, reach: int, causal: bool) -> np.ndarray:
     """
     rows = range(2 * reach)
     steps = [r if r < reach else round(reach * 2 ** ((r - reach) / reach)) for r in rows]
-    query = torch.tensor([[2 * reach]])
-    earlier = query - torch.tensor(steps)
-    sides = [earlier] if causal else [earlier, query + torch.tensor(steps)]
-    logits = [biases(query, keys).float() for keys in sides]  # (1, H, 1, 2 · reach)
-    return torch.cat(logits, dim=-1)[0, :, 0].t().contiguous().numpy()
+    later = torch.tensor(steps)
+    distances = -later if causal else torch.cat((-later, later))
+    logits = [bias.by_distance(distances).float() for bias in biases]  # (H, buckets)
+    return torch.stack(logits).sum(dim=0).t().contiguous().numpy()
 
 
 def positions_of(attention: Any, names: List[str]) -> Positions:
