@@ -1,7 +1,7 @@
 """Time and BLEU of ``translate`` by engine, type of the weights and number of threads.
 
-Every measurement is a whole process.  Its start, with nothing to translate, is measured as well and
-taken off, which leaves preparing, searching and restoring.
+Every measurement is a whole process.  The processor time of its start, with nothing to translate, is
+measured as well and taken off, which leaves preparing, searching and restoring.
 """
 
 import os
@@ -48,15 +48,17 @@ class Row(NamedTuple):
 
     Args:
         setting: what was measured.
-        start: of a process with nothing to translate.
-        rest: of the translation, without the start.
+        start: processor seconds of a process with nothing to translate.
+        rest: processor seconds of the translation, without the start.
+        wall: elapsed seconds of the whole process.
         bleu: of the output, or None without a reference.
         same: number of lines that equal those of the first setting.
     """
 
     setting: Setting
-    start: Times
-    rest: Times
+    start: float
+    rest: float
+    wall: float
     bleu: str
     same: int
 
@@ -101,6 +103,7 @@ def measure(
     rows, first = [], outputs[settings[0]]
     for setting in settings:
         start, total = _median(starts[setting]), _median(totals[setting])
+        rest = total.processor - start.processor
         out = outputs[setting]
         if len(out) != len(expected):
             raise UsageError(
@@ -108,9 +111,8 @@ def measure(
                 "reference of the same sentences"
             )
         bleu = metric.corpus_score(out, [expected]).score
-        rest = Times(total.wall - start.wall, total.processor - start.processor)
         same = sum(a == b for a, b in zip(first, out))
-        rows.append(Row(setting, start, rest, f"{bleu:.2f}", same))
+        rows.append(Row(setting, start.processor, rest, total.wall, f"{bleu:.2f}", same))
     return rows, str(metric.get_signature())
 
 
@@ -144,15 +146,15 @@ def _read(path: str) -> bytes:
 
 
 def table(rows: Sequence[Row], signature: str) -> str:
-    """The rows as text; seconds, processor time of all threads, and BLEU."""
-    head = f"{'engine':<12}{'weights':<10}{'threads':>7}{'start':>9}{'wall':>9}{'processor':>11}"
+    """The rows as text: seconds, and BLEU."""
+    head = f"{'engine':<12}{'weights':<10}{'threads':>7}{'start':>9}{'search':>9}{'wall':>9}"
     lines = [f"{head}{'BLEU':>8}{'as first':>10}"]
-    for setting, start, rest, bleu, same in rows:
+    for setting, start, rest, wall, bleu, same in rows:
         lines.append(
             f"{setting.engine:<12}{setting.compute_type:<10}{setting.threads:>7}"
-            f"{start.processor:>9.2f}{rest.wall:>9.2f}{rest.processor:>11.2f}{bleu:>8}{same:>10}"
+            f"{start:>9.2f}{rest:>9.2f}{wall:>9.2f}{bleu:>8}{same:>10}"
         )
-    note = "start: processor seconds of a process with nothing to translate, taken off the others"
+    note = "start and search: processor seconds of all threads; wall: seconds of the whole process"
     return "\n".join([*lines, note, signature])
 
 
