@@ -1,7 +1,7 @@
 """Time and BLEU of ``translate`` by engine, type of the weights and number of threads.
 
-Every measurement is a whole process.  The processor time of its start, with nothing to translate, is
-measured as well and taken off, which leaves preparing, searching and restoring.
+Every measurement is a whole process.  The processor time of its start, with nothing to translate,
+is measured as well and taken off, which leaves preparing, searching and restoring.
 """
 
 import os
