@@ -14,6 +14,7 @@ from recipes import EXAMPLES
 
 from fairseq_posenc import cli
 from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.deploy import benchmark
 from fairseq_posenc.deploy.engine import Beam, Hypothesis
 from fairseq_posenc.deploy.model_folder import ModelFolder, Text, read_model_folder
 from fairseq_posenc.deploy.text import Preparation, words_of
@@ -311,3 +312,33 @@ def test_settings_are_plain_json():
     settings = json.loads(ModelFolder("x", "translation", Text("zh", "de")).settings())
     assert settings["format"] == 1
     assert settings["text"]["source_lang"] == "zh"
+
+
+def test_benchmark_takes_the_start_off(folder, tmp_path, monkeypatch):
+    """Processes that take one second to start, and two more for every line."""
+    pytest.importorskip("sacrebleu", reason="an extra: BLEU")
+    monkeypatch.setattr(
+        benchmark,
+        "_run",
+        lambda folder, setting, text: (
+            benchmark.Times(9.0, 1.0 + 2 * text.count(b"\n")),
+            text.replace(b"b", b"c") if setting.compute_type == "int8" else text,
+        ),
+    )
+    source, reference = tmp_path / "a", tmp_path / "b"
+    source.write_text("a a a a a\nb b b b b\n")
+    reference.write_text("a a a a a\nb b b b b\n")
+    settings = benchmark.settings_of(read_model_folder(str(folder)), [1], ["float32", "int8"])
+    rows, signature = benchmark.measure(folder, str(source), str(reference), settings, 2)
+    assert [row.setting[:2] for row in rows] == [
+        ("fairseq", "float32"),
+        ("ctranslate2", "float32"),
+        ("ctranslate2", "int8"),
+    ]
+    assert [(row.start, row.rest, row.same) for row in rows] == [(1, 4, 2), (1, 4, 2), (1, 4, 1)]
+    assert [row.bleu for row in rows] == ["100.00", "100.00", "50.00"]
+    assert "tok:13a" in signature
+    assert len(benchmark.table(rows, signature).splitlines()) == 6
+    reference.write_text("one line\n")
+    with pytest.raises(SystemExit, match="has 1 lines, and .* has 2"):
+        benchmark.measure(folder, str(source), str(reference), settings, 1)
