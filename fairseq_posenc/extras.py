@@ -30,6 +30,7 @@ EXTRAS = (
     Extra("matplotlib", "matplotlib", "plots"),
     Extra("transformers", "transformers", "import and export"),
     Extra("safetensors", "safetensors", "import and export"),
+    Extra("ctranslate2", "ctranslate2", "export and translation without PyTorch"),
     Extra("jieba", "jieba", "Chinese text"),
     Extra("pytorch_optimizer", "pytorch-optimizer", "--optimizer amos"),
 )

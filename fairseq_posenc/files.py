@@ -51,6 +51,49 @@ def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
             partial.unlink()
 
 
+@contextlib.contextmanager
+def new_folder(path: FilePath) -> Iterator[str]:
+    """Write a temporary folder that becomes *path* at the end, complete.
+
+    Temporary folders of writers of the same *path* that were killed are removed.
+
+    Args:
+        path: a folder that does not exist, or is empty; its parents are created.
+
+    Yields:
+        the path of an empty folder beside *path*, which is removed if writing fails.
+
+    Raises:
+        UsageError: *path* exists and is not an empty folder, or cannot be written.
+    """
+    target = Path(os.path.realpath(os.fspath(path)))
+    refuse_existing(path)
+    partial = target.with_name(temporary_name(f".{target.name}"))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(target.parent, f".{target.name}")
+        partial.mkdir()
+        yield str(partial)
+        os.replace(partial, target)
+    except OSError as error:
+        raise UsageError(
+            f"{os.fspath(path)}: cannot be written ({error.strerror or error}); give a folder that "
+            "can be created, on a disk with free space"
+        ) from error
+    finally:
+        shutil.rmtree(str(partial), ignore_errors=True)
+
+
+def refuse_existing(path: FilePath) -> None:
+    """Refuse a folder to write that exists and is not empty.
+
+    Raises:
+        UsageError: naming it.
+    """
+    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+        raise UsageError(f"{os.fspath(path)}: exists already; give a new folder, or remove it")
+
+
 def temporary_name(prefix: str) -> str:
     """A name for a temporary file or folder that identifies this machine and process."""
     return f"{prefix}.{socket.gethostname()}.{os.getpid()}.partial"

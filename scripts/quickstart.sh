@@ -52,7 +52,7 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 
 title() {
     STAGE=$((${STAGE:-0} + 1))
-    printf '\n[%3d s] %d/8 %s\n' "$SECONDS" "$STAGE" "$1"
+    printf '\n[%3d s] %d/9 %s\n' "$SECONDS" "$STAGE" "$1"
 }
 
 # Part of the key, so that a changed program repeats the steps that run it.
@@ -168,7 +168,14 @@ for line in 1 2 3 4 5; do
 done
 printf '\n'
 run sacrebleu "$DATA/test.de" -i "$OUT/output.de" -m bleu -f text -w 2 | tee "$OUT/bleu.txt"
-printf '[%3d s] checkpoint %s, curves %s\n' "$SECONDS" "$OUT/average.pt" "$OUT/training.png"
 BLEU=$(sed -E 's/^[^=]* = ([0-9.]+) .*/\1/' "$OUT/bleu.txt")  # the first number, not a length
 awk -v bleu="$BLEU" -v least="$MIN_BLEU" 'BEGIN { exit !(bleu >= least) }' ||
     die "BLEU $BLEU is below $MIN_BLEU"
+
+title "model folder"
+pack_model "$OUT/model" "$OUT/average.pt" --data "$BINARY" --tokenizer moses \
+    --subwords subword-nmt --subword-file "$DATA/codes" \
+    --about "A toy grammar, $PAIRS pairs, seed $SEED." --scores "$OUT/bleu.txt"
+sed -n 6p "$DATA/test.en" | run fairseq-posenc translate --model "$OUT/model"
+printf '[%3d s] curves %s, model %s: fairseq-posenc translate --model %s <text\n' \
+    "$SECONDS" "$OUT/training.png" "$OUT/model" "$OUT/model"

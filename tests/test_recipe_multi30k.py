@@ -70,6 +70,7 @@ def test_two_architectures_at_once_from_text_to_scores(data, tmp_path):
         folder = tmp_path / "out" / f"{arch}-seed1"
         scores = json.loads((folder / "scores.json").read_text())
         assert [entry["name"] for entry in scores] == ["tokenized BLEU", "sacreBLEU"]
+        assert '"name": "sacreBLEU"' in (folder / "model" / "README.md").read_text()
         assert [entry["hypotheses"] for entry in scores] == [23, 23]
         assert "tok:13a" in scores[1]["signature"]
         for entry in scores:

@@ -24,6 +24,8 @@
 #                                another COMMAND
 #     train_model FOLDER DATA FLAG...  run fairseq-train with FOLDER as --save-dir, locked; it
 #                                resumes there, and ends as if it had not been interrupted
+#     pack_model FOLDER CHECKPOINT FLAG...  write the model folder, anew; with an export to
+#                                CTranslate2 if that is installed and can compute the model
 #     plugin_dir                 print the folder to pass to --user-dir
 #     fairseq-posenc COMMAND...  the plug-in's command line, of the same copy
 #
@@ -189,6 +191,13 @@ train_model() {
     fi
     run fairseq-train "$data" --save-dir "$folder" --update-epoch-batch-itr True "$@"
     ((!first)) || release
+}
+
+pack_model() {
+    local folder=$1 checkpoint=$2
+    shift 2
+    run rm -rf "$folder"
+    run fairseq-posenc pack "$checkpoint" "$folder" --ctranslate2 auto "$@"
 }
 
 # Where checkpoint_last.pt is damaged, go on from the newest whole checkpoint beside it.

@@ -155,3 +155,9 @@ run fairseq-generate "$WORK/data-bin" --user-dir "$USER_DIR" --task translation 
 run python "$COMMON/score.py" --lang de --reference "$DATA/test_2016_flickr.de" \
     --tokenized-reference "$WORK/tokens/test.de" --json "$RUN/scores.json" \
     "$RUN/generate-test.txt"
+
+# ---- all that raw text needs, for `fairseq-posenc translate`
+
+pack_model "$RUN/model" "$RUN/average$AVERAGE.pt" --data "$WORK/data-bin" \
+    --tokenizer moses --subwords subword-nmt --subword-file "$WORK/bpe/codes" \
+    --about "Multi30k English-German, $EPOCHS epochs." --scores "$RUN/scores.json"

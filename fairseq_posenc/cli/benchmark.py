@@ -18,6 +18,8 @@ Time training steps, beam search and attention of architectures against each oth
     fairseq-posenc benchmark --all-encodings --jobs training masked-lm lm-training --length 256
     fairseq-posenc benchmark --lengths 512,1024,2048,4096 --threads 1 --plot attention.png
 
+    fairseq-posenc benchmark --translate MODEL test.en test.de --repeat 3
+
 An entry of --archs is an architecture, optionally followed by flags. The first entry is the
 baseline: the others are reported as ratios to it. Each round runs every model once, and ratios
 compare runs of the same round, so a temporary slowdown of the machine does not favour any of
@@ -47,6 +49,10 @@ attention, causal-attention
             fewer, but at least 3. The table also shows the time per token and the exponent of the
             length that best fits the times
 
+--translate MODEL SOURCE REFERENCE times `fairseq-posenc translate` with a model folder on raw text:
+fairseq's search, and CTranslate2 in float32 and int8 if the folder has an export, with one thread
+and with two, or with --threads; and prints the BLEU of each.
+
 Clocks: wall; processor (time of all threads, on the CPU); device (CUDA events, on a GPU).
 Memory is the peak of two runs in a fresh process: on the CPU that of the whole process, including
 Python and PyTorch, on a GPU the memory allocated by PyTorch. Arithmetic counts the operations of
@@ -69,6 +75,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="instead of --archs: for each job, stock fairseq and the plug-in with every position "
         "encoding",
+    )
+    subjects.add_argument(
+        "--translate",
+        nargs=3,
+        metavar=("MODEL", "SOURCE", "REFERENCE"),
+        help="instead of --archs: time translating raw text with a model folder",
     )
     parser.add_argument(
         "--jobs",
@@ -107,6 +119,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Measure and report."""
+    if args.translate:
+        from fairseq_posenc.deploy import benchmark
+        from fairseq_posenc.deploy.model_folder import read_model_folder
+
+        path, source, reference = args.translate
+        threads = [args.threads] if args.threads else [1, 2]
+        folder = read_model_folder(path, "--translate")
+        benchmark.run(folder, source, reference, threads, args.repeat)
+        return
     load_plug_in()
     from fairseq_posenc.benchmark.report import run as run_benchmark
 

@@ -1,14 +1,19 @@
 """``fairseq-posenc import`` and ``fairseq-posenc export``."""
 
 import argparse
-from typing import TYPE_CHECKING, List
+import ast
+import os
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from fairseq_posenc.cli.command import Command, load_plug_in
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.errors import UsageError, flag_of
 
 if TYPE_CHECKING:
     from fairseq_posenc.convert.transfer import Report
 
+#: The format for an engine, which can only be exported; it has flags of its own.
+ENGINE = "ctranslate2"
+_ONLY_ENGINE = ("data", "quantization", "verify_file", "model_overrides")
 KNOWN = "a format that `fairseq-posenc list` names, for example hf-roformer"
 
 
@@ -27,6 +32,25 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "--head", metavar="NAME", help="the head to export; lm for the language-model head"
     )
     _add_common_arguments(parser)
+    group = parser.add_argument_group(f"for {ENGINE}")
+    group.add_argument(
+        "--data", metavar="DIR", help="the binary data, if it is no longer where training had it"
+    )
+    group.add_argument(
+        "--quantization",
+        metavar="TYPE",
+        help="type of the weights: int8, int8_float16, float16, bfloat16, ... (float32)",
+    )
+    group.add_argument(
+        "--verify-file",
+        metavar="FILE",
+        help="text in subwords, a sentence a line: count identical beam translations",
+    )
+    group.add_argument(
+        "--model-overrides",
+        metavar="DICT",
+        help="settings to change, such as \"{'rotary_scaling': 'linear'}\"",
+    )
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,8 +61,8 @@ def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="run both models on the same tokens, print the largest difference of the logits, and "
-        "write nothing if it is above 1e-4",
+        help="run both models on the same tokens, print the largest difference of the logits (of "
+        "log-probabilities for an engine), and write nothing if it is above 1e-4",
     )
 
 
@@ -54,13 +78,63 @@ def run_import(args: argparse.Namespace) -> None:
 
 def run_export(args: argparse.Namespace) -> None:
     """Export a checkpoint of this plug-in."""
+    if args.format == ENGINE:
+        _export_engine(args)
+        return
+    for name in _ONLY_ENGINE:
+        if getattr(args, name) is not None:
+            flag = flag_of(name)
+            raise UsageError(f"{flag} {getattr(args, name)}: is for export {ENGINE}; drop it")
     load_plug_in()
     from fairseq_posenc.convert import FORMATS, export_checkpoint
 
     writable = [name for name, entry in FORMATS.items() if entry.write]
-    _check_format(args.format, writable, "export")
+    _check_format(args.format, [*writable, ENGINE], "export")
     paths = (FORMATS[args.format], args.source, args.out_dir, args.vocab)
     _report(export_checkpoint(*paths, head=args.head, verify=args.verify))
+
+
+def _export_engine(args: argparse.Namespace) -> None:
+    """Export to CTranslate2."""
+    for name in ("vocab", "head"):
+        if getattr(args, name) is not None:
+            raise UsageError(f"{flag_of(name)} {getattr(args, name)}: is not for export {ENGINE}")
+    overrides = read_overrides(args.model_overrides)
+    if args.data is not None:
+        if not os.path.isdir(args.data):
+            raise UsageError(f"--data {args.data}: there is no such folder")
+        overrides["data"] = args.data
+    load_plug_in()
+    from fairseq_posenc.deploy.export import export_ctranslate2
+
+    report = export_ctranslate2(
+        args.source, args.out_dir, overrides, args.quantization, args.verify, args.verify_file
+    )
+    for note in report.notes:
+        print("note: " + note)
+    if report.difference is not None:
+        print(f"largest difference from fairseq: {report.difference:.2e}")
+    if report.same is not None:
+        print(f"identical beam translations: {report.same[0]} of {report.same[1]}")
+    for file in report.files:
+        print("wrote " + file)
+
+
+def read_overrides(text: Optional[str]) -> Dict[str, Any]:
+    """The settings of ``--model-overrides``, a dictionary in Python's notation.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        overrides = ast.literal_eval(text or "{}")
+    except (ValueError, SyntaxError):
+        overrides = None
+    if not isinstance(overrides, dict):
+        raise UsageError(
+            f"--model-overrides {text}: must be a dictionary, such as {{'rotary_scaling': 'ntk'}}"
+        )
+    return overrides
 
 
 def _check_format(name: str, known: List[str], command: str) -> None:

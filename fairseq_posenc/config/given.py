@@ -9,6 +9,7 @@ preset, nor a default, nor what fine-tuning or a checkpoint brings.
 import contextlib
 import dataclasses
 import logging
+from argparse import Namespace
 from typing import Any, Collection, Iterator, List, Mapping, Optional
 
 from fairseq_posenc.attention import ATTENTIONS
@@ -64,6 +65,18 @@ def checking_given(cfg: Options, family: type, preset: Mapping[str, Any]) -> Ite
         said.append(f"{flag_of(name)} {value}")
     if said:
         logger.warning("--layer gated: %s: no effect on gated attention units", ", ".join(said))
+
+
+def has_effect(name: str, settings: Mapping[str, Any], family: type) -> bool:
+    """True unless a setting needs an encoding, attention or flag that is not chosen.
+
+    Args:
+        name: of a flag of *family*.
+        settings: complete, by name.
+        family: the dataclass of a family's flags.
+    """
+    fields = {field.name: field for field in dataclasses.fields(family)}
+    return _unmet(name, Namespace(**settings), fields) is None
 
 
 def _formerly(field: "dataclasses.Field[Any]") -> bool:

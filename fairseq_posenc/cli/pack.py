@@ -1,0 +1,75 @@
+"""``fairseq-posenc pack``."""
+
+import argparse
+
+from fairseq_posenc.cli.command import Command, load_plug_in
+from fairseq_posenc.deploy.model_folder import SUBWORDS, TOKENIZERS, Search, Text
+from fairseq_posenc.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add, defaults = parser.add_argument, Search()
+    add("checkpoint", metavar="CHECKPOINT", help="a checkpoint of fairseq or this plug-in")
+    add("out_dir", metavar="FOLDER", help="the folder to write")
+    add("--data", required=True, metavar="DIR", help="the binary data, with the dictionaries")
+    add("--source-lang", metavar="LANG", help="default: as in the checkpoint or the data")
+    add("--target-lang", metavar="LANG", help="default: as in the checkpoint or the data")
+    add("--tokenizer", choices=TOKENIZERS, default="none", help="how words were split (none)")
+    add("--dash-splits", action="store_true", help="Moses split hyphenated words: rich @-@ text")
+    add("--subwords", choices=SUBWORDS, default="none", help="how words were split further (none)")
+    add("--subword-file", metavar="FILE", help="merges of subword-nmt, or model of SentencePiece")
+    add("--beam", type=int, default=defaults.beam, metavar="N", help=f"({defaults.beam})")
+    add("--lenpen", type=float, default=defaults.lenpen, metavar="X", help=f"({defaults.lenpen})")
+    add("--about", metavar="TEXT", help="a sentence on the data, for the card")
+    add("--scores", nargs="+", default=[], metavar="FILE", help="texts with scores, for the card")
+    add(
+        "--ctranslate2",
+        nargs="?",
+        const="yes",
+        default="no",
+        choices=("yes", "auto", "no"),
+        help="also export to CTranslate2; auto: if it is installed and can compute the model (no)",
+    )
+    add("--quantization", metavar="TYPE", help="of the exported weights: int8, ... (float32)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write a model folder."""
+    if args.quantization is not None and args.ctranslate2 == "no":
+        raise UsageError(
+            f"--quantization {args.quantization}: is for the export; give --ctranslate2, too"
+        )
+    if args.beam < 1:
+        raise UsageError(f"--beam {args.beam}: must be at least 1")
+    load_plug_in()
+    from fairseq_posenc.deploy.pack import Pack, pack
+
+    text = Text(args.source_lang, args.target_lang, args.tokenizer, args.dash_splits, args.subwords)
+    wanted = Pack(
+        args.checkpoint,
+        args.data,
+        text,
+        args.subword_file,
+        Search(args.beam, args.lenpen),
+        args.about,
+        args.scores,
+        args.ctranslate2,
+        args.quantization,
+    )
+    report = pack(wanted, args.out_dir)
+    for note in report.notes if report is not None else ():
+        print("note: " + note)
+    if report is not None:
+        print(f"largest difference of CTranslate2 from fairseq: {report.difference:.2e}")
+    print("wrote " + args.out_dir)
+
+
+COMMAND = Command(
+    "pack",
+    "put a model and what its text needs into one folder",
+    "Write a model folder: checkpoint, dictionaries, subwords, how text was prepared, a card, and\n"
+    "on request the model exported to CTranslate2. `fairseq-posenc translate` reads it.",
+    add_arguments,
+    run,
+)

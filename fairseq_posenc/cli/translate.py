@@ -1,0 +1,101 @@
+"""``fairseq-posenc translate``."""
+
+import argparse
+import sys
+
+from fairseq_posenc.cli.command import Command, load_plug_in
+from fairseq_posenc.errors import UsageError
+
+#: Lines read before they are translated, unless they are typed.
+BUFFER = 512
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add = parser.add_argument
+    add(
+        "--model", required=True, metavar="FOLDER", help="a folder that `fairseq-posenc pack` wrote"
+    )
+    add("--engine", choices=("ctranslate2", "fairseq"), help="default: ctranslate2 if exported")
+    add("--beam", type=int, metavar="N", help="number of hypotheses (default: as in the folder)")
+    add("--lenpen", type=float, metavar="X", help="length penalty (default: as in the folder)")
+    add("--n-best", type=int, default=1, metavar="N", help="translations of each line (1)")
+    add("--scores", action="store_true", help="write the score and a tab before each translation")
+    add(
+        "--prefix",
+        action="store_true",
+        help="after a tab, a line has the text that its translation starts with",
+    )
+    add("--max-length", type=int, metavar="N", help="longest translation, in tokens")
+    add("--max-tokens", type=int, default=4000, metavar="N", help="tokens in a batch (4000)")
+    add(
+        "--buffer",
+        type=int,
+        metavar="N",
+        help=f"lines to read before they are translated ({BUFFER}; 1 from a terminal)",
+    )
+    add("--threads", type=int, default=0, metavar="N", help="default: the engine's own")
+    add("--device", default="cpu", choices=("cpu", "cuda"), help="default: cpu")
+    add(
+        "--compute-type",
+        default="default",
+        metavar="TYPE",
+        help="of CTranslate2: float32, int8, float16, ...; default: as exported",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Translate standard input to standard output."""
+    from fairseq_posenc.deploy.engine import Beam, Hardware
+    from fairseq_posenc.deploy.engines import engine_for
+    from fairseq_posenc.deploy.model_folder import read_model_folder
+    from fairseq_posenc.deploy.text import Preparation
+    from fairseq_posenc.deploy.translate import (
+        Format,
+        Progress,
+        Translator,
+        read_lines,
+        write_lines,
+    )
+
+    folder = read_model_folder(args.model)
+    for name, least in (("beam", 1), ("n_best", 1), ("max_length", 1), ("max_tokens", 1)):
+        _check(name, getattr(args, name), least)
+    _check("buffer", args.buffer, 1)
+    _check("threads", args.threads, 0)
+    size = max(args.beam or folder.search.beam, args.n_best)
+    if args.beam is not None and args.beam < args.n_best:
+        raise UsageError(f"--n-best {args.n_best}: must be at most --beam {args.beam}")
+    penalty = folder.search.lenpen if args.lenpen is None else args.lenpen
+    if args.engine == "fairseq" or folder.export is None:
+        load_plug_in()
+    preparation = Preparation(folder)
+    engine = engine_for(folder, Hardware(args.device, args.threads, args.compute_type), args.engine)
+    longest = args.max_length or sys.maxsize
+    beam = Beam(size, penalty, args.n_best, longest, args.max_tokens)
+    format = Format(args.scores, args.n_best > 1, args.prefix)
+    translator = Translator(preparation, engine, beam, format)
+    buffer = args.buffer or (1 if sys.stdin.isatty() else BUFFER)
+    lines = translator.translate(read_lines(sys.stdin.buffer), buffer)
+    out = open(sys.stdout.fileno(), "w", encoding="utf-8", newline="\n", closefd=False)
+    try:
+        write_lines(lines, out, None if sys.stdout.isatty() else Progress(sys.stderr))
+    except BrokenPipeError:  # such as head
+        sys.stderr.close()
+        raise SystemExit(1) from None
+
+
+def _check(name: str, value: object, least: int) -> None:
+    if isinstance(value, int) and value < least:
+        flag = "--" + name.replace("_", "-")
+        raise UsageError(f"{flag} {value}: must be at least {least}")
+
+
+COMMAND = Command(
+    "translate",
+    "translate text, line by line, with a model folder",
+    "Translate standard input to standard output, a line for each line, in order.\n"
+    "With an exported model, neither PyTorch nor fairseq is loaded.",
+    add_arguments,
+    run,
+)

@@ -1,0 +1,65 @@
+"""The interface of what translates tokens."""
+
+from typing import Any, Dict, List, NamedTuple, Protocol
+
+Tokens = List[str]
+
+
+class Hypothesis(NamedTuple):
+    """A translation.
+
+    Args:
+        tokens: without the end of the sentence.
+        score: sum of the log-probabilities, divided by length to the power of the penalty.
+    """
+
+    tokens: Tokens
+    score: float
+
+
+class Beam(NamedTuple):
+    """A beam search.
+
+    Args:
+        size: number of hypotheses.
+        penalty: exponent of the length by which scores are divided.
+        n_best: number of translations to return.
+        max_length: longest translation, in tokens.
+        batch: tokens translated at once.
+    """
+
+    size: int
+    penalty: float
+    n_best: int
+    max_length: int
+    batch: int
+
+
+class Hardware(NamedTuple):
+    """Where an engine computes.
+
+    Args:
+        device: cpu or cuda.
+        threads: 0 for the engine's default.
+        compute_type: of CTranslate2; default: that of the exported weights.
+    """
+
+    device: str = "cpu"
+    threads: int = 0
+    compute_type: str = "default"
+
+
+class Engine(Protocol):
+    """Translates tokens."""
+
+    #: longest source and longest target, in tokens with </s>
+    longest: Dict[str, int]
+
+    def translate(self, sources: List[Tokens], prefixes: List[Tokens], beam: Beam) -> Any:
+        """The n best translations of each source, best first.
+
+        Args:
+            sources: none is empty, or longer than the model accepts.
+            prefixes: what each translation starts with; may be empty.
+            beam: the search.
+        """

@@ -1,0 +1,39 @@
+"""The choice of an engine; PyTorch and fairseq are imported only if fairseq is chosen."""
+
+from typing import Callable, Dict, Optional
+
+from fairseq_posenc.deploy.ctranslate2_engine import CTranslate2Engine
+from fairseq_posenc.deploy.engine import Engine, Hardware
+from fairseq_posenc.deploy.model_folder import ModelFolder
+from fairseq_posenc.errors import UsageError
+
+
+def _fairseq(folder: ModelFolder, hardware: Hardware) -> Engine:
+    from fairseq_posenc.deploy.fairseq_engine import FairseqEngine
+
+    return FairseqEngine(folder, hardware)
+
+
+ENGINES: Dict[str, Callable[[ModelFolder, Hardware], Engine]] = {
+    "ctranslate2": CTranslate2Engine,
+    "fairseq": _fairseq,
+}
+
+
+def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = None) -> Engine:
+    """The engine of a model folder: CTranslate2 if the model was exported, else fairseq.
+
+    Args:
+        folder: the model folder.
+        hardware: where it computes.
+        name: a key of :data:`ENGINES`, to choose.
+
+    Raises:
+        UsageError: the folder has no model for it.
+    """
+    has = {"ctranslate2": folder.export, "fairseq": folder.checkpoint}
+    chosen = name or ("ctranslate2" if folder.export else "fairseq")
+    if has[chosen] is None:
+        other = next(each for each in has if each != chosen)
+        raise UsageError(f"--engine {chosen}: {folder.path} has a model for {other} only")
+    return ENGINES[chosen](folder, hardware)

@@ -1,0 +1,344 @@
+"""Model folders: complete or refused, and raw text through them."""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from commands import ROOT
+from model_folders import write_model
+from recipes import EXAMPLES
+
+from fairseq_posenc import cli
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.deploy import benchmark
+from fairseq_posenc.deploy.engine import Beam, Hypothesis
+from fairseq_posenc.deploy.model_folder import ModelFolder, Text, read_model_folder
+from fairseq_posenc.deploy.text import Preparation, words_of
+from fairseq_posenc.deploy.translate import Format, Progress, Translator, read_lines
+
+WHY = "an extra: the engine of the exported models"
+MOSES = ["--tokenizer", "moses", "--subwords", "subword-nmt"]
+
+
+def posenc(*arguments):
+    assert not cli.main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A checkpoint and its data."""
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+def packed(model, out, *flags):
+    usual = ["--data", model / "data", *MOSES, "--subword-file", model / "codes"]
+    posenc("pack", model / "model.pt", out, *usual, *flags)
+    return out
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    """Its model folder, with an export."""
+    pytest.importorskip("ctranslate2", reason=WHY)
+    out = tmp_path_factory.mktemp("packed") / "en-de"
+    scores = model / "scores.txt"
+    scores.write_text("BLEU|nrefs:1 = 12.3\n")
+    return packed(model, out, "--ctranslate2", "--about", "Two words.", "--scores", scores)
+
+
+def test_has_what_text_needs(folder):
+    names = "README.md checkpoint.pt codes ctranslate2 dict.de.txt dict.en.txt model.json"
+    assert sorted(os.listdir(folder)) == names.split()
+    read = read_model_folder(str(folder))
+    assert read.text == Text("en", "de", "moses", False, "subword-nmt", "codes")
+    assert (read.task, read.search) == ("translation", (4, 0.6))
+    assert read_checkpoint(read.checkpoint)["last_optimizer_state"] is None
+    card = (folder / "README.md").read_text()
+    for expected in ("en to de", "Two words.", "BLEU|nrefs:1 = 12.3", "After 7 updates"):
+        assert expected in card
+    assert "--position-encoding rotary" in card
+
+
+PIECES = {
+    "model.json": "model.json cannot be read",
+    "codes": "codes, the subwords, is missing",
+    "ctranslate2/model.bin": "the exported model, is missing",
+}
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_missing_piece_is_named(folder, tmp_path, piece):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / piece).unlink()
+    with pytest.raises(SystemExit, match=PIECES[piece]):
+        read_model_folder(str(copy))
+
+
+DAMAGED = {
+    "not json": ("{", "is not JSON"),
+    "a list": ("[]", "holds no JSON object"),
+    "another format": ('{"format": 2}', "format 2, and this version reads 1"),
+    "no text": ('{"format": 1}', "damaged"),
+    "an unknown tokeniser": (
+        '{"format": 1, "task": "translation", "search": {}, "text": {"tokenizer": "jieba"}}',
+        "tokenizer 'jieba'; it must be moses or none",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_damaged_settings_are_refused(tmp_path, case):
+    content, message = DAMAGED[case]
+    (tmp_path / "model.json").write_text(content)
+    with pytest.raises(SystemExit, match=message):
+        read_model_folder(str(tmp_path))
+
+
+WRONG = {
+    "the dictionaries of another model": (["--data", "{other}"], "give the data folder"),
+    "no dictionary": (["--data", "{empty}"], "has no dict.en.txt"),
+    "no subwords": (["--subword-file", "{empty}/none"], "there is no such file"),
+    "a quantisation that does not exist": (
+        ["--ctranslate2", "--quantization", "int3"],
+        "--quantization int3: must be int8 or",
+    ),
+    "a quantisation of nothing": (["--quantization", "int8"], "give --ctranslate2, too"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_packs_all_or_nothing(model, tmp_path, case):
+    flags, message = WRONG[case]
+    if "--ctranslate2" in flags:
+        pytest.importorskip("ctranslate2", reason=WHY)
+    empty, other = tmp_path / "empty", tmp_path / "other"
+    empty.mkdir()
+    other.mkdir()
+    for lang in ("en", "de"):
+        (other / f"dict.{lang}.txt").write_text("one 1\n")
+    flags = [flag.format(empty=empty, other=other) for flag in flags]
+    with pytest.raises(SystemExit, match=message) as error:
+        packed(model, tmp_path / "out", *flags)
+    assert str(error.value).count("\n") == 0
+    assert sorted(os.listdir(tmp_path)) == ["empty", "other"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_an_interrupted_export_leaves_nothing(model, tmp_path, monkeypatch, error):
+    pytest.importorskip("ctranslate2", reason=WHY)
+    from ctranslate2.specs import model_spec
+
+    def save(self, path):
+        with open(os.path.join(path, "config.json"), "w") as file:
+            file.write("{")
+        raise error
+
+    monkeypatch.setattr(model_spec.SequenceToSequenceModelSpec, "save", save)
+    kind, message = (SystemExit, "No space left") if error.args else (KeyboardInterrupt, "")
+    with pytest.raises(kind, match=message):
+        posenc("export", "ctranslate2", model / "model.pt", tmp_path / "out")
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_export_never_replaces_files(model, tmp_path):
+    pytest.importorskip("ctranslate2", reason=WHY)
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(SystemExit, match="exists already"):
+        posenc("export", "ctranslate2", model / "model.pt", tmp_path)
+    assert os.listdir(tmp_path) == ["mine"]
+
+
+def test_export_names_flags_of_other_formats(model, tmp_path):
+    for flags in (["hf-roformer", "--quantization", "int8"], ["ctranslate2", "--head", "lm"]):
+        with pytest.raises(SystemExit, match=f"{flags[1]} {flags[2]}: is "):
+            posenc("export", flags[0], model / "model.pt", tmp_path / "out", *flags[1:])
+
+
+def run(folder, lines, *flags):
+    """Translate in a process that has imported nothing yet; standard error ends with figures."""
+    code = (
+        "import sys, time; sys.argv[0] = 'fairseq-posenc'\n"
+        "from fairseq_posenc.cli import main\n"
+        "main(sys.argv[1:])\n"
+        "print(time.process_time(), *{'torch', 'fairseq'} & set(sys.modules), file=sys.stderr)\n"
+    )
+    words = [sys.executable, "-c", code, "translate", "--model", str(folder), *flags]
+    text = "".join(line + "\n" for line in lines).encode()
+    done = subprocess.run(words, input=text, capture_output=True, cwd=ROOT, check=True, timeout=120)
+    *said, last = done.stderr.decode().splitlines()
+    return done.stdout.decode().split("\n")[:-1], said, last.split()
+
+
+def test_translates_without_pytorch_or_fairseq(folder):
+    lines = ["The cat sleeps.", "", "dog " * 100, "\u3000 ", "The dog barks."]
+    out, said, figures = run(folder, lines, "--max-length", "5", "--threads", "1")
+    assert len(out) == len(lines)
+    assert [bool(line) for line in out] == [True, False, False, False, True]
+    assert said == [
+        "line 3: the line has 200 tokens, and the model accepts 29; its translation is left empty"
+    ]
+    if not hasattr(pytest.importorskip("ctranslate2"), "__getattr__"):
+        pytest.skip("CTranslate2 of Python 3.8 imports PyTorch itself")
+    assert len(figures) == 1, f"{figures[1:]} was imported"
+    assert float(figures[0]) < 2  # seconds of processor time
+
+
+def test_both_engines_agree(folder, capsys, monkeypatch):
+    outputs = []
+    for engine in ("ctranslate2", "fairseq"):
+        text = "The cat sleeps.\tdog\nThe dog barks.\t\n"
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        with open(os.path.join(folder, f"{engine}.out"), "w") as out:
+            monkeypatch.setattr(sys, "stdout", out)
+            posenc_translate = ["--engine", engine, "--prefix", "--beam", "1", "--max-length", "4"]
+            cli.main(["translate", "--model", str(folder), *posenc_translate])
+        monkeypatch.undo()
+        outputs.append((folder / f"{engine}.out").read_text().splitlines())
+        (folder / f"{engine}.out").unlink()
+    assert outputs[0] == outputs[1]
+    assert outputs[0][0].startswith("dog")
+
+
+class Reverse:
+    """An engine that reverses tokens, in n versions."""
+
+    longest = {"source": 6, "target": 40}
+
+    def __init__(self):
+        self.calls = []
+
+    def translate(self, sources, prefixes, beam):
+        assert all(sources)
+        self.calls.append((len(sources), beam.max_length))
+        return [
+            [Hypothesis([*p, *s[::-1], *["!"] * n], -float(n)) for n in range(beam.n_best)]
+            for s, p in zip(sources, prefixes)
+        ]
+
+
+PLAIN = Preparation(ModelFolder("", "translation"))
+LINES = ["a b", "", "c", "a b c d e f", " ", "d e f"]
+
+
+@pytest.mark.parametrize("buffer", [1, 2, 100])
+def test_every_line_keeps_its_place(buffer, capsys):
+    engine = Reverse()
+    translator = Translator(PLAIN, engine, Beam(4, 1.0, 1, 100, 4000), Format())
+    assert list(translator.translate(LINES, buffer)) == ["b a", "", "c", "", "", "f e d"]
+    assert capsys.readouterr().err.startswith("line 4: the line has 6 tokens")
+    assert max(length for _, length in engine.calls) == 39  # of the target, besides </s>
+    assert len(engine.calls) == {1: 3, 2: 3, 100: 1}[buffer]
+
+
+def test_n_best_scores_and_prefixes(capsys):
+    format = Format(scores=True, numbered=True, prefixes=True)
+    translator = Translator(PLAIN, Reverse(), Beam(4, 1.0, 2, 100, 4000), format)
+    lines = list(translator.translate(["a b\tx", "", "c"], 10))
+    assert lines == [
+        *("1\t-0.0000\tx b a", "1\t-1.0000\tx b a !"),
+        *("2\t0.0000\t", "2\t0.0000\t"),
+        *("3\t-0.0000\tc", "3\t-1.0000\tc !"),
+    ]
+
+
+def test_lines_stream(capsys):
+    """A translation comes before the next line is read."""
+    read = []
+
+    def lines():
+        for line in ("a", "b"):
+            read.append(line)
+            yield line
+
+    out = Translator(PLAIN, Reverse(), Beam(1, 1.0, 1, 9, 99), Format()).translate(lines(), 1)
+    assert next(out) == "a"
+    assert read == ["a"]
+
+
+def test_input_that_is_not_utf8_is_named():
+    with pytest.raises(SystemExit, match="line 2 of the input: byte 3 of it is not UTF-8"):
+        list(read_lines(io.BytesIO(b"ok\nab\xff\n")))
+    lines = "one\u2028line\r\n\x0bvertical\x85\n".encode()
+    assert list(read_lines(io.BytesIO(lines))) == ["one\u2028line", "\x0bvertical\x85"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_is_for_terminals():
+    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
+        progress = Progress(stream, seconds=0)
+        progress.add()
+        progress.add(last=True)
+        assert ("1 lines" in stream.getvalue()) == shown
+
+
+HOSTILE = ["“Well-known” – it’s 5 € & <b>!", "a\u200bb\tc\x07d", "don't   stop…", "", "日本語 text"]
+
+
+@pytest.mark.parametrize("dash_splits", [False, True])
+def test_words_are_those_of_the_recipes(dash_splits, monkeypatch):
+    pytest.importorskip("sacremoses", reason="an extra: Moses' tokeniser")
+    monkeypatch.syspath_prepend(str(EXAMPLES / "common"))
+    import moses
+
+    split, expected = words_of("moses", "en", dash_splits), moses.tokenizer("en", dash_splits)
+    assert [" ".join(split(line)) for line in HOSTILE] == [expected(line) for line in HOSTILE]
+
+
+def test_text_comes_back_through_sentencepiece(tmp_path):
+    sentencepiece = pytest.importorskip("sentencepiece", reason="an extra: subwords")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["The cat sleeps.", "The dog barks."] * 9),
+        model_prefix=str(tmp_path / "pieces"),
+        vocab_size=20,
+        byte_fallback=False,
+        minloglevel=2,
+    )
+    text = Text("en", "en", subwords="sentencepiece", subword_file="pieces.model")
+    preparation = Preparation(ModelFolder(str(tmp_path), "translation", text))
+    tokens = preparation.source("The cat  barks.")
+    assert len(tokens) > 3
+    assert preparation.restore(tokens) == "The cat barks."
+
+
+def test_settings_are_plain_json():
+    settings = json.loads(ModelFolder("x", "translation", Text("zh", "de")).settings())
+    assert settings["format"] == 1
+    assert settings["text"]["source_lang"] == "zh"
+
+
+def test_benchmark_takes_the_start_off(folder, tmp_path, monkeypatch):
+    """Processes that take one second to start, and two more for every line."""
+    pytest.importorskip("sacrebleu", reason="an extra: BLEU")
+    monkeypatch.setattr(
+        benchmark,
+        "_run",
+        lambda folder, setting, text: (
+            benchmark.Times(9.0, 1.0 + 2 * text.count(b"\n")),
+            text.replace(b"b", b"c") if setting.compute_type == "int8" else text,
+        ),
+    )
+    source, reference = tmp_path / "a", tmp_path / "b"
+    source.write_text("a a a a a\nb b b b b\n")
+    reference.write_text("a a a a a\nb b b b b\n")
+    settings = benchmark.settings_of(read_model_folder(str(folder)), [1], ["float32", "int8"])
+    rows, signature = benchmark.measure(folder, str(source), str(reference), settings, 2)
+    assert [row.setting[:2] for row in rows] == [
+        ("fairseq", "float32"),
+        ("ctranslate2", "float32"),
+        ("ctranslate2", "int8"),
+    ]
+    assert [(row.start, row.rest, row.same) for row in rows] == [(1, 4, 2), (1, 4, 2), (1, 4, 1)]
+    assert [row.bleu for row in rows] == ["100.00", "100.00", "50.00"]
+    assert "tok:13a" in signature
+    assert len(benchmark.table(rows, signature).splitlines()) == 6
+    reference.write_text("one line\n")
+    with pytest.raises(SystemExit, match="has 1 lines, and .* has 2"):
+        benchmark.measure(folder, str(source), str(reference), settings, 1)
