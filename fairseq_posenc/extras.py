@@ -30,6 +30,8 @@ EXTRAS = (
     Extra("matplotlib", "matplotlib", "plots"),
     Extra("transformers", "transformers", "import and export"),
     Extra("safetensors", "safetensors", "import and export"),
+    Extra("onnx", "onnx", "export to ONNX"),
+    Extra("onnxruntime", "onnxruntime", "export to ONNX"),
     Extra("jieba", "jieba", "Chinese text"),
     Extra("pytorch_optimizer", "pytorch-optimizer", "--optimizer amos"),
 )

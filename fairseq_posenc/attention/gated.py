@@ -23,7 +23,7 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import AttentionKernel
-from fairseq_posenc.attention.functional import add_terms, additive_mask, attend, dropout_rate
+from fairseq_posenc.attention.functional import add_terms, additive_mask, attend, drop, dropout_rate
 from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu, visible_keys
 from fairseq_posenc.attention.softmax import IncrementalState, append_to_cache, content_logits
 from fairseq_posenc.encodings import PositionEncoding
@@ -263,9 +263,7 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         n = visible_keys(q, k, bias, causal=False)
         n = torch.full_like(n, float(self.reference)) if self.fixed else n
         weights = squared_relu(q, k, bias, 1.0 / self.divisor(n, self.key_size), scaled)
-        return torch.matmul(
-            F.dropout(weights, dropout_rate(self.dropout_module)), v.to(weights)
-        ).type_as(v)
+        return torch.matmul(drop(weights, self.dropout_module), v.to(weights)).type_as(v)
 
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""

@@ -6,7 +6,7 @@ from typing import Any, Dict, List
 
 from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.config.stacks import side_encoding
-from fairseq_posenc.convert import FORMATS
+from fairseq_posenc.convert import FORMATS, onnx_export
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.feed_forward import FEED_FORWARDS
 from fairseq_posenc.models import FAMILIES, Family
@@ -31,6 +31,7 @@ def catalogue() -> str:
     for name, entry in FORMATS.items():
         ways = "import and export" if entry.write else "import"
         lines.append(f"  {name:<16} {entry.summary}; {ways}")
+    lines.append(f"  {onnx_export.NAME:<16} {onnx_export.SUMMARY}; export")
     for model, family in FAMILIES.items():
         lines += ["", f"--arch: architectures of {model}, {family.what} (layers x channels)"]
         lines += [f"  {name:<30} {_architecture(family, name)}" for name in family.presets]

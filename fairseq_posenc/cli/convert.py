@@ -16,7 +16,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``import``."""
     parser.add_argument("format", metavar="FORMAT", help=KNOWN)
     parser.add_argument("source", metavar="SOURCE", help="the model to import")
-    _add_common_arguments(parser)
+    _add_common_arguments(parser, "OUT_DIR", "folder to write to")
 
 
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,13 +24,15 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("format", metavar="FORMAT", help=KNOWN)
     parser.add_argument("source", metavar="CHECKPOINT", help="a checkpoint of this plug-in")
     parser.add_argument(
-        "--head", metavar="NAME", help="the head to export; lm for the language-model head"
+        "--head",
+        metavar="NAME",
+        help="the head to export; lm for the language-model head, and with onnx features for none",
     )
-    _add_common_arguments(parser)
+    _add_common_arguments(parser, "OUT", "folder to write to; with onnx a file")
 
 
-def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out_dir", metavar="OUT_DIR", help="folder to write to")
+def _add_common_arguments(parser: argparse.ArgumentParser, out: str, what: str) -> None:
+    parser.add_argument("out_dir", metavar=out, help=what)
     parser.add_argument(
         "--vocab", metavar="FILE", help="the vocabulary, if it is not beside the model"
     )
@@ -55,10 +57,15 @@ def run_import(args: argparse.Namespace) -> None:
 def run_export(args: argparse.Namespace) -> None:
     """Export a checkpoint of this plug-in."""
     load_plug_in()
-    from fairseq_posenc.convert import FORMATS, export_checkpoint
+    from fairseq_posenc.convert import FORMATS, export_checkpoint, onnx_export
 
     writable = [name for name, entry in FORMATS.items() if entry.write]
-    _check_format(args.format, writable, "export")
+    _check_format(args.format, [*writable, onnx_export.NAME], "export")
+    if args.format == onnx_export.NAME:
+        _report(
+            onnx_export.export_onnx(args.source, args.out_dir, args.vocab, args.head, args.verify)
+        )
+        return
     paths = (FORMATS[args.format], args.source, args.out_dir, args.vocab)
     _report(export_checkpoint(*paths, head=args.head, verify=args.verify))
 

@@ -84,7 +84,7 @@ class DebertaBias(ContentBias):
     def project(self, vectors: Tensor) -> Tensor:
         """P W_kR and P W_qR by heads, (2, H, N, D), of vectors (N, C)."""
         both = torch.stack((self.k_proj(vectors), self.q_proj(vectors)))
-        return both.view(2, len(vectors), -1, self.head_dim).transpose(1, 2)
+        return both.view(2, vectors.size(0), -1, self.head_dim).transpose(1, 2)
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S); arguments as in :class:`ContentBias`."""

@@ -84,6 +84,10 @@ def align(products: Tensor, key_length: int) -> Tensor:
     *leading, rows, columns = products.shape
     if rows == 1:
         return products
+    if torch.jit.is_tracing():  # ONNX has no strides
+        keys = torch.arange(key_length, device=products.device)
+        columns_of = keys - torch.arange(rows, device=products.device).unsqueeze(1) + rows - 1
+        return products.gather(-1, columns_of.expand(*leading, -1, -1))
     products = products if products.stride(-1) == 1 else products.contiguous()
     *outer, between_rows, _ = products.stride()
     return products.as_strided(

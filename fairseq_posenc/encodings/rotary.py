@@ -7,7 +7,8 @@ their position, so that their product depends on the distance only (Eq. 8):
     θ_i = base^{-2(i-1)/d},  i = 1 … d/2,  base = 10000
 
 A 2x2 rotation is a complex multiplication (Eq. 4), which is how it is computed here: a pair of
-channels is one complex number, multiplied by e^{i m θ}.
+channels is one complex number, multiplied by e^{i m θ}.  Graphs that are exported or compiled
+use the real numbers of rotary_real.py instead.
 """
 
 import logging
@@ -20,9 +21,11 @@ from torch import Tensor
 
 from fairseq_posenc.encodings.base import QKVTransform, Stack
 from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.encodings.rotary_real import real_table, rotate_half, rotate_interleaved
 from fairseq_posenc.encodings.rotary_scaling import UNSCALED, Scaling, ScalingFlags, read_scaling
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options
+from fairseq_posenc.recording import is_recording
 from fairseq_posenc.settings import setting
 
 PAIRINGS = ("interleaved", "half")
@@ -122,6 +125,8 @@ class Rotary(QKVTransform):
         self.base = float(options.rotary_base)
         self.pairing = str(options.rotary_pairing)
         self.rotate_values = bool(options.rotary_value)
+        #: make real tables, by which :meth:`rotate` rotates in real numbers, always
+        self.real_valued = False
         self.relative = not self.rotate_values
         fraction = float(options.rotary_fraction)
         size = f"head size {stack.head_dim} of the {stack.side}"
@@ -177,10 +182,13 @@ class Rotary(QKVTransform):
             positions: (1|B, T), integers.
 
         Returns:
-            (T, 1|B, 1, d/2), complex64.
+            (T, 1|B, 1, d/2), complex64; or, where a graph is recorded and under ``real_valued``,
+            cosines before sines, (T, 1|B, 1, d), float32.
         """
         theta = frequencies(self.dim, self.base, positions.device, self.scaling)
         angles = positions.t().to(torch.float64).unsqueeze(-1) * theta  # (T, 1|B, d/2)
+        if self.real_valued or is_recording():
+            return real_table(angles, self.temperature).unsqueeze(2)
         lengths = torch.full_like(angles, self.temperature)
         return torch.polar(lengths, angles).to(torch.complex64).unsqueeze(2)
 
@@ -197,14 +205,17 @@ class Rotary(QKVTransform):
 
         Args:
             x: queries or keys, (T, B, H, D).
-            table: (T, 1|B, 1, d/2), from :meth:`table`.
+            table: (T, 1|B, 1, d/2 or d), from :meth:`table`.
 
         Returns:
             (T, B, H, D), in the dtype of *x*.
         """
         head = x if self.dim == x.size(-1) else x[..., : self.dim].contiguous()
         wide = head if x.dtype in (torch.float32, torch.float64) else head.float()
-        if self.pairing == "half":
+        if not table.is_complex():
+            turn = rotate_half if self.pairing == "half" else rotate_interleaved
+            rotated = turn(wide, table).to(x.dtype)
+        elif self.pairing == "half":
             pairs = torch.complex(*wide.chunk(2, dim=-1)) * table
             rotated = torch.cat((pairs.real, pairs.imag), dim=-1).to(x.dtype)
         else:

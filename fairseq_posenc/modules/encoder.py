@@ -3,18 +3,18 @@
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerEncoderBase
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.functional import dropout_rate
+from fairseq_posenc.attention.functional import drop
 from fairseq_posenc.config.stacks import stack_of
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.modules.gated_layers import GatedEncoderLayer
 from fairseq_posenc.modules.layers import TransformerEncoderLayer, wrap_layer
 from fairseq_posenc.modules.stack import PositionedStack, layer_positions
 from fairseq_posenc.options import Options
+from fairseq_posenc.recording import any_true
 
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
     "transformer": TransformerEncoderLayer,
@@ -62,7 +62,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             x = x + self.embed_positions(src_tokens)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
-        x = F.dropout(x, dropout_rate(self.dropout_module))
+        x = drop(x, self.dropout_module)
         return (x if self.quant_noise is None else self.quant_noise(x)), embedding
 
     def forward(
@@ -85,7 +85,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             encoder_embedding (B, T, C), encoder_states, fc_results, src_tokens, src_lengths (B, 1).
         """
         padding_mask = src_tokens.eq(self.padding_idx)
-        mask = padding_mask if padding_mask.any() else None
+        mask = padding_mask if any_true(padding_mask) else None
         length = src_tokens.size(1)
         self.check_length(length)
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)

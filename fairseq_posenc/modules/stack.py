@@ -13,6 +13,7 @@ from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, p
 from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.loading.warm_start import State, adapt_positions
 from fairseq_posenc.options import Layer, Options, option
+from fairseq_posenc.recording import any_true
 
 
 class PositionedStack:
@@ -147,9 +148,9 @@ def count_positions(
     Returns:
         (1, S) or (B, S), int64, from 0; padding gets the position of a neighbour.
     """
-    if padding_mask is None or encoding.relative or not padding_mask[:, 0].any():
+    if padding_mask is None or encoding.relative or not any_true(padding_mask[:, 0]):
         return torch.arange(length, device=device).unsqueeze(0)
-    return (torch.cumsum(~padding_mask, dim=1) - 1).clamp(min=0)
+    return (torch.cumsum((~padding_mask).long(), dim=1) - 1).clamp(min=0)
 
 
 def layer_positions(layer: Layer, bundles: Dict[str, Positions]) -> Positions:
