@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-from fairseq_posenc.recording import any_true
 from fairseq_posenc.versions import HAS_SDPA, SDPA_HAS_SCALE, SDPA_SAFE_MASKS
 
 
@@ -112,8 +111,8 @@ def dropout_rate(dropout: FairseqDropout) -> float:
 
 def drop(x: Tensor, dropout: FairseqDropout) -> Tensor:
     """Apply a ``FairseqDropout`` at its current rate; no operation is recorded for a rate of 0."""
-    rate = dropout_rate(dropout)
-    return F.dropout(x, rate) if rate > 0 else x
+    active = dropout.p > 0 and (dropout.training or dropout.apply_during_inference)
+    return F.dropout(x, dropout.p) if active else x
 
 
 def attend(
@@ -197,7 +196,7 @@ def attend_with_weights(
         logits += bias
     weights = torch.softmax(logits, dim=-1)
     # rare; cheaper than scanning the bias
-    if bias is not None and any_true(weights[..., :1].isnan()):
+    if bias is not None and (torch.jit.is_tracing() or weights[..., :1].isnan().any()):
         masked = _fully_masked_rows(bias)
         weights = torch.softmax(logits.masked_fill(masked, 0.0), dim=-1).masked_fill(masked, 0.0)
     weights = weights.type_as(q)

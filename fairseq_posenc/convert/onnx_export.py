@@ -2,7 +2,8 @@
 
 The graph takes ``tokens`` (B, T), numbered as in dict.txt and padded on either side, of any batch
 size and length, and returns ``logits``.  It is recorded by tracing, which all supported versions of
-PyTorch can; :mod:`fairseq_posenc.recording` keeps the values of the example out of it.
+PyTorch can.  Where the model branches on values, ``torch.jit.is_tracing()`` selects the branch that
+is right for all.
 """
 
 import inspect

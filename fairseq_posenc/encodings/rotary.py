@@ -25,7 +25,6 @@ from fairseq_posenc.encodings.rotary_real import real_table, rotate_half, rotate
 from fairseq_posenc.encodings.rotary_scaling import UNSCALED, Scaling, ScalingFlags, read_scaling
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options
-from fairseq_posenc.recording import is_recording
 from fairseq_posenc.settings import setting
 
 PAIRINGS = ("interleaved", "half")
@@ -125,7 +124,7 @@ class Rotary(QKVTransform):
         self.base = float(options.rotary_base)
         self.pairing = str(options.rotary_pairing)
         self.rotate_values = bool(options.rotary_value)
-        #: make real tables, by which :meth:`rotate` rotates in real numbers, always
+        #: rotate in real numbers, for graphs in which complex ones have no operators
         self.real_valued = False
         self.relative = not self.rotate_values
         fraction = float(options.rotary_fraction)
@@ -182,12 +181,12 @@ class Rotary(QKVTransform):
             positions: (1|B, T), integers.
 
         Returns:
-            (T, 1|B, 1, d/2), complex64; or, where a graph is recorded and under ``real_valued``,
+            (T, 1|B, 1, d/2), complex64; or, under ``real_valued`` and where a graph is traced,
             cosines before sines, (T, 1|B, 1, d), float32.
         """
         theta = frequencies(self.dim, self.base, positions.device, self.scaling)
         angles = positions.t().to(torch.float64).unsqueeze(-1) * theta  # (T, 1|B, d/2)
-        if self.real_valued or is_recording():
+        if self.real_valued or torch.jit.is_tracing():
             return real_table(angles, self.temperature).unsqueeze(2)
         lengths = torch.full_like(angles, self.temperature)
         return torch.polar(lengths, angles).to(torch.complex64).unsqueeze(2)

@@ -14,7 +14,6 @@ from fairseq_posenc.modules.gated_layers import GatedEncoderLayer
 from fairseq_posenc.modules.layers import TransformerEncoderLayer, wrap_layer
 from fairseq_posenc.modules.stack import PositionedStack, layer_positions
 from fairseq_posenc.options import Options
-from fairseq_posenc.recording import any_true
 
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
     "transformer": TransformerEncoderLayer,
@@ -85,7 +84,8 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             encoder_embedding (B, T, C), encoder_states, fc_results, src_tokens, src_lengths (B, 1).
         """
         padding_mask = src_tokens.eq(self.padding_idx)
-        mask = padding_mask if any_true(padding_mask) else None
+        padded = torch.jit.is_tracing() or padding_mask.any()  # a graph serves other inputs, too
+        mask = padding_mask if padded else None
         length = src_tokens.size(1)
         self.check_length(length)
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)

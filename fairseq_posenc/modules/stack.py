@@ -13,7 +13,6 @@ from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, p
 from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.loading.warm_start import State, adapt_positions
 from fairseq_posenc.options import Layer, Options, option
-from fairseq_posenc.recording import any_true
 
 
 class PositionedStack:
@@ -148,8 +147,11 @@ def count_positions(
     Returns:
         (1, S) or (B, S), int64, from 0; padding gets the position of a neighbour.
     """
-    if padding_mask is None or encoding.relative or not any_true(padding_mask[:, 0]):
-        return torch.arange(length, device=device).unsqueeze(0)
+    same = torch.arange(length, device=device).unsqueeze(0)
+    if padding_mask is None or encoding.relative:
+        return same
+    if not (torch.jit.is_tracing() or padding_mask[:, 0].any()):
+        return same
     return (torch.cumsum((~padding_mask).long(), dim=1) - 1).clamp(min=0)
 
 
