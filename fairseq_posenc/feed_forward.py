@@ -29,7 +29,7 @@ class FeedForward:
 
     @staticmethod
     def hidden(layer: Layer, x: Tensor) -> Tensor:
-        """The input of ``fc2``, (T, B, hidden), for x (T, B, C)."""
+        """The input of ``fc2``, (B, T, hidden), for x (B, T, C)."""
         return layer.activation_fn(layer.fc1(x))
 
 

@@ -109,15 +109,15 @@ def test_the_whole_rotary_layer_is_equations_1_to_8(pairing):
     """Projections, rotation matrices, softmax and output projection, in float64 by hand."""
     encoding = encoding_of("rotary", heads=2, head_dim=8, rotary_pairing=pairing)
     layer = MultiheadAttention(16, 2, encoding).eval()
-    x = torch.randn(5, B, 16)
+    x = torch.randn(B, 5, 16)
     positions = torch.arange(5)[None]
     got, _ = layer(x, table=encoding.transform.table(positions))
 
-    def project(linear):  # (T, B, C) -> (B, H, T, D)
+    def project(linear):  # (B, T, C) -> (B, H, T, D)
         return (
             (x.double() @ linear.weight.double().t() + linear.bias.double())
-            .view(5, B, 2, 8)
-            .permute(1, 2, 0, 3)
+            .view(B, 5, 2, 8)
+            .transpose(1, 2)
         )
 
     q, k, v = project(layer.q_proj), project(layer.k_proj), project(layer.v_proj)
@@ -125,7 +125,7 @@ def test_the_whole_rotary_layer_is_equations_1_to_8(pairing):
         turn = rotation_matrix(m, 8, pairing=pairing)
         q[:, :, m], k[:, :, m] = q[:, :, m] @ turn.t(), k[:, :, m] @ turn.t()
     everything = [[[True] * 5] * 5] * B
-    out = slow_attention(q, k, v, 8**-0.5, everything).permute(2, 0, 1, 3).reshape(5, B, 16)
+    out = slow_attention(q, k, v, 8**-0.5, everything).transpose(1, 2).reshape(B, 5, 16)
     want = out @ layer.out_proj.weight.double().t() + layer.out_proj.bias.double()
     torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
 
@@ -133,10 +133,10 @@ def test_the_whole_rotary_layer_is_equations_1_to_8(pairing):
 def test_cross_attention_shares_keys_between_hypotheses():
     """With a beam, source keys are kept once per sentence and the outputs are the same."""
     layer = CrossAttention(16, 2).eval()
-    source = torch.randn(6, 2, 16).repeat_interleave(3, dim=1)  # two sentences, beam 3
+    source = torch.randn(2, 6, 16).repeat_interleave(3, dim=0)  # two sentences, beam 3
     padding = torch.tensor([[True, False, False, False, False, False], [False] * 6])
     mask = additive_mask(1, 6, False, padding.repeat_interleave(3, dim=0), source)
-    x = torch.randn(1, 6, 16)
+    x = torch.randn(6, 1, 16)
     want, want_weights = layer(x, source, mask, need_weights=True)
     layer.beam_size = 3
     state = {}

@@ -35,12 +35,12 @@ def test_the_layers_are_those_of_an_encoder_and_of_a_decoder(entry):
     for layer, causal in (made.encoder, False), (made.decoder, True):
         assert (layer.channels, layer.module.num_heads, layer.module.head_dim) == (512, 8, 64)
         assert layer.module.encoding.name == "rotary"
-        x = torch.randn(9, 1, 512)
-        changed = torch.cat((x[:-1], torch.randn(1, 1, 512)))
-        before, after = (layer.compute(t)[:-1] for t in (x, changed))
+        x = torch.randn(1, 9, 512)
+        changed = torch.cat((x[:, :-1], torch.randn(1, 1, 512)), dim=1)
+        before, after = (layer.compute(t)[:, :-1] for t in (x, changed))
         assert torch.equal(before, after) == causal
-        swapped = x[[1, 0, *range(2, 9)]]
-        last, other = (layer.compute(t)[-1] for t in (x, swapped))
+        swapped = x[:, [1, 0, *range(2, 9)]]
+        last, other = (layer.compute(t)[:, -1] for t in (x, swapped))
         assert not torch.allclose(last, other, atol=1e-5)
 
 

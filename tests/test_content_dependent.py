@@ -44,11 +44,11 @@ def test_the_whole_layer_by_hand(name, factor):
     parts, length = Parts(name), 5
     layer = MultiheadAttention(H * D, H, parts.encoding).double().eval()
     layer.position_terms = parts.terms
-    x = random(length, B, H * D)
+    x = random(B, length, H * D)
     transform = parts.encoding.transform
     table = transform.table(torch.arange(length)[None]) if transform else None
     q, k, v = (
-        projection(x).view(length, B, H, D).permute(1, 2, 0, 3)
+        projection(x).view(B, length, H, D).transpose(1, 2)
         for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
     )
     got, _ = layer(x, table=table, distance_vectors=parts.vectors(q, k))
@@ -59,7 +59,7 @@ def test_the_whole_layer_by_hand(name, factor):
         turned = [torch.stack([y[:, :, m] @ turn[m].t() for m in range(length)], 2) for y in (q, k)]
     logits = turned[0] @ turned[1].transpose(-1, -2) + by_hand(parts, q, k)
     mixed = (logits / math.sqrt(factor * D)).softmax(-1) @ v
-    want = layer.out_proj(mixed.permute(2, 0, 1, 3).reshape(length, B, H * D))
+    want = layer.out_proj(mixed.transpose(1, 2).reshape(B, length, H * D))
     torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
 
 
@@ -93,7 +93,7 @@ def test_values_that_are_added_see_the_weights_after_dropout():
 def test_dropped_weights_reach_shaws_values():
     parts = Parts("shaw", shaw_values=True)
     layer = MultiheadAttention(H * D, H, parts.encoding, dropout=1.0 - 1e-7).double()
-    x = random(5, B, H * D)
+    x = random(B, 5, H * D)
     got, _ = layer(x)
     torch.testing.assert_close(got, layer.out_proj(torch.zeros_like(x)))
 
@@ -105,18 +105,19 @@ def test_gated_units_by_hand(name, normaliser):
     encoding = encoding_of(name, heads=1, head_dim=H * D, **CLIPS)
     options = {**FLAGS, "gau_key_size": H * D, "gau_normaliser": normaliser}
     unit = GatedAttention(6, encoding, Namespace(**options, position_encoding=name)).double()
-    x, length = random(4, B, 6), 4
+    x, length = random(B, 4, 6), 4
     allowed = torch.ones(length, length, dtype=torch.bool).tril()
     mask = torch.zeros(1, 1, length, length, dtype=torch.double).masked_fill(~allowed, -math.inf)
     q, k, v, *_, u = unit.project(x, None)
     vectors = encoding.distance_vectors(length, length, q)
-    got, _ = unit(x, mask, distance_vectors=vectors)
+    seen = torch.arange(1, length + 1).double().view(-1, 1)
+    length_factor = unit.length_factor(Namespace(**options), seen)
+    got, _ = unit(x, mask, distance_vectors=vectors, length_factor=length_factor)
 
     extra = unit.position_terms(Content(x, q, k, 1.0, None, None), vectors, {})  # as tested above
     logits = (q @ k.transpose(-1, -2) + extra) * encoding.scale
     assert extra.abs().max() > 1e-3
-    seen = torch.arange(1, length + 1).double().view(-1, 1)
     factor = seen.log() / math.log(512) if normaliser == "softmax_plus" else 1.0
     mixed = (logits * factor).masked_fill(~allowed, -math.inf).softmax(-1) @ v
-    want = unit.out_proj(u * mixed.squeeze(1).transpose(0, 1))
+    want = unit.out_proj(u * mixed.squeeze(1))
     torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)

@@ -27,9 +27,8 @@ FLAGS = {
 
 
 def unit(encoding="none", **flags):
-    composed = encoding_of(encoding, heads=1, head_dim=S)
-    options = Namespace(**{**FLAGS, "position_encoding": encoding, **flags})
-    layer = GatedAttention(C, composed, options).double()
+    composed = encoding_of(encoding, heads=1, head_dim=S, **{**FLAGS, **flags})
+    layer = GatedAttention(C, composed, composed.options).double()
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return layer
@@ -38,20 +37,27 @@ def unit(encoding="none", **flags):
 def by_hand(layer, x, allowed, weigh):
     """Sections 2.3 and 4.1 by loops; *weigh* turns the products of one query into weights.
 
-    Args: x (T, B, C); allowed (B, T, T) bool; weigh takes {j: q·k} and returns {j: weight}.
+    Args: x (B, T, C); allowed (B, T, T) bool; weigh takes {j: q·k} and returns {j: weight}.
     """
     e = 2 * C
     silu = torch.nn.functional.silu(x @ layer.in_proj.weight.t() + layer.in_proj.bias)
     u, v, z = silu[..., :e], silu[..., e : 2 * e], silu[..., 2 * e :]
     q, k = z * layer.q_scale, z * layer.k_scale
-    out = torch.zeros(T, B, C, dtype=torch.double)
+    out = torch.zeros(B, T, C, dtype=torch.double)
     for b in range(B):
         for i in range(T):
-            seen = {j: float(q[i, b] @ k[j, b]) for j in range(T) if allowed[b][i][j]}
+            seen = {j: float(q[b, i] @ k[b, j]) for j in range(T) if allowed[b][i][j]}
             weights = weigh(seen)
-            mixed = sum((w * v[j, b] for j, w in weights.items()), torch.zeros(e).double())
-            out[i, b] = (u[i, b] * mixed) @ layer.out_proj.weight.t() + layer.out_proj.bias
+            mixed = sum((w * v[b, j] for j, w in weights.items()), torch.zeros(e).double())
+            out[b, i] = (u[b, i] * mixed) @ layer.out_proj.weight.t() + layer.out_proj.bias
     return out
+
+
+def applied(layer, x, allowed, bias=None, causal=False):
+    """The output of a unit that is told how many keys each query may see."""
+    counts = allowed.sum(-1)[:, None, :, None].clamp(min=1).to(x.dtype)
+    factor = layer.length_factor(layer.encoding.options, counts)
+    return layer(x, bias, causal, length_factor=factor)[0]
 
 
 def softmax(logits):
@@ -81,8 +87,10 @@ def visible_cases():
 @pytest.mark.parametrize("allowed, mask, causal", list(visible_cases()))
 class TestNormalisers:
     def check(self, layer, allowed, mask, causal, weigh):
-        x = torch.randn(T, B, C, dtype=torch.double)
-        got, _ = layer(x, mask, causal)
+        x = torch.randn(B, T, C, dtype=torch.double)
+        if causal and layer.explicit_masks(layer.encoding.options):
+            mask, causal = torch.zeros(1, 1, T, T).masked_fill(~allowed[:1, None], -math.inf), False
+        got = applied(layer, x, allowed, mask, causal)
         torch.testing.assert_close(got, by_hand(layer, x, allowed, weigh), atol=1e-6, rtol=1e-5)
 
     def test_softmax_plus_scales_by_the_logarithm_of_the_visible_keys(self, allowed, mask, causal):
@@ -126,9 +134,10 @@ def test_half_precision_is_safe_at_4096_tokens(normaliser, dtype):
 
     skip_without_cpu_kernels(dtype)
     layer = unit("rotary", gau_normaliser=normaliser).float()
-    x = torch.randn(4096, 1, C)
-    want, _ = layer(x)
-    got, _ = layer.to(dtype)(x.to(dtype))
+    x = torch.randn(1, 4096, C)
+    everything = torch.ones(1, 1, 4096, dtype=torch.bool)
+    want = applied(layer, x, everything)
+    got = applied(layer.to(dtype), x.to(dtype), everything)
     assert torch.isfinite(got).all()
     error = (got.float() - want).abs().max() / want.abs().max()
     assert error < (0.02 if dtype == torch.float16 else 0.12)
@@ -137,11 +146,11 @@ def test_half_precision_is_safe_at_4096_tokens(normaliser, dtype):
 @pytest.mark.parametrize("normaliser", ["softmax_plus", "squared_relu", "scaled_squared_relu"])
 def test_a_query_without_keys_gets_nothing_and_its_gradient_is_finite(normaliser):
     layer = unit(gau_normaliser=normaliser)
-    x = torch.randn(T, B, C, dtype=torch.double, requires_grad=True)
+    x = torch.randn(B, T, C, dtype=torch.double, requires_grad=True)
     mask = torch.zeros(B, 1, T, T, dtype=torch.double)
     mask[0] = float("-inf")
-    out, _ = layer(x, mask)
-    torch.testing.assert_close(out[:, 0], layer.out_proj.bias.expand(T, C))
+    out = applied(layer, x, mask[:, 0] == 0, mask)
+    torch.testing.assert_close(out[0], layer.out_proj.bias.expand(T, C))
     out.sum().backward()
     assert torch.isfinite(x.grad).all()
 

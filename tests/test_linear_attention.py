@@ -59,20 +59,20 @@ def plain_features(kernel, q, k, projection, seen, causal):
 def by_hand(layer, kernel, rotary, x, causal, padding):
     """RoFormer Eq. 10 and 11 by loops over sentences, heads, queries and keys, in float64."""
 
-    def heads(proj):  # (T, B, C) -> (B, H, T, D)
+    def heads(proj):  # (B, T, C) -> (B, H, T, D)
         out = x.double() @ proj.weight.double().t() + proj.bias.double()
-        return out.view(*x.shape[:2], layer.num_heads, layer.head_dim).permute(1, 2, 0, 3)
+        return out.view(*x.shape[:2], layer.num_heads, layer.head_dim).transpose(1, 2)
 
     q, k, v = heads(layer.q_proj), heads(layer.k_proj), heads(layer.v_proj)
     projection = getattr(layer.feature_map, "projection", torch.zeros(D, D)).double()
     size = len(projection)
-    turn = [rotation_matrix(m, size if rotary == "features" else D) for m in range(x.size(0))]
+    turn = [rotation_matrix(m, size if rotary == "features" else D) for m in range(x.size(1))]
     if rotary == "inputs":
         q, k = (
-            torch.stack([t[:, :, m] @ turn[m].t() for m in range(x.size(0))], 2) for t in (q, k)
+            torch.stack([t[:, :, m] @ turn[m].t() for m in range(x.size(1))], 2) for t in (q, k)
         )
     if rotary != "features":
-        turn = [torch.eye(size, dtype=torch.double)] * x.size(0)
+        turn = [torch.eye(size, dtype=torch.double)] * x.size(1)
     out = torch.zeros_like(v)
     for b in range(v.size(0)):
         for h in range(v.size(1)):
@@ -86,7 +86,7 @@ def by_hand(layer, kernel, rotary, x, causal, padding):
                 total = sum(phi @ keys[n] for n in seen)
                 for n in seen:
                     out[b, h, m] += (turn[m] @ phi) @ (turn[n] @ keys[n]) / total * v[b, h, n]
-    out = out.permute(2, 0, 1, 3).flatten(2)
+    out = out.transpose(1, 2).flatten(2)
     return out @ layer.out_proj.weight.double().t() + layer.out_proj.bias.double()
 
 
@@ -96,7 +96,7 @@ def by_hand(layer, kernel, rotary, x, causal, padding):
 @pytest.mark.parametrize("padding", PADDINGS)
 @torch.no_grad()
 def test_the_whole_layer_is_equation_10_or_11(kernel, rotary, causal, padding, monkeypatch):
-    layer, x = layer_of(kernel, rotary), torch.randn(T, B, H * D)
+    layer, x = layer_of(kernel, rotary), torch.randn(B, T, H * D)
     mask = PADDINGS[padding]
     table = table_of(layer, T)
     bias = None if mask is None else padding_bias(mask)
@@ -106,7 +106,7 @@ def test_the_whole_layer_is_equation_10_or_11(kernel, rotary, causal, padding, m
         cut(monkeypatch, layer, chunk, chunks)
         got, weights = layer(x, bias, causal, table)
         assert weights is None
-        torch.testing.assert_close(got.double()[real.t()], want[real.t()], atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(got.double()[real], want[real], atol=2e-5, rtol=1e-4)
 
 
 @either_direction
@@ -123,7 +123,7 @@ class TestCache:
     @pytest.mark.parametrize("steps", [[1] * 9, [4, 1, 1, 3], [9]])
     @torch.no_grad()
     def test_steps_of_any_size_give_the_full_forward(self, kernel, rotary, steps, monkeypatch):
-        layer, x = layer_of(kernel, rotary, causal=True), torch.randn(9, B, H * D)
+        layer, x = layer_of(kernel, rotary, causal=True), torch.randn(B, 9, H * D)
         cut(monkeypatch, layer, 2, 2)
         padding = torch.zeros(B, 9, dtype=torch.bool)
         padding[0, :2] = True
@@ -132,27 +132,27 @@ class TestCache:
         state, outputs, seen = {}, [], 0
         for step in steps:
             end = seen + step
-            part = None if table is None else table[seen:end]
+            part = None if table is None else table[:, seen:end]
             assert layer.cached_length(state) == seen
             bias = padding_bias(padding[:, :end])
-            out, _ = layer(x[seen:end], bias, True, part, incremental_state=state)
+            out, _ = layer(x[:, seen:end], bias, True, part, incremental_state=state)
             outputs.append(out)
             seen = end
-        torch.testing.assert_close(torch.cat(outputs), full, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(torch.cat(outputs, 1), full, atol=1e-6, rtol=1e-5)
 
     @every_kernel
     @torch.no_grad()
     def test_4096_tokens_one_by_one(self, kernel):
         layer = layer_of(kernel, heads=2, causal=True)
-        x = torch.randn(4096, 1, 2 * D)
+        x = torch.randn(1, 4096, 2 * D)
         table = table_of(layer, 4096)
         full, _ = layer(x, None, True, table)
         state = {}
         steps = [
-            layer(x[i : i + 1], None, True, table[i : i + 1], incremental_state=state)[0]
-            for i in range(len(x))
+            layer(x[:, [i]], None, True, table[:, [i]], incremental_state=state)[0]
+            for i in range(x.size(1))
         ]
-        assert (torch.cat(steps) - full).abs().max() <= 1e-4
+        assert (torch.cat(steps, 1) - full).abs().max() <= 1e-4
 
     @every_kernel
     @torch.no_grad()
@@ -161,7 +161,7 @@ class TestCache:
         table = table_of(layer, 50)
         sizes = set()
         for i in range(50):
-            layer(torch.randn(1, B, H * D), None, True, table[i : i + 1], incremental_state=state)
+            layer(torch.randn(B, 1, H * D), None, True, table[:, [i]], incremental_state=state)
             (saved,) = state.values()
             assert all(value.size(0) == B for value in saved.values())  # beam search reorders rows
             sizes.add(sum(value.numel() for value in saved.values()))
@@ -170,14 +170,14 @@ class TestCache:
 
     @torch.no_grad()
     def test_it_follows_a_beam(self):
-        layer, x = layer_of("elu", causal=True), torch.randn(6, B, H * D)
+        layer, x = layer_of("elu", causal=True), torch.randn(B, 6, H * D)
         table = table_of(layer, 6)
         order, state = torch.tensor([1, 1, 0]), {}
-        layer(x[:4], None, True, table[:4], incremental_state=state)
+        layer(x[:, :4], None, True, table[:, :4], incremental_state=state)
         layer.reorder_incremental_state(state, order)
-        x = x[:, order]
-        got, _ = layer(x[4:], None, True, table[4:], incremental_state=state)
-        torch.testing.assert_close(got, layer(x, None, True, table)[0][4:])
+        x = x[order]
+        got, _ = layer(x[:, 4:], None, True, table[:, 4:], incremental_state=state)
+        torch.testing.assert_close(got, layer(x, None, True, table)[0][:, 4:])
 
     @every_kernel
     @pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)])
@@ -185,16 +185,16 @@ class TestCache:
     def test_half_precision(self, kernel, dtype, tolerance):
         """The same projections, and sums in float32, so that cached is the full forward."""
         skip_without_cpu_kernels(dtype)
-        layer, x = layer_of(kernel, causal=True).to(dtype), torch.randn(200, 1, H * D).to(dtype)
+        layer, x = layer_of(kernel, causal=True).to(dtype), torch.randn(1, 200, H * D).to(dtype)
         table, state = table_of(layer, 200), {}
         full, _ = layer(x, None, True, table)
         steps = [
-            layer(x[i : i + 1], None, True, table[i : i + 1], incremental_state=state)[0]
-            for i in range(len(x))
+            layer(x[:, [i]], None, True, table[:, [i]], incremental_state=state)[0]
+            for i in range(x.size(1))
         ]
         assert {v.dtype for v in next(iter(state.values())).values()} == {torch.float32}
         assert full.dtype is dtype
-        assert (torch.cat(steps) - full).abs().max() <= tolerance
+        assert (torch.cat(steps, 1) - full).abs().max() <= tolerance
 
 
 @every_kernel
@@ -202,15 +202,15 @@ class TestCache:
 @torch.no_grad()
 def test_no_output_depends_on_a_later_token(kernel, rotary):
     """Bit for bit, with later tokens that dwarf the earlier ones."""
-    layer, x = layer_of(kernel, rotary, causal=True), torch.randn(150, B, H * D)
+    layer, x = layer_of(kernel, rotary, causal=True), torch.randn(B, 150, H * D)
     table = table_of(layer, 150)
     before, _ = layer(x, None, True, table)
     for first in (1, 70, 149):
         changed = x.clone()
-        changed[first:] = 30 * torch.randn(150 - first, B, H * D)
+        changed[:, first:] = 30 * torch.randn(B, 150 - first, H * D)
         after, _ = layer(changed, None, True, table)
-        assert torch.equal(before[:first], after[:first])
-        assert not torch.equal(before[first:], after[first:])
+        assert torch.equal(before[:, :first], after[:, :first])
+        assert not torch.equal(before[:, first:], after[:, first:])
 
 
 class TestGradients:
@@ -220,7 +220,7 @@ class TestGradients:
     def test_numerical(self, kernel, rotary, causal, monkeypatch):
         layer = layer_of(kernel, rotary, heads=2, head_dim=4, favor_features=6).double()
         cut(monkeypatch, layer, 2, 1)
-        x = torch.randn(5, 2, 8, dtype=torch.double, requires_grad=True)
+        x = torch.randn(2, 5, 8, dtype=torch.double, requires_grad=True)
         padding = torch.tensor([[True, True, False, False, False], [False] * 4 + [True]])
         table = table_of(layer, 5)
         table = None if table is None else table.to(torch.complex128)
@@ -235,7 +235,7 @@ class TestGradients:
     def test_finite_for_sentences_of_padding_and_large_inputs(self, kernel, causal):
         for scale in (1.0, 1e3, 6e4):
             layer = layer_of(kernel)
-            x = (torch.randn(T, B, H * D) * scale).requires_grad_()
+            x = (torch.randn(B, T, H * D) * scale).requires_grad_()
             table = table_of(layer, T)
             out, _ = layer(x, padding_bias(PADDINGS["all"]), causal, table)
             assert torch.isfinite(out).all()
@@ -268,7 +268,7 @@ class TestPerformerPytorch:
 
 def test_weights_are_refused_by_name():
     with pytest.raises(UsageError, match="--attention elu: returns no attention weights"):
-        layer_of("elu")(torch.randn(T, B, H * D), need_weights=True)
+        layer_of("elu")(torch.randn(B, T, H * D), need_weights=True)
 
 
 def test_its_parameters_are_those_of_softmax_attention():

@@ -37,7 +37,7 @@ class TestNumbers:
     def test_finite_at_10000_tokens(self, kernel, dtype, causal):
         skip_without_cpu_kernels(dtype)
         layer = layer_of(kernel, heads=2).to(dtype)
-        x = torch.randn(10000, 1, 2 * D, dtype=dtype)
+        x = torch.randn(1, 10000, 2 * D, dtype=dtype)
         out, _ = layer(x, None, causal, table_of(layer, 10000))
         assert torch.isfinite(out).all() and out.float().abs().max() > 0
 
@@ -64,8 +64,8 @@ class TestNumbers:
     def test_outputs_beyond_half_precision_under_autocast(self):
         """There the input is float32, and the projection after attention is not."""
         skip_without_cpu_kernels(torch.float16)
-        layer, x = layer_of("softmax_features", causal=True), torch.randn(T, B, H * D)
-        layer.q_proj.weight.mul_(4), layer.k_proj.weight.mul_(4)
+        layer, x = layer_of("softmax_features", causal=True), torch.randn(B, T, H * D)
+        layer.q_proj.weight.mul_(8), layer.k_proj.weight.mul_(8)
         layer.v_proj.weight.mul_(5e4 / layer.v_proj(x).abs().max())
         layer.out_proj.weight.copy_(torch.eye(H * D)), layer.out_proj.bias.zero_()
         given = (x, None, True, table_of(layer, T))
@@ -81,7 +81,7 @@ class TestNumbers:
 
     @torch.no_grad()
     def test_dropout_keeps_the_mean(self, monkeypatch):
-        layer, x = layer_of("elu", causal=True).train(), torch.randn(T, B, H * D)
+        layer, x = layer_of("elu", causal=True).train(), torch.randn(B, T, H * D)
         layer.v_proj.weight.zero_(), layer.v_proj.bias.fill_(1.0)
         layer.out_proj = torch.nn.Identity()
         layer.dropout_module.p = 0.5

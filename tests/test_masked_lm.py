@@ -164,16 +164,16 @@ def test_bert_ad_keeps_all_four_correlations():
     """TUPE section 4.3: words and positions projected apart, 1/sqrt(4d) on the sum."""
     encoding = encoding_of("bert_ad")
     encoding.transform.double()
-    q, k = (torch.randn(5, 1, 4, 8, dtype=torch.double) for _ in "qk")
+    q, k = (torch.randn(1, 5, 4, 8, dtype=torch.double) for _ in "qk")
     positions = torch.arange(5)[None]
     got_q, got_k, _ = encoding.transform(q, k, k, encoding.transform.table(positions))
     p_q, p_k = projected(encoding.transform, encoding.transform.positions.weight[:5])
     for h in range(4):
         for i in range(5):
             for j in range(5):
-                x_i, x_j, p_i, p_j = q[i, 0, h], k[j, 0, h], p_q[i, h], p_k[j, h]
+                x_i, x_j, p_i, p_j = q[0, i, h], k[0, j, h], p_q[i, h], p_k[j, h]
                 want = (x_i @ x_j + x_i @ p_j + p_i @ x_j + p_i @ p_j) / (4 * 8) ** 0.5
-                logit = encoding.scale * (got_q[i, 0, h] @ got_k[j, 0, h])
+                logit = encoding.scale * (got_q[0, i, h] @ got_k[0, j, h])
                 assert logit.item() == pytest.approx(want.item())
 
 

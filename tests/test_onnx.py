@@ -143,7 +143,7 @@ ROTATIONS = [
 def test_the_real_rotation_is_the_complex_one(flags, dtype):
     rotation = encoding_of("rotary", heads=3, head_dim=16, **flags).transform
     positions = torch.tensor([[0, 1, 7, 100, 4095], [3, 2, 1, 0, 50]])
-    vectors = [torch.randn(5, 2, 3, 16, dtype=dtype) for _ in range(3)]
+    vectors = [torch.randn(2, 5, 3, 16, dtype=dtype) for _ in range(3)]
     want = rotation(*vectors, rotation.table(positions))
     rotation.real_valued = True
     table = rotation.table(positions)

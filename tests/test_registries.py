@@ -63,7 +63,7 @@ class Looking(ContentBias):
     """Something made of all that a content-dependent term may look at."""
 
     def forward(self, content, vectors=None):
-        new = content.x.mean(-1).t()[:, None, :, None]  # (T, B, C) -> (B, 1, T, 1)
+        new = content.x.mean(-1)[:, None, :, None]  # (B, T, C) -> (B, 1, T, 1)
         gates = content.products.sigmoid() + new
         return (
             gates

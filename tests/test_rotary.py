@@ -15,10 +15,10 @@ def rotary(head_dim=16, **flags):
 
 
 def rotated(x, positions, **flags):
-    """Rotate x (B, H, T, D) at positions (1|B, T); the package works on (T, B, H, D)."""
+    """Rotate x (B, H, T, D) at positions (1|B, T); the package works on (B, T, H, D)."""
     rotation = rotary(x.size(-1), **flags)
     table = rotation.table(positions)
-    return rotation.rotate(x.permute(2, 0, 1, 3), table).permute(1, 2, 0, 3)
+    return rotation.rotate(x.transpose(1, 2), table).transpose(1, 2)
 
 
 def rotation_matrix(m, dim, base=10000.0, pairing="interleaved"):
@@ -84,7 +84,7 @@ def test_half_precision_queries_stay_near_float32_at_position_4096():
 def test_table_is_complex64_so_that_half_cannot_touch_it():
     table = rotary().table(torch.arange(4)[None])
     assert table.dtype is torch.complex64 and not table.is_floating_point()
-    assert table.shape == (4, 1, 1, 8)
+    assert table.shape == (1, 4, 1, 8)
 
 
 def test_frequencies_are_those_of_the_paper():

@@ -58,7 +58,7 @@ def test_yarn_keeps_pairs_of_many_turns_and_interpolates_those_of_few(length):
 
 @pytest.mark.parametrize("rule, factor", [("linear", 1.0), ("yarn", 0.1 * math.log(4) + 1)])
 def test_the_temperature_scales_queries_and_keys_but_no_values(rule, factor):
-    q, v = torch.randn(2, 5, 1, 3, 16).unbind()
+    q, v = torch.randn(2, 1, 5, 3, 16).unbind()
     rotation = scaled(rule, rotary_value=True)
     turned, _, values = rotation(q, q, v, rotation.table(torch.arange(5)[None]))
     torch.testing.assert_close(turned.norm(dim=-1), q.norm(dim=-1) * factor)

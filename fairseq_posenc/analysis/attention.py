@@ -17,7 +17,7 @@ from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.extras import import_extra
 from fairseq_posenc.files import check_writable
-from fairseq_posenc.modules.stack import layer_positions
+from fairseq_posenc.modules.stack import Padding, layer_positions
 
 MATRICES = ("q·k", "softmax", "ReLU²")
 
@@ -30,7 +30,7 @@ class Figures(NamedTuple):
 
 
 def attention_inputs(model: Model, tokens: Tensor) -> List[Tensor]:
-    """The inputs of every layer's attention, (T, B, C) each, for *tokens* (B, T)."""
+    """The inputs of every layer's attention, (B, T, C) each, for *tokens* (B, T)."""
     inputs: List[Tensor] = []
 
     def keep(_: nn.Module, given: Tuple[Tensor, ...]) -> None:
@@ -58,7 +58,7 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     layers: Any = encoder.layers
     for layer, x in zip(layers, attention_inputs(model, tokens)):
         attention, causal = layer.self_attn, encoder.encoding.stack.causal
-        given = layer_positions(layer, encoder.positions_of_layers(x, length, None, causal))
+        given = layer_positions(layer, encoder.positions_of_layers(x, length, Padding(), causal))
         q, k, _, content_q, content_k = attention.project(x, given.get("table"))[:5]
         added = given["bias"]
         if given["causal"]:

@@ -88,8 +88,8 @@ def correlation(
     positions: UntiedProjections, scale: float, queries: Tensor, keys: Tensor
 ) -> Tensor:
     """The position-to-position part of BERT-A^d (TUPE section 4.3), (1, H, T, S)."""
-    q, k = positions.table(queries)[0], positions.table(keys)[1]  # (T, 1, H, D), (S, 1, H, D)
-    return scale * torch.einsum("tbhd,sbhd->bhts", q, k)
+    q, k = positions.table(queries)[0], positions.table(keys)[1]  # (1, T, H, D), (1, S, H, D)
+    return scale * torch.einsum("bthd,bshd->bhts", q, k)
 
 
 @torch.no_grad()

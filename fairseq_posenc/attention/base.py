@@ -20,6 +20,9 @@ class Positions(TypedDict, total=False):
     Args:
         bias: masks and content-free logits, (1|B, 1|H, 1|T, S), or None.
         causal: whether the attention has to hide later keys; False if *bias* does so.
+        empty_rows: whether a query may see no key at all.
+        length_factor: what the kernel makes of the number of keys that a query sees, (1|B, 1, 1|T,
+            1), float32, for kernels that ask for it.
         table: table of the transform, such as rotations, for the new positions, or None.
         query_positions: (1|B, T), for kernels and content-dependent terms; else None.
         key_positions: (1|B, S), likewise.
@@ -29,6 +32,8 @@ class Positions(TypedDict, total=False):
 
     bias: Optional[Tensor]
     causal: bool
+    empty_rows: bool
+    length_factor: Tensor
     table: Optional[Tensor]
     query_positions: Optional[Tensor]
     key_positions: Optional[Tensor]
@@ -39,8 +44,8 @@ class Positions(TypedDict, total=False):
 class AttentionKernel:
     """Interface of a self-attention: a module constructed as ``kernel(C, H, encoding, **kwargs)``.
 
-    Its ``forward`` takes the layer's input (T, B, C), the entries of :class:`Positions` by name,
-    ``incremental_state`` and ``need_weights``, and returns (T, B, C) and the weights (B, H, T, S)
+    Its ``forward`` takes the layer's input (B, T, C), the entries of :class:`Positions` by name,
+    ``incremental_state`` and ``need_weights``, and returns (B, T, C) and the weights (B, H, T, S)
     or None.  ``cached_length(incremental_state)`` returns the number of tokens in its cache.  The
     class methods are called before a model is built.
     """
@@ -49,6 +54,8 @@ class AttentionKernel:
     computes_logits = True
     #: True if ``forward`` reads query_positions and key_positions
     needs_positions = False
+    #: True if ``forward`` reads length_factor
+    scales_by_length = False
     #: False if values and keys differ in size, so encodings cannot change the values
     values_like_keys = True
     #: computes *bias* and *causal* from padding and causality
@@ -61,6 +68,21 @@ class AttentionKernel:
         Raises:
             UsageError: naming the flag.
         """
+
+    @classmethod
+    def explicit_masks(cls, options: Options) -> bool:
+        """Whether *bias* has to hold the causal mask, too, and *causal* is always False."""
+        return False
+
+    @classmethod
+    def length_factor(cls, options: Options, counts: Tensor) -> Tensor:
+        """The factor *length_factor*, called once per forward pass.
+
+        Args:
+            options: the model configuration.
+            counts: number of keys that each query sees, (1|B, 1, 1|T, 1), float32, at least 1.
+        """
+        return counts
 
     @classmethod
     def heads(cls, options: Options, side: str) -> Tuple[int, int]:

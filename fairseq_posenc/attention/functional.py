@@ -13,6 +13,10 @@ from torch import Tensor
 
 from fairseq_posenc.versions import HAS_SDPA, SDPA_HAS_SCALE, SDPA_SAFE_MASKS
 
+#: Widest heads of PyTorch's fused kernels on a GPU.  Wider values, as in gated attention units, get
+#: one that accumulates its output in global memory, at every block of keys.
+WIDEST_FUSED = 256
+
 
 def additive_mask(
     query_length: int,
@@ -104,6 +108,31 @@ def add_terms(*terms: Optional[Tensor]) -> Optional[Tensor]:
     return total
 
 
+def product_dtype(x: Tensor) -> torch.dtype:
+    """The type of products with *x*: its own, or that of autocast."""
+    if hasattr(torch, "get_autocast_dtype"):  # PyTorch 2.4
+        enabled = torch.is_autocast_enabled(x.device.type)
+        return torch.get_autocast_dtype(x.device.type) if enabled else x.dtype
+    if x.is_cuda:
+        return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else x.dtype
+    return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else x.dtype
+
+
+def aligned(bias: Tensor) -> Tensor:
+    """*bias* with rows as the fused kernels of a GPU need them, unchanged on a CPU.
+
+    They read dense rows that start at multiples of 8 elements; of any other bias PyTorch makes a
+    copy in every layer.
+
+    Args:
+        bias: (1|B, 1|H, 1|T, S).
+    """
+    if not bias.is_cuda:
+        return bias
+    gap = -bias.size(-1) % 8
+    return F.pad(bias, (0, gap))[..., : bias.size(-1)] if gap else bias.contiguous()
+
+
 def dropout_rate(dropout: FairseqDropout) -> float:
     """The current rate of a ``FairseqDropout``, which can stay active at inference."""
     return dropout.p if dropout.training or dropout.apply_during_inference else 0.0
@@ -123,6 +152,7 @@ def attend(
     bias: Optional[Tensor] = None,
     causal: bool = False,
     dropout: float = 0.0,
+    empty_rows: bool = True,
 ) -> Tensor:
     """Attention output from the fused kernel, without materialising the weights.
 
@@ -139,21 +169,22 @@ def attend(
         bias: additive term (1|B, 1|H, 1|T, S), -inf at hidden keys.
         causal: hide later keys; needs T = S and no *bias*.
         dropout: probability of dropping an attention weight.
+        empty_rows: False if no row of *bias* hides all keys, which saves looking for such rows.
 
     Returns:
         (B, H, T, D); zeros for fully masked rows.
     """
     # On a CPU, PyTorch has no fused kernel with dropout or with gradients for the bias; its
     # fallback takes 1.15 times as long as attend_with_weights at 512 tokens.
-    fused = q.is_cuda or not (dropout > 0 or (bias is not None and bias.requires_grad))
+    on_cpu = dropout == 0 and (bias is None or not bias.requires_grad)
+    fused = v.size(-1) <= WIDEST_FUSED if q.is_cuda else on_cpu
     if not (HAS_SDPA and fused) or torch.jit.is_tracing():
-        return attend_with_weights(q, k, v, scale, bias, causal, dropout)[0]
+        return attend_with_weights(q, k, v, scale, bias, causal, dropout, empty_rows)[0]
     masked = None
     if bias is not None:
-        bias = bias.to(q.dtype)  # under autocast, q has a narrower type than the input of the layer
-        if not SDPA_SAFE_MASKS:
-            masked = _fully_masked_rows(bias)  # their softmax is NaN, and so are its gradients
-            bias = bias.masked_fill(masked, 0.0)
+        bias = bias.to(q.dtype)
+        if empty_rows and not SDPA_SAFE_MASKS:
+            bias, masked = _without_empty_rows(bias)
     if SDPA_HAS_SCALE:
         out = F.scaled_dot_product_attention(q, k, v, bias, dropout, causal, scale=scale)
     else:
@@ -162,9 +193,14 @@ def attend(
     return out if masked is None else out.masked_fill(masked, 0.0)
 
 
-def _fully_masked_rows(bias: Tensor) -> Tensor:
-    """True at queries whose keys are all masked, (1|B, 1|H, 1|T, 1)."""
-    return bias.detach().amax(dim=-1, keepdim=True) == float("-inf")
+def _without_empty_rows(bias: Tensor) -> Tuple[Tensor, Tensor]:
+    """*bias* with zeros in its fully masked rows, whose softmax and gradients would be NaN.
+
+    Returns:
+        the bias, and True at these rows, (1|B, 1|H, 1|T, 1).
+    """
+    masked = bias.detach().amax(dim=-1, keepdim=True) == float("-inf")
+    return bias.masked_fill(masked, 0.0), masked
 
 
 def attend_with_weights(
@@ -175,6 +211,7 @@ def attend_with_weights(
     bias: Optional[Tensor] = None,
     causal: bool = False,
     dropout: float = 0.0,
+    empty_rows: bool = True,
     relative_values: Optional[Callable[[Tensor], Tensor]] = None,
 ) -> Tuple[Tensor, Tensor]:
     """Attention output and weights, with the softmax in float32.
@@ -189,16 +226,17 @@ def attend_with_weights(
         output (B, H, T, D) and weights before dropout (B, H, T, S), both in the dtype of *q*.
     """
     if causal:
-        bias = add_terms(bias, additive_mask(q.size(2), k.size(2), True, None, q))
+        bias = additive_mask(q.size(2), k.size(2), True, None, q)
+    masked = None
+    if bias is not None and empty_rows and not causal:
+        bias, masked = _without_empty_rows(bias)
     logits = torch.matmul(q * scale, k.transpose(-2, -1))  # (B, H, T, S)
     logits = logits.to(torch.promote_types(q.dtype, torch.float32))
     if bias is not None:
         logits += bias
     weights = torch.softmax(logits, dim=-1)
-    # rare; cheaper than scanning the bias
-    if bias is not None and (torch.jit.is_tracing() or weights[..., :1].isnan().any()):
-        masked = _fully_masked_rows(bias)
-        weights = torch.softmax(logits.masked_fill(masked, 0.0), dim=-1).masked_fill(masked, 0.0)
+    if masked is not None:
+        weights = weights.masked_fill(masked, 0.0)
     weights = weights.type_as(q)
     dropped = F.dropout(weights, dropout) if dropout > 0 else weights
     out = torch.matmul(dropped, v)

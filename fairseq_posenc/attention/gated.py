@@ -23,8 +23,8 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import AttentionKernel
-from fairseq_posenc.attention.functional import add_terms, additive_mask, attend, drop, dropout_rate
-from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu, visible_keys
+from fairseq_posenc.attention.functional import add_terms, attend, drop, dropout_rate
+from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu
 from fairseq_posenc.attention.softmax import IncrementalState, append_to_cache, content_logits
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Encoding
@@ -121,6 +121,7 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
     """
 
     values_like_keys = False
+    scales_by_length = True
 
     get_incremental_state: Callable[..., Any]
     set_incremental_state: Callable[..., Any]
@@ -140,9 +141,6 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         self.key_size = int(options.gau_key_size)
         self.width = int(options.gau_expansion) * embed_dim
         self.normalise = getattr(self, "_" + options.gau_normaliser)
-        self.divisor = DIVISORS[options.gau_divisor]
-        self.fixed = options.gau_length == "reference"
-        self.reference = int(options.gau_reference_length)
         self.position_terms = encoding.build_content_bias()
         self.dropout_module = FairseqDropout(dropout, module_name=type(self).__name__)
         inner = 2 * self.width + self.key_size
@@ -167,6 +165,20 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
                 )
 
     @classmethod
+    def explicit_masks(cls, options: Options) -> bool:
+        """ReLU² has no fused kernel to hide later keys."""
+        return options.gau_normaliser in _RELU
+
+    @classmethod
+    def length_factor(cls, options: Options, counts: Tensor) -> Tensor:
+        """log n / log(reference) of softmax_plus (GAU Eq. 8), or 1 over the root of a divisor."""
+        reference = float(options.gau_reference_length)
+        if options.gau_normaliser in _SOFTMAX:
+            return counts.log() / math.log(reference)
+        n = torch.full_like(counts, reference) if options.gau_length == "reference" else counts
+        return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
+
+    @classmethod
     def heads(cls, options: Options, side: str) -> Tuple[int, int]:
         """One head of the key size."""
         return 1, options.gau_key_size
@@ -186,18 +198,20 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         key_positions: Optional[Tensor] = None,
         padding_mask: Optional[Tensor] = None,
         distance_vectors: Optional[Tensor] = None,
+        empty_rows: bool = True,
+        length_factor: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
     ) -> Tuple[Tensor, None]:
         """Attend from the new tokens to all tokens so far, and gate.
 
         Args:
-            x: layer input for the new tokens, (T, B, C).
+            x: layer input for the new tokens, (B, T, C).
             incremental_state: fairseq's cache; keys are cached after the position transform.
 
         The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
 
         Returns:
-            output (T, B, C), and None in place of attention weights.
+            output (B, T, C), and None in place of attention weights.
         """
         q, k, v, content_q, content_k, u = self.project(x, table)
         if incremental_state is not None:
@@ -207,63 +221,66 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
             positions = (query_positions, key_positions, padding_mask)
             content = Content(x, content_q, content_k, self.encoding.scale, *positions)
             terms = content_logits(self, content, distance_vectors, incremental_state)
-        attended = self.normalise(q, k, v, bias, terms, causal)  # (B, 1, T, e)
-        return self.out_proj(u * attended.squeeze(1).transpose(0, 1)), None
+        masks = (bias, causal, empty_rows)
+        attended = self.normalise(q, k, v, terms, length_factor, *masks)  # (B, 1, T, e)
+        return self.out_proj(u * attended.squeeze(1)), None
 
     def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
         """Queries, keys and values of the new tokens, with positions applied, and their gates.
 
         Args:
-            x: layer input for the new tokens, (T, B, C).
+            x: layer input for the new tokens, (B, T, C).
             table: table of the position transform, or None.
 
         Returns:
             q and k (B, 1, T, s), v (B, 1, T, e); q and k before they are transformed; and u
-            (T, B, e).
+            (B, T, e).
         """
         sizes = (self.width, self.width, self.key_size)
-        u, v, z = F.silu(self.in_proj(x)).split(sizes, dim=-1)  # (T, B, e | e | s)
-        q, k = (z * self.q_scale).unsqueeze(2), (z * self.k_scale).unsqueeze(2)  # (T, B, 1, s)
+        u, v, z = F.silu(self.in_proj(x)).split(sizes, dim=-1)  # (B, T, e | e | s)
+        q, k = (z * self.q_scale).unsqueeze(2), (z * self.k_scale).unsqueeze(2)  # (B, T, 1, s)
         v = v.unsqueeze(2)
-        before = (q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3))
+        before = (q.transpose(1, 2), k.transpose(1, 2))
         if table is not None and self.encoding.transform is not None:
             q, k, v = self.encoding.transform(q, k, v, table)
-        # (T, B, 1, s | s | e) -> (B, 1, T, s | s | e)
-        return (q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3), v.permute(1, 2, 0, 3), *before, u)
+        # (B, T, 1, s | s | e) -> (B, 1, T, s | s | e)
+        return (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *before, u)
 
     def _softmax(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Bias, terms: Bias, causal: bool
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        terms: Bias,
+        factor: Tensor,
+        bias: Bias,
+        causal: bool,
+        empty_rows: bool,
     ) -> Tensor:
         bias = add_terms(bias, terms)
-        return attend(q, k, v, self.encoding.scale, bias, causal, dropout_rate(self.dropout_module))
+        rate = dropout_rate(self.dropout_module)
+        return attend(q, k, v, self.encoding.scale, bias, causal, rate, empty_rows)
 
     def _softmax_plus(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Bias, terms: Bias, causal: bool
+        self, q: Tensor, k: Tensor, v: Tensor, terms: Bias, factor: Tensor, *masks: Any
     ) -> Tensor:
-        factor = visible_keys(q, k, bias, causal).log() / math.log(self.reference)
         if terms is not None:  # products with q, scaled like those with the keys
             terms = (terms * factor).type_as(terms)
-        return self._softmax((q * factor).type_as(q), k, v, bias, terms, causal)
+        return self._softmax((q * factor).type_as(q), k, v, terms, factor, *masks)
 
     def _squared_relu(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Bias, terms: Bias, causal: bool
+        self, q: Tensor, k: Tensor, v: Tensor, terms: Bias, factor: Tensor, bias: Bias, *_: bool
     ) -> Tensor:
-        return self._relu_forms(q, k, v, bias, causal, False)
+        return self._attend(squared_relu(q, k, bias, factor, scaled=False), v)
 
     def _scaled_squared_relu(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Bias, terms: Bias, causal: bool
+        self, q: Tensor, k: Tensor, v: Tensor, terms: Bias, factor: Tensor, bias: Bias, *_: bool
     ) -> Tensor:
-        return self._relu_forms(q, k, v, bias, causal, True)
+        return self._attend(squared_relu(q, k, bias, factor, scaled=True), v)
 
-    def _relu_forms(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Bias, causal: bool, scaled: bool
-    ) -> Tensor:
-        if causal:
-            bias = add_terms(bias, additive_mask(q.size(2), k.size(2), True, None, q))
-        n = visible_keys(q, k, bias, causal=False)
-        n = torch.full_like(n, float(self.reference)) if self.fixed else n
-        weights = squared_relu(q, k, bias, 1.0 / self.divisor(n, self.key_size), scaled)
-        return torch.matmul(drop(weights, self.dropout_module), v.to(weights)).type_as(v)
+    def _attend(self, weights: Tensor, v: Tensor) -> Tensor:
+        weights = drop(weights, self.dropout_module)
+        return torch.matmul(weights, v.to(weights)).type_as(v)
 
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""

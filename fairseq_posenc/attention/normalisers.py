@@ -11,8 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_posenc.attention.functional import add_terms, additive_mask
-
 # square roots of the divisors of GAU Table 1, applied before squaring; n keys, key size s
 DIVISORS: Dict[str, Callable[[Tensor, int], Tensor]] = {
     "n*n": lambda n, s: n,
@@ -22,22 +20,31 @@ DIVISORS: Dict[str, Callable[[Tensor, int], Tensor]] = {
 }
 
 
-def visible_keys(q: Tensor, k: Tensor, bias: Optional[Tensor], causal: bool) -> Tensor:
+def visible_keys(
+    query_length: int,
+    key_length: int,
+    causal: bool,
+    padding_mask: Optional[Tensor],
+    device: torch.device,
+) -> Tensor:
     """Number of keys visible to each query, float32, (1|B, 1, 1|T, 1), at least 1.
 
+    >>> visible_keys(2, 3, True, None, torch.device("cpu")).flatten()
+    tensor([2., 3.])
+
     Args:
-        q: queries (B, 1, T, s), the last T of S positions.
-        k: keys (B, 1, S, s).
-        bias: additive term (1|B, 1, 1|T, S), -inf at hidden keys.
-        causal: hide later keys as well.
+        query_length: T; queries are the last T of S positions.
+        key_length: S.
+        causal: later keys are hidden.
+        padding_mask: (B, S), True at hidden padding, or None.
+        device: device of the result.
     """
-    length, keys = q.size(2), k.size(2)
-    if causal:
-        bias = add_terms(bias, additive_mask(length, keys, True, None, q))
-    if bias is None:
-        return torch.full((1, 1, 1, 1), float(keys), device=q.device)
-    seen = (bias.detach() > float("-inf")).sum(dim=-1, keepdim=True)
-    return seen.clamp(min=1).float()
+    if padding_mask is None:
+        first = key_length - query_length + 1 if causal else key_length
+        return torch.arange(first, key_length + 1, device=device).float().view(1, 1, -1, 1)
+    real = ~padding_mask
+    seen = real.long().cumsum(dim=1)[:, -query_length:] if causal else real.sum(dim=1, keepdim=True)
+    return seen.clamp(min=1).float()[:, None, :, None]
 
 
 def squared_relu(
@@ -50,7 +57,7 @@ def squared_relu(
     Args:
         q: queries (B, 1, T, s).
         k: keys (B, 1, S, s).
-        bias: as for :func:`visible_keys`.
+        bias: additive term (1|B, 1, 1|T, S), -inf at hidden keys, or None.
         scale: square root of 1/divisor, (1|B, 1, 1|T, 1).
         scaled: divide every row by its sum.
 

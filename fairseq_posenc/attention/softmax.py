@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fairseq_posenc.attention.base import AttentionKernel
 from fairseq_posenc.attention.functional import (
-    add_terms,
+    aligned,
     attend,
     attend_with_weights,
     dropout_rate,
@@ -58,20 +58,21 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         key_positions: Optional[Tensor] = None,
         padding_mask: Optional[Tensor] = None,
         distance_vectors: Optional[Tensor] = None,
+        empty_rows: bool = True,
         incremental_state: IncrementalState = None,
         need_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """Attend from the new tokens to all tokens so far.
 
         Args:
-            x: layer input for the new tokens, (T, B, C).
+            x: layer input for the new tokens, (B, T, C).
             incremental_state: fairseq's cache; keys are cached after the position transform.
             need_weights: also return the attention weights.
 
         The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
 
         Returns:
-            output (T, B, C) and weights (B, H, T, S) or None.
+            output (B, T, C) and weights (B, H, T, S) or None.
         """
         q, k, v, content_q, content_k = self.project(x, table)
         if incremental_state is not None:
@@ -82,38 +83,38 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
             scale = self.encoding.scale
             content = Content(x, content_q, content_k, scale, *positions, padding_mask)
             logits = content_logits(self, content, distance_vectors, incremental_state)
-            bias = add_terms(bias, logits)
+            bias = aligned(logits if bias is None else bias + logits)
             if self.position_terms.needs_weights:
                 relative_values = partial(self.position_terms.relative_values, content)
         rate, weights = dropout_rate(self.dropout_module), None
         if need_weights or relative_values is not None:
             out, weights = attend_with_weights(
-                q, k, v, self.encoding.scale, bias, causal, rate, relative_values
+                q, k, v, self.encoding.scale, bias, causal, rate, empty_rows, relative_values
             )
         else:
-            out = attend(q, k, v, self.encoding.scale, bias, causal, rate)
-        out = out.permute(2, 0, 1, 3).flatten(2)  # (B, H, T, D) -> (T, B, C)
+            out = attend(q, k, v, self.encoding.scale, bias, causal, rate, empty_rows)
+        out = out.transpose(1, 2).flatten(2)  # (B, H, T, D) -> (B, T, C)
         return self.out_proj(out), weights if need_weights else None
 
     def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
         """Queries, keys and values of the new tokens, with positions applied.
 
         Args:
-            x: layer input for the new tokens, (T, B, C).
+            x: layer input for the new tokens, (B, T, C).
             table: table of the position transform, or None.
 
         Returns:
             q, k and v, (B, H, T, D) each, then q and k before they are transformed.
         """
         by_head = (x.size(0), x.size(1), self.num_heads, self.head_dim)
-        # (T, B, C) -> (T, B, H, D)
+        # (B, T, C) -> (B, T, H, D)
         q, k = self.q_proj(x).view(by_head), self.k_proj(x).view(by_head)
         v = self.v_proj(x).view(by_head)
-        before = (q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3))
+        before = (q.transpose(1, 2), k.transpose(1, 2))
         if table is not None and self.encoding.transform is not None:
             q, k, v = self.encoding.transform(q, k, v, table)
-        # (T, B, H, D) -> (B, H, T, D)
-        return (q.permute(1, 2, 0, 3), k.permute(1, 2, 0, 3), v.permute(1, 2, 0, 3), *before)
+        # (B, T, H, D) -> (B, H, T, D)
+        return (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *before)
 
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""
@@ -208,17 +209,17 @@ class CrossAttention(StockMultiheadAttention):
         """Attend from the new target tokens to the source.
 
         Args:
-            x: decoder states, (T, B, C).
-            encoder_out: encoder output, (S, B, C of the encoder).
+            x: decoder states, (B, T, C).
+            encoder_out: encoder output, (B, S, C of the encoder).
             bias: padding mask of the source, (B, 1, 1, S), or None.
             incremental_state: fairseq's cache; source keys and values are projected once.
             need_weights: also return the attention weights.
 
         Returns:
-            output (T, B, C) and weights (B, H, T, S) or None.
+            output (B, T, C) and weights (B, H, T, S) or None.
         """
         q = self.q_proj(x).view(x.size(0), x.size(1), self.num_heads, self.head_dim)
-        q = q.permute(1, 2, 0, 3)  # (T, B, H, D) -> (B, H, T, D)
+        q = q.transpose(1, 2)  # (B, T, H, D) -> (B, H, T, D)
         k, v = self._source(encoder_out, incremental_state)
         beam = q.size(0) // k.size(0)
         if beam > 1:  # all hypotheses of a sentence share its keys: fold them into one long query
@@ -232,7 +233,7 @@ class CrossAttention(StockMultiheadAttention):
         if beam > 1:
             out = _unfold(out, beam)
             weights = _unfold(weights, beam) if weights is not None else None
-        out = out.permute(2, 0, 1, 3).flatten(2)  # (B, H, T, D) -> (T, B, C)
+        out = out.transpose(1, 2).flatten(2)  # (B, H, T, D) -> (B, T, C)
         return self.out_proj(out), weights
 
     def _source(
@@ -244,11 +245,11 @@ class CrossAttention(StockMultiheadAttention):
             if saved.get("prev_key") is not None:
                 return saved["prev_key"], saved["prev_value"]
             # equal rows for the hypotheses of one sentence: project and keep only one of them
-            encoder_out = encoder_out[:, :: getattr(self, "beam_size", 1)]
+            encoder_out = encoder_out[:: getattr(self, "beam_size", 1)]
         by_head = (*encoder_out.shape[:2], self.num_heads, self.head_dim)
-        # (S, B, C) -> (S, B, H, D) -> (B, H, S, D)
-        k = self.k_proj(encoder_out).view(by_head).permute(1, 2, 0, 3)
-        v = self.v_proj(encoder_out).view(by_head).permute(1, 2, 0, 3)
+        # (B, S, C) -> (B, S, H, D) -> (B, H, S, D)
+        k = self.k_proj(encoder_out).view(by_head).transpose(1, 2)
+        v = self.v_proj(encoder_out).view(by_head).transpose(1, 2)
         if incremental_state is not None:
             k, v = k.contiguous(), v.contiguous()  # read at every step
             self._set_input_buffer(incremental_state, {"prev_key": k, "prev_value": v})

@@ -13,7 +13,7 @@ from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.benchmark.translation import Run, TranslationSubject
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.extras import import_extra
-from fairseq_posenc.modules.stack import layer_positions
+from fairseq_posenc.modules.stack import Padding, layer_positions
 from fairseq_posenc.options import Layer as FairseqLayer
 
 PEER = "performer-pytorch"
@@ -25,7 +25,7 @@ class Layer(NamedTuple):
 
     Args:
         module: the layer.
-        compute: (T, B, C) -> (T, B, C).
+        compute: (B, T, C) -> (B, T, C).
         channels: C.
     """
 
@@ -80,7 +80,7 @@ class AttentionSubject:
 
     def _training(self, layer: Layer) -> Run:
         layer.module.train()
-        size = (self.args.length[0], self.args.batch, layer.channels)
+        size = (self.args.batch, self.args.length[0], layer.channels)
         draw = torch.Generator().manual_seed(self.args.seed)
         like = next(layer.module.parameters())
         x, gradient = (torch.randn(size, generator=draw).to(like) for _ in range(2))
@@ -116,8 +116,8 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
             "--lengths give rotary, sinusoidal, learned or none"
         )
     length, like = args.length[0], stack.embed_tokens.weight
-    x = like.new_zeros(length, 1, layer.embed_dim)
-    given = layer_positions(layer, stack.positions_of_layers(x, length, None, causal))
+    x = like.new_zeros(1, length, layer.embed_dim)
+    given = layer_positions(layer, stack.positions_of_layers(x, length, Padding(), causal))
     attention = layer.self_attn
     return Layer(attention, lambda x: attention(x, **given)[0], layer.embed_dim)
 
@@ -146,7 +146,7 @@ def performer_layer(entry: str, flags: List[str], args: argparse.Namespace, caus
             qkv_bias=True,
         ).to(next(ours.module.parameters()))
     _copy(ours.module, theirs)
-    peer = Layer(theirs, lambda x: theirs(x.transpose(0, 1)).transpose(0, 1), ours.channels)
+    peer = Layer(theirs, theirs, ours.channels)
     if relu or not causal:  # its causal stabiliser depends on later tokens
         _compare(entry, ours, peer)
     return peer
@@ -163,7 +163,7 @@ def _copy(ours: FairseqLayer, theirs: FairseqLayer) -> None:
 
 @torch.no_grad()
 def _compare(entry: str, ours: Layer, theirs: Layer) -> None:
-    x = torch.randn(CHECKED, 1, ours.channels).to(next(ours.module.parameters()))
+    x = torch.randn(1, CHECKED, ours.channels).to(next(ours.module.parameters()))
     want, got = ours.compute(x), theirs.compute(x)
     difference = ((want - got).abs().max() / want.abs().max()).item()
     if not difference < 1e-3:

@@ -6,12 +6,13 @@ later keys are hidden, so the same formula serves both.
 """
 
 import math
+from functools import lru_cache
 from typing import List
 
 import torch
 from torch import Tensor
 
-from fairseq_posenc.encodings.base import SharedBias, Stack
+from fairseq_posenc.encodings.base import DistanceBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.options import Options
 
@@ -31,12 +32,18 @@ def slopes(num_heads: int) -> List[float]:
     return first + between[: num_heads - lower]
 
 
+@lru_cache(maxsize=None)  # copied to a GPU once
+def _slopes_on(device: torch.device, num_heads: int) -> Tensor:
+    """Slopes (H, 1), float32, whatever the precision of the model."""
+    return torch.tensor(slopes(num_heads), dtype=torch.float32, device=device).unsqueeze(1)
+
+
 @register_encoding(
     "alibi",
     paper="Press et al. 2021, arXiv 2108.12409",
     summary="a fixed penalty on the logits, linear in the distance",
 )
-class Alibi(SharedBias):
+class Alibi(DistanceBias):
     """-m_h · |i - j|, without parameters.
 
     Args:
@@ -46,10 +53,8 @@ class Alibi(SharedBias):
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
-        self.slopes = slopes(stack.num_heads)  # Python floats, which .half() cannot round
+        self.num_heads = stack.num_heads
 
-    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Logits (1|B, H, T, S), float32, for positions (1|B, T) and (1|B, S)."""
-        distance = (query_positions.unsqueeze(2) - key_positions.unsqueeze(1)).abs()  # (1|B, T, S)
-        factors = torch.tensor(self.slopes, dtype=torch.float32, device=distance.device)
-        return -factors.view(1, -1, 1, 1) * distance.unsqueeze(1)
+    def by_distance(self, distances: Tensor) -> Tensor:
+        """-m_h · |d|, (H, N), float32, of distances (N)."""
+        return _slopes_on(distances.device, self.num_heads) * -distances.abs()

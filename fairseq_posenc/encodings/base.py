@@ -24,6 +24,7 @@ from typing import Any, Dict, Optional, Tuple, Type, cast
 import torch
 from torch import Tensor, nn
 
+from fairseq_posenc.encodings.distance import toeplitz
 from fairseq_posenc.options import Options
 
 
@@ -102,7 +103,7 @@ class QKVTransform(nn.Module):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
     ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Transformed queries, keys and values (T, B, H, D), with shape and dtype unchanged."""
+        """Transformed queries, keys and values (B, T, H, D), with shape and dtype unchanged."""
         raise NotImplementedError
 
 
@@ -128,6 +129,27 @@ class SharedBias(nn.Module):
         return None
 
 
+class DistanceBias(SharedBias):
+    """Content-free logits that are a function of the distance alone.
+
+    They are computed for the S + T - 1 distances of a sequence, instead of for T·S pairs.
+    """
+
+    def by_distance(self, distances: Tensor) -> Tensor:
+        """Logits (H, N) of *distances* (N), int64, key minus query, in tokens."""
+        raise NotImplementedError
+
+    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Logits (1, H, T, S) for positions (1|B, T) and (1|B, S).
+
+        All sequences share them, whatever their padding: differences of positions are those of
+        indices (see :mod:`~fairseq_posenc.encodings.distance`).
+        """
+        queries, keys = query_positions.size(1), key_positions.size(1)
+        distances = torch.arange(1 - keys, queries, device=key_positions.device)
+        return toeplitz(self.by_distance(distances), keys).unsqueeze(0)
+
+
 class DistanceVectors(nn.Module):
     """A vector for every distance, shared by all layers of a stack and owned by the stack.
 
@@ -148,7 +170,7 @@ class Content:
     """Inputs of the content-dependent terms of one layer; products are computed on demand.
 
     Args:
-        x: input of the attention for the new tokens, (T, B, C).
+        x: input of the attention for the new tokens, (B, T, C).
         q: queries (B, H, T, D), before other encodings transform them.
         k: keys (B, H, S, D), likewise.
         scale: factor on q·k, also applied to the products of the terms.

@@ -51,13 +51,13 @@ class UntiedProjections(QKVTransform):
             nn.init.zeros_(projection.bias)
 
     def table(self, positions: Tensor) -> Tensor:
-        """p U^Q and p U^K for *positions* (1|B, T), as (2, T, 1|B, H, D)."""
-        p = self.norm(self.positions(positions.t()))  # (T, 1|B, C)
+        """p U^Q and p U^K for *positions* (1|B, T), as (2, 1|B, T, H, D)."""
+        p = self.norm(self.positions(positions))  # (1|B, T, C)
         both = torch.stack((self.q_proj(p), self.k_proj(p)))
         return both.view(*both.shape[:-1], -1, self.head_dim)
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
     ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys (T, B, H, D) with their positions added, and unchanged values."""
+        """Queries and keys (B, T, H, D) with their positions added, and unchanged values."""
         return q + table[0].type_as(q), k + table[1].type_as(k), v

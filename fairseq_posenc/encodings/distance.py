@@ -35,6 +35,32 @@ def all_distances(query_length: int, key_length: int, device: torch.device) -> T
     return torch.arange(1 - reach, reach, device=device)
 
 
+def toeplitz(values: Tensor, key_length: int) -> Tensor:
+    """Spread one value per distance over all pairs of queries and keys.
+
+    >>> toeplitz(torch.tensor([[-2, -1, 0, 1]]), 3)
+    tensor([[[-1,  0,  1],
+             [-2, -1,  0]]])
+
+    Args:
+        values: (H, S + T - 1), for the distances from -(S - 1) to T - 1.
+        key_length: S.
+
+    Returns:
+        (H, T, S), dense.
+    """
+    if torch.jit.is_tracing():  # ONNX has no windows
+        return values[:, _columns(values.size(1) - key_length + 1, key_length, values.device)]
+    # a window of S values for every query; the last one has the smallest distances
+    return values.unfold(-1, key_length, 1).flip(-2)
+
+
+def _columns(query_length: int, key_length: int, device: torch.device) -> Tensor:
+    """Index of the distance from each query to each key among those from -(S - 1), (T, S)."""
+    keys = torch.arange(key_length, device=device)
+    return keys - torch.arange(query_length, device=device).unsqueeze(1) + query_length - 1
+
+
 def within_reach(vectors: Tensor, query_length: int, key_length: int) -> Tensor:
     """Select the rows of distances -(S - 1) … T - 1 from those of all distances -n … n.
 
@@ -85,8 +111,7 @@ def align(products: Tensor, key_length: int) -> Tensor:
     if rows == 1:
         return products
     if torch.jit.is_tracing():  # ONNX has no strides
-        keys = torch.arange(key_length, device=products.device)
-        columns_of = keys - torch.arange(rows, device=products.device).unsqueeze(1) + rows - 1
+        columns_of = _columns(rows, key_length, products.device)
         return products.gather(-1, columns_of.expand(*leading, -1, -1))
     products = products if products.stride(-1) == 1 else products.contiguous()
     *outer, between_rows, _ = products.stride()

@@ -181,11 +181,11 @@ class Rotary(QKVTransform):
             positions: (1|B, T), integers.
 
         Returns:
-            (T, 1|B, 1, d/2), complex64; or, under ``real_valued`` and where a graph is traced,
-            cosines before sines, (T, 1|B, 1, d), float32.
+            (1|B, T, 1, d/2), complex64; or, under ``real_valued`` and where a graph is traced,
+            cosines before sines, (1|B, T, 1, d), float32.
         """
         theta = frequencies(self.dim, self.base, positions.device, self.scaling)
-        angles = positions.t().to(torch.float64).unsqueeze(-1) * theta  # (T, 1|B, d/2)
+        angles = positions.to(torch.float64).unsqueeze(-1) * theta  # (1|B, T, d/2)
         if self.real_valued or torch.jit.is_tracing():
             return real_table(angles, self.temperature).unsqueeze(2)
         lengths = torch.full_like(angles, self.temperature)
@@ -194,7 +194,7 @@ class Rotary(QKVTransform):
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
     ) -> Tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries and keys (T, B, H, D), and values, rotated under ``--rotary-value``."""
+        """Rotated queries and keys (B, T, H, D), and values, rotated under ``--rotary-value``."""
         if self.rotate_values:  # the temperature scales logits, not values
             v = self.rotate(v, table) / self.temperature
         return self.rotate(q, table), self.rotate(k, table), v
@@ -203,11 +203,11 @@ class Rotary(QKVTransform):
         """Rotate the first d channels of each head by *table*, in float32.
 
         Args:
-            x: queries or keys, (T, B, H, D).
-            table: (T, 1|B, 1, d/2 or d), from :meth:`table`.
+            x: queries or keys, (B, T, H, D).
+            table: (1|B, T, 1, d/2 or d), from :meth:`table`.
 
         Returns:
-            (T, B, H, D), in the dtype of *x*.
+            (B, T, H, D), in the dtype of *x*.
         """
         head = x if self.dim == x.size(-1) else x[..., : self.dim].contiguous()
         wide = head if x.dtype in (torch.float32, torch.float64) else head.float()

@@ -25,8 +25,8 @@ def rotate_interleaved(x: Tensor, table: Tensor) -> Tensor:
     """Rotate the pairs of channels (1, 2), (3, 4), …
 
     Args:
-        x: (T, B, H, d).
-        table: (T, 1|B, 1, d), from :func:`real_table`.
+        x: (B, T, H, d).
+        table: (1|B, T, 1, d), from :func:`real_table`.
 
     Returns:
         shaped like *x*.

@@ -36,15 +36,41 @@ class SharedBiasSum(nn.ModuleDict):
         self.theta: Optional[nn.Parameter]
         self.register_parameter("theta", free if self.untie_cls else None)
 
-    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Logits (1|B, 1|H, T, S) for positions (1|B, T) and (1|B, S)."""
-        logits = [term(query_positions, key_positions) for term in self.values()]
-        total = sum(logits[1:], logits[0])
+    def forward(
+        self, query_positions: Tensor, key_positions: Tensor, cls_first: bool = True
+    ) -> Tensor:
+        """Logits (1|B, 1|H, T, S).
+
+        Args:
+            query_positions: (1|B, T), the last T of the key positions.
+            key_positions: (1|B, S).
+            cls_first: whether position 0 is the first of every row, without padding before it.
+        """
         if not self.untie_cls:
-            return total
+            return self._sum(query_positions, key_positions)
+        if cls_first and key_positions.size(1) > 1:
+            return self._beside_cls(query_positions, key_positions)
+        total = self._sum(query_positions, key_positions)
         from_cls, to_cls = self._theta().to(total.dtype).view(2, 1, -1, 1, 1)
         total = torch.where((key_positions == 0)[:, None, None, :], to_cls, total)
         return torch.where((query_positions == 0)[:, None, :, None], from_cls, total)
+
+    def _sum(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        logits = [term(query_positions, key_positions) for term in self.values()]
+        return sum(logits[1:], logits[0])
+
+    def _beside_cls(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Logits (1, H, T, S) of tokens other than [CLS], with a row and a column for it.
+
+        Unlike a choice by position this needs no mask, and gradients are slices.
+        """
+        with_cls = int(query_positions.size(1) == key_positions.size(1))
+        rest = self._sum(query_positions[:, with_cls:], key_positions[:, 1:])
+        from_cls, to_cls = self._theta().to(rest.dtype).view(2, 1, -1, 1, 1)
+        rest = rest.expand(-1, from_cls.size(1), -1, -1)
+        total = torch.cat((to_cls.expand(*rest.shape[:-1], 1), rest), dim=-1)
+        row = from_cls.expand(*total.shape[:2], with_cls, total.size(-1))
+        return torch.cat((row, total), dim=-2)
 
     def _theta(self) -> Tensor:
         """θ1 and θ2 of every head, (2, H)."""

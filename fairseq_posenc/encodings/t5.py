@@ -12,7 +12,7 @@ from typing import Optional
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.base import SharedBias, Stack
+from fairseq_posenc.encodings.base import DistanceBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options
@@ -79,7 +79,7 @@ def relative_position_bucket(
     summary="a learned logit per bucket of distances and head, shared by all layers",
     flags=T5Flags,
 )
-class T5Bias(SharedBias):
+class T5Bias(DistanceBias):
     """b_{bucket(j - i), h}, one table for all layers of the stack.
 
     Args:
@@ -108,8 +108,7 @@ class T5Bias(SharedBias):
         self.table = nn.Embedding(self.num_buckets, stack.num_heads)
         nn.init.normal_(self.table.weight, std=0.02)
 
-    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Logits (1|B, H, T, S) for positions (1|B, T) and (1|B, S)."""
-        distance = key_positions.unsqueeze(1) - query_positions.unsqueeze(2)  # (1|B, T, S)
-        index = relative_position_bucket(distance, self.num_buckets, self.max_distance, self.causal)
-        return self.table(index).permute(0, 3, 1, 2)
+    def by_distance(self, distances: Tensor) -> Tensor:
+        """b_{bucket(d)}, (H, N), of distances (N)."""
+        sizes = (self.num_buckets, self.max_distance)
+        return self.table(relative_position_bucket(distances, *sizes, self.causal)).t()

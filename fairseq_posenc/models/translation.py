@@ -16,6 +16,7 @@ from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
 from fairseq_posenc.modules.decoder import TransformerDecoder
 from fairseq_posenc.modules.encoder import TransformerEncoder
+from fairseq_posenc.modules.stack import find_padding
 from fairseq_posenc.options import Options
 from fairseq_posenc.registry import fields_of
 
@@ -185,16 +186,23 @@ class TranslationModel(TransformerModelBase):
         """
         heads = self.cfg.alignment_heads if alignment_heads is None else alignment_heads
         layer = self.cfg.alignment_layer if alignment_layer is None else alignment_layer
+        source_padding, target_padding = find_padding(
+            (src_tokens.eq(self.encoder.padding_idx), False),
+            (prev_output_tokens.eq(self.decoder.padding_idx), True),
+        )
         decode = partial(
             self.decoder,
             prev_output_tokens,
             encoder_out=self.encoder(
-                src_tokens, src_lengths=src_lengths, return_all_hiddens=return_all_hiddens
+                src_tokens,
+                src_lengths=src_lengths,
+                return_all_hiddens=return_all_hiddens,
+                padding=source_padding,
             ),
             alignment_layer=layer,
             alignment_heads=heads,
         )
-        out, extra = decode(features_only=features_only)
+        out, extra = decode(features_only=features_only, padding=target_padding)
         if self.full_context_alignment:
             _, alignment = decode(features_only=True, full_context_alignment=True)
             extra["attn"] = alignment["attn"]

@@ -16,10 +16,16 @@ from fairseq_posenc.config.stacks import stack_of
 from fairseq_posenc.loading.warm_start import State, refuse_projection
 from fairseq_posenc.modules.gated_layers import GatedDecoderLayer
 from fairseq_posenc.modules.layers import TransformerDecoderLayer, wrap_layer
-from fairseq_posenc.modules.stack import PositionedStack, layer_positions
+from fairseq_posenc.modules.stack import (
+    Padding,
+    PositionedStack,
+    find_padding,
+    layer_positions,
+)
 from fairseq_posenc.options import Options
 
 EncoderOut = Optional[Dict[str, List[Tensor]]]
+_PADDING = "padding"  # key of what is known of it in the incremental state
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
     "transformer": TransformerDecoderLayer,
     "gated": GatedDecoderLayer,
@@ -54,6 +60,41 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         layer = LAYERS[cfg.layer](cfg, next(self.next_encoding), no_encoder_attn)
         return wrap_layer(layer, cfg)
 
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: EncoderOut = None,
+        incremental_state: IncrementalState = None,
+        features_only: bool = False,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+        src_lengths: Optional[Tensor] = None,
+        return_all_hiddens: bool = False,
+        padding: Optional[Padding] = None,
+    ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
+        """Logits of the next tokens.
+
+        Args:
+            features_only: stop before the projection to the vocabulary.
+            src_lengths: unused, as in fairseq; so is *return_all_hiddens*.
+
+        The others are those of :meth:`extract_features_scriptable`.
+
+        Returns:
+            logits (B, T, V) or states (B, T, C), and the dictionary of that method.
+        """
+        x, extra = self.extract_features_scriptable(
+            prev_output_tokens,
+            encoder_out,
+            incremental_state,
+            full_context_alignment,
+            alignment_layer,
+            alignment_heads,
+            padding,
+        )
+        return (x if features_only else self.output_layer(x)), extra
+
     def extract_features_scriptable(
         self,
         prev_output_tokens: Tensor,
@@ -62,6 +103,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         full_context_alignment: bool = False,
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
+        padding: Optional[Padding] = None,
     ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
         """Decoder states and, on request, attention weights over the source.
 
@@ -76,6 +118,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             full_context_alignment: let every query see all target positions.
             alignment_layer: layer whose attention over the source is returned; default the last.
             alignment_heads: number of its heads to average; default all.
+            padding: that of *prev_output_tokens*, if it is known already.
 
         Returns:
             states (B, T, C) and ``{"attn": [weights (B, T, S') or None], "inner_states": [...]}``.
@@ -83,17 +126,19 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         seen = self.cached_length(incremental_state)
         length = prev_output_tokens.size(1)
         self.check_length(length)
-        later = full_context_alignment or incremental_state is not None
-        padding_mask = self._padding_mask(prev_output_tokens, later)
-        x = self._embed(prev_output_tokens, seen, incremental_state).transpose(0, 1)  # (T, B, C)
         causal = not full_context_alignment
-        positions = self.positions_of_layers(x, length, padding_mask, causal)
+        if incremental_state is not None:
+            padding = self._padding_so_far(prev_output_tokens, seen, incremental_state)
+        elif padding is None:
+            padding = find_padding((prev_output_tokens.eq(self.padding_idx), causal))[0]
+        x = self._embed(prev_output_tokens, seen, incremental_state, padding)
+        positions = self.positions_of_layers(x, length, padding, causal)
         source, source_bias = self._source(encoder_out, x)
 
         asked = alignment_layer is not None or not self.training
         alignment_layer = self.num_layers - 1 if alignment_layer is None else alignment_layer
         attn: Optional[Tensor] = None
-        inner_states: List[Optional[Tensor]] = [x]
+        inner_states: List[Optional[Tensor]] = [x.transpose(0, 1)]  # (T, B, C), as in fairseq
         for index, layer in enumerate(self.layers):
             need_weights = asked and index == alignment_layer and getattr(layer, "need_attn", False)
             x, weights, _ = layer(
@@ -104,12 +149,11 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
                 need_weights=need_weights,
                 **layer_positions(layer, positions),
             )
-            inner_states.append(x)
+            inner_states.append(x.transpose(0, 1))
             if need_weights and weights is not None:
                 attn = weights[:, :alignment_heads].float().mean(dim=1).type_as(x)  # (B, T, S')
         if self.layer_norm is not None:
             x = self.layer_norm(x)
-        x = x.transpose(0, 1)  # (T, B, C) -> (B, T, C)
         if self.project_out_dim is not None:
             x = self.project_out_dim(x)
         return x, {"attn": [attn], "inner_states": inner_states}
@@ -121,24 +165,29 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         attention = next(layer.self_attn for layer in self.layers if hasattr(layer, "self_attn"))
         return attention.cached_length(incremental_state)
 
-    def _padding_mask(self, tokens: Tensor, later: bool) -> Optional[Tensor]:
-        """Padding (B, S) that a real token could see, or None if there is none.
+    def _padding_so_far(
+        self, tokens: Tensor, seen: int, incremental_state: IncrementalState
+    ) -> Padding:
+        """The padding of *tokens* (B, S), of which *seen* are in the cache.
 
-        The causal mask already hides padding on the right, the usual kind in training.
-
-        Args:
-            tokens: (B, S).
-            later: whether earlier tokens, or future ones, may see padding.
+        Padding comes with prompts, not with single tokens that beam search adds, so the device is
+        read at the first step and where several tokens are new.
         """
-        padding = tokens.eq(self.padding_idx)
-        visible = padding if later else padding[:, :-1] & ~padding[:, 1:]
-        return padding if visible.any() else None
+        state: Any = incremental_state
+        if _PADDING in state and tokens.size(1) == seen + 1:
+            visible, left, empty = state[_PADDING]
+            return Padding(tokens.eq(self.padding_idx), left, empty) if visible else Padding()
+        found = find_padding((tokens.eq(self.padding_idx), False))[0]
+        state[_PADDING] = (found.mask is not None, found.left, found.empty)
+        return found
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Scaled token embeddings (B, T, E) of tokens (B, T)."""
         return self.embed_scale * self.embed_tokens(tokens)
 
-    def _embed(self, tokens: Tensor, seen: int, incremental_state: IncrementalState) -> Tensor:
+    def _embed(
+        self, tokens: Tensor, seen: int, incremental_state: IncrementalState, padding: Padding
+    ) -> Tensor:
         """Input of the first layer for the tokens not *seen*, (B, T, C)."""
         new_tokens = tokens[:, seen:]
         x = self.embed(new_tokens)
@@ -147,31 +196,23 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         if self.project_in_dim is not None:
             x = self.project_in_dim(x)
         if self.embed_positions is not None:
-            x = x + self._input_positions(tokens, new_tokens.size(1), incremental_state)
+            one_row = incremental_state is not None and tokens.size(1) == seen + 1
+            if one_row and padding.mask is None:  # this look-up counts padding as text
+                x = x + self.embed_positions(tokens, incremental_state=incremental_state)
+            else:
+                x = x + self.embed_positions(tokens)[:, seen:]
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         return drop(x, self.dropout_module)
 
-    def _input_positions(
-        self, tokens: Tensor, new: int, incremental_state: IncrementalState
-    ) -> Tensor:
-        """Rows of fairseq's position table for the last *new* of *tokens*, (1|B, new, C).
-
-        fairseq's single-row look-up counts padding as text, so it is used only without padding.
-        """
-        one_row = incremental_state is not None and new == 1
-        if one_row and not tokens.eq(self.padding_idx).any():
-            return self.embed_positions(tokens, incremental_state=incremental_state)
-        return self.embed_positions(tokens)[:, -new:]
-
     def _source(self, encoder_out: EncoderOut, like: Tensor) -> Tuple[Any, Any]:
-        """Encoder states (S', B, C) and their padding as an additive mask (B, 1, 1, S')."""
+        """Encoder states (B, S', C) and their padding as an additive mask (B, 1, 1, S')."""
         if encoder_out is None or not encoder_out["encoder_out"]:
             return None, None
-        states = encoder_out["encoder_out"][0]
+        states = encoder_out["encoder_out"][0].transpose(0, 1)
         masks = encoder_out["encoder_padding_mask"]
-        padding_mask = masks[0] if masks and masks[0].any() else None
-        return states, additive_mask(1, states.size(0), False, padding_mask, like)
+        padding_mask = masks[0] if masks else None
+        return states, additive_mask(1, states.size(1), False, padding_mask, like)
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
         """Adapt an older or differently encoded checkpoint, logging changes of position state."""

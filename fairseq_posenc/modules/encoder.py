@@ -12,7 +12,12 @@ from fairseq_posenc.config.stacks import stack_of
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.modules.gated_layers import GatedEncoderLayer
 from fairseq_posenc.modules.layers import TransformerEncoderLayer, wrap_layer
-from fairseq_posenc.modules.stack import PositionedStack, layer_positions
+from fairseq_posenc.modules.stack import (
+    Padding,
+    PositionedStack,
+    find_padding,
+    layer_positions,
+)
 from fairseq_posenc.options import Options
 
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
@@ -70,6 +75,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         src_lengths: Optional[Tensor] = None,
         return_all_hiddens: bool = False,
         token_embeddings: Optional[Tensor] = None,
+        padding: Optional[Padding] = None,
     ) -> Dict[str, List[Tensor]]:
         """Encode a batch; same arguments and result as fairseq's encoder.
 
@@ -78,37 +84,37 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             src_lengths: unused, as in fairseq.
             return_all_hiddens: also return the input of every layer and the last output.
             token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
+            padding: that of *src_tokens*, if it is known already.
 
         Returns:
-            fairseq's dictionary of lists: encoder_out (T, B, C), encoder_padding_mask (B, T),
-            encoder_embedding (B, T, C), encoder_states, fc_results, src_tokens, src_lengths (B, 1).
+            fairseq's dictionary of lists: encoder_out (T, B, C), encoder_padding_mask (B, T), none
+            without padding, encoder_embedding (B, T, C), encoder_states, fc_results, src_tokens,
+            src_lengths (B, 1).
         """
-        padding_mask = src_tokens.eq(self.padding_idx)
-        padded = torch.jit.is_tracing() or padding_mask.any()  # a graph serves other inputs, too
-        mask = padding_mask if padded else None
+        is_padding = src_tokens.eq(self.padding_idx)
+        padding = find_padding((is_padding, False))[0] if padding is None else padding
         length = src_tokens.size(1)
         self.check_length(length)
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
-        if mask is not None:
-            x = x.masked_fill(mask.unsqueeze(-1), 0.0)
-        x = x.transpose(0, 1)  # (B, T, C) -> (T, B, C)
-        positions = self.positions_of_layers(x, length, mask, self.encoding.stack.causal)
+        if padding.mask is not None:
+            x = x.masked_fill(padding.mask.unsqueeze(-1), 0.0)
+        positions = self.positions_of_layers(x, length, padding, self.encoding.stack.causal)
 
-        states = [x] if return_all_hiddens else []
+        states = [x.transpose(0, 1)] if return_all_hiddens else []  # (T, B, C), as in fairseq
         fc_results: List[Any] = []
         for layer in self.layers:
             x = layer(x, **layer_positions(layer, positions))
             x, fc_result = x if self.return_fc else (x, None)
             if return_all_hiddens:
-                states.append(x)
+                states.append(x.transpose(0, 1))
                 fc_results.append(fc_result)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
 
-        lengths = (~padding_mask).sum(dim=1, dtype=torch.int32).unsqueeze(1)
+        lengths = (~is_padding).sum(dim=1, dtype=torch.int32).unsqueeze(1)
         return {
-            "encoder_out": [x],
-            "encoder_padding_mask": [padding_mask],
+            "encoder_out": [x.transpose(0, 1)],
+            "encoder_padding_mask": [] if padding.mask is None else [padding.mask],
             "encoder_embedding": [embedding],
             "encoder_states": states,
             "fc_results": fc_results,

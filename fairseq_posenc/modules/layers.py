@@ -94,8 +94,8 @@ def add_and_norm(
     Args:
         layer: gives the dropout and whether the layer is pre-norm.
         norm: the sub-layer's norm.
-        x: input of the sub-layer before any norm, (T, B, C).
-        out: its output, (T, B, C).
+        x: input of the sub-layer before any norm, (B, T, C).
+        out: its output, (B, T, C).
         residual_scale: factor on *x* in the sum, per channel.
     """
     residual = x if residual_scale is None else x * residual_scale
@@ -104,7 +104,7 @@ def add_and_norm(
 
 
 def feed_forward(layer: Layer, x: Tensor) -> Tensor:
-    """The feed-forward sub-layer of *layer*, (T, B, C)."""
+    """The feed-forward sub-layer of *layer*, (B, T, C)."""
     x = layer.feed_forward_form.hidden(layer, x)
     x = drop(x, layer.activation_dropout_module)
     if getattr(layer, "ffn_layernorm", None) is not None:  # --scale-fc, decoders only
@@ -135,11 +135,11 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         """Apply the layer.
 
         Args:
-            x: (T, B, C).
+            x: (B, T, C).
             positions: passed on to the attention.
 
         Returns:
-            (T, B, C), and with *return_fc* also the feed-forward output.
+            (B, T, C), and with *return_fc* also the feed-forward output.
         """
         norm = self.self_attn_layer_norm
         out, _ = self.self_attn(norm(x) if self.normalize_before else x, **positions)
@@ -178,15 +178,15 @@ class DecoderForward:
         """Apply the layer.
 
         Args:
-            x: states of the new tokens, (T, B, C).
-            encoder_out: source states (S', B, C of the encoder), or None.
+            x: states of the new tokens, (B, T, C).
+            encoder_out: source states (B, S', C of the encoder), or None.
             encoder_bias: padding mask of the source, (B, 1, 1, S'), or None.
             incremental_state: fairseq's cache.
             need_weights: also return the attention weights over the source.
             positions: passed on to the self-attention.
 
         Returns:
-            states (T, B, C), weights (B, H, T, S') or None, and None (fairseq expects three).
+            states (B, T, C), weights (B, H, T, S') or None, and None (fairseq expects three).
         """
         pre_norm, norm = self.normalize_before, self.self_attn_layer_norm
         out = self._self_attention(norm(x) if pre_norm else x, incremental_state, **positions)

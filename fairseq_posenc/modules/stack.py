@@ -1,18 +1,64 @@
 """Positions and masks of an encoder or decoder, computed once per forward pass."""
 
 import copy
-from typing import Any, Callable, Dict, Iterator, Optional, cast
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.attention import AttentionKernel, Positions, kernel_of
-from fairseq_posenc.attention.functional import add_terms
+from fairseq_posenc.attention.functional import add_terms, aligned, product_dtype
+from fairseq_posenc.attention.normalisers import visible_keys
 from fairseq_posenc.config.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
 from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.loading.warm_start import State, adapt_positions
 from fairseq_posenc.options import Layer, Options, option
+
+
+class Padding(NamedTuple):
+    """The padding of a batch, and what it means for positions and masks.
+
+    Args:
+        mask: (B, S), True at padding; None if no real token could see any.
+        left: whether a sequence begins with padding.
+        empty: whether a sequence has nothing but padding.
+    """
+
+    mask: Optional[Tensor] = None
+    left: bool = False
+    empty: bool = False
+
+    def empty_rows(self, causal: bool) -> bool:
+        """Whether a query may see no key at all."""
+        return self.mask is not None and (self.empty or (causal and self.left))
+
+
+def find_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
+    """The padding of several batches, with one read from the device.
+
+    Whether there is padding decides how attention is computed, so the host has to wait for the
+    answer.  On a GPU that stops the queue of kernels: all questions of a step are asked at once.
+
+    >>> mask = torch.tensor([[False, False, True]])
+    >>> [found.mask is None for found in find_padding((mask, False), (mask, True))]
+    [False, True]
+
+    Args:
+        sides: the padding of each batch, (B, S), True at padding; and whether a causal mask hides
+            padding on the right, the usual kind in training, from all real tokens.
+    """
+    if torch.jit.is_tracing():  # a graph serves other batches, too
+        return [Padding(mask, left=True, empty=True) for mask, _ in sides]
+    answers = []
+    for mask, causal in sides:
+        visible = mask[:, :-1] & ~mask[:, 1:] if causal else mask
+        answers += [visible.any(), mask[:, 0].any(), mask.all(dim=1).any()]
+    flags = iter(torch.stack(answers).tolist())
+    return [
+        Padding(mask if visible else None, left, empty)
+        for (mask, _), visible, left, empty in zip(sides, flags, flags, flags)
+    ]
 
 
 class PositionedStack:
@@ -49,12 +95,14 @@ class PositionedStack:
         names = [period[index % len(period)] for index in kept]
         self.__dict__["next_encoding"] = iter([encodings[name] for name in names])
         self.__dict__["kernel"] = kernel_of(cfg)
+        self.__dict__["explicit_masks"] = self.kernel.explicit_masks(cfg)
         cfg = copy.copy(cfg)  # the other side may have another encoding
         cfg.no_token_positional_embeddings = self.encoding.input is None
         return cfg
 
     next_encoding: Iterator[PositionEncoding]
     kernel: Any
+    explicit_masks: bool
 
     def own_positions(self, cfg: Options) -> None:
         """Register the encodings' modules, number the attention layers and apply the norms."""
@@ -88,35 +136,43 @@ class PositionedStack:
                 encoding.transform.check_length(length)
 
     def positions_of_layers(
-        self, x: Tensor, length: int, padding_mask: Optional[Tensor], causal: bool
+        self, x: Tensor, length: int, padding: Padding, causal: bool
     ) -> Dict[str, Positions]:
         """Positions and masks for the self-attention, by the name of a layer's composition.
 
         Args:
-            x: input of the first layer for the new tokens, (T, B, C).
+            x: input of the first layer for the new tokens, (B, T, C).
             length: S, the number of tokens so far, new ones included.
-            padding_mask: (B, S), True at padding, or None if there is none.
+            padding: that of the tokens so far.
             causal: hide later keys.
         """
         bundles: Dict[str, Positions] = {}
         for name, encoding in self.encodings.items():
-            key_positions = count_positions(encoding, length, padding_mask, x.device)
-            query_positions = key_positions[:, length - x.size(0) :]
+            key_positions = count_positions(encoding, length, padding, x.device)
+            query_positions = key_positions[:, length - x.size(1) :]
             shared, transform = encoding.shared_bias, encoding.transform
-            has_bias = shared is not None or bool(encoding.content)
-            masks = self.kernel.masks(x.size(0), length, causal, padding_mask, has_bias, x)
-            bundle: Positions = {"bias": masks[0], "causal": masks[1]}
+            kernel, sizes, dtype = self.kernel, (x.size(1), length), product_dtype(x)
+            in_bias = self.explicit_masks or shared is not None or encoding.content
+            bias, later_hidden = kernel.masks(*sizes, causal, padding.mask, bool(in_bias), x)
             if shared is not None:
-                logits = shared(query_positions, key_positions).type_as(x)
-                bundle["bias"] = add_terms(bundle["bias"], logits)
+                logits = shared(query_positions, key_positions, cls_first=not padding.left)
+                bias = add_terms(bias, logits.to(dtype))
+            bundle: Positions = {
+                "bias": None if bias is None else aligned(bias.to(dtype)),
+                "causal": later_hidden,
+                "empty_rows": padding.empty_rows(causal),
+            }
+            if kernel.scales_by_length:
+                counts = visible_keys(*sizes, causal, padding.mask, x.device)
+                bundle["length_factor"] = kernel.length_factor(encoding.options, counts)
             if transform is not None:
                 bundle["table"] = transform.table(query_positions)
             if encoding.content or self.kernel.needs_positions:
                 bundle["query_positions"] = query_positions
                 bundle["key_positions"] = key_positions
-                bundle["padding_mask"] = padding_mask
+                bundle["padding_mask"] = padding.mask
             if encoding.vectors is not None:
-                bundle["distance_vectors"] = encoding.distance_vectors(x.size(0), length, x)
+                bundle["distance_vectors"] = encoding.distance_vectors(*sizes, x)
             bundles[name] = bundle
         return bundles
 
@@ -130,7 +186,7 @@ class PositionedStack:
 def count_positions(
     encoding: PositionEncoding,
     length: int,
-    padding_mask: Optional[Tensor],
+    padding: Padding,
     device: torch.device,
 ) -> Tensor:
     """Positions of a sequence, counted from the first real token if necessary.
@@ -141,18 +197,15 @@ def count_positions(
     Args:
         encoding: the composition that receives the positions.
         length: S.
-        padding_mask: (B, S), True at padding, or None if there is none.
+        padding: that of the batch.
         device: device of the result.
 
     Returns:
         (1, S) or (B, S), int64, from 0; padding gets the position of a neighbour.
     """
-    same = torch.arange(length, device=device).unsqueeze(0)
-    if padding_mask is None or encoding.relative:
-        return same
-    if not (torch.jit.is_tracing() or padding_mask[:, 0].any()):
-        return same
-    return (torch.cumsum((~padding_mask).long(), dim=1) - 1).clamp(min=0)
+    if padding.mask is None or encoding.relative or not padding.left:
+        return torch.arange(length, device=device).unsqueeze(0)
+    return (torch.cumsum((~padding.mask).long(), dim=1) - 1).clamp(min=0)
 
 
 def layer_positions(layer: Layer, bundles: Dict[str, Positions]) -> Positions:

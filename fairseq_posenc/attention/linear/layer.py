@@ -161,7 +161,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         """Attend from the new tokens to all tokens so far.
 
         Args:
-            x: layer input for the new tokens, (T, B, C).
+            x: layer input for the new tokens, (B, T, C).
             bias: -inf at padded keys, (B, 1, 1, S), or None.
             incremental_state: fairseq's cache, here of constant size.
             need_weights: must be False.
@@ -169,7 +169,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
 
         Returns:
-            output (T, B, C), and None in place of attention weights.
+            output (B, T, C), and None in place of attention weights.
 
         Raises:
             UsageError: *need_weights* is True.
@@ -179,7 +179,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
                 f"--attention {self.encoding.options.attention}: returns no attention weights; "
                 "use softmax"
             )
-        hidden = None if bias is None else bias[..., -x.size(0) :].transpose(-2, -1) < 0
+        hidden = None if bias is None else bias[..., -x.size(1) :].transpose(-2, -1) < 0
         by_head = (x.size(0), x.size(1), self.num_heads, self.head_dim)
         q, k, v = (proj(x).view(by_head) for proj in (self.q_proj, self.k_proj, self.v_proj))
         dtype = v.dtype  # under autocast not that of x
@@ -190,8 +190,8 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
                 out = self._causal(segments, incremental_state)
             else:
                 out = self._bidirectional(segments)
-            # (B, H, T, D) -> (T, B, C)
-            joined = torch.cat([part.permute(2, 0, 1, 3) for part in out]).flatten(2)
+            # (B, H, T, D) -> (B, T, C)
+            joined = torch.cat([part.transpose(1, 2) for part in out], dim=1).flatten(2)
         return self.out_proj(_narrow(joined, dtype)), None
 
     def _segments(
@@ -203,20 +203,21 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         hidden: Optional[Tensor],
         positions: Optional[Tensor],
     ) -> List[Segment]:
-        """Split (T, B, H, D) tensors, their table, padding (B, 1, T, 1) and positions (1|B, T)."""
+        """Split (B, T, H, D) tensors, their table, padding (B, 1, T, 1) and positions (1|B, T)."""
         transform = self.encoding.transform
         if table is not None and transform is not None and not self.rotates_features:
             q, k, v = transform(q, k, v, table)
             table = None
-        size = q.size(0)
+        size = q.size(1)
         if q.device.type == "cpu":  # as many whole chunks as fit
             chunk = prefix_sums.CHUNK
-            size = chunk * max(1, SEGMENT // (chunk * q.size(1) * q.size(2) * self.features))
-        none = [None] * -(-q.size(0) // size)
-        # (T, B, H, D) -> (B, H, T, D)
-        parts = [t.permute(1, 2, 0, 3).split(size, dim=2) for t in (q, k, v)]
+            size = chunk * max(1, SEGMENT // (chunk * q.size(0) * q.size(2) * self.features))
+        none = [None] * -(-q.size(1) // size)
+        # (B, T, H, D) -> (B, H, T, D)
+        parts = [t.transpose(1, 2).split(size, dim=2) for t in (q, k, v)]
         masks = none if hidden is None else hidden.split(size, dim=2)
-        rotations = [self._rotation(t) for t in (none if table is None else table.split(size))]
+        tables = none if table is None else table.split(size, dim=1)
+        rotations = [self._rotation(t) for t in tables]
         places = none if positions is None else positions.split(size, dim=1)
         return [Segment(*each) for each in zip(*parts, masks, rotations, places)]
 
@@ -225,8 +226,8 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         rotary: Any = self.encoding.transform
 
         def rotate(x: Tensor) -> Tensor:
-            # (B, H, T, M) -> (T, B, H, M), and back
-            return rotary.rotate(x.permute(2, 0, 1, 3), table).permute(1, 2, 0, 3)
+            # (B, H, T, M) -> (B, T, H, M), and back
+            return rotary.rotate(x.transpose(1, 2), table).transpose(1, 2)
 
         return identity if table is None else rotate
 
