@@ -29,6 +29,8 @@ EXTRAS = (
     Extra("scipy", "scipy", "recipes"),
     Extra("matplotlib", "matplotlib", "plots"),
     Extra("transformers", "transformers", "import and export"),
+    Extra("tokenizers", "tokenizers", "tokens of transformers"),
+    Extra("rjieba", "rjieba", "Chinese text"),
     Extra("safetensors", "safetensors", "import and export"),
     Extra("onnx", "onnx", "export to ONNX"),
     Extra("onnxruntime", "onnxruntime", "export to ONNX"),

@@ -8,7 +8,17 @@ import argparse
 from typing import Optional, Sequence
 
 from fairseq_posenc import __version__
-from fairseq_posenc.cli import analyse, average, benchmark, convert, doctor, listing, path, plot
+from fairseq_posenc.cli import (
+    analyse,
+    average,
+    benchmark,
+    convert,
+    doctor,
+    listing,
+    path,
+    plot,
+    tokenize,
+)
 from fairseq_posenc.cli.command import add_commands
 from fairseq_posenc.usage import OneLineParser
 
@@ -19,6 +29,7 @@ COMMANDS = (
     average.COMMAND,
     convert.IMPORT,
     convert.EXPORT,
+    tokenize.COMMAND,
     plot.COMMAND,
     analyse.COMMAND,
     benchmark.COMMAND,
