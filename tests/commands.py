@@ -139,7 +139,8 @@ class Command:
         numbers = [stream.fileno() for stream in self.streams]
         texts = [*words, *map(str, arguments)]
         # what the environment says of the plug-in is read when it is loaded
-        loaded = USER_DIR[1] in texts and not any("FAIRSEQ_POSENC" in name for name in os.environ)
+        plug_in = program == "fairseq_posenc" or USER_DIR[1] in texts
+        loaded = plug_in and not any("FAIRSEQ_POSENC" in name for name in os.environ)
         self.fork = preloaded.Fork(servers()[loaded], texts, numbers)
 
     def finish(self) -> Finished:

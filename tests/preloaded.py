@@ -23,7 +23,7 @@ import shutil
 import signal
 import socket
 import sys
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 # what the commands import slowly; PyTorch imports the second when it builds an optimiser
 IMPORTS = ["fairseq.trainer", "torch._dynamo", "fairseq.quantization_utils"]
@@ -119,6 +119,10 @@ def serve(plain: socket.socket, loaded: socket.socket, user_dir: str) -> None:
         from fairseq.utils import import_user_module
 
         import_user_module(argparse.Namespace(user_dir=user_dir))
+        _compose(("translation", "transformer"), ("translation", "posenc_transformer"))
+        _compose(("masked_lm", "roberta"), ("masked_lm", "posenc_masked_lm"))
+        _compose(("sentence_prediction", "posenc_masked_lm"))
+        _compose(("language_modeling", "transformer_lm"), ("language_modeling", "posenc_lm"))
         gc.collect()
         gc.freeze()
     waking, woken = socket.socketpair()
@@ -167,27 +171,41 @@ def _prepare(cache: str) -> None:
         with contextlib.suppress(ImportError):  # the command that needs it will say so
             importlib.import_module(name)
     import torch
-    from fairseq import options
-    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     torch.set_num_threads(1)
-    # first command lines of stock: Hydra imports its plug-ins, sets up its grammar, and parses what
-    # is the same in most command lines
     quick_hydra.remember()
-    sys.argv = ["fairseq-train"]
-    for parser, *flags in (
-        (options.get_training_parser("translation"), "--arch", "transformer"),
-        (options.get_training_parser("masked_lm"), "--arch", "roberta"),
-        (options.get_training_parser("language_modeling"), "--arch", "transformer_lm"),
-        (options.get_generation_parser(), "--path", "checkpoint.pt"),
-    ):
-        arguments = options.parse_args_and_arch(parser, ["data", *flags])
-        convert_namespace_to_omegaconf(arguments)
+    _compose(("translation", "transformer"), ("masked_lm", "roberta"))
+    _compose(("language_modeling", "transformer_lm"))
     # the plug-in is compiled once, whatever the environment says of bytecode
     sys.dont_write_bytecode = False
     sys.pycache_prefix = cache
     gc.collect()
     gc.freeze()  # none of this is ever garbage, and forks share its pages
+
+
+def _compose(*trainings: Tuple[str, str]) -> None:
+    """Let Hydra compose the usual configurations, which ``quick_hydra`` remembers.
+
+    The first also imports Hydra's plug-ins and sets up its grammar.
+
+    Args:
+        trainings: a task and an architecture each.
+    """
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    sys.argv = ["fairseq-train"]
+    lines = []
+    for task, architecture in trainings:
+        criterion = task if task in ("masked_lm", "sentence_prediction") else "cross_entropy"
+        choices = ["--arch", architecture, "--criterion", criterion, "--optimizer", "adam"]
+        usual = ["--cpu", "--num-workers", "0", "--log-format", "json", "--log-interval", "1"]
+        lines.append((options.get_training_parser(task), [*choices, *usual, "--max-epoch", "1"]))
+    for task in ("translation", "language_modeling"):
+        lines.append((options.get_generation_parser(default_task=task), ["--path", "x", "--cpu"]))
+    for parser, flags in lines:
+        arguments = options.parse_args_and_arch(parser, ["data", *flags])
+        convert_namespace_to_omegaconf(arguments)
 
 
 def _report(running: Dict[socket.socket, int]) -> None:
@@ -214,6 +232,7 @@ def _become(request: Dict[str, Any], streams: List[int]) -> None:
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
     logging.getLogger().handlers.clear()
+    gc.set_threshold(200_000, 50, 50)  # a short process leaves little garbage
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])

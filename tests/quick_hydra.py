@@ -1,30 +1,131 @@
 """Hydra, with a memory for what it otherwise repeats for every command line.
 
-fairseq hands Hydra 300 to 350 settings for every command, nearly all of them at their defaults.
-Hydra 1.0, of official fairseq, has other internals and is left as it is.
+fairseq hands Hydra 300 to 350 settings for every command, nearly all of them at their defaults, and
+the same few choices of task, model and so on.  Hydra 1.0, of official fairseq, has other internals
+and is left as it is.
 """
 
 import copy
 import functools
-from typing import Any
+import inspect
+import types
+from typing import Any, Dict, List, Tuple
 
-from hydra._internal import config_repository
+from hydra._internal import config_repository, utils
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf.dictconfig import DictConfig
+from omegaconf.nodes import ValueNode
+
+# by the choices of task, model and so on: which configurations they ask for, and their composition
+_lists: Dict[Tuple[Any, ...], Any] = {}
+_composed: Dict[int, Any] = {}
+_groups: Dict[Tuple[Any, ...], bool] = {}
+# what was replaced: its owner, its name, and what it was
+replaced: List[Tuple[Any, str, Any]] = []
+
+
+def _replace(owner: Any, name: str, new: Any) -> None:
+    replaced.append((owner, name, vars(owner)[name]))
+    setattr(owner, name, new)
 
 
 def remember() -> None:
-    """Parse equal settings once, and copy Hydra's list of sources without what it holds."""
-    repository = getattr(config_repository, "CachingConfigRepository", None)
-    if repository is None:
+    """Parse equal settings once, and compose the configuration of equal choices once."""
+    if replaced or not hasattr(config_repository, "CachingConfigRepository"):
         return
+    _parse_once()
+    _choose_once()
+    _compose_once()
+    _change_only_what_differs()
+    # the name of the calling file, without the source lines around every call above it
+    quick = {**vars(inspect), "stack": lambda: inspect.stack(context=0)[1:]}
+    _replace(utils, "inspect", types.SimpleNamespace(**quick))
+    store = ConfigStore.store
+
+    def forgetful(self: Any, *args: Any, **named: Any) -> None:
+        for memory in (_lists, _composed, _groups):
+            memory.clear()
+        store(self, *args, **named)
+
+    _replace(ConfigStore, "store", forgetful)
+
+
+def _parse_once() -> None:
     parse = functools.lru_cache(maxsize=None)(OverridesParser.parse_rule)
     parser = OverridesParser.create()
 
     def parse_rule(self: Any, text: str, rule: str) -> Any:
         return copy.copy(parse(parser, text, rule))
 
+    _replace(OverridesParser, "parse_rule", parse_rule)
+
+
+def _choose_once() -> None:
+    from hydra._internal import defaults_list  # not in Hydra 1.0
+
+    repository = config_repository.CachingConfigRepository
+    create = defaults_list._create_defaults_list
+
+    def places(repo: Any) -> Tuple[str, ...]:
+        return tuple(f"{source.provider} {source.path}" for source in repo.get_sources())
+
     def __init__(self: Any, delegate: Any) -> None:
         self.delegate, self.cache = copy.copy(delegate), {}
+        self.sources = places(self)
 
-    OverridesParser.parse_rule = parse_rule
-    repository.__init__ = __init__
+    def initialize_sources(self: Any, path: Any) -> None:
+        self.delegate.initialize_sources(path)
+        self.sources = places(self)
+
+    def group_exists(self: Any, config_path: str) -> bool:
+        key = (self.sources, config_path)
+        if key not in _groups:
+            _groups[key] = self.delegate.group_exists(config_path)
+        return _groups[key]
+
+    def create_once(repo: Any, config_name: Any, overrides: Any, *args: Any, **named: Any) -> Any:
+        choices = tuple(sorted(overrides.override_choices.items()))
+        key = (repo.sources, config_name, choices, args, tuple(named.items()))
+        if overrides.append_group_defaults or overrides.deletions:
+            return create(repo, config_name, overrides, *args, **named)
+        if key not in _lists:
+            found = create(repo, config_name, overrides, *args, **named)
+            _lists[key] = found, {**vars(overrides), "config_overrides": None}
+        found, after = _lists[key]
+        vars(overrides).update({**after, "config_overrides": overrides.config_overrides})
+        return found
+
+    for method in (__init__, group_exists, initialize_sources):
+        _replace(repository, method.__name__, method)
+    _replace(defaults_list, "_create_defaults_list", create_once)
+
+
+def _compose_once() -> None:
+    compose = ConfigLoaderImpl._compose_config_from_defaults_list
+
+    def composed(self: Any, defaults: Any, repo: Any) -> Any:
+        if id(defaults) not in _composed:  # a list is kept with its composition
+            _composed[id(defaults)] = defaults, compose(self, defaults, repo)
+        return copy.deepcopy(_composed[id(defaults)][1])
+
+    _replace(ConfigLoaderImpl, "_compose_config_from_defaults_list", composed)
+
+
+def _change_only_what_differs() -> None:
+    apply = ConfigLoaderImpl._apply_overrides_to_config
+
+    def differs(override: Any, node: Any) -> bool:
+        if override.is_add() or override.is_force_add() or override.is_delete():
+            return True
+        for key in override.key_or_group.split("."):
+            node = node._get_node(key, False) if isinstance(node, DictConfig) else None
+        value = override.value()
+        known = isinstance(node, ValueNode) and type(node._value()) is type(value)
+        return not known or node._value() != value
+
+    def apply_some(overrides: Any, cfg: Any) -> None:
+        apply([override for override in overrides if differs(override, cfg)], cfg)
+
+    _replace(ConfigLoaderImpl, "_apply_overrides_to_config", staticmethod(apply_some))

@@ -4,7 +4,6 @@ import copy
 import io
 import os
 import shutil
-import subprocess
 import sys
 import types
 import warnings
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import Command
 from fairseq import checkpoint_utils, utils
 from fairseq.data import FairseqDataset, TokenBlockDataset, bucket_pad_length_dataset, data_utils
 from fairseq.file_io import PathManager
@@ -310,7 +310,7 @@ def test_attention_constants_tell_the_truth():
     assert safe or not versions.SDPA_SAFE_MASKS
 
 
-def test_without_repairs_stock_fairseq_stays_as_it_is():
+def test_without_repairs_stock_fairseq_stays_as_it_is(tmp_path, monkeypatch):
     """A process of its own, since the plug-in is loaded here."""
     code = """
 import sys
@@ -335,11 +335,11 @@ changed = sorted(str(key) for key in before if after.get(key) != before[key])
 assert "roformer_base" in fairseq.models.ARCH_MODEL_REGISTRY
 print(len(before) > 1000, changed)
 """
+    script = tmp_path / "compare.py"
+    script.write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(PACKAGE.parent))
     for value, expected in (("1", "True []"), ("0", "load_checkpoint_to_cpu")):
-        environment = {**os.environ, "FAIRSEQ_POSENC_NO_REPAIRS": value}
-        run = [sys.executable, "-c", code]
-        finished = subprocess.run(
-            run, env=environment, capture_output=True, text=True, cwd=PACKAGE.parent
-        )
-        assert finished.returncode == 0, finished.stderr
-        assert expected in finished.stdout
+        monkeypatch.setenv("FAIRSEQ_POSENC_NO_REPAIRS", value)
+        finished = Command(str(script), []).finish()
+        assert finished.status == 0, finished.err
+        assert expected in finished.out

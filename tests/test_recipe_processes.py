@@ -43,6 +43,15 @@ def until(condition, seconds=20.0):
         time.sleep(0.02)
 
 
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+
+def take_signals():
+    """Ignore none of them, as a background job does INT and one of nohup HUP."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
 def start(body, cwd, **variables):
     """Start a script of which a shell takes the signals, as a terminal's would."""
     return subprocess.Popen(
@@ -51,7 +60,7 @@ def start(body, cwd, **variables):
         env={**environment(), **variables},
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=take_signals,
     )
 
 
@@ -74,9 +83,6 @@ BODIES = {
     "timed": "time run {command}",
     "quiet": "interruptible {command} >log 2>&1",
 }
-
-
-SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,14 @@ use the real numbers of rotary_real.py instead.
 import logging
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Optional, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.encodings.base import QKVTransform, Stack
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.encodings.rotary_real import real_table, rotate_half, rotate_interleaved
+from fairseq_posenc.encodings.rotary_real import multiply_real, real_table
 from fairseq_posenc.encodings.rotary_scaling import UNSCALED, Scaling, ScalingFlags, read_scaling
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options
@@ -97,6 +97,74 @@ def _warn_of_length(scaling: Scaling) -> None:
             f"--rotary-scaling-factor {scaling.factor:g} covers: give a larger factor"
         )
     logger.warning(what)
+
+
+def pairs_of(x: Tensor, pairing: str) -> Tensor:
+    """A view of (…, d) as pairs (…, d/2, 2).
+
+    >>> [pairs_of(torch.arange(4), pairing).tolist() for pairing in PAIRINGS]
+    [[[0, 1], [2, 3]], [[0, 2], [1, 3]]]
+
+    Args:
+        x: channels next to each other in memory.
+        pairing: interleaved, (1, 2), (3, 4), …; or half, (i, i + d/2).
+    """
+    if pairing == "half":
+        return x.unflatten(-1, (2, -1)).transpose(-1, -2)
+    return x.unflatten(-1, (-1, 2))
+
+
+def multiply(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Tensor, ...]:
+    """The products of the pairs of *tensors* with *table*, computed in float32 or wider.
+
+    Args:
+        tensors: (B, T, H, d) each, of one type.
+        table: (1|B, T, 1, d/2), complex.
+        pairing: one of :data:`PAIRINGS`.
+
+    Returns:
+        shaped like *tensors*, in their type.
+    """
+    first = tensors[0]
+    wide = torch.promote_types(first.dtype, torch.float32)
+    if wide is first.dtype and pairing == "interleaved":  # multiplied where they are
+        products = []
+        for x in tensors:
+            b, t, h, one = x.stride()
+            offset: Any = x.storage_offset()
+            if one != 1 or (b | t | h | offset) % 2:  # no complex numbers in memory
+                x = x.contiguous()
+            product = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * table
+            products.append(torch.view_as_real(product).flatten(-2).type_as(x))
+        return tuple(products)
+    sizes = (len(tensors), *first.shape)
+    numbers = torch.empty((*sizes[:-1], sizes[-1] // 2, 2), dtype=wide, device=first.device)
+    for target, x in zip(numbers, tensors):
+        target.copy_(pairs_of(x, pairing))
+    torch.view_as_complex(numbers).mul_(table)
+    out = torch.empty(sizes, dtype=first.dtype, device=first.device)
+    pairs_of(out, pairing).copy_(numbers)
+    return out.unbind()
+
+
+class Multiply(torch.autograd.Function):
+    """:func:`multiply` with its gradient, the product with the conjugates.
+
+    Autograd would conjugate the table for queries and keys, and cast both apart in half precision.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, pairing: str, *tensors: Tensor) -> Tuple[Tensor, ...]:
+        """Arguments as for :func:`multiply`."""
+        ctx.pairing = pairing
+        if any(ctx.needs_input_grad):
+            ctx.save_for_backward(table.conj().resolve_conj())
+        return multiply(tensors, table, pairing)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tuple[Any, ...]:
+        """Products with the conjugates."""
+        return (None, None, *multiply(gradients, ctx.saved_tensors[0], ctx.pairing))
 
 
 @register_encoding(
@@ -197,27 +265,29 @@ class Rotary(QKVTransform):
         """Rotated queries and keys (B, T, H, D), and values, rotated under ``--rotary-value``."""
         if self.rotate_values:  # the temperature scales logits, not values
             v = self.rotate(v, table) / self.temperature
-        return self.rotate(q, table), self.rotate(k, table), v
+        q, k = self.rotate_all((q, k), table)
+        return q, k, v
 
     def rotate(self, x: Tensor, table: Tensor) -> Tensor:
+        """The only element of :meth:`rotate_all` for *x* (B, T, H, D) alone."""
+        return self.rotate_all((x,), table)[0]
+
+    def rotate_all(self, tensors: Tuple[Tensor, ...], table: Tensor) -> Tuple[Tensor, ...]:
         """Rotate the first d channels of each head by *table*, in float32.
 
         Args:
-            x: queries or keys, (B, T, H, D).
+            tensors: queries, keys or both, (B, T, H, D) each.
             table: (1|B, T, 1, d/2 or d), from :meth:`table`.
 
         Returns:
-            (B, T, H, D), in the dtype of *x*.
+            shaped like *tensors*, in their type.
         """
-        head = x if self.dim == x.size(-1) else x[..., : self.dim].contiguous()
-        wide = head if x.dtype in (torch.float32, torch.float64) else head.float()
-        if not table.is_complex():
-            turn = rotate_half if self.pairing == "half" else rotate_interleaved
-            rotated = turn(wide, table).to(x.dtype)
-        elif self.pairing == "half":
-            pairs = torch.complex(*wide.chunk(2, dim=-1)) * table
-            rotated = torch.cat((pairs.real, pairs.imag), dim=-1).to(x.dtype)
+        whole = self.dim == tensors[0].size(-1)
+        heads = tensors if whole else tuple(x[..., : self.dim] for x in tensors)
+        if table.is_complex():
+            rotated = Multiply.apply(table, self.pairing, *heads)
         else:
-            pairs = torch.view_as_complex(wide.view(*head.shape[:-1], -1, 2)) * table
-            rotated = torch.view_as_real(pairs).view(head.shape).to(x.dtype)
-        return rotated if self.dim == x.size(-1) else torch.cat((rotated, x[..., self.dim :]), -1)
+            rotated = multiply_real(heads, table, self.pairing)
+        if whole:
+            return rotated
+        return tuple(torch.cat((r, x[..., self.dim :]), -1) for r, x in zip(rotated, tensors))
