@@ -30,7 +30,7 @@ EXTRAS = (
     Extra("matplotlib", "matplotlib", "plots"),
     Extra("transformers", "transformers", "import and export"),
     Extra("tokenizers", "tokenizers", "tokens of transformers"),
-    Extra("rjieba", "rjieba", "Chinese text"),
+    Extra("rjieba", "rjieba", "tokens of RoFormer"),
     Extra("safetensors", "safetensors", "import and export"),
     Extra("onnx", "onnx", "export to ONNX"),
     Extra("onnxruntime", "onnxruntime", "export to ONNX"),

@@ -57,8 +57,8 @@ sentence_options() {
 
 # Refuse a tokenizer that is not the model's.
 check_symbols() {
-    # shellcheck disable=SC2034 # step reads it
     local STEPS=$OUT/work/steps
+    run mkdir -p "$STEPS"
     chain ""
     ((DRY_RUN)) || STEP_CHAIN+=$(tokenizer_digest)$'\n'
     dictionary_step "$OUT/work/dict.txt"
