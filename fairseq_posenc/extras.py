@@ -29,8 +29,12 @@ EXTRAS = (
     Extra("scipy", "scipy", "recipes"),
     Extra("matplotlib", "matplotlib", "plots"),
     Extra("transformers", "transformers", "import and export"),
+    Extra("tokenizers", "tokenizers", "tokens of transformers"),
+    Extra("rjieba", "rjieba", "tokens of RoFormer"),
     Extra("safetensors", "safetensors", "import and export"),
     Extra("ctranslate2", "ctranslate2", "export and translation without PyTorch"),
+    Extra("onnx", "onnx", "export to ONNX"),
+    Extra("onnxruntime", "onnxruntime", "export to ONNX"),
     Extra("jieba", "jieba", "Chinese text"),
     Extra("pytorch_optimizer", "pytorch-optimizer", "--optimizer amos"),
 )

@@ -12,6 +12,8 @@
 #   --keep-case           do not lower-case (default: lower case, as in the TUPE paper)
 #   --lang LANG           language for the Moses tokeniser (en)
 #   --bpe-operations N    merges of the BPE (32678)
+#   --tokenizer FOLDER    instead of --lang and --bpe-operations: split the texts as this
+#                         tokenizer of transformers does, which lower-cases by itself
 #   --max-line N          break longer lines (in BPE tokens), at the end of a sentence
 #                         where possible (510: with <s> and </s> that makes 512)
 #   --workers N           worker processes (all cores)
@@ -22,8 +24,11 @@ set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/lib.sh
 . "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/tokens.sh
+. "$COMMON/tokens.sh"
 
 TEXT="" OUT="" WIKITEXT="" KEEP_CASE="" TEXT_LANG=en OPERATIONS=32678 MAX_LINE=510
+TOKENIZER=""
 WORKERS=$(nproc)
 while (($#)); do
     case $1 in
@@ -33,6 +38,7 @@ while (($#)); do
         --keep-case) KEEP_CASE=$1; shift ;;
         --lang) TEXT_LANG=$(value "$@"); shift 2 ;;
         --bpe-operations) OPERATIONS=$(value "$@"); shift 2 ;;
+        --tokenizer) TOKENIZER=$(value "$@"); shift 2 ;;
         --max-line) MAX_LINE=$(value "$@"); shift 2 ;;
         --workers) WORKERS=$(value "$@"); shift 2 ;;
         -*) die "$1: unknown option; see --help" ;;
@@ -48,6 +54,8 @@ whole_number --max-line "$MAX_LINE"
 whole_number --workers "$WORKERS"
 [[ $TEXT_LANG =~ ^[a-z]{2,3}$ ]] || die "--lang $TEXT_LANG: expected a code such as en"
 export WORKERS
+check_tokenizer
+[[ -z $TOKENIZER ]] || KEEP_CASE=--keep-case
 need python fairseq-preprocess
 
 TEXT=$(absolute "$TEXT") OUT=$(absolute "$OUT")
@@ -65,18 +73,30 @@ for split in "${SPLITS[@]}"; do
         python "$RECIPE/documents.py" ${WIKITEXT:+"$WIKITEXT"} \
         ${KEEP_CASE:+"$KEEP_CASE"} "$TEXT/$split.txt" "$OUT/documents/$split"
 done
-for split in "${SPLITS[@]}"; do
-    step "tokenize-$split" "$OUT/tokens/$split" -- \
-        python "$COMMON/moses.py" tokenize --lang "$TEXT_LANG" \
-        "$OUT/documents/$split" "$OUT/tokens/$split"
-done
-step learn-bpe "$OUT/bpe/codes" -- \
-    python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$OUT/bpe/codes" \
-    "$OUT/tokens/train"
-for split in "${SPLITS[@]}"; do
-    step "apply-bpe-$split" "$OUT/bpe/$split" -- python "$COMMON/bpe.py" apply "$OUT/bpe/codes" \
-        "$OUT/tokens/$split" "$OUT/bpe/$split"
-done
+by_bpe() {
+    local split
+    for split in "${SPLITS[@]}"; do
+        step "tokenize-$split" "$OUT/tokens/$split" -- \
+            python "$COMMON/moses.py" tokenize --lang "$TEXT_LANG" \
+            "$OUT/documents/$split" "$OUT/tokens/$split"
+    done
+    step learn-bpe "$OUT/bpe/codes" -- \
+        python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$OUT/bpe/codes" \
+        "$OUT/tokens/train"
+    for split in "${SPLITS[@]}"; do
+        step "apply-bpe-$split" "$OUT/bpe/$split" -- \
+            python "$COMMON/bpe.py" apply "$OUT/bpe/codes" "$OUT/tokens/$split" "$OUT/bpe/$split"
+    done
+}
+by_tokenizer() {
+    local split
+    ((DRY_RUN)) || STEP_CHAIN+=$(tokenizer_digest)$'\n'
+    for split in "${SPLITS[@]}"; do
+        tokens_step "$split" "$OUT/documents/$split" "$OUT/bpe/$split"
+    done
+    dictionary_step "$OUT/bpe/dict.txt"
+}
+if [[ -n $TOKENIZER ]]; then by_tokenizer; else by_bpe; fi
 for split in "${SPLITS[@]}"; do
     step "fold-$split" "$OUT/lines/$split" -- python "$RECIPE/fold.py" --max-tokens "$MAX_LINE" \
         "$OUT/bpe/$split" "$OUT/lines/$split"
@@ -88,13 +108,14 @@ binarize() {
         prefixes+=("--${split}pref" "$OUT/lines/$split")
     done
     run rm -rf "$part"
+    [[ -z $TOKENIZER ]] || prefixes+=(--srcdict "$OUT/bpe/dict.txt")
     run fairseq-preprocess --only-source "${prefixes[@]}" --destdir "$part" --workers "$WORKERS"
     # Record how these texts were prepared: fine-tuning has to do the same.
-    run cp "$OUT/bpe/codes" "$part/bpe.codes"
+    keep_splitting "$part"
     ((DRY_RUN)) || printf 'lang %s\nkeep-case %s\n' "$TEXT_LANG" "$KEEP_CASE" >"$part/text"
     run rm -rf "$OUT/data-bin"
     run mv "$part" "$OUT/data-bin"
 }
-step binarize "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt,bpe.codes,text} -- binarize
+step binarize "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt,"$(splitting_kept)",text} -- binarize
 
 log "data for train.sh: $OUT/data-bin"

@@ -10,6 +10,8 @@
 # finetune.sh takes. If interrupted, run it again to resume.
 #
 #   --tasks "A B ..."     of AFQMC CSL IFLYTEK TNEWS WSC CMNLI (those in CLUE_DIR)
+#   --tokenizer FOLDER    split the texts as this tokenizer of transformers does; PRETRAINED is
+#                         then the folder of an imported model
 #   --workers N           worker processes (all cores)
 #   --dry-run             print the commands without running them
 #   --help                this text
@@ -23,13 +25,14 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 sentence_options CLUE "AFQMC CSL IFLYTEK TNEWS WSC CMNLI" clue_pretraining "$@"
 SEGMENT=()
-if ((!DRY_RUN)); then
+if ((!DRY_RUN)) && [[ -z $TOKENIZER ]]; then
     ! grep -q '^segmenter spaces' "$PRETRAINED/text" || SEGMENT+=(--segmented)
     ! grep -q '^keep-case --' "$PRETRAINED/text" || SEGMENT+=(--keep-case)
 fi
 PIECES=$RECIPE/../clue_pretraining/pieces.py
 VALID=(valid)
 
+[[ -z $TOKENIZER ]] || check_symbols
 for TASK in $TASKS; do
     WORK=$OUT/work/$TASK STEPS=$OUT/work/$TASK/steps
     chain ""
@@ -37,7 +40,7 @@ for TASK in $TASKS; do
     case $TASK in
         AFQMC | CSL | CMNLI) INPUTS+=(input1) ;;
     esac
-    ((DRY_RUN)) || STEP_CHAIN+=$(cat "$PRETRAINED"/{dict.txt,bpe.codes} | sha256sum)$'\n'
+    ((DRY_RUN)) || STEP_CHAIN+=$(splitting)$'\n'
     for split in train valid; do
         file=$SOURCE/$TASK/${split/valid/dev}
         if [[ -f $file.tsv ]]; then file+=.tsv; else file+=.json; fi
@@ -48,6 +51,10 @@ for TASK in $TASKS; do
         step "extract-$split" "$WORK/text/input0/$split" "$WORK/text/label/$split" -- \
             python "$RECIPE/clue.py" extract "$TASK" "$file" "$WORK/text" "$split"
         for input in "${INPUTS[@]}"; do
+            if [[ -n $TOKENIZER ]]; then
+                tokens_step "$split-$input" "$WORK/text/$input/$split" "$WORK/pieces/$input/$split"
+                continue
+            fi
             step "segment-$split-$input" "$WORK/words/$input/$split" -- \
                 python "$PIECES" segment "${SEGMENT[@]}" \
                 "$WORK/text/$input/$split" "$WORK/words/$input/$split"

@@ -16,6 +16,8 @@
 #   --keep-case           do not lower-case (default: lower case)
 #   --symbols N           maximum size of the dictionary (20000)
 #   --bpe-operations N    merges for letters and digits that are not Chinese (8000)
+#   --tokenizer FOLDER    instead of the four above: split the texts as this tokenizer of
+#                         transformers does; words are what it marks with ##
 #   --workers N           worker processes (all cores)
 #   --dry-run             print the commands without running them
 #   --help                this text
@@ -24,9 +26,11 @@ set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/lib.sh
 . "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/tokens.sh
+. "$COMMON/tokens.sh"
 
 TEXT="" OUT="" BLANK_LINES="" LENGTHS=512 SEGMENTED="" KEEP_CASE=""
-SYMBOLS=20000 OPERATIONS=8000 WORKERS=$(nproc)
+TOKENIZER="" SYMBOLS=20000 OPERATIONS=8000 WORKERS=$(nproc)
 while (($#)); do
     case $1 in
         --help) usage ;;
@@ -37,6 +41,7 @@ while (($#)); do
         --lengths) LENGTHS=$(value "$@"); shift 2 ;;
         --symbols) SYMBOLS=$(value "$@"); shift 2 ;;
         --bpe-operations) OPERATIONS=$(value "$@"); shift 2 ;;
+        --tokenizer) TOKENIZER=$(value "$@"); shift 2 ;;
         --workers) WORKERS=$(value "$@"); shift 2 ;;
         -*) die "$1: unknown option; see --help" ;;
         *)
@@ -51,6 +56,7 @@ whole_number --symbols "$SYMBOLS"
 whole_number --bpe-operations "$OPERATIONS"
 whole_number --workers "$WORKERS"
 export WORKERS
+check_tokenizer
 need python fairseq-preprocess
 
 TEXT=$(absolute "$TEXT") OUT=$(absolute "$OUT")
@@ -67,20 +73,32 @@ for split in "${SPLITS[@]}"; do
     step "documents-$split" "$OUT/documents/$split" -- python "$RECIPE/pieces.py" documents \
         ${BLANK_LINES:+"$BLANK_LINES"} "$TEXT/$split.txt" "$OUT/documents/$split"
 done
-for split in "${SPLITS[@]}"; do
-    step "segment-$split" "$OUT/words/$split" -- \
-        python "$RECIPE/pieces.py" segment ${SEGMENTED:+"$SEGMENTED"} \
-        ${KEEP_CASE:+"$KEEP_CASE"} "$OUT/documents/$split" "$OUT/words/$split"
-done
-step latin-words "$OUT/bpe/latin" -- \
-    python "$RECIPE/pieces.py" latin "$OUT/words/train" "$OUT/bpe/latin"
-step learn-bpe "$OUT/bpe/codes" -- \
-    python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$OUT/bpe/codes" \
-    "$OUT/bpe/latin"
-for split in "${SPLITS[@]}"; do
-    step "split-$split" "$OUT/pieces/$split" -- python "$RECIPE/pieces.py" split "$OUT/bpe/codes" \
-        "$OUT/words/$split" "$OUT/pieces/$split"
-done
+by_words() {
+    local split
+    for split in "${SPLITS[@]}"; do
+        step "segment-$split" "$OUT/words/$split" -- \
+            python "$RECIPE/pieces.py" segment ${SEGMENTED:+"$SEGMENTED"} \
+            ${KEEP_CASE:+"$KEEP_CASE"} "$OUT/documents/$split" "$OUT/words/$split"
+    done
+    step latin-words "$OUT/bpe/latin" -- \
+        python "$RECIPE/pieces.py" latin "$OUT/words/train" "$OUT/bpe/latin"
+    step learn-bpe "$OUT/bpe/codes" -- \
+        python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$OUT/bpe/codes" \
+        "$OUT/bpe/latin"
+    for split in "${SPLITS[@]}"; do
+        step "split-$split" "$OUT/pieces/$split" -- python "$RECIPE/pieces.py" split "$OUT/bpe/codes" \
+            "$OUT/words/$split" "$OUT/pieces/$split"
+    done
+}
+by_tokenizer() {
+    local split
+    ((DRY_RUN)) || STEP_CHAIN+=$(tokenizer_digest)$'\n'
+    for split in "${SPLITS[@]}"; do
+        tokens_step "$split" "$OUT/documents/$split" "$OUT/pieces/$split"
+    done
+    dictionary_step "$OUT/bpe/dict.txt"
+}
+if [[ -n $TOKENIZER ]]; then by_tokenizer; else by_words; fi
 # With <s> and </s> that makes 512. Samples of fixed length may span lines.
 LINES=pieces
 if [[ $LENGTHS == diff ]]; then
@@ -99,16 +117,21 @@ binarize() {
         prefixes+=("--${split}pref" "$OUT/$LINES/$split")
     done
     run rm -rf "$part"
-    run fairseq-preprocess --only-source "${prefixes[@]}" --nwordssrc $((SYMBOLS + special)) \
-        --destdir "$part" --workers "$WORKERS"
+    if [[ -n $TOKENIZER ]]; then
+        segmenter=tokenizer
+        prefixes+=(--srcdict "$OUT/bpe/dict.txt")
+    else
+        prefixes+=(--nwordssrc $((SYMBOLS + special)))
+    fi
+    run fairseq-preprocess --only-source "${prefixes[@]}" --destdir "$part" --workers "$WORKERS"
     # Record how these texts were prepared: training and fine-tuning need to know.
-    run cp "$OUT/bpe/codes" "$part/bpe.codes"
+    keep_splitting "$part"
     ((DRY_RUN)) || printf '%s %s\n' lengths "$LENGTHS" segmenter "$segmenter" \
         keep-case "$KEEP_CASE" >"$part/text"
     run rm -rf "$OUT/data-bin"
     run mv "$part" "$OUT/data-bin"
 }
-step binarize "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt,bpe.codes,text} -- \
+step binarize "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt,"$(splitting_kept)",text} -- \
     binarize "$LENGTHS" "$SYMBOLS"
 
 log "data for train.sh: $OUT/data-bin"

@@ -1,18 +1,22 @@
 # shellcheck shell=bash
 # Shared by the prepare.sh of glue and clue; sourced after lib.sh.
 
-# Options and folders: sets SOURCE, PRETRAINED, OUT, TASKS and WORKERS.
+# shellcheck source=tokens.sh
+. "$COMMON/tokens.sh"
+
+# Options and folders: sets SOURCE, PRETRAINED, OUT, TASKS, TOKENIZER and WORKERS.
 #   sentence_options NAME ALL RECIPE "$@"
 # NAME is the benchmark, ALL its tasks, RECIPE the pre-training recipe that makes PRETRAINED.
 sentence_options() {
     local name=$1 all=$2 recipe=$3 task file
     shift 3
-    SOURCE="" PRETRAINED="" OUT="" TASKS="" WORKERS=$(nproc)
+    SOURCE="" PRETRAINED="" OUT="" TASKS="" TOKENIZER="" WORKERS=$(nproc)
     while (($#)); do
         case $1 in
             --help) usage ;;
             --dry-run) DRY_RUN=1; shift ;;
             --tasks) TASKS=$(value "$@"); shift 2 ;;
+            --tokenizer) TOKENIZER=$(value "$@"); shift 2 ;;
             --workers) WORKERS=$(value "$@"); shift 2 ;;
             -*) die "$1: unknown option; see --help" ;;
             *)
@@ -36,14 +40,41 @@ sentence_options() {
         done
         [[ -n $TASKS ]] || die "$SOURCE: has no folder of a task ($all)"
     fi
-    for file in dict.txt bpe.codes text; do
+    [[ -n $TOKENIZER || ! -d $PRETRAINED/tokenizer ]] || TOKENIZER=$PRETRAINED/tokenizer
+    check_tokenizer
+    local files=(dict.txt)
+    [[ -n $TOKENIZER ]] || files+=(bpe.codes text)
+    for file in "${files[@]}"; do
         ((DRY_RUN)) || [[ -f $PRETRAINED/$file ]] ||
-            die "$PRETRAINED: no $file there; give the data-bin that examples/$recipe made"
+            die "$PRETRAINED: no $file there; give the data-bin that examples/$recipe made," \
+            "or, with --tokenizer, the folder of an imported model"
     done
     need python fairseq-preprocess
     export WORKERS
     SOURCE=$(absolute "$SOURCE") PRETRAINED=$(absolute "$PRETRAINED") OUT=$(absolute "$OUT")
     hold "$OUT"
+}
+
+# Refuse a tokenizer that is not the model's.
+check_symbols() {
+    local STEPS=$OUT/work/steps
+    run mkdir -p "$STEPS"
+    chain ""
+    ((DRY_RUN)) || STEP_CHAIN+=$(tokenizer_digest)$'\n'
+    dictionary_step "$OUT/work/dict.txt"
+    ((DRY_RUN)) || cmp -s "$OUT/work/dict.txt" "$PRETRAINED/dict.txt" ||
+        die "--tokenizer $TOKENIZER: its symbols are not those in $PRETRAINED/dict.txt; give the" \
+            "tokenizer of that model"
+}
+
+# A digest of what texts are split by.
+splitting() {
+    if [[ -n $TOKENIZER ]]; then
+        tokenizer_digest
+        sha256sum <"$PRETRAINED/dict.txt"
+    else
+        cat "$PRETRAINED"/{dict.txt,bpe.codes} | sha256sum
+    fi
 }
 
 # Binarise the texts of folder $1 into folder $2; further arguments go to fairseq-preprocess.

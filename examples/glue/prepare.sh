@@ -9,6 +9,8 @@
 # If interrupted, run it again to resume.
 #
 #   --tasks "A B ..."     of CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE (those in GLUE_DIR)
+#   --tokenizer FOLDER    split the texts as this tokenizer of transformers does; PRETRAINED is
+#                         then the folder of an imported model
 #   --workers N           worker processes (all cores)
 #   --dry-run             print the commands without running them
 #   --help                this text
@@ -22,11 +24,14 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 sentence_options GLUE "CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE" bert_pretraining "$@"
 KEEP_CASE="" TEXT_LANG=en
-if ((!DRY_RUN)); then
+if [[ -n $TOKENIZER ]]; then
+    KEEP_CASE=--keep-case # the tokenizer lower-cases where the model was trained on lower case
+elif ((!DRY_RUN)); then
     TEXT_LANG=$(awk '$1 == "lang" { print $2 }' "$PRETRAINED/text")
     KEEP_CASE=$(awk '$1 == "keep-case" { print $2 }' "$PRETRAINED/text")
 fi
 
+[[ -z $TOKENIZER ]] || check_symbols
 for TASK in $TASKS; do
     WORK=$OUT/work/$TASK STEPS=$OUT/work/$TASK/steps
     chain ""
@@ -44,13 +49,17 @@ for TASK in $TASKS; do
             STEP_CHAIN+="$split $(sha256sum <"$file")"$'\n'
         fi
     done
-    ((DRY_RUN)) || STEP_CHAIN+=$(cat "$PRETRAINED"/{dict.txt,bpe.codes} | sha256sum)$'\n'
+    ((DRY_RUN)) || STEP_CHAIN+=$(splitting)$'\n'
     for split in "${!FILES[@]}"; do
         step "extract-$split" "$WORK/text/input0/$split" "$WORK/text/label/$split" -- \
             python "$RECIPE/tasks.py" extract "$TASK" "$SOURCE/$TASK/${FILES[$split]}.tsv" \
             "$WORK/text" "$split" \
             ${KEEP_CASE:+"$KEEP_CASE"}
         for input in "${INPUTS[@]}"; do
+            if [[ -n $TOKENIZER ]]; then
+                tokens_step "$split-$input" "$WORK/text/$input/$split" "$WORK/pieces/$input/$split"
+                continue
+            fi
             step "tokenize-$split-$input" "$WORK/tokens/$input/$split" -- \
                 python "$COMMON/moses.py" tokenize --lang "$TEXT_LANG" \
                 "$WORK/text/$input/$split" "$WORK/tokens/$input/$split"

@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.analysis.figures import import_pyplot, save_figure
+from fairseq_posenc.analysis.figures import curve_style, figure_format, import_pyplot, save_figure
 from fairseq_posenc.analysis.inputs import Model, load, pack
 from fairseq_posenc.attention.functional import add_terms, additive_mask
 from fairseq_posenc.attention.softmax import content_logits
@@ -130,16 +130,15 @@ def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
     figure.suptitle(title, x=0.01, ha="left", fontsize=9)
     layers = range(1, len(figures.rank) + 1)
     for ax, values in zip((left, right), figures):
-        for name, marker, curve in zip(MATRICES, "os^", values.t()):
-            ax.plot(layers, curve.tolist(), marker + "-", label=name, markersize=4)
+        for number, (name, curve) in enumerate(zip(MATRICES, values.t())):
+            ax.plot(layers, curve.tolist(), **curve_style(number), label=name)
         ax.set_xlabel("layer", fontsize=9)
         ax.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         ax.set_ylim(-0.03, 1.03)
         ax.tick_params(labelsize=8)
-        ax.grid(alpha=0.3)
-    left.axhline(bound, color="C0", linestyle=":", linewidth=1, label="d / length")
+    left.axhline(bound, color="grey", linestyle=":", linewidth=1, label="d / length")
     left.set_ylabel("rank / length", fontsize=9)
-    right.set_ylabel("sparsity", fontsize=9)
+    right.set_ylabel("sparsity (entries that count as 0)", fontsize=9)
     right.yaxis.set_major_formatter(ticker.PercentFormatter(1))
     left.legend(fontsize=8)
     save_figure(figure, output)
@@ -199,6 +198,7 @@ def report(
         raise UsageError(f"--sequences {options.sequences}: expected 1 or more")
     if output is not None:
         check_writable(output, "--output")
+        figure_format(output, "--output")
         import_pyplot("--output")
     model = load(checkpoint, dict_path)
     stack = model.encoder.encoding.stack

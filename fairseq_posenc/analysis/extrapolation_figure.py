@@ -11,14 +11,13 @@ from fairseq_posenc.analysis.extrapolation import (
     measure,
     parse_run,
 )
-from fairseq_posenc.analysis.figures import import_pyplot, save_figure
+from fairseq_posenc.analysis.figures import curve_style, figure_format, import_pyplot, save_figure
 from fairseq_posenc.analysis.lengths import parse_lengths
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.extras import import_extra
 from fairseq_posenc.files import check_writable, replace_file
 from fairseq_posenc.options import option
 
-MARKERS = "osv^D*<>ph"
 WIDE = 3  # ratio of perplexities above which their axis is logarithmic
 
 
@@ -80,13 +79,14 @@ def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
     ticker = import_extra("matplotlib.ticker", "--output")
     figure, axes = pyplot.subplots(figsize=(7.5, 5), constrained_layout=True)
     for number, (name, group) in enumerate(by_name(measurements).items()):
-        color, marker = f"C{number % 10}", MARKERS[number % len(MARKERS)]
+        style = curve_style(number)
+        color = style["color"]
         lengths = [length for length in args.lengths if perplexities(group, length)]
         values = [perplexities(group, length) for length in lengths]
         means, low, high = ([f(each) for each in values] for f in (mean, min, max))
         ended = lengths != args.lengths
         label = f"{name} (ends at {min(r.longest for r in group):g})" if ended else name
-        axes.plot(lengths, means, "-", marker=marker, markersize=5, color=color, label=label)
+        axes.plot(lengths, means, **style, label=label)
         axes.fill_between(lengths, low, high, color=color, alpha=0.2)
         if ended:
             axes.plot(lengths[-1:], means[-1:], "x", color=color, markersize=12, markeredgewidth=2)
@@ -109,8 +109,7 @@ def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
         axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
         axis.set_minor_locator(ticker.NullLocator())
     axes.set(xlabel="context length (tokens)", ylabel=f"perplexity ({args.subset})")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend()
     save_figure(figure, args.output)
 
 
@@ -132,6 +131,7 @@ def check_arguments(args: Namespace) -> None:
     for flag, path in (("--output", args.output), ("--csv", args.csv)):
         if path is not None:
             check_writable(path, flag)
+    figure_format(args.output, "--output")
     import_pyplot("--output")
 
 

@@ -1,8 +1,14 @@
-"""Drawing with matplotlib, and saving atomically."""
+"""One style for all figures: drawing with matplotlib, and saving atomically.
+
+Curves differ in colour, dash and marker, so that they can be told apart in grey, too.  The colours
+are from the palettes of Okabe and Ito (Color Universal Design) and of Tol (Colour Schemes), chosen
+and ordered for the largest differences in normal vision and without red, green or blue cones.
+"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Dict
 
+from fairseq_posenc.errors import UsageError
 from fairseq_posenc.extras import import_extra
 from fairseq_posenc.files import replace_file
 
@@ -10,10 +16,33 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("pdf", "png", "svg")
+#: Of a PNG, in dots per inch.
+RESOLUTION = 300
+COLORS = ("#0072B2", "#000000", "#CC6677", "#332288", "#56B4E9", "#882255", "#999933")
+DASHES = ("-", "--", "-.", ":")
+MARKERS = "os^vD*<>ph"
+#: Lightness grows with the value, and the middle is grey.
+HEAT = "cividis"
+STYLE: Dict[str, Any] = {
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "legend.frameon": False,
+    "legend.handlelength": 3.5,  # long enough for every dash
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "lines.markersize": 4,
+    "lines.linewidth": 1.4,
+    "svg.fonttype": "none",  # text remains text
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "fairseq_posenc",  # the same figure gives the same file
+}
 
 
 def import_pyplot(needed_by: str) -> Any:
-    """``matplotlib.pyplot`` with a back-end that only writes files.
+    """``matplotlib.pyplot`` in the style of all figures, with a back-end that only writes files.
 
     Args:
         needed_by: the flag or argument that asks for a figure, for the error message.
@@ -22,22 +51,66 @@ def import_pyplot(needed_by: str) -> Any:
         UsageError: matplotlib is not installed.
     """
     import_extra("matplotlib", needed_by).use("Agg")
-    return import_extra("matplotlib.pyplot", needed_by)
+    pyplot = import_extra("matplotlib.pyplot", needed_by)
+    pyplot.rcParams.update(STYLE)
+    return pyplot
 
 
-def save_figure(figure: "Figure", output: Path, dpi: int = 120, flag: str = "--output") -> None:
+def curve_style(number: int) -> Dict[str, str]:
+    """Colour, dash and marker of a curve, as arguments of ``plot``.
+
+    >>> curve_style(0)
+    {'color': '#0072B2', 'linestyle': '-', 'marker': 'o'}
+
+    Args:
+        number: of the curve, from 0; dash and marker together repeat after 20 curves.
+    """
+    return {
+        "color": COLORS[number % len(COLORS)],
+        "linestyle": DASHES[number % len(DASHES)],
+        "marker": MARKERS[number % len(MARKERS)],
+    }
+
+
+def heat_limits(low: float, high: float) -> Dict[str, float]:
+    """Limits of a colour scale, as arguments of ``imshow``; 0 is the middle of signed values."""
+    if low < 0 < high:
+        high = max(-low, high)
+        low = -high
+    return {"vmin": low, "vmax": high}
+
+
+def figure_format(output: Path, flag: str) -> str:
+    """The format of a file, one of :data:`FORMATS`, by its name.
+
+    Args:
+        output: the file; PNG if its name has no suffix.
+        flag: the flag that gave *output*, for the error message.
+
+    Raises:
+        UsageError: its name ends in that of another format.
+    """
+    kind = output.suffix.lower().lstrip(".") or "png"
+    if kind not in FORMATS:
+        raise UsageError(
+            f"{flag} {output}: unknown format; give a name in .pdf, .png or .svg".strip()
+        )
+    return kind
+
+
+def save_figure(figure: "Figure", output: Path, flag: str = "--output") -> None:
     """Write *figure* and close it.
 
     Args:
         figure: a figure of matplotlib.
-        output: the file; PDF or SVG if its name ends in .pdf or .svg, otherwise PNG.
-        dpi: resolution of a PNG, in dots per inch.
+        output: the file; PDF or SVG if its name ends in .pdf or .svg, else PNG.
         flag: the flag that gave *output*, for the error message.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: the file cannot be written, or its name ends in that of another format.
     """
-    suffix = output.suffix.lower().lstrip(".")
+    kind = figure_format(output, flag)
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind)
     with replace_file(output, flag) as partial:
-        figure.savefig(partial, format=suffix if suffix in FORMATS else "png", dpi=dpi)
+        figure.savefig(partial, format=kind, dpi=RESOLUTION, metadata=undated)
     import_pyplot(flag).close(figure)

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 
-from fairseq_posenc.analysis.figures import import_pyplot, save_figure
+from fairseq_posenc.analysis.figures import (
+    COLORS,
+    DASHES,
+    HEAT,
+    heat_limits,
+    import_pyplot,
+    save_figure,
+)
 from fairseq_posenc.analysis.positions import Decay, Row, decay, heat_maps, read_sides
 from fairseq_posenc.errors import UsageError
 
@@ -19,16 +26,18 @@ def draw_row(figure: "SubFigure", row: Row) -> None:
     axes = figure.subplots(1, row.columns, squeeze=False, sharey=True)[0]
     # from the 1st to the 99th percentile, or a single extreme logit would hide all others
     low, high = row.maps.flatten().nanquantile(torch.tensor([0.01, 0.99])).tolist()
-    limits = {"vmin": low, "vmax": high}
     used = axes[: len(row.maps)]
     for head, (ax, values) in enumerate(zip(used, row.maps), row.first_head + 1):
-        image = ax.imshow(values.numpy(), cmap="viridis", interpolation="nearest", **limits)
+        image = ax.imshow(
+            values.numpy(), cmap=HEAT, interpolation="nearest", **heat_limits(low, high)
+        )
         ax.set_title(f"head {head}", fontsize=8)
         ax.tick_params(labelsize=7)
-        ax.set_xlabel("key position", fontsize=7)
+        ax.set_xlabel("key position (tokens)", fontsize=7)
+        ax.grid(False)
     for ax in axes[len(used) :]:
         ax.set_visible(False)
-    used[0].set_ylabel("query position", fontsize=7)
+    used[0].set_ylabel("query position (tokens)", fontsize=7)
     bar = figure.colorbar(image, ax=list(axes), fraction=0.02, pad=0.01, extend="both")
     bar.ax.tick_params(labelsize=7)
     bar.set_label("logit", fontsize=7)
@@ -38,25 +47,25 @@ def draw_decay(figure: "SubFigure", curves: Decay) -> None:
     """Draw the bound, from the formula alone and with the weights of each layer."""
     figure.suptitle(curves.title, x=0.01, ha="left", fontsize=10)
     left, right = figure.subplots(1, 2)
-    left.plot(curves.formula.numpy(), color="C0")
+    left.plot(curves.formula.numpy(), color=COLORS[0])
     left.set_ylabel("2/d Σ|S_i| (formula)", fontsize=8)
     colors = layer_colors(len(curves.trained))
     for layer, (curve, color) in enumerate(zip(curves.trained, colors), 1):
-        right.plot(curve.numpy(), color=color, linewidth=1, label=f"layer {layer}")
+        dash = DASHES[(layer - 1) % len(DASHES)]
+        right.plot(curve.numpy(), dash, color=color, label=f"layer {layer}")
     right.set_ylabel("relative to distance 0 (trained)", fontsize=8)
     right.set_ylim(bottom=0)
     right.legend(fontsize=7, ncol=2 if len(colors) > 6 else 1, frameon=False)
     for ax in (left, right):
-        ax.set_xlabel("relative distance in tokens", fontsize=8)
+        ax.set_xlabel("relative distance (tokens)", fontsize=8)
         ax.tick_params(labelsize=7)
-        ax.grid(alpha=0.3)
 
 
 def layer_colors(count: int) -> List[Any]:
     """Colours from dark, the first layer, to light, the last."""
     from matplotlib import colormaps
 
-    return [colormaps["viridis"](0.9 * i / max(1, count - 1)) for i in range(count)]
+    return [colormaps[HEAT](0.7 * i / max(1, count - 1)) for i in range(count)]
 
 
 def draw(parts: Sequence[Tuple[Callable[[Any, Any], None], Any]], output: Path) -> None:
@@ -70,7 +79,7 @@ def draw(parts: Sequence[Tuple[Callable[[Any, Any], None], Any]], output: Path) 
         figure.subfigures(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0], parts
     ):
         function(part, values)
-    save_figure(figure, output, dpi=110, flag="")
+    save_figure(figure, output, flag="")
 
 
 def plot(checkpoint: str, output: Path, length: Optional[int], default_length: int) -> None:

@@ -6,11 +6,11 @@ import statistics
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Sequence
 
-from fairseq_posenc.analysis.figures import import_pyplot, save_figure
+from fairseq_posenc.analysis.figures import curve_style, import_pyplot, save_figure
 from fairseq_posenc.errors import UsageError
 
-METRICS = {  # name: axis title
-    "loss": "training criterion (bits per token)",
+METRICS = {  # name: axis title, with the unit
+    "loss": "loss (bits per token)",
     "nll_loss": "negative log-likelihood (bits per token)",
     "ppl": "perplexity",
     "bleu": "BLEU",
@@ -69,7 +69,7 @@ def together(runs: Sequence[Dict[int, float]]) -> Dict[int, List[float]]:
 
 
 def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
-    """Plot the mean over the runs of each name, one colour per name.
+    """Plot the mean over the runs of each name: a line for validation, points for training.
 
     Args:
         curves: runs by name.
@@ -77,27 +77,28 @@ def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
         output: the file of the figure.
     """
     figure, axes = import_pyplot("--output").subplots(figsize=(7, 4.5), constrained_layout=True)
+    drawn = []
     for number, (label, runs) in enumerate(curves.items()):
-        color = f"C{number % 10}"
-        training = together([run.train for run in runs])
-        valid = together([run.valid for run in runs])
-        for points, style, part in ((training, "x", "training"), (valid, "-o", "valid")):
+        style = curve_style(number)
+        lines = {
+            "training": (
+                together([run.train for run in runs]),
+                {"linestyle": "", "markerfacecolor": "none"},
+            ),
+            "validation": (together([run.valid for run in runs]), {}),
+        }
+        for part, (points, look) in lines.items():
             if points:
-                axes.plot(
-                    list(points),
-                    [statistics.mean(values) for values in points.values()],
-                    style,
-                    color=color,
-                    markersize=4,
-                    alpha=0.5 if part == "training" else 1,
-                    label=f"{label}, {part}",
-                )
+                means = [statistics.mean(values) for values in points.values()]
+                axes.plot(list(points), means, **{**style, **look}, label=f"{label}, {part}")
+                drawn.append(part)
+        valid = lines["validation"][0]
         if len(runs) > 1:
             low, high = [min(v) for v in valid.values()], [max(v) for v in valid.values()]
-            axes.fill_between(list(valid), low, high, color=color, alpha=0.2, linewidth=0)
-    axes.set(xlabel="updates", ylabel=METRICS[metric])
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+            axes.fill_between(list(valid), low, high, color=style["color"], alpha=0.2, linewidth=0)
+    parts = " and ".join(part for part in lines if part in drawn)
+    axes.set(xlabel="updates", ylabel=f"{parts} {METRICS[metric]}")
+    axes.legend()
     save_figure(figure, output)
 
 

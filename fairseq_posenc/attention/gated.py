@@ -24,7 +24,7 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import AttentionKernel
-from fairseq_posenc.attention.functional import add_terms, attend, dropout_rate
+from fairseq_posenc.attention.functional import add_terms, attend, drop, dropout_rate
 from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu
 from fairseq_posenc.attention.softmax import IncrementalState, append_to_cache, content_logits
 from fairseq_posenc.encodings import PositionEncoding
@@ -297,7 +297,7 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         return self._attend(squared_relu(q, k, bias, factor, scaled=True), v)
 
     def _attend(self, weights: Tensor, v: Tensor) -> Tensor:
-        weights = F.dropout(weights, dropout_rate(self.dropout_module))
+        weights = drop(weights, self.dropout_module)
         return torch.matmul(weights, v.to(weights)).type_as(v)
 
     def extra_repr(self) -> str:

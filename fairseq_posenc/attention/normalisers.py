@@ -45,7 +45,7 @@ def visible_keys(
         first = key_length - query_length + 1 if causal else key_length
         return torch.arange(first, key_length + 1, device=device).float().view(1, 1, -1, 1)
     real = ~padding_mask
-    seen = real.cumsum(dim=1)[:, -query_length:] if causal else real.sum(dim=1, keepdim=True)
+    seen = real.long().cumsum(dim=1)[:, -query_length:] if causal else real.sum(dim=1, keepdim=True)
     return seen.clamp(min=1).float()[:, None, :, None]
 
 

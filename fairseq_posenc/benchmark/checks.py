@@ -1,12 +1,13 @@
 """Defaults and checks of the arguments of ``fairseq-posenc benchmark``."""
 
 from argparse import Namespace
+from pathlib import Path
 from typing import Any, Dict, List
 
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from fairseq_posenc.analysis.figures import import_pyplot
+from fairseq_posenc.analysis.figures import figure_format, import_pyplot
 from fairseq_posenc.analysis.lengths import parse_lengths
 from fairseq_posenc.benchmark.attention import check_entry
 from fairseq_posenc.benchmark.masked_lm import EXPLICIT, split_entry
@@ -81,6 +82,7 @@ def check(args: Namespace) -> None:
         raise UsageError(f"--plot {args.plot}: plots times by length; needs --lengths")
     if args.plot:
         import_pyplot(f"--plot {args.plot}")
+        figure_format(Path(args.plot), "--plot")
     for flag, path in (("--csv", args.csv), ("--json", args.json), ("--plot", args.plot)):
         if path:
             check_writable(path, flag)

@@ -5,13 +5,12 @@ import statistics
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
-from fairseq_posenc.analysis.figures import import_pyplot, save_figure
+from fairseq_posenc.analysis.figures import curve_style, import_pyplot, save_figure
 from fairseq_posenc.extras import import_extra
 
 Row = Dict[str, Any]
 Curve = Tuple[List[int], List[float]]
 LEAST_ROUNDS = 3
-MARKERS = "osv^D*<>ph"
 TITLES = {"attention": "bidirectional", "causal-attention": "causal"}  # by job
 
 
@@ -116,8 +115,7 @@ def draw(rows: List[Row], clock: str, output: Path) -> None:
         line[0].set_ylabel(label)
         for axes, job in zip(line, jobs):
             for number, model in enumerate(models):
-                marker = MARKERS[number % len(MARKERS)]
-                axes.plot(*found[job, clock, model], f"-{marker}", markersize=4, label=model)
+                axes.plot(*found[job, clock, model], **curve_style(number), label=model)
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
             axes.set_xticks(found[job, clock, models[0]][0])
@@ -125,10 +123,9 @@ def draw(rows: List[Row], clock: str, output: Path) -> None:
             for axis in (axes.xaxis, axes.yaxis):
                 axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
                 axis.set_minor_locator(ticker.NullLocator())
-            axes.grid(alpha=0.3)
     for axes, job in zip(panels[0], jobs):
         axes.set_title(TITLES[job])
     for axes in panels[-1]:
-        axes.set_xlabel("tokens")
-    panels[0][0].legend(frameon=False, fontsize=8)
+        axes.set_xlabel("length (tokens)")
+    panels[0][0].legend()
     save_figure(figure, output, flag="--plot")

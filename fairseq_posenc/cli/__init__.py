@@ -18,6 +18,7 @@ from fairseq_posenc.cli import (
     pack,
     path,
     plot,
+    tokenize,
     translate,
 )
 from fairseq_posenc.cli.command import add_commands
@@ -32,6 +33,7 @@ COMMANDS = (
     convert.EXPORT,
     pack.COMMAND,
     translate.COMMAND,
+    tokenize.COMMAND,
     plot.COMMAND,
     analyse.COMMAND,
     benchmark.COMMAND,

@@ -6,7 +6,7 @@ from typing import Any, Dict, List
 
 from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.config.stacks import side_encoding
-from fairseq_posenc.convert import FORMATS
+from fairseq_posenc.convert import FORMATS, onnx_export
 from fairseq_posenc.deploy import export as ctranslate2
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.feed_forward import FEED_FORWARDS
@@ -32,7 +32,8 @@ def catalogue() -> str:
     for name, entry in FORMATS.items():
         ways = "import and export" if entry.write else "import"
         lines.append(f"  {name:<16} {entry.summary}; {ways}")
-    lines.append(f"  {ctranslate2.NAME:<16} {ctranslate2.SUMMARY}; export")
+    for engine in (ctranslate2, onnx_export):
+        lines.append(f"  {engine.NAME:<16} {engine.SUMMARY}; export")
     for model, family in FAMILIES.items():
         lines += ["", f"--arch: architectures of {model}, {family.what} (layers x channels)"]
         lines += [f"  {name:<30} {_architecture(family, name)}" for name in family.presets]

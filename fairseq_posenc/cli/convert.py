@@ -21,7 +21,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``import``."""
     parser.add_argument("format", metavar="FORMAT", help=KNOWN)
     parser.add_argument("source", metavar="SOURCE", help="the model to import")
-    _add_common_arguments(parser)
+    _add_common_arguments(parser, "OUT_DIR", "folder to write to")
 
 
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +29,11 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("format", metavar="FORMAT", help=KNOWN)
     parser.add_argument("source", metavar="CHECKPOINT", help="a checkpoint of this plug-in")
     parser.add_argument(
-        "--head", metavar="NAME", help="the head to export; lm for the language-model head"
+        "--head",
+        metavar="NAME",
+        help="the head to export; lm for the language-model head, and with onnx features for none",
     )
-    _add_common_arguments(parser)
+    _add_common_arguments(parser, "OUT", "folder to write to; with onnx a file")
     group = parser.add_argument_group(f"for {ENGINE}")
     group.add_argument(
         "--data", metavar="DIR", help="the binary data, if it is no longer where training had it"
@@ -53,8 +55,8 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out_dir", metavar="OUT_DIR", help="folder to write to")
+def _add_common_arguments(parser: argparse.ArgumentParser, out: str, what: str) -> None:
+    parser.add_argument("out_dir", metavar=out, help=what)
     parser.add_argument(
         "--vocab", metavar="FILE", help="the vocabulary, if it is not beside the model"
     )
@@ -86,10 +88,15 @@ def run_export(args: argparse.Namespace) -> None:
             flag = flag_of(name)
             raise UsageError(f"{flag} {getattr(args, name)}: is for export {ENGINE}; drop it")
     load_plug_in()
-    from fairseq_posenc.convert import FORMATS, export_checkpoint
+    from fairseq_posenc.convert import FORMATS, export_checkpoint, onnx_export
 
     writable = [name for name, entry in FORMATS.items() if entry.write]
-    _check_format(args.format, [*writable, ENGINE], "export")
+    _check_format(args.format, [*writable, ENGINE, onnx_export.NAME], "export")
+    if args.format == onnx_export.NAME:
+        _report(
+            onnx_export.export_onnx(args.source, args.out_dir, args.vocab, args.head, args.verify)
+        )
+        return
     paths = (FORMATS[args.format], args.source, args.out_dir, args.vocab)
     _report(export_checkpoint(*paths, head=args.head, verify=args.verify))
 

@@ -13,10 +13,10 @@ Plot loss curves from the fairseq-train logs of one run, or of several side by s
     fairseq-posenc plot training --output curves.png --labels stock ours -- a/train.log b/train.log
     fairseq-posenc plot training --output curves.png --labels a a b b -- {a,b}-seed{1,2}/train.log
 
-A log is the output of fairseq-train, or its --log-file, with --log-format json or simple. Crosses
-mark the training loss, lines the validation loss. Runs with the same name, such as several seeds,
-are drawn as one curve: their mean where all of them have a value, with the range of the validation
-loss shaded."""
+A log is the output of fairseq-train, or its --log-file, with --log-format json or simple. Hollow
+points mark the training loss, lines the validation loss. Runs with the same name, such as several
+seeds, are drawn as one curve: their mean where all of them have a value, with the range of the
+validation loss shaded."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

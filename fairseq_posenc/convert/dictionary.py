@@ -12,10 +12,10 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.tokenizer import ROLES, ordinary_symbols
 
-LEADING = ("<s>", "<pad>", "</s>", "<unk>")
-MASK = "<mask>"
-SPECIAL = (*LEADING, MASK)
+SPECIAL = tuple(ours for ours, _, _ in ROLES)
+*LEADING, MASK = SPECIAL
 
 
 class Vocabulary(NamedTuple):
@@ -75,20 +75,8 @@ def renumber(
         UsageError: a special symbol is missing, a symbol occurs twice, or fairseq could not read a
             symbol back.
     """
+    ordinary = ordinary_symbols(symbols, special, source)
     numbers = {symbol: number for number, symbol in enumerate(symbols)}
-    if len(numbers) < len(symbols):
-        twice = next(s for number, s in enumerate(symbols) if numbers[s] != number)
-        raise UsageError(
-            f"{source}: {twice!r} occurs twice (numbers {symbols.index(twice)} and "
-            f"{numbers[twice]}), and fairseq refuses such a dictionary; rename one of them"
-        )
-    for ours, theirs in special.items():
-        if theirs not in numbers:
-            raise UsageError(f"{source}: has no {theirs!r}, which corresponds to fairseq's {ours}")
-    used = set(special.values())
-    ordinary = [number for number, symbol in enumerate(symbols) if symbol not in used]
-    for number in ordinary:
-        _check(symbols[number], number, source)
     leading = [numbers[special[name]] for name in LEADING]
     order = [*leading, *ordinary, numbers[special[MASK]]]
     return Vocabulary(
@@ -97,20 +85,6 @@ def renumber(
         torch.tensor(order),
         source,
     )
-
-
-def _check(symbol: str, number: int, source: str) -> None:
-    """Refuse an ordinary symbol that dict.txt cannot hold."""
-    if symbol in SPECIAL:
-        raise UsageError(
-            f"{source}: the ordinary symbol {symbol!r} (number {number}) is one that fairseq "
-            "reserves; rename it"
-        )
-    if symbol.split() != [symbol]:
-        raise UsageError(
-            f"{source}: the symbol {symbol!r} (number {number}) is empty or contains white space, "
-            "at which fairseq splits text; rename it"
-        )
 
 
 def read_dictionary(path: str, adds_mask: bool = True) -> List[str]:

@@ -1,29 +1,19 @@
 """Vocabulary files of the ``transformers`` library: vocab.txt or tokenizer.json."""
 
-import os
-from typing import Dict, List, Mapping, Optional, Tuple, Union
+from typing import Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
-from fairseq_posenc.convert.dictionary import MASK, Vocabulary, renumber
-from fairseq_posenc.convert.files import read_json
+from fairseq_posenc.convert.dictionary import Vocabulary, renumber
 from fairseq_posenc.errors import UsageError
-
-#: fairseq's symbol, the role in tokenizer_config.json, and its usual name.
-_ROLES = (
-    ("<s>", "cls_token", "[CLS]"),
-    ("<pad>", "pad_token", "[PAD]"),
-    ("</s>", "sep_token", "[SEP]"),
-    ("<unk>", "unk_token", "[UNK]"),
-    (MASK, "mask_token", "[MASK]"),
-)
+from fairseq_posenc.tokenizer import ROLES, find_files, read_symbols
 
 #: The first symbols of vocab.txt, in order.
 FIRST = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 #: Names of the special symbols in tokenizer_config.json, in exported models.
-SPECIAL_TOKENS: Dict[str, str] = {role: usual for _, role, usual in _ROLES}
+SPECIAL_TOKENS: Dict[str, str] = {role: usual for _, role, usual in ROLES}
 
 
 def read_vocabulary(path: str, file: Optional[str]) -> Vocabulary:
@@ -36,57 +26,9 @@ def read_vocabulary(path: str, file: Optional[str]) -> Vocabulary:
     Raises:
         UsageError: it is missing, or fairseq's dictionary cannot hold it.
     """
-    settings = {}
-    if os.path.isfile(os.path.join(path, "tokenizer_config.json")):
-        settings = read_json(os.path.join(path, "tokenizer_config.json"))
-    special = {
-        ours: _content(settings.get(role) or usual, role, path) for ours, role, usual in _ROLES
-    }
-    source = file or os.path.join(path, "vocab.txt")
-    if file is None and not os.path.isfile(source):
-        fast = os.path.join(path, "tokenizer.json")
-        if os.path.isfile(fast):
-            return renumber(_fast_vocabulary(fast), special, fast)
-        raise UsageError(
-            f"{path}: has neither vocab.txt nor tokenizer.json; if the vocabulary is elsewhere, "
-            "give its vocab.txt with --vocab"
-        )
-    try:
-        with open(source, encoding="utf-8") as lines:
-            symbols = [line.rstrip("\n") for line in lines]
-    except (OSError, UnicodeError) as error:
-        raise UsageError(f"{source}: cannot be read as a vocabulary ({error})") from error
-    return renumber(symbols, special, source)
-
-
-def _fast_vocabulary(path: str) -> List[str]:
-    """The symbols in a tokenizer.json, by number."""
-    content = read_json(path)
-    try:
-        numbers = dict(content["model"]["vocab"])
-        numbers.update({token["content"]: token["id"] for token in content["added_tokens"]})
-        symbols = sorted(numbers, key=lambda symbol: numbers[symbol])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"{path}: has no word-piece vocabulary; give a vocab.txt with --vocab"
-        ) from error
-    if [numbers[symbol] for symbol in symbols] != list(range(len(symbols))):
-        raise UsageError(
-            f"{path}: its {len(symbols)} symbols are not numbered from 0 to {len(symbols) - 1}; "
-            "give a vocab.txt with --vocab"
-        )
-    return symbols
-
-
-def _content(token: Union[str, Mapping[str, str]], role: str, path: str) -> str:
-    """The text of a special token, which some files wrap in an object."""
-    content = token.get("content") if isinstance(token, dict) else token
-    if not isinstance(content, str):
-        raise UsageError(
-            f"{os.path.join(path, 'tokenizer_config.json')}: {role} is {token!r}; it must be a "
-            "symbol or an object with its content"
-        )
-    return content
+    files = find_files(path)
+    symbols, source = read_symbols(files, file)
+    return renumber(symbols, files.special(), source)
 
 
 def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor]:
@@ -102,7 +44,7 @@ def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor
     Raises:
         UsageError: an ordinary symbol has the name of a special one.
     """
-    ours = {usual: name for name, _, usual in _ROLES}
+    ours = {usual: name for name, _, usual in ROLES}
     special = set(ours.values())
     for symbol in symbols:
         if symbol in ours:

@@ -100,7 +100,7 @@ def export_checkpoint(
     if format.write is None:
         raise UsageError(f"{format.name}: can be imported, but not exported")
     checkpoint = native.read_native(path, vocab)
-    name = _choose_head(checkpoint, head)
+    name = choose_head(checkpoint, head)
     with staging(out_dir) as side:
         exported = format.write(checkpoint, name, side)
         difference, description = None, ""
@@ -113,7 +113,12 @@ def export_checkpoint(
     return Report(files, exported.notes, difference, description)
 
 
-def _choose_head(checkpoint: native.NativeCheckpoint, head: Optional[str]) -> Optional[str]:
+def choose_head(checkpoint: native.NativeCheckpoint, head: Optional[str]) -> Optional[str]:
+    """The head to export, by the name given with ``--head``; None is the language-model head.
+
+    Raises:
+        UsageError: there is no head of this name, or several without a name given.
+    """
     known = [
         *checkpoint.heads(CLASSIFICATION_HEADS),
         *checkpoint.heads(TOKEN_HEADS),

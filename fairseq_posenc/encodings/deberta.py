@@ -94,7 +94,7 @@ class DebertaBias(ContentBias):
         """P W_kR and P W_qR by heads, (2, H, N, D), of vectors (N, C), seen from q and from k."""
         from_key = vectors.flip(0) if self.released else vectors  # d and -d change places
         both = torch.stack((self.k_proj(vectors), self.q_proj(from_key)))
-        return both.view(2, len(vectors), -1, self.head_dim).transpose(1, 2)
+        return both.view(2, vectors.size(0), -1, self.head_dim).transpose(1, 2)
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S); arguments as in :class:`ContentBias`."""

@@ -49,8 +49,16 @@ def toeplitz(values: Tensor, key_length: int) -> Tensor:
     Returns:
         (H, T, S), dense.
     """
+    if torch.jit.is_tracing():  # ONNX has no windows
+        return values[:, _columns(values.size(1) - key_length + 1, key_length, values.device)]
     # a window of S values for every query; the last one has the smallest distances
     return values.unfold(-1, key_length, 1).flip(-2)
+
+
+def _columns(query_length: int, key_length: int, device: torch.device) -> Tensor:
+    """Index of the distance from each query to each key among those from -(S - 1), (T, S)."""
+    keys = torch.arange(key_length, device=device)
+    return keys - torch.arange(query_length, device=device).unsqueeze(1) + query_length - 1
 
 
 def within_reach(vectors: Tensor, query_length: int, key_length: int) -> Tensor:
@@ -102,6 +110,9 @@ def align(products: Tensor, key_length: int) -> Tensor:
     *leading, rows, columns = products.shape
     if rows == 1:
         return products
+    if torch.jit.is_tracing():  # ONNX has no strides
+        columns_of = _columns(rows, key_length, products.device)
+        return products.gather(-1, columns_of.expand(*leading, -1, -1))
     products = products if products.stride(-1) == 1 else products.contiguous()
     *outer, between_rows, _ = products.stride()
     return products.as_strided(

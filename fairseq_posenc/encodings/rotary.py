@@ -7,7 +7,8 @@ their position, so that their product depends on the distance only (Eq. 8):
     θ_i = base^{-2(i-1)/d},  i = 1 … d/2,  base = 10000
 
 A 2x2 rotation is a complex multiplication (Eq. 4), which is how it is computed here: a pair of
-channels is one complex number, multiplied by e^{i m θ}.
+channels is one complex number, multiplied by e^{i m θ}.  Graphs that are exported or compiled
+use the real numbers of rotary_real.py instead.
 """
 
 import logging
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from fairseq_posenc.encodings.base import QKVTransform, Stack
 from fairseq_posenc.encodings.registry import register_encoding
+from fairseq_posenc.encodings.rotary_real import multiply_real, real_table
 from fairseq_posenc.encodings.rotary_scaling import (
     TEMPERED,
     UNSCALED,
@@ -196,6 +198,8 @@ class Rotary(QKVTransform):
         self.base = float(options.rotary_base)
         self.pairing = str(options.rotary_pairing)
         self.rotate_values = bool(options.rotary_value)
+        #: rotate in real numbers, for graphs in which complex ones have no operators
+        self.real_valued = False
         self.relative = not self.rotate_values
         fraction = float(options.rotary_fraction)
         size = f"head size {stack.head_dim} of the {stack.side}"
@@ -254,10 +258,13 @@ class Rotary(QKVTransform):
             positions: (1|B, T), integers.
 
         Returns:
-            (1|B, T, 1, d/2), complex64.
+            (1|B, T, 1, d/2), complex64; or, under ``real_valued`` and where a graph is traced,
+            cosines before sines, (1|B, T, 1, d), float32.
         """
         theta = frequencies(self.dim, self.base, positions.device, self.scaling)
         angles = positions.to(torch.float64).unsqueeze(-1) * theta  # (1|B, T, d/2)
+        if self.real_valued or torch.jit.is_tracing():
+            return real_table(angles, self.temperature).unsqueeze(2)
         lengths = torch.full_like(angles, self.temperature)
         return torch.polar(lengths, angles).to(torch.complex64).unsqueeze(2)
 
@@ -279,13 +286,17 @@ class Rotary(QKVTransform):
 
         Args:
             tensors: queries, keys or both, (B, T, H, D) each.
-            table: (1|B, T, 1, d/2), from :meth:`table`.
+            table: (1|B, T, 1, d/2 or d), from :meth:`table`.
 
         Returns:
             shaped like *tensors*, in their type.
         """
-        if self.dim == tensors[0].size(-1):
-            return Multiply.apply(table, self.pairing, *tensors)
-        heads = [x[..., : self.dim] for x in tensors]
-        rotated = Multiply.apply(table, self.pairing, *heads)
+        whole = self.dim == tensors[0].size(-1)
+        heads = tensors if whole else tuple(x[..., : self.dim] for x in tensors)
+        if table.is_complex():
+            rotated = Multiply.apply(table, self.pairing, *heads)
+        else:
+            rotated = multiply_real(heads, table, self.pairing)
+        if whole:
+            return rotated
         return tuple(torch.cat((r, x[..., self.dim :]), -1) for r, x in zip(rotated, tensors))

@@ -72,7 +72,7 @@ class TransformerXLBias(ContentBias):
 
     def project(self, vectors: Tensor) -> Tensor:
         """r W_kR by heads, (H, N, D), of r (N, C)."""
-        return self.proj(vectors).view(len(vectors), *self.u.shape[::2]).transpose(0, 1)
+        return self.proj(vectors).view(vectors.size(0), *self.u.shape[::2]).transpose(0, 1)
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S); arguments as in :class:`ContentBias`."""

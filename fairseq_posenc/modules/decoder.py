@@ -6,12 +6,11 @@ T is the number of tokens that are not in the cache, usually one.
 
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.functional import additive_mask, dropout_rate
+from fairseq_posenc.attention.functional import additive_mask, drop
 from fairseq_posenc.attention.softmax import IncrementalState
 from fairseq_posenc.config.stacks import stack_of
 from fairseq_posenc.loading.warm_start import State, refuse_projection
@@ -204,7 +203,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
                 x = x + self.embed_positions(tokens)[:, seen:]
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
-        return F.dropout(x, dropout_rate(self.dropout_module))
+        return drop(x, self.dropout_module)
 
     def _source(self, encoder_out: EncoderOut, like: Tensor) -> Tuple[Any, Any]:
         """Encoder states (B, S', C) and their padding as an additive mask (B, 1, 1, S')."""

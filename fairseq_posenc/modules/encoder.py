@@ -3,12 +3,11 @@
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerEncoderBase
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.functional import dropout_rate
+from fairseq_posenc.attention.functional import drop
 from fairseq_posenc.config.stacks import stack_of
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.modules.gated_layers import GatedEncoderLayer
@@ -67,7 +66,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             x = x + self.embed_positions(src_tokens)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
-        x = F.dropout(x, dropout_rate(self.dropout_module))
+        x = drop(x, self.dropout_module)
         return (x if self.quant_noise is None else self.quant_noise(x)), embedding
 
     def forward(

@@ -7,7 +7,6 @@ feed-forward differ.
 
 from typing import Any, Callable, Optional, Protocol, Tuple, Union, cast
 
-import torch.nn.functional as F
 from fairseq.distributed import fsdp_wrap
 from fairseq.modules import transformer_layer as stock
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
@@ -15,7 +14,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_posenc.attention import AttentionKernel, kernel_of
-from fairseq_posenc.attention.functional import dropout_rate
+from fairseq_posenc.attention.functional import drop
 from fairseq_posenc.attention.softmax import CrossAttention, IncrementalState
 from fairseq_posenc.compat.fast_path import no_fast_path
 from fairseq_posenc.encodings import PositionEncoding
@@ -100,14 +99,14 @@ def add_and_norm(
         residual_scale: factor on *x* in the sum, per channel.
     """
     residual = x if residual_scale is None else x * residual_scale
-    x = residual + F.dropout(out, dropout_rate(layer.dropout_module))
+    x = residual + drop(out, layer.dropout_module)
     return x if layer.normalize_before else norm(x)
 
 
 def feed_forward(layer: Layer, x: Tensor) -> Tensor:
     """The feed-forward sub-layer of *layer*, (B, T, C)."""
     x = layer.feed_forward_form.hidden(layer, x)
-    x = F.dropout(x, dropout_rate(layer.activation_dropout_module))
+    x = drop(x, layer.activation_dropout_module)
     if getattr(layer, "ffn_layernorm", None) is not None:  # --scale-fc, decoders only
         x = layer.ffn_layernorm(x)
     return layer.fc2(x)

@@ -49,6 +49,8 @@ def find_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
         sides: the padding of each batch, (B, S), True at padding; and whether a causal mask hides
             padding on the right, the usual kind in training, from all real tokens.
     """
+    if torch.jit.is_tracing():  # a graph serves other batches, too
+        return [Padding(mask, left=True, empty=True) for mask, _ in sides]
     answers = []
     for mask, causal in sides:
         visible = mask[:, :-1] & ~mask[:, 1:] if causal else mask
@@ -217,7 +219,7 @@ def count_positions(
     """
     if padding.mask is None or encoding.relative or not padding.left:
         return torch.arange(length, device=device).unsqueeze(0)
-    return (torch.cumsum(~padding.mask, dim=1) - 1).clamp(min=0)
+    return (torch.cumsum((~padding.mask).long(), dim=1) - 1).clamp(min=0)
 
 
 def layer_positions(layer: Layer, bundles: Dict[str, Positions]) -> Positions:

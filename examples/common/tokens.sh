@@ -1,0 +1,58 @@
+# shellcheck shell=bash
+# The tokens of a model of transformers, for the prepare.sh of recipes; sourced after lib.sh.
+# TOKENIZER is the folder with the tokenizer's files, or empty.
+
+# Check the value of --tokenizer, and make it absolute.
+check_tokenizer() {
+    [[ -n $TOKENIZER ]] || return 0
+    ((DRY_RUN)) || [[ -f $TOKENIZER/vocab.txt || -f $TOKENIZER/tokenizer.json ]] ||
+        die "--tokenizer $TOKENIZER: has neither vocab.txt nor tokenizer.json"
+    TOKENIZER=$(absolute "$TOKENIZER")
+}
+
+# The tokenizer's files.
+tokenizer_files() {
+    local name
+    for name in vocab.txt tokenizer.json tokenizer_config.json config.json; do
+        [[ ! -f $TOKENIZER/$name ]] || printf '%s\n' "$TOKENIZER/$name"
+    done
+}
+
+# A digest of them, for STEP_CHAIN.
+tokenizer_digest() {
+    tokenizer_files | while IFS= read -r file; do sha256sum <"$file"; done
+}
+
+# Call the command that writes $1 with the further arguments.
+write_tokens() {
+    run mkdir -p "$(dirname "$1")"
+    shift
+    run fairseq-posenc tokenize "$@"
+}
+
+# Split text $2 into symbols $3; $1 is the name of the step.
+tokens_step() {
+    step "tokens-$1" "$3" -- write_tokens "$3" "$TOKENIZER" "$2" "$3"
+}
+
+# Write the tokenizer's dict.txt to $1.
+dictionary_step() {
+    step dictionary "$1" -- write_tokens "$1" "$TOKENIZER" --dictionary "$1"
+}
+
+# Keep what texts were split by in data folder $1: the tokenizer's files, or $OUT/bpe/codes.
+keep_splitting() {
+    if [[ -z $TOKENIZER ]]; then
+        run cp "$OUT/bpe/codes" "$1/bpe.codes"
+        return
+    fi
+    local files=()
+    mapfile -t files < <(tokenizer_files)
+    run mkdir -p "$1/tokenizer"
+    run cp "${files[@]}" "$1/tokenizer"
+}
+
+# Its name there.
+splitting_kept() {
+    if [[ -n $TOKENIZER ]]; then printf tokenizer; else printf bpe.codes; fi
+}
