@@ -1,0 +1,80 @@
+"""The bytes that two processes exchange in a training step, as docs/scaling.md counts them."""
+
+import argparse
+import multiprocessing
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from fairseq.models.distributed_fairseq_model import DistributedFairseqModel
+
+from fairseq_posenc.benchmark.checks import complete
+from fairseq_posenc.benchmark.translation import TranslationSubject
+from fairseq_posenc.cli import get_parser
+
+BUCKET = 1  # --bucket-cap-mb, in MiB
+FLAGS = ["--size", "tiny", "--layers", "2", "--vocabulary", "50", "--batch", "2", "--length", "5"]
+
+
+def exchanged(rank, folder, backend, answers):
+    """Send the bytes of each all-reduce in an update of two batches, and of the parameters."""
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder / backend), 2)
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=2, timeout=timedelta(minutes=5)
+    )
+    args = get_parser().parse_args(["benchmark", *FLAGS])
+    complete(args)
+    subject = TranslationSubject("roformer_base", args)
+    parameters = list(subject.model.parameters())
+    options = argparse.Namespace(tpu=False, ddp_backend=backend, device_id=None)
+    options.broadcast_buffers = options.find_unused_parameters = False
+    options.gradient_as_bucket_view, options.bucket_cap_mb = False, BUCKET
+    options.ddp_comm_hook, options.heartbeat_timeout = "none", -1
+    group = dist.new_group([0, 1])
+    subject.model = DistributedFairseqModel(options, subject.model, group, torch.device("cpu"))
+    sizes = []
+    if backend == "pytorch_ddp":
+
+        def hook(_, bucket):
+            sizes.append(bucket.buffer().nbytes)
+            work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
+            return work.get_future().then(lambda done: done.value()[0] / 2)
+
+        subject.model.module.register_comm_hook(None, hook)
+    else:
+        real = dist.all_reduce
+        dist.all_reduce = lambda x, **given: (sizes.append(x.nbytes), real(x, **given))
+    step = subject.training()
+    with subject.model.no_sync():  # --update-freq 2
+        step()
+    step()
+    if backend == "legacy_ddp":
+        subject.model.all_reduce_grads()
+    dist.barrier()
+    if rank == 0:
+        largest = max(p.nbytes for p in parameters)
+        answers.send((sizes, sum(p.nbytes for p in parameters), largest))
+
+
+@pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
+def test_an_update_exchanges_every_gradient_once(backend, tmp_path):
+    fork = multiprocessing.get_context("fork")  # imports nothing again
+    ours, theirs = fork.Pipe(duplex=False)
+    group = [
+        fork.Process(target=exchanged, args=(rank, tmp_path, backend, theirs)) for rank in (0, 1)
+    ]
+    for process in group:
+        process.start()
+    assert ours.poll(300), "no answer within five minutes"
+    sizes, parameters, largest = ours.recv()
+    for process in group:
+        process.join(300)
+    assert [process.exitcode for process in group] == [0, 0]
+    assert sum(sizes) == parameters
+    if backend == "legacy_ddp":
+        assert len(sizes) == 1  # all of it, after the backward pass
+    else:
+        # a bucket is closed by the parameter that fills it; the first is sent after 1 MiB
+        assert len(sizes) > 1 and max(sizes) < BUCKET * 2**20 + largest
