@@ -1,13 +1,13 @@
 """The bytes that two processes exchange in a training step, as docs/scaling.md counts them."""
 
-import argparse
 import multiprocessing
 from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
-from fairseq.models.distributed_fairseq_model import DistributedFairseqModel
+from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
+from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_posenc.benchmark.checks import complete
 from fairseq_posenc.benchmark.translation import TranslationSubject
@@ -28,12 +28,14 @@ def exchanged(rank, folder, backend, answers):
     complete(args)
     subject = TranslationSubject("roformer_base", args)
     parameters = list(subject.model.parameters())
-    options = argparse.Namespace(tpu=False, ddp_backend=backend, device_id=None)
-    options.broadcast_buffers = options.find_unused_parameters = False
-    options.gradient_as_bucket_view, options.bucket_cap_mb = False, BUCKET
-    options.ddp_comm_hook, options.heartbeat_timeout = "none", -1
     group = dist.new_group([0, 1])
-    subject.model = DistributedFairseqModel(options, subject.model, group, torch.device("cpu"))
+    given = {"module": subject.model, "process_group": group}
+    if backend == "pytorch_ddp":  # as fairseq wraps it, but for the number of a GPU
+        options = {"broadcast_buffers": False, "bucket_cap_mb": BUCKET}
+        wrapped = DistributedDataParallel(**given, **options)
+    else:
+        wrapped = LegacyDistributedDataParallel(**given, buffer_size=2**28)
+    subject.model = ModuleProxyWrapper(wrapped)
     sizes = []
     if backend == "pytorch_ddp":
 
@@ -42,16 +44,16 @@ def exchanged(rank, folder, backend, answers):
             work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
             return work.get_future().then(lambda done: done.value()[0] / 2)
 
-        subject.model.module.register_comm_hook(None, hook)
+        wrapped.register_comm_hook(None, hook)
     else:
         real = dist.all_reduce
         dist.all_reduce = lambda x, **given: (sizes.append(x.nbytes), real(x, **given))
     step = subject.training()
-    with subject.model.no_sync():  # --update-freq 2
+    with wrapped.no_sync():  # --update-freq 2
         step()
     step()
     if backend == "legacy_ddp":
-        subject.model.all_reduce_grads()
+        wrapped.all_reduce_grads()
     dist.barrier()
     if rank == 0:
         largest = max(p.nbytes for p in parameters)
@@ -67,6 +69,7 @@ def test_an_update_exchanges_every_gradient_once(backend, tmp_path):
     ]
     for process in group:
         process.start()
+    theirs.close()  # so that a process that fails ends the wait
     assert ours.poll(300), "no answer within five minutes"
     sizes, parameters, largest = ours.recv()
     for process in group:
