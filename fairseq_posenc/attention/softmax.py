@@ -7,13 +7,13 @@ rely on them (quantisation noise, pruning, initialisation) keep working.
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Optional, Tuple
 
-import torch
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
 from fairseq_posenc.attention.functional import (
     aligned,
     attend,
@@ -25,8 +25,6 @@ from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.options import Layer, Options, option
 from fairseq_posenc.settings import setting
-
-IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 
 
 @dataclass
@@ -171,39 +169,12 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         key = self._get_input_buffer(incremental_state).get("prev_key")
         return 0 if key is None else key.size(2)
 
-
-def append_to_cache(
-    layer: Layer, k: Tensor, v: Tensor, content_k: Tensor, incremental_state: IncrementalState
-) -> Tuple[Tensor, Tensor, Tensor]:
-    """Keys, values and untransformed keys of all tokens so far, (B, H, S, D or e).
-
-    Untransformed keys are cached only if content-dependent terms need them in addition to the
-    transformed ones.  Beam search reorders the cache.
-
-    Args:
-        layer: the attention; fairseq keeps a separate cache for each instance.
-        k: keys of the new tokens, (B, H, T, D).
-        v: values, (B, H, T, D or e).
-        content_k: keys before the position transform, (B, H, T, D).
-        incremental_state: fairseq's cache.
-    """
-    new = {"prev_key": k, "prev_value": v}
-    if layer.position_terms is not None and layer.encoding.transform is not None:
-        new["prev_content_key"] = content_k
-    saved = layer.get_incremental_state(incremental_state, "attn_state")
-    if saved is not None:
-        new = {name: extend_cache(saved[name], tensor) for name, tensor in new.items()}
-    layer.set_incremental_state(incremental_state, "attn_state", new)
-    return new["prev_key"], new["prev_value"], new.get("prev_content_key", new["prev_key"])
-
-
-def extend_cache(old: Tensor, new: Tensor) -> Tensor:
-    """Concatenate (B, H, S, D) and (B, H, T, D) along time, as (B·H, S + T, D).
-
-    PyTorch concatenates 3-d tensors on a CPU several times faster than 4-d ones.
-    """
-    both = torch.cat((old.flatten(0, 1), new.flatten(0, 1)), dim=1)
-    return both.view(*old.shape[:2], -1, old.size(3))
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> IncrementalState:
+        """Reorder the cache along with the hypotheses of a beam search."""
+        reorder_cache(self, incremental_state, new_order)
+        return incremental_state
 
 
 def content_logits(
