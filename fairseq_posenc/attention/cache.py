@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.options import Layer
+from fairseq_posenc.versions import is_compiling
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 Parts = Dict[str, Tensor]
@@ -106,7 +107,7 @@ def _writable(x: Tensor) -> bool:
 
 def _in_place(parts: Parts) -> bool:
     """Whether tensors may be written into: nothing is differentiated, exported or compiled."""
-    if torch.jit.is_tracing() or torch.compiler.is_compiling():
+    if torch.jit.is_tracing() or is_compiling():
         return False
     return not any(x.requires_grad for x in parts.values())
 

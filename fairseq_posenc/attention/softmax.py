@@ -20,6 +20,7 @@ from fairseq_posenc.attention.functional import (
     attend_with_weights,
     dropout_rate,
 )
+from fairseq_posenc.attention.joint import JointProjection, can_join
 from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content
@@ -69,6 +70,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
     ) -> None:
         super().__init__(embed_dim, num_heads, self_attention=True, **kwargs)
         self.encoding = encoding
+        self.joint: Optional[JointProjection] = None
         self.position_terms = encoding.build_content_bias()
         normed = bool(option(encoding.options, "qk_norm"))
         # Dehghani et al. 2023, arXiv 2302.05442, section 2; replaced like all layer norms
@@ -148,10 +150,13 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         Returns:
             q, k and v, (B, H, T, D) each, then q and k before they are transformed.
         """
+        if self.joint is not None and self.joint.serves(x):
+            q, k, v = self.joint(x)
+        else:
+            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         by_head = (x.size(0), x.size(1), self.num_heads, self.head_dim)
         # (B, T, C) -> (B, T, H, D)
-        q, k = self.q_proj(x).view(by_head), self.k_proj(x).view(by_head)
-        v = self.v_proj(x).view(by_head)
+        q, k, v = q.view(by_head), k.view(by_head), v.view(by_head)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         before = (q.transpose(1, 2), k.transpose(1, 2))
@@ -159,6 +164,18 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
             q, k, v = self.encoding.transform(q, k, v, table)
         # (B, T, H, D) -> (B, H, T, D)
         return (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *before)
+
+    def make_generation_fast_(self, **kwargs: Any) -> None:
+        """Join the projections; fairseq calls this once for a model that will not be trained."""
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        self.joint = JointProjection(projections) if can_join(projections) else None
+
+    def _apply(self, *args: Any, **kwargs: Any) -> "MultiheadAttention":
+        """Join them again after ``.half()`` and the like, which take new memory."""
+        super()._apply(*args, **kwargs)
+        if self.joint is not None:
+            self.make_generation_fast_()
+        return self
 
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""

@@ -106,6 +106,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "sentences of the batch are up to a quarter shorter, except in masked-lm",
     )
     lengths.add_argument("--lengths", metavar="L,L,...", help="time attention at these lengths")
+    parser.add_argument(
+        "--positions",
+        type=int,
+        nargs="+",
+        metavar="P",
+        help="time one token of generation, with that many tokens so far, instead of whole texts; "
+        "each round computes the next token",
+    )
     parser.add_argument("--repeat", type=int, default=11, help="rounds, not counting warm-up (11)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
