@@ -176,7 +176,11 @@ def test_language_models_are_trained_and_continue_prompts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "job, archs", [("generation", ["transformer", "roformer_tiny"]), ("lm-generation", ["gau_lm"])]
+    "job, archs",
+    [
+        ("generation", ["transformer", "roformer_tiny"]),
+        ("lm-generation", ["posenc_lm --layer gated"]),
+    ],
 )
 def test_single_tokens_at_positions(job, archs, tmp_path, monkeypatch):
     seen, step = [], SteppedSearch._step
