@@ -39,7 +39,8 @@ class Room:
         self.buffers: Parts = {}
         #: leading tokens that hypotheses share, (B, B), where known
         self.shared: Optional[Tensor] = None
-        if first.device.type == "cpu":
+        # is_cuda is also true where a GPU's work is counted on a CPU
+        if first.device.type == "cpu" and not first.is_cuda:
             rows = first.size(0)
             self.shared = torch.zeros(rows, rows, dtype=torch.int64).fill_diagonal_(_ALWAYS)
         self._grow(first.size(2))
