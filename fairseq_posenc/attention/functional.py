@@ -129,8 +129,8 @@ def aligned(bias: Tensor) -> Tensor:
     """
     if not bias.is_cuda:
         return bias
-    gap = -bias.size(-1) % 8
-    return F.pad(bias, (0, gap))[..., : bias.size(-1)] if gap else bias.contiguous()
+    gap, bias = -bias.size(-1) % 8, bias.contiguous()
+    return F.pad(bias, (0, gap))[..., : bias.size(-1)] if gap else bias
 
 
 def dropout_rate(dropout: FairseqDropout) -> float:
