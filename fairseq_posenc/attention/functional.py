@@ -130,7 +130,11 @@ def aligned(bias: Tensor) -> Tensor:
     if not bias.is_cuda:
         return bias
     gap, bias = -bias.size(-1) % 8, bias.contiguous()
-    return F.pad(bias, (0, gap))[..., : bias.size(-1)] if gap else bias
+    if not gap:
+        return bias
+    # as a matrix, because padding may choose another layout for four dimensions
+    rows = F.pad(bias.flatten(0, 2), (0, gap))
+    return rows.view(*bias.shape[:-1], -1)[..., : bias.size(-1)]
 
 
 def dropout_rate(dropout: FairseqDropout) -> float:
