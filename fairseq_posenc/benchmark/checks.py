@@ -15,12 +15,14 @@ from fairseq_posenc.benchmark.options import (
     ATTENTION_JOBS,
     DEFAULTS,
     DEFAULTS_WITH_LENGTHS,
+    GENERATION,
     JOBS,
 )
 from fairseq_posenc.benchmark.peers import PEERS
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.files import check_writable
 from fairseq_posenc.options import option
+from fairseq_posenc.versions import HAS_SDPA
 
 
 def complete(args: Namespace) -> None:
@@ -74,9 +76,25 @@ def check(args: Namespace) -> None:
         raise UsageError(f"--length {given}: expected numbers above 0")
     if len(args.length) > 2 and not args.lengths and args.jobs != ["masked-lm"]:
         raise UsageError(f"--length {given}: expected one or two numbers, of source and target")
+    if args.positions:
+        others = [job for job in args.jobs if job not in GENERATION]
+        if others:
+            raise UsageError(
+                f"--positions: times tokens of {' and '.join(GENERATION)}; drop --jobs {others[0]}"
+            )
+        if args.count:
+            raise UsageError("--positions: of --count every token counts; drop one of the two")
+        first = args.length[0] + 1 if "lm-generation" in args.jobs else 1
+        if min(args.positions) < first:
+            raise UsageError(f"--positions {min(args.positions)}: expected {first} or more")
     if args.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: PyTorch finds no GPU; give --device cpu")
-    if args.dtype == "float16" and args.device == "cpu":
+    if args.count and (args.lengths or args.device != "cpu"):
+        flag = "--lengths" if args.lengths else f"--device {args.device}"
+        raise UsageError(f"--count: counts whole models, on the CPU; drop {flag}")
+    if args.count and not HAS_SDPA:
+        raise UsageError("--count: needs PyTorch 2.0 or later")
+    if args.dtype == "float16" and args.device == "cpu" and not args.count:
         raise UsageError("--dtype float16: needs --device cuda; on the CPU give bfloat16")
     if args.plot and not args.lengths:
         raise UsageError(f"--plot {args.plot}: plots times by length; needs --lengths")

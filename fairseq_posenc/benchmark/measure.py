@@ -10,7 +10,7 @@ import sys
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -20,6 +20,7 @@ from fairseq_posenc.benchmark.language_model import LanguageModelSubject
 from fairseq_posenc.benchmark.lengths import rounds_at
 from fairseq_posenc.benchmark.masked_lm import MaskedLMSubject, explicit_attention
 from fairseq_posenc.benchmark.options import BY_LENGTH, JOBS
+from fairseq_posenc.benchmark.steps import SteppedSearch
 from fairseq_posenc.benchmark.translation import Run, TranslationSubject
 from fairseq_posenc.encodings import ENCODINGS
 
@@ -122,16 +123,30 @@ def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
     """Run all jobs; returns one row per job, length, clock and model."""
     prepare_process(args)
     blocks = []
-    for kind in dict.fromkeys(JOBS[job] for job in args.jobs):
-        jobs = [job for job in JOBS if job in args.jobs and JOBS[job] == kind]
-        archs = every_encoding(kind) if args.all_encodings else args.archs
+    for kind, jobs, archs in kinds_of(args):
         lengths = [[n] for n in args.length] if kind in BY_LENGTH else [args.length]
         for length in lengths:
-            own = {"jobs": jobs, "archs": archs, "length": length}
+            own = {"jobs": jobs, "archs": archs, "length": length, "position": None}
             if kind == "attention":
                 own["repeat"] = rounds_at(args.repeat, length[0], min(args.length))
-            blocks.append(argparse.Namespace(**{**vars(args), **own}))
+            for position in args.positions or [None]:
+                if position is not None:
+                    last = position + WARM_UP + args.repeat
+                    own.update(position=position, length=[length[0], last], skip_memory=True)
+                blocks.append(argparse.Namespace(**{**vars(args), **own}))
     return [row for block in blocks for row in measure_length(block)]
+
+
+def kinds_of(args: argparse.Namespace) -> List[Tuple[str, List[str], List[str]]]:
+    """Every kind of model that ``--jobs`` needs, with its jobs and its entries."""
+    return [
+        (
+            kind,
+            [job for job in JOBS if job in args.jobs and JOBS[job] == kind],
+            every_encoding(kind) if args.all_encodings else args.archs,
+        )
+        for kind in dict.fromkeys(JOBS[job] for job in args.jobs)
+    ]
 
 
 def every_encoding(kind: str) -> List[str]:
@@ -140,6 +155,12 @@ def every_encoding(kind: str) -> List[str]:
     names = [e.name for e in ENCODINGS.values() if subject.decoder_only or not e.causal_only]
     ours = [f"{subject.generic} --position-encoding {name}" for name in names]
     return [subject.stock, *ours]
+
+
+def _started(subject: Any, job: str, position: Optional[int]) -> Run:
+    """What is timed: *job*, or one token of it at *position*."""
+    run: Run = subject.start(job)
+    return run if position is None else SteppedSearch(run, subject.model.decoder, position)
 
 
 def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
@@ -156,9 +177,10 @@ def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
     }
     rows = []
     for job in args.jobs:
-        runs = [subject.start(job) for subject in subjects]
+        runs = [_started(subject, job, args.position) for subject in subjects]
         # counting decomposes attention, whose matrices may not fit into memory
-        counts = [None if kind == "attention" else arithmetic(run) for run in runs]
+        whole = kind != "attention" and args.position is None
+        counts = [arithmetic(run) if whole else None for run in runs]
         rounds: List[List[Dict[str, float]]] = []
         for number in range(WARM_UP + args.repeat):
             rounds.append([timed(run, device) for run in runs])
@@ -169,6 +191,9 @@ def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
                 flush=True,
             )
         print(file=sys.stderr)
+        for run in runs:
+            if isinstance(run, SteppedSearch):
+                run.close()
         del rounds[:WARM_UP]
         for clock in rounds[0][0]:
             times = [[one[i][clock] for one in rounds] for i in range(len(runs))]
@@ -177,7 +202,9 @@ def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
                 rows.append(
                     dict(
                         job=job,
-                        tokens=" ".join(map(str, args.length)),
+                        tokens=" ".join(
+                            map(str, [args.position] if args.position else args.length)
+                        ),
                         clock=clock,
                         model=subject.entry,
                         **summary,
