@@ -49,11 +49,13 @@ def exchanged(rank, folder, backend, answers):
         real = dist.all_reduce
         dist.all_reduce = lambda x, **given: (sizes.append(x.nbytes), real(x, **given))
     step = subject.training()
-    with wrapped.no_sync():  # --update-freq 2
+    for _ in range(2):  # after the first update PyTorch forms the buckets
+        sizes.clear()
+        with wrapped.no_sync():  # --update-freq 2
+            step()
         step()
-    step()
-    if backend == "legacy_ddp":
-        wrapped.all_reduce_grads()
+        if backend == "legacy_ddp":
+            wrapped.all_reduce_grads()
     dist.barrier()
     if rank == 0:
         largest = max(p.nbytes for p in parameters)
