@@ -28,6 +28,7 @@ from fairseq_posenc.encodings.registry import modern_name
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.feed_forward import FEED_FORWARDS, FeedForwardFlags
 from fairseq_posenc.initialisation import InitialisationFlags
+from fairseq_posenc.modules.compiled import CompileFlags
 from fairseq_posenc.norms import NORMS, NormFlags
 from fairseq_posenc.options import option
 from fairseq_posenc.settings import help_text, setting
@@ -145,7 +146,7 @@ def flat_fields(nested: type, prefix: str = "") -> List[Field]:
 def layer_flags() -> List["dataclasses.Field[Any]"]:
     """The flags of positions, attention and layers that every family has."""
     fixed = (EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags)
-    flags = [flag for each in (*fixed, InitialisationFlags) for flag in dataclasses.fields(each)]
+    flags = [flag for each in (*fixed, InitialisationFlags, CompileFlags) for flag in dataclasses.fields(each)]
     for registry in (ATTENTIONS, NORMS, FEED_FORWARDS):
         flags += registry.flags()
     return flags + encoding_flags()

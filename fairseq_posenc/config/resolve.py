@@ -15,6 +15,7 @@ from fairseq_posenc.config.stacks import SIDES, side_encoding, translation_stack
 from fairseq_posenc.encodings import Stack, all_encodings, build_encodings, parse_pattern
 from fairseq_posenc.encodings.registry import FLAG
 from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.modules.compiled import check_compiled
 from fairseq_posenc.options import Options, option
 from fairseq_posenc.settings import check_settings, modernised
 
@@ -98,6 +99,7 @@ def configure(
                 setattr(cfg, name, preset.get(name, default))
         if fresh:  # a checkpoint loads with the values that it was trained with
             check_settings(cfg, dataclasses.fields(family))
+            check_compiled(cfg)
         check_attention(cfg, _encodings_of(cfg, fields))
         _refuse_unsupported(cfg)
         described = stacks(cfg)

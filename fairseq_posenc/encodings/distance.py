@@ -8,6 +8,8 @@ all sentences of a batch can therefore share one table, whatever their padding.
 import torch
 from torch import Tensor
 
+from fairseq_posenc.versions import in_graph
+
 
 def distances(query_length: int, key_length: int, device: torch.device) -> Tensor:
     """Distance from each query to each key, (T, S), int64.
@@ -110,7 +112,7 @@ def align(products: Tensor, key_length: int) -> Tensor:
     *leading, rows, columns = products.shape
     if rows == 1:
         return products
-    if torch.jit.is_tracing():  # ONNX has no strides
+    if in_graph():  # ONNX has no strides, and a compiler chooses them
         columns_of = _columns(rows, key_length, products.device)
         return products.gather(-1, columns_of.expand(*leading, -1, -1))
     products = products if products.stride(-1) == 1 else products.contiguous()
