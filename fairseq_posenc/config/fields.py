@@ -146,7 +146,11 @@ def flat_fields(nested: type, prefix: str = "") -> List[Field]:
 def layer_flags() -> List["dataclasses.Field[Any]"]:
     """The flags of positions, attention and layers that every family has."""
     fixed = (EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags)
-    flags = [flag for each in (*fixed, InitialisationFlags, CompileFlags) for flag in dataclasses.fields(each)]
+    flags = [
+        flag
+        for each in (*fixed, InitialisationFlags, CompileFlags)
+        for flag in dataclasses.fields(each)
+    ]
     for registry in (ATTENTIONS, NORMS, FEED_FORWARDS):
         flags += registry.flags()
     return flags + encoding_flags()
