@@ -129,8 +129,12 @@ def aligned(bias: Tensor) -> Tensor:
     """
     if not bias.is_cuda:
         return bias
-    gap = -bias.size(-1) % 8
-    return F.pad(bias, (0, gap))[..., : bias.size(-1)] if gap else bias.contiguous()
+    gap, bias = -bias.size(-1) % 8, bias.contiguous()
+    if not gap:
+        return bias
+    # as a matrix, because padding may choose another layout for four dimensions
+    rows = F.pad(bias.flatten(0, 2), (0, gap))
+    return rows.view(*bias.shape[:-1], -1)[..., : bias.size(-1)]
 
 
 def dropout_rate(dropout: FairseqDropout) -> float:

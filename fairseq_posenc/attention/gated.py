@@ -24,7 +24,7 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import AttentionKernel
-from fairseq_posenc.attention.functional import add_terms, attend, drop, dropout_rate
+from fairseq_posenc.attention.functional import aligned, attend, drop, dropout_rate
 from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu
 from fairseq_posenc.attention.softmax import IncrementalState, append_to_cache, content_logits
 from fairseq_posenc.encodings import PositionEncoding
@@ -275,7 +275,8 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         causal: bool,
         empty_rows: bool,
     ) -> Tensor:
-        bias = add_terms(bias, terms)
+        if terms is not None:
+            bias = aligned(terms if bias is None else bias + terms)
         rate = dropout_rate(self.dropout_module)
         return attend(q, k, v, self.encoding.scale, bias, causal, rate, empty_rows)
 

@@ -21,6 +21,7 @@ from fairseq_posenc.benchmark.peers import PEERS
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.files import check_writable
 from fairseq_posenc.options import option
+from fairseq_posenc.versions import HAS_SDPA
 
 
 def complete(args: Namespace) -> None:
@@ -76,7 +77,12 @@ def check(args: Namespace) -> None:
         raise UsageError(f"--length {given}: expected one or two numbers, of source and target")
     if args.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: PyTorch finds no GPU; give --device cpu")
-    if args.dtype == "float16" and args.device == "cpu":
+    if args.count and (args.lengths or args.device != "cpu"):
+        flag = "--lengths" if args.lengths else f"--device {args.device}"
+        raise UsageError(f"--count: counts whole models, on the CPU; drop {flag}")
+    if args.count and not HAS_SDPA:
+        raise UsageError("--count: needs PyTorch 2.0 or later")
+    if args.dtype == "float16" and args.device == "cpu" and not args.count:
         raise UsageError("--dtype float16: needs --device cuda; on the CPU give bfloat16")
     if args.plot and not args.lengths:
         raise UsageError(f"--plot {args.plot}: plots times by length; needs --lengths")

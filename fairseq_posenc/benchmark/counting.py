@@ -8,7 +8,7 @@ fused kernel (see fused.py).
 import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Set, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_posenc.benchmark.fused import AttentionCall, fused_kernel
+from fairseq_posenc.versions import HAS_FUSED_RMS_NORM
 
 #: Operations that make the host wait for the device.
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique", "_unique2")
@@ -38,7 +39,8 @@ class Counts:
         kernels: how often each ATen operation that starts a kernel was called.
         waits: how often the host waited, by operation.
         copies: constants copied from the host, which a GPU has to wait for as well.
-        attention: the attention calls.
+        attention: the attention calls that a fused kernel might serve.
+        explicit: softmaxes of attention matrices (B, H, T, S), which were computed and stored.
         saved: bytes kept for the backward pass, without parameters.
     """
 
@@ -46,16 +48,27 @@ class Counts:
     waits: "Counter[str]" = field(default_factory=Counter)
     copies: int = 0
     attention: List[AttentionCall] = field(default_factory=list)
+    explicit: int = 0
     saved: int = 0
 
-    def unfused(self, capability: int) -> Dict[str, int]:
-        """Reasons for attention calls without a fused kernel, and how many have each.
+    @property
+    def total(self) -> int:
+        """The number of kernels."""
+        return sum(self.kernels.values())
+
+    def kernels_of_attention(self, capability: int) -> "Counter[str]":
+        """How often a GPU would choose each kernel, or none, with the reason.
 
         Args:
             capability: compute capability of the GPU times ten, such as 70 for V100.
         """
-        found = (fused_kernel(call, capability) for call in self.attention)
-        return dict(Counter(choice.reason for choice in found if choice.kernel is None))
+        found: Counter[str] = Counter()
+        for call in self.attention:
+            choice = fused_kernel(call, capability)
+            copied = " with a copy of the mask" if choice.copies_mask else ""
+            found[f"{choice.kernel}{copied}" if choice.kernel else f"none: {choice.reason}"] += 1
+        found["none: weights are stored"] += self.explicit
+        return +found
 
 
 class _Operations(TorchDispatchMode):
@@ -64,6 +77,8 @@ class _Operations(TorchDispatchMode):
     def __init__(self, counts: Counts) -> None:
         super().__init__()
         self.counts, self.active = counts, True
+        #: sizes as tensors, and what is computed from them, by id
+        self.on_host: Dict[int, Tensor] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Any = None
@@ -71,7 +86,11 @@ class _Operations(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if self.active:
             name = func.__name__.split(".")[0]
-            self.counts.waits[name] += name in WAITS
+            given = [x for x in args if torch.is_tensor(x)]
+            on_host = bool(given) and all(id(x) in self.on_host for x in given)
+            if on_host and torch.is_tensor(result):
+                self.on_host[id(result)] = result
+            self.counts.waits[name] += name in WAITS and not on_host
             self.counts.copies += name == "lift_fresh"
             returned = [out.alias_info for out in func._schema.returns]
             is_view = any(alias is not None and not alias.is_write for alias in returned)
@@ -89,25 +108,27 @@ class _Operations(TorchDispatchMode):
 
 
 class _Fused(torch.autograd.Function):
-    """Fused attention as a GPU counts it: one kernel, which saves inputs, output and row sums."""
+    """Something as a GPU counts it: one kernel, which saves inputs, output and a number per row."""
 
     @staticmethod
-    def forward(ctx: Any, operations: _Operations, compute: Any, *tensors: Any) -> Tensor:
-        """Attend; *compute* takes queries, keys, values and an additive mask or None."""
-        ctx.operations, ctx.compute = operations, compute
+    def forward(
+        ctx: Any, operations: _Operations, name: str, compute: Any, *tensors: Any
+    ) -> Tensor:
+        """The result of *compute*, a function of *tensors*, counted as *name*."""
+        ctx.operations, ctx.name, ctx.compute = operations, name, compute
         with operations.paused():
             out = compute(*tensors)
             sums = out.new_empty(out.shape[:-1], dtype=torch.float32)
         ctx.save_for_backward(*tensors, out, sums)
-        operations.counts.kernels["fused_attention"] += 1
+        operations.counts.kernels[name] += 1
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Tuple[Any, ...]:
         """One kernel for all gradients."""
         *tensors, _, _ = ctx.saved_tensors
-        ctx.operations.counts.kernels["fused_attention_backward"] += 1
-        needed = ctx.needs_input_grad[2:]
+        ctx.operations.counts.kernels[f"{ctx.name}_backward"] += 1
+        needed = ctx.needs_input_grad[3:]
         with ctx.operations.paused(), torch.enable_grad():
             given = [
                 x if x is None else x.detach().requires_grad_(needs)
@@ -115,7 +136,7 @@ class _Fused(torch.autograd.Function):
             ]
             wanted = [x for x in given if x is not None and x.requires_grad]
             found = iter(torch.autograd.grad(ctx.compute(*given), wanted, gradients[0]))
-        return (None, None, *(next(found) if needs else None for needs in needed))
+        return (None, None, None, *(next(found) if needs else None for needs in needed))
 
 
 class _AsOnGPU(TorchFunctionMode):
@@ -131,10 +152,19 @@ class _AsOnGPU(TorchFunctionMode):
         kwargs = kwargs or {}
         if func == _IS_CUDA:
             return True
+        if func is torch._shape_as_tensor:  # on the CPU, whatever the device
+            sizes = func(*args, **kwargs)
+            self.operations.on_host[id(sizes)] = sizes
+            return sizes
         if func in (Tensor.tolist, Tensor.numpy, Tensor.cpu):
             self.operations.counts.waits[func.__name__] += 1
             with self.operations.paused():
                 return func(*args, **kwargs)
+        if func is torch.softmax and args[0].dim() == 4:  # as functional.py calls it
+            self.operations.counts.explicit += 1
+        if HAS_FUSED_RMS_NORM and func is F.rms_norm:
+            norm = lambda x: func(x, *args[1:], **kwargs)  # noqa: E731
+            return _Fused.apply(self.operations, "rms_norm", norm, args[0])
         if func is not F.scaled_dot_product_attention:
             return func(*args, **kwargs)
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -144,10 +174,11 @@ class _AsOnGPU(TorchFunctionMode):
         if fused_kernel(call, self.capability).kernel is None:
             return func(*args, **kwargs)
         tensors = [given.pop(name, None) for name in names[:4]]
-        return _Fused.apply(self.operations, lambda *t: func(*t, **given), *tensors)
+        attend = lambda *t: func(*t, **given)  # noqa: E731
+        return _Fused.apply(self.operations, "attention", attend, *tensors)
 
 
-def count(run: Callable[[], Any], parameters: Iterator[Tensor], capability: int = 80) -> Counts:
+def count(run: Callable[[], Any], parameters: Iterable[Tensor], capability: int = 80) -> Counts:
     """Count what *run* would make a GPU do.
 
     Args:

@@ -10,7 +10,7 @@ import sys
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -122,9 +122,7 @@ def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
     """Run all jobs; returns one row per job, length, clock and model."""
     prepare_process(args)
     blocks = []
-    for kind in dict.fromkeys(JOBS[job] for job in args.jobs):
-        jobs = [job for job in JOBS if job in args.jobs and JOBS[job] == kind]
-        archs = every_encoding(kind) if args.all_encodings else args.archs
+    for kind, jobs, archs in kinds_of(args):
         lengths = [[n] for n in args.length] if kind in BY_LENGTH else [args.length]
         for length in lengths:
             own = {"jobs": jobs, "archs": archs, "length": length}
@@ -132,6 +130,18 @@ def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
                 own["repeat"] = rounds_at(args.repeat, length[0], min(args.length))
             blocks.append(argparse.Namespace(**{**vars(args), **own}))
     return [row for block in blocks for row in measure_length(block)]
+
+
+def kinds_of(args: argparse.Namespace) -> List[Tuple[str, List[str], List[str]]]:
+    """Every kind of model that ``--jobs`` needs, with its jobs and its entries."""
+    return [
+        (
+            kind,
+            [job for job in JOBS if job in args.jobs and JOBS[job] == kind],
+            every_encoding(kind) if args.all_encodings else args.archs,
+        )
+        for kind in dict.fromkeys(JOBS[job] for job in args.jobs)
+    ]
 
 
 def every_encoding(kind: str) -> List[str]:

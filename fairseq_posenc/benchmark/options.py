@@ -31,6 +31,8 @@ JOBS = {
     "attention": "attention",
     "causal-attention": "attention",
 }
+#: Jobs that generate token by token.
+GENERATION = ("generation", "lm-generation")
 ATTENTION_JOBS = [job for job, kind in JOBS.items() if kind == "attention"]
 #: Kinds for which every number of ``--length`` gets a table, rather than one side of the model.
 BY_LENGTH = ("masked_lm", "attention")

@@ -13,6 +13,7 @@ import torch
 
 from fairseq_posenc.benchmark import lengths
 from fairseq_posenc.benchmark.checks import check, complete
+from fairseq_posenc.benchmark.counted import count_table, counted
 from fairseq_posenc.benchmark.measure import measure
 from fairseq_posenc.benchmark.options import BEAM
 from fairseq_posenc.files import replace_file
@@ -73,11 +74,13 @@ def run(args: Namespace) -> None:
     """
     complete(args)
     check(args)
-    rows = measure(args)
+    rows = counted(args) if args.count else measure(args)
     conditions = settings(args)
     result: Dict[str, Any] = {"settings": conditions, "rows": rows}
     print(json.dumps(conditions))
-    if args.lengths:
+    if args.count:
+        print(count_table(rows))
+    elif args.lengths:
         rows = result["rows"] = lengths.per_token(rows, args.batch)
         fitted = result["exponents"] = lengths.exponents(rows)
         print(lengths.table(rows, fitted))

@@ -53,6 +53,12 @@ attention, causal-attention
 fairseq's search, and CTranslate2 in float32 and int8 if the folder has an export, with one thread
 and with two, or with --threads; and prints the BLEU of each.
 
+--count needs no GPU. Counted are, of a training step or per generated token: waits of the host for
+the device; constants copied to it; kernels, which are the ATen operations that are no views, with
+fused attention as one; bytes saved for the backward pass, without parameters; and the kernel that
+PyTorch would choose on V100, A100 and H100 for each attention, or the reason for none. Waits and
+copies of generation include those of fairseq's beam search.
+
 Clocks: wall; processor (time of all threads, on the CPU); device (CUDA events, on a GPU).
 Memory is the peak of two runs in a fresh process: on the CPU that of the whole process, including
 Python and PyTorch, on a GPU the memory allocated by PyTorch. Arithmetic counts the operations of
@@ -106,6 +112,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "sentences of the batch are up to a quarter shorter, except in masked-lm",
     )
     lengths.add_argument("--lengths", metavar="L,L,...", help="time attention at these lengths")
+    parser.add_argument(
+        "--count",
+        action="store_true",
+        help="count instead of timing: waits for the device, kernels, bytes saved for the backward "
+        "pass, and the attention kernels that GPUs would choose",
+    )
     parser.add_argument("--repeat", type=int, default=11, help="rounds, not counting warm-up (11)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")

@@ -54,7 +54,7 @@ def toeplitz(values: Tensor, key_length: int) -> Tensor:
     if torch.jit.is_tracing():  # ONNX has no windows
         return values[:, _columns(values.size(1) - key_length + 1, key_length, values.device)]
     # a window of S values for every query; the last one has the smallest distances
-    return values.unfold(-1, key_length, 1).flip(-2)
+    return values.contiguous().unfold(-1, key_length, 1).flip(-2)
 
 
 def _columns(query_length: int, key_length: int, device: torch.device) -> Tensor:

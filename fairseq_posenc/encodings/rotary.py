@@ -116,8 +116,8 @@ def pairs_of(x: Tensor, pairing: str) -> Tensor:
         pairing: interleaved, (1, 2), (3, 4), …; or half, (i, i + d/2).
     """
     if pairing == "half":
-        return x.unflatten(-1, (2, -1)).transpose(-1, -2)
-    return x.unflatten(-1, (-1, 2))
+        return x.view(*x.shape[:-1], 2, -1).transpose(-1, -2)
+    return x.view(*x.shape[:-1], -1, 2)
 
 
 def multiply(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Tensor, ...]:
@@ -140,7 +140,7 @@ def multiply(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Te
             offset: Any = x.storage_offset()
             if one != 1 or (b | t | h | offset) % 2:  # no complex numbers in memory
                 x = x.contiguous()
-            product = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * table
+            product = torch.view_as_complex(x.view(*x.shape[:-1], -1, 2)) * table
             products.append(torch.view_as_real(product).flatten(-2).type_as(x))
         return tuple(products)
     sizes = (len(tensors), *first.shape)

@@ -10,7 +10,7 @@ from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.functional import additive_mask, drop
+from fairseq_posenc.attention.functional import additive_mask, aligned, drop, product_dtype
 from fairseq_posenc.attention.softmax import IncrementalState
 from fairseq_posenc.config.stacks import stack_of
 from fairseq_posenc.loading.warm_start import State, refuse_projection
@@ -212,7 +212,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         states = encoder_out["encoder_out"][0].transpose(0, 1)
         masks = encoder_out["encoder_padding_mask"]
         padding_mask = masks[0] if masks else None
-        return states, additive_mask(1, states.size(1), False, padding_mask, like)
+        bias = additive_mask(1, states.size(1), False, padding_mask, like)
+        return states, None if bias is None else aligned(bias.to(product_dtype(like)))
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
         """Adapt an older or differently encoded checkpoint, logging changes of position state."""

@@ -5,7 +5,6 @@ Shen et al. 2021, arXiv 1812.01243.
 
 from typing import Optional
 
-import torch
 from torch import Tensor
 
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
@@ -30,7 +29,7 @@ class SoftmaxFeatures(FeatureMap):
 
     def queries(self, q: Tensor, positions: Optional[Tensor] = None) -> Tensor:
         """Softmax of queries (B, H, T, D) over their channels."""
-        return torch.softmax(q, dim=-1)
+        return q.softmax(dim=-1)
 
     def keys(
         self, k: Tensor, stabiliser: Optional[Tensor] = None, positions: Optional[Tensor] = None
