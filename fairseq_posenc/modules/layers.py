@@ -31,8 +31,8 @@ LayerOut = Union[Tensor, Tuple[Tensor, Tensor]]
 def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
     """Apply ``--checkpoint-activations`` and FSDP to a layer, as fairseq's encoder and decoder do.
 
-    And ``--compile-layers``, which goes with neither of them.  A checkpointed layer is always an FSDP
-    unit, whatever its size.
+    And ``--compile-layers``, which goes with neither of them.  A checkpointed layer is always an
+    FSDP unit, whatever its size.
     """
     if not cfg.checkpoint_activations:
         return compile_layer(layer, fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap), cfg)
