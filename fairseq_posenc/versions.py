@@ -43,3 +43,11 @@ HAS_FUSED_RMS_NORM = hasattr(torch.ops.aten, "_fused_rms_norm")
 
 #: Fully masked rows give zeros (PyTorch 2.5); earlier versions give NaN.
 SDPA_SAFE_MASKS = HAS_SDPA and TORCH_VERSION >= (2, 5)
+
+
+def _never() -> bool:
+    return False
+
+
+#: Whether ``torch.compile`` is tracing (PyTorch 2.1).
+is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", _never)

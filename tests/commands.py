@@ -180,6 +180,8 @@ SMALL = [
     *("--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"),
     *("--decoder-layers", "2", "--encoder-attention-heads", "2", "--decoder-attention-heads", "2"),
 ]
+# its masks follow the layout of the tensors: stock's have the tokens first, ours the batch
+NO_DROPOUT = ["--dropout", "0"]
 
 
 def train(data: Path, save_dir: Path, *flags: Any) -> Finished:

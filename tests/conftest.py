@@ -28,6 +28,15 @@ def pytest_collectstart():
     quick_hydra.remember()
 
 
+# with the longest tests, or with servers to start: last, one process would wait for the other
+FIRST = ("test_recipe_multi30k", "test_recipe_wmt14", "test_benchmark", "test_killed_training")
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the longest tests."""
+    items.sort(key=lambda item: item.module.__name__ not in FIRST)
+
+
 @pytest.fixture(autouse=True)
 def deterministic():
     """The same random numbers for every test, whatever ran before."""

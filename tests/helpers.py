@@ -53,6 +53,23 @@ def causal_only(name):
 ENCODER_ENCODINGS = [name for name in EVERY_ENCODING if not causal_only(name)]
 
 
+#: one or a composition for each place that encodings act in: input, transform, logits, content
+ONE_OF_EACH_PLACE = ["learned", "rotary", "tupe+t5", "shaw", "deberta"]
+
+
+def kinds(presets):
+    """The first architecture of each kind: others differ in sizes and dropout alone.
+
+    Tests of the commands give the sizes themselves, so the others would be the same models again.
+    """
+    first = {}
+    for name, preset in presets.items():
+        sizes = ("embed_dim", "heads", "layers", "dropout")
+        rest = {key: value for key, value in preset.items() if not key.endswith(sizes)}
+        first.setdefault(str(sorted(rest.items())), name)
+    return list(first.values())
+
+
 def encoding_of_sides(encoding):
     """The flags that give a translation model an encoding, on both sides if it can have it."""
     other = ["--encoder-position-encoding", "rotary"] if causal_only(encoding) else []

@@ -8,8 +8,9 @@ and is left as it is.
 import copy
 import functools
 import inspect
+import sys
 import types
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 from hydra._internal import config_repository, utils
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -17,10 +18,11 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf.dictconfig import DictConfig
 from omegaconf.nodes import ValueNode
+from omegaconf.omegaconf import OmegaConf, open_dict
 
 # by the choices of task, model and so on: which configurations they ask for, and their composition
 _lists: Dict[Tuple[Any, ...], Any] = {}
-_composed: Dict[int, Any] = {}
+_composed: Dict[Tuple[int, bool], Any] = {}
 _groups: Dict[Tuple[Any, ...], bool] = {}
 # what was replaced: its owner, its name, and what it was
 replaced: List[Tuple[Any, str, Any]] = []
@@ -39,17 +41,37 @@ def remember() -> None:
     _choose_once()
     _compose_once()
     _change_only_what_differs()
-    # the name of the calling file, without the source lines around every call above it
-    quick = {**vars(inspect), "stack": lambda: inspect.stack(context=0)[1:]}
-    _replace(utils, "inspect", types.SimpleNamespace(**quick))
+    _leave_out_what_is_thrown_away()
+    _replace(utils, "inspect", types.SimpleNamespace(**{**vars(inspect), "stack": _callers}))
     store = ConfigStore.store
 
-    def forgetful(self: Any, *args: Any, **named: Any) -> None:
-        for memory in (_lists, _composed, _groups):
-            memory.clear()
-        store(self, *args, **named)
+    def forgetful(self: Any, name: str, node: Any, group: Any = None, *args: Any, **named: Any):
+        for key in [key for key in _lists if group is None or (group, name) in key[2]]:
+            del _lists[key]
+        for key in [key for key in _groups if group is None or key[1] == group]:
+            del _groups[key]
+        store(self, name, node, group, *args, **named)
 
     _replace(ConfigStore, "store", forgetful)
+
+
+class _Caller(NamedTuple):
+    """What Hydra reads of an entry of ``inspect.stack()``."""
+
+    frame: Any
+    filename: str
+    lineno: int
+    function: str
+
+
+def _callers() -> List[_Caller]:
+    """``inspect.stack()`` without the source around each call, which takes as long as a parse."""
+    frame, found = sys._getframe(1), []
+    while frame is not None:
+        code = frame.f_code
+        found.append(_Caller(frame, code.co_filename, frame.f_lineno, code.co_name))
+        frame = frame.f_back
+    return found
 
 
 def _parse_once() -> None:
@@ -105,12 +127,42 @@ def _choose_once() -> None:
 def _compose_once() -> None:
     compose = ConfigLoaderImpl._compose_config_from_defaults_list
 
-    def composed(self: Any, defaults: Any, repo: Any) -> Any:
-        if id(defaults) not in _composed:  # a list is kept with its composition
-            _composed[id(defaults)] = defaults, compose(self, defaults, repo)
-        return copy.deepcopy(_composed[id(defaults)][1])
+    def composed(self: Any, defaults: Any, repo: Any, with_hydra: bool = True) -> Any:
+        key = id(defaults), with_hydra
+        if key not in _composed:  # a list is kept with its composition
+            found = compose(self, defaults, repo)
+            if not with_hydra:
+                with open_dict(found):
+                    del found["hydra"]
+            _composed[key] = defaults, found
+        return copy.deepcopy(_composed[key][1])
 
     _replace(ConfigLoaderImpl, "_compose_config_from_defaults_list", composed)
+
+
+def _leave_out_what_is_thrown_away() -> None:
+    """Hydra's own settings, among them a list of all others, when fairseq asks for a configuration.
+
+    They matter to ``fairseq-hydra-train`` alone, where Hydra reads the command line.
+    """
+    from hydra._internal.defaults_list import create_defaults_list  # not in Hydra 1.0
+
+    load = ConfigLoaderImpl._load_configuration_impl
+
+    def loaded(
+        self: Any, config_name: Any, overrides: Any, run_mode: Any, from_shell: bool = True, **named
+    ) -> Any:
+        if from_shell or any(override.startswith("hydra") for override in overrides):
+            return load(self, config_name, overrides, run_mode, from_shell, **named)
+        parsed, repo = self._parse_overrides_and_create_caching_repo(config_name, overrides)
+        self.validate_sweep_overrides_legal(parsed, run_mode=run_mode, from_shell=from_shell)
+        asked = create_defaults_list(repo, config_name, parsed, True, False)
+        config = self._compose_config_from_defaults_list(asked.defaults, repo, with_hydra=False)
+        OmegaConf.set_struct(config, True)
+        self._apply_overrides_to_config(asked.config_overrides, config)
+        return config
+
+    _replace(ConfigLoaderImpl, "_load_configuration_impl", loaded)
 
 
 def _change_only_what_differs() -> None:

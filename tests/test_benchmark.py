@@ -4,15 +4,17 @@ import csv
 import json
 import random
 import statistics
+import threading
 
 import pytest
 import torch
 from helpers import EVERY_ENCODING, causal_only, encoding_of_sides
 
 from fairseq_posenc.benchmark import measure
-from fairseq_posenc.benchmark.checks import complete
+from fairseq_posenc.benchmark.checks import check, complete
 from fairseq_posenc.benchmark.language_model import LanguageModelSubject
 from fairseq_posenc.benchmark.masked_lm import MaskedLMSubject
+from fairseq_posenc.benchmark.steps import SteppedSearch
 from fairseq_posenc.benchmark.translation import TranslationSubject
 from fairseq_posenc.cli import get_parser, main
 from fairseq_posenc.encodings import ENCODINGS
@@ -171,6 +173,52 @@ def test_language_models_are_trained_and_continue_prompts(tmp_path):
         tokens = hypotheses[0]["tokens"]
         assert len(tokens) == 10  # 9 and the end
         assert tokens[:3].tolist() in subject.tokens[:, 1:4].tolist()
+
+
+@pytest.mark.parametrize(
+    "job, archs",
+    [
+        ("generation", ["transformer", "roformer_tiny"]),
+        ("lm-generation", ["posenc_lm --layer gated"]),
+    ],
+)
+def test_single_tokens_at_positions(job, archs, tmp_path, monkeypatch):
+    seen, step = [], SteppedSearch._step
+
+    def noted(self, tokens, *args, **kwargs):
+        seen.append(tokens.size(1))
+        return step(self, tokens, *args, **kwargs)
+
+    monkeypatch.setattr(SteppedSearch, "_step", noted)
+    flags = ["--jobs", job, "--positions", "4", "6", "--length", "2", "--repeat", "2"]
+    main(["benchmark", *SMALL, *flags, "--archs", *archs, "--json", str(tmp_path / "t.json")])
+    rows = json.loads((tmp_path / "t.json").read_text())["rows"]
+    assert [row["tokens"] for row in rows] == ["4"] * 2 * len(archs) + ["6"] * 2 * len(archs)
+    # two rounds to warm up, two that count, and the token before which the search is ended
+    assert sorted(set(seen))[-5:] == [6, 7, 8, 9, 10]
+    assert threading.active_count() == 1
+
+
+def test_errors_of_a_stepped_search_are_shown():
+    decoder = torch.nn.Linear(1, 1)
+    with pytest.raises(ZeroDivisionError):
+        SteppedSearch(lambda: 1 // 0, decoder, 1)
+    with pytest.raises(RuntimeError, match="over"):
+        SteppedSearch(lambda: None, decoder, 1)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (("training", "--positions", "4"), "--positions: .*drop --jobs training"),
+        (("lm-generation", "--positions", "9"), "--positions 9: expected 10 or more"),
+        (("generation", "--positions", "0"), "--positions 0: expected 1 or more"),
+    ],
+)
+def test_positions_that_cannot_work(flags, message):
+    args = settings("--jobs", *flags, "--archs", "transformer")
+    with pytest.raises(UsageError, match=message):
+        check(args)
 
 
 def test_every_encoding_in_every_family_against_stock(tmp_path):

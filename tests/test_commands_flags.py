@@ -1,7 +1,7 @@
 """The flags of fairseq's transformer: stock and ours train the same losses with them."""
 
 import pytest
-from commands import SMALL, generate, train
+from commands import NO_DROPOUT, SMALL, generate, train
 
 pytest_plugins = ["toy"]
 
@@ -42,7 +42,7 @@ POSITION_FLAGS = {
 
 @pytest.mark.parametrize("flags", [*FLAGS.values(), *POSITION_FLAGS.values()], ids=" ".join)
 def test_a_flag_does_what_it_does_to_stock(flags, toy, tmp_path):
-    flags = [*SMALL, *flags]
+    flags = [*SMALL, *NO_DROPOUT, *flags]
     stock = train(toy.joined, tmp_path / "stock", "--arch", "transformer", *flags).losses()
     ours = train(toy.joined, tmp_path / "ours", "--arch", "posenc_transformer", *flags).losses()
     assert len(ours) == 6

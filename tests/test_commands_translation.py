@@ -4,20 +4,22 @@ import shutil
 
 import pytest
 from commands import SMALL, average, generate, train, validate
-from fairseq.models import ARCH_MODEL_INV_REGISTRY
+from helpers import kinds
 from toy import TEST_SIZES
+
+from fairseq_posenc.models.translation import MODEL, PRESETS
 
 pytest_plugins = ["toy"]
 
-ARCHITECTURES = ARCH_MODEL_INV_REGISTRY["posenc_transformer"]
+KINDS = [MODEL, *kinds(PRESETS)]
 # fairseq groups sentences into batches once a run, by the epoch in which that run began
 SAME_BATCHES = ["--update-epoch-batch-itr", "True"]
 # its layer of alignments is the fifth, which the small models have not
 OWN_FLAGS = {"roformer_align": ["--alignment-layer", "1"]}
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_every_architecture_trains_resumes_averages_and_generates(arch, toy, tmp_path):
+@pytest.mark.parametrize("arch", KINDS)
+def test_every_kind_of_architecture_trains_resumes_averages_and_generates(arch, toy, tmp_path):
     whole, rest = tmp_path / "whole", tmp_path / "rest"
     flags = ["--arch", arch, *SMALL, *OWN_FLAGS.get(arch, []), *SAME_BATCHES, "--max-epoch", "2"]
     losses = train(toy.separate, whole, *flags, "--save-interval-updates", "6").losses()
@@ -29,6 +31,11 @@ def test_every_architecture_trains_resumes_averages_and_generates(arch, toy, tmp
     assert resumed.items() <= losses.items()
     checkpoint = average(whole, "--num-epoch-checkpoints", "2")
     assert sorted(generate(toy.separate, checkpoint).hypotheses()) == list(range(24))
+
+
+@pytest.mark.parametrize("arch", [name for name in PRESETS if name not in KINDS])
+def test_every_other_architecture_trains(arch, toy, tmp_path):
+    assert len(train(toy.separate, tmp_path, "--arch", arch, *SMALL).losses()) == 6
 
 
 def test_resuming_at_the_end_of_an_epoch(toy, tmp_path):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from commands import SMALL, TRAINING, USER_DIR, generate, read, run, train
+from commands import NO_DROPOUT, SMALL, TRAINING, USER_DIR, generate, read, run, train
 
 pytest_plugins = ["toy"]
 
@@ -115,7 +115,7 @@ def test_a_stock_model_of_ours_translates_as_stock_does(
 
 def test_a_training_goes_on_from_the_loss_it_had(toy, stock, tmp_path):
     """The first losses as a sinusoidal model of ours are those of stock, optimiser included."""
-    flags = ["--arch", "transformer", *SMALL, "--max-epoch", "2"]
+    flags = ["--arch", "transformer", *SMALL, *NO_DROPOUT, "--max-epoch", "2"]
     expected = train(toy.separate, tmp_path / "stock", *flags, "--restore-file", stock).losses()
     flags[1] = "posenc_transformer"
     found = train(toy.separate, tmp_path / "ours", *flags, "--restore-file", stock).losses()

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq import models as fairseq_models
 from fairseq.data import Dictionary
-from helpers import TINY, VOCABULARY, TranslationTask, model_settings
+from helpers import TINY, VOCABULARY, TranslationTask, encoding_of_sides, model_settings
 
 from fairseq_posenc.deploy import positions, stacks, verify
 from fairseq_posenc.deploy.export import refuse_settings, write
@@ -184,8 +184,8 @@ def test_refuses_by_name(name):
 
 @pytest.mark.parametrize("encoding", sorted(set(ENCODINGS) - set(EXPRESSIONS)))
 def test_every_other_registered_encoding_is_refused(encoding):
-    settings = loaded(TRANSLATION, "posenc_transformer", "--position-encoding", encoding).settings
-    with pytest.raises(SystemExit, match=f"--position-encoding {encoding}: CTranslate2 cannot"):
+    settings = loaded(TRANSLATION, "posenc_transformer", *encoding_of_sides(encoding)).settings
+    with pytest.raises(SystemExit, match=f"position-encoding {encoding}: CTranslate2 cannot"):
         refuse_settings("model.pt", TRANSLATION, settings)
 
 

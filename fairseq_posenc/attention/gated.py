@@ -24,9 +24,10 @@ from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
 from fairseq_posenc.attention.functional import aligned, attend, drop, dropout_rate
 from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu
-from fairseq_posenc.attention.softmax import IncrementalState, append_to_cache, content_logits
+from fairseq_posenc.attention.softmax import content_logits
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Encoding
 from fairseq_posenc.errors import UsageError
@@ -315,7 +316,4 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> None:
         """Reorder the cache along with the hypotheses of a beam search."""
-        saved = self.get_incremental_state(incremental_state, "attn_state")
-        if saved is not None:
-            new = {name: value.index_select(0, new_order) for name, value in saved.items()}
-            self.set_incremental_state(incremental_state, "attn_state", new)
+        reorder_cache(self, incremental_state, new_order)

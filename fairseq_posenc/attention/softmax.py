@@ -7,26 +7,25 @@ rely on them (quantisation noise, pruning, initialisation) keep working.
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Optional, Tuple
 
-import torch
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
 from fairseq_posenc.attention.functional import (
     aligned,
     attend,
     attend_with_weights,
     dropout_rate,
 )
+from fairseq_posenc.attention.joint import JointProjection, can_join
 from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.options import Layer, Options, option
 from fairseq_posenc.settings import setting
-
-IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 
 
 @dataclass
@@ -71,6 +70,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
     ) -> None:
         super().__init__(embed_dim, num_heads, self_attention=True, **kwargs)
         self.encoding = encoding
+        self.joint: Optional[JointProjection] = None
         self.position_terms = encoding.build_content_bias()
         normed = bool(option(encoding.options, "qk_norm"))
         # Dehghani et al. 2023, arXiv 2302.05442, section 2; replaced like all layer norms
@@ -150,10 +150,13 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         Returns:
             q, k and v, (B, H, T, D) each, then q and k before they are transformed.
         """
+        if self.joint is not None and self.joint.serves(x):
+            q, k, v = self.joint(x)
+        else:
+            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         by_head = (x.size(0), x.size(1), self.num_heads, self.head_dim)
         # (B, T, C) -> (B, T, H, D)
-        q, k = self.q_proj(x).view(by_head), self.k_proj(x).view(by_head)
-        v = self.v_proj(x).view(by_head)
+        q, k, v = q.view(by_head), k.view(by_head), v.view(by_head)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         before = (q.transpose(1, 2), k.transpose(1, 2))
@@ -161,6 +164,18 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
             q, k, v = self.encoding.transform(q, k, v, table)
         # (B, T, H, D) -> (B, H, T, D)
         return (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *before)
+
+    def make_generation_fast_(self, **kwargs: Any) -> None:
+        """Join the projections; fairseq calls this once for a model that will not be trained."""
+        projections = (self.q_proj, self.k_proj, self.v_proj)
+        self.joint = JointProjection(projections) if can_join(projections) else None
+
+    def _apply(self, *args: Any, **kwargs: Any) -> "MultiheadAttention":
+        """Join them again after ``.half()`` and the like, which take new memory."""
+        super()._apply(*args, **kwargs)
+        if self.joint is not None:
+            self.make_generation_fast_()
+        return self
 
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""
@@ -171,39 +186,12 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         key = self._get_input_buffer(incremental_state).get("prev_key")
         return 0 if key is None else key.size(2)
 
-
-def append_to_cache(
-    layer: Layer, k: Tensor, v: Tensor, content_k: Tensor, incremental_state: IncrementalState
-) -> Tuple[Tensor, Tensor, Tensor]:
-    """Keys, values and untransformed keys of all tokens so far, (B, H, S, D or e).
-
-    Untransformed keys are cached only if content-dependent terms need them in addition to the
-    transformed ones.  Beam search reorders the cache.
-
-    Args:
-        layer: the attention; fairseq keeps a separate cache for each instance.
-        k: keys of the new tokens, (B, H, T, D).
-        v: values, (B, H, T, D or e).
-        content_k: keys before the position transform, (B, H, T, D).
-        incremental_state: fairseq's cache.
-    """
-    new = {"prev_key": k, "prev_value": v}
-    if layer.position_terms is not None and layer.encoding.transform is not None:
-        new["prev_content_key"] = content_k
-    saved = layer.get_incremental_state(incremental_state, "attn_state")
-    if saved is not None:
-        new = {name: extend_cache(saved[name], tensor) for name, tensor in new.items()}
-    layer.set_incremental_state(incremental_state, "attn_state", new)
-    return new["prev_key"], new["prev_value"], new.get("prev_content_key", new["prev_key"])
-
-
-def extend_cache(old: Tensor, new: Tensor) -> Tensor:
-    """Concatenate (B, H, S, D) and (B, H, T, D) along time, as (B·H, S + T, D).
-
-    PyTorch concatenates 3-d tensors on a CPU several times faster than 4-d ones.
-    """
-    both = torch.cat((old.flatten(0, 1), new.flatten(0, 1)), dim=1)
-    return both.view(*old.shape[:2], -1, old.size(3))
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> IncrementalState:
+        """Reorder the cache along with the hypotheses of a beam search."""
+        reorder_cache(self, incremental_state, new_order)
+        return incremental_state
 
 
 def content_logits(

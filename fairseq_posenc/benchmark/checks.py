@@ -15,6 +15,7 @@ from fairseq_posenc.benchmark.options import (
     ATTENTION_JOBS,
     DEFAULTS,
     DEFAULTS_WITH_LENGTHS,
+    GENERATION,
     JOBS,
 )
 from fairseq_posenc.benchmark.peers import PEERS
@@ -75,6 +76,17 @@ def check(args: Namespace) -> None:
         raise UsageError(f"--length {given}: expected numbers above 0")
     if len(args.length) > 2 and not args.lengths and args.jobs != ["masked-lm"]:
         raise UsageError(f"--length {given}: expected one or two numbers, of source and target")
+    if args.positions:
+        others = [job for job in args.jobs if job not in GENERATION]
+        if others:
+            raise UsageError(
+                f"--positions: times tokens of {' and '.join(GENERATION)}; drop --jobs {others[0]}"
+            )
+        if args.count:
+            raise UsageError("--positions: of --count every token counts; drop one of the two")
+        first = args.length[0] + 1 if "lm-generation" in args.jobs else 1
+        if min(args.positions) < first:
+            raise UsageError(f"--positions {min(args.positions)}: expected {first} or more")
     if args.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: PyTorch finds no GPU; give --device cpu")
     if args.count and (args.lengths or args.device != "cpu"):

@@ -20,6 +20,7 @@ from fairseq_posenc.benchmark.language_model import LanguageModelSubject
 from fairseq_posenc.benchmark.lengths import rounds_at
 from fairseq_posenc.benchmark.masked_lm import MaskedLMSubject, explicit_attention
 from fairseq_posenc.benchmark.options import BY_LENGTH, JOBS
+from fairseq_posenc.benchmark.steps import SteppedSearch
 from fairseq_posenc.benchmark.translation import Run, TranslationSubject
 from fairseq_posenc.encodings import ENCODINGS
 
@@ -125,10 +126,14 @@ def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
     for kind, jobs, archs in kinds_of(args):
         lengths = [[n] for n in args.length] if kind in BY_LENGTH else [args.length]
         for length in lengths:
-            own = {"jobs": jobs, "archs": archs, "length": length}
+            own = {"jobs": jobs, "archs": archs, "length": length, "position": None}
             if kind == "attention":
                 own["repeat"] = rounds_at(args.repeat, length[0], min(args.length))
-            blocks.append(argparse.Namespace(**{**vars(args), **own}))
+            for position in args.positions or [None]:
+                if position is not None:
+                    last = position + WARM_UP + args.repeat
+                    own.update(position=position, length=[length[0], last], skip_memory=True)
+                blocks.append(argparse.Namespace(**{**vars(args), **own}))
     return [row for block in blocks for row in measure_length(block)]
 
 
@@ -152,6 +157,12 @@ def every_encoding(kind: str) -> List[str]:
     return [subject.stock, *ours]
 
 
+def _started(subject: Any, job: str, position: Optional[int]) -> Run:
+    """What is timed: *job*, or one token of it at *position*."""
+    run: Run = subject.start(job)
+    return run if position is None else SteppedSearch(run, subject.model.decoder, position)
+
+
 def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
     """Run all jobs on sentences of one length; returns one row per job, clock and model."""
     device = torch.device(args.device)
@@ -166,9 +177,10 @@ def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
     }
     rows = []
     for job in args.jobs:
-        runs = [subject.start(job) for subject in subjects]
+        runs = [_started(subject, job, args.position) for subject in subjects]
         # counting decomposes attention, whose matrices may not fit into memory
-        counts = [None if kind == "attention" else arithmetic(run) for run in runs]
+        whole = kind != "attention" and args.position is None
+        counts = [arithmetic(run) if whole else None for run in runs]
         rounds: List[List[Dict[str, float]]] = []
         for number in range(WARM_UP + args.repeat):
             rounds.append([timed(run, device) for run in runs])
@@ -179,6 +191,9 @@ def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
                 flush=True,
             )
         print(file=sys.stderr)
+        for run in runs:
+            if isinstance(run, SteppedSearch):
+                run.close()
         del rounds[:WARM_UP]
         for clock in rounds[0][0]:
             times = [[one[i][clock] for one in rounds] for i in range(len(runs))]
@@ -187,7 +202,9 @@ def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
                 rows.append(
                     dict(
                         job=job,
-                        tokens=" ".join(map(str, args.length)),
+                        tokens=" ".join(
+                            map(str, [args.position] if args.position else args.length)
+                        ),
                         clock=clock,
                         model=subject.entry,
                         **summary,

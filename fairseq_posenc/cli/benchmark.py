@@ -113,6 +113,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     lengths.add_argument("--lengths", metavar="L,L,...", help="time attention at these lengths")
     parser.add_argument(
+        "--positions",
+        type=int,
+        nargs="+",
+        metavar="P",
+        help="time one token of generation, with that many tokens so far, instead of whole texts; "
+        "each round computes the next token",
+    )
+    parser.add_argument(
         "--count",
         action="store_true",
         help="count instead of timing: waits for the device, kernels, bytes saved for the backward "

@@ -16,6 +16,7 @@ from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor
 
 from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import dropout_rate, separate_masks
 from fairseq_posenc.attention.linear import prefix_sums
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
@@ -27,7 +28,6 @@ from fairseq_posenc.attention.linear.prefix_sums import (
     identity,
     summarize_keys,
 )
-from fairseq_posenc.attention.softmax import IncrementalState
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
