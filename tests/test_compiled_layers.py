@@ -15,8 +15,8 @@ from helpers import (
     tiny,
 )
 
+from fairseq_posenc import compiled
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.modules import compiled
 from fairseq_posenc.versions import TORCH_VERSION
 
 pytestmark = pytest.mark.skipif(TORCH_VERSION < (2, 4), reason="compiles from PyTorch 2.4 on")

@@ -21,6 +21,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.attention.gated import REPLACED, GatedFlags
 from fairseq_posenc.attention.registry import AttentionFlags
+from fairseq_posenc.compiled import CompileFlags
 from fairseq_posenc.config.ranges import STOCK_RANGES
 from fairseq_posenc.config.roles import stock_role
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
@@ -28,7 +29,6 @@ from fairseq_posenc.encodings.registry import modern_name
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.feed_forward import FEED_FORWARDS, FeedForwardFlags
 from fairseq_posenc.initialisation import InitialisationFlags
-from fairseq_posenc.modules.compiled import CompileFlags
 from fairseq_posenc.norms import NORMS, NormFlags
 from fairseq_posenc.options import option
 from fairseq_posenc.settings import help_text, setting

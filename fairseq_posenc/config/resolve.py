@@ -10,12 +10,12 @@ from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fairseq_posenc.attention import check_attention
+from fairseq_posenc.compiled import check_compiled
 from fairseq_posenc.config.fields import defaults_of
 from fairseq_posenc.config.stacks import SIDES, side_encoding, translation_stacks
 from fairseq_posenc.encodings import Stack, all_encodings, build_encodings, parse_pattern
 from fairseq_posenc.encodings.registry import FLAG
 from fairseq_posenc.errors import UsageError, flag_of
-from fairseq_posenc.modules.compiled import check_compiled
 from fairseq_posenc.options import Options, option
 from fairseq_posenc.settings import check_settings, modernised
 

@@ -11,11 +11,11 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_posenc.checkpoints.reading import model_settings
+from fairseq_posenc.compiled import check_compiled
 from fairseq_posenc.config.fields import metadata_of, plug_in_flags
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.loading.settings import is_ours, trained_settings
 from fairseq_posenc.loading.task import change_task
-from fairseq_posenc.modules.compiled import check_compiled
 from fairseq_posenc.settings import check_option
 from fairseq_posenc.usage import near
 

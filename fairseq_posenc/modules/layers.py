@@ -17,10 +17,10 @@ from fairseq_posenc.attention import AttentionKernel, kernel_of
 from fairseq_posenc.attention.functional import drop
 from fairseq_posenc.attention.softmax import CrossAttention, IncrementalState
 from fairseq_posenc.compat.fast_path import no_fast_path
+from fairseq_posenc.compiled import compile_layer
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.feed_forward import FEED_FORWARDS
 from fairseq_posenc.initialisation import apply_norms_and_biases
-from fairseq_posenc.modules.compiled import compile_layer
 from fairseq_posenc.options import Layer, Options
 
 #: A value of :class:`~fairseq_posenc.attention.base.Positions`.
