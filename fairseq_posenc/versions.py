@@ -24,14 +24,6 @@ def parse_version(text: str) -> Tuple[int, int]:
 
 TORCH_VERSION = parse_version(torch.__version__)
 
-
-def in_graph() -> bool:
-    """True while a graph is traced or compiled: for operations that graphs do not have."""
-    if torch.jit.is_tracing():
-        return True
-    return TORCH_VERSION >= (2, 4) and torch.compiler.is_compiling()
-
-
 #: ``torch.nn.functional.scaled_dot_product_attention`` exists (PyTorch 2.0).
 HAS_SDPA = hasattr(F, "scaled_dot_product_attention")
 
