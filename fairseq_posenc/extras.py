@@ -41,6 +41,10 @@ EXTRAS = (
 #: Other implementations that the benchmark measures.
 PEERS = (
     Extra("performer_pytorch", "performer-pytorch", "benchmarks"),
+    Extra("x_transformers", "x-transformers", "benchmarks"),
+    Extra("rotary_embedding_torch", "rotary-embedding-torch", "benchmarks"),
+    # what it requires besides PyTorch is not needed for its attention, and old
+    Extra("torchscale", "--no-deps torchscale", "benchmarks"),
     Extra("gau_alpha", "gau-alpha 'transformers<5'", "benchmarks"),
 )
 _INSTALL = {extra.module: extra.install for extra in (*EXTRAS, *PEERS)}

@@ -7,12 +7,15 @@ import pytest
 import torch
 
 from fairseq_posenc.benchmark import lengths as by_length
-from fairseq_posenc.benchmark.attention import PEER, AttentionSubject, plug_in_layer
+from fairseq_posenc.benchmark.attention import AttentionSubject
+from fairseq_posenc.benchmark.attention_peers import PEERS
 from fairseq_posenc.benchmark.checks import complete
+from fairseq_posenc.benchmark.layers import plug_in_layer
 from fairseq_posenc.benchmark.options import ATTENTION_ENTRIES as ENTRIES
 from fairseq_posenc.cli import get_parser, main
 from fairseq_posenc.errors import UsageError
 
+PEER = "performer-pytorch"
 TINY = ["--size", "tiny", "--threads", "1", "--skip-memory"]
 
 
@@ -84,6 +87,35 @@ def test_performer_pytorch_has_our_sizes_and_outputs(flags):
         assert sorted(tuple(p.shape) for p in ours.module.parameters()) == shapes
         assert theirs.compute(x).shape == ours.compute(x).shape
     made.bidirectional()(), made.causal()()
+
+
+MODULES = {
+    "stock": "fairseq",
+    "x-transformers": "x_transformers",
+    "rotary-embedding-torch": "rotary_embedding_torch",
+    "torchscale": "torchscale.component.multihead_attention",
+    "hf-roformer": "transformers.models.roformer",
+    "performer-pytorch": "performer_pytorch",
+}
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_peer_has_our_outputs_in_both_forms(name):
+    pytest.importorskip(MODULES[name], reason=f"needs the package of {name}")
+    made = subject(name, "--batch", "2")  # compares the outputs
+    x = torch.randn(2, 9, 128)
+    for layer, causal in (made.encoder, False), (made.decoder, True):
+        if not layer.comparable:
+            continue
+        changed = torch.cat((x[:, :-1], torch.randn(2, 1, 128)), dim=1)
+        before, after = (layer.laid_out(layer.compute(layer.laid_out(t))) for t in (x, changed))
+        assert torch.equal(before[:, :-1], after[:, :-1]) == causal
+    made.bidirectional()(), made.causal()()
+
+
+def test_stock_attention_with_other_positions_is_refused():
+    with pytest.raises(UsageError, match="--archs stock .*differ from ours by"):
+        subject("stock --position-encoding rotary")
 
 
 def test_a_peer_that_computes_something_else_is_named():

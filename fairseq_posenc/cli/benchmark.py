@@ -43,11 +43,12 @@ attention, causal-attention
             with --lengths: forward and backward pass of one self-attention layer, including its
             four projections, of an encoder and of a decoder, on --batch sentences (1) of each
             length. Entries of --archs are values of --attention, optionally followed by model
-            flags, with rotary by default; performer-pytorch, optionally with --favor-kernel or
-            --favor-features, has the sizes and weights of our layer and no positions (pip install
-            performer-pytorch). --repeat counts the rounds at the shortest length; longer ones get
-            fewer, but at least 3. The table also shows the time per token and the exponent of the
-            length that best fits the times
+            flags, with rotary by default; or layers of other libraries, with the sizes and
+            weights of ours and the same outputs: stock (fairseq, no positions), x-transformers,
+            rotary-embedding-torch, torchscale, hf-roformer, and performer-pytorch (no positions),
+            optionally with --favor-kernel or --favor-features. --repeat counts the rounds at the
+            shortest length; longer ones get fewer, but at least 3. The table also shows the time
+            per token and the exponent of the length that best fits the times
 
 --translate MODEL SOURCE REFERENCE times `fairseq-posenc translate` with a model folder on raw text:
 fairseq's search, and CTranslate2 in float32 and int8 if the folder has an export, with one thread
