@@ -143,7 +143,7 @@ def hf_roformer(wanted: Request) -> Layer:
         num_attention_heads=ours.module.num_heads,
         attention_probs_dropout_prob=0.0,
     )
-    theirs = nn.Module()
+    theirs: Any = nn.Module()
     theirs.attention = package.RoFormerSelfAttention(config)
     theirs.output = nn.Linear(ours.channels, ours.channels)
     positions = torch.arange(wanted.length, dtype=torch.float64)
