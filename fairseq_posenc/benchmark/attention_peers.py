@@ -114,7 +114,7 @@ class _Rotated(nn.Module):
         )  # (B, H, T, D)
         q, k = self.rotary.rotate_queries_or_keys(q), self.rotary.rotate_queries_or_keys(k)
         out = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        return self.out_proj(out.transpose(1, 2).flatten(2))
+        return self.get_submodule("out_proj")(out.transpose(1, 2).flatten(2))
 
 
 def rotary_embedding_torch(wanted: Request) -> Layer:
