@@ -90,6 +90,7 @@ def counted(arch, *flags):
         (0.95, "posenc_transformer", ("--position-encoding", "shaw")),
         (1.2, "roformer_v2_base", ("--feed-forward", "mlp")),
         (1.5, "gau_base", ("--encoder-layers", "12", "--gau-key-size", "16")),
+        (1.6, "performer_base", ()),
     ],
 )
 def test_kernels_against_stock(goal, arch, flags):

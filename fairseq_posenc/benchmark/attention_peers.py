@@ -104,7 +104,7 @@ class _Rotated(nn.Module):
         ours, package = wanted.ours, wanted.package("rotary_embedding_torch")
         self.heads, self.causal = ours.module.num_heads, wanted.causal
         for name in PROJECTIONS:
-            setattr(self, name, nn.Linear(ours.channels, ours.channels))
+            self.add_module(name, nn.Linear(ours.channels, ours.channels))
         self.rotary = package.RotaryEmbedding(ours.module.head_dim)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -143,16 +143,16 @@ def hf_roformer(wanted: Request) -> Layer:
         num_attention_heads=ours.module.num_heads,
         attention_probs_dropout_prob=0.0,
     )
-    attention = package.RoFormerSelfAttention(config)
-    output = nn.Linear(ours.channels, ours.channels)
-    theirs = nn.ModuleDict({"attention": attention, "output": output})
+    theirs: Any = nn.Module()
+    theirs.attention = package.RoFormerSelfAttention(config)
+    theirs.output = nn.Linear(ours.channels, ours.channels)
     positions = torch.arange(wanted.length, dtype=torch.float64)
     powers = torch.arange(0, ours.module.head_dim, 2) / ours.module.head_dim
     angles = positions.unsqueeze(1) / 10000**powers
     table = torch.cat((angles.sin(), angles.cos()), dim=-1).to(wanted.like)[None, None]
 
     def compute(x: Tensor) -> Tensor:
-        return output(attention(x, attention_mask=mask, sinusoidal_pos=table)[0])
+        return theirs.output(theirs.attention(x, attention_mask=mask, sinusoidal_pos=table)[0])
 
     return Layer(theirs, compute, ours.channels)
 

@@ -21,6 +21,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.attention.gated import REPLACED, GatedFlags
 from fairseq_posenc.attention.registry import AttentionFlags
+from fairseq_posenc.compiled import CompileFlags
 from fairseq_posenc.config.ranges import STOCK_RANGES
 from fairseq_posenc.config.roles import stock_role
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
@@ -145,7 +146,11 @@ def flat_fields(nested: type, prefix: str = "") -> List[Field]:
 def layer_flags() -> List["dataclasses.Field[Any]"]:
     """The flags of positions, attention and layers that every family has."""
     fixed = (EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags)
-    flags = [flag for each in (*fixed, InitialisationFlags) for flag in dataclasses.fields(each)]
+    flags = [
+        flag
+        for each in (*fixed, InitialisationFlags, CompileFlags)
+        for flag in dataclasses.fields(each)
+    ]
     for registry in (ATTENTIONS, NORMS, FEED_FORWARDS):
         flags += registry.flags()
     return flags + encoding_flags()

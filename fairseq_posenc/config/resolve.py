@@ -10,6 +10,7 @@ from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fairseq_posenc.attention import check_attention
+from fairseq_posenc.compiled import check_compiled
 from fairseq_posenc.config.fields import defaults_of
 from fairseq_posenc.config.stacks import SIDES, side_encoding, translation_stacks
 from fairseq_posenc.encodings import Stack, all_encodings, build_encodings, parse_pattern
@@ -98,6 +99,7 @@ def configure(
                 setattr(cfg, name, preset.get(name, default))
         if fresh:  # a checkpoint loads with the values that it was trained with
             check_settings(cfg, dataclasses.fields(family))
+            check_compiled(cfg)
         check_attention(cfg, _encodings_of(cfg, fields))
         _refuse_unsupported(cfg)
         described = stacks(cfg)

@@ -5,6 +5,8 @@ agree for real tokens, because padding is only at the ends and queries are the l
 all sentences of a batch can therefore share one table, whatever their padding.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -110,7 +112,7 @@ def align(products: Tensor, key_length: int) -> Tensor:
     *leading, rows, columns = products.shape
     if rows == 1:
         return products
-    if torch.jit.is_tracing():  # ONNX has no strides
+    if _in_graph():  # ONNX has no strides, and a compiler chooses them
         columns_of = _columns(rows, key_length, products.device)
         return products.gather(-1, columns_of.expand(*leading, -1, -1))
     products = products if products.stride(-1) == 1 else products.contiguous()
@@ -120,3 +122,10 @@ def align(products: Tensor, key_length: int) -> Tensor:
         (*outer, between_rows - 1, 1),
         products.storage_offset() + rows - 1,
     )
+
+
+def _in_graph() -> bool:
+    """True while a graph is traced or, where PyTorch can, compiled."""
+    compiler: Any = getattr(torch, "compiler", None)  # PyTorch 2.1
+    compiles = hasattr(compiler, "is_compiling") and compiler.is_compiling()
+    return torch.jit.is_tracing() or compiles

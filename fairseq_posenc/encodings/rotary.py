@@ -30,7 +30,7 @@ from fairseq_posenc.encodings.rotary_scaling import (
     read_scaling,
 )
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 from fairseq_posenc.settings import setting
 
 PAIRINGS = ("interleaved", "half")
@@ -199,7 +199,7 @@ class Rotary(QKVTransform):
         self.pairing = str(options.rotary_pairing)
         self.rotate_values = bool(options.rotary_value)
         #: rotate in real numbers, for graphs in which complex ones have no operators
-        self.real_valued = False
+        self.real_valued = bool(option(options, "compile_layers", False))
         self.relative = not self.rotate_values
         fraction = float(options.rotary_fraction)
         size = f"head size {stack.head_dim} of the {stack.side}"

@@ -121,12 +121,14 @@ class Xpos(Rotary):
             positions: (1|B, T), integers.
 
         Returns:
-            (2, 1|B, T, 1, d/2), complex64.
+            (2, 1|B, T, 1, d/2), complex64; or (2, 1|B, T, 1, d), as in :class:`Rotary`.
         """
         rotations = super().table(positions)  # (1|B, T, 1, d/2)
         decays = log_decays(self.dim, self.gamma, positions.device) / self.scale_base
         steps = positions.to(torch.float64) - self.longest // 2
         scales = (steps[..., None, None] * decays).exp()  # (1|B, T, 1, d/2)
+        if not rotations.is_complex():  # of the cosines and of the sines
+            scales = torch.cat((scales, scales), dim=-1)
         return torch.stack((rotations * scales.float(), rotations / scales.float()))
 
     def forward(

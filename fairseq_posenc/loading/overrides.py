@@ -11,6 +11,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_posenc.checkpoints.reading import model_settings
+from fairseq_posenc.compiled import check_compiled
 from fairseq_posenc.config.fields import metadata_of, plug_in_flags
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.loading.settings import is_ours, trained_settings
@@ -70,6 +71,8 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
             model.update({name: v for name, v in _flat(overrides).items() if name in known})
         for name in _flat(overrides):
             check_option(model, name, metadata_of(name, known))
+        if "compile_layers" in _flat(overrides):
+            check_compiled(model)
 
 
 def _saved_values(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:

@@ -17,6 +17,7 @@ from fairseq_posenc.attention import AttentionKernel, kernel_of
 from fairseq_posenc.attention.functional import drop
 from fairseq_posenc.attention.softmax import CrossAttention, IncrementalState
 from fairseq_posenc.compat.fast_path import no_fast_path
+from fairseq_posenc.compiled import compile_layer
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.feed_forward import FEED_FORWARDS
 from fairseq_posenc.initialisation import apply_norms_and_biases
@@ -30,10 +31,11 @@ LayerOut = Union[Tensor, Tuple[Tensor, Tensor]]
 def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
     """Apply ``--checkpoint-activations`` and FSDP to a layer, as fairseq's encoder and decoder do.
 
-    A checkpointed layer is always an FSDP unit, whatever its size.
+    And ``--compile-layers``, which goes with neither of them.  A checkpointed layer is always an
+    FSDP unit, whatever its size.
     """
     if not cfg.checkpoint_activations:
-        return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
+        return compile_layer(layer, fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap), cfg)
     layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
     return fsdp_wrap(layer, min_num_params=0)
 

@@ -13,7 +13,13 @@ from torch import Tensor
 
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap, MaskedKeys
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
-from fairseq_posenc.attention.linear.random_features import Exponential, orthogonal_rows
+from fairseq_posenc.attention.linear.random_features import (
+    Exponents,
+    LargestExponent,
+    PositiveFeatures,
+    orthogonal_rows,
+    projected,
+)
 from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
@@ -143,22 +149,16 @@ class Favor(FeatureMap):
         return self._features(q, None, True)
 
     def stabiliser(self, segments: List[MaskedKeys]) -> Optional[Tensor]:
-        """c, (B, H, 1, 1), the maximum over all keys that are not hidden.
-
-        The key with the maximum is found without gradients in each segment; only its projection is
-        computed again with gradients.
-        """
+        """c, (B, H, 1, 1), the maximum over all keys that are not hidden."""
         if self.kernel == "relu":
             return None
-        found = []
+        norms = not self.epsilon > 0
+        tops = []
         for k, hidden in segments:
-            with torch.no_grad():
-                tops = self._maxima(k)
-                tops = tops if hidden is None else tops.masked_fill(hidden, float("-inf"))
-                top, place = tops.max(dim=2, keepdim=True)  # (B, H, 1, 1)
-            top_again = self._maxima(k.take_along_dim(place, dim=2))
-            found.append(top_again.masked_fill(top == float("-inf"), float("-inf")))
-        highest = torch.cat(found, dim=2).amax(dim=2, keepdim=True)
+            tops.append(LargestExponent.apply(k, hidden, self.projection.to(k.dtype), norms))
+        highest = tops[0] if len(tops) == 1 else torch.cat(tops, 2).amax(dim=2, keepdim=True)
+        if all(hidden is None for _, hidden in segments):
+            return highest
         return highest.masked_fill(highest == float("-inf"), 0.0)
 
     def keys(
@@ -167,35 +167,16 @@ class Favor(FeatureMap):
         """ϕ of keys (B, H, S, D), as (B, H, S, M)."""
         return self._features(k, stabiliser, False)
 
-    def _projected(self, x: Tensor) -> Tensor:
-        """ω·x, (B, H, T, M)."""
-        scaled = self.projection.to(x.dtype) * x.size(-1) ** -0.25
-        return torch.matmul(x, scaled.t())
-
-    def _norms(self, x: Tensor) -> Tensor:
-        """|x|²/2, (B, H, T, 1)."""
-        return x.square().sum(dim=-1, keepdim=True) * (0.5 * x.size(-1) ** -0.5)
-
-    def _maxima(self, x: Tensor) -> Tensor:
-        """Maximum over ω of the exponents that c is the maximum of, (B, H, T, 1)."""
-        tops = self._projected(x).amax(dim=-1, keepdim=True)
-        return tops if self.epsilon > 0 else tops - self._norms(x)
-
     def _features(self, x: Tensor, stabiliser: Optional[Tensor], per_query_max: bool) -> Tensor:
         """Features (B, H, T, M) of *x*; c is *stabiliser*, each query's maximum, or 0."""
-        projected = self._projected(x)
+        projection = self.projection.to(x.dtype)
         if self.kernel == "relu":  # relu(ω·x) + ε, in one tensor
-            return F.threshold(projected.add_(self.epsilon), self.epsilon, self.epsilon, True)
-        root = projected.size(-1) ** -0.5
-        norms = (
-            self._norms(x)
-            if self.epsilon > 0 or not per_query_max
-            else torch.zeros_like(x[..., :1])
-        )
-        shift = math.log(root) - norms
+            features = projected(x, projection).add_(self.epsilon)
+            return F.threshold(features, self.epsilon, self.epsilon, True)
+        norms = self.epsilon > 0 or not per_query_max
         limit = LARGEST_EXPONENT if stabiliser is None and not per_query_max else math.inf
-        shift = shift if stabiliser is None else shift - stabiliser
-        return Exponential.apply(projected, shift, per_query_max, limit, self.epsilon * root)
+        form = Exponents(norms, per_query_max, limit, self.epsilon)
+        return PositiveFeatures.apply(x, stabiliser, projection, form)
 
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""

@@ -6,6 +6,7 @@ reallocating them each time takes longer than computing them.
 """
 
 import contextlib
+import functools
 from dataclasses import dataclass
 from typing import Any, ContextManager, Dict, List, NamedTuple, Optional, Tuple, Type, Union
 
@@ -24,7 +25,6 @@ from fairseq_posenc.attention.linear.prefix_sums import (
     State,
     attend_causally,
     attend_to_state,
-    empty_state,
     identity,
     summarize_keys,
 )
@@ -184,15 +184,16 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         q, k, v = (proj(x).view(by_head) for proj in (self.q_proj, self.k_proj, self.v_proj))
         dtype = v.dtype  # under autocast not that of x
         with _no_autocast(x.device):
-            q, k, v = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (q, k, v))
+            wide = torch.promote_types(v.dtype, torch.float32)
+            q, k, v = (TransposedCast.apply(t, wide) for t in (q, k, v))
             segments = self._segments(q, k, v, table, hidden, query_positions)
             if causal or incremental_state is not None:
                 out = self._causal(segments, incremental_state)
             else:
                 out = self._bidirectional(segments)
-            # (B, H, T, D) -> (B, T, C)
-            joined = torch.cat([part.transpose(1, 2) for part in out], dim=1).flatten(2)
-        return self.out_proj(_narrow(joined, dtype)), None
+            joined = out[0] if len(out) == 1 else torch.cat(out, dim=2)
+            joined = _narrow(joined, dtype).flatten(2)  # (B, T, C)
+        return self.out_proj(joined), None
 
     def _segments(
         self,
@@ -203,18 +204,21 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         hidden: Optional[Tensor],
         positions: Optional[Tensor],
     ) -> List[Segment]:
-        """Split (B, T, H, D) tensors, their table, padding (B, 1, T, 1) and positions (1|B, T)."""
+        """Split (B, H, T, D) tensors, their table, padding (B, 1, T, 1) and positions (1|B, T)."""
         transform = self.encoding.transform
         if table is not None and transform is not None and not self.rotates_features:
-            q, k, v = transform(q, k, v, table)
+            # (B, H, T, D) -> (B, T, H, D), and back
+            moved = transform(*(t.transpose(1, 2) for t in (q, k, v)), table)
+            q, k, v = (t.transpose(1, 2) for t in moved)
             table = None
-        size = q.size(1)
+        length = size = q.size(2)
         if q.device.type == "cpu":  # as many whole chunks as fit
             chunk = prefix_sums.CHUNK
-            size = chunk * max(1, SEGMENT // (chunk * q.size(0) * q.size(2) * self.features))
-        none = [None] * -(-q.size(1) // size)
-        # (B, T, H, D) -> (B, H, T, D)
-        parts = [t.transpose(1, 2).split(size, dim=2) for t in (q, k, v)]
+            size = chunk * max(1, SEGMENT // (chunk * q.size(0) * q.size(1) * self.features))
+        if length <= size:  # the gradient of splitting is a copy
+            return [Segment(q, k, v, hidden, self._rotation(table), positions)]
+        none = [None] * -(-length // size)
+        parts = [t.split(size, dim=2) for t in (q, k, v)]
         masks = none if hidden is None else hidden.split(size, dim=2)
         tables = none if table is None else table.split(size, dim=1)
         rotations = [self._rotation(t) for t in tables]
@@ -234,9 +238,8 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
     def _bidirectional(self, segments: List[Segment]) -> List[Tensor]:
         """Outputs (B, H, T, D) of each segment: all keys are summarised, then attended to."""
         stabiliser = self.feature_map.stabiliser([(s.k, s.hidden) for s in segments])
-        state = empty_state(segments[0].v, self.features)
-        for s in segments:
-            state = state.plus(summarize_keys(*self._keys(s, stabiliser), s.rotate))
+        states = [summarize_keys(*self._keys(s, stabiliser), s.rotate) for s in segments]
+        state = functools.reduce(State.plus, states)
         return [
             attend_to_state(self._queries(s), state, rotate=s.rotate, **self.normalisation)
             for s in segments
@@ -245,17 +248,15 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
     def _causal(self, segments: List[Segment], incremental_state: IncrementalState) -> List[Tensor]:
         """Outputs (B, H, T, D) of each segment; each passes its state on to the next."""
         saved = self.get_incremental_state(incremental_state, "attn_state")
-        state = empty_state(segments[0].v, self.features)
-        if saved:
-            state = State(saved["prev_products"], saved["prev_sums"])
+        state = State(saved["prev_products"], saved["prev_sums"]) if saved else None
         out = []
         for s in segments:
             k, v = self._keys(s, None)
-            part, state = attend_causally(
-                self._queries(s), k, v, state, rotate=s.rotate, **self.normalisation
-            )
+            last = incremental_state is None and s is segments[-1]
+            given = {**self.normalisation, "rotate": s.rotate, "last": last}
+            part, state = attend_causally(self._queries(s), k, v, state, **given)
             out.append(part)
-        if incremental_state is not None:
+        if incremental_state is not None and state is not None:
             seen = self.cached_length(incremental_state) + sum(s.q.size(2) for s in segments)
             cache = {
                 "prev_products": state.products,
@@ -296,12 +297,35 @@ def _no_autocast(device: torch.device) -> ContextManager[Any]:
     return torch.autocast(device.type, enabled=False)
 
 
-def _narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """*x* in *dtype*, clamped to its range.
+class TransposedCast(torch.autograd.Function):
+    """(B, T, H, D) to (B, H, T, D) or back, dense and in another type, with one copy.
 
-    Weights of rotated features do not sum to one, and are large where the denominator is small.
+    Its gradient, too, takes one copy, where autograd casts first and then makes it dense.
     """
-    if dtype in (torch.float16, torch.bfloat16):
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """*x* with its second and third dimension exchanged, in *dtype*."""
+        ctx.dtype = x.dtype
+        return _dense(x.transpose(1, 2), dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tuple[Tensor, None]:
+        """The gradient in the type and layout of the input."""
+        return _dense(gradients[0].transpose(1, 2), ctx.dtype), None
+
+
+def _dense(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x.to(dtype, memory_format=torch.contiguous_format).contiguous()
+
+
+def _narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """(B, H, T, D) as (B, T, H, D) in *dtype*, clamped to the range of half precision.
+
+    bfloat16 has that of float32.  Weights of rotated features do not sum to one, and are large
+    where the denominator is small.
+    """
+    if dtype == torch.float16:
         most = torch.finfo(dtype).max
         x = x.clamp(-most, most)
-    return x.to(dtype)
+    return TransposedCast.apply(x, dtype)

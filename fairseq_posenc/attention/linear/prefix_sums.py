@@ -9,7 +9,7 @@ Only the numerator is rotated: its weights may be negative, while the denominato
 non-negative terms.  M is the number of features.
 """
 
-from typing import Callable, NamedTuple, Tuple
+from typing import Callable, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -99,39 +99,48 @@ def attend_causally(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    state: State,
+    state: Optional[State],
     epsilon: float,
     per_feature: bool = False,
     rotate: Rotation = identity,
-) -> Tuple[Tensor, State]:
+    last: bool = False,
+) -> Tuple[Tensor, Optional[State]]:
     """Causal attention: each query attends to keys up to its own position and to *state*.
 
     Args:
         q: φ of the queries, (B, H, T, M).
         k: ϕ of the keys, (B, H, T, M).
         v: values (B, H, T, D).
-        state: of the keys before these.
+        state: of the keys before these, or None if there are none.
         epsilon: as for :func:`attend_to_state`; so is *per_feature*.
         rotate: rotates queries and keys in the numerator.
+        last: no state will be needed.
 
     Returns:
-        (B, H, T, D), zeros for fully masked rows; and the state with these keys included.
+        (B, H, T, D), zeros for fully masked rows; and the state with these keys included, or None
+        if *last*.
     """
     if q.size(2) == 1:  # a single query sees all keys
-        state = state.plus(summarize_keys(k, v, rotate))
+        own = summarize_keys(k, v, rotate)
+        state = own if state is None else state.plus(own)
         return attend_to_state(q, state, epsilon, per_feature, rotate), state
-    seen = k.cumsum(dim=2) + state.sums.unsqueeze(2)  # (B, H, T, M)
-    keys = (rotate(k), v, state.products)
+    seen = k.cumsum(dim=2)  # (B, H, T, M)
+    seen = seen if state is None else seen + state.sums.unsqueeze(2)
+    keys = (rotate(k), v, None if state is None else state.products)
     if per_feature:
-        out, products = products_before(rotate(q / seen.clamp(min=epsilon)), *keys)
+        out, products = products_before(rotate(q / seen.clamp(min=epsilon)), *keys, last)
     else:
-        out, products = products_before(rotate(q), *keys)
+        out, products = products_before(rotate(q), *keys, last)
         out = out / _denominators(q, seen, epsilon)
-    return out, State(products, seen[:, :, -1])
+    return out, None if products is None else State(products, seen[:, :, -1])
 
 
-def products_before(q: Tensor, k: Tensor, v: Tensor, start: Tensor) -> Tuple[Tensor, Tensor]:
-    """(start + Σ_n v_n k_nᵀ) · q_m over n ≤ m, (B, H, T, D); and the sum over all n, (B, H, D, M).
+def products_before(
+    q: Tensor, k: Tensor, v: Tensor, start: Optional[Tensor], last: bool = False
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """(start + Σ_n v_n k_nᵀ) · q_m over n ≤ m, (B, H, T, D).
+
+    And the sum over all n, (B, H, D, M), or None if *last*.
 
     One (D, M) tensor is stored per chunk instead of per token, to save memory.
 
@@ -139,15 +148,23 @@ def products_before(q: Tensor, k: Tensor, v: Tensor, start: Tensor) -> Tuple[Ten
         q: (B, H, T, M).
         k: (B, H, T, M).
         v: (B, H, T, D).
-        start: (B, H, D, M).
+        start: (B, H, D, M), or None for 0.
+        last: no sum over all n will be needed.
     """
     length = q.size(2)
+    if start is None:
+        if length <= CHUNK:  # no sums between chunks
+            weights = torch.matmul(q, k.transpose(-2, -1)).tril()
+            out = torch.matmul(weights, v)
+            return out, None if last else torch.matmul(v.transpose(-2, -1), k)
+        start = empty_state(v, k.size(-1)).products
     q, k, v = (_chunked(x, min(CHUNK, length)) for x in (q, k, v))
     sums = torch.matmul(v.transpose(-2, -1), k)  # (B, H, N, D, M)
     before = torch.cat((start.unsqueeze(2), sums[:, :, :-1]), dim=2).cumsum(dim=2)
     weights = torch.matmul(q, k.transpose(-2, -1)).tril()  # (B, H, N, L, L)
     out = torch.matmul(weights, v) + torch.matmul(q, before.transpose(-2, -1))
-    return out.flatten(2, 3)[:, :, :length], before[:, :, -1] + sums[:, :, -1]
+    total = None if last else before[:, :, -1] + sums[:, :, -1]
+    return out.flatten(2, 3)[:, :, :length], total
 
 
 def _chunked(x: Tensor, size: int) -> Tensor:
@@ -160,4 +177,5 @@ def _chunked(x: Tensor, size: int) -> Tensor:
 
 def _denominators(q: Tensor, seen: Tensor, epsilon: float) -> Tensor:
     """φ(q_m)ᵀ·Σ_n ϕ(k_n), (B, H, T, 1); the sums *seen* are (B, H, 1|T, M)."""
-    return (q * seen).sum(dim=-1, keepdim=True).clamp(min=epsilon)
+    sums = (q * seen).sum(dim=-1, keepdim=True)
+    return F.threshold(sums, epsilon, epsilon)  # its gradient is one operation, that of clamp three

@@ -1,13 +1,14 @@
-"""Orthogonal random projections, and a memory-efficient exponential.
+"""Orthogonal random projections, and features of them in few operations and little memory.
 
 Choromanski et al. 2021, arXiv 2009.14794.
 """
 
 import hashlib
 import math
-from typing import Any, Optional, Tuple
+from typing import Any, NamedTuple, Optional, Tuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -40,50 +41,146 @@ def orthogonal_rows(rows: int, columns: int, key: str) -> Tensor:
     return torch.cat(blocks)[:rows] * lengths.unsqueeze(1)
 
 
-class Exponential(torch.autograd.Function):
-    """exp(exponents + shift) + ε, computed in place; only the result is saved for the gradient.
+def scaled_product(x: Tensor, matrix: Tensor, scale: float) -> Tensor:
+    """scale · x · matrix, in one operation.
 
-    These are the largest tensors of the layer, and autograd would save four of them.
+    Args:
+        x: (…, D).
+        matrix: (D, M).
+        scale: a factor.
+    """
+    ignored = x.new_empty(())  # added 0 times
+    product = torch.addmm(ignored, x.reshape(-1, x.size(-1)), matrix, beta=0, alpha=scale)
+    return product.view(*x.shape[:-1], -1)
+
+
+def projected(x: Tensor, projection: Tensor) -> Tensor:
+    """ω·x / D^¼, (…, M).
+
+    Args:
+        x: (…, D).
+        projection: ω, (M, D), of the type of *x*.
+    """
+    return scaled_product(x, projection.t(), x.size(-1) ** -0.25)
+
+
+def squares(x: Tensor) -> Tensor:
+    """|x|² of (…, D), (…, 1)."""
+    return x.square().sum(dim=-1, keepdim=True)
+
+
+class Exponents(NamedTuple):
+    """What the exponents of positive features are.
+
+    Args:
+        norms: subtract |x|²/(2·√D).
+        per_query_max: subtract the largest projection of each query.
+        limit: upper bound of the exponents.
+        epsilon: ε.
+    """
+
+    norms: bool
+    per_query_max: bool
+    limit: float
+    epsilon: float
+
+
+class PositiveFeatures(torch.autograd.Function):
+    """(exp(ω·x/D^¼ - |x|²/(2·√D) - c) + ε) / √M, with its gradient, computed in place.
+
+    Choromanski et al. 2021, Lemma 1.  The features are the largest tensors of the layer; autograd
+    would save four of them, and take twice the operations.
     """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        exponents: Tensor,
-        shift: Tensor,
-        per_query_max: bool,
-        limit: float,
-        epsilon: float,
+        ctx: Any, x: Tensor, stabiliser: Optional[Tensor], projection: Tensor, form: Exponents
     ) -> Tensor:
         """Features (B, H, T, M).
 
         Args:
-            exponents: (B, H, T, M).
-            shift: (B, H, T, 1), added to them.
-            per_query_max: also subtract the largest exponent of each query.
-            limit: upper bound of the exponents.
-            epsilon: ε.
+            x: (B, H, T, D).
+            stabiliser: c, (B, H, 1, 1), or None.
+            projection: ω, (M, D).
+            form: the terms of the exponents.
         """
-        ctx.mark_dirty(exponents)
-        ctx.per_query_max, ctx.limit, ctx.epsilon = per_query_max, limit, epsilon
-        shift = shift - exponents.amax(dim=-1, keepdim=True) if per_query_max else shift
-        exponents.add_(shift)
-        exponents = exponents if limit == math.inf else exponents.clamp_(max=limit)
-        features = exponents.exp_().add_(epsilon)
-        ctx.save_for_backward(features)
+        features, place = projected(x, projection), None
+        if form.per_query_max:
+            stabiliser, place = features.max(dim=-1, keepdim=True)
+        constant = -0.5 * math.log(len(projection))
+        if form.norms:
+            shift: Any = torch.rsub(squares(x), constant, alpha=0.5 * x.size(-1) ** -0.5)
+            shift = shift if stabiliser is None else shift - stabiliser
+        else:
+            shift = constant if stabiliser is None else constant - stabiliser
+        features.add_(shift)
+        features = features if form.limit == math.inf else features.clamp_(max=form.limit)
+        features.exp_()
+        if form.epsilon > 0:
+            features.add_(_divided(form, projection))
+        ctx.save_for_backward(features, x, projection, place)
+        ctx.form = form
         return features
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
-        """Gradients of the exponents and of their shift."""
-        (features,) = ctx.saved_tensors
-        slopes = features - ctx.epsilon
-        if ctx.limit != math.inf:
-            slopes.masked_fill_(slopes > (1 - 1e-5) * math.exp(ctx.limit), 0.0)
-        slopes *= gradient
-        total = slopes.sum(dim=-1, keepdim=True)
-        if ctx.per_query_max:
-            top = features == features.amax(dim=-1, keepdim=True)
-            slopes -= top * (total / top.sum(dim=-1, keepdim=True))
-        return slopes, total, None, None, None
+        """Gradients of *x* and of the stabiliser."""
+        features, x, projection, place = ctx.saved_tensors
+        form = ctx.form
+        root, epsilon = x.size(-1) ** -0.25, _divided(form, projection)
+        falls = epsilon - features  # the negative slopes save two operations
+        if form.limit != math.inf:  # 0 for exponents at the limit
+            falls = F.threshold(falls, (1e-5 - 1) * math.exp(form.limit), 0.0)
+        falls = falls * gradient
+        total = falls.sum(dim=-1, keepdim=True)
+        found = scaled_product(falls, projection, -root)
+        if form.norms:
+            found.addcmul_(x, total, value=root**2)
+        if place is not None:  # the feature with the largest projection
+            found.addcmul_(projection[place.squeeze(-1)], total, value=root)
+        needed = ctx.needs_input_grad[1]
+        return found, total.sum(dim=2, keepdim=True) if needed else None, None, None
+
+
+def _divided(form: Exponents, projection: Tensor) -> float:
+    """ε / √M."""
+    return form.epsilon * len(projection) ** -0.5
+
+
+class LargestExponent(torch.autograd.Function):
+    """The largest ω·k/D^¼ of all keys, or of ω·k/D^¼ - |k|²/(2·√D), with its gradient.
+
+    Only one key and one feature have a gradient.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, k: Tensor, hidden: Optional[Tensor], projection: Tensor, norms: bool
+    ) -> Tensor:
+        """The maximum, (B, H, 1, 1), -inf without keys.
+
+        Args:
+            k: keys (B, H, S, D).
+            hidden: (B, 1, S, 1), True at padding, or None.
+            projection: ω, (M, D).
+            norms: subtract |k|²/(2·√D).
+        """
+        tops, features = projected(k, projection).max(dim=-1, keepdim=True)  # (B, H, S, 1)
+        tops = torch.sub(tops, squares(k), alpha=0.5 * k.size(-1) ** -0.5) if norms else tops
+        tops = tops if hidden is None else tops.masked_fill(hidden, float("-inf"))
+        top, place = tops.max(dim=2, keepdim=True)
+        ctx.save_for_backward(k, place, features.gather(2, place), projection)
+        ctx.norms = norms
+        return top
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
+        """Gradient of the keys."""
+        k, place, feature, projection = ctx.saved_tensors
+        root = k.size(-1) ** -0.25
+        place = place.expand(-1, -1, -1, k.size(-1))
+        rows = projection[feature.squeeze(-1)] * root  # (B, H, 1, D)
+        rows = torch.sub(rows, k.gather(2, place), alpha=root**2) if ctx.norms else rows
+        return torch.zeros_like(k).scatter_(2, place, rows * gradient), None, None, None
