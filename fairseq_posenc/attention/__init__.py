@@ -4,7 +4,10 @@ A new self-attention in this package is one file and one line below.  A kernel o
 in your ``--user-dir`` that uses :func:`register_attention`.
 """
 
-from fairseq_posenc.attention import linear, softmax  # noqa: F401 - importing registers
+from fairseq_posenc.attention import softmax  # noqa: F401 - importing registers; the default first
+
+# isort: split
+from fairseq_posenc.attention import linear  # noqa: F401
 from fairseq_posenc.attention.base import AttentionKernel, Positions
 from fairseq_posenc.attention.kernels import check_attention, kernel_of
 from fairseq_posenc.attention.registry import ATTENTIONS, register_attention
