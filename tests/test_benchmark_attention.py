@@ -149,6 +149,7 @@ def test_the_exponent_is_that_of_a_power_law():
     assert [row["exponent"] for row in fitted] == pytest.approx([1.0, 1.75])
     assert {(row["shortest"], row["longest"]) for row in fitted} == {(512, 4096)}
     assert by_length.exponents(rows[:2]) == []
+    assert by_length.exponents([rows[0], rows[0]]) == []  # one length, the entry given twice
     tokens = by_length.per_token(rows[:1], 4)
     assert tokens[0]["token_us"] == pytest.approx(0.3 / 4)
 

@@ -57,7 +57,7 @@ def exponents(rows: List[Row]) -> List[Row]:
     """
     fitted = []
     for (job, clock, model), (lengths, times) in curves(rows, "median_ms").items():
-        if len(lengths) > 1:
+        if len(set(lengths)) > 1:  # an entry may be given twice
             exponent = slope([math.log(n) for n in lengths], [math.log(t) for t in times])
             span = {"shortest": min(lengths), "longest": max(lengths)}
             fitted.append(dict(job=job, clock=clock, model=model, exponent=exponent, **span))
