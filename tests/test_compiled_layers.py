@@ -20,8 +20,7 @@ from fairseq_posenc.errors import UsageError
 from fairseq_posenc.versions import TORCH_VERSION
 
 pytestmark = pytest.mark.skipif(TORCH_VERSION < (2, 4), reason="compiles from PyTorch 2.4 on")
-# a rotation, content-dependent logits, random features
-QUICK = ["xpos", "favor:rotary"]
+QUICK = ["rotary"]
 #: every encoding and every other kind of layer
 ALL = [*ENCODER_ENCODINGS, *(set(EVERY_ENCODING) - set(ENCODER_ENCODINGS)), *OTHER_LAYERS]
 SOURCE, TARGET = sentences(3, 7), sentences(3, 12, seed=1)
