@@ -5,7 +5,6 @@ import logging
 import pytest
 import torch
 from helpers import (
-    ENCODER_ENCODINGS,
     EVERY_ENCODING,
     LINEAR,
     OTHER_LAYERS,
@@ -20,10 +19,9 @@ from fairseq_posenc.errors import UsageError
 from fairseq_posenc.versions import TORCH_VERSION
 
 pytestmark = pytest.mark.skipif(TORCH_VERSION < (2, 4), reason="compiles from PyTorch 2.4 on")
-# a rotation, content-dependent logits, random features
-QUICK = ["xpos", "favor:rotary"]
+QUICK = ["rotary"]
 #: every encoding and every other kind of layer
-ALL = [*ENCODER_ENCODINGS, *(set(EVERY_ENCODING) - set(ENCODER_ENCODINGS)), *OTHER_LAYERS]
+ALL = EVERY_ENCODING + OTHER_LAYERS
 SOURCE, TARGET = sentences(3, 7), sentences(3, 12, seed=1)
 SOURCE[1, 5:] = PAD
 

@@ -312,15 +312,15 @@ def test_half_becomes_interleaved():
     """Products of rotated queries and keys are the same under both pairings."""
     heads, size, channels = 3, 8, 24
     stack = Stack("encoder", heads, size, False, 40)
-    x, rows = torch.randn(5, 1, channels), torch.randn(2, channels, channels)
+    x, rows = torch.randn(1, 5, channels), torch.randn(2, channels, channels)
     products = []
     for pairing in ("half", "interleaved"):
         rotary = Rotary(encoding_flags(rotary_pairing=pairing), stack)
         turned = rows
         if pairing == "interleaved":
             turned = torch.stack([half_to_interleaved(matrix, heads) for matrix in rows])
-        q, k = ((x @ matrix.t()).view(5, 1, heads, size) for matrix in turned)
+        q, k = ((x @ matrix.t()).view(1, 5, heads, size) for matrix in turned)
         q, k, _ = rotary(q, k, k, rotary.table(torch.arange(5).unsqueeze(0)))
-        products.append(torch.einsum("tbhd,sbhd->bhts", q, k))
+        products.append(torch.einsum("bthd,bshd->bhts", q, k))
     torch.testing.assert_close(*products)
     assert not torch.equal(half_to_interleaved(rows[0], heads), rows[0])
