@@ -6,7 +6,7 @@ names.
 """
 
 from dataclasses import dataclass
-from typing import List, Optional
+from typing import Callable, List, Optional
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,8 +19,8 @@ from fairseq_posenc.settings import setting
 class FeedForward:
     """fc2(f(fc1(x))) (Vaswani et al. 2017, Eq. 2), and the interface of all variants."""
 
-    #: False if f is part of the variant, not ``--activation-fn``
-    reads_activation = True
+    #: f if it is part of the variant; None for ``--activation-fn``
+    activation: Optional[Callable[[Tensor], Tensor]] = None
 
     @staticmethod
     def extend(layer: Layer, options: Options) -> None:
@@ -31,8 +31,8 @@ class FeedForward:
             options: the model configuration.
         """
 
-    @staticmethod
-    def hidden(layer: Layer, x: Tensor) -> Tensor:
+    @classmethod
+    def hidden(cls, layer: Layer, x: Tensor) -> Tensor:
         """The input of ``fc2``, (B, T, hidden), for x (B, T, C)."""
         return layer.activation_fn(layer.fc1(x))
 
@@ -44,7 +44,7 @@ register_feed_forward = FEED_FORWARDS.register
 
 def forms_with_activation() -> List[str]:
     """The forms that ``--activation-fn`` has an effect on."""
-    return [name for name, entry in FEED_FORWARDS.items() if entry.thing.reads_activation]
+    return [name for name, entry in FEED_FORWARDS.items() if entry.thing.activation is None]
 
 
 @dataclass
@@ -70,7 +70,7 @@ register_feed_forward(
     "glu", paper="Shazeer 2020, arXiv 2002.05202", summary="fc2(f(fc1(x)) ⊙ fc_gate(x))"
 )
 class GatedFeedForward(FeedForward):
-    """fc2(f(fc1(x)) ⊙ fc_gate(x)) (Shazeer 2020, Eq. 6), f being ``--activation-fn``."""
+    """fc2(f(fc1(x)) ⊙ fc_gate(x)) (Shazeer 2020, Eq. 6)."""
 
     @staticmethod
     def extend(layer: Layer, options: Options) -> None:
@@ -78,10 +78,11 @@ class GatedFeedForward(FeedForward):
         sizes = (layer.fc1.in_features, layer.fc1.out_features)
         layer.fc_gate = layer.build_fc1(*sizes, layer.quant_noise, layer.quant_noise_block_size)
 
-    @staticmethod
-    def hidden(layer: Layer, x: Tensor) -> Tensor:
+    @classmethod
+    def hidden(cls, layer: Layer, x: Tensor) -> Tensor:
         """f(fc1(x)) ⊙ fc_gate(x)."""
-        return layer.activation_fn(layer.fc1(x)) * layer.fc_gate(x)
+        activation = cls.activation or layer.activation_fn
+        return activation(layer.fc1(x)) * layer.fc_gate(x)
 
 
 @register_feed_forward(
@@ -92,12 +93,7 @@ class GatedFeedForward(FeedForward):
 class SwiGLU(GatedFeedForward):
     """fc2(swish(fc1(x)) ⊙ fc_gate(x)) (Shazeer 2020, Eq. 6; GAU section 2.2)."""
 
-    reads_activation = False
-
-    @staticmethod
-    def hidden(layer: Layer, x: Tensor) -> Tensor:
-        """swish(fc1(x)) ⊙ fc_gate(x)."""
-        return F.silu(layer.fc1(x)) * layer.fc_gate(x)
+    activation = staticmethod(F.silu)
 
 
 @register_feed_forward(
@@ -108,9 +104,4 @@ class SwiGLU(GatedFeedForward):
 class GEGLU(GatedFeedForward):
     """fc2(gelu(fc1(x)) ⊙ fc_gate(x)) (Shazeer 2020, Eq. 6)."""
 
-    reads_activation = False
-
-    @staticmethod
-    def hidden(layer: Layer, x: Tensor) -> Tensor:
-        """gelu(fc1(x)) ⊙ fc_gate(x)."""
-        return F.gelu(layer.fc1(x)) * layer.fc_gate(x)
+    activation = staticmethod(F.gelu)

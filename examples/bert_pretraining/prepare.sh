@@ -88,15 +88,7 @@ by_bpe() {
             python "$COMMON/bpe.py" apply "$OUT/bpe/codes" "$OUT/tokens/$split" "$OUT/bpe/$split"
     done
 }
-by_tokenizer() {
-    local split
-    ((DRY_RUN)) || STEP_CHAIN+=$(tokenizer_digest)$'\n'
-    for split in "${SPLITS[@]}"; do
-        tokens_step "$split" "$OUT/documents/$split" "$OUT/bpe/$split"
-    done
-    dictionary_step "$OUT/bpe/dict.txt"
-}
-if [[ -n $TOKENIZER ]]; then by_tokenizer; else by_bpe; fi
+if [[ -n $TOKENIZER ]]; then by_tokenizer "$OUT/bpe"; else by_bpe; fi
 for split in "${SPLITS[@]}"; do
     step "fold-$split" "$OUT/lines/$split" -- python "$RECIPE/fold.py" --max-tokens "$MAX_LINE" \
         "$OUT/bpe/$split" "$OUT/lines/$split"

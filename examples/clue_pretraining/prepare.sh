@@ -90,15 +90,7 @@ by_words() {
             "$OUT/words/$split" "$OUT/pieces/$split"
     done
 }
-by_tokenizer() {
-    local split
-    ((DRY_RUN)) || STEP_CHAIN+=$(tokenizer_digest)$'\n'
-    for split in "${SPLITS[@]}"; do
-        tokens_step "$split" "$OUT/documents/$split" "$OUT/pieces/$split"
-    done
-    dictionary_step "$OUT/bpe/dict.txt"
-}
-if [[ -n $TOKENIZER ]]; then by_tokenizer; else by_words; fi
+if [[ -n $TOKENIZER ]]; then by_tokenizer "$OUT/pieces"; else by_words; fi
 # With <s> and </s> that makes 512. Samples of fixed length may span lines.
 LINES=pieces
 if [[ $LENGTHS == diff ]]; then

@@ -40,6 +40,16 @@ dictionary_step() {
     step dictionary "$1" -- write_tokens "$1" "$TOKENIZER" --dictionary "$1"
 }
 
+# Split the documents of a pre-training recipe into symbols in folder $1; SPLITS names them.
+by_tokenizer() {
+    local split
+    ((DRY_RUN)) || STEP_CHAIN+=$(tokenizer_digest)$'\n'
+    for split in "${SPLITS[@]}"; do
+        tokens_step "$split" "$OUT/documents/$split" "$1/$split"
+    done
+    dictionary_step "$OUT/bpe/dict.txt"
+}
+
 # Keep what texts were split by in data folder $1: the tokenizer's files, or $OUT/bpe/codes.
 keep_splitting() {
     if [[ -z $TOKENIZER ]]; then

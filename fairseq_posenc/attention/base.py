@@ -69,7 +69,7 @@ class AttentionKernel:
 
     @classmethod
     def explicit_masks(cls, options: Options) -> bool:
-        """Whether *bias* has to hold the causal mask, too, and *causal* is always False."""
+        """Whether the causal mask has to be part of *bias*; *causal* is then always False."""
         return False
 
     @classmethod

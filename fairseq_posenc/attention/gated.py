@@ -183,7 +183,7 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
     @classmethod
     def scales_by_length(cls, options: Options) -> bool:
         """Every normaliser but softmax depends on the number of keys."""
-        return True
+        return options.gau_normaliser != "softmax"
 
     @classmethod
     def length_factor(cls, options: Options, counts: Tensor) -> Tensor:
@@ -271,7 +271,7 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         k: Tensor,
         v: Tensor,
         terms: Bias,
-        factor: Tensor,
+        factor: Optional[Tensor],
         bias: Bias,
         causal: bool,
         empty_rows: bool,

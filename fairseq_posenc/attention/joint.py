@@ -38,7 +38,7 @@ class JointProjection:
                 layer.bias.data = bias
 
     def serves(self, x: Tensor) -> bool:
-        """Whether :meth:`__call__` gives what the layers would, and sooner, for input *x*."""
+        """Whether the joint product is faster than the layers for *x*, and equal to them."""
         return (
             wanted(x)
             and can_join(self.layers)
@@ -53,7 +53,7 @@ class JointProjection:
 
 
 def wanted(x: Tensor) -> bool:
-    """Whether one product of *x* pays: on a GPU, without gradients, in eager mode."""
+    """Whether a joint product is faster: on a GPU, without gradients, in eager mode."""
     if torch.is_grad_enabled() or torch.jit.is_tracing() or is_compiling():
         return False
     return x.is_cuda

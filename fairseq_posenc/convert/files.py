@@ -1,13 +1,13 @@
 """Files of a conversion: reading JSON, and writing folders completely or not at all."""
 
 import contextlib
-import json
 import os
 import shutil
 from typing import Any, Dict, Iterator
 
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.files import remove_leftovers, replace_file, temporary_name
+from fairseq_posenc.json_object import read_json_object
 
 #: Ends of the names of weights.
 _WEIGHTS = (".pt", ".safetensors")
@@ -19,19 +19,7 @@ def read_json(path: str) -> Dict[str, Any]:
     Raises:
         UsageError: the file cannot be read or is not a JSON object.
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be read ({error.strerror or error}); give a folder "
-            "written by save_pretrained"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: is not JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise UsageError(f"{path}: does not hold a JSON object")
-    return content
+    return read_json_object(path, f"{path}:", "give a folder written by save_pretrained")
 
 
 @contextlib.contextmanager

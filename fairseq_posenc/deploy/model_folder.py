@@ -19,6 +19,7 @@ import os
 from typing import Any, Dict, NamedTuple, Optional
 
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.json_object import read_json_object
 
 #: The version of the format, raised when older readers would misread it.
 FORMAT = 1
@@ -147,20 +148,8 @@ def read_settings(path: str, shown: str) -> Dict[str, Any]:
     Raises:
         UsageError: it is missing or damaged.
     """
-    name = os.path.basename(path)
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except OSError as error:
-        raise UsageError(
-            f"{shown}: its {name} cannot be read ({error.strerror or error}); give a folder that "
-            "`fairseq-posenc pack` wrote"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{shown}: its {name} is not JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise UsageError(f"{shown}: its {name} holds no JSON object")
-    return content
+    advice = "give a folder that `fairseq-posenc pack` wrote"
+    return read_json_object(path, f"{shown}: its {os.path.basename(path)}", advice)
 
 
 def _check_text(text: Text, shown: str) -> None:
