@@ -76,7 +76,7 @@ split_words() {
                 "$DATA/$split.$lang" "$DATA/$split.tok.$lang"
         done
     done
-    run python "$COMMON/bpe.py" learn --operations "$1" --workers 2 \
+    run python "$COMMON/bpe.py" learn --operations "$1" \
         "$DATA/codes" "$DATA/train.tok.en" "$DATA/train.tok.de"
     for lang in en de; do
         for split in "${SPLITS[@]}"; do

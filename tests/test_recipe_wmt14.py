@@ -16,6 +16,7 @@ from recipes import WMT14, assert_error, bash, environment, recipe_module
 
 extract = recipe_module("wmt14_en_de", "extract")
 moses = recipe_module("common", "moses")
+text = recipe_module("common", "text")
 read_segments = recipe_module("wmt14_en_de", "sgm").read_segments
 
 
@@ -165,7 +166,7 @@ def prepared(raw, once):
             result = prepare(folder, raw, *flags)
             assert result.returncode == 0, result.stderr
             (folder / f"messages-{name}").write_text(result.stderr)
-            written = (folder / "out" / "bpe" / "codes").stat().st_mtime_ns
+            written = (folder / "out" / "subwords" / "bpe.codes").stat().st_mtime_ns
             (folder / f"codes-{name}").write_text(str(written))
 
     return once("wmt14", make) / "out"
@@ -178,20 +179,20 @@ def prepare(folder, raw, *more):
 
 def train(data, folder, updates, *more):
     flags = ["--cpu", "--save-dir", folder, "--tokens-per-batch", 400, *more]
-    extra = ["--max-update", updates, "--log-interval", 1, "--save-interval-updates", 0]
+    extra = ["--max-update", updates, "--log-interval", 1, "--save-interval-updates", 12]
     return bash("train.sh", TINY_ARCH, data, *flags, "--", *extra, cwd=folder.parent)
 
 
 def test_the_whole_chain(prepared, tmp_path):
     # prepare: nothing lost but what cleaning drops, valid and test untouched in number
     lines = {
-        path: (prepared / path).read_bytes().decode().count("\n")
-        for path in ("plain/train.en", "bpe/train.de", "bpe/clean.en", "bpe/clean.de")
-        + ("bpe/valid.en", "bpe/test.de", "data-bin/reference.test.de")
+        path: len(list(text.read_lines(str(prepared / path))))
+        for path in ("plain/train.en.gz", "subwords/train.de.gz", "clean/train.en", "clean/train.de")
+        + ("subwords/valid.en", "subwords/test.de", "data-bin/reference.test.de")
     }
-    assert lines["plain/train.en"] == lines["bpe/train.de"] == 343
-    assert lines["bpe/clean.en"] == lines["bpe/clean.de"] == 341
-    assert (lines["bpe/valid.en"], lines["bpe/test.de"]) == (21, 23)
+    assert lines["plain/train.en.gz"] == lines["subwords/train.de.gz"] == 343
+    assert lines["clean/train.en"] == lines["clean/train.de"] == 341
+    assert (lines["subwords/valid.en"], lines["subwords/test.de"]) == (21, 23)
     assert lines["data-bin/reference.test.de"] == 23
     reference = (prepared / "data-bin" / "reference.test.de").read_text().splitlines()
     tokenized = (prepared / "data-bin" / "reference.test.tok.de").read_text().splitlines()
@@ -211,7 +212,8 @@ def test_the_whole_chain(prepared, tmp_path):
     assert "num_updates 20" in trained.stdout and "num_updates 34" in resumed.stdout
     assert "@ 20 updates" in resumed.stdout and "num_updates 20" not in resumed.stdout
 
-    flags = ["--average", 2, "--cpu", "--", "--max-len-b", 20]
+    # of 34 updates, those after 12 and 24
+    flags = ["--average", 2, "--no-model", "--cpu", "--", "--max-len-b", 20]
     evaluated = bash("evaluate.sh", data, checkpoints, *flags, cwd=tmp_path)
     assert evaluated.returncode == 0, evaluated.stderr
     generated = (checkpoints / "evaluate-test" / "generate-test.txt").read_text().splitlines()
@@ -220,10 +222,10 @@ def test_the_whole_chain(prepared, tmp_path):
     assert len(best) == 23 and "@@" not in "".join(translations)
     detokenized = [moses.detokenizer("de")(line) for line in translations]
     scores = json.loads((checkpoints / "evaluate-test" / "scores.json").read_text())
-    names = ["tokenized BLEU", "compound-split BLEU", "sacreBLEU"]
+    names = ["tokenized BLEU", "compound-split BLEU", "sacreBLEU", "chrF2", "TER"]
     assert [entry["name"] for entry in scores] == names
     assert scores[2]["score"] == sacrebleu.corpus_bleu(detokenized, [reference]).score
-    for line, entry in zip(evaluated.stdout.splitlines()[-3:], scores):
+    for line, entry in zip(evaluated.stdout.splitlines()[-len(names) :], scores):
         assert line.startswith(entry["name"]) and f"{entry['score']:.2f}" in line
         assert entry["hypotheses"] == 23 and entry["signature"] in line
 

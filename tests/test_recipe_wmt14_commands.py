@@ -58,6 +58,8 @@ def test_training_is_the_papers_and_the_users_flags_come_last(tmp_path):
     assert {name: flags.get(name) for name in expected} == expected
     assert "--share-all-embeddings" in flags
     assert int(flags["--keep-last-epochs"]) >= 5
+    assert 100000 % int(flags["--save-interval-updates"]) == 0  # the last of them is averaged
+    assert int(flags["--keep-interval-updates"]) >= 20  # of the paper's big model
     assert training(tmp_path, "--gpus", 8, "--", "--lr", "1e-3")["--lr"] == "1e-3"
     cpu = training(tmp_path, "--cpu", "--tokens-per-batch", 300)
     assert "--cpu" in cpu and "--fp16" not in cpu and cpu["--max-tokens"] == "300"
@@ -115,10 +117,14 @@ def test_a_dry_run_of_everything_leaves_nothing_behind(tmp_path):
         "test-full.tgz",
     ]
     learned = [flags_of(command) for command in prepared if "learn" in command]
-    assert learned[0]["--operations"] == "32000"
+    assert learned[0]["--vocabulary-size"] == "37000"
     evaluated = commands(bash("evaluate.sh", "data", "ckpt", "--dry-run", cwd=tmp_path))
     average, generate = flags_of(evaluated[0]), flags_of(evaluated[1])
-    assert average["--num-epoch-checkpoints"] == "5" and average["--inputs"] == "ckpt"
+    assert average["--num-update-checkpoints"] == "5" and average["--inputs"] == "ckpt"
+    epochs = commands(bash("evaluate.sh", "data", "c", "--dry-run", "--last-epoch", 9, cwd=tmp_path))
+    average_of_epochs = flags_of(epochs[0])
+    assert average_of_epochs["--num-epoch-checkpoints"] == "5"
+    assert average_of_epochs["--checkpoint-upper-bound"] == "9"
     assert generate["--path"] == average["--output"]
     assert generate["--beam"] == "4" and generate["--lenpen"] == "0.6"
     assert generate["--required-batch-size-multiple"] == "1"

@@ -1,24 +1,34 @@
-"""Joint byte-pair encoding with subword-nmt: learned from several texts, applied to one.
+"""Joint byte-pair encoding with subword-nmt: learned from several texts, applied to others.
 
+    python bpe.py learn --vocabulary-size 32000 CODES INPUT [INPUT ...]
     python bpe.py learn --operations 32000 CODES INPUT [INPUT ...]
-    python bpe.py apply CODES INPUT OUTPUT
+    python bpe.py apply CODES INPUT OUTPUT [INPUT OUTPUT ...]
 
-Words are counted first, so memory grows with the vocabulary rather than the text, and the codes
-depend neither on the order of the sentences nor on the number of processes.
+The text is read as a stream and its words are counted first, so memory grows with the number of
+different words rather than the text, and the codes do not depend on the order of the sentences.
+With --words, merges are learned from the most frequent words only, in bounded memory.
+
+A vocabulary of N symbols is N less the characters of the text, counted once within words and once
+at their ends, as merges; so it is an upper bound of what fairseq-preprocess counts in the text,
+without its four special symbols.
 """
 
 import argparse
+import heapq
 import io
 import os
+import sys
 from collections import Counter
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, Optional, Sequence
 
 from text import (
+    Progress,
+    add_texts,
     add_workers_flag,
     atomic_writer,
     fail,
-    map_lines,
-    parallel_map,
+    map_texts,
+    read_lines,
 )
 
 # subword-nmt prints its progress ten times a second, which would fill log files.
@@ -30,21 +40,67 @@ except ImportError:
     fail("subword-nmt is not installed; run: pip install subword-nmt")
 
 
-def _splitter() -> Callable[[str], List[str]]:
-    return str.split
-
-
-def learn(paths: Sequence[str], codes: str, operations: int, workers: int) -> None:
-    """Learn one set of merges jointly from all texts and write it to ``codes``."""
+def count_words(paths: Sequence[str]) -> Counter:
+    """Count the words of several texts."""
     words: Counter = Counter()
     for path in paths:
-        for line in parallel_map(_splitter, (), path, workers):
-            words.update(line)
+        progress, number = Progress(path), 0
+        for number, line in enumerate(read_lines(path, progress), 1):
+            words.update(line.split())
+            progress.at(number)
+        progress.end(number)
     if not words:
         fail("{}: no words to learn from".format(" ".join(paths)))
-    dictionary = io.StringIO("".join(f"{word} {count}\n" for word, count in words.items()))
+    return words
+
+
+def count_characters(words: Counter) -> int:
+    """The number of symbols before any merge: characters within words, and at their ends."""
+    within = set().union(*(set(word[:-1]) for word in words))
+    return len(within) + len({word[-1] for word in words})
+
+
+def learn(
+    paths: Sequence[str],
+    codes: str,
+    operations: Optional[int] = None,
+    vocabulary_size: Optional[int] = None,
+    most_frequent: Optional[int] = None,
+) -> None:
+    """Learn one set of merges jointly from all texts.
+
+    Args:
+        paths: the texts, in words.
+        codes: the file to write.
+        operations: number of merges; fewer are learned where the text has no more.
+        vocabulary_size: number of characters and merges together, instead.
+        most_frequent: number of words to learn from; words as frequent as the last of them are
+            taken in alphabetical order.
+    """
+    words = count_words(paths)
+    if most_frequent is not None and most_frequent < len(words):
+        print(f"learning from {most_frequent} of {len(words)} words", file=sys.stderr)
+        ranked = heapq.nsmallest(most_frequent, words.items(), key=lambda item: (-item[1], item[0]))
+        words = Counter(dict(ranked))
+    if vocabulary_size is not None:
+        characters = count_characters(words)
+        operations = vocabulary_size - characters
+        if operations < 1:
+            fail(
+                f"--vocabulary-size {vocabulary_size}: the text has {characters} characters, "
+                "within words and at their ends; give more"
+            )
+    assert operations is not None
+    merges = io.StringIO()
+    if any(len(word) > 1 for word in words):
+        dictionary = io.StringIO("".join(f"{word} {count}\n" for word, count in words.items()))
+        learn_bpe(dictionary, merges, operations, is_dict=True)
+    found = merges.getvalue().count("\n") - 1
+    if vocabulary_size is not None and found < operations:
+        most = vocabulary_size - operations + max(found, 0)
+        fail(f"--vocabulary-size {vocabulary_size}: the text gives no more than {most}")
     with atomic_writer(codes) as stream:
-        learn_bpe(dictionary, stream, operations, is_dict=True)
+        stream.write(merges.getvalue() or "#version: 0.2\n")
 
 
 def segmenter(codes: str) -> Callable[[str], str]:
@@ -65,22 +121,31 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     actions = parser.add_subparsers(dest="action", metavar="{learn,apply}")
     actions.required = True
     learning = actions.add_parser("learn", help="learn merges")
-    learning.add_argument("--operations", type=int, default=32000, help="number of merges")
+    size = learning.add_mutually_exclusive_group()
+    size.add_argument("--operations", type=int, help="number of merges (32000)")
+    size.add_argument(
+        "--vocabulary-size", type=int, metavar="N", help="number of symbols, merges and characters"
+    )
+    learning.add_argument(
+        "--words", type=int, metavar="N", help="learn from the N most frequent words (all)"
+    )
     learning.add_argument("codes")
     learning.add_argument("inputs", nargs="+")
     applying = actions.add_parser("apply", help="apply merges")
     applying.add_argument("codes")
-    applying.add_argument("input")
-    applying.add_argument("output")
-    for action in (learning, applying):
-        add_workers_flag(action)
+    add_texts(applying)
+    add_workers_flag(applying)
     args = parser.parse_args(argv)
     if args.action == "learn":
-        if args.operations < 1:
-            fail(f"--operations {args.operations}: expected 1 or more")
-        learn(args.inputs, args.codes, args.operations, args.workers)
+        for flag in ("operations", "words"):
+            number = getattr(args, flag)
+            if number is not None and number < 1:
+                fail(f"--{flag} {number}: expected 1 or more")
+        if args.operations is None and args.vocabulary_size is None:
+            args.operations = 32000
+        learn(args.inputs, args.codes, args.operations, args.vocabulary_size, args.words)
     else:
-        map_lines(segmenter, (args.codes,), args.input, args.output, args.workers)
+        map_texts(segmenter, (args.codes,), args)
 
 
 if __name__ == "__main__":

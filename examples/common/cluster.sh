@@ -3,8 +3,9 @@
 #
 #     cluster_option "$@"    read option $1 and its value
 #     cluster_switch "$1"    read option $1, which takes no value
+#     visible_gpus           print their number
 #     cluster_flags          check the options; set WORLD (number of processes) and
-#                            CLUSTER (flags for fairseq-train)
+#                            CLUSTER (flags for fairseq-train), with PRECISION on GPUs
 #     equal_shares FLAG N LIMIT  divide the N samples of an update by WORLD; set SHARE (per
 #                            process and pass, at most LIMIT) and PASSES (--update-freq)
 #     slurm_job "$@"         run RECIPE/train.sh on all nodes of a Slurm job, requeueing it
@@ -12,7 +13,7 @@
 #
 # and the options --gpus N, --cpu, --nodes N, --node-rank N, --slurm, --init-method URL.
 
-GPUS="" CPU="" INIT_METHOD="" NODES=1 NODE_RANK=0 WORLD=1 CLUSTER=() SHARE=1 PASSES=1
+PRECISION=--fp16 GPUS="" CPU="" INIT_METHOD="" NODES=1 NODE_RANK=0 WORLD=1 CLUSTER=() SHARE=1 PASSES=1
 
 cluster_option() {
     case $1 in
@@ -33,6 +34,12 @@ cluster_switch() {
     esac
 }
 
+# Without a device file, PyTorch need not be asked, which takes seconds.
+visible_gpus() {
+    compgen -G '/dev/nvidia*' >/dev/null || [[ -e /dev/kfd || -e /dev/dxg ]] || { echo 0; return; }
+    python -c 'import torch; print(torch.cuda.device_count())' 2>/dev/null || echo 0
+}
+
 cluster_flags() {
     local port
     whole_number --nodes "$NODES"
@@ -44,9 +51,9 @@ cluster_flags() {
     if [[ -n $CPU ]]; then
         GPUS=1 CLUSTER=(--cpu)
     else
-        GPUS=${GPUS:-$(python -c 'import torch; print(torch.cuda.device_count())' 2>/dev/null || echo 0)}
+        GPUS=${GPUS:-$(visible_gpus)}
         [[ $GPUS != 0 ]] || die "no GPU is visible; give --cpu, or --gpus N for a dry run"
-        CLUSTER=(--fp16)
+        CLUSTER=(${PRECISION:+"$PRECISION"})
     fi
     # Always pass the address: otherwise fairseq infers it from the variables of Slurm and
     # torchrun, wrongly if several tasks were requested.

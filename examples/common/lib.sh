@@ -8,6 +8,7 @@
 # repository's .venv usable when no environment is active, and defines
 #
 #     usage                      print the comment at the head of the script, exit with 0
+#     own_help "$@"              usage if --help is among the options of a script that hands them on
 #     die TEXT                   print a one-line error, exit with 1
 #     log TEXT                   print a line with the time on standard error
 #     value "$@"                 print the value of option $1; error if there is none
@@ -47,6 +48,13 @@ fi
 usage() {
     sed -n '2,/^[^#]/{/^#SBATCH/d;/^#/s/^# \{0,1\}//p}' "$0"
     exit 0
+}
+
+own_help() {
+    while (($#)) && [[ $1 != -- ]]; do
+        [[ $1 != --help ]] || usage
+        shift
+    done
 }
 
 die() {

@@ -1,7 +1,7 @@
 """Moses punctuation normalisation and tokenisation of a text, or detokenisation.
 
-    python moses.py tokenize --lang de [--dash-splits] INPUT OUTPUT
-    python moses.py detokenize --lang de INPUT OUTPUT
+    python moses.py tokenize --lang de [--dash-splits] INPUT OUTPUT [INPUT OUTPUT ...]
+    python moses.py detokenize --lang de INPUT OUTPUT [INPUT OUTPUT ...]
 
 Before tokenisation, control, format and private-use characters become spaces, and runs of white
 space a single space, so every line stays one line.
@@ -11,7 +11,7 @@ import argparse
 import unicodedata
 from typing import Callable, Dict, Optional, Sequence
 
-from text import add_workers_flag, fail, map_lines
+from text import add_texts, add_workers_flag, fail, map_texts
 
 try:
     from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
@@ -65,14 +65,12 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         "--dash-splits", action="store_true", help="split hyphenated words: rich @-@ text"
     )
     add_workers_flag(parser)
-    parser.add_argument("input")
-    parser.add_argument("output")
+    add_texts(parser)
     args = parser.parse_args(argv)
     if args.action == "tokenize":
-        make: tuple = (tokenizer, (args.lang, args.dash_splits))
+        map_texts(tokenizer, (args.lang, args.dash_splits), args)
     else:
-        make = (detokenizer, (args.lang,))
-    map_lines(make[0], make[1], args.input, args.output, args.workers)
+        map_texts(detokenizer, (args.lang,), args)
 
 
 if __name__ == "__main__":

@@ -1,30 +1,34 @@
-"""Score the output of fairseq-generate, naming each kind of BLEU.
+"""Score the output of fairseq-generate, naming each score, and keep the translations as text.
 
     python score.py --lang de --reference test.de --tokenized-reference test.tok.de \\
-        [--compound-split] [--json scores.json] generate-test.txt
+        [--compound-split] [--json scores.json] [--hypotheses test.out] generate-test.txt
 
 tokenized BLEU       Moses tokens, hyphenated words unsplit, as multi-bleu computes it
 compound-split BLEU  the same, with hyphenated words split as in tensor2tensor's script; the
                      usual score in WMT En-De papers, not comparable to sacreBLEU
 sacreBLEU            detokenised text against the raw reference
+chrF2, TER           the same text, by sacreBLEU's code; a lower TER is better
+COMET                the same text and the source, with --comet and the package unbabel-comet
 """
 
 import argparse
 import json
+import os
 import re
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from moses import detokenizer
 from text import atomic_writer, fail, read_lines
 
 try:
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics import BLEU, CHRF, TER
 except ImportError:
     fail("sacrebleu is not installed; run: pip install sacrebleu")
 
+ASIAN = ("zh", "ja")  # languages without spaces that TER can split
+
 
 class Score(NamedTuple):
-    """A named BLEU score (0 to 100), its signature, and the number of sentences."""
+    """A named score (BLEU, chrF, TER: 0 to 100), its signature, and the number of sentences."""
 
     name: str
     score: float
@@ -61,41 +65,111 @@ def read_hypotheses(path: str) -> List[str]:
     return [best[index] for index in range(len(best))]
 
 
-def score(
-    hypotheses: Sequence[str],
-    reference: Sequence[str],
-    tokenized_reference: Sequence[str],
-    lang: str,
-    compound_split: bool,
-) -> List[Score]:
-    """Compute the named scores.
+def restorer(tokenizer: str, lang: str) -> Callable[[str], str]:
+    """A function that makes plain text of words separated by spaces.
 
     Args:
-        hypotheses: tokenised translations, subwords joined.
-        reference: raw reference sentences.
-        tokenized_reference: the reference, tokenised as the training text was.
-        lang: language of the target.
+        tokenizer: moses, or none.
+        lang: the language.
+    """
+    if tokenizer == "none":
+        return lambda line: " ".join(line.split())
+    from moses import detokenizer
+
+    return detokenizer(lang)
+
+
+def tokenized_scores(
+    words: Sequence[str], reference: Sequence[str], compound_split: bool
+) -> Iterator[Score]:
+    """BLEU of tokenised text.
+
+    Args:
+        words: tokenised translations, subwords joined.
+        reference: the reference, tokenised as the training text was.
         compound_split: also compute compound-split BLEU.
     """
-    system = [join_dashes(line) for line in hypotheses]
-    gold = [join_dashes(line) for line in tokenized_reference]
-    detokenize = detokenizer(lang)
-    jobs = [("tokenized BLEU", BLEU(tokenize="none", force=True), system, gold)]
+    kinds: Dict[str, Callable[[str], str]] = {"tokenized BLEU": str}
     if compound_split:
-        jobs.append(
-            (
-                "compound-split BLEU",
-                BLEU(tokenize="none", force=True),
-                [split_compounds(line) for line in system],
-                [split_compounds(line) for line in gold],
-            )
+        kinds["compound-split BLEU"] = split_compounds
+    for name, change in kinds.items():
+        sides = ([change(join_dashes(line)) for line in side] for side in (words, reference))
+        yield _measured(name, BLEU(tokenize="none", force=True), *sides)
+
+
+def text_metrics(lang: str, tokenizer: Optional[str] = None) -> Dict[str, object]:
+    """The metrics of plain text, by name.
+
+    Args:
+        lang: language of the target; Chinese, Japanese and Korean have tokenisers of their own.
+        tokenizer: one of sacreBLEU's tokenisers, instead.
+    """
+    asian = lang in ASIAN
+    try:
+        bleu = BLEU(tokenize=tokenizer, trg_lang=lang)
+    except (ImportError, RuntimeError) as error:
+        wanted = f"--bleu-tokenizer {tokenizer}" if tokenizer else f"target language {lang}"
+        fail(f"{wanted}: {' '.join(str(error).split())}; --bleu-tokenizer char needs no package")
+    except (KeyError, AssertionError, ValueError):
+        fail(f"--bleu-tokenizer {tokenizer}: sacreBLEU has no such tokeniser")
+    return {
+        "sacreBLEU": bleu,
+        "chrF2": CHRF(),
+        "TER": TER(normalized=asian, asian_support=asian),
+    }
+
+
+def text_scores(
+    texts: Sequence[str], reference: Sequence[str], lang: str, tokenizer: Optional[str] = None
+) -> Iterator[Score]:
+    """sacreBLEU, chrF and TER of plain text; see :func:`text_metrics`."""
+    for name, metric in text_metrics(lang, tokenizer).items():
+        yield _measured(name, metric, texts, reference)
+
+
+def comet_score(
+    model: str, sources: Sequence[str], texts: Sequence[str], reference: Sequence[str]
+) -> Score:
+    """The score of a COMET model.
+
+    Args:
+        model: a checkpoint, or the name of a published model, which is then downloaded.
+        sources: raw source sentences.
+        texts: translations.
+        reference: raw reference sentences.
+    """
+    try:
+        import comet
+    except ImportError:
+        fail(f"--comet {model}: COMET is not installed; run: pip install unbabel-comet")
+    path = model if os.path.exists(model) else comet.download_model(model)
+    triples = [{"src": s, "mt": t, "ref": r} for s, t, r in zip(sources, texts, reference)]
+    result = comet.load_from_checkpoint(path).predict(triples, batch_size=8)
+    version = getattr(comet, "__version__", "unknown")
+    return Score(
+        "COMET", float(result.system_score), f"model:{model}|version:{version}", len(texts)
+    )
+
+
+def _measured(name: str, metric: object, texts: Sequence[str], reference: Sequence[str]) -> Score:
+    result = metric.corpus_score(list(texts), [list(reference)])  # type: ignore[attr-defined]
+    signature = str(metric.get_signature())  # type: ignore[attr-defined]
+    return Score(name, result.score, signature, len(texts))
+
+
+def table(scores: Sequence[Score]) -> List[str]:
+    """A line for each score."""
+    return [f"{entry.name:<19} {entry.score:6.2f}  {entry.signature}" for entry in scores]
+
+
+def _read_beside(path: str, hypotheses: Sequence[str], generated: str) -> List[str]:
+    lines = list(read_lines(path))
+    if len(lines) != len(hypotheses):
+        fail(
+            f"{path}: {len(lines)} lines, but {generated} has {len(hypotheses)} "
+            "hypotheses; pass --required-batch-size-multiple 1 to fairseq-generate"
         )
-    jobs.append(("sacreBLEU", BLEU(), [detokenize(line) for line in hypotheses], list(reference)))
-    scores = []
-    for name, metric, output, references in jobs:
-        result = metric.corpus_score(output, [references])
-        scores.append(Score(name, result.score, str(metric.get_signature()), len(output)))
-    return scores
+    return lines
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
@@ -103,29 +177,53 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--lang", required=True, help="target language, two letters")
-    parser.add_argument("--reference", required=True, help="raw reference text")
-    parser.add_argument("--tokenized-reference", required=True, help="tokenised reference text")
-    parser.add_argument("--compound-split", action="store_true", help="add compound-split BLEU")
-    parser.add_argument("--json", help="also write the scores to this file")
-    parser.add_argument("generated", help="output of fairseq-generate")
+    add = parser.add_argument
+    add("--lang", required=True, help="target language, two letters")
+    add("--reference", required=True, help="raw reference text")
+    add("--tokenized-reference", metavar="FILE", help="for tokenized BLEU")
+    add(
+        "--tokenizer",
+        choices=("moses", "none"),
+        default="moses",
+        help="of the text (moses)",
+    )
+    add("--sentencepiece", metavar="MODEL", help="the hypotheses are pieces of this model")
+    add("--compound-split", action="store_true", help="add compound-split BLEU")
+    add("--bleu-tokenizer", metavar="NAME", help="of sacreBLEU (by the language)")
+    add("--comet", metavar="MODEL", help="add COMET: a checkpoint, or a name to download")
+    add("--source", metavar="FILE", help="raw source text, for COMET")
+    add("--hypotheses", metavar="FILE", help="also write the translations, detokenised")
+    add("--json", metavar="FILE", help="also write the scores to this file")
+    add("--text", metavar="FILE", help="also write the table to this file")
+    add("generated", help="output of fairseq-generate")
     args = parser.parse_args(argv)
-    hypotheses = read_hypotheses(args.generated)
-    reference = list(read_lines(args.reference))
-    tokenized = list(read_lines(args.tokenized_reference))
-    for path, lines in ((args.reference, reference), (args.tokenized_reference, tokenized)):
-        if len(lines) != len(hypotheses):
-            fail(
-                f"{path}: {len(lines)} lines, but {args.generated} has {len(hypotheses)} "
-                "hypotheses; pass --required-batch-size-multiple 1 to fairseq-generate"
-            )
-    scores = score(hypotheses, reference, tokenized, args.lang, args.compound_split)
-    for entry in scores:
-        print(f"{entry.name:<19} {entry.score:6.2f}  {entry.signature}")
-    if args.json:
-        with atomic_writer(args.json) as stream:
-            json.dump([entry._asdict() for entry in scores], stream, indent=2)
-            stream.write("\n")
+    if args.comet and not args.source:
+        fail(f"--comet {args.comet}: needs the source text; give --source FILE")
+    words = read_hypotheses(args.generated)
+    reference = _read_beside(args.reference, words, args.generated)
+    if args.sentencepiece:
+        from spm import joiner
+
+        words = list(map(joiner(args.sentencepiece), words))
+    texts = list(map(restorer(args.tokenizer, args.lang), words))
+    scores: List[Score] = []
+    if args.tokenized_reference:
+        tokenized = _read_beside(args.tokenized_reference, words, args.generated)
+        scores += tokenized_scores(words, tokenized, args.compound_split)
+    scores += text_scores(texts, reference, args.lang, args.bleu_tokenizer)
+    if args.comet:
+        sources = _read_beside(args.source, words, args.generated)
+        scores.append(comet_score(args.comet, sources, texts, reference))
+    print("\n".join(table(scores)))
+    outputs = {
+        args.hypotheses: texts,
+        args.text: table(scores),
+        args.json: [json.dumps([entry._asdict() for entry in scores], indent=2)],
+    }
+    for path, lines in outputs.items():
+        if path:
+            with atomic_writer(path) as stream:
+                stream.writelines(line + "\n" for line in lines)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
     python extract.py SOURCE_OUTPUT TARGET_OUTPUT \\
         --from ARCHIVE.tgz MEMBER.en MEMBER.de [--from ...]
 
-The corpora are concatenated in the order given.  Of members that end in .sgm, only the text
-of the segments is kept.  Both sides of a corpus must have the same number of lines.
+The corpora are concatenated in the order given, to outputs that are compressed if their names end
+in .gz.  Of members that end in .sgm, only the text of the segments is kept.  Both sides of a corpus
+must have the same number of lines.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import zlib
 from typing import IO, Callable, Dict, Iterator, Optional, Sequence, TextIO
 
 from sgm import read_segments
-from text import atomic_writer, fail
+from text import Progress, atomic_writer, fail
 
 
 def member_lines(stream: IO[bytes], name: str) -> Iterator[str]:
@@ -69,9 +70,12 @@ def extract(archive: str, names: Sequence[str], outputs: Sequence[TextIO]) -> in
     def copier(name: str, output: TextIO) -> Callable[[IO[bytes]], None]:
         def copy(stream: IO[bytes]) -> None:
             counts[name] = 0
+            progress = Progress(name)
             for line in member_lines(stream, name):
                 output.write(line + "\n")
                 counts[name] += 1
+                progress.at(counts[name])
+            progress.end(counts[name])
 
         return copy
 

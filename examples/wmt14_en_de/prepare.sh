@@ -4,11 +4,14 @@
 #   prepare.sh OUT [options]
 #
 # OUT/data-bin is then what train.sh and evaluate.sh take. If interrupted, run it
-# again to resume; a changed option repeats only the steps that depend on it.
+# again to resume; a changed option repeats only the steps that depend on it. After
+# the extraction, the work is done by ../translation/prepare.sh; these are its settings.
 #
 #   --raw DIR             take the five archives from DIR instead of downloading them
 #   --checksums FILE      sha256sum-style list that overrides all others
-#   --bpe-operations N    merges of the joint BPE (32000; the Transformer paper had 37000)
+#   --vocabulary-size N   characters and merges of the joint BPE (37000, as in the
+#                         Transformer paper)
+#   --bpe-operations N    merges of the joint BPE, instead
 #   --no-dash-splits      do not split rich-text (default: rich @-@ text)
 #   --max-length N        drop training pairs with more BPE tokens per side (250)
 #   --ratio R             drop training pairs with a larger length ratio (1.5)
@@ -32,16 +35,19 @@ ARCHIVES=(
     "test-full.tgz https://www.statmt.org/wmt14/ md5:a8cd784e006feb32ac6f3d9ec7eb389a"
 )
 
-OUT="" RAW="" CHECKSUMS="" OPERATIONS=32000 DASH=--dash-splits MAX_LENGTH=250 RATIO=1.5
+OUT="" RAW="" CHECKSUMS="" DASH=--dash-splits MAX_LENGTH=250 RATIO=1.5
+SUBWORDS=(--vocabulary-size 37000) DRY=()
 WORKERS=$(nproc)
 while (($#)); do
     case $1 in
         --help) usage ;;
-        --dry-run) DRY_RUN=1; shift ;;
+        --dry-run) DRY_RUN=1 DRY=(--dry-run); shift ;;
         --no-dash-splits) DASH=""; shift ;;
         --raw) RAW=$(value "$@"); shift 2 ;;
         --checksums) CHECKSUMS=$(value "$@"); shift 2 ;;
-        --bpe-operations) OPERATIONS=$(value "$@"); shift 2 ;;
+        --vocabulary-size | --bpe-operations)
+            whole_number "$1" "$(value "$@")"
+            SUBWORDS=("$1" "$2"); shift 2 ;;
         --max-length) MAX_LENGTH=$(value "$@"); shift 2 ;;
         --ratio) RATIO=$(value "$@"); shift 2 ;;
         --workers) WORKERS=$(value "$@"); shift 2 ;;
@@ -52,7 +58,6 @@ while (($#)); do
     esac
 done
 [[ -n $OUT ]] || die "give the folder to write to; see --help"
-whole_number --bpe-operations "$OPERATIONS"
 whole_number --max-length "$MAX_LENGTH"
 whole_number --workers "$WORKERS"
 [[ $RATIO =~ ^[0-9]+(\.[0-9]+)?$ ]] || die "--ratio $RATIO: expected a number such as 1.5"
@@ -79,54 +84,22 @@ for entry in "${ARCHIVES[@]}"; do
     fi
 done
 
-step extract-train "$OUT"/plain/train.{en,de} -- \
-    python "$RECIPE/extract.py" "$OUT/plain/train.en" "$OUT/plain/train.de" \
+step extract-train "$OUT"/plain/train.{en,de}.gz -- \
+    python "$RECIPE/extract.py" "$OUT"/plain/train.{en,de}.gz \
     --from "$ARCHIVE_DIR/training-parallel-europarl-v7.tgz" \
     training/europarl-v7.de-en.en training/europarl-v7.de-en.de \
     --from "$ARCHIVE_DIR/training-parallel-commoncrawl.tgz" \
     commoncrawl.de-en.en commoncrawl.de-en.de \
     --from "$ARCHIVE_DIR/training-parallel-nc-v9.tgz" \
     training/news-commentary-v9.de-en.en training/news-commentary-v9.de-en.de
-step extract-valid "$OUT"/plain/valid.{en,de} -- \
-    python "$RECIPE/extract.py" "$OUT/plain/valid.en" "$OUT/plain/valid.de" \
+step extract-valid "$OUT"/plain/valid.{en,de}.gz -- \
+    python "$RECIPE/extract.py" "$OUT"/plain/valid.{en,de}.gz \
     --from "$ARCHIVE_DIR/dev.tgz" dev/newstest2013-src.en.sgm dev/newstest2013-ref.de.sgm
-step extract-test "$OUT"/plain/test.{en,de} -- \
-    python "$RECIPE/extract.py" "$OUT/plain/test.en" "$OUT/plain/test.de" \
+step extract-test "$OUT"/plain/test.{en,de}.gz -- \
+    python "$RECIPE/extract.py" "$OUT"/plain/test.{en,de}.gz \
     --from "$ARCHIVE_DIR/test-full.tgz" \
     test-full/newstest2014-deen-src.en.sgm test-full/newstest2014-deen-ref.de.sgm
 
-for text in {train,valid,test}.{en,de}; do
-    step "tokenize-$text" "$OUT/tokens/$text" -- \
-        python "$COMMON/moses.py" tokenize --lang "${text##*.}" \
-        ${DASH:+"$DASH"} "$OUT/plain/$text" "$OUT/tokens/$text"
-done
-step learn-bpe "$OUT/bpe/codes" -- \
-    python "$COMMON/bpe.py" learn --operations "$OPERATIONS" "$OUT/bpe/codes" \
-    "$OUT/tokens/train.en" "$OUT/tokens/train.de"
-for text in {train,valid,test}.{en,de}; do
-    step "apply-bpe-$text" "$OUT/bpe/$text" -- python "$COMMON/bpe.py" apply "$OUT/bpe/codes" \
-        "$OUT/tokens/$text" "$OUT/bpe/$text"
-done
-step clean "$OUT"/bpe/clean.{en,de} -- \
-    python "$COMMON/clean.py" --max-length "$MAX_LENGTH" --ratio "$RATIO" \
-    "$OUT/bpe/train.en" "$OUT/bpe/train.de" "$OUT/bpe/clean.en" "$OUT/bpe/clean.de"
-
-binarize() {
-    local part=$OUT/data-bin.part split
-    run rm -rf "$part"
-    run fairseq-preprocess --source-lang en --target-lang de --joined-dictionary \
-        --trainpref "$OUT/bpe/clean" --validpref "$OUT/bpe/valid" --testpref "$OUT/bpe/test" \
-        --destdir "$part" --workers "$WORKERS"
-    # The references for evaluate.sh are stored with the data.
-    for split in valid test; do
-        run cp "$OUT/plain/$split.de" "$part/reference.$split.de"
-        run cp "$OUT/tokens/$split.de" "$part/reference.$split.tok.de"
-    done
-    run cp "$OUT/bpe/codes" "$part/bpe.codes"
-    run rm -rf "$OUT/data-bin"
-    run mv "$part" "$OUT/data-bin"
-}
-step binarize "$OUT"/data-bin/{{train,valid,test}.en-de.{en,de}.{bin,idx},dict.{en,de}.txt} \
-    "$OUT"/data-bin/{reference.{valid,test}{,.tok}.de,bpe.codes} -- binarize
-
-log "data for train.sh: $OUT/data-bin"
+exec "$RECIPE/../translation/prepare.sh" "$OUT/plain" "$OUT" --source-lang en --target-lang de \
+    --subwords subword-nmt "${SUBWORDS[@]}" ${DASH:+"$DASH"} --max-length "$MAX_LENGTH" \
+    --ratio "$RATIO" --workers "$WORKERS" ${DRY[@]+"${DRY[@]}"}

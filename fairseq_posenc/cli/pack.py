@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dash-splits", action="store_true", help="Moses split hyphenated words: rich @-@ text")
     add("--subwords", choices=SUBWORDS, default="none", help="how words were split further (none)")
     add("--subword-file", metavar="FILE", help="merges of subword-nmt, or model of SentencePiece")
+    add("--target-subword-file", metavar="FILE", help="that of the target, where it is another")
     add("--beam", type=int, default=defaults.beam, metavar="N", help=f"({defaults.beam})")
     add("--lenpen", type=float, default=defaults.lenpen, metavar="X", help=f"({defaults.lenpen})")
     add("--about", metavar="TEXT", help="a sentence on the data, for the card")
@@ -51,6 +52,7 @@ def run(args: argparse.Namespace) -> None:
         args.data,
         text,
         args.subword_file,
+        args.target_subword_file,
         Search(args.beam, args.lenpen),
         args.about,
         args.scores,

@@ -7,7 +7,8 @@
         README.md        a card: data, flags, scores, limits
         checkpoint.pt    for fairseq, without the optimiser's state
         dict.*.txt       dictionaries
-        codes            subwords: the merges of subword-nmt, or a model of SentencePiece
+        codes            subwords: the merges of subword-nmt, or a model of SentencePiece; one for
+                         both languages, or a second one for the target
         ctranslate2/     the exported model, if there is one
 
 ``fairseq-posenc pack`` writes one, and ``fairseq-posenc translate`` reads it.  This file imports
@@ -40,6 +41,7 @@ class Text(NamedTuple):
         dash_splits: whether Moses split hyphenated words.
         subwords: one of :data:`SUBWORDS`.
         subword_file: its file in the folder, or None.
+        target_subword_file: that of the target, where it is not the same.
     """
 
     source_lang: Optional[str] = None
@@ -48,6 +50,7 @@ class Text(NamedTuple):
     dash_splits: bool = False
     subwords: str = "none"
     subword_file: Optional[str] = None
+    target_subword_file: Optional[str] = None
 
 
 class Search(NamedTuple):
@@ -128,8 +131,9 @@ def read_model_folder(path: str, flag: str = "--model") -> ModelFolder:
             f"{shown}: {SETTINGS} is damaged ({error}); pack the model again"
         ) from error
     _check_text(text, shown)
-    if text.subword_file is not None:
-        _check_piece(folder, text.subword_file, "the subwords", shown)
+    for name in (text.subword_file, text.target_subword_file):
+        if name is not None:
+            _check_piece(folder, name, "the subwords", shown)
     if folder.export is not None:
         for name in ("model.bin", EXPORT_SETTINGS):
             _check_piece(folder, os.path.join(EXPORT, name), "the exported model", shown)

@@ -34,6 +34,7 @@ class Pack(NamedTuple):
         data: the folder with its dictionaries, as given to ``fairseq-train``.
         text: how the text was prepared; languages may be None.
         subword_file: the file of the subwords, or None.
+        target_subword_file: that of the target, where it is another.
         search: defaults of the search.
         about: a sentence on the data, or None.
         scores: files whose content becomes part of the card.
@@ -46,6 +47,7 @@ class Pack(NamedTuple):
     data: str
     text: Text
     subword_file: Optional[str] = None
+    target_subword_file: Optional[str] = None
     search: Search = Search()
     about: Optional[str] = None
     scores: Sequence[str] = ()
@@ -77,6 +79,9 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
         _copy_dictionaries(wanted, side, task, text)
         if wanted.subword_file is not None:
             _copy(wanted.subword_file, folder.file(str(text.subword_file)), "--subword-file")
+        if wanted.target_subword_file is not None:
+            target = folder.file(str(text.target_subword_file))
+            _copy(wanted.target_subword_file, target, "--target-subword-file")
         state["last_optimizer_state"] = None
         write_checkpoint(state, folder.file(CHECKPOINT))
         overrides = {"data": side, **languages(folder)}
@@ -120,10 +125,18 @@ def _complete(wanted: Pack, task: str, state: Checkpoint) -> Text:
             f"--subwords {text.subwords}: give --subwords subword-nmt or sentencepiece with "
             "--subword-file, or neither"
         )
+    if wanted.target_subword_file is not None and wanted.subword_file is None:
+        raise UsageError(
+            f"--target-subword-file {wanted.target_subword_file}: give --subword-file, "
+            "that of the source, too"
+        )
     names = {"subword-nmt": "codes", "sentencepiece": "sentencepiece.model"}
     source, target = named["source_lang"], named["target_lang"]
     name = names.get(text.subwords)
-    return text._replace(subword_file=name, source_lang=source, target_lang=target)
+    other = None if wanted.target_subword_file is None else f"target.{name}"
+    return text._replace(
+        subword_file=name, target_subword_file=other, source_lang=source, target_lang=target
+    )
 
 
 def _copy_dictionaries(wanted: Pack, side: str, task: str, text: Text) -> None:

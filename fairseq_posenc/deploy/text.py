@@ -63,37 +63,41 @@ class Preparation:
     def __init__(self, folder: ModelFolder) -> None:
         self._text = folder.text
         self._words: Dict[str, Split] = {}
-        self._split, self._join = _SUBWORDS[folder.text.subwords](folder)
+        subwords, file = _SUBWORDS[folder.text.subwords], folder.text.subword_file
+        target_file = folder.text.target_subword_file or file
+        self._split, self._join = subwords(folder.file(str(file)))
+        self._split_target = self._split
+        if target_file != file:
+            self._split_target, self._join = subwords(folder.file(str(target_file)))
         moses = folder.text.tokenizer == "moses"
         self._detokenize: Join = _moses_text(folder.text.target_lang or "en") if moses else " ".join
 
     def source(self, line: str) -> List[str]:
         """The tokens of a line of the source language."""
-        return self._tokens(line, self._text.source_lang)
+        return self._split(self._tokenize(line, self._text.source_lang))
 
     def target(self, line: str) -> List[str]:
         """The tokens of a line of the target language."""
-        return self._tokens(line, self._text.target_lang)
+        return self._split_target(self._tokenize(line, self._text.target_lang))
 
-    def _tokens(self, line: str, lang: Optional[str]) -> List[str]:
+    def _tokenize(self, line: str, lang: Optional[str]) -> str:
         key = lang or ""
         if key not in self._words:
             text = self._text
             self._words[key] = words_of(text.tokenizer, lang, text.dash_splits)
-        return self._split(" ".join(self._words[key](line)))
+        return " ".join(self._words[key](line))
 
     def restore(self, tokens: List[str]) -> str:
         """The text of tokens of the target language, on one line."""
         return " ".join(self._detokenize(self._join(tokens).split()).split())
 
 
-def _no_subwords(folder: ModelFolder) -> Any:
+def _no_subwords(path: str) -> Any:
     return str.split, " ".join
 
 
-def _subword_nmt(folder: ModelFolder) -> Any:
+def _subword_nmt(path: str) -> Any:
     module = import_extra("subword_nmt.apply_bpe", "--subwords subword-nmt")
-    path = folder.file(str(folder.text.subword_file))
     try:
         with open(path, encoding="utf-8") as codes:
             bpe = module.BPE(codes)
@@ -106,9 +110,8 @@ def _subword_nmt(folder: ModelFolder) -> Any:
     return split, lambda tokens: (" ".join(tokens) + " ").replace("@@ ", "").strip()
 
 
-def _sentencepiece(folder: ModelFolder) -> Any:
+def _sentencepiece(path: str) -> Any:
     module = import_extra("sentencepiece", "--subwords sentencepiece")
-    path = folder.file(str(folder.text.subword_file))
     try:
         pieces = module.SentencePieceProcessor(model_file=path)
     except (OSError, RuntimeError) as error:
@@ -116,7 +119,7 @@ def _sentencepiece(folder: ModelFolder) -> Any:
     return lambda line: pieces.encode(line, out_type=str), pieces.decode_pieces
 
 
-_SUBWORDS: Dict[str, Callable[[ModelFolder], Any]] = {
+_SUBWORDS: Dict[str, Callable[[str], Any]] = {
     "none": _no_subwords,
     "subword-nmt": _subword_nmt,
     "sentencepiece": _sentencepiece,

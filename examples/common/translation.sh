@@ -1,0 +1,42 @@
+# shellcheck shell=bash
+# How the text of a data folder was prepared, for the scripts of examples/translation; sourced after
+# lib.sh. prepare.sh writes it to the file text.settings in the folder; train.sh and evaluate.sh
+# read it. Defines
+#
+#     text_settings          print the settings, as lines NAME=VALUE
+#     read_settings FOLDER   set them from FOLDER/text.settings; in a dry run, from TEXT_SETTINGS
+#                            where there is no file yet
+#     with_dry_run SCRIPT... run a script, which does a dry run if this one does
+
+SOURCE="" TARGET="" TOKENIZER=moses DASH_SPLITS="" SUBWORDS=subword-nmt VOCABULARY=joint
+SUBWORD_FILE="" TARGET_SUBWORD_FILE=""
+
+text_settings() {
+    printf '%s\n' "SOURCE=$SOURCE" "TARGET=$TARGET" "TOKENIZER=$TOKENIZER" \
+        "DASH_SPLITS=$DASH_SPLITS" "SUBWORDS=$SUBWORDS" "VOCABULARY=$VOCABULARY" \
+        "SUBWORD_FILE=$SUBWORD_FILE" "TARGET_SUBWORD_FILE=$TARGET_SUBWORD_FILE"
+}
+
+read_settings() {
+    local file=$1/text.settings known name value lines=${TEXT_SETTINGS:-}
+    known=$'\n'$(text_settings)$'\n'
+    if [[ -f $file ]]; then
+        lines=$(<"$file")
+    elif ((!DRY_RUN)); then
+        die "$1: has no text.settings; give the data-bin folder that prepare.sh made"
+    elif [[ -z $lines ]]; then
+        log "$1: does not exist yet; the commands are those for Moses and a joint BPE"
+    fi
+    while IFS='=' read -r name value; do
+        [[ -n $name ]] || continue
+        [[ $known == *$'\n'"$name="* ]] || die "$file: $name: unknown setting; run prepare.sh again"
+        printf -v "$name" '%s' "$value"
+    done <<<"$lines"
+}
+
+with_dry_run() {
+    local script=$1
+    shift
+    ((!DRY_RUN)) || set -- --dry-run "$@"
+    interruptible "$script" "$@" || exit
+}
