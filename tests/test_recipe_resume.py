@@ -73,6 +73,13 @@ def test_the_newest_whole_checkpoint_is_found(tmp_path):
 
 TRAININGS = {
     "multi30k/run.sh": ["data", "out", "transformer"],
+    "translation/train.sh": ["transformer", "data", "--cpu"],
+    "translation/run.sh": [
+        "texts",
+        "out",
+        "transformer",
+        *"--source-lang a --target-lang b".split(),
+    ],
     "wmt14_en_de/train.sh": ["transformer", "data", "--cpu"],
     "bert_pretraining/train.sh": ["roformer", "data", "--cpu"],
     "clue_pretraining/train.sh": ["gau", "data", "--cpu"],

@@ -173,13 +173,13 @@ def prepared(raw, once):
 
 
 def prepare(folder, raw, *more):
-    flags = ["--raw", raw, "--checksums", raw / "digests", "--bpe-operations", 60, "--workers", 2]
+    flags = ["--raw", raw, "--checksums", raw / "digests", "--bpe-operations", 60, "--workers", 1]
     return bash("prepare.sh", "out", *flags, *more, cwd=folder)
 
 
 def train(data, folder, updates, *more):
     flags = ["--cpu", "--save-dir", folder, "--tokens-per-batch", 400, *more]
-    extra = ["--max-update", updates, "--log-interval", 1, "--save-interval-updates", 12]
+    extra = ["--max-update", updates, "--log-interval", 1, "--save-interval-updates", 4]
     return bash("train.sh", TINY_ARCH, data, *flags, "--", *extra, cwd=folder.parent)
 
 
@@ -187,8 +187,8 @@ def test_the_whole_chain(prepared, tmp_path):
     # prepare: nothing lost but what cleaning drops, valid and test untouched in number
     lines = {
         path: len(list(text.read_lines(str(prepared / path))))
-        for path in ("plain/train.en.gz", "subwords/train.de.gz", "clean/train.en", "clean/train.de")
-        + ("subwords/valid.en", "subwords/test.de", "data-bin/reference.test.de")
+        for path in ("plain/train.en.gz", "subwords/train.de.gz", "clean/train.en")
+        + ("clean/train.de", "subwords/valid.en", "subwords/test.de", "data-bin/reference.test.de")
     }
     assert lines["plain/train.en.gz"] == lines["subwords/train.de.gz"] == 343
     assert lines["clean/train.en"] == lines["clean/train.de"] == 341
@@ -205,14 +205,14 @@ def test_the_whole_chain(prepared, tmp_path):
     assert dictionaries[0] == dictionaries[1]
 
     data, checkpoints = prepared / "data-bin", tmp_path / "checkpoints"
-    trained = train(data, checkpoints, 20)
+    trained = train(data, checkpoints, 6)
     assert trained.returncode == 0, trained.stderr
-    resumed = train(data, checkpoints, 34)
+    resumed = train(data, checkpoints, 10)
     assert resumed.returncode == 0, resumed.stderr
-    assert "num_updates 20" in trained.stdout and "num_updates 34" in resumed.stdout
-    assert "@ 20 updates" in resumed.stdout and "num_updates 20" not in resumed.stdout
+    assert "num_updates 6" in trained.stdout and "num_updates 10" in resumed.stdout
+    assert "@ 6 updates" in resumed.stdout and "num_updates 6" not in resumed.stdout
 
-    # of 34 updates, those after 12 and 24
+    # of 10 updates, those after 4 and 8
     flags = ["--average", 2, "--no-model", "--cpu", "--", "--max-len-b", 20]
     evaluated = bash("evaluate.sh", data, checkpoints, *flags, cwd=tmp_path)
     assert evaluated.returncode == 0, evaluated.stderr

@@ -121,7 +121,8 @@ def test_a_dry_run_of_everything_leaves_nothing_behind(tmp_path):
     evaluated = commands(bash("evaluate.sh", "data", "ckpt", "--dry-run", cwd=tmp_path))
     average, generate = flags_of(evaluated[0]), flags_of(evaluated[1])
     assert average["--num-update-checkpoints"] == "5" and average["--inputs"] == "ckpt"
-    epochs = commands(bash("evaluate.sh", "data", "c", "--dry-run", "--last-epoch", 9, cwd=tmp_path))
+    flags = ["--dry-run", "--last-epoch", 9]
+    epochs = commands(bash("evaluate.sh", "data", "ckpt", *flags, cwd=tmp_path))
     average_of_epochs = flags_of(epochs[0])
     assert average_of_epochs["--num-epoch-checkpoints"] == "5"
     assert average_of_epochs["--checkpoint-upper-bound"] == "9"

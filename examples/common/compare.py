@@ -118,17 +118,15 @@ def compare(
         # sacreBLEU has names of its own for the metrics, in the same order
         results[test] = dict(zip(metrics, [scores[name] for name in found]))
         signatures[test] = {name: str(s) for name, s in zip(metrics, found.values())}
-    entries = [
-        {
-            name: Entry(
-                float(results["bs"][name][index].score),
-                float(results["bs"][name][index].ci),
-                {test: results[test][name][index].p_value for test in samples},
-            )
-            for name in metrics
-        }
-        for index in range(len(systems))
-    ]
+    entries: List[Dict[str, Entry]] = []
+    for index, system in enumerate(systems):
+        entries.append({})
+        # for equal translations, sacreBLEU gives the smallest p there is
+        same = index > 0 and system.hypotheses == systems[0].hypotheses
+        for name in metrics:
+            result = results["bs"][name][index]
+            p = {test: 1.0 if same else results[test][name][index].p_value for test in samples}
+            entries[-1][name] = Entry(float(result.score), float(result.ci), p)
     return entries, signatures
 
 
