@@ -14,7 +14,7 @@ bpe = recipe_module("common", "bpe")
 clean = recipe_module("common", "clean")
 moses = recipe_module("common", "moses")
 score = recipe_module("common", "score")
-text = recipe_module("common", "text")
+parallel = recipe_module("common", "parallel")
 
 
 def lines_of(path):
@@ -46,7 +46,7 @@ def test_detokenizing_undoes_tokenizing():
 
 
 def test_tokenizing_a_file_keeps_order_and_count_for_any_number_of_workers(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "CHUNK", 3)
+    monkeypatch.setattr(parallel, "CHUNK", 3)
     source = write(tmp_path / "in", [f"Satz {i},\rdann-mehr." if i % 7 else "" for i in range(60)])
     for workers in ("1", "2"):
         moses.main(

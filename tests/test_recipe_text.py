@@ -12,6 +12,7 @@ import pytest
 from recipes import COMMON, error_of, recipe_module, write
 
 moses = recipe_module("common", "moses")
+parallel = recipe_module("common", "parallel")
 text = recipe_module("common", "text")
 
 
@@ -80,10 +81,10 @@ def make_killed():
 
 
 def test_a_killed_worker_ends_the_script_with_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "CHUNK", 3)
+    monkeypatch.setattr(parallel, "CHUNK", 3)
     source = write(tmp_path / "in", [*"abcdefgh", "kill", *"ijk"])
     output = tmp_path / "out"
-    message = error_of(text.map_lines, make_killed, (), source, str(output), 2)
+    message = error_of(parallel.map_lines, make_killed, (), source, str(output), 2)
     assert "in: a worker process was killed" in message and "--workers 2" in message
     assert os.listdir(tmp_path) == ["in"]
 
@@ -91,10 +92,10 @@ def test_a_killed_worker_ends_the_script_with_one_line(tmp_path, monkeypatch):
 def test_workers_end_when_their_parent_is_killed(tmp_path):
     program = tmp_path / "parent.py"
     program.write_text(
-        f"import os, signal, sys\nsys.path[:0] = [{str(COMMON)!r}]\nimport text\ntext.CHUNK = 1\n"
+        f"import os, signal, sys\nsys.path[:0] = [{str(COMMON)!r}]\nimport parallel\nparallel.CHUNK = 1\n"
         "def make():\n    return lambda line: os.getpid()\n"
-        "pids = set(text.parallel_map(make, (), sys.argv[1], 2))\n"
-        "results = text.parallel_map(make, (), sys.argv[1], 2)\n"
+        "pids = set(parallel.parallel_map(make, (), sys.argv[1], 2))\n"
+        "results = parallel.parallel_map(make, (), sys.argv[1], 2)\n"
         "print(next(results), flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
     words = [sys.executable, str(program), write(tmp_path / "in", "abcdef")]
@@ -104,10 +105,10 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
 
 
 def test_long_work_reports_its_progress(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(text, "CHUNK", 2)
+    monkeypatch.setattr(parallel, "CHUNK", 2)
     monkeypatch.setattr(text, "REPORT", 0)
     source = write(tmp_path / "in", "abcde")
-    assert list(text.parallel_map(make_killed, (), source, 1)) == list("abcde")
+    assert list(parallel.parallel_map(make_killed, (), source, 1)) == list("abcde")
     lines = capsys.readouterr().err.splitlines()
     assert [line.rpartition(": ")[2] for line in lines] == [
         *("2 lines so far, 40 %", "4 lines so far, 80 %", "5 lines so far"),

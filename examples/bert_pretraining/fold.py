@@ -9,7 +9,8 @@ Run this on the text that the model reads (after BPE). Blank lines are kept.
 import argparse
 from typing import Callable, List, Optional, Sequence
 
-from text import add_workers_flag, fail, map_lines
+from parallel import add_workers_flag, map_lines
+from text import fail
 
 ENDS = frozenset(".!?。！？")
 CLOSING = frozenset(["&quot;", "&apos;", "'", '"', "”", "’", ")", "&#93;", "»"])

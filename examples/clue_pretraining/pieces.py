@@ -17,8 +17,9 @@ import sys
 from typing import Callable, Iterator, List, Optional, Sequence
 
 from documents import by_blank_lines
+from parallel import add_workers_flag, map_lines
 from segmenter import jieba_words, spaces
-from text import add_workers_flag, atomic_writer, fail, map_lines, read_lines
+from text import atomic_writer, fail, read_lines
 
 MARK = "##"  # prefix of symbols that continue a word, as in WordPiece
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"

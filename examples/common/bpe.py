@@ -21,15 +21,8 @@ import sys
 from collections import Counter
 from typing import Callable, Optional, Sequence
 
-from text import (
-    Progress,
-    add_texts,
-    add_workers_flag,
-    atomic_writer,
-    fail,
-    map_texts,
-    read_lines,
-)
+from parallel import add_texts, add_workers_flag, map_texts
+from text import Progress, atomic_writer, fail, read_lines
 
 # subword-nmt prints its progress ten times a second, which would fill log files.
 os.environ.setdefault("TQDM_MININTERVAL", "10")

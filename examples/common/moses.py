@@ -11,7 +11,8 @@ import argparse
 import unicodedata
 from typing import Callable, Dict, Optional, Sequence
 
-from text import add_texts, add_workers_flag, fail, map_texts
+from parallel import add_texts, add_workers_flag, map_texts
+from text import fail
 
 try:
     from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer

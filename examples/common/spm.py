@@ -13,14 +13,8 @@ import os
 import re
 from typing import Callable, Iterator, List, Optional, Sequence
 
-from text import (
-    Progress,
-    add_texts,
-    add_workers_flag,
-    fail,
-    map_texts,
-    read_lines,
-)
+from parallel import add_texts, add_workers_flag, map_texts
+from text import Progress, fail, read_lines
 
 try:
     import sentencepiece
