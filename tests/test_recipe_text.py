@@ -92,7 +92,8 @@ def test_a_killed_worker_ends_the_script_with_one_line(tmp_path, monkeypatch):
 def test_workers_end_when_their_parent_is_killed(tmp_path):
     program = tmp_path / "parent.py"
     program.write_text(
-        f"import os, signal, sys\nsys.path[:0] = [{str(COMMON)!r}]\nimport parallel\nparallel.CHUNK = 1\n"
+        f"import os, signal, sys\nsys.path[:0] = [{str(COMMON)!r}]\nimport parallel\n"
+        "parallel.CHUNK = 1\n"
         "def make():\n    return lambda line: os.getpid()\n"
         "pids = set(parallel.parallel_map(make, (), sys.argv[1], 2))\n"
         "results = parallel.parallel_map(make, (), sys.argv[1], 2)\n"
