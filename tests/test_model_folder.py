@@ -102,6 +102,10 @@ WRONG = {
     "the dictionaries of another model": (["--data", "{other}"], "give the data folder"),
     "no dictionary": (["--data", "{empty}"], "has no dict.en.txt"),
     "no subwords": (["--subword-file", "{empty}/none"], "there is no such file"),
+    "no subwords of the target": (
+        ["--target-subword-file", "{empty}/none"],
+        "--target-subword-file .*/none: there is no such file",
+    ),
     "a quantisation that does not exist": (
         ["--ctranslate2", "--quantization", "int3"],
         "--quantization int3: must be int8 or",

@@ -20,6 +20,7 @@ from fairseq_posenc.errors import UsageError
 pytest_plugins = ["chinese"]
 
 pieces = recipe_module("clue_pretraining", "pieces")
+recipe_module("clue_pretraining", "bpe")  # which pieces imports when it is needed
 segmenter = recipe_module("clue_pretraining", "segmenter")
 whole_words = recipe_module("clue_pretraining", "whole_words")
 
