@@ -13,35 +13,18 @@ import argparse
 import contextlib
 import itertools
 import json
-import math
 import os
 import shutil
 import sys
-from collections import Counter
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import yaml
+from task_labels import Example, Labels, Numbers
 from task_settings import Column
 from tasks import Task, existing, present, read_table, write_table
 from text import atomic_writer, fail, read_lines
 
 NO_LABEL = ("", "-")  # of examples on whose label the annotators did not agree
-
-
-class Example(NamedTuple):
-    """An example of a file.
-
-    Args:
-        line: its line, from 1.
-        texts: the sentence, or both.
-        label: the label, empty in a test set.
-        id: its name in a submission; in JSON, as it is written there.
-    """
-
-    line: int
-    texts: List[str]
-    label: str = ""
-    id: str = ""
 
 
 Cells = Iterator[Tuple[int, Optional[List[str]]]]
@@ -153,87 +136,6 @@ def examples(task: Task, path: str, labelled: bool = True) -> Iterator[Example]:
     if not kept:
         fail(f"{path}: contains no examples")
     print(f"{path}: {kept} examples, {dropped} lines left out", file=sys.stderr)
-
-
-class Labels:
-    """Labels as fairseq reads them: symbols of a dictionary.
-
-    Args:
-        task: the task.
-        path: the training file.
-        train: its examples.
-    """
-
-    def __init__(self, task: Task, path: str, train: Sequence[Example]) -> None:
-        counts = Counter(example.label for example in train)
-        listed = isinstance(task.labels, tuple)
-        # by frequency, as fairseq-preprocess orders them
-        self.names = sorted(counts, key=lambda name: (-counts[name], name))
-        if listed:
-            self.names = list(task.labels)
-        self.counts = [counts[name] for name in self.names]
-        limit = task.labels if isinstance(task.labels, int) else len(self.names)
-        if len(self.names) > limit:
-            rare = next(e for e in train if e.label in self.names[limit:])
-            fail(f"{path}: line {rare.line}: label {rare.label!r} is one more than the {limit}")
-        self.source = "labels of the task" if listed else f"labels in {path}"
-        if len(self.names) < 2:
-            fail(f"{path}: all examples have the label {self.names[0]!r}; nothing can be learned")
-        self.found: Dict[str, Any] = {"labels": self.names}
-        if "f1" in task.scores and task.positive not in self.names:
-            fail(
-                f"{task.name}: positive: {task.positive}: is none of the {self.source} "
-                f"({', '.join(self.names[:12])}); name the one whose F1 counts"
-            )
-
-    def __call__(self, example: Example, path: str) -> str:
-        """The line for an example's label."""
-        if example.label not in self.names:
-            known = ", ".join(self.names[:12])
-            fail(
-                f"{path}: line {example.line}: label {example.label!r} is none of the "
-                f"{self.source} ({known})"
-            )
-        if len(example.label.split()) > 1:
-            fail(f"{path}: line {example.line}: label {example.label!r}: fairseq needs one word")
-        return example.label
-
-
-class Numbers:
-    """Numbers, of which the smallest becomes 0 and the largest 1; arguments as of ``Labels``."""
-
-    names: Sequence[str] = ()
-    counts: Sequence[int] = ()
-
-    def __init__(self, task: Task, path: str, train: Sequence[Example]) -> None:
-        self.bounds = task.regression
-        if self.bounds is True:
-            found = [self._number(example, path) for example in train]
-            if min(found) == max(found):
-                fail(f"{path}: all examples have the label {found[0]}; nothing can be learned")
-            self.bounds = (min(found), max(found))
-        self.given = task.regression is not True
-        self.found: Dict[str, Any] = {"regression": list(self.bounds)}
-
-    def __call__(self, example: Example, path: str) -> str:
-        """The line for an example's label."""
-        low, high = self.bounds
-        number = self._number(example, path)
-        if self.given and not low <= number <= high:
-            fail(
-                f"{path}: line {example.line}: label {example.label} is not in {low:g} to {high:g}"
-            )
-        return repr(round((number - low) / (high - low), 6))
-
-    @staticmethod
-    def _number(example: Example, path: str) -> float:
-        try:
-            number = float(example.label)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            fail(f"{path}: line {example.line}: the label {example.label!r} is not a number")
-        return number
 
 
 def _paste(cells: Sequence[str]) -> str:

@@ -75,12 +75,12 @@ def _header(value: Any) -> Union[bool, Tuple[str, ...]]:
     return value if isinstance(value, bool) else _several(_text)(value)
 
 
-def _label(value: Any) -> str:
+def label(value: Any) -> str:
     """A label, which has to be one symbol of a dictionary of fairseq."""
-    label = _text(value)
-    if label.split() != [label] or label in ("<s>", "<pad>", "</s>", "<unk>", "<mask>"):
-        raise ValueError(f"the label {label!r} is not one word, which fairseq needs; rename it")
-    return label
+    text = _text(value)
+    if text.split() != [text] or text in ("<s>", "<pad>", "</s>", "<unk>", "<mask>"):
+        raise ValueError(f"the label {text!r} is no word that fairseq could read; rename it")
+    return text
 
 
 def _labels(value: Any) -> Union[None, int, Tuple[str, ...]]:
@@ -90,7 +90,7 @@ def _labels(value: Any) -> Union[None, int, Tuple[str, ...]]:
         return _count(value)
     if len(value) < 2:
         raise ValueError("expected two or more labels")
-    return _several(_label)(value)
+    return _several(label)(value)
 
 
 def _regression(value: Any) -> Union[bool, Tuple[float, float]]:
@@ -136,7 +136,7 @@ READ: Dict[str, Callable[[Any], Any]] = {
     "labels": _labels,
     "regression": _regression,
     "scores": _several(_score),
-    "positive": _label,
+    "positive": label,
     "epochs": _count,
     "batch": _count,
     "lr": _several(_rate),
