@@ -18,7 +18,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tokenizer", choices=TOKENIZERS, default="none", help="how words were split (none)")
     add("--dash-splits", action="store_true", help="Moses split hyphenated words: rich @-@ text")
     add("--subwords", choices=SUBWORDS, default="none", help="how words were split further (none)")
-    add("--subword-file", metavar="FILE", help="merges of subword-nmt, or model of SentencePiece")
+    add(
+        "--subword-file",
+        metavar="FILE",
+        help="merges, model of SentencePiece, or folder of a tokenizer of transformers",
+    )
+    add("--lowercase", action="store_true", help="text was lower-cased")
     add("--beam", type=int, default=defaults.beam, metavar="N", help=f"({defaults.beam})")
     add("--lenpen", type=float, default=defaults.lenpen, metavar="X", help=f"({defaults.lenpen})")
     add("--about", metavar="TEXT", help="a sentence on the data, for the card")
@@ -45,7 +50,14 @@ def run(args: argparse.Namespace) -> None:
     load_plug_in()
     from fairseq_posenc.deploy.pack import Pack, pack
 
-    text = Text(args.source_lang, args.target_lang, args.tokenizer, args.dash_splits, args.subwords)
+    text = Text(
+        args.source_lang,
+        args.target_lang,
+        args.tokenizer,
+        args.dash_splits,
+        args.subwords,
+        lowercase=args.lowercase,
+    )
     wanted = Pack(
         args.checkpoint,
         args.data,
@@ -69,7 +81,8 @@ COMMAND = Command(
     "pack",
     "put a model and what its text needs into one folder",
     "Write a model folder: checkpoint, dictionaries, subwords, how text was prepared, a card, and\n"
-    "on request the model exported to CTranslate2. `fairseq-posenc translate` reads it.",
+    "on request the model exported to CTranslate2. `fairseq-posenc translate` and `predict` read\n"
+    "it, and from Python fairseq_posenc.from_pretrained.",
     add_arguments,
     run,
 )

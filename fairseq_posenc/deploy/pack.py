@@ -2,20 +2,24 @@
 
 import os
 import shutil
-from typing import Any, Dict, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 
+from fairseq_posenc import tokenizer
 from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, write_checkpoint
 from fairseq_posenc.deploy.card import card
 from fairseq_posenc.deploy.export import Report, export_ctranslate2
-from fairseq_posenc.deploy.fairseq_engine import languages
+from fairseq_posenc.deploy.heads import head_of
+from fairseq_posenc.deploy.loaded import overrides_of
 from fairseq_posenc.deploy.model_folder import (
     CARD,
     CHECKPOINT,
     EXPORT,
+    RAW,
     SETTINGS,
+    SUBWORD_FILES,
     ModelFolder,
     Search,
     Text,
@@ -33,7 +37,8 @@ class Pack(NamedTuple):
         checkpoint: its file.
         data: the folder with its dictionaries, as given to ``fairseq-train``.
         text: how the text was prepared; languages may be None.
-        subword_file: the file of the subwords, or None.
+        subword_file: the file of the subwords, or the folder of a tokenizer of transformers, or
+            None.
         search: defaults of the search.
         about: a sentence on the data, or None.
         scores: files whose content becomes part of the card.
@@ -73,14 +78,14 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
     task = str(option(task_of(state), "_name") or option(task_of(state), "task"))
     text = _complete(wanted, task, state)
     with new_folder(out_dir) as side:
-        folder = ModelFolder(side, task, text, wanted.search)
+        head = head_of(state, task, wanted.data)
+        folder = ModelFolder(side, task, text, wanted.search, head)
         _copy_dictionaries(wanted, side, task, text)
         if wanted.subword_file is not None:
-            _copy(wanted.subword_file, folder.file(str(text.subword_file)), "--subword-file")
+            _copy_subwords(wanted.subword_file, folder)
         state["last_optimizer_state"] = None
         write_checkpoint(state, folder.file(CHECKPOINT))
-        overrides = {"data": side, **languages(folder)}
-        report = _export(wanted, folder, overrides)
+        report = _export(wanted, folder, overrides_of(folder))
         _write(folder.file(SETTINGS), folder.settings())
         name = os.path.basename(os.path.abspath(out_dir))
         _write(folder.file(CARD), card(name, folder, state, wanted.about, scores, report))
@@ -115,14 +120,18 @@ def _complete(wanted: Pack, task: str, state: Checkpoint) -> Text:
             f"--data {wanted.data}: has no data from which the languages could be told; give "
             "--source-lang and --target-lang"
         )
-    if (text.subwords == "none") != (wanted.subword_file is None):
+    name = SUBWORD_FILES[text.subwords]
+    if (name is None) != (wanted.subword_file is None):
+        with_file = [kind for kind, file in SUBWORD_FILES.items() if file is not None]
         raise UsageError(
-            f"--subwords {text.subwords}: give --subwords subword-nmt or sentencepiece with "
-            "--subword-file, or neither"
+            f"--subwords {text.subwords}: give one of {', '.join(with_file)} with --subword-file, "
+            "or another without"
         )
-    names = {"subword-nmt": "codes", "sentencepiece": "sentencepiece.model"}
+    if text.subwords in RAW and (text.tokenizer, text.lowercase) != ("none", False):
+        raise UsageError(
+            f"--subwords {text.subwords}: takes the text as it is; drop --tokenizer and --lowercase"
+        )
     source, target = named["source_lang"], named["target_lang"]
-    name = names.get(text.subwords)
     return text._replace(subword_file=name, source_lang=source, target_lang=target)
 
 
@@ -150,6 +159,30 @@ def _copy_dictionaries(wanted: Pack, side: str, task: str, text: Text) -> None:
     for name in names:
         os.makedirs(os.path.join(side, os.path.dirname(name)), exist_ok=True)
         _copy(os.path.join(wanted.data, name), os.path.join(side, name), "--data")
+
+
+def _copy_subwords(source: str, folder: ModelFolder) -> None:
+    target = folder.file(str(folder.text.subword_file))
+    if folder.text.subwords != "transformers":
+        _copy(source, target, "--subword-file")
+        return
+    theirs = tokenizer.dictionary(source)  # refuses a folder without a tokenizer
+    ours = folder.file("dict.txt" if folder.head is None else os.path.join("input0", "dict.txt"))
+    if os.path.isfile(ours) and _symbols(theirs) != _symbols(_read(ours, "--data")):
+        raise UsageError(
+            f"--subword-file {source}: its symbols are not those of the model's dictionary; give "
+            "the tokenizer of that model"
+        )
+    os.mkdir(target)
+    for name in tokenizer.FILES:
+        if os.path.isfile(os.path.join(source, name)):
+            _copy(os.path.join(source, name), os.path.join(target, name), "--subword-file")
+
+
+def _symbols(dictionary: str) -> List[str]:
+    """The symbols of a dict.txt, without those that only fill it up."""
+    found = [line.rsplit(" ", 1)[0] for line in dictionary.split("\n") if line]
+    return [symbol for symbol in found if not symbol.startswith("madeupword")]
 
 
 def _copy(source: str, target: str, flag: str) -> None:
