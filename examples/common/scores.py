@@ -22,6 +22,7 @@ from tasks import Task, for_paper, read_table
 from text import fail, read_lines
 
 EXAMPLES = Path(__file__).resolve().parents[1]
+CHECKPOINT = "checkpoint_best.pt"
 RUN = re.compile(r"lr([^-]+(?:-\d+)?)(?:-batch(\d+))?-seed(.+)")
 
 
@@ -92,13 +93,16 @@ def reported(log: Path, task: Task, paper: str, subset: str, epoch: str) -> Tupl
 
 
 def best_run(folder: Path, paper: str) -> str:
-    """The folder of the best run in OUT/MODEL/TASK, and after a tab its score in words."""
+    """The folder of the best run in OUT/MODEL/TASK, and after a tab its score in words.
+
+    Runs without a checkpoint, because of ``--no-model``, are not considered.
+    """
     task = task_of(folder, known_tasks())
-    runs = [log for log, _ in runs_of(folder)]
-    if task is None or not runs:
-        fail(f"{folder}: contains no runs of finetune.sh (lrRATE-seedSEED/train.log)")
-    scores = {log: reported(log, task, paper, "valid", "best") for log in runs}
-    best = max(runs, key=lambda log: scores[log][1])
+    logs = [log for log, _ in runs_of(folder) if (log.parent / CHECKPOINT).is_file()]
+    if task is None or not logs:
+        fail(f"{folder}: has no complete run with a {CHECKPOINT}; remove its runs to repeat them")
+    scores = {log: reported(log, task, paper, "valid", "best") for log in logs}
+    best = max(logs, key=lambda log: scores[log][1])
     name, score = scores[best]
     return f"{best.parent}\t{name} {score:.2f} on the validation set"
 

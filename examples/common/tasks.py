@@ -7,8 +7,8 @@
 TABLE is a YAML file with the settings of one or more tasks by name; entries whose name begins with
 a dot are no tasks. `names` prints the tasks. `plan` prints inputs and labels of a task, a digest of
 what its texts depend on, and its files in FOLDER. `settings` prints, for finetune.sh, number of
-outputs, epochs, scores to log, score to report, batch size, classes or numbers, validation sets,
-the label whose F1 counts, and learning rates.
+outputs, epochs, scores to log, score to report, batch size, classes or the range of the numbers,
+validation sets, the label whose F1 counts, and learning rates.
 """
 
 import argparse
@@ -243,7 +243,9 @@ def plan(task: Task, folder: str, dry_run: bool) -> List[str]:
 def settings(task: Task, paper: str) -> str:
     """The settings for fine-tuning, separated by spaces."""
     task = for_paper(task, paper)
-    kind = "numbers" if task.regression else "classes"
+    kind = "classes"
+    if task.regression:
+        kind = "{},{}".format(*task.regression) if isinstance(task.regression, tuple) else "numbers"
     valid = ",".join(name for name in task.splits() if name.startswith("valid"))
     if not task.outputs:
         fail(f"{task.name}: the number of labels is unknown; run prepare.sh")

@@ -137,14 +137,13 @@ best_run() {
         [[ $KEEP == all || $other == "$BEST_RUN" || ! -f $other/train.log ]] ||
             rm -f "$other/checkpoint_best.pt"
     done
-    [[ -f $BEST_RUN/checkpoint_best.pt ]] ||
-        die "$BEST_RUN: the best run has no checkpoint; remove this folder to train it again"
 }
 
 # The standard output is for the table.
 pack_best() {
     local stream=$((2 - DRY_RUN))
     text_flags "$DATA"
+    [[ $KIND == classes ]] || TEXT_FLAGS+=(--regression-range "${KIND%,*}" "${KIND#*,}")
     pack_model "$RUNS/model" "$1/checkpoint_best.pt" --data "$DATA" "${TEXT_FLAGS[@]}" \
         --ctranslate2 no --about "Fine-tuned on $TASK ($EXAMPLES examples): $2." >&"$stream"
 }
