@@ -73,6 +73,27 @@ def test_the_roformer_table_has_means_and_deviations(tmp_path):
     assert lines[-1] == "| m | MRPC (f1) | 3 | 83.00 ± 3.61 |"
 
 
+def test_the_best_run_is_one_with_a_checkpoint(tmp_path):
+    folder = tmp_path / "m" / "RTE"
+    for seed, after in enumerate(([50, 61], [60], [99]), 1):
+        made_up_run(folder, f"lr2e-5-seed{seed}", {"valid_accuracy": after})
+    with pytest.raises(SystemExit, match="has no complete run with a checkpoint_best.pt"):
+        scores.main(["--best-run", str(folder)])
+    for seed in (1, 2):
+        (folder / f"lr2e-5-seed{seed}" / "checkpoint_best.pt").touch()
+    expected = f"{folder}/lr2e-5-seed1\taccuracy 61.00 on the validation set"
+    assert scores.best_run(folder, "tupe") == expected
+
+
+def test_own_tasks_stand_last_with_their_score(tmp_path):
+    for task in ("a-mm", "WSC", "RTE"):
+        made_up_run(tmp_path / "m" / task, "lr2e-5-seed1", {"valid_accuracy": [1], "valid_f1": [2]})
+    described = "a-mm: {train: x, valid: x, text: 1, label: 2, scores: [f1, accuracy]}\n"
+    (tmp_path / "m" / "a-mm" / "task.yaml").write_text(described)
+    lines = scores.render(scores.collect(tmp_path, "tupe", "best"), "tupe")
+    assert lines[0] == "| model | RTE (accuracy) | WSC (accuracy) | a-mm (f1) | average |"
+
+
 def test_nothing_to_tabulate_is_one_line(tmp_path):
     with pytest.raises(SystemExit, match="no runs of finetune.sh"):
         scores.main([str(tmp_path)])
