@@ -106,9 +106,8 @@ def test_packs_a_tokenizer_of_transformers(tmp_path):
     with pytest.raises(SystemExit, match="has neither vocab.txt nor tokenizer.json"):
         pack(model, tmp_path / "out", *splitting[:3], model)
     assert not (tmp_path / "out").exists()
-    names = [
-        line.split()[0] for line in (model / "data/input0/dict.txt").read_text().split("\n")[:-1]
-    ]
+    lines = (model / "data/input0/dict.txt").read_text().splitlines()
+    names = [line.split()[0] for line in lines]
     symbols = [*SYMBOLS[:1], *SYMBOLS[2:6], *names]
     shutil.rmtree(source)
     folder_of(source, symbols, do_lower_case=True)
@@ -125,6 +124,5 @@ def test_a_tokenizer_needs_its_file(tmp_path):
         pack(model, tmp_path / "out", "--subwords", "marked-pieces")
     folder = pack(model, tmp_path / "out", "--lowercase", "--tokenizer", "jieba")
     assert folder.text == Text(tokenizer="jieba", lowercase=True)
-    assert (
-        "Tokeniser: jieba; subwords: none; lower case." in (tmp_path / "out/README.md").read_text()
-    )
+    card = (tmp_path / "out/README.md").read_text()
+    assert "Tokeniser: jieba; subwords: none; lower case." in card
