@@ -1,6 +1,6 @@
 """Moses punctuation normalisation and tokenisation of a text, or detokenisation.
 
-    python moses.py tokenize --lang de [--dash-splits] INPUT OUTPUT
+    python moses.py tokenize --lang de [--dash-splits] [--lower-case] INPUT OUTPUT
     python moses.py detokenize --lang de INPUT OUTPUT
 
 Before tokenisation, control, format and private-use characters become spaces, and runs of white
@@ -28,18 +28,20 @@ class _Printable(Dict[int, str]):
         return self[code]
 
 
-def tokenizer(lang: str, dash_splits: bool) -> Callable[[str], str]:
+def tokenizer(lang: str, dash_splits: bool, lower_case: bool = False) -> Callable[[str], str]:
     """Return a function that normalises and tokenises a line.
 
     Args:
         lang: two-letter language code.
         dash_splits: split hyphenated words as ``rich @-@ text`` (Moses' ``-a``).
+        lower_case: lower-case the line first.
     """
     printable = _Printable()
     normalizer = MosesPunctNormalizer(lang=lang)
     moses = MosesTokenizer(lang=lang)
 
     def tokenize(line: str) -> str:
+        line = line.lower() if lower_case else line
         line = " ".join(line.translate(printable).split())
         line = normalizer.normalize(line)
         line = moses.tokenize(line, aggressive_dash_splits=dash_splits, return_str=True)
@@ -64,12 +66,13 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument(
         "--dash-splits", action="store_true", help="split hyphenated words: rich @-@ text"
     )
+    parser.add_argument("--lower-case", action="store_true", help="lower-case the text first")
     add_workers_flag(parser)
     parser.add_argument("input")
     parser.add_argument("output")
     args = parser.parse_args(argv)
     if args.action == "tokenize":
-        make: tuple = (tokenizer, (args.lang, args.dash_splits))
+        make: tuple = (tokenizer, (args.lang, args.dash_splits, args.lower_case))
     else:
         make = (detokenizer, (args.lang,))
     map_lines(make[0], make[1], args.input, args.output, args.workers)

@@ -66,3 +66,26 @@ keep_splitting() {
 splitting_kept() {
     if [[ -n $TOKENIZER ]]; then printf tokenizer; else printf bpe.codes; fi
 }
+
+# What the file text of a data folder says, if it is there: recorded lang|keep-case|segmenter FILE
+recorded() {
+    [[ ! -f $2 ]] || awk -v name="$1" '$1 == name { print $2 }' "$2"
+}
+
+# Set TEXT_FLAGS to what `fairseq-posenc pack` has to know of the text of data folder $1.
+text_flags() {
+    local data=$1 segmenter
+    if [[ -d $data/tokenizer ]]; then
+        TEXT_FLAGS=(--subwords transformers --subword-file "$data/tokenizer")
+        return
+    fi
+    segmenter=$(recorded segmenter "$data/text")
+    case $segmenter in
+        "") TEXT_FLAGS=(--tokenizer moses --source-lang "$(recorded lang "$data/text")"
+            --subwords subword-nmt) ;;
+        spaces) TEXT_FLAGS=(--tokenizer none --subwords marked-pieces) ;;
+        *) TEXT_FLAGS=(--tokenizer "$segmenter" --subwords marked-pieces) ;;
+    esac
+    TEXT_FLAGS+=(--subword-file "$data/bpe.codes")
+    [[ -n $(recorded keep-case "$data/text") ]] || TEXT_FLAGS+=(--lowercase)
+}

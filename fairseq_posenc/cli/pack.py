@@ -1,6 +1,7 @@
 """``fairseq-posenc pack``."""
 
 import argparse
+import math
 
 from fairseq_posenc.cli.command import Command, load_plug_in
 from fairseq_posenc.deploy.model_folder import SUBWORDS, TOKENIZERS, Search, Text
@@ -24,6 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="merges, model of SentencePiece, or folder of a tokenizer of transformers",
     )
     add("--lowercase", action="store_true", help="text was lower-cased")
+    add(
+        "--regression-range",
+        nargs=2,
+        type=float,
+        metavar=("LOW", "HIGH"),
+        help="the values that 0 and 1 stand for in the targets of a regression (0 1)",
+    )
     add("--beam", type=int, default=defaults.beam, metavar="N", help=f"({defaults.beam})")
     add("--lenpen", type=float, default=defaults.lenpen, metavar="X", help=f"({defaults.lenpen})")
     add("--about", metavar="TEXT", help="a sentence on the data, for the card")
@@ -47,6 +55,9 @@ def run(args: argparse.Namespace) -> None:
         )
     if args.beam < 1:
         raise UsageError(f"--beam {args.beam}: must be at least 1")
+    low, high = args.regression_range or (0.0, 1.0)
+    if not -math.inf < low < high < math.inf:
+        raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
     load_plug_in()
     from fairseq_posenc.deploy.pack import Pack, pack
 
@@ -68,6 +79,7 @@ def run(args: argparse.Namespace) -> None:
         args.scores,
         args.ctranslate2,
         args.quantization,
+        args.regression_range,
     )
     report = pack(wanted, args.out_dir)
     for note in report.notes if report is not None else ():

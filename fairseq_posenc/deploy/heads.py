@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import List, Optional
+from typing import List, Optional, Sequence
 
 from fairseq.data import Dictionary
 
@@ -15,7 +15,9 @@ from fairseq_posenc.options import option
 _OUTPUT = re.compile(r"classification_heads\.([^.]+)\.out_proj\.weight$")
 
 
-def head_of(state: Checkpoint, task: str, data: str) -> Optional[Head]:
+def head_of(
+    state: Checkpoint, task: str, data: str, bounds: Optional[Sequence[float]] = None
+) -> Optional[Head]:
     """The head that ``predict`` uses: that of the task, or the only one of an imported model.
 
     Args:
@@ -23,6 +25,7 @@ def head_of(state: Checkpoint, task: str, data: str) -> Optional[Head]:
         task: its task.
         data: the folder that it was trained on; ``label/dict.txt`` there names the classes, which
             otherwise are numbers.
+        bounds: the values that 0 and 1 stand for in a regression.
 
     Raises:
         UsageError: there are fewer names than classes.
@@ -39,7 +42,8 @@ def head_of(state: Checkpoint, task: str, data: str) -> Optional[Head]:
     classes = found[name]
     if option(settings, "regression_target", False):
         values = ["value"] if classes == 1 else [f"value{n}" for n in range(1, classes + 1)]
-        return Head(name, values, True, _inputs(data))
+        low, high = bounds or (0.0, 1.0)
+        return Head(name, values, True, _inputs(data), (low, high))
     return Head(
         name, _labels(os.path.join(data, "label", "dict.txt"), classes), False, _inputs(data)
     )

@@ -286,7 +286,7 @@ def _example(text: str, second: Optional[str]) -> Tuple[str, ...]:
 def _prediction(logits: Tensor, head: Head) -> Prediction:
     """What the logits (N,) of a head say."""
     if head.regression:
-        values = logits.tolist()
+        values = [head.value(output) for output in logits.tolist()]
         return Prediction(None, values[0], dict(zip(head.labels, values)))
     probabilities = logits.softmax(-1).tolist()
     best = int(logits.argmax())

@@ -17,7 +17,7 @@ This file imports neither PyTorch nor fairseq.
 
 import json
 import os
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.json_object import read_json_object
@@ -73,12 +73,19 @@ class Head(NamedTuple):
         labels: the classes by number; of a regression, names of the values.
         regression: whether it computes values.
         inputs: number of texts that it was trained on, or None if that is unknown.
+        bounds: the values that 0 and 1 stand for in a regression.
     """
 
     name: str
     labels: List[str]
     regression: bool = False
     inputs: Optional[int] = None
+    bounds: Tuple[float, float] = (0.0, 1.0)
+
+    def value(self, output: float) -> float:
+        """What an output of a regression stands for."""
+        low, high = self.bounds
+        return low + output * (high - low)
 
 
 class Search(NamedTuple):

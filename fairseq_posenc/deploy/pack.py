@@ -45,6 +45,7 @@ class Pack(NamedTuple):
         export: also export to CTranslate2: yes, auto (if it is installed and can compute the
             model) or no.
         quantization: type of the exported weights, or None for float32.
+        bounds: the values that 0 and 1 stand for in a regression, or None for themselves.
     """
 
     checkpoint: str
@@ -56,6 +57,7 @@ class Pack(NamedTuple):
     scores: Sequence[str] = ()
     export: str = "no"
     quantization: Optional[str] = None
+    bounds: Optional[Sequence[float]] = None
 
 
 def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
@@ -78,7 +80,12 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
     task = str(option(task_of(state), "_name") or option(task_of(state), "task"))
     text = _complete(wanted, task, state)
     with new_folder(out_dir) as side:
-        head = head_of(state, task, wanted.data)
+        head = head_of(state, task, wanted.data, wanted.bounds)
+        if wanted.bounds is not None and (head is None or not head.regression):
+            raise UsageError(
+                f"--regression-range {' '.join(map(str, wanted.bounds))}: the model is no "
+                "regression; leave it out"
+            )
         folder = ModelFolder(side, task, text, wanted.search, head)
         _copy_dictionaries(wanted, side, task, text)
         if wanted.subword_file is not None:
