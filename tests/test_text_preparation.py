@@ -53,6 +53,7 @@ def test_english_is_that_of_the_pre_training(codes, lowercase):
 def test_chinese_is_that_of_the_pre_training(codes, tokenizer, lowercase, monkeypatch):
     if tokenizer == "jieba":
         pytest.importorskip("jieba", reason="an extra: words of Chinese text")
+    recipe_module("common", "bpe")  # which the other imports later
     pieces = recipe_module("clue_pretraining", "pieces")
     words = pieces.word_writer(tokenizer == "none", not lowercase)
     symbols = pieces.symbol_writer(str(codes / "codes"))
