@@ -3,7 +3,7 @@
 import argparse
 import math
 
-from fairseq_posenc.cli.command import Command, load_plug_in
+from fairseq_posenc.cli.command import Command, add_user_dir, load_plug_in
 from fairseq_posenc.deploy.model_folder import SUBWORDS, TOKENIZERS, Search, Text
 from fairseq_posenc.errors import UsageError
 
@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also export to CTranslate2; auto: if it is installed and can compute the model (no)",
     )
     add("--quantization", metavar="TYPE", help="of the exported weights: int8, ... (float32)")
+    add_user_dir(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
     low, high = args.regression_range or (0.0, 1.0)
     if not -math.inf < low < high < math.inf:
         raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
-    load_plug_in()
+    load_plug_in(args.user_dir)
     from fairseq_posenc.deploy.pack import Pack, pack
 
     text = Text(

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
     head = refuse_without_head(folder, f"--model {args.model}")
     check_least(args)
     with opened(args.input, "--input") as stream:
-        load_plug_in()
+        load_plug_in(args.user_dir)
         import torch
 
         from fairseq_posenc.deploy.masked_lm import MaskedLanguageModel

@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from fairseq_posenc.cli.command import add_user_dir
 from fairseq_posenc.errors import UsageError, flag_of
 
 _LEAST = {"max_tokens": 1, "buffer": 1, "threads": 0}
@@ -25,6 +26,7 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--threads", type=int, default=0, metavar="N", help="default: the engine's own")
     add("--device", default="cpu", choices=("cpu", "cuda"), help="default: cpu")
+    add_user_dir(parser)
 
 
 def check_least(args: argparse.Namespace, **least: int) -> None:

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--n-best {args.n_best}: must be at most --beam {args.beam}")
     penalty = folder.search.lenpen if args.lenpen is None else args.lenpen
     if args.engine == "fairseq" or folder.export is None:
-        load_plug_in()
+        load_plug_in(args.user_dir)
     preparation = Preparation(folder)
     engine = engine_for(folder, Hardware(args.device, args.threads, args.compute_type), args.engine)
     longest = args.max_length or sys.maxsize

@@ -76,11 +76,12 @@ class MaskedLanguageModel:
         self._dictionary = self.task.source_dictionary
         settings = self.task.cfg
         self._is_classifier = folder.task == _CLASSIFIERS
-        # other tasks put <s> in front of every sample
-        self._first = (
-            option(settings, "init_token") if self._is_classifier else self._dictionary.bos()
-        )
-        self._separator = option(settings, "separator_token")
+        if self._is_classifier:
+            self._first, self._separator = settings.init_token, settings.separator_token
+        else:  # BERT's format where there are segments, as in imported models; else RoBERTa's
+            one = getattr(self.model, "reads_pairs", False)
+            self._first = self._dictionary.bos()
+            self._separator = None if one else self._dictionary.eos()
         self._cuts = str(option(settings, "shorten_method")) == "truncate"
         longest: int = self.model.max_positions()
         self._longest = min(longest, option(settings, "max_positions", longest))
