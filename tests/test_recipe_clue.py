@@ -8,6 +8,7 @@ import re
 import pytest
 from chinese import sentence
 from conftest import SHARED
+from predictions import of_binarised
 from recipes import EXAMPLES, assert_error, bash, commands, flags_of, recipe_module, write
 
 pytest_plugins = ["chinese"]
@@ -106,6 +107,8 @@ def prepared(chinese, tmp_path_factory):
             for text in texts
         ]
         write(folder / "raw" / "CSL" / f"{name}.json", map(json.dumps, records))
+    tests = [{**record, "id": 7 - number} for number, record in enumerate(records[:8])]
+    write(folder / "raw" / "CSL" / "test.json", map(json.dumps, tests))
     result = bash(
         RECIPE / "prepare.sh",
         "raw",
@@ -154,6 +157,12 @@ def test_fine_tuning_ends_with_the_table(prepared, chinese_model):
     assert sorted(found) == ["1", "2"]
     assert f"| gau | {max(map(float, found.values())):.2f} |" in table
     assert "GatedAttention" in result.stdout  # from the checkpoint, nobody said so
+    result = bash(RECIPE / "submit.sh", "data", "runs/gau", "out", cwd=prepared)
+    assert result.returncode == 0, result.stderr[-3000:]
+    labels, _ = of_binarised(prepared / "data" / "CSL", prepared / "runs" / "gau" / "CSL" / "model")
+    answers = (prepared / "out" / "csl_predict.json").read_text().splitlines()
+    expected = [{"id": 7 - number, "label": label} for number, label in enumerate(labels)]
+    assert list(map(json.loads, answers)) == expected
 
 
 # --- what would run
