@@ -1,5 +1,6 @@
 """Set-up shared by all tests: quiet, deterministic, one thread, and the plug-in loaded."""
 
+import gc
 import logging
 import os
 import random
@@ -26,6 +27,13 @@ def pytest_collectstart():
     import fairseq_posenc  # noqa: F401
 
     quick_hydra.remember()
+
+
+def pytest_collection_finish():
+    """Spare the garbage collector what lives as long as the tests: modules and the tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
 
 
 # with the longest tests, or with servers to start: last, one process would wait for the other

@@ -76,6 +76,27 @@ def encoding_of_sides(encoding):
     return ["--position-encoding", encoding, *other]
 
 
+def copies(build):
+    """Decorate a function that builds a model: the same again is a copy of the first.
+
+    The same are arguments and the state of the random numbers.  Building takes three times as long
+    as copying.
+    """
+
+    @functools.lru_cache(maxsize=128)
+    def built(state, *arguments, **named):
+        return build(*arguments, **named), torch.get_rng_state()
+
+    @functools.wraps(build)
+    def copied(*arguments, **named):
+        state = torch.get_rng_state().numpy().tobytes()
+        model, after = built(state, *arguments, **named)
+        torch.set_rng_state(after)
+        return copy.deepcopy(model)
+
+    return copied
+
+
 class TranslationTask:
     """The little of a translation task that building a model needs."""
 
@@ -168,6 +189,7 @@ OTHER_LAYERS += [f"norm_{name}:t5" for name in NORMS if name != "layer"]
 OTHER_LAYERS += [f"ffn_{name}:rotary" for name in FEED_FORWARDS if name != "mlp"]
 
 
+@copies
 def tiny(name, *flags):
     """A two-layer translation model in evaluation mode; *name* is ENCODING or LAYER:ENCODING."""
     layer, _, encoding = name.rpartition(":")

@@ -201,8 +201,11 @@ def _compose(*trainings: Tuple[str, str]) -> None:
         choices = ["--arch", architecture, "--criterion", criterion, "--optimizer", "adam"]
         usual = ["--cpu", "--num-workers", "0", "--log-format", "json", "--log-interval", "1"]
         lines.append((options.get_training_parser(task), [*choices, *usual, "--max-epoch", "1"]))
-    for task in ("translation", "language_modeling"):
-        lines.append((options.get_generation_parser(default_task=task), ["--path", "x", "--cpu"]))
+    for task in ("translation", "language_modeling", "masked_lm"):
+        for name in (None, "wav2vec2"):  # fairseq-generate's own default, whatever the task
+            parser = options.get_generation_parser(default_task=task)
+            parser.set_defaults(**({"arch": name} if name else {}))
+            lines.append((parser, ["--path", "x", "--cpu"]))
     for parser, flags in lines:
         arguments = options.parse_args_and_arch(parser, ["data", *flags])
         convert_namespace_to_omegaconf(arguments)

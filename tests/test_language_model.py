@@ -15,6 +15,7 @@ from helpers import (
     OTHER_LAYERS,
     PAD,
     VOCABULARY,
+    copies,
     model_settings,
     parse,
     sentences,
@@ -46,6 +47,7 @@ def build(arch, *flags, **settings):
     return models.build_model(cfg, task_of(**settings)).eval()
 
 
+@copies
 def tiny(name, *flags):
     """A two-layer model; *name* is ENCODING or LAYER:ENCODING."""
     layer, _, encoding = name.rpartition(":")

@@ -10,6 +10,7 @@ from helpers import (
     ENCODER_ENCODINGS,
     PAD,
     VOCABULARY,
+    copies,
     encoding_of,
     model_settings,
     parse,
@@ -32,6 +33,7 @@ class Vocabulary(list):
 
     pad = staticmethod(lambda: PAD)
     eos = staticmethod(VOCABULARY.eos)
+    __hash__ = object.__hash__
 
 
 def build(arch, *flags, vocabulary=VOCABULARY, length=64, **settings):
@@ -41,6 +43,7 @@ def build(arch, *flags, vocabulary=VOCABULARY, length=64, **settings):
     return models.build_model(cfg, Namespace(source_dictionary=vocabulary, cfg=settings)).eval()
 
 
+@copies
 def tiny(encoding, *flags, **settings):
     flags = ["--position-encoding", encoding, *SMALL, *flags]
     return build("posenc_masked_lm", *flags, **settings)

@@ -61,6 +61,11 @@ _KNOWN = (
         "--mask-whole-words: --bpe {bpe} does not know the beginnings of words; give gpt2, bert, "
         "sentencepiece or bytes",
     ),
+    _Known(
+        Exception,
+        r"nterpolation key '(criterion)\.\w+' not found",
+        "--criterion: --task {task} needs its own; give --criterion {task}",
+    ),
     _Known(AssertionError, r"--path required", "--path: required; give a checkpoint"),
     _Known(
         FloatingPointError,

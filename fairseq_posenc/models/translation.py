@@ -109,6 +109,8 @@ TRANSLATION = Family(
         "translation_from_pretrained_bart",
         "semisupervised_translation",
         "denoising",
+        "multilingual_denoising",
+        "span_masked_lm",
     ),
     own_fields=_own_fields,
     presets=PRESETS,
