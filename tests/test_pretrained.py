@@ -218,9 +218,9 @@ def test_examples_without_a_prediction_keep_their_place(loaded):
 
 def test_the_folder_describes_the_head(folder_of):
     head = read_model_folder(str(folder_of("pairs"))).head
-    assert head == ("sentence_classification_head", LABELS, False, 2)
+    assert head[:4] == ("sentence_classification_head", LABELS, False, 2)
     head = read_model_folder(str(folder_of("value"))).head
-    assert head == ("sentence_classification_head", ["value"], True, 1)
+    assert head[:4] == ("sentence_classification_head", ["value"], True, 1)
     assert read_model_folder(str(folder_of("masked_lm"))).head is None
     card = (folder_of("pairs") / "README.md").read_text()
     assert "no, yes, maybe" in card and "predict --model packed --columns 1,2" in card
