@@ -43,6 +43,11 @@ def graphs(monkeypatch):
     torch._dynamo.reset()
 
 
+def compiling(name):
+    """A model that compiles its layers; a copy of one would not."""
+    return tiny.__wrapped__(name, "--compile-layers")
+
+
 def train(model):
     """Logits of a training step and the gradients of all parameters."""
     model.train()
@@ -66,7 +71,7 @@ def generate(model, after_step=lambda: None):
 
 def check(name, graphs):
     eager = tiny(name)
-    layers = tiny(name, "--compile-layers")
+    layers = compiling(name)
     assert list(layers.state_dict()) == list(eager.state_dict())
     layers.load_state_dict(eager.state_dict())
     (want, want_gradients), (got, gradients) = train(eager), train(layers)
@@ -99,7 +104,7 @@ def test_no_graph_break_in_any_layer(name, graphs):
 @pytest.mark.parametrize("name", ["rotary", "favor:rotary"])
 def test_compiled_to_code(name):
     torch._dynamo.reset()
-    eager, layers = tiny(name), tiny(name, "--compile-layers")
+    eager, layers = tiny(name), compiling(name)
     layers.load_state_dict(eager.state_dict())
     torch.testing.assert_close(train(layers), train(eager), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(generate(layers), generate(eager), rtol=1e-5, atol=1e-5)
