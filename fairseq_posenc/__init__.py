@@ -21,8 +21,8 @@ if __name__ != "fairseq_posenc":  # fairseq imports a --user-dir under the name 
         f"fairseq_posenc: error: --user-dir: the folder is named {__name__}; rename it to "
         "fairseq_posenc, the name by which its modules import each other"
     )
-
-from fairseq_posenc.version import __version__  # noqa: E402,F401 - the name is checked first
+else:
+    from fairseq_posenc.version import __version__ as __version__
 
 NO_REPAIRS = "FAIRSEQ_POSENC_NO_REPAIRS"
 

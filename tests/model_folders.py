@@ -62,20 +62,45 @@ def write_state(folder: Path, cfg: Any, model: Any) -> None:
 LABELS = ["no", "yes", "maybe"]
 
 
-def write_task_model(folder: Path, task: str, arch: str, *flags: str, pairs: bool = False) -> Path:
-    """Write model.pt and data/ of a model of random weights for another task than translation."""
-    data = folder / "data"
+ENCODER = [
+    *("--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"),
+    *("--encoder-attention-heads", "2"),
+]
+DECODER = [word.replace("encoder", "decoder") for word in ENCODER]
+LENGTH = ["--tokens-per-sample", "24"]
+PREDICTION = ["--criterion", "sentence_prediction", "--init-token", "0", "--max-positions", "16"]
+TASKS = {
+    "masked_lm": ("posenc_masked_lm", *ENCODER, *LENGTH),
+    "language_modeling": ("posenc_lm", *DECODER, *LENGTH),
+    "sentence_prediction": ("posenc_masked_lm", *ENCODER, *PREDICTION, "--num-classes", "3"),
+}
+
+
+def write_task_model(
+    folder: Path, task: str, pairs: bool = False, segments: int = 0, **settings: Any
+) -> Path:
+    """Write model.pt and data/ of a model of random weights, of one of TASKS.
+
+    Args:
+        folder: where.
+        task: its name.
+        pairs: whether the examples are pairs.
+        segments: number of segments.
+        settings: changes of the task.
+    """
+    arch, *flags = TASKS[task]
     cfg = parse(arch, "--position-encoding", "rotary", *flags, task=task)
+    cfg.task.data = str(folder / "data")
+    OmegaConf.set_struct(cfg, False)
+    cfg.task.update(settings)
+    if task != "language_modeling":
+        cfg.model.num_segments = segments
+    parts = {"": WORDS}
     if task == "sentence_prediction":
-        for part in ("input0", "input1") if pairs else ("input0",):
-            (data / part).mkdir(parents=True)
-            dictionary().save(str(data / part / "dict.txt"))
-        (data / "label").mkdir()
-        dictionary(LABELS).save(str(data / "label" / "dict.txt"))
-    else:
-        data.mkdir(parents=True)
-        dictionary().save(str(data / "dict.txt"))
-    cfg.task.data = str(data)
+        parts = {"input0": WORDS, "label": LABELS, **({"input1": WORDS} if pairs else {})}
+    for part, words in parts.items():
+        (folder / "data" / part).mkdir(parents=True)
+        dictionary(words).save(str(folder / "data" / part / "dict.txt"))
     torch.manual_seed(5)
     write_state(folder, cfg, tasks.setup_task(cfg.task).build_model(cfg.model))
     return folder

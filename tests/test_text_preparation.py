@@ -4,12 +4,13 @@ import json
 import shutil
 
 import pytest
-from conversion import SYMBOLS
+import torch
+from conversion import CONFIG, SYMBOLS
 from model_folders import write_task_model
 from recipes import recipe_module
-from test_pretrained import MODELS
 from test_tokenizer import LINES, WORDS, folder_of
 
+import fairseq_posenc
 from fairseq_posenc import cli
 from fairseq_posenc.deploy.model_folder import ModelFolder, Text, read_model_folder
 from fairseq_posenc.deploy.subwords import KINDS
@@ -96,8 +97,7 @@ def pack(model, out, *flags):
 
 def test_packs_a_tokenizer_of_transformers(tmp_path):
     pytest.importorskip("tokenizers", reason="an extra: tokens of transformers")
-    arch, *flags = MODELS["texts"]
-    model = write_task_model(tmp_path / "made", "sentence_prediction", arch, *flags)
+    model = write_task_model(tmp_path / "made", "sentence_prediction")
     source = folder_of(tmp_path / "tokenizer", SYMBOLS[:6] + WORDS, do_lower_case=True)
     splitting = ["--subwords", "transformers", "--subword-file", source]
     with pytest.raises(SystemExit, match="its symbols are not those of the model's dictionary"):
@@ -118,9 +118,41 @@ def test_packs_a_tokenizer_of_transformers(tmp_path):
     assert Preparation(folder).source("The CAT") == ["the", "cat"]
 
 
+@torch.no_grad()
+def test_an_imported_classifier_predicts_as_in_transformers(tmp_path):
+    """From text to probabilities: tokens, separators, segments and weights."""
+    pytest.importorskip("tokenizers", reason="an extra: tokens of transformers")
+    transformers = pytest.importorskip("transformers", reason="there is nothing to compare with")
+    symbols = SYMBOLS[:6] + WORDS
+    config = {**CONFIG, "vocab_size": len(symbols), "num_labels": 3}
+    theirs = transformers.RoFormerForSequenceClassification(transformers.RoFormerConfig(**config))
+    theirs.eval().save_pretrained(tmp_path / "theirs")
+    folder_of(tmp_path / "theirs", symbols)
+    cli.main(["import", "hf-roformer", str(tmp_path / "theirs"), str(tmp_path / "imported")])
+    splitting = ["--subwords", "transformers", "--subword-file", str(tmp_path / "theirs")]
+    arguments = [str(tmp_path / "imported" / "checkpoint.pt"), str(tmp_path / "model"), *splitting]
+    cli.main(["pack", *arguments, "--data", str(tmp_path / "imported")])
+    model = fairseq_posenc.from_pretrained(tmp_path / "model")
+    examples = [("我爱 the cats", "在公园里散步。"), "the cat ran"]
+    names = {"<s>": "[CLS]", "</s>": "[SEP]"}
+    for example, prediction in zip(examples, model.predict(examples)):
+        texts = [example] if isinstance(example, str) else example
+        tokens = model.tokens(*texts)
+        first = tokens.index("</s>") + 1
+        numbers = [symbols.index(names.get(token, token)) for token in tokens]
+        segments = [0] * first + [1] * (len(tokens) - first)
+        logits = theirs(torch.tensor([numbers]), token_type_ids=torch.tensor([segments])).logits[0]
+        assert list(prediction.scores) == ["0", "1", "2"]
+        assert list(prediction.scores.values()) == pytest.approx(
+            logits.softmax(-1).tolist(), abs=1e-5
+        )
+        assert tokens.count("</s>") == len(texts)
+    with pytest.raises(ValueError, match="fine-tuned as a classifier"):
+        model.fill_mask("the <mask>")
+
+
 def test_a_tokenizer_needs_its_file(tmp_path):
-    arch, *flags = MODELS["masked_lm"]
-    model = write_task_model(tmp_path / "made", "masked_lm", arch, *flags)
+    model = write_task_model(tmp_path / "made", "masked_lm")
     with pytest.raises(SystemExit, match="give one of subword-nmt, .* with --subword-file"):
         pack(model, tmp_path / "out", "--subwords", "marked-pieces")
     folder = pack(model, tmp_path / "out", "--lowercase", "--tokenizer", "jieba")

@@ -102,10 +102,13 @@ text_flags() {
 }
 
 # Write model folder $1 of checkpoint $2, trained on data folder $3 with --user-dir USER_DIR; $4 is
-# a sentence on the data.
+# a sentence on the data, and further arguments are flags for `fairseq-posenc pack`.
 pack_trained() {
+    local folder=$1 checkpoint=$2 data=$3 about=$4
+    shift 4
     ((${NODE_RANK:-0} == 0)) || return 0
-    text_flags "$3"
+    text_flags "$data"
     [[ ${USER_DIR##*/} == fairseq_posenc ]] || TEXT_FLAGS+=(--user-dir "$USER_DIR")
-    pack_model "$1" "$2" --data "$3" --ctranslate2 no "${TEXT_FLAGS[@]}" --about "$4"
+    pack_model "$folder" "$checkpoint" --data "$data" --ctranslate2 no "${TEXT_FLAGS[@]}" \
+        --about "$about" "$@"
 }

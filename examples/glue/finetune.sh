@@ -141,11 +141,10 @@ best_run() {
 
 # The standard output is for the table.
 pack_best() {
-    local stream=$((2 - DRY_RUN))
-    text_flags "$DATA"
-    [[ $KIND == classes ]] || TEXT_FLAGS+=(--regression-range "${KIND%,*}" "${KIND#*,}")
-    pack_model "$RUNS/model" "$1/checkpoint_best.pt" --data "$DATA" "${TEXT_FLAGS[@]}" \
-        --ctranslate2 no --about "Fine-tuned on $TASK ($EXAMPLES examples): $2." >&"$stream"
+    local stream=$((2 - DRY_RUN)) flags=()
+    [[ $KIND == classes ]] || flags=(--regression-range "${KIND%,*}" "${KIND#*,}")
+    pack_trained "$RUNS/model" "$1/checkpoint_best.pt" "$DATA" \
+        "Fine-tuned on $TASK ($EXAMPLES examples): $2." ${flags[@]+"${flags[@]}"} >&"$stream"
 }
 
 RUNS=$OUT/$NAME/$TASK

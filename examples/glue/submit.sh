@@ -10,6 +10,7 @@
 #
 #   --tasks "A B ..."     of these tasks (those in DATA that have a test set and a model)
 #   --device DEVICE       cpu or cuda (cpu)
+#   --user-dir DIR        the plug-in that the models need, if it is your own
 #   --dry-run             print the commands without running them
 #   --help                this text
 
@@ -18,13 +19,14 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/lib.sh
 . "$RECIPE/../common/lib.sh"
 
-DATA="" MODELS="" OUT="" TASKS="" DEVICE=cpu
+DATA="" MODELS="" OUT="" TASKS="" DEVICE=cpu USER_DIR=""
 while (($#)); do
     case $1 in
         --help) usage ;;
         --dry-run) DRY_RUN=1; shift ;;
         --tasks) TASKS=$(value "$@"); shift 2 ;;
         --device) DEVICE=$(value "$@"); shift 2 ;;
+        --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
         -*) die "$1: unknown option; see --help" ;;
         *)
             [[ -z $OUT ]] || die "$1: unexpected argument; see --help"
@@ -58,7 +60,8 @@ for task in $TASKS; do
     for test in "$DATA/$task/test"/*.tsv; do
         name=$(basename "$test" .tsv)
         run fairseq-posenc predict --model "$MODELS/$task/model" --device "$DEVICE" \
-            --input "$test" --columns "$columns" --output "$OUT/predictions/$name.tsv"
+            ${USER_DIR:+--user-dir "$USER_DIR"} --input "$test" --columns "$columns" \
+            --output "$OUT/predictions/$name.tsv"
         run python "$COMMON/submission.py" "$DATA/$task/task.yaml" "$name" "$test" \
             "$OUT/predictions/$name.tsv" "$OUT"
     done

@@ -21,6 +21,8 @@ from fairseq_posenc.errors import UsageError
 
 BPE = "model_folder"
 _SHOWN = "from_pretrained"
+#: What fairseq's RoBERTa takes unless told, and downloads.
+_DEFAULT = "gpt2"
 
 
 @dataclass
@@ -68,9 +70,10 @@ def _local(from_pretrained: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         path = str(model_name_or_path)
         if os.path.isfile(os.path.join(path, SETTINGS)):
-            own = _settings_of(path)
-            data_name_or_path = own.pop("data")
-            settings = {**own, **{k: v for k, v in settings.items() if k != "bpe"}}
+            if settings.get("bpe") in (None, _DEFAULT):
+                settings.pop("bpe", None)
+            settings = {**_settings_of(path), **settings}
+            data_name_or_path = settings.pop("data")
             checkpoint_file = CHECKPOINT if checkpoint_file == "model.pt" else checkpoint_file
         elif "bpe" in settings and settings["bpe"] is None:
             raise UsageError(

@@ -8,13 +8,17 @@ from fairseq_posenc.errors import UsageError
 
 
 def check_texts(texts: Any, function: str) -> None:
-    """Refuse anything but a list of texts; a single text would be taken for its characters.
+    """Refuse anything but a list of texts, or of pairs; a text would be taken for its characters.
 
     Raises:
         UsageError: naming the function.
     """
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence):
         raise UsageError(f"{function}: takes a list of texts; write [text] for a single one")
+    for number, text in enumerate(texts):
+        parts = text if isinstance(text, (tuple, list)) else [text]
+        if not all(isinstance(part, str) for part in parts):
+            raise UsageError(f"{function}: element {number} of the list is {text!r}, and no text")
 
 
 def refuse_too_long(texts: Sequence[Tensor], longest: int, function: str) -> None:

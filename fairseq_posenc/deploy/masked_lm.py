@@ -176,7 +176,7 @@ class MaskedLanguageModel:
         return Scores(tokens_of(self._dictionary, numbers[1:-1]), found)
 
     def _check_lm_head(self, function: str) -> None:
-        if self._is_classifier:
+        if self._folder.head is not None:
             raise UsageError(
                 f"{function}: {self._folder.path} was fine-tuned as a classifier, not as a "
                 "language model; give the folder of the model before fine-tuning"
