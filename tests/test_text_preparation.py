@@ -121,6 +121,7 @@ def test_packs_a_tokenizer_of_transformers(tmp_path):
 def test_an_imported_classifier_predicts_as_in_transformers(tmp_path):
     """From text to probabilities: tokens, separators, segments and weights."""
     pytest.importorskip("tokenizers", reason="an extra: tokens of transformers")
+    pytest.importorskip("rjieba", reason="RoFormer's tokenizer splits text by it")
     transformers = pytest.importorskip("transformers", reason="there is nothing to compare with")
     symbols = SYMBOLS[:6] + WORDS
     config = {**CONFIG, "vocab_size": len(symbols), "num_labels": 3}
