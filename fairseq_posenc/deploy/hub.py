@@ -70,17 +70,17 @@ def _local(from_pretrained: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         path = str(model_name_or_path)
         if os.path.isfile(os.path.join(path, SETTINGS)):
-            if settings.get("bpe") in (None, _DEFAULT):
+            if settings.get("bpe") in (None, "", _DEFAULT):
                 settings.pop("bpe", None)
             settings = {**_settings_of(path), **settings}
             data_name_or_path = settings.pop("data")
             checkpoint_file = CHECKPOINT if checkpoint_file == "model.pt" else checkpoint_file
-        elif "bpe" in settings and settings["bpe"] is None:
+        elif settings.get("bpe") == "":  # not given to a masked language model
             raise UsageError(
                 f"{_SHOWN} {path}: is no model folder, so how its text was split is unknown; "
                 "give the folder that `fairseq-posenc pack` wrote, or bpe= (subword_nmt with "
-                "bpe_codes=, sentencepiece with sentencepiece_model=, or gpt2, which fairseq "
-                "downloads)"
+                "bpe_codes=, sentencepiece with sentencepiece_model=, None for tokens by number, or "
+                "gpt2, which fairseq downloads)"
             )
         return from_pretrained(
             path, checkpoint_file, data_name_or_path, archive_map=archive_map, **settings

@@ -196,7 +196,7 @@ class MaskedLMModel(RobertaModel):
         model_name_or_path: str,
         checkpoint_file: str = "model.pt",
         data_name_or_path: str = ".",
-        bpe: Optional[str] = None,
+        bpe: Optional[str] = "",
         **kwargs: Any,
     ) -> Any:
         """fairseq's hub interface to a checkpoint, or to a model folder.
@@ -205,8 +205,8 @@ class MaskedLMModel(RobertaModel):
             model_name_or_path: the folder.
             checkpoint_file: the checkpoint in it; of a model folder its own.
             data_name_or_path: the folder of the dictionary; of a model folder itself.
-            bpe: how text is split; of a model folder as it says.  Unlike in RoBERTa, GPT-2's is no
-                default: fairseq would download it.
+            bpe: how text is split, None if it is not; of a model folder as it says.  Unlike in
+                RoBERTa, GPT-2's is no default: fairseq would download it.
             kwargs: further settings of fairseq.
         """
         return super().from_pretrained(
