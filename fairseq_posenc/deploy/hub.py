@@ -79,8 +79,8 @@ def _local(from_pretrained: Callable[..., Any]) -> Callable[..., Any]:
             raise UsageError(
                 f"{_SHOWN} {path}: is no model folder, so how its text was split is unknown; "
                 "give the folder that `fairseq-posenc pack` wrote, or bpe= (subword_nmt with "
-                "bpe_codes=, sentencepiece with sentencepiece_model=, None for tokens by number, or "
-                "gpt2, which fairseq downloads)"
+                "bpe_codes=, sentencepiece with sentencepiece_model=, None for tokens by number, "
+                "or gpt2, which fairseq downloads)"
             )
         return from_pretrained(
             path, checkpoint_file, data_name_or_path, archive_map=archive_map, **settings
