@@ -33,7 +33,7 @@ ENVIRONMENTS=(
     "numpy2-3.11 3.11 torch==2.13.0 fairseq-fixed==0.12.3.1 numpy>=2.4"
 )
 # Files, or single tests, that between them touch what differs between versions; test.sh runs all.
-COMMAND_TEST="test_every_architecture_trains_resumes_averages_and_generates[roformer_tiny]"
+COMMAND_TEST="test_every_kind_of_architecture_trains_resumes_averages_and_generates[roformer_tiny]"
 CORE_TESTS=(
     tests/test_{properties,attention,content_free,rotary,checkpoints,config,files,compat}.py
     tests/test_{masked_lm,language_model}.py

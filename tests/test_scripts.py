@@ -1,5 +1,6 @@
 """Shell scripts: syntax, shellcheck, what setup.sh chooses, and errors of one line."""
 
+import importlib
 import os
 import re
 import shutil
@@ -338,3 +339,18 @@ def test_gated_units_learn_the_toy_grammar(tmp_path):
     flags = ["--venv", sys.prefix, "--output", tmp_path / "out", "--arch", "gau_tiny"]
     finished = shell(SCRIPTS / "quickstart.sh", *flags, "--min-bleu", "85", timeout=1800)
     assert finished.returncode == 0, finished.stderr
+
+
+def test_the_matrix_runs_tests_that_exist():
+    text = (SCRIPTS / "matrix.sh").read_text(encoding="utf-8")
+    groups = re.findall(r"tests/test_\{([\w,]+)\}\.py", text)
+    files = [f"test_{name}.py" for group in groups for name in group.split(",")]
+    single, test = (
+        re.search(r'"tests/(\w+\.py)::\$COMMAND_TEST"', text),
+        re.search(r'COMMAND_TEST="(\w+)\[(\w+)\]"', text),
+    )
+    assert len(groups) == 2 and single and test
+    for name in [*files, single.group(1)]:
+        assert (REPO / "tests" / name).is_file()
+    module = importlib.import_module(single.group(1)[: -len(".py")])
+    assert test.group(2) in module.KINDS and hasattr(module, test.group(1))
