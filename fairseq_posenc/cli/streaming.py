@@ -49,4 +49,5 @@ def buffer_of(args: argparse.Namespace) -> int:
     """Number of lines to read before the model is run."""
     from fairseq_posenc.deploy.streams import BUFFER
 
-    return args.buffer or (1 if sys.stdin.isatty() else BUFFER)
+    typed = getattr(args, "input", None) is None and sys.stdin.isatty()
+    return args.buffer or (1 if typed else BUFFER)

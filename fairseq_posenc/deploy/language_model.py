@@ -94,7 +94,7 @@ class LanguageModel:
             (found,) = self.task.inference_step(generator, [self.model], sample)
         end = self._dictionary.eos()
         drawn = [each["tokens"][each["tokens"].ne(end)] for each in found]
-        return [self._text.restore(tokens_of(self._dictionary, tokens)) for tokens in drawn]
+        return [self._text.text(tokens_of(self._dictionary, tokens)) for tokens in drawn]
 
     @torch.no_grad()
     def next_tokens(self, prompt: str, top_k: int = 5) -> List[NextToken]:
