@@ -108,6 +108,8 @@ WRONG = {
         "--quantization int3: must be int8 or",
     ),
     "a quantisation of nothing": (["--quantization", "int8"], "give --ctranslate2, too"),
+    "a range of no regression": (["--regression-range", "0", "5"], "0.0 5.0: the model is no reg"),
+    "a range backwards": (["--regression-range", "5", "0"], "5 0: the first must be the smaller"),
 }
 
 

@@ -293,6 +293,9 @@ def test_values_of_a_regression_are_a_column(folder_of, loaded, tmp_path):
     assert list(map(float, (tmp_path / "out").read_text().split())) == pytest.approx(
         values, abs=1e-6
     )
+    head = read_model_folder(str(folder_of("value"))).head
+    scaled = head._replace(bounds=(-1.0, 5.0))
+    assert [scaled.value(value) for value in values] == [6 * value - 1 for value in values]
 
 
 WRONG_TABLES = {

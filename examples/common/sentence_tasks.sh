@@ -5,10 +5,10 @@
 . "$COMMON/tokens.sh"
 
 # Options and folders: sets SOURCE, PRETRAINED, OUT, TABLE, TASKS, TOKENIZER and WORKERS.
-#   sentence_options NAME RECIPE "$@"
-# NAME is the benchmark, RECIPE the pre-training recipe that makes PRETRAINED.
+#   sentence_options NAME PRETRAINING "$@"
+# NAME is the benchmark, PRETRAINING the recipe that makes PRETRAINED; RECIPE is the caller's folder.
 sentence_options() {
-    local name=$1 recipe=$2 task file all
+    local name=$1 pretraining=$2 task file all
     shift 2
     SOURCE="" PRETRAINED="" OUT="" TASKS="" TOKENIZER="" WORKERS=$(nproc)
     while (($#)); do
@@ -50,7 +50,7 @@ sentence_options() {
     [[ -n $TOKENIZER ]] || files+=(bpe.codes text)
     for file in "${files[@]}"; do
         ((DRY_RUN)) || [[ -f $PRETRAINED/$file ]] ||
-            die "$PRETRAINED: no $file there; give the data-bin that examples/$recipe made," \
+            die "$PRETRAINED: no $file there; give the data-bin that examples/$pretraining made," \
             "or, with --tokenizer, the folder of an imported model"
     done
     export WORKERS
@@ -85,15 +85,15 @@ splitting() {
     fi
 }
 
-# Split the text $WORK/text/INPUT/SPLIT as that of the pre-training: split_text SPLIT INPUT RECIPE
-# In a dry run without PRETRAINED, it is as RECIPE does by default.
+# Split the text $WORK/text/INPUT/SPLIT as that of the pre-training; in a dry run without
+# PRETRAINED, as the recipe PRETRAINING does by default: split_text SPLIT INPUT PRETRAINING
 split_text() {
-    local split=$1 input=$2 recipe=$3 text=$PRETRAINED/text lang case flags=()
+    local split=$1 input=$2 pretraining=$3 text=$PRETRAINED/text lang case flags=()
     local source=$WORK/text/$input/$split target=$WORK/pieces/$input/$split
     case=$(recorded keep-case "$text")
     if [[ -n $TOKENIZER ]]; then
         tokens_step "$split-$input" "$source" "$target"
-    elif [[ -n $(recorded segmenter "$text") || (! -f $text && $recipe == clue*) ]]; then
+    elif [[ -n $(recorded segmenter "$text") || (! -f $text && $pretraining == clue*) ]]; then
         local words=$WORK/words/$input/$split pieces=$COMMON/../clue_pretraining/pieces.py
         [[ $(recorded segmenter "$text") != spaces ]] || flags+=(--segmented)
         step "segment-$split-$input" "$words" -- python "$pieces" segment \
@@ -160,9 +160,9 @@ binarize() {
     run mv "$part" "$OUT/$task"
 }
 
-# Prepare a task of TABLE: prepare_task TASK RECIPE
+# Prepare a task of TABLE: prepare_task TASK PRETRAINING
 prepare_task() {
-    local TASK=$1 recipe=$2 folder plan labels reading split file input outputs planned=()
+    local TASK=$1 pretraining=$2 folder plan labels reading split file input outputs planned=()
     local WORK=$OUT/work/$1 STEPS=$OUT/work/$1/steps INPUTS=() VALID=() TEST=()
     folder=$(folder_of "$TASK")
     planned=(python "$COMMON/tasks.py" plan "$TABLE" "$TASK" "$folder")
@@ -185,7 +185,7 @@ prepare_task() {
     outputs=("$OUT/$TASK/examples" "$OUT/$TASK/label")
     for split in train "${VALID[@]}" ${TEST[@]+"${TEST[@]}"}; do
         for input in "${INPUTS[@]}"; do
-            split_text "$split" "$input" "$recipe"
+            split_text "$split" "$input" "$pretraining"
             outputs+=("$OUT/$TASK/$input/$split".{bin,idx})
         done
     done
@@ -195,7 +195,7 @@ prepare_task() {
         "$OUT/$TASK/task.yaml"
 }
 
-# What a prepare.sh does: prepare_tasks NAME RECIPE "$@", with arguments as for sentence_options
+# What a prepare.sh does: prepare_tasks NAME PRETRAINING "$@", with arguments as for sentence_options
 prepare_tasks() {
     sentence_options "$@"
     [[ -z $TOKENIZER ]] || check_symbols

@@ -91,7 +91,7 @@ DATA=$(absolute "${DATA%/}") CHECKPOINT=$(absolute "$CHECKPOINT") OUT=$(absolute
 TASK=${DATA##*/}
 need python fairseq-train
 [[ ! -f $DATA/task.yaml ]] || TABLE=$DATA/task.yaml # otherwise, a dry run
-[[ -f $DATA/task.yaml || " $(python "$COMMON/tasks.py" names "$TABLE") " == *" $TASK "* ]] ||
+[[ -f $DATA/task.yaml ]] || grep -Fqx "$TASK:" "$TABLE" ||
     die "$DATA: is not the folder of a task; give one that prepare.sh made, such as $EXAMPLE"
 NAME=${NAME:-$(basename "$(dirname "$CHECKPOINT")")}
 plain_name --name "$NAME"
