@@ -4,6 +4,8 @@ from argparse import Namespace
 from typing import Any, Dict, List
 
 import torch
+from fairseq.tasks import FairseqTask
+from torch import nn
 
 from fairseq_posenc.deploy.batches import batches_by_tokens
 from fairseq_posenc.deploy.engine import Beam, Hardware, Hypothesis, Tokens
@@ -51,7 +53,7 @@ class BeamSearch:
         device: where the model is.
     """
 
-    def __init__(self, model: Any, task: Any, device: str = "cpu") -> None:
+    def __init__(self, model: nn.Module, task: FairseqTask, device: str = "cpu") -> None:
         self._model, self._task, self._device = model, task, device
 
     @torch.no_grad()

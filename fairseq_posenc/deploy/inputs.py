@@ -1,13 +1,13 @@
 """Checks of texts that are given from Python."""
 
-from typing import Any, Sequence
+from typing import Sequence
 
 from torch import Tensor
 
 from fairseq_posenc.errors import UsageError
 
 
-def check_texts(texts: Any, function: str) -> None:
+def check_texts(texts: object, function: str) -> None:
     """Refuse anything but a list of texts, or of pairs; a text would be taken for its characters.
 
     Raises:

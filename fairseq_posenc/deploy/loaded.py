@@ -4,6 +4,7 @@ from typing import Any, Dict, List, NamedTuple
 
 import torch
 from fairseq import checkpoint_utils, utils
+from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_posenc.deploy.engine import Tokens
@@ -59,12 +60,12 @@ def overrides_of(folder: ModelFolder) -> Dict[str, Any]:
     return {"data": folder.path, **found, **heads}
 
 
-def numbers_of(dictionary: Any, tokens: Tokens, end: bool = False) -> Tensor:
+def numbers_of(dictionary: Dictionary, tokens: Tokens, end: bool = False) -> Tensor:
     """Tokens by number (T,), with </s> at the end on request."""
     numbers = [dictionary.index(token) for token in tokens]
     return torch.tensor(numbers + ([dictionary.eos()] if end else []), dtype=torch.long)
 
 
-def tokens_of(dictionary: Any, numbers: Tensor) -> List[str]:
+def tokens_of(dictionary: Dictionary, numbers: Tensor) -> List[str]:
     """The symbols of numbers (T,)."""
     return [dictionary[number] for number in numbers.tolist()]

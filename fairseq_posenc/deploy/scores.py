@@ -5,6 +5,7 @@ from argparse import Namespace
 from typing import Any, List, NamedTuple, Sequence
 
 import torch
+from fairseq.data import FairseqDataset
 from torch import Tensor
 
 from fairseq_posenc.deploy.batches import batches_by_tokens
@@ -37,7 +38,7 @@ class Scores(NamedTuple):
 
 
 @torch.no_grad()
-def scores_of(loaded: Loaded, dataset: Any, lengths: Sequence[int]) -> List[Scores]:
+def scores_of(loaded: Loaded, dataset: FairseqDataset, lengths: Sequence[int]) -> List[Scores]:
     """The scores of a data set's targets, in its order.
 
     Args:
