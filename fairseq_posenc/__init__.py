@@ -11,14 +11,18 @@ it starts without importing fairseq and calls :func:`register` only in commands 
 
 import os
 import sys
+from typing import TYPE_CHECKING, Union
+
+if TYPE_CHECKING:
+    from fairseq_posenc.deploy.pretrained import PretrainedModel
 
 if __name__ != "fairseq_posenc":  # fairseq imports a --user-dir under the name of its folder
     raise SystemExit(
         f"fairseq_posenc: error: --user-dir: the folder is named {__name__}; rename it to "
         "fairseq_posenc, the name by which its modules import each other"
     )
-
-__version__ = "0.2.0"
+else:
+    from fairseq_posenc.version import __version__ as __version__
 
 NO_REPAIRS = "FAIRSEQ_POSENC_NO_REPAIRS"
 
@@ -30,13 +34,38 @@ def register() -> None:
     if os.environ.get(NO_REPAIRS, "0") in ("", "0"):
         from fairseq_posenc import compat
         from fairseq_posenc.command_line import install as command_line
+        from fairseq_posenc.deploy import hub
         from fairseq_posenc.loading.install import install
         from fairseq_posenc.models.segments import label_batches
 
         compat.apply()
         install()
         label_batches()
+        hub.install()
         command_line.install()
+
+
+def from_pretrained(
+    folder: "Union[str, os.PathLike[str]]", device: str = "cpu"
+) -> "PretrainedModel":
+    """Load a model folder, as ``fairseq-posenc pack`` and the recipes write it.
+
+    Args:
+        folder: the model folder; nothing else is read, and nothing is fetched from the network.
+        device: cpu, or a device of CUDA such as ``cuda`` or ``cuda:1``.
+
+    Returns:
+        by the task of the model, a
+        :class:`~fairseq_posenc.deploy.translation.TranslationModel`, a
+        :class:`~fairseq_posenc.deploy.masked_lm.MaskedLanguageModel` (classifiers, too) or a
+        :class:`~fairseq_posenc.deploy.language_model.LanguageModel`.
+
+    Raises:
+        UsageError: it is no model folder, or a piece is missing or damaged.
+    """
+    from fairseq_posenc.deploy.pretrained import load_folder
+
+    return load_folder(os.fspath(folder), device)
 
 
 def _is_own_command_line() -> bool:

@@ -38,7 +38,20 @@ _RESERVED = frozenset(ours for ours, _, _ in ROLES)
 CHUNK = 1000
 _JIEBA, _BERT = "RoFormerTokenizer", "BertTokenizer"
 
-Split = Callable[[List[str]], List[List[str]]]
+#: Names of the files that describe a tokenizer.
+FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "config.json")
+
+
+class Tokenizer(NamedTuple):
+    """A tokenizer.
+
+    Args:
+        split: the symbols of each line of text, by fairseq's names.
+        join: the text of symbols.
+    """
+
+    split: Callable[[List[str]], List[List[str]]]
+    join: Callable[[List[str]], str]
 
 
 class Files(NamedTuple):
@@ -202,8 +215,8 @@ def dictionary(folder: str) -> str:
     return "".join(f"{symbols[number]} 1\n" for number in ordinary)
 
 
-def load(folder: str) -> Split:
-    """The function that splits lines of text into symbols by fairseq's names.
+def load(folder: str) -> Tokenizer:
+    """The tokenizer whose files are in a folder.
 
     Args:
         folder: with the tokenizer's files.
@@ -212,7 +225,8 @@ def load(folder: str) -> Split:
         UsageError: a file or a package is missing, or the tokenizer is of another kind.
     """
     files = find_files(folder)
-    special = {theirs: ours for ours, theirs in files.special().items()}
+    names = files.special()
+    special = {theirs: ours for ours, theirs in names.items()}
     # tokenizer.json cannot hold the words of jieba, and holds another rule in their place
     if files.kind != _JIEBA and os.path.isfile(files.path("tokenizer.json")):
         tokenizer = _from_json(files.path("tokenizer.json"))
@@ -223,12 +237,17 @@ def load(folder: str) -> Split:
             f"{folder}: has a {files.kind}, but no tokenizer.json; save_pretrained of this "
             "tokenizer in transformers writes one"
         )
+    if tokenizer.decoder is None:
+        tokenizer.decoder = import_extra("tokenizers", "tokenize").decoders.WordPiece(cleanup=False)
 
     def split(lines: List[str]) -> List[List[str]]:
         found = tokenizer.encode_batch(lines, add_special_tokens=False)
         return [[special.get(token, token) for token in line.tokens] for line in found]
 
-    return split
+    def join(symbols: List[str]) -> str:
+        return tokenizer.decoder.decode([names.get(symbol, symbol) for symbol in symbols])
+
+    return Tokenizer(split, join)
 
 
 def _from_json(path: str) -> Any:
@@ -280,7 +299,7 @@ def tokenize(folder: str, lines: Iterable[str]) -> Iterator[str]:
     Raises:
         UsageError: as for :func:`load`.
     """
-    split = load(folder)
+    split = load(folder).split
     chunk: List[str] = []
     for line in lines:
         chunk.append(line)

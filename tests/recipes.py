@@ -83,6 +83,12 @@ def commands(result):
     return [shlex.split(line[2:]) for line in lines]
 
 
+def training_of(found):
+    """The one training among commands."""
+    (training,) = [command for command in found if command[0] == "fairseq-train"]
+    return training
+
+
 def flags_of(command):
     """Flags of a command and the values after them; a repeated flag keeps its last value."""
     flags = {}

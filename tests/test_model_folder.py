@@ -17,8 +17,9 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.deploy import benchmark
 from fairseq_posenc.deploy.engine import Beam, Hypothesis
 from fairseq_posenc.deploy.model_folder import ModelFolder, Text, read_model_folder
+from fairseq_posenc.deploy.streams import Progress, read_lines
 from fairseq_posenc.deploy.text import Preparation, words_of
-from fairseq_posenc.deploy.translate import Format, Progress, Translator, read_lines
+from fairseq_posenc.deploy.translate import Format, Translator
 
 WHY = "an extra: the engine of the exported models"
 MOSES = ["--tokenizer", "moses", "--subwords", "subword-nmt"]
@@ -84,8 +85,8 @@ DAMAGED = {
     "another format": ('{"format": 2}', "format 2, and this version reads 1"),
     "no text": ('{"format": 1}', "damaged"),
     "an unknown tokeniser": (
-        '{"format": 1, "task": "translation", "search": {}, "text": {"tokenizer": "jieba"}}',
-        "tokenizer 'jieba'; it must be moses or none",
+        '{"format": 1, "task": "translation", "search": {}, "text": {"tokenizer": "kytea"}}',
+        "tokenizer 'kytea'; it must be moses or jieba or none",
     ),
 }
 
@@ -111,6 +112,8 @@ WRONG = {
         "--quantization int3: must be int8 or",
     ),
     "a quantisation of nothing": (["--quantization", "int8"], "give --ctranslate2, too"),
+    "a range of no regression": (["--regression-range", "0", "5"], "0.0 5.0: the model is no reg"),
+    "a range backwards": (["--regression-range", "5", "0"], "5 0: the first must be the smaller"),
 }
 
 

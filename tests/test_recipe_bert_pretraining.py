@@ -11,7 +11,9 @@ from conftest import SHARED
 from fairseq.data import Dictionary, data_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from pretraining import RECIPE
-from recipes import assert_error, bash, commands, flags_of, recipe_module, write
+from recipes import assert_error, bash, commands, flags_of, recipe_module, training_of, write
+
+from fairseq_posenc.deploy.model_folder import Text, read_model_folder
 
 pytest_plugins = ["pretraining"]
 
@@ -130,6 +132,9 @@ def test_training_keeps_every_tenth_and_the_last_checkpoint(pretrained):
     assert {"checkpoint_last.pt", "checkpoint_best.pt"} < names
     log = (pretrained / "train.log").read_text()
     assert "num_updates=20, lr=0" in log  # linear decay to zero
+    folder = read_model_folder(str(pretrained / "model"))
+    expected = Text("en", None, "moses", False, "subword-nmt", "codes", lowercase=True)
+    assert (folder.task, folder.text) == ("masked_lm", expected)
 
 
 def test_the_plot_of_two_runs_reads_their_logs(pretrained, tmp_path):
@@ -160,7 +165,7 @@ def test_preparing_again_repeats_nothing_and_a_dry_run_prints_everything(prepare
 
 def training(cwd, *arguments):
     result = bash(RECIPE / "train.sh", *arguments, "--dry-run", cwd=cwd)
-    return flags_of(commands(result)[-1])
+    return flags_of(training_of(commands(result)))
 
 
 def test_training_is_the_papers(tmp_path):

@@ -8,16 +8,18 @@ import re
 import pytest
 from chinese import sentence
 from conftest import SHARED
+from predictions import of_binarised
 from recipes import EXAMPLES, assert_error, bash, commands, flags_of, recipe_module, write
 
 pytest_plugins = ["chinese"]
 RECIPE = EXAMPLES / "clue"
 
-clue = recipe_module("clue", "clue")
+TASKS = recipe_module("common", "tasks").read_table(str(RECIPE / "tasks.yaml"))
+files = recipe_module("common", "task_files")
 
 
 def read(task, path):
-    return list(clue.examples(clue.TASKS[task], str(path)))
+    return [[*e.texts, e.label] for e in files.examples(TASKS[task], str(path))]
 
 
 # --- reading
@@ -73,9 +75,10 @@ def test_tsv_files_have_sentences_and_label(tmp_path):
     ],
 )
 def test_a_file_of_another_layout_is_one_line(tmp_path, name, line, words):
-    source = write(tmp_path / name, [line])
+    write(tmp_path / name, [line])
+    table, out = str(RECIPE / "tasks.yaml"), str(tmp_path / "out")
     with pytest.raises(SystemExit, match=f"{name}: .*{words}"):
-        clue.main(["extract", "TNEWS", source, str(tmp_path / "out"), "train"])
+        files.main(["extract", table, "TNEWS", str(tmp_path), out])
     assert not list((tmp_path / "out").glob("*/*"))
 
 
@@ -84,7 +87,7 @@ def test_real_tnews_has_its_published_sizes():
     folder = SHARED / "data" / "tnews"
     train, dev = (read("TNEWS", folder / f"{name}.tsv") for name in ("train", "dev"))
     assert (len(train), len(dev)) == (53360, 10000)
-    assert len({label for _, label in train}) == clue.TASKS["TNEWS"].classes
+    assert len({label for _, label in train}) == TASKS["TNEWS"].labels
     assert {label for _, label in dev} <= {label for _, label in train}
 
 
@@ -104,6 +107,8 @@ def prepared(chinese, tmp_path_factory):
             for text in texts
         ]
         write(folder / "raw" / "CSL" / f"{name}.json", map(json.dumps, records))
+    tests = [{**record, "id": 7 - number} for number, record in enumerate(records[:8])]
+    write(folder / "raw" / "CSL" / "test.json", map(json.dumps, tests))
     result = bash(
         RECIPE / "prepare.sh",
         "raw",
@@ -114,7 +119,7 @@ def prepared(chinese, tmp_path_factory):
         cwd=folder,
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    assert "CSL/train.json: 40 examples, 0 left out" in result.stderr
+    assert "CSL/train.json: 40 examples, 0 lines left out" in result.stderr
     return folder
 
 
@@ -152,6 +157,12 @@ def test_fine_tuning_ends_with_the_table(prepared, chinese_model):
     assert sorted(found) == ["1", "2"]
     assert f"| gau | {max(map(float, found.values())):.2f} |" in table
     assert "GatedAttention" in result.stdout  # from the checkpoint, nobody said so
+    result = bash(RECIPE / "submit.sh", "data", "runs/gau", "out", cwd=prepared)
+    assert result.returncode == 0, result.stderr[-3000:]
+    labels, _ = of_binarised(prepared / "data" / "CSL", prepared / "runs" / "gau" / "CSL" / "model")
+    answers = (prepared / "out" / "csl_predict.json").read_text().splitlines()
+    expected = [{"id": 7 - number, "label": label} for number, label in enumerate(labels)]
+    assert list(map(json.loads, answers)) == expected
 
 
 # --- what would run

@@ -13,12 +13,23 @@ from fairseq import options, tasks
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY
-from recipes import COMMON, assert_error, bash, commands, flags_of, recipe_module, write
+from recipes import (
+    COMMON,
+    assert_error,
+    bash,
+    commands,
+    flags_of,
+    recipe_module,
+    training_of,
+    write,
+)
 
+from fairseq_posenc.deploy.model_folder import Text, read_model_folder
 from fairseq_posenc.errors import UsageError
 
 pytest_plugins = ["chinese"]
 
+recipe_module("clue_pretraining", "bpe")  # which pieces imports later
 pieces = recipe_module("clue_pretraining", "pieces")
 recipe_module("clue_pretraining", "bpe")  # which pieces imports when it is needed
 segmenter = recipe_module("clue_pretraining", "segmenter")
@@ -187,6 +198,8 @@ def test_training_goes_through_the_real_command(chinese_model):
     assert "num_updates: 10 >= max_update: 10" in log and "'_name': 'marked_pieces'}" in log
     assert re.search(r"valid on 'valid' subset \| .*\| accuracy [0-9.]+ \|", log)
     assert (chinese_model / "checkpoint_best.pt").exists()
+    text = read_model_folder(str(chinese_model / "model")).text
+    assert text == Text(subwords="marked-pieces", subword_file="codes", lowercase=True)
 
 
 def test_preparing_again_repeats_nothing(chinese, tmp_path):
@@ -244,7 +257,7 @@ def test_real_web_text_keeps_every_character(tmp_path):
 
 def training(cwd, *arguments):
     result = bash(RECIPE / "train.sh", *arguments, "--dry-run", cwd=cwd)
-    return flags_of(commands(result)[-1])
+    return flags_of(training_of(commands(result)))
 
 
 @pytest.mark.parametrize("model", ["roformer", "roformer_v2", "gau"])
@@ -290,7 +303,7 @@ def test_flags_after_the_dashes_win_and_the_data_say_the_lengths(tmp_path, chine
         "1e-3",
         cwd=tmp_path,
     )
-    flags = flags_of(commands(result)[-1])
+    flags = flags_of(training_of(commands(result)))
     assert flags["--lr"] == "1e-3" and flags["--sample-break-mode"] == "eos"
     assert flags["--warmup-updates"] == "3" and flags["--max-update"] == "30"
 

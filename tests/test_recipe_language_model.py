@@ -7,8 +7,9 @@ import re
 import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from language_models import COMPARE, PREPARE, RECIPE, TRAIN, wikitext
-from recipes import assert_error, bash, commands, flags_of, recipe_module
+from recipes import assert_error, bash, commands, flags_of, recipe_module, training_of
 
+from fairseq_posenc.deploy.model_folder import read_model_folder
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.models.language_model import PRESETS
 
@@ -92,6 +93,8 @@ def test_encodings_and_seeds_to_the_table_interrupted_and_resumed(text8):
     assert anew.stderr.count("already done") == 0 and "checkpoint_last.pt is gone" in anew.stderr
     assert anew.stdout.strip().split("\n")[-1] == row
     assert (runs / "rotary-seed1" / "train.log").read_text().count("done training in") == 1
+    folder = read_model_folder(str(runs / "rotary-seed2" / "model"))
+    assert (folder.task, folder.text.subwords) == ("language_modeling", "text8")
     # other flags: not the run that was begun
     other = compare(text8, "--seeds", "2", flags=["--dropout", "0.5"])
     assert_error(other, "rotary-seed2 was started with other flags", "another OUT")
@@ -118,7 +121,8 @@ def test_a_dry_run_prints_both_steps_of_every_run(tmp_path):
 
 
 def training(cwd, *arguments):
-    return flags_of(commands(bash(TRAIN, *arguments, "--dry-run", cwd=cwd))[-1])
+    result = bash(TRAIN, *arguments, "--dry-run", cwd=cwd)
+    return flags_of(training_of(commands(result)))
 
 
 def test_training_is_that_of_gpt3(tmp_path):

@@ -8,8 +8,8 @@
 # flags after -- override them. fairseq-train starts one process per GPU: do not use
 # torchrun. Run again with the same --save-dir, it resumes from checkpoint_last.pt.
 #
-#   --save-dir DIR        checkpoints and train.log (runs/bert_pretraining/MODEL, or
-#                         MODEL-amos)
+#   --save-dir DIR        checkpoints, train.log and at the end the model folder, model
+#                         (runs/bert_pretraining/MODEL, or MODEL-amos)
 #   --updates N           number of updates (1000000): the first hundredth is
 #                         warm-up, a checkpoint is kept at every tenth (100k, 300k, 600k)
 #   --batch N             samples per update, over all GPUs (256)
@@ -33,6 +33,8 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$RECIPE/../common/lib.sh"
 # shellcheck source=../common/cluster.sh
 . "$RECIPE/../common/cluster.sh"
+# shellcheck source=../common/tokens.sh
+. "$RECIPE/../common/tokens.sh"
 
 MODELS="bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer"
 MODEL="" DATA="" SAVE_DIR="" USER_DIR="" OPTIMIZER=adam UPDATES=1000000 BATCH=256 LIMIT=32
@@ -99,3 +101,4 @@ train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task masked_lm \
     --keep-interval-updates-pattern "$(fraction "$UPDATES" 10)" \
     --log-format simple --log-interval 100 --log-file "$SAVE_DIR/train.log" \
     "${CLUSTER[@]}" "$@"
+pack_trained "$SAVE_DIR/model" "$SAVE_DIR/checkpoint_last.pt" "$DATA" "Pre-trained on $DATA."

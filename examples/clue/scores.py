@@ -1,1 +1,1 @@
-../glue/scores.py
+../common/scores.py

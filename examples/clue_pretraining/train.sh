@@ -8,7 +8,8 @@
 # after -- override those of the paper. Run again with the same --save-dir, it resumes from
 # checkpoint_last.pt.
 #
-#   --save-dir DIR        checkpoints and train.log (runs/clue_pretraining/MODEL)
+#   --save-dir DIR        checkpoints, train.log and at the end the model folder, model
+#                         (runs/clue_pretraining/MODEL)
 #   --updates N           number of updates (100000): the first tenth is warm-up, a
 #                         checkpoint is kept at every tenth
 #   --batch N             samples per update, over all GPUs (256: 4 passes of 64)

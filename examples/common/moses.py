@@ -1,7 +1,7 @@
 """Moses punctuation normalisation and tokenisation of a text, or detokenisation.
 
-    python moses.py tokenize --lang de [--dash-splits] INPUT OUTPUT [INPUT OUTPUT ...]
-    python moses.py detokenize --lang de INPUT OUTPUT [INPUT OUTPUT ...]
+    python moses.py tokenize --lang de [--dash-splits] [--lower-case] INPUT OUTPUT [...]
+    python moses.py detokenize --lang de INPUT OUTPUT [...]
 
 Before tokenisation, control, format and private-use characters become spaces, and runs of white
 space a single space, so every line stays one line.
@@ -29,18 +29,20 @@ class _Printable(Dict[int, str]):
         return self[code]
 
 
-def tokenizer(lang: str, dash_splits: bool) -> Callable[[str], str]:
+def tokenizer(lang: str, dash_splits: bool, lower_case: bool = False) -> Callable[[str], str]:
     """Return a function that normalises and tokenises a line.
 
     Args:
         lang: two-letter language code.
         dash_splits: split hyphenated words as ``rich @-@ text`` (Moses' ``-a``).
+        lower_case: lower-case the line first.
     """
     printable = _Printable()
     normalizer = MosesPunctNormalizer(lang=lang)
     moses = MosesTokenizer(lang=lang)
 
     def tokenize(line: str) -> str:
+        line = line.lower() if lower_case else line
         line = " ".join(line.translate(printable).split())
         line = normalizer.normalize(line)
         line = moses.tokenize(line, aggressive_dash_splits=dash_splits, return_str=True)
@@ -65,11 +67,12 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument(
         "--dash-splits", action="store_true", help="split hyphenated words: rich @-@ text"
     )
+    parser.add_argument("--lower-case", action="store_true", help="lower-case the text first")
     add_workers_flag(parser)
     add_texts(parser)
     args = parser.parse_args(argv)
     if args.action == "tokenize":
-        map_texts(tokenizer, (args.lang, args.dash_splits), args)
+        map_texts(tokenizer, (args.lang, args.dash_splits, args.lower_case), args)
     else:
         map_texts(detokenizer, (args.lang,), args)
 

@@ -66,3 +66,49 @@ keep_splitting() {
 splitting_kept() {
     if [[ -n $TOKENIZER ]]; then printf tokenizer; else printf bpe.codes; fi
 }
+
+# What the file text of a data folder says: recorded lang|keep-case|segmenter|kind FILE
+recorded() {
+    [[ ! -f $2 ]] || awk -v name="$1" '$1 == name { print $2 }' "$2"
+}
+
+# Set TEXT_FLAGS to what `fairseq-posenc pack` has to know of the text of data folder $1.
+text_flags() {
+    local data=$1 kind segmenter
+    kind=$(recorded kind "$data/text")
+    TEXT_FLAGS=()
+    if [[ $kind == text8 || $kind == enwik8 ]]; then
+        TEXT_FLAGS=(--subwords "$kind")
+        return
+    fi
+    if ((!DRY_RUN)) && [[ ! -f $data/bpe.codes && ! -d $data/tokenizer ]]; then
+        [[ $kind == wikitext ]] ||
+            log "$data: does not say how text was split; the model folder will split it at spaces"
+        return 0
+    fi
+    if [[ -d $data/tokenizer ]]; then
+        TEXT_FLAGS=(--subwords transformers --subword-file "$data/tokenizer")
+        return
+    fi
+    segmenter=$(recorded segmenter "$data/text")
+    case $segmenter in
+        "") TEXT_FLAGS=(--tokenizer moses --source-lang "$(recorded lang "$data/text")"
+            --subwords subword-nmt) ;;
+        spaces) TEXT_FLAGS=(--tokenizer none --subwords marked-pieces) ;;
+        *) TEXT_FLAGS=(--tokenizer "$segmenter" --subwords marked-pieces) ;;
+    esac
+    TEXT_FLAGS+=(--subword-file "$data/bpe.codes")
+    [[ -n $(recorded keep-case "$data/text") ]] || TEXT_FLAGS+=(--lowercase)
+}
+
+# Write model folder $1 of checkpoint $2, trained on data folder $3 with --user-dir USER_DIR; $4 is
+# a sentence on the data, and further arguments are flags for `fairseq-posenc pack`.
+pack_trained() {
+    local folder=$1 checkpoint=$2 data=$3 about=$4
+    shift 4
+    ((${NODE_RANK:-0} == 0)) || return 0
+    text_flags "$data"
+    [[ ${USER_DIR##*/} == fairseq_posenc ]] || TEXT_FLAGS+=(--user-dir "$USER_DIR")
+    pack_model "$folder" "$checkpoint" --data "$data" --ctranslate2 no "${TEXT_FLAGS[@]}" \
+        --about "$about" "$@"
+}

@@ -5,8 +5,9 @@
 #
 # TASK is a folder that prepare.sh made (glue/CoLA), CHECKPOINT the result of pre-training.
 # The shape and the position encoding of the model come from the checkpoint. Logs go to
-# OUT/NAME/TASK; it ends with a table of all models and tasks in OUT. Stopped and
-# started again, it continues with the runs that are not done.
+# OUT/NAME/TASK, and OUT/NAME/TASK/model is the model folder of the best run; it ends with a table of
+# all models and tasks in OUT. Stopped and started again, it continues with the runs that are not
+# done.
 #
 #   --name NAME           name of the model in the table (the folder of CHECKPOINT)
 #   --paper PAPER         tupe: 10 epochs, 5 for MNLI, QQP and QNLI; accuracy, Matthews
@@ -14,13 +15,15 @@
 #                         roformer: 3 epochs; F1 for MRPC and QQP, Spearman for STS-B;
 #                         mean of three seeds
 #                         gau: for examples/clue, which sets this
+#                         epochs, batch, learning rates and scores of your own tasks are theirs
 #   --lr "X ..."          learning rates (2e-5 3e-5 4e-5 5e-5; gau: the paper's)
 #   --seeds "N ..."       seeds (1 2 3 4 5; with --paper roformer or gau 1 2 3)
 #   --epochs N            passes over the training data, instead of the paper's
 #   --batch N             examples per update (32; gau: the paper's)
 #   --epoch WHICH         score of a run: that of its best or of its last epoch on the
 #                         validation set (best)
-#   --keep-checkpoints    keep the best checkpoint of every run
+#   --keep-checkpoints    keep the best checkpoint of every run (only that of the best run)
+#   --no-model            scores only: no checkpoints, and no model folder
 #   --cpu                 without GPU or fp16
 #   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
 #   --dry-run             print the commands without running them
@@ -30,16 +33,19 @@ set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/lib.sh
 . "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/tokens.sh
+. "$COMMON/tokens.sh"
 
 DATA="" CHECKPOINT="" OUT="" NAME="" PAPER=tupe SEEDS="" EPOCHS="" USER_DIR=""
-RATES="" BATCH="" EPOCH=best SAVE=(--no-save) DEVICE=(--fp16) HEAD=()
+RATES="" BATCH="" EPOCH=best KEEP=best DEVICE=(--fp16) HEAD=()
 SEPARATOR=(--separator-token 2)
 while (($#)); do
     case $1 in
         --help) usage ;;
         --dry-run) DRY_RUN=1; shift ;;
         --cpu) DEVICE=(--cpu); shift ;;
-        --keep-checkpoints) SAVE=(--no-epoch-checkpoints --no-last-checkpoints); shift ;;
+        --keep-checkpoints) KEEP=all; shift ;;
+        --no-model) KEEP=none; shift ;;
         --name) NAME=$(value "$@"); shift 2 ;;
         --paper) PAPER=$(value "$@"); shift 2 ;;
         --lr) RATES=$(value "$@"); shift 2 ;;
@@ -63,13 +69,9 @@ done
 [[ -n $OUT ]] || die "give the task's folder, the checkpoint and the output folder; see --help"
 case $PAPER in
     tupe | roformer)
-        TASKS="CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE" EXAMPLE=glue/CoLA
-        SETTINGS=("$RECIPE/tasks.py" settings --paper "$PAPER")
-        TABLE=("$RECIPE/scores.py" --paper "$PAPER") ;;
+        TABLE=$RECIPE/tasks.yaml EXAMPLE=glue/CoLA WARMUP=6 EPSILON=1e-6 ;;
     gau)
-        TASKS="AFQMC CSL IFLYTEK TNEWS WSC CMNLI" EXAMPLE=clue/TNEWS
-        SETTINGS=("$RECIPE/../clue/clue.py" settings)
-        TABLE=("$RECIPE/../clue/clue.py" scores)
+        TABLE=$RECIPE/../clue/tasks.yaml EXAMPLE=clue/TNEWS WARMUP=10 EPSILON=1e-8
         HEAD=(--pooler-dropout 0.1) SEPARATOR=() ;; # BERT's one [SEP] between texts
     *) die "--paper $PAPER: expected tupe, roformer or gau" ;;
 esac
@@ -87,18 +89,20 @@ done
 [[ -z $BATCH ]] || whole_number --batch "$BATCH"
 DATA=$(absolute "${DATA%/}") CHECKPOINT=$(absolute "$CHECKPOINT") OUT=$(absolute "$OUT")
 TASK=${DATA##*/}
-[[ " $TASKS " == *" $TASK "* ]] ||
+need python fairseq-train
+[[ ! -f $DATA/task.yaml ]] || TABLE=$DATA/task.yaml # otherwise, a dry run
+[[ -f $DATA/task.yaml ]] || grep -Fqx "$TASK:" "$TABLE" ||
     die "$DATA: is not the folder of a task; give one that prepare.sh made, such as $EXAMPLE"
 NAME=${NAME:-$(basename "$(dirname "$CHECKPOINT")")}
 plain_name --name "$NAME"
-need python fairseq-train
-((DRY_RUN)) || [[ -f $DATA/examples ]] || die "$DATA: is incomplete; run prepare.sh"
+for file in examples task.yaml; do
+    ((DRY_RUN)) || [[ -f $DATA/$file ]] || die "$DATA: is incomplete; run prepare.sh"
+done
 ((DRY_RUN)) || [[ -f $CHECKPOINT ]] || die "$CHECKPOINT: no such file"
 USER_DIR=${USER_DIR:-$(plugin_dir)}
 
-read -r CLASSES USUAL SCORES BEST USUAL_BATCH WARMUP EPSILON USUAL_RATES < <(
-    python "${SETTINGS[@]}" "$TASK"
-)
+SETTINGS=$(python "$COMMON/tasks.py" settings "$TABLE" "$TASK" --paper "$PAPER")
+read -r CLASSES USUAL SCORES BEST USUAL_BATCH KIND VALID POSITIVE USUAL_RATES <<<"$SETTINGS"
 OTHER_BATCH=$BATCH
 [[ $BATCH != "$USUAL_BATCH" ]] || OTHER_BATCH=""
 EPOCHS=${EPOCHS:-$USUAL} BATCH=${BATCH:-$USUAL_BATCH} RATES=${RATES:-$USUAL_RATES}
@@ -108,8 +112,11 @@ EXAMPLES=1
 PER_EPOCH=$(((EXAMPLES + BATCH - 1) / BATCH))
 UPDATES=$((PER_EPOCH * EPOCHS))
 TARGET=(--num-classes "$CLASSES")
-[[ $TASK != STS-B ]] || TARGET+=(--regression-target)
-[[ $TASK != MNLI ]] || TARGET+=(--valid-subset "valid,valid1")
+[[ $KIND == classes ]] || TARGET+=(--regression-target)
+[[ $VALID == valid ]] || TARGET+=(--valid-subset "$VALID")
+[[ $POSITIVE == 1 ]] || TARGET+=(--positive-label "$POSITIVE")
+SAVE=(--no-epoch-checkpoints --no-last-checkpoints --no-save-optimizer-state)
+[[ $KEEP != none ]] || SAVE=(--no-save)
 
 # A log gets its final name when its run is complete. One process: the batch size is that of
 # the paper whatever the number of GPUs.
@@ -120,14 +127,39 @@ tune() {
     run mv "$folder/train.log.part" "$folder/train.log"
 }
 
-STEPS=$OUT/$NAME/$TASK/steps
+# Set BEST_RUN to the folder of the best run so far, and BEST_SCORE; keep only its checkpoint,
+# unless those of all are wanted. Another finetune.sh may be at work on other seeds.
+best_run() {
+    local found other
+    found=$(python "$COMMON/scores.py" --paper "$PAPER" --best-run "$RUNS")
+    IFS=$'\t' read -r BEST_RUN BEST_SCORE <<<"$found"
+    for other in "$RUNS"/lr*-seed*; do
+        [[ $KEEP == all || $other == "$BEST_RUN" || ! -f $other/train.log ]] ||
+            rm -f "$other/checkpoint_best.pt"
+    done
+}
+
+# The standard output is for the table.
+pack_best() {
+    local stream=$((2 - DRY_RUN)) flags=()
+    [[ $KIND == classes ]] || flags=(--regression-range "${KIND%,*}" "${KIND#*,}")
+    pack_trained "$RUNS/model" "$1/checkpoint_best.pt" "$DATA" \
+        "Fine-tuned on $TASK ($EXAMPLES examples): $2." ${flags[@]+"${flags[@]}"} >&"$stream"
+}
+
+RUNS=$OUT/$NAME/$TASK
+STEPS=$RUNS/steps
+if [[ -f $DATA/task.yaml ]]; then
+    run mkdir -p "$RUNS"
+    run cp "$DATA/task.yaml" "$RUNS"
+fi
 GIVEN=""
 ((DRY_RUN)) || GIVEN=$(sha256sum "$CHECKPOINT")$'\n'
 for rate in $RATES; do
     for seed in $SEEDS; do
         # Other batches than the paper's have folders of their own.
         run_name=lr$rate${OTHER_BATCH:+-batch$OTHER_BATCH}-seed$seed
-        folder=$OUT/$NAME/$TASK/$run_name
+        folder=$RUNS/$run_name
         chain "$GIVEN"
         hold "$folder"
         step "$run_name" "$folder/train.log" -- tune "$folder" "$DATA" --user-dir "$USER_DIR" \
@@ -144,6 +176,20 @@ for rate in $RATES; do
             --seed "$seed" "${SAVE[@]}" --distributed-world-size 1 \
             --log-format json --log-interval 100 "${DEVICE[@]}" "$@"
         release
+        if [[ $KEEP == best ]] && ((!DRY_RUN)); then
+            hold "$RUNS" wait
+            best_run
+            release
+        fi
     done
 done
-run python "${TABLE[@]}" --epoch "$EPOCH" "$OUT"
+if [[ $KEEP != none ]]; then
+    BEST_RUN=$folder BEST_SCORE=""
+    hold "$RUNS" wait
+    ((DRY_RUN)) || best_run
+    chain ""
+    ((DRY_RUN)) || STEP_CHAIN+=$(cat "$BEST_RUN/train.log" "$DATA/task.yaml" | sha256sum)$'\n'
+    step model "$RUNS/model/model.json" -- pack_best "$BEST_RUN" "$BEST_SCORE"
+    release
+fi
+run python "$COMMON/scores.py" --paper "$PAPER" --epoch "$EPOCH" "$OUT"

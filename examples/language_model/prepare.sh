@@ -76,6 +76,8 @@ characters() {
 binarize() {
     run rm -rf "$PART"
     run "${MAKE[@]}"
+    # Record what the symbols are: who uses the model needs to know.
+    ((DRY_RUN)) || printf 'kind %s\n' "$KIND" >"$PART/text"
     run rm -rf "$OUT/data-bin"
     run mv "$PART" "$OUT/data-bin"
 }
@@ -86,6 +88,6 @@ case $KIND in
     *) die "$KIND: unknown kind; expected wikitext, text8 or enwik8" ;;
 esac
 hold "$OUT"
-step "binarize-$KIND" "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt} -- binarize "$KIND"
+step "binarize-$KIND" "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt,text} -- binarize "$KIND"
 
 log "data for train.sh: $OUT/data-bin"

@@ -10,7 +10,8 @@
 # starts one process per GPU: do not use torchrun. Run again with the same --save-dir, it
 # resumes from checkpoint_last.pt.
 #
-#   --save-dir DIR        checkpoints and train.log (runs/language_model/ENCODING-seedN)
+#   --save-dir DIR        checkpoints, train.log and at the end the model folder, model
+#                         (runs/language_model/ENCODING-seedN)
 #   --seed N              seed of fairseq-train (1)
 #   --updates N           number of updates (55000): the first hundredth is warm-up, a
 #                         checkpoint is kept at every tenth
@@ -36,6 +37,8 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$RECIPE/../common/lib.sh"
 # shellcheck source=../common/cluster.sh
 . "$RECIPE/../common/cluster.sh"
+# shellcheck source=../common/tokens.sh
+. "$RECIPE/../common/tokens.sh"
 
 ENCODINGS="learned sinusoidal t5 alibi shaw transformer_xl deberta rotary tupe none"
 ENCODINGS+=" xpos kerple fire sandwich nezha cope"
@@ -114,3 +117,4 @@ train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task language_modeling 
     --keep-interval-updates-pattern "$(fraction "$UPDATES" 10)" \
     --log-format simple --log-interval 100 --log-file "$SAVE_DIR/train.log" \
     "${CLUSTER[@]}" "$@"
+pack_trained "$SAVE_DIR/model" "$SAVE_DIR/checkpoint_last.pt" "$DATA" "Trained on $DATA."

@@ -16,12 +16,12 @@ from fairseq_posenc.versions import is_compiling
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 Parts = Dict[str, Tensor]
 
-_STATE, _ROOM = "attn_state", "room"  # keys in the incremental state; fairseq's, and ours
+_STATE, _BUFFERS = "attn_state", "buffers"  # keys in the incremental state; fairseq's, and ours
 _BLOCK = 64  # tokens
 _ALWAYS = 2**62  # of a hypothesis and itself
 
 
-class Room:
+class KeyValueBuffers:
     """Memory of the cache of one layer, with room for further tokens.
 
     Hypotheses of a beam search have most of their past in common.  On a CPU it is noted how many
@@ -133,15 +133,15 @@ def append_to_cache(
         new["prev_content_key"] = content_k
     saved = layer.get_incremental_state(incremental_state, _STATE)
     if _in_place(new):
-        room: Any = layer.get_incremental_state(incremental_state, _ROOM)
+        buffers: Any = layer.get_incremental_state(incremental_state, _BUFFERS)
         if saved is None:
-            room = Room(new)
-        elif room is not None and room.takes(new, saved):
-            room.append(new)
+            buffers = KeyValueBuffers(new)
+        elif buffers is not None and buffers.takes(new, saved):
+            buffers.append(new)
         else:
-            room = Room(_joined(saved, new))
-        layer.set_incremental_state(incremental_state, _ROOM, room)
-        new = dict(room.views)
+            buffers = KeyValueBuffers(_joined(saved, new))
+        layer.set_incremental_state(incremental_state, _BUFFERS, buffers)
+        new = dict(buffers.views)
     elif saved is not None:
         new = _joined(saved, new)
     layer.set_incremental_state(incremental_state, _STATE, new)
@@ -163,10 +163,10 @@ def reorder_cache(layer: Layer, incremental_state: IncrementalState, new_order: 
     saved = layer.get_incremental_state(incremental_state, _STATE)
     if not saved:
         return
-    room: Any = layer.get_incremental_state(incremental_state, _ROOM)
-    if room is not None and room.takes(saved, saved):
-        room.reorder(new_order)
-        new = dict(room.views)
+    buffers: Any = layer.get_incremental_state(incremental_state, _BUFFERS)
+    if buffers is not None and buffers.takes(saved, saved):
+        buffers.reorder(new_order)
+        new = dict(buffers.views)
     else:
         new = {name: x.index_select(0, new_order) for name, x in saved.items()}
     layer.set_incremental_state(incremental_state, _STATE, new)

@@ -8,7 +8,7 @@ fused kernel (see fused.py).
 import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_posenc.benchmark.fused import AttentionCall, fused_kernel
+from fairseq_posenc.options import Layer
 from fairseq_posenc.versions import HAS_FUSED_RMS_NORM
 
 #: Operations that make the host wait for the device.
@@ -81,7 +82,11 @@ class _Operations(TorchDispatchMode):
         self.on_host: Dict[int, Tensor] = {}
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Any = None
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         if self.active:
@@ -112,7 +117,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, operations: _Operations, name: str, compute: Any, *tensors: Any
+        ctx: Layer, operations: _Operations, name: str, compute: Callable[..., Any], *tensors: Any
     ) -> Tensor:
         """The result of *compute*, a function of *tensors*, counted as *name*."""
         ctx.operations, ctx.name, ctx.compute = operations, name, compute
@@ -124,7 +129,7 @@ class _Fused(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Tuple[Any, ...]:
+    def backward(ctx: Layer, *gradients: Any) -> Tuple[Any, ...]:
         """One kernel for all gradients."""
         *tensors, _, _ = ctx.saved_tensors
         ctx.operations.counts.kernels[f"{ctx.name}_backward"] += 1
@@ -147,7 +152,11 @@ class _AsOnGPU(TorchFunctionMode):
         self.operations, self.capability = operations, capability
 
     def __torch_function__(
-        self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Any = None
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
     ) -> Any:
         kwargs = kwargs or {}
         if func == _IS_CUDA:

@@ -18,6 +18,7 @@ from fairseq_posenc.cli import (
     pack,
     path,
     plot,
+    predict,
     tokenize,
     translate,
 )
@@ -33,6 +34,7 @@ COMMANDS = (
     convert.EXPORT,
     pack.COMMAND,
     translate.COMMAND,
+    predict.COMMAND,
     tokenize.COMMAND,
     plot.COMMAND,
     analyse.COMMAND,

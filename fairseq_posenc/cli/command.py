@@ -56,8 +56,18 @@ def quieten() -> None:
         warnings.simplefilter("ignore")
 
 
-def load_plug_in() -> None:
+def add_user_dir(parser: argparse.ArgumentParser) -> None:
+    """Declare the folder of a model's own parts."""
+    parser.add_argument(
+        "--user-dir", metavar="DIR", help="your encodings, if the model has some; as in training"
+    )
+
+
+def load_plug_in(user_dir: Optional[str] = None) -> None:
     """Import PyTorch and fairseq without their warnings, and register the plug-in.
+
+    Args:
+        user_dir: a folder of the user's to import besides.
 
     Raises:
         UsageError: one of them cannot be imported.
@@ -73,3 +83,16 @@ def load_plug_in() -> None:
                 f"{module} cannot be imported ({error}); `fairseq-posenc doctor` names the fix"
             ) from error
     register()
+    if user_dir is not None:
+        _import_folder(user_dir)
+
+
+def _import_folder(user_dir: str) -> None:
+    from fairseq.utils import import_user_module
+
+    try:
+        import_user_module(argparse.Namespace(user_dir=user_dir))
+    except (ImportError, OSError) as error:
+        raise UsageError(
+            f"--user-dir {user_dir}: cannot be imported ({error}); give the folder of training"
+        ) from error

@@ -1,8 +1,9 @@
 """``fairseq-posenc pack``."""
 
 import argparse
+import math
 
-from fairseq_posenc.cli.command import Command, load_plug_in
+from fairseq_posenc.cli.command import Command, add_user_dir, load_plug_in
 from fairseq_posenc.deploy.model_folder import SUBWORDS, TOKENIZERS, Search, Text
 from fairseq_posenc.errors import UsageError
 
@@ -18,8 +19,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tokenizer", choices=TOKENIZERS, default="none", help="how words were split (none)")
     add("--dash-splits", action="store_true", help="Moses split hyphenated words: rich @-@ text")
     add("--subwords", choices=SUBWORDS, default="none", help="how words were split further (none)")
-    add("--subword-file", metavar="FILE", help="merges of subword-nmt, or model of SentencePiece")
+    add(
+        "--subword-file",
+        metavar="FILE",
+        help="merges, model of SentencePiece, or folder of a tokenizer of transformers",
+    )
     add("--target-subword-file", metavar="FILE", help="that of the target, where it is another")
+    add("--lowercase", action="store_true", help="text was lower-cased")
+    add(
+        "--regression-range",
+        nargs=2,
+        type=float,
+        metavar=("LOW", "HIGH"),
+        help="the values that 0 and 1 stand for in the targets of a regression (0 1)",
+    )
     add("--beam", type=int, default=defaults.beam, metavar="N", help=f"({defaults.beam})")
     add("--lenpen", type=float, default=defaults.lenpen, metavar="X", help=f"({defaults.lenpen})")
     add("--about", metavar="TEXT", help="a sentence on the data, for the card")
@@ -33,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also export to CTranslate2; auto: if it is installed and can compute the model (no)",
     )
     add("--quantization", metavar="TYPE", help="of the exported weights: int8, ... (float32)")
+    add_user_dir(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -43,21 +57,32 @@ def run(args: argparse.Namespace) -> None:
         )
     if args.beam < 1:
         raise UsageError(f"--beam {args.beam}: must be at least 1")
-    load_plug_in()
+    low, high = args.regression_range or (0.0, 1.0)
+    if not -math.inf < low < high < math.inf:
+        raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
+    load_plug_in(args.user_dir)
     from fairseq_posenc.deploy.pack import Pack, pack
 
-    text = Text(args.source_lang, args.target_lang, args.tokenizer, args.dash_splits, args.subwords)
+    text = Text(
+        args.source_lang,
+        args.target_lang,
+        args.tokenizer,
+        args.dash_splits,
+        args.subwords,
+        lowercase=args.lowercase,
+    )
     wanted = Pack(
         args.checkpoint,
         args.data,
         text,
         args.subword_file,
-        args.target_subword_file,
         Search(args.beam, args.lenpen),
         args.about,
         args.scores,
         args.ctranslate2,
         args.quantization,
+        args.regression_range,
+        args.target_subword_file,
     )
     report = pack(wanted, args.out_dir)
     for note in report.notes if report is not None else ():
@@ -71,7 +96,8 @@ COMMAND = Command(
     "pack",
     "put a model and what its text needs into one folder",
     "Write a model folder: checkpoint, dictionaries, subwords, how text was prepared, a card, and\n"
-    "on request the model exported to CTranslate2. `fairseq-posenc translate` reads it.",
+    "on request the model exported to CTranslate2. `fairseq-posenc translate` and `predict` read\n"
+    "it, and from Python fairseq_posenc.from_pretrained.",
     add_arguments,
     run,
 )

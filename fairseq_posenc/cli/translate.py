@@ -4,18 +4,14 @@ import argparse
 import sys
 
 from fairseq_posenc.cli.command import Command, load_plug_in
+from fairseq_posenc.cli.streaming import add_stream_arguments, buffer_of, check_least
 from fairseq_posenc.errors import UsageError
-
-#: Lines read before they are translated, unless they are typed.
-BUFFER = 512
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = parser.add_argument
-    add(
-        "--model", required=True, metavar="FOLDER", help="a folder that `fairseq-posenc pack` wrote"
-    )
+    add_stream_arguments(parser)
     add("--engine", choices=("ctranslate2", "fairseq"), help="default: ctranslate2 if exported")
     add("--beam", type=int, metavar="N", help="number of hypotheses (default: as in the folder)")
     add("--lenpen", type=float, metavar="X", help="length penalty (default: as in the folder)")
@@ -27,15 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="after a tab, a line has the text that its translation starts with",
     )
     add("--max-length", type=int, metavar="N", help="longest translation, in tokens")
-    add("--max-tokens", type=int, default=4000, metavar="N", help="tokens in a batch (4000)")
-    add(
-        "--buffer",
-        type=int,
-        metavar="N",
-        help=f"lines to read before they are translated ({BUFFER}; 1 from a terminal)",
-    )
-    add("--threads", type=int, default=0, metavar="N", help="default: the engine's own")
-    add("--device", default="cpu", choices=("cpu", "cuda"), help="default: cpu")
     add(
         "--compute-type",
         default="default",
@@ -49,46 +36,26 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_posenc.deploy.engine import Beam, Hardware
     from fairseq_posenc.deploy.engines import engine_for
     from fairseq_posenc.deploy.model_folder import read_model_folder
+    from fairseq_posenc.deploy.streams import read_lines, write_standard_output
     from fairseq_posenc.deploy.text import Preparation
-    from fairseq_posenc.deploy.translate import (
-        Format,
-        Progress,
-        Translator,
-        read_lines,
-        write_lines,
-    )
+    from fairseq_posenc.deploy.translate import Format, Translator
 
     folder = read_model_folder(args.model)
-    for name, least in (("beam", 1), ("n_best", 1), ("max_length", 1), ("max_tokens", 1)):
-        _check(name, getattr(args, name), least)
-    _check("buffer", args.buffer, 1)
-    _check("threads", args.threads, 0)
+    check_least(args, beam=1, n_best=1, max_length=1)
     size = max(args.beam or folder.search.beam, args.n_best)
     if args.beam is not None and args.beam < args.n_best:
         raise UsageError(f"--n-best {args.n_best}: must be at most --beam {args.beam}")
     penalty = folder.search.lenpen if args.lenpen is None else args.lenpen
     if args.engine == "fairseq" or folder.export is None:
-        load_plug_in()
+        load_plug_in(args.user_dir)
     preparation = Preparation(folder)
     engine = engine_for(folder, Hardware(args.device, args.threads, args.compute_type), args.engine)
     longest = args.max_length or sys.maxsize
     beam = Beam(size, penalty, args.n_best, longest, args.max_tokens)
     format = Format(args.scores, args.n_best > 1, args.prefix)
     translator = Translator(preparation, engine, beam, format)
-    buffer = args.buffer or (1 if sys.stdin.isatty() else BUFFER)
-    lines = translator.translate(read_lines(sys.stdin.buffer), buffer)
-    out = open(sys.stdout.fileno(), "w", encoding="utf-8", newline="\n", closefd=False)
-    try:
-        write_lines(lines, out, None if sys.stdout.isatty() else Progress(sys.stderr))
-    except BrokenPipeError:  # such as head
-        sys.stderr.close()
-        raise SystemExit(1) from None
-
-
-def _check(name: str, value: object, least: int) -> None:
-    if isinstance(value, int) and value < least:
-        flag = "--" + name.replace("_", "-")
-        raise UsageError(f"{flag} {value}: must be at least {least}")
+    lines = translator.translate(read_lines(sys.stdin.buffer), buffer_of(args))
+    write_standard_output(lines)
 
 
 COMMAND = Command(

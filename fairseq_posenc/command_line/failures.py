@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Type
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Type
 
 from fairseq_posenc.errors import UsageError, flag_of
 
@@ -88,7 +88,7 @@ _KNOWN = (
 )
 
 
-def explain(error: BaseException, flags: Any) -> Optional[str]:
+def explain(error: BaseException, flags: Mapping[str, Any]) -> Optional[str]:
     """The line that replaces a known error of fairseq's, or None.
 
     Args:
@@ -129,19 +129,19 @@ class _Flags(Dict[str, Any]):
         return flag_of(name)
 
 
-def _is_data(path: str, flags: Any) -> bool:
+def _is_data(path: str, flags: Mapping[str, Any]) -> bool:
     data = str(flags.get("data") or "").split(os.pathsep)
     return path in data or os.path.basename(path).startswith("dict.")
 
 
-def _missing_split(split: str, flags: Any) -> str:
+def _missing_split(split: str, flags: Mapping[str, Any]) -> str:
     names = ("train_subset", "valid_subset", "gen_subset")
     given = [flag_of(n) for n in names if split in str(flags.get(n)).split(",")]
     folder = flags.get("data") or "the data folder"
     return f"{(given or [flag_of(names[1])])[0]} {split}: {folder} has no such split; {_FOLDER}"
 
 
-def explained(error: BaseException, flags: Any) -> Optional[UsageError]:
+def explained(error: BaseException, flags: Mapping[str, Any]) -> Optional[UsageError]:
     """The :class:`UsageError` that replaces *error*, itself if it is one, or None."""
     if isinstance(error, UsageError):
         return error

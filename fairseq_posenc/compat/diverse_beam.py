@@ -1,8 +1,9 @@
 """``--diverse-beam-groups``."""
 
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from fairseq.search import DiverseBeamSearch
+from torch import Tensor
 
 from fairseq_posenc.compat.patching import wrap
 
@@ -21,17 +22,17 @@ def _by_row(search_step: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(
         search: Any,
         step: int,
-        lprobs: Any,
-        scores: Any,
-        prev_output_tokens: Any = None,
-        original_batch_idxs: Any = None,
+        lprobs: Tensor,
+        scores: Tensor,
+        prev_output_tokens: Optional[Tensor] = None,
+        original_batch_idxs: Optional[Tensor] = None,
     ) -> Any:
         rows = original_batch_idxs
         if rows is not None:
             if step == 0:
-                search.first_batch_idxs = original_batch_idxs
+                search.first_batch_idxs = rows
             # finished sentences have left the batch
-            rows = (original_batch_idxs[:, None] == search.first_batch_idxs).int().argmax(dim=1)
+            rows = (rows[:, None] == search.first_batch_idxs).int().argmax(dim=1)
         return search_step(search, step, lprobs, scores, prev_output_tokens, rows)
 
     return wrapper

@@ -1,6 +1,6 @@
 """Names of parameters in transformers' RoFormer classes, for import and export."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from fairseq_posenc.convert.kinds import CLASSIFICATION_HEADS, ENCODER, LM_HEAD,
 from fairseq_posenc.convert.reader import ForeignParameters, Reader
 from fairseq_posenc.encodings.rotary import frequencies
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Layer
 
 BASE = "roformer."
 TABLE = BASE + "encoder.embed_positions.weight"
@@ -205,7 +206,7 @@ def reference_for(path: str, architecture: str, order: Tensor) -> Logits:
 
 
 @torch.no_grad()
-def _renew_table(model: Any) -> None:
+def _renew_table(model: Layer) -> None:
     """Compute the table of sines and cosines by the class of transformers, in float32."""
     saved = model.roformer.encoder.embed_positions
     new = type(saved)(*saved.weight.shape)

@@ -2,13 +2,13 @@
 
 from typing import Any, Dict, List, Mapping, Optional
 
-from fairseq_posenc import __version__
 from fairseq_posenc.checkpoints.reading import Checkpoint
 from fairseq_posenc.config.fields import defaults_of
 from fairseq_posenc.deploy.model_folder import ModelFolder
 from fairseq_posenc.errors import flag_of
 from fairseq_posenc.loading.settings import saved_settings, settings_by_role
 from fairseq_posenc.models.family import family_of
+from fairseq_posenc.version import __version__
 
 #: Groups of fairseq's configuration that describe a training.
 _TRAINING = ("criterion", "optimizer", "lr_scheduler", "optimization")
@@ -40,7 +40,10 @@ def card(
     sections = [f"# {name}", _what(folder, str(arch), parameters)]
     if about:
         sections += ["## Data", about]
-    prepared = f"Tokeniser: {text.tokenizer}; subwords: {text.subwords}."
+    if folder.head is not None:
+        sections += ["## Labels", ", ".join(folder.head.labels)]
+    case = "; lower case" if text.lowercase else ""
+    prepared = f"Tokeniser: {text.tokenizer}; subwords: {text.subwords}{case}."
     sections += ["## Text", prepared, "## Flags", _block(_model_flags(checkpoint, str(arch)))]
     sections += ["## Training", _progress(checkpoint), _block(_training_flags(checkpoint))]
     if scores:
@@ -113,5 +116,9 @@ def _export(report: Any) -> str:
 
 
 def _use(folder: ModelFolder, name: str) -> str:
-    command = f"fairseq-posenc translate --model {name} <text >translations"
-    return command if folder.task == "translation" else f"# from fairseq: {name}/checkpoint.pt"
+    if folder.task == "translation":
+        return f"fairseq-posenc translate --model {name} <text >translations"
+    if folder.head is not None:
+        columns = "1" if folder.head.inputs == 1 else "1,2"
+        return f"fairseq-posenc predict --model {name} --columns {columns} <table.tsv >labels.tsv"
+    return f"python -c \"import fairseq_posenc; fairseq_posenc.from_pretrained('{name}')\""

@@ -13,7 +13,6 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_posenc import __version__
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.config.fields import defaults_of
 from fairseq_posenc.config.stacks import SIDES, side_encoding
@@ -28,6 +27,7 @@ from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.extras import import_extra
 from fairseq_posenc.files import new_folder, refuse_existing
 from fairseq_posenc.loading.settings import saved_settings
+from fairseq_posenc.version import __version__
 
 NAME = "ctranslate2"
 SUMMARY = "folder for the engine CTranslate2, translation and language models, encoders"

@@ -2,6 +2,8 @@
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
+from fairseq.data import Dictionary
+
 from fairseq_posenc.deploy.stacks import Parameters, decoder_spec, encoder_spec
 from fairseq_posenc.models.family import Family, task_settings
 from fairseq_posenc.models.language_model import LANGUAGE_MODEL
@@ -104,6 +106,6 @@ KINDS = (
 )
 
 
-def _symbols(dictionary: Any) -> List[str]:
+def _symbols(dictionary: Dictionary) -> List[str]:
     """The symbols of a dictionary, in order, with the engine's name of padding."""
     return ["<blank>" if symbol == dictionary.pad_word else symbol for symbol in dictionary.symbols]

@@ -7,17 +7,17 @@
         README.md        a card: data, flags, scores, limits
         checkpoint.pt    for fairseq, without the optimiser's state
         dict.*.txt       dictionaries
-        codes            subwords: the merges of subword-nmt, or a model of SentencePiece; one for
-                         both languages, or a second one for the target
+        codes            subwords: the merges of subword-nmt, a model of SentencePiece, or the
+                         files of a tokenizer of transformers
         ctranslate2/     the exported model, if there is one
 
-``fairseq-posenc pack`` writes one, and ``fairseq-posenc translate`` reads it.  This file imports
-neither PyTorch nor fairseq.
+``fairseq-posenc pack`` writes one; ``translate``, ``predict`` and ``from_pretrained`` read it.
+This file imports neither PyTorch nor fairseq.
 """
 
 import json
 import os
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.json_object import read_json_object
@@ -27,8 +27,20 @@ FORMAT = 1
 SETTINGS, CARD, CHECKPOINT, EXPORT = "model.json", "README.md", "checkpoint.pt", "ctranslate2"
 #: In an exported model, what translating needs to know of it.
 EXPORT_SETTINGS = "fairseq_posenc.json"
-TOKENIZERS = ("moses", "none")
-SUBWORDS = ("subword-nmt", "sentencepiece", "none")
+TOKENIZERS = ("moses", "jieba", "none")
+#: How words are split further, and the name of the file that says how.
+SUBWORD_FILES: Dict[str, Optional[str]] = {
+    "subword-nmt": "codes",
+    "sentencepiece": "sentencepiece.model",
+    "marked-pieces": "codes",
+    "transformers": "tokenizer",
+    "text8": None,
+    "enwik8": None,
+    "none": None,
+}
+SUBWORDS = tuple(SUBWORD_FILES)
+#: Those that take a line as it is, with all its white space.
+RAW = ("transformers", "text8", "enwik8")
 
 
 class Text(NamedTuple):
@@ -41,7 +53,8 @@ class Text(NamedTuple):
         dash_splits: whether Moses split hyphenated words.
         subwords: one of :data:`SUBWORDS`.
         subword_file: its file in the folder, or None.
-        target_subword_file: that of the target, where it is not the same.
+        lowercase: whether text was lower-cased.
+        target_subword_file: the file for the target, where it is not the same.
     """
 
     source_lang: Optional[str] = None
@@ -50,7 +63,31 @@ class Text(NamedTuple):
     dash_splits: bool = False
     subwords: str = "none"
     subword_file: Optional[str] = None
+    lowercase: bool = False
     target_subword_file: Optional[str] = None
+
+
+class Head(NamedTuple):
+    """The classification head of a model.
+
+    Args:
+        name: its name in the model.
+        labels: the classes by number; of a regression, names of the values.
+        regression: whether it computes values.
+        inputs: number of texts that it was trained on, or None if that is unknown.
+        bounds: the values that 0 and 1 stand for in a regression.
+    """
+
+    name: str
+    labels: List[str]
+    regression: bool = False
+    inputs: Optional[int] = None
+    bounds: Tuple[float, float] = (0.0, 1.0)
+
+    def value(self, output: float) -> float:
+        """What an output of a regression stands for."""
+        low, high = self.bounds
+        return low + output * (high - low)
 
 
 class Search(NamedTuple):
@@ -73,12 +110,14 @@ class ModelFolder(NamedTuple):
         task: the fairseq task of the model.
         text: how its text was prepared.
         search: defaults of the search.
+        head: of a classifier.
     """
 
     path: str
     task: str
     text: Text = Text()
     search: Search = Search()
+    head: Optional[Head] = None
 
     def file(self, name: str) -> str:
         """The path of one of its files."""
@@ -101,6 +140,8 @@ class ModelFolder(NamedTuple):
         entries: Dict[str, Any] = {"format": FORMAT, "task": self.task}
         entries["text"] = self.text._asdict()
         entries["search"] = self.search._asdict()
+        if self.head is not None:
+            entries["head"] = self.head._asdict()
         return json.dumps(entries, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -125,7 +166,8 @@ def read_model_folder(path: str, flag: str = "--model") -> ModelFolder:
         )
     try:
         text, search = Text(**entries["text"]), Search(**entries["search"])
-        folder = ModelFolder(path, str(entries["task"]), text, search)
+        head = Head(**entries["head"]) if entries.get("head") else None
+        folder = ModelFolder(path, str(entries["task"]), text, search, head)
     except (KeyError, TypeError) as error:
         raise UsageError(
             f"{shown}: {SETTINGS} is damaged ({error}); pack the model again"
@@ -163,10 +205,37 @@ def _check_text(text: Text, shown: str) -> None:
             raise UsageError(
                 f"{shown}: {SETTINGS} has {name} {value!r}; it must be {' or '.join(known)}"
             )
-    if (text.subwords == "none") != (text.subword_file is None):
+    if (SUBWORD_FILES[text.subwords] is None) != (text.subword_file is None):
         raise UsageError(f"{shown}: {SETTINGS} has subwords {text.subwords!r} without their file")
 
 
 def _check_piece(folder: ModelFolder, name: str, what: str, shown: str) -> None:
-    if not os.path.isfile(folder.file(name)):
+    if not os.path.exists(folder.file(name)):
         raise UsageError(f"{shown}: {name}, {what}, is missing; pack the model again")
+
+
+#: What a model folder without a classification head holds, by task.
+_WHAT = {
+    "translation": "a translation model",
+    "language_modeling": "a language model",
+    "masked_lm": "a masked language model without a classification head, or with several",
+}
+
+
+def refuse_without_head(folder: ModelFolder, shown: str) -> Head:
+    """The head of a classifier's folder.
+
+    Args:
+        folder: the model folder.
+        shown: the folder in messages.
+
+    Raises:
+        UsageError: the model is no classifier.
+    """
+    if folder.head is None:
+        what = _WHAT.get(folder.task, f"a model of --task {folder.task}")
+        raise UsageError(
+            f"{shown}: holds {what}; predict needs a classifier, fine-tuned with "
+            "--task sentence_prediction"
+        )
+    return folder.head

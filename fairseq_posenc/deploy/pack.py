@@ -2,20 +2,24 @@
 
 import os
 import shutil
-from typing import Any, Dict, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 
+from fairseq_posenc import tokenizer
 from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, write_checkpoint
 from fairseq_posenc.deploy.card import card
 from fairseq_posenc.deploy.export import Report, export_ctranslate2
-from fairseq_posenc.deploy.fairseq_engine import languages
+from fairseq_posenc.deploy.heads import head_of
+from fairseq_posenc.deploy.loaded import overrides_of
 from fairseq_posenc.deploy.model_folder import (
     CARD,
     CHECKPOINT,
     EXPORT,
+    RAW,
     SETTINGS,
+    SUBWORD_FILES,
     ModelFolder,
     Search,
     Text,
@@ -33,26 +37,29 @@ class Pack(NamedTuple):
         checkpoint: its file.
         data: the folder with its dictionaries, as given to ``fairseq-train``.
         text: how the text was prepared; languages may be None.
-        subword_file: the file of the subwords, or None.
-        target_subword_file: that of the target, where it is another.
+        subword_file: the file of the subwords, or the folder of a tokenizer of transformers, or
+            None.
         search: defaults of the search.
         about: a sentence on the data, or None.
         scores: files whose content becomes part of the card.
         export: also export to CTranslate2: yes, auto (if it is installed and can compute the
             model) or no.
         quantization: type of the exported weights, or None for float32.
+        bounds: the values that 0 and 1 stand for in a regression, or None for themselves.
+        target_subword_file: the file of the subwords of the target, where it is another.
     """
 
     checkpoint: str
     data: str
     text: Text
     subword_file: Optional[str] = None
-    target_subword_file: Optional[str] = None
     search: Search = Search()
     about: Optional[str] = None
     scores: Sequence[str] = ()
     export: str = "no"
     quantization: Optional[str] = None
+    bounds: Optional[Sequence[float]] = None
+    target_subword_file: Optional[str] = None
 
 
 def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
@@ -75,17 +82,22 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
     task = str(option(task_of(state), "_name") or option(task_of(state), "task"))
     text = _complete(wanted, task, state)
     with new_folder(out_dir) as side:
-        folder = ModelFolder(side, task, text, wanted.search)
+        head = head_of(state, task, wanted.data, wanted.bounds)
+        if wanted.bounds is not None and (head is None or not head.regression):
+            raise UsageError(
+                f"--regression-range {' '.join(map(str, wanted.bounds))}: the model is no "
+                "regression; leave it out"
+            )
+        folder = ModelFolder(side, task, text, wanted.search, head)
         _copy_dictionaries(wanted, side, task, text)
         if wanted.subword_file is not None:
-            _copy(wanted.subword_file, folder.file(str(text.subword_file)), "--subword-file")
+            _copy_subwords(wanted.subword_file, folder)
         if wanted.target_subword_file is not None:
             target = folder.file(str(text.target_subword_file))
             _copy(wanted.target_subword_file, target, "--target-subword-file")
         state["last_optimizer_state"] = None
         write_checkpoint(state, folder.file(CHECKPOINT))
-        overrides = {"data": side, **languages(folder)}
-        report = _export(wanted, folder, overrides)
+        report = _export(wanted, folder, overrides_of(folder))
         _write(folder.file(SETTINGS), folder.settings())
         name = os.path.basename(os.path.abspath(out_dir))
         _write(folder.file(CARD), card(name, folder, state, wanted.about, scores, report))
@@ -120,23 +132,26 @@ def _complete(wanted: Pack, task: str, state: Checkpoint) -> Text:
             f"--data {wanted.data}: has no data from which the languages could be told; give "
             "--source-lang and --target-lang"
         )
-    if (text.subwords == "none") != (wanted.subword_file is None):
+    name = SUBWORD_FILES[text.subwords]
+    if (name is None) != (wanted.subword_file is None):
+        with_file = [kind for kind, file in SUBWORD_FILES.items() if file is not None]
         raise UsageError(
-            f"--subwords {text.subwords}: give --subwords subword-nmt or sentencepiece with "
-            "--subword-file, or neither"
+            f"--subwords {text.subwords}: give one of {', '.join(with_file)} with --subword-file, "
+            "or another without"
         )
-    if wanted.target_subword_file is not None and wanted.subword_file is None:
+    if text.subwords in RAW and (text.tokenizer, text.lowercase) != ("none", False):
         raise UsageError(
-            f"--target-subword-file {wanted.target_subword_file}: give --subword-file, "
-            "that of the source, too"
+            f"--subwords {text.subwords}: takes the text as it is; drop --tokenizer and --lowercase"
         )
-    names = {"subword-nmt": "codes", "sentencepiece": "sentencepiece.model"}
+    if wanted.target_subword_file is not None:
+        if name is None or text.subwords == "transformers" or task != "translation":
+            raise UsageError(
+                f"--target-subword-file {wanted.target_subword_file}: is for translation with "
+                "--subwords subword-nmt, sentencepiece or marked-pieces; leave it out"
+            )
+        text = text._replace(target_subword_file=f"target.{name}")
     source, target = named["source_lang"], named["target_lang"]
-    name = names.get(text.subwords)
-    other = None if wanted.target_subword_file is None else f"target.{name}"
-    return text._replace(
-        subword_file=name, target_subword_file=other, source_lang=source, target_lang=target
-    )
+    return text._replace(subword_file=name, source_lang=source, target_lang=target)
 
 
 def _copy_dictionaries(wanted: Pack, side: str, task: str, text: Text) -> None:
@@ -163,6 +178,30 @@ def _copy_dictionaries(wanted: Pack, side: str, task: str, text: Text) -> None:
     for name in names:
         os.makedirs(os.path.join(side, os.path.dirname(name)), exist_ok=True)
         _copy(os.path.join(wanted.data, name), os.path.join(side, name), "--data")
+
+
+def _copy_subwords(source: str, folder: ModelFolder) -> None:
+    target = folder.file(str(folder.text.subword_file))
+    if folder.text.subwords != "transformers":
+        _copy(source, target, "--subword-file")
+        return
+    theirs = tokenizer.dictionary(source)  # refuses a folder without a tokenizer
+    ours = folder.file("dict.txt" if folder.head is None else os.path.join("input0", "dict.txt"))
+    if os.path.isfile(ours) and _symbols(theirs) != _symbols(_read(ours, "--data")):
+        raise UsageError(
+            f"--subword-file {source}: its symbols are not those of the model's dictionary; give "
+            "the tokenizer of that model"
+        )
+    os.mkdir(target)
+    for name in tokenizer.FILES:
+        if os.path.isfile(os.path.join(source, name)):
+            _copy(os.path.join(source, name), os.path.join(target, name), "--subword-file")
+
+
+def _symbols(dictionary: str) -> List[str]:
+    """The symbols of a dict.txt, without those that only fill it up."""
+    found = [line.rsplit(" ", 1)[0] for line in dictionary.split("\n") if line]
+    return [symbol for symbol in found if not symbol.startswith("madeupword")]
 
 
 def _copy(source: str, target: str, flag: str) -> None:

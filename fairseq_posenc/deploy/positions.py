@@ -21,6 +21,7 @@ from fairseq_posenc.encodings.base import DistanceBias
 from fairseq_posenc.encodings.rotary import frequencies
 from fairseq_posenc.encodings.rotary_scaling import Scaling
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Layer
 
 #: Divides positions, so that every angle of a rotation is zero in float32.
 _NO_ROTATION = 1e30
@@ -71,19 +72,19 @@ def expresses(*names: str) -> Callable[[Expression], Expression]:
 
 
 @expresses("sinusoidal", "learned")
-def input_table(attention: Any) -> Positions:
+def input_table(attention: Layer) -> Positions:
     """Nothing: the table is added to the embeddings."""
     return Positions()
 
 
 @expresses("none")
-def no_positions(attention: Any) -> Positions:
+def no_positions(attention: Layer) -> Positions:
     """Rotations by zero, without which the engine would add sinusoids to the embeddings."""
     return _rotations(2, "interleaved", 10000.0, "Linear", {"rotary_scaling_factor": _NO_ROTATION})
 
 
 @expresses("rotary")
-def rotary(attention: Any) -> Positions:
+def rotary(attention: Layer) -> Positions:
     """Rotations with the base, the fraction, the pairing and the scaling of the model.
 
     Raises:
@@ -143,7 +144,7 @@ _SCALING: Dict[str, Callable[[Scaling, int, float], _Scaled]] = {
 
 
 @expresses("shaw")
-def shaw(attention: Any) -> Positions:
+def shaw(attention: Layer) -> Positions:
     """Tables for distances from -K to K; a decoder's future distances get zeros."""
     terms = attention.position_terms["shaw"]
     keys = terms.key_table.weight
@@ -163,7 +164,7 @@ def shaw(attention: Any) -> Positions:
 
 
 @expresses("t5", "alibi")
-def bias_by_distance(attention: Any) -> Positions:
+def bias_by_distance(attention: Layer) -> Positions:
     """A bucket for every distance below a reach; beyond it, buckets grow logarithmically.
 
     From T5's maximal distance on, all distances have the same bias, and the table is exact for
@@ -184,7 +185,7 @@ def bias_by_distance(attention: Any) -> Positions:
     )
 
 
-def _reach(bias: Any, longest: int) -> int:
+def _reach(bias: Layer, longest: int) -> int:
     """The distance from which on all share a logit, as from T5's maximal distance; or *longest*."""
     return min(getattr(bias, "max_distance", longest), longest)
 
@@ -207,7 +208,7 @@ def _table(biases: Iterable[DistanceBias], reach: int, causal: bool) -> np.ndarr
     return torch.stack(logits).sum(dim=0).t().contiguous().numpy()
 
 
-def positions_of(attention: Any, names: List[str]) -> Positions:
+def positions_of(attention: Layer, names: List[str]) -> Positions:
     """The positions of one self-attention of this plug-in.
 
     Args:

@@ -1,6 +1,6 @@
 """Filling CTranslate2's specifications of encoders and decoders from fairseq's modules."""
 
-from typing import Any, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, List, Optional, Set, Tuple
 
 import numpy as np
 import torch
@@ -14,6 +14,10 @@ from fairseq_posenc.deploy.positions import (
     positions_of,
 )
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Layer
+
+if TYPE_CHECKING:
+    from ctranslate2.specs.model_spec import LayerSpec
 
 
 class Parameters:
@@ -40,7 +44,9 @@ class Parameters:
         return [name for name, value in model.named_parameters() if id(value) not in self._copied]
 
 
-def encoder_spec(module: Any, activation: str, parameters: Parameters) -> Tuple[Any, Optional[int]]:
+def encoder_spec(
+    module: Layer, activation: str, parameters: Parameters
+) -> Tuple[Any, Optional[int]]:
     """The specification of an encoder, filled.
 
     Args:
@@ -66,7 +72,9 @@ def encoder_spec(module: Any, activation: str, parameters: Parameters) -> Tuple[
     return spec, _fill_stack(spec, module, parameters)
 
 
-def decoder_spec(module: Any, activation: str, parameters: Parameters) -> Tuple[Any, Optional[int]]:
+def decoder_spec(
+    module: Layer, activation: str, parameters: Parameters
+) -> Tuple[Any, Optional[int]]:
     """The specification of a decoder, filled; as :func:`encoder_spec`."""
     from ctranslate2.specs import transformer_spec
 
@@ -106,7 +114,7 @@ def _common() -> Any:
     return common_spec
 
 
-def _shape(module: Any, activation: str) -> Any:
+def _shape(module: Layer, activation: str) -> Any:
     """The arguments that specifications of encoders and decoders share."""
     first = module.layers[0]
     return {
@@ -121,13 +129,13 @@ def _shape(module: Any, activation: str) -> Any:
     }
 
 
-def _is_rms(module: Any) -> bool:
+def _is_rms(module: Layer) -> bool:
     """True for norms that have no parameters."""
     return getattr(module.layers[0].final_layer_norm, "weight", None) is None
 
 
 def _fill_stack(
-    spec: Any, module: Any, parameters: Parameters, alibi: bool = False
+    spec: "LayerSpec", module: Layer, parameters: Parameters, alibi: bool = False
 ) -> Optional[int]:
     """What encoders and decoders share: positions, norms, self-attention and feed-forward."""
     spec.scale_embeddings = float(module.embed_scale)
@@ -156,7 +164,7 @@ def _fill_stack(
     return min(limits, default=None)
 
 
-def positions_in(attention: Any, has_table: bool) -> Positions:
+def positions_in(attention: Layer, has_table: bool) -> Positions:
     """The positions of one self-attention, this plug-in's or fairseq's."""
     encoding = getattr(attention, "encoding", None)
     if encoding is None:  # fairseq's
@@ -164,14 +172,16 @@ def positions_in(attention: Any, has_table: bool) -> Positions:
     return positions_of(attention, encoding.name.split("+"))
 
 
-def _rows(table: Any, module: Any, parameters: Parameters) -> np.ndarray:
+def _rows(table: nn.Module, module: Layer, parameters: Parameters) -> np.ndarray:
     """The vectors of all positions, (L, C), whatever kind of table it is."""
     parameters.count(*table.parameters())
     tokens = torch.full((1, module.max_positions()), module.padding_idx + 1)
     return table(tokens)[0].float().contiguous().numpy().copy()
 
 
-def _self_attention(attention: Any, positions: Positions, rms: bool, parameters: Parameters) -> Any:
+def _self_attention(
+    attention: Layer, positions: Positions, rms: bool, parameters: Parameters
+) -> Any:
     """The specification of a self-attention, filled but for its norm."""
     from ctranslate2.specs import attention_spec
 
@@ -196,20 +206,20 @@ def _self_attention(attention: Any, positions: Positions, rms: bool, parameters:
     return spec
 
 
-def _fill_linear(spec: Any, projections: List[Any], parameters: Parameters) -> None:
+def _fill_linear(spec: "LayerSpec", projections: List[Any], parameters: Parameters) -> None:
     """Several projections of one input as one."""
     spec.weight = np.concatenate([parameters.copy(each.weight) for each in projections])
     if any(each.bias is not None for each in projections):
         spec.bias = np.concatenate([_bias(each, parameters) for each in projections])
 
 
-def _bias(projection: Any, parameters: Parameters) -> np.ndarray:
+def _bias(projection: Layer, parameters: Parameters) -> np.ndarray:
     if projection.bias is None:
         return np.zeros(len(projection.weight), np.float32)
     return parameters.copy(projection.bias)
 
 
-def fill_norm(spec: Any, norm: Any, size: int, parameters: Parameters) -> None:
+def fill_norm(spec: "LayerSpec", norm: Layer, size: int, parameters: Parameters) -> None:
     """A layer norm, or an RMS norm without parameters."""
     parameters.epsilons.add(float(norm.eps))
     weight: Optional[Tensor] = getattr(norm, "weight", None)

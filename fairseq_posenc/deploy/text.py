@@ -1,14 +1,12 @@
 """Preparing raw text for a model, and restoring text from its tokens."""
 
+import tempfile
 import unicodedata
-from typing import Any, Callable, Dict, List, Optional
+from typing import Dict, List, Optional
 
-from fairseq_posenc.deploy.model_folder import ModelFolder
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.deploy.model_folder import RAW, ModelFolder
+from fairseq_posenc.deploy.subwords import KINDS, Join, Split, Subwords
 from fairseq_posenc.extras import import_extra
-
-Split = Callable[[str], List[str]]
-Join = Callable[[List[str]], str]
 
 
 class _Printable(Dict[int, str]):
@@ -39,15 +37,33 @@ def _moses_text(lang: str) -> Join:
     return lambda words: moses.detokenize(words)
 
 
-def words_of(tokenizer: str, lang: Optional[str], dash_splits: bool = False) -> Split:
+def _jieba_words() -> Split:
+    """Words of jieba (accurate mode), as ``examples/clue_pretraining/segmenter.py`` finds them."""
+    jieba = import_extra("jieba", "--tokenizer jieba")
+    jieba.setLogLevel("ERROR")
+    # its cache is marshalled Python, which anybody could have written to a shared folder
+    with tempfile.TemporaryDirectory() as folder:
+        jieba.dt.tmp_dir = folder
+        jieba.initialize()
+    return lambda line: " ".join(jieba.cut(line)).split()
+
+
+def words_of(
+    tokenizer: str, lang: Optional[str], dash_splits: bool = False, lowercase: bool = False
+) -> Split:
     """The function that splits a line into words.
 
     Args:
-        tokenizer: moses, or none for words that are already separated by spaces.
+        tokenizer: moses; jieba; or none for words that are already separated by spaces.
         lang: the language, for Moses.
         dash_splits: split hyphenated words as ``rich @-@ text``.
+        lowercase: lower-case the text, for jieba after splitting: its words have capitals.
     """
-    return str.split if tokenizer == "none" else _moses_words(lang or "en", dash_splits)
+    if tokenizer == "jieba":
+        cut = _jieba_words()
+        return lambda line: [word.lower() for word in cut(line)] if lowercase else cut(line)
+    split = str.split if tokenizer == "none" else _moses_words(lang or "en", dash_splits)
+    return lambda line: split(line.lower() if lowercase else line)
 
 
 class Preparation:
@@ -61,66 +77,42 @@ class Preparation:
     """
 
     def __init__(self, folder: ModelFolder) -> None:
-        self._text = folder.text
+        text = folder.text
+        self._text = text
         self._words: Dict[str, Split] = {}
-        subwords, file = _SUBWORDS[folder.text.subwords], folder.text.subword_file
-        target_file = folder.text.target_subword_file or file
-        self._split, self._join = subwords(folder.file(str(file)))
-        self._split_target = self._split
-        if target_file != file:
-            self._split_target, self._join = subwords(folder.file(str(target_file)))
-        moses = folder.text.tokenizer == "moses"
-        self._detokenize: Join = _moses_text(folder.text.target_lang or "en") if moses else " ".join
+        path = None if text.subword_file is None else folder.file(text.subword_file)
+        self._subwords = self._target_subwords = KINDS[text.subwords](path)
+        if text.target_subword_file is not None:
+            self._target_subwords = KINDS[text.subwords](folder.file(text.target_subword_file))
+        lang = text.target_lang or text.source_lang or "en"
+        self._detokenize: Join = _moses_text(lang) if text.tokenizer == "moses" else " ".join
 
     def source(self, line: str) -> List[str]:
         """The tokens of a line of the source language."""
-        return self._split(self._tokenize(line, self._text.source_lang))
+        return self._tokens(line, self._text.source_lang, self._subwords)
 
     def target(self, line: str) -> List[str]:
         """The tokens of a line of the target language."""
-        return self._split_target(self._tokenize(line, self._text.target_lang))
+        return self._tokens(line, self._text.target_lang, self._target_subwords)
 
-    def _tokenize(self, line: str, lang: Optional[str]) -> str:
+    def _tokens(self, line: str, lang: Optional[str], subwords: Subwords) -> List[str]:
+        if self._text.subwords in RAW:
+            return subwords.split(line)
         key = lang or ""
         if key not in self._words:
             text = self._text
-            self._words[key] = words_of(text.tokenizer, lang, text.dash_splits)
-        return " ".join(self._words[key](line))
+            self._words[key] = words_of(text.tokenizer, lang, text.dash_splits, text.lowercase)
+        return subwords.split(" ".join(self._words[key](line)))
 
     def restore(self, tokens: List[str]) -> str:
         """The text of tokens of the target language, on one line."""
-        return " ".join(self._detokenize(self._join(tokens).split()).split())
+        return " ".join(self.text(tokens).split())
 
+    def text(self, tokens: List[str]) -> str:
+        """The text of tokens, with the white space of subwords that have symbols for it."""
+        words = self.words(tokens)
+        return words if self._text.subwords in RAW else self._detokenize(words.split())
 
-def _no_subwords(path: str) -> Any:
-    return str.split, " ".join
-
-
-def _subword_nmt(path: str) -> Any:
-    module = import_extra("subword_nmt.apply_bpe", "--subwords subword-nmt")
-    try:
-        with open(path, encoding="utf-8") as codes:
-            bpe = module.BPE(codes)
-    except (OSError, ValueError, SystemExit) as error:
-        raise UsageError(f"{path}: cannot be read as merges of subword-nmt ({error})") from error
-
-    def split(line: str) -> List[str]:
-        return bpe.process_line(line).split()
-
-    return split, lambda tokens: (" ".join(tokens) + " ").replace("@@ ", "").strip()
-
-
-def _sentencepiece(path: str) -> Any:
-    module = import_extra("sentencepiece", "--subwords sentencepiece")
-    try:
-        pieces = module.SentencePieceProcessor(model_file=path)
-    except (OSError, RuntimeError) as error:
-        raise UsageError(f"{path}: cannot be read as a model of SentencePiece ({error})") from error
-    return lambda line: pieces.encode(line, out_type=str), pieces.decode_pieces
-
-
-_SUBWORDS: Dict[str, Callable[[str], Any]] = {
-    "none": _no_subwords,
-    "subword-nmt": _subword_nmt,
-    "sentencepiece": _sentencepiece,
-}
+    def words(self, tokens: List[str]) -> str:
+        """The words of tokens, separated by spaces and not detokenised."""
+        return self._target_subwords.join(tokens)

@@ -3,14 +3,12 @@
 Lines that are empty, or longer than the model accepts, keep their place as empty translations.
 """
 
-import itertools
 import sys
-import time
-from typing import IO, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Iterable, Iterator, List, NamedTuple, Tuple
 
 from fairseq_posenc.deploy.engine import Beam, Engine, Hypothesis, Tokens
+from fairseq_posenc.deploy.streams import in_blocks
 from fairseq_posenc.deploy.text import Preparation
-from fairseq_posenc.errors import UsageError
 
 
 class Format(NamedTuple):
@@ -25,22 +23,6 @@ class Format(NamedTuple):
     scores: bool = False
     numbered: bool = False
     prefixes: bool = False
-
-
-def read_lines(stream: IO[bytes]) -> Iterator[str]:
-    """The lines of a stream; only a line feed ends one.
-
-    Raises:
-        UsageError: a line is not UTF-8; it is named.
-    """
-    for number, line in enumerate(stream, 1):
-        try:
-            yield line.rstrip(b"\r\n").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UsageError(
-                f"line {number} of the input: byte {error.start + 1} of it is not UTF-8; convert "
-                "the text, for example with iconv"
-            ) from error
 
 
 class Translator:
@@ -65,11 +47,8 @@ class Translator:
             lines: the source text.
             buffer: number of lines to read before they are translated.
         """
-        source, count = iter(lines), 0
-        while True:
-            some = list(itertools.islice(source, buffer))
-            if not some:
-                return
+        count = 0
+        for some in in_blocks(lines, buffer):
             for hypotheses in self._translate(some, count):
                 count += 1
                 for hypothesis in hypotheses:
@@ -124,40 +103,3 @@ class Translator:
         columns += [f"{hypothesis.score:.4f}"] if self._format.scores else []
         text = self._text.restore(hypothesis.tokens) if hypothesis.tokens else ""
         return "\t".join([*columns, text])
-
-
-class Progress:
-    """The number of lines and the rate, on a terminal.
-
-    Args:
-        stream: shown if it is a terminal.
-        seconds: least time between two updates.
-    """
-
-    def __init__(self, stream: IO[str], seconds: float = 0.5) -> None:
-        self._stream = stream if stream.isatty() else None
-        self._seconds, self._begun = seconds, time.monotonic()
-        self._shown, self._count = self._begun, 0
-
-    def add(self, last: bool = False) -> None:
-        """Count a line, or with *last* none, and end the display."""
-        self._count += not last
-        now = time.monotonic()
-        if self._stream is None or (not last and now < self._shown + self._seconds):
-            return
-        rate = self._count / max(now - self._begun, 1e-9)
-        end = "\n" if last else ""
-        self._stream.write(f"\r{self._count:,} lines, {rate:,.1f} a second {end}")
-        self._stream.flush()
-        self._shown = now
-
-
-def write_lines(lines: Iterable[str], stream: IO[str], progress: Optional[Progress] = None) -> None:
-    """Write *lines* as they come."""
-    for line in lines:
-        stream.write(line + "\n")
-        stream.flush()
-        if progress is not None:
-            progress.add()
-    if progress is not None:
-        progress.add(last=True)

@@ -4,6 +4,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 import torch
+from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_posenc.convert.verify import TOLERANCE
@@ -18,7 +19,7 @@ LENGTHS = (1, 3, 20, 50, 140)
 BEAM, PENALTY, MAX_LENGTH = 4, 0.6, 200
 
 
-def _sentences(dictionary: Any, longest: int, seed: int) -> List[List[int]]:
+def _sentences(dictionary: Dictionary, longest: int, seed: int) -> List[List[int]]:
     """Sentences of ordinary symbols, always the same."""
     generator = torch.Generator().manual_seed(seed)
     lengths = sorted({min(length, longest - 2) for length in LENGTHS})  # </s>, and <s> in some
@@ -80,7 +81,7 @@ _COMPARE: Dict[str, Callable[[Any, str, Dict[str, int]], float]] = {
 }
 
 
-def _words(dictionary: Any, numbers: List[int]) -> List[str]:
+def _words(dictionary: Dictionary, numbers: List[int]) -> List[str]:
     return [dictionary[number] for number in numbers]
 
 

@@ -30,7 +30,7 @@ from fairseq_posenc.encodings.rotary_scaling import (
     read_scaling,
 )
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options, option
+from fairseq_posenc.options import Layer, Options, option
 from fairseq_posenc.settings import setting
 
 PAIRINGS = ("interleaved", "half")
@@ -72,7 +72,9 @@ class RotaryFlags(ScalingFlags):
 
 
 @lru_cache(maxsize=None)  # constant; recomputing it would dominate a decoding step
-def frequencies(dim: int, base: float, device: Any = None, scaling: Scaling = UNSCALED) -> Tensor:
+def frequencies(
+    dim: int, base: float, device: Optional[torch.device] = None, scaling: Scaling = UNSCALED
+) -> Tensor:
     """θ_i = base^{-2(i-1)/dim} for i = 1 … dim/2 (RoFormer Eq. 7), float64, shape (dim/2,).
 
     >>> frequencies(4, 10000.0)
@@ -160,7 +162,7 @@ class Multiply(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, pairing: str, *tensors: Tensor) -> Tuple[Tensor, ...]:
+    def forward(ctx: Layer, table: Tensor, pairing: str, *tensors: Tensor) -> Tuple[Tensor, ...]:
         """Arguments as for :func:`multiply`."""
         ctx.pairing = pairing
         if any(ctx.needs_input_grad):
@@ -168,7 +170,7 @@ class Multiply(torch.autograd.Function):
         return multiply(tensors, table, pairing)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tuple[Any, ...]:
+    def backward(ctx: Layer, *gradients: Tensor) -> Tuple[Any, ...]:
         """Products with the conjugates."""
         return (None, None, *multiply(gradients, ctx.saved_tensors[0], ctx.pairing))
 

@@ -14,7 +14,7 @@ sequence, which changes no product and lets both use half of the range.
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -51,7 +51,7 @@ class XposFlags(RotaryFlags):
 
 
 @lru_cache(maxsize=None)  # constant
-def log_decays(dim: int, gamma: float, device: Any = None) -> Tensor:
+def log_decays(dim: int, gamma: float, device: Optional[torch.device] = None) -> Tensor:
     """log ζ_i for i = 1 … dim/2, float64.
 
     >>> log_decays(4, 0.5).exp()

@@ -4,9 +4,9 @@ import dataclasses
 from argparse import Namespace
 from typing import Any, Dict, Iterable, Mapping, Optional, Set
 
-from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf, open_dict
 
@@ -126,10 +126,12 @@ def _check_spelling(name: str, checkpoint: Mapping[str, Any], own: Iterable[str]
 
 
 def _registered() -> Set[str]:
-    """The flags of all of fairseq's tasks, criterions and models.
+    """The flags of all of fairseq's tasks, models, criterions, ways to split text, and so on.
 
-    ``fairseq-validate`` overrides settings with everything on its command line.
+    ``fairseq-validate`` overrides settings with everything on its command line, and fairseq's
+    ``from_pretrained`` with the tokeniser and the subwords.
     """
-    registries = (TASK_DATACLASS_REGISTRY, CRITERION_DATACLASS_REGISTRY, MODEL_DATACLASS_REGISTRY)
+    others = [registry["dataclass_registry"] for registry in REGISTRIES.values()]
+    registries = (TASK_DATACLASS_REGISTRY, MODEL_DATACLASS_REGISTRY, *others)
     declared = [flags for registry in registries for flags in registry.values() if flags]
     return {field.name for flags in declared for field in dataclasses.fields(flags)}

@@ -12,6 +12,7 @@ import uuid
 import weakref
 from typing import Any, Callable, Dict, Mapping, MutableMapping
 
+from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
 from fairseq_posenc.errors import UsageError
@@ -64,7 +65,7 @@ def start_record(trainer: Trainer, path: str, checkpoint: Mapping[str, Any], goe
         logger.warning("warm start: %s", str(error).partition("error: ")[2])
 
 
-def check_dictionaries(path: str, checkpoint: Mapping[str, Any], task: Any) -> None:
+def check_dictionaries(path: str, checkpoint: Mapping[str, Any], task: FairseqTask) -> None:
     """Refuse dictionaries of the right size with other words, or with the words in another order.
 
     Args:
@@ -85,11 +86,11 @@ def check_dictionaries(path: str, checkpoint: Mapping[str, Any], task: Any) -> N
             )
 
 
-def _new_record(task: Any) -> Record:
+def _new_record(task: FairseqTask) -> Record:
     return {"run": uuid.uuid4().hex, "dictionaries": _dictionaries(task)}
 
 
-def _dictionaries(task: Any) -> Dict[str, Record]:
+def _dictionaries(task: FairseqTask) -> Dict[str, Record]:
     """Size and digest of every dictionary; multilingual tasks have one for each language."""
     languages: Mapping[str, Any] = getattr(task, "dicts", None) or {}
     named = {f"{language}_dictionary": each for language, each in languages.items()}

@@ -8,7 +8,7 @@ from typing import Any, Mapping
 
 from fairseq_posenc.config.resolve import open_config
 from fairseq_posenc.encodings import all_encodings
-from fairseq_posenc.options import Options, option
+from fairseq_posenc.options import Layer, Options, option
 
 #: settings that only say how long the sequences of training were
 LENGTHS = ("rotary_original_length", "num_positions")
@@ -19,7 +19,7 @@ def accepts_any_length(model: Options) -> bool:
     return not any(encoding.bounded for encoding in all_encodings(model.position_encoding))
 
 
-def keep_longest(model: Any, settings: Options, saved: Mapping[str, Any]) -> None:
+def keep_longest(model: Layer, settings: Options, saved: Mapping[str, Any]) -> None:
     """Continue with the longest length so far as the length in training, in place.
 
     Args:

@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterable, List, Optional, Set
 from torch import Tensor
 
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Layer
 
 State = Dict[str, Tensor]
 logger = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ def log_taken(path: str, keys: Iterable[str], own: Iterable[str]) -> None:
     logger.info("warm start: took %d tensors from %s: %s", len(taken), path, names)
 
 
-def refuse_projection(stack: Any, state_dict: State, name: str) -> None:
+def refuse_projection(stack: Layer, state_dict: State, name: str) -> None:
     """Refuse projected embeddings in a checkpoint if *stack* has no such projection.
 
     The embeddings of fairseq's language models have 512 channels by default.

@@ -191,6 +191,29 @@ class MaskedLMModel(RobertaModel):
         return {}
 
     @classmethod
+    def from_pretrained(
+        cls,
+        model_name_or_path: str,
+        checkpoint_file: str = "model.pt",
+        data_name_or_path: str = ".",
+        bpe: Optional[str] = "",
+        **kwargs: Any,
+    ) -> Any:
+        """fairseq's hub interface to a checkpoint, or to a model folder.
+
+        Args:
+            model_name_or_path: the folder.
+            checkpoint_file: the checkpoint in it; of a model folder its own.
+            data_name_or_path: the folder of the dictionary; of a model folder itself.
+            bpe: how text is split, None if it is not; of a model folder as it says.  Unlike in
+                RoBERTa, GPT-2's is no default: fairseq would download it.
+            kwargs: further settings of fairseq.
+        """
+        return super().from_pretrained(
+            model_name_or_path, checkpoint_file, data_name_or_path, bpe=bpe, **kwargs
+        )
+
+    @classmethod
     def build_model(cls, args: Options, task: FairseqTask) -> "MaskedLMModel":
         """Build the model for *task* from a flat configuration.
 

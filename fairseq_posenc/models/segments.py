@@ -10,7 +10,7 @@ from fairseq_posenc.compat.hooks import hook_steps
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.loading.inherit import is_fine_tuning
 from fairseq_posenc.models.family import task_settings
-from fairseq_posenc.options import Options, option
+from fairseq_posenc.options import Layer, Options, option
 from fairseq_posenc.settings import setting
 
 SINGLE, PAIRS = "single", "pairs"
@@ -78,7 +78,7 @@ def _break_mode(settings: Options) -> Optional[str]:
     return None if mode is None else str(mode)
 
 
-def label_batch(task: FairseqTask, sample: Dict[str, Any], encoder: Any) -> None:
+def label_batch(task: FairseqTask, sample: Dict[str, Any], encoder: Layer) -> None:
     """Add ``segment_labels`` to a batch of ``--task masked_lm``, in place.
 
     A separator can itself be masked, so the labels come from the original tokens.  A block of
@@ -101,7 +101,7 @@ def label_batch(task: FairseqTask, sample: Dict[str, Any], encoder: Any) -> None
 
 def _labelling(step: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(
-        task: FairseqTask, sample: Dict[str, Any], model: Any, *args: object, **kwargs: object
+        task: FairseqTask, sample: Dict[str, Any], model: Layer, *args: object, **kwargs: object
     ) -> Any:
         if getattr(model, "reads_pairs", False):
             label_batch(task, sample, model.encoder.sentence_encoder)

@@ -4,7 +4,7 @@ GAU, Liu, sections 2.3 and 4.1: one unit replaces half a Transformer layer.  An 
 unit; a decoder layer is a unit, the attention to the source, and another unit.
 """
 
-from typing import Any, Optional
+from typing import Optional
 
 from fairseq.modules import LayerNorm
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -22,13 +22,13 @@ from fairseq_posenc.modules.layers import (
     add_and_norm,
     attention_to_source,
 )
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Layer, Options
 
 
 class _GatedLayer(nn.Module):
     """Base of encoder and decoder layers: units, norms, dropout, residual connections."""
 
-    def __init__(self, cfg: Options, side: Any, encoding: PositionEncoding) -> None:
+    def __init__(self, cfg: Options, side: Layer, encoding: PositionEncoding) -> None:
         super().__init__()
         self.cfg, self.encoding = cfg, encoding
         self.embed_dim = side.embed_dim

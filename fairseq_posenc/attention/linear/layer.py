@@ -31,7 +31,7 @@ from fairseq_posenc.attention.linear.prefix_sums import (
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Layer, Options
 from fairseq_posenc.settings import setting
 
 #: Features of a segment on a CPU, 2.4 MB: 256 tokens of 8 heads with 266 features.
@@ -304,13 +304,13 @@ class TransposedCast(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(ctx: Layer, x: Tensor, dtype: torch.dtype) -> Tensor:
         """*x* with its second and third dimension exchanged, in *dtype*."""
         ctx.dtype = x.dtype
         return _dense(x.transpose(1, 2), dtype)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tuple[Tensor, None]:
+    def backward(ctx: Layer, *gradients: Tensor) -> Tuple[Tensor, None]:
         """The gradient in the type and layout of the input."""
         return _dense(gradients[0].transpose(1, 2), ctx.dtype), None
 

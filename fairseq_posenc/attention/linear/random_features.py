@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fairseq_posenc.options import Layer
+
 
 def orthogonal_rows(rows: int, columns: int, key: str) -> Tensor:
     """Random rows with the norms of Gaussian vectors, orthogonal within blocks of D rows.
@@ -94,7 +96,7 @@ class PositiveFeatures(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, stabiliser: Optional[Tensor], projection: Tensor, form: Exponents
+        ctx: Layer, x: Tensor, stabiliser: Optional[Tensor], projection: Tensor, form: Exponents
     ) -> Tensor:
         """Features (B, H, T, M).
 
@@ -124,7 +126,7 @@ class PositiveFeatures(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
+    def backward(ctx: Layer, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
         """Gradients of *x* and of the stabiliser."""
         features, x, projection, place = ctx.saved_tensors
         form = ctx.form
@@ -156,7 +158,7 @@ class LargestExponent(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, k: Tensor, hidden: Optional[Tensor], projection: Tensor, norms: bool
+        ctx: Layer, k: Tensor, hidden: Optional[Tensor], projection: Tensor, norms: bool
     ) -> Tensor:
         """The maximum, (B, H, 1, 1), -inf without keys.
 
@@ -176,7 +178,7 @@ class LargestExponent(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
+    def backward(ctx: Layer, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
         """Gradient of the keys."""
         k, place, feature, projection = ctx.saved_tensors
         root = k.size(-1) ** -0.25

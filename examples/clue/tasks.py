@@ -1,1 +1,0 @@
-../glue/tasks.py

@@ -1,0 +1,198 @@
+"""Print a table of fine-tuning scores, with the best learning rate for each task.
+
+    python scores.py [--paper roformer] [--epoch last] OUT
+    python scores.py [--paper roformer] --best-run OUT/MODEL/TASK
+
+OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-seedSEED/train.log, or with
+lrRATE-batchN-seedSEED for another batch size than the paper's. The score of a run is that of its
+best epoch, or of its last. Over the seeds of a learning rate (and batch size), the table gives the
+median, as in the TUPE paper, or with --paper roformer or gau the mean and standard deviation, and
+it reports the best learning rate. All scores are in percent. `--best-run` prints the folder of the
+best run of one task, and its score on the (first) validation set.
+"""
+
+import argparse
+import json
+import re
+import statistics
+from pathlib import Path
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from tasks import Task, for_paper, read_table
+from text import fail, read_lines
+
+EXAMPLES = Path(__file__).resolve().parents[1]
+CHECKPOINT = "checkpoint_best.pt"
+RUN = re.compile(r"lr([^-]+(?:-\d+)?)(?:-batch(\d+))?-seed(.+)")
+
+
+class Cell(NamedTuple):
+    """The scores of one model on one validation set, by learning rate (and batch) as given."""
+
+    runs: Dict[str, List[float]]
+
+    def best(self, paper: str) -> Tuple[str, float]:
+        """The learning rate with the best combined score, and that score."""
+        together = {rate: combine(scores, paper) for rate, scores in self.runs.items()}
+        rate = max(together, key=lambda rate: together[rate])
+        return rate, together[rate]
+
+
+def combine(scores: Sequence[float], paper: str) -> float:
+    """The median over seeds for the TUPE paper, otherwise the mean."""
+    return statistics.median(scores) if paper == "tupe" else statistics.mean(scores)
+
+
+def score_of(log: str, subset: str, name: str, epoch: str) -> Optional[float]:
+    """The score of one run, or None if its log has none.
+
+    Args:
+        log: log file of fairseq-train with --log-format json.
+        subset: name of the validation set, valid or valid1.
+        name: name of the score.
+        epoch: best or last.
+    """
+    found = []
+    for line in read_lines(log):
+        start = line.find('{"epoch"')
+        value = json.loads(line[start:]).get(f"{subset}_{name}") if start >= 0 else None
+        if value is not None:
+            found.append(float(value))
+    if not found:
+        return None
+    return max(found) if epoch == "best" else found[-1]
+
+
+def known_tasks() -> Dict[str, Task]:
+    """The tasks of the benchmarks."""
+    tables = (EXAMPLES / recipe / "tasks.yaml" for recipe in ("glue", "clue"))
+    return {name: task for table in tables for name, task in read_table(str(table)).items()}
+
+
+def task_of(folder: Path, known: Mapping[str, Task]) -> Optional[Task]:
+    """The task of the runs in a folder OUT/MODEL/TASK."""
+    described = folder / "task.yaml"  # of an own task, and of what is prepared by this version
+    if described.is_file():
+        return next(iter(read_table(str(described)).values()))
+    return known.get(folder.name)
+
+
+def runs_of(folder: Path) -> List[Tuple[Path, str]]:
+    """The logs of the complete runs in OUT/MODEL/TASK, with learning rate (and batch size)."""
+    found = ((log, RUN.fullmatch(log.parent.name)) for log in sorted(folder.glob("*/train.log")))
+    return [(log, " x ".join(filter(None, run.group(1, 2)))) for log, run in found if run]
+
+
+def reported(log: Path, task: Task, paper: str, subset: str, epoch: str) -> Tuple[str, float]:
+    """The score that a paper reports for a task: its name, and its value in a run."""
+    name = for_paper(task, paper).scores[0]
+    score = score_of(str(log), subset, name, epoch)
+    if score is None:
+        fail(f"{log}: contains no {subset}_{name}")
+    return name, score
+
+
+def best_run(folder: Path, paper: str) -> str:
+    """The folder of the best run in OUT/MODEL/TASK, and after a tab its score in words.
+
+    Runs without a checkpoint, because of ``--no-model``, are not considered.
+    """
+    task = task_of(folder, known_tasks())
+    logs = [log for log, _ in runs_of(folder) if (log.parent / CHECKPOINT).is_file()]
+    if task is None or not logs:
+        fail(f"{folder}: has no complete run with a {CHECKPOINT}; remove its runs to repeat them")
+    scores = {log: reported(log, task, paper, "valid", "best") for log in logs}
+    best = max(logs, key=lambda log: scores[log][1])
+    name, score = scores[best]
+    return f"{best.parent}\t{name} {score:.2f} on the validation set"
+
+
+class Column(NamedTuple):
+    """A column of the table: the place of the task and of its validation set, and the title."""
+
+    task: int
+    name: str
+    subset: str
+    title: str
+
+
+Table = Dict[str, Dict[Column, Cell]]
+
+
+def collect(out: Path, paper: str, epoch: str) -> Table:
+    """Scores by model and by validation set."""
+    table: Table = {}
+    known = known_tasks()
+    order = {name: number for number, name in enumerate(known)}
+    for folder in sorted(path for path in out.glob("*/*") if path.is_dir()):
+        task = task_of(folder, known)
+        for log, setting in runs_of(folder) if task else ():
+            for subset, (title, _) in task.splits().items():
+                if not subset.startswith("valid"):
+                    continue
+                name, score = reported(log, task, paper, subset, epoch)
+                place = order.get(folder.name, len(order))
+                title = folder.name if len(task.valid) == 1 else title
+                column = Column(place, folder.name, subset, f"{title} ({name})")
+                cell = table.setdefault(folder.parent.name, {}).setdefault(column, Cell({}))
+                cell.runs.setdefault(setting, []).append(score)
+    if not table:
+        fail(f"{out}: contains no runs of finetune.sh (MODEL/TASK/lrRATE-seedSEED/train.log)")
+    return table
+
+
+def render(table: Table, paper: str) -> List[str]:
+    """The table in Markdown, a row per model and a column per validation set, then its details."""
+    columns = sorted({column for cells in table.values() for column in cells})
+    lines = ["| model | " + " | ".join(column.title for column in columns) + " | average |"]
+    lines.append("|" + " --- |" * (len(columns) + 2))
+    for model, cells in table.items():
+        best = {column: cells[column].best(paper) for column in columns if column in cells}
+        row = [f"{best[c][1]:.2f}" if c in best else "" for c in columns]
+        whole = len(best) == len(columns)
+        row.append(f"{statistics.mean(s for _, s in best.values()):.2f}" if whole else "")
+        lines.append(f"| {model} | " + " | ".join(row) + " |")
+    kind = "median" if paper == "tupe" else "mean and standard deviation"
+    lines += ["", f"{kind} of the seeds, by learning rate (x batch size):".capitalize(), ""]
+    rates = sorted(
+        {r for row in table.values() for cell in row.values() for r in cell.runs},
+        key=lambda rate: [float(part) for part in rate.split(" x ")],
+    )
+    lines.append("| model | set (score) | seeds | " + " | ".join(rates) + " |")
+    lines.append("|" + " --- |" * (len(rates) + 3))
+    for model, cells in table.items():
+        for column in sorted(cells):
+            runs = cells[column].runs
+            seeds = "/".join(map(str, sorted({len(scores) for scores in runs.values()})))
+            row = [_describe(runs.get(rate, []), paper) for rate in rates]
+            lines.append(f"| {model} | {column.title} | {seeds} | " + " | ".join(row) + " |")
+    return lines
+
+
+def _describe(scores: Sequence[float], paper: str) -> str:
+    if not scores:
+        return ""
+    text = f"{combine(scores, paper):.2f}"
+    if paper != "tupe" and len(scores) > 1:
+        text += f" ± {statistics.stdev(scores):.2f}"
+    return text
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--paper", choices=["tupe", "roformer", "gau"], default="tupe")
+    parser.add_argument("--epoch", choices=["best", "last"], default="best")
+    parser.add_argument("--best-run", action="store_true", help="print the best run's folder")
+    parser.add_argument("out", type=Path)
+    args = parser.parse_args(argv)
+    if args.best_run:
+        print(best_run(args.out, args.paper))
+    else:
+        print("\n".join(render(collect(args.out, args.paper, args.epoch), args.paper)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""The files of a sentence task: reading examples, and writing what is to be binarised.
+
+    python task_files.py extract TABLE TASK FOLDER OUT
+    python task_files.py describe TABLE TASK FOUND FILE
+
+`extract` reads the files in FOLDER of a task of TABLE, a YAML file as tasks.py reads. It writes
+OUT/input0/SPLIT, OUT/input1/SPLIT (for pairs) and OUT/label/SPLIT, one example a line,
+OUT/label/dict.txt, OUT/test/NAME.tsv with number and sentences of the test sets, and what it found
+to OUT/found.yaml. `describe` writes the task with what was found to FILE.
+"""
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import sys
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+
+import yaml
+from task_labels import Example, Labels, Numbers
+from task_settings import Column
+from tasks import Task, existing, present, read_table, write_table
+from text import atomic_writer, fail, read_lines
+
+NO_LABEL = ("", "-")  # of examples on whose label the annotators did not agree
+
+
+Cells = Iterator[Tuple[int, Optional[List[str]]]]
+
+
+def marked_spans(text: str, target: Dict[str, Any]) -> str:
+    """WSC's text with ``[ ]`` around the noun phrase and ``_ _`` around the pronoun."""
+    spans = [
+        (target[f"{name}_index"], target[f"{name}_text"], marks)
+        for name, marks in (("span1", "[]"), ("span2", "__"))
+    ]
+    for start, span, (left, right) in sorted(spans, reverse=True):
+        end = start + len(span)
+        text = f"{text[:start]}{left}{text[start:end]}{right}{text[end:]}"
+    return text
+
+
+def _json_cells(task: Task, path: str, columns: Sequence[Column]) -> Cells:
+    """The values of these keys in every line of a file with a JSON object a line."""
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            if task.spans and task.spans in record:
+                key = task.text[-1]
+                record[key] = marked_spans(record[key], record[task.spans])
+            if task.id in record:
+                record[task.id] = json.dumps(record[task.id], ensure_ascii=False)
+            cells = [record[key] for key in columns]
+        except KeyError as error:
+            fail(f"{path}: line {number} has no {error}; is this a file of another task?")
+        except (ValueError, TypeError) as error:
+            fail(f"{path}: line {number}: {error}")
+        yield number, [" ".join(c) if isinstance(c, list) else str(c) for c in cells]
+
+
+def _tsv_cells(task: Task, path: str, columns: Sequence[Column]) -> Cells:
+    """The cells of these columns in every line of a file, or None where the line is cut short.
+
+    Columns are separated by tabs, and quotation marks are part of the text, as in the readers
+    behind the published scores of GLUE.
+    """
+    rows = ((n, line.rstrip("\r").split("\t")) for n, line in enumerate(read_lines(path), 1))
+    first = next(rows, None)
+    if first is None:
+        return
+    names = first[1] if task.header is True else list(task.header or ())
+    wanted = [column for column in columns if isinstance(column, str)]
+    titled = task.header is True or bool(wanted) and set(wanted) <= set(first[1])
+    if titled:
+        names = first[1]  # CoLA's test set has a first line with names, unlike the others
+    else:
+        rows = itertools.chain([first], rows)
+    width = len(names) or len(first[1])
+    places = [_place(column, names, width, path) for column in columns]
+    cut = titled and task.lenient
+    for number, cells in rows:
+        if cut and len(cells) <= max(places):
+            yield number, None
+        elif cells == [""] and width > 1:
+            continue
+        elif len(cells) != width and not cut:
+            fail(f"{path}: line {number}: {len(cells)} columns instead of {width}")
+        else:
+            yield number, [cells[place] for place in places]
+
+
+def _place(column: Column, names: Sequence[str], width: int, path: str) -> int:
+    if isinstance(column, str) and column in names:
+        # MNLI: the last of the columns with that name; earlier ones are of single annotators
+        return len(names) - 1 - names[::-1].index(column)
+    if isinstance(column, int) and column <= width:
+        return column - 1
+    there = ", ".join(names[:12]) or f"{width}, counted from 1"
+    fail(f"{path}: has no column {column}, but {there}")
+
+
+def examples(task: Task, path: str, labelled: bool = True) -> Iterator[Example]:
+    """Yield the examples of a file, a JSON object a line if its name says so, otherwise TSV.
+
+    Args:
+        task: the task.
+        path: the file.
+        labelled: whether it has labels; a file without them must be complete.
+    """
+    columns = [*task.text]
+    if labelled:
+        columns.append(task.label)
+    elif task.id is not None:
+        columns.append(task.id)
+    read = _json_cells if path.endswith((".json", ".jsonl")) else _tsv_cells
+    kept = dropped = 0
+    for line, cells in read(task, path, columns):
+        cells = cells and [cell.strip() for cell in cells]
+        short = cells is None or (labelled and task.lenient and cells[-1] in NO_LABEL)
+        if short and labelled:
+            dropped += 1
+            continue
+        if cells is None:
+            fail(f"{path}: line {line}: has too few columns")
+        texts, rest = cells[: len(task.text)], cells[len(task.text) :]
+        empty = [c for c, cell in zip(columns, cells) if not cell]
+        if empty and (not task.lenient or empty[0] == task.id):
+            fail(f"{path}: line {line}: column {empty[0]} is empty")
+        last = rest[0] if rest else str(kept)
+        kept += 1
+        yield Example(line, texts, last) if labelled else Example(line, texts, id=last)
+    if not kept:
+        fail(f"{path}: contains no examples")
+    print(f"{path}: {kept} examples, {dropped} lines left out", file=sys.stderr)
+
+
+def _paste(cells: Sequence[str]) -> str:
+    return "\t".join(" ".join(cell.split()) for cell in cells) + "\n"
+
+
+def _write(texts: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
+    """Write the cells of every row to the files of the columns."""
+    with contextlib.ExitStack() as stack:
+        streams = [stack.enter_context(atomic_writer(path)) for path in texts]
+        for row in rows:
+            for stream, cell in zip(streams, row):
+                stream.write(_paste([cell]))
+
+
+def extract(task: Task, folder: str, out: str) -> None:
+    """Write the texts, the labels and what was found in the files of a task."""
+    task = present(task, folder)
+    shutil.rmtree(f"{out}/test", ignore_errors=True)
+    path = str(existing(task.train, folder))
+    train = list(examples(task, path))
+    labels: Union[Labels, Numbers] = (Numbers if task.regression else Labels)(task, path, train)
+
+    def write(split: str, path: str, found: Any) -> None:
+        files = [f"{out}/{name}/{split}" for name in (*task.inputs, "label")]
+        _write(files, ([*e.texts, labels(e, path)] for e in found))
+
+    write("train", path, train)
+    for split, (name, files) in task.splits().items():
+        path = str(existing(files, folder))
+        if split.startswith("valid"):
+            write(split, path, examples(task, path))
+            continue
+        found = list(examples(task, path, labelled=False))
+        _write([f"{out}/{name}/{split}" for name in task.inputs], (e.texts for e in found))
+        with atomic_writer(f"{out}/test/{name}.tsv") as stream:
+            stream.writelines(_paste([e.id, *e.texts]) for e in found)
+    with atomic_writer(f"{out}/label/dict.txt") as stream:
+        stream.writelines(f"{name} {n}\n" for name, n in zip(labels.names, labels.counts))
+    # where there are several, the file that was read
+    tests = {name: os.path.basename(str(existing(f, folder))) for name, f in task.test.items()}
+    with atomic_writer(f"{out}/found.yaml") as stream:
+        yaml.safe_dump({**labels.found, "test": tests}, stream, allow_unicode=True)
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("action", choices=["extract", "describe"])
+    for name in ("table", "task", "source", "target"):
+        parser.add_argument(name)
+    args = parser.parse_args(argv)
+    task = read_table(args.table)[args.task]
+    if args.action == "extract":
+        extract(task, args.source, args.target)
+    else:
+        found = yaml.safe_load("\n".join(read_lines(args.source)))
+        write_table(args.target, args.task, {**task.entry, **found})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""Sentence tasks: what a YAML file says of them, and what the shell scripts ask.
+
+    python tasks.py names TABLE
+    python tasks.py plan TABLE TASK FOLDER [--dry-run]
+    python tasks.py settings TABLE TASK [--paper PAPER]
+
+TABLE is a YAML file with the settings of one or more tasks by name; entries whose name begins with
+a dot are no tasks. `names` prints the tasks. `plan` prints inputs and labels of a task, a digest of
+what its texts depend on, and its files in FOLDER. `settings` prints, for finetune.sh, number of
+outputs, epochs, scores to log, score to report, batch size, classes or the range of the numbers,
+validation sets, the label whose F1 counts, and learning rates.
+"""
+
+import argparse
+import difflib
+import hashlib
+import math
+import os
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+import yaml
+from task_settings import CLASS_SCORES, NUMBER_SCORES, READ, Column, Files, plain_name
+from text import atomic_writer, fail
+
+RATES = ("2e-5", "3e-5", "4e-5", "5e-5")
+
+
+class Task(NamedTuple):
+    """A task on sentences or pairs of sentences.
+
+    Args:
+        name: of the task.
+        entry: the settings as they stand in the YAML file.
+        train: file of the training examples.
+        valid: files of the validation sets by name; the first chooses the checkpoint.
+        text: the columns of the sentence, or of the two sentences.
+        label: the column of the label.
+        test: files of the test sets, which need no labels, by the name of their submission.
+        id: the column that names an example of a test set; None for its number from 0.
+        header: whether the first line of a file names the columns; or their names, for files
+            without such a line.
+        labels: the labels in order; or how many there are; or None for those in the training file.
+        regression: the smallest and the largest number, which become 0 and 1; True for those in the
+            training file, False for classes.
+        scores: logged scores, with the reported one first.
+        positive: the label whose F1 is computed.
+        epochs: passes over the training data.
+        batch: examples per update.
+        lr: learning rates to try.
+        lenient: leave out, and count, lines with too few columns or without an agreed label, accept
+            empty texts, and do without test sets that are not there.
+        spans: in JSON, the key of the two spans of CLUE's WSC.
+        papers: other settings with ``--paper``, by its value.
+    """
+
+    name: str
+    entry: Mapping[str, Any]
+    train: Files
+    valid: Dict[str, Files]
+    text: Tuple[Column, ...]
+    label: Column
+    test: Mapping[str, Files] = {}
+    id: Optional[Column] = None
+    header: Union[bool, Tuple[str, ...]] = True
+    labels: Union[None, int, Tuple[str, ...]] = None
+    regression: Union[bool, Tuple[float, float]] = False
+    scores: Tuple[str, ...] = ()
+    positive: str = "1"
+    epochs: int = 3
+    batch: int = 32
+    lr: Tuple[str, ...] = RATES
+    lenient: bool = False
+    spans: str = ""
+    papers: Mapping[str, Mapping[str, Any]] = {}
+
+    @property
+    def inputs(self) -> List[str]:
+        """The names of fairseq's folders for the sentences."""
+        return ["input0", "input1"][: len(self.text)]
+
+    @property
+    def outputs(self) -> int:
+        """The number of classes, or 1 for a number."""
+        labels = self.labels if isinstance(self.labels, int) else len(self.labels or ())
+        return 1 if self.regression else labels
+
+    def splits(self) -> Dict[str, Tuple[str, Files]]:
+        """fairseq's names of the validation and test sets, with ours and their files."""
+        sets = (("valid", self.valid), ("test", self.test))
+        return {
+            f"{kind}{number or ''}": entry
+            for kind, named in sets
+            for number, entry in enumerate(named.items())
+        }
+
+
+_REQUIRED = ("train", "valid", "text", "label")
+
+
+def read_task(name: str, entry: Any, where: str) -> Task:
+    """The task that an entry of a YAML file describes.
+
+    Args:
+        name: of the task.
+        entry: its settings.
+        where: the file, for messages.
+    """
+    if not isinstance(entry, dict):
+        fail(f"{where}: {name}: expected the name of a task with its settings indented below it")
+    where = f"{where}: {name}"
+    values = _values(entry, where)
+    for key in _REQUIRED:
+        if key not in values:
+            fail(f"{where}: has no {key}; a task needs {', '.join(_REQUIRED)}")
+    for key in ("valid", "test"):  # a single set has the name of the task
+        values[key] = {title or name: files for title, files in values.get(key, {}).items()}
+    numbers = bool(values.get("regression"))
+    values.setdefault("scores", NUMBER_SCORES if numbers else CLASS_SCORES[:1])
+    task = Task(name, entry, **values)
+    _check(task, where)
+    for paper in task.papers:
+        _check(for_paper(task, paper, where), f"{where}: papers: {paper}")
+    return task
+
+
+def _values(entry: Mapping[str, Any], where: str) -> Dict[str, Any]:
+    values = {}
+    for key, value in entry.items():
+        if key not in READ:
+            near = difflib.get_close_matches(str(key), READ, 1)
+            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(READ)}"
+            fail(f"{where}: unknown setting {key}; {advice}")
+        try:
+            values[key] = READ[key](value)
+        except ValueError as error:
+            fail(f"{where}: {key}: {_shown(value)}: {error}")
+    return values
+
+
+def _shown(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=math.inf).split("\n")[0]
+
+
+def _check(task: Task, where: str) -> None:
+    columns = (*task.text, task.label)
+    names = [column for column in columns if isinstance(column, str)]
+    known = task.header
+    if len(set(columns)) < len(columns):
+        fail(f"{where}: text and label: {_shown(list(columns))}: the same column twice")
+    if known is False and names:
+        fail(f"{where}: column {names[0]}: is a name, but header is false; give numbers from 1")
+    if isinstance(known, tuple):
+        for name in names:
+            if name not in known:
+                fail(f"{where}: column {name}: header has only {', '.join(known)}")
+    if task.regression and task.labels is not None:
+        fail(f"{where}: labels: are for classes; leave them out, or regression")
+    fitting = NUMBER_SCORES if task.regression else CLASS_SCORES
+    for score in task.scores:
+        if score not in fitting:
+            kind = "numbers (regression)" if task.regression else "classes"
+            fail(f"{where}: scores: {score}: for {kind} there are {', '.join(fitting)}")
+    if "f1" in task.scores and isinstance(task.labels, tuple):
+        if task.positive not in task.labels:
+            fail(
+                f"{where}: positive: {task.positive}: no such label; name the one whose F1 counts, "
+                f"of {', '.join(task.labels)}"
+            )
+
+
+def for_paper(task: Task, paper: str, where: str = "papers") -> Task:
+    """The task with the settings of a paper."""
+    return task._replace(**_values(task.papers.get(paper, {}), f"{where}: {paper}"))
+
+
+def read_table(path: str) -> Dict[str, Task]:
+    """The tasks of a YAML file by name."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            content = yaml.safe_load(stream)
+    except OSError as error:
+        fail(f"{path}: {error.strerror}")
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = "" if mark is None else f"line {mark.line + 1}: "
+        problem = getattr(error, "problem", None) or "cannot be read"
+        fail(f"{path}: {line}{problem}; expected YAML in UTF-8")
+    tasks = {}
+    for name, entry in (content if isinstance(content, dict) else {}).items():
+        if str(name).startswith("."):
+            continue
+        tasks[str(name)] = read_task(str(name), entry, path)
+        try:
+            plain_name(name)
+        except ValueError as error:
+            fail(f"{path}: {name}: {error}")
+    if not tasks:
+        fail(f"{path}: describes no task; write its name, and its settings indented below it")
+    return tasks
+
+
+def write_table(path: str, name: str, entry: Mapping[str, Any]) -> None:
+    """Write a YAML file with one task."""
+    with atomic_writer(path) as stream:
+        yaml.safe_dump({name: dict(entry)}, stream, allow_unicode=True, sort_keys=False)
+
+
+# --- what the scripts ask
+
+
+# what a change of which repeats nothing but fine-tuning
+_OF_TRAINING = ("scores", "positive", "epochs", "batch", "lr", "papers")
+
+
+def existing(files: Files, folder: str) -> Optional[str]:
+    """The first of these files that is in a folder."""
+    paths = [os.path.normpath(os.path.join(folder, name)) for name in files]
+    return next((path for path in paths if os.path.isfile(path)), None)
+
+
+def present(task: Task, folder: str) -> Task:
+    """The task without the test sets of a benchmark that are not there."""
+    if not task.lenient:
+        return task
+    return task._replace(test={k: v for k, v in task.test.items() if existing(v, folder)})
+
+
+def plan(task: Task, folder: str, dry_run: bool) -> List[str]:
+    """Inputs, kind of labels, a digest of the settings for reading, and the files by split."""
+    task = present(task, folder)
+    reading = {key: value for key, value in task.entry.items() if key not in _OF_TRAINING}
+    digest = hashlib.sha256(repr(sorted(reading.items())).encode()).hexdigest()
+    lines = [" ".join(task.inputs), "numbers" if task.regression else "classes", digest]
+    splits = {"train": task.train, **{name: files for name, (_, files) in task.splits().items()}}
+    for split, files in splits.items():
+        path = existing(files, folder) or os.path.join(folder, files[-1])
+        if not (dry_run or os.path.isfile(path)):
+            fail(f"{path}: no such file, for {split} of {task.name}")
+        lines.append(f"{split}\t{path}")
+    return lines
+
+
+def settings(task: Task, paper: str) -> str:
+    """The settings for fine-tuning, separated by spaces."""
+    task = for_paper(task, paper)
+    kind = "classes"
+    if task.regression:
+        kind = "{},{}".format(*task.regression) if isinstance(task.regression, tuple) else "numbers"
+    valid = ",".join(name for name in task.splits() if name.startswith("valid"))
+    if not task.outputs:
+        fail(f"{task.name}: the number of labels is unknown; run prepare.sh")
+    values = (task.outputs, task.epochs, ",".join(task.scores), task.scores[0], task.batch)
+    return " ".join(map(str, (*values, kind, valid, task.positive, *task.lr)))
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("action", choices=["names", "plan", "settings"])
+    parser.add_argument("table")
+    parser.add_argument("task", nargs="?")
+    parser.add_argument("folder", nargs="?", default=".")
+    parser.add_argument("--paper", default="tupe")
+    parser.add_argument("--dry-run", action="store_true")
+    args = parser.parse_args(argv)
+    table = read_table(args.table)
+    if args.action == "names":
+        print(" ".join(table))
+        return
+    # the file of prepared data has one task, whatever its folder is called now
+    task = table.get(args.task) or (list(table.values())[0] if len(table) == 1 else None)
+    if task is None:
+        fail(f"{args.table}: {args.task}: no such task; there are {', '.join(table)}")
+    if args.action == "plan":
+        print("\n".join(plan(task, args.folder, args.dry_run)))
+    else:
+        print(settings(task, args.paper))
+
+
+if __name__ == "__main__":
+    main()

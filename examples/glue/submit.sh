@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# GLUE, CLUE, or tasks of your own: predictions for the test sets, as the benchmarks' sites take them.
+#
+#   submit.sh DATA MODELS OUT [options]
+#
+# DATA is the folder that prepare.sh made (glue), MODELS that of a model in the output of finetune.sh
+# (runs/glue/tupe_r), with the model folder of every task. OUT then has a file for each test set:
+# with GLUE CoLA.tsv, MNLI-m.tsv, MNLI-mm.tsv, AX.tsv ..., with CLUE afqmc_predict.json ...; their
+# zip archive is what the site takes. Predictions with probabilities are in OUT/predictions.
+#
+#   --tasks "A B ..."     of these tasks (those in DATA that have a test set and a model)
+#   --device DEVICE       cpu or cuda (cpu)
+#   --user-dir DIR        the plug-in that the models need, if it is your own
+#   --dry-run             print the commands without running them
+#   --help                this text
+
+set -euo pipefail
+RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../common/lib.sh
+. "$RECIPE/../common/lib.sh"
+
+DATA="" MODELS="" OUT="" TASKS="" DEVICE=cpu USER_DIR=""
+while (($#)); do
+    case $1 in
+        --help) usage ;;
+        --dry-run) DRY_RUN=1; shift ;;
+        --tasks) TASKS=$(value "$@"); shift 2 ;;
+        --device) DEVICE=$(value "$@"); shift 2 ;;
+        --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
+        -*) die "$1: unknown option; see --help" ;;
+        *)
+            [[ -z $OUT ]] || die "$1: unexpected argument; see --help"
+            if [[ -z $DATA ]]; then DATA=$1
+            elif [[ -z $MODELS ]]; then MODELS=$1
+            else OUT=$1; fi
+            shift ;;
+    esac
+done
+[[ -n $OUT ]] || die "give the folders of the data, of a model's tasks and of the output; see --help"
+DATA=$(absolute "${DATA%/}") MODELS=$(absolute "${MODELS%/}") OUT=$(absolute "$OUT")
+if [[ -z $TASKS ]]; then
+    for folder in "$DATA"/*/test; do
+        task=${folder%/test} task=${task##*/}
+        [[ ! -d $folder || ! -f $MODELS/$task/model/model.json ]] || TASKS+="$task "
+    done
+    [[ -n $TASKS ]] || die "$DATA: has no task with a test set and a model folder in $MODELS"
+fi
+for task in $TASKS; do
+    [[ -d $DATA/$task/test ]] || die "--tasks $task: there is no test set in $DATA/$task"
+    [[ -f $MODELS/$task/model/model.json ]] ||
+        die "--tasks $task: there is no model folder $MODELS/$task/model; run finetune.sh"
+done
+need python
+hold "$OUT"
+
+run mkdir -p "$OUT/predictions"
+for task in $TASKS; do
+    columns=2
+    [[ ! -d $DATA/$task/input1 ]] || columns=2,3
+    for test in "$DATA/$task/test"/*.tsv; do
+        name=$(basename "$test" .tsv)
+        run fairseq-posenc predict --model "$MODELS/$task/model" --device "$DEVICE" \
+            ${USER_DIR:+--user-dir "$USER_DIR"} --input "$test" --columns "$columns" \
+            --output "$OUT/predictions/$name.tsv"
+        run python "$COMMON/submission.py" "$DATA/$task/task.yaml" "$name" "$test" \
+            "$OUT/predictions/$name.tsv" "$OUT"
+    done
+done
+log "submission: the files in $OUT"
