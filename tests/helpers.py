@@ -57,6 +57,10 @@ ENCODER_ENCODINGS = [name for name in EVERY_ENCODING if not causal_only(name)]
 ONE_OF_EACH_PLACE = ["learned", "rotary", "tupe+t5", "shaw", "deberta"]
 
 
+#: how the names of the settings end that tests of the commands give themselves
+SIZES = ("embed_dim", "heads", "layers", "dropout")
+
+
 def kinds(presets):
     """The first architecture of each kind: others differ in sizes and dropout alone.
 
@@ -64,8 +68,7 @@ def kinds(presets):
     """
     first = {}
     for name, preset in presets.items():
-        sizes = ("embed_dim", "heads", "layers", "dropout")
-        rest = {key: value for key, value in preset.items() if not key.endswith(sizes)}
+        rest = {key: value for key, value in preset.items() if not key.endswith(SIZES)}
         first.setdefault(str(sorted(rest.items())), name)
     return list(first.values())
 

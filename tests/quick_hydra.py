@@ -24,8 +24,16 @@ from omegaconf.omegaconf import OmegaConf, open_dict
 _lists: Dict[Tuple[Any, ...], Any] = {}
 _composed: Dict[Tuple[int, bool], Any] = {}
 _groups: Dict[Tuple[Any, ...], bool] = {}
+# true in the process of one command, which hands out what is remembered instead of copies of it
+_ended_soon = False
 # what was replaced: its owner, its name, and what it was
 replaced: List[Tuple[Any, str, Any]] = []
+
+
+def hand_out() -> None:
+    """Hand out every composition once, instead of copies: for a process that soon ends."""
+    global _ended_soon
+    _ended_soon = True
 
 
 def _replace(owner: Any, name: str, new: Any) -> None:
@@ -135,7 +143,7 @@ def _compose_once() -> None:
                 with open_dict(found):
                     del found["hydra"]
             _composed[key] = defaults, found
-        return copy.deepcopy(_composed[key][1])
+        return _composed.pop(key)[1] if _ended_soon else copy.deepcopy(_composed[key][1])
 
     _replace(ConfigLoaderImpl, "_compose_config_from_defaults_list", composed)
 

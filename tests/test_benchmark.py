@@ -221,7 +221,8 @@ def test_positions_that_cannot_work(flags, message):
         check(args)
 
 
-def test_every_encoding_in_every_family_against_stock(tmp_path):
+def test_every_encoding_in_every_family_against_stock(tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "WARM_UP", 0)
     file = tmp_path / "t.json"
     flags = ["--all-encodings", "--jobs", "training", "masked-lm", "lm-training", "--skip-memory"]
     main(["benchmark", *SMALL, *flags, "--length", "6", "--repeat", "2", "--json", str(file)])

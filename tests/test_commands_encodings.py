@@ -3,12 +3,13 @@
 import pytest
 import torch
 from commands import SMALL, generate, read, train
-from helpers import LINEAR, encoding_of_sides
+from helpers import LINEAR, SIZES, encoding_of_sides, kinds
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.feed_forward import FEED_FORWARDS
+from fairseq_posenc.models.translation import PRESETS
 from fairseq_posenc.norms import NORMS
 
 pytest_plugins = ["toy"]
@@ -23,7 +24,16 @@ def plain(toy, tmp_path_factory):
     return train(toy.joined, tmp_path_factory.mktemp("plain"), *ROFORMER).losses()
 
 
-@pytest.mark.parametrize("encoding", [*ENCODINGS, "learned+rotary", "sinusoidal+rotary"])
+#: encodings that a preset has and nothing else: test_commands_translation goes further with it
+PRESET = [
+    preset["position_encoding"]
+    for preset in (PRESETS[name] for name in kinds(PRESETS))
+    if all(key == "position_encoding" or key.endswith(SIZES) for key in preset)
+]
+OTHERS = [name for name in ENCODINGS if name not in PRESET]
+
+
+@pytest.mark.parametrize("encoding", [*OTHERS, "learned+rotary", "sinusoidal+rotary"])
 def test_every_encoding_trains_and_generates(encoding, toy, tmp_path):
     flags = ["--arch", "posenc_transformer", *encoding_of_sides(encoding), *SMALL]
     assert len(train(toy.separate, tmp_path, *flags).losses()) == 6

@@ -39,7 +39,8 @@ COMMANDS = {
     "roformer on": f"fairseq_cli.train {_ROFORMER}",
     "lm": f"fairseq_cli.train {{corpus}} {_LM} {_SHAPE}",
     "mlm": f"fairseq_cli.train {{corpus}} {_MLM}",
-    "generate": "fairseq_cli.generate {separate} {plug_in} --cpu --beam 2 --path {model}",
+    "generate": "fairseq_cli.generate {separate} {plug_in} --cpu --beam 2 --max-len-b 10 "
+    "--path {model}",
     "generate from": "fairseq_cli.generate {separate} {plug_in} --cpu --beam 2",
     "generate on": "fairseq_cli.generate {plug_in} --cpu --beam 2 --path {model}",
     "interactive": "fairseq_cli.interactive {separate} {plug_in} --cpu --beam 2 --path {model}",

@@ -195,8 +195,8 @@ def test_a_copy_is_independent_of_its_original(name):
 
 
 @functools.lru_cache(maxsize=1)  # the dtypes of one encoding follow each other
-def _long_text(name):
-    """A side of one layer, how it reads 4,096 tokens, and what it makes of them in float32.
+def _long_text(name, length):
+    """A side of one layer, how it reads a long text, and what it makes of it in float32.
 
     The encoder, or the decoder, without a source, if only decoders can have the encoding.
     """
@@ -205,7 +205,7 @@ def _long_text(name):
         flags += [f"--{side}-embed-dim", "16", f"--{side}-layers", "1"]
         flags += [f"--{side}-attention-heads", "1"]
     torch.manual_seed(0)
-    model, tokens = tiny(name, *flags), sentences(1, 4096)
+    model, tokens = tiny(name, *flags), sentences(1, length)
     if causal_only(name):
         side, read = model.decoder, lambda side: side(tokens, features_only=True)[0]
     else:
@@ -213,16 +213,34 @@ def _long_text(name):
     return side, read, read(side)
 
 
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 0.02), (torch.bfloat16, 0.12)])
-@every_encoding
-@no_grad
-def test_half_precision_stays_near_float32_at_length_4096(name, dtype, tolerance):
-    """Worst difference of the normalised output (values of about 1) at 4,096 tokens."""
+def check_half_precision(name, length, dtype, tolerance):
+    """Worst difference of the normalised output (values of about 1) from that in float32."""
     skip_without_cpu_kernels(dtype)
-    side, read, exact = _long_text(name)
+    side, read, exact = _long_text(name, length)
     halved = read(copy.deepcopy(side).to(dtype))
     assert halved.dtype is dtype
     assert (halved.float() - exact).abs().max() < tolerance
+
+
+half_precision = pytest.mark.parametrize(
+    "dtype, tolerance", [(torch.float16, 0.02), (torch.bfloat16, 0.12)]
+)
+ALONE = [name for name in NAMES if "+" not in name] + ["shaw_values:shaw", "shaw_per_head:shaw"]
+
+
+@half_precision
+@pytest.mark.parametrize("name", ALONE)
+@no_grad
+def test_half_precision_stays_near_float32_at_length_4096(name, dtype, tolerance):
+    check_half_precision(name, 4096, dtype, tolerance)
+
+
+@half_precision
+@pytest.mark.parametrize("name", [name for name in NAMES if "+" in name])
+@no_grad
+def test_half_precision_of_sums_stays_near_float32(name, dtype, tolerance):
+    """Sums of encodings, each of which is tested alone at four times this length."""
+    check_half_precision(name, 1024, dtype, tolerance)
 
 
 @every_encoding

@@ -75,6 +75,7 @@ def peak_memory(entry: str, job: str, args: argparse.Namespace) -> float:
     """Return the peak memory of one job in a fresh process, in MiB."""
     # not "spawn": Linux counts the memory of this process towards the peak of its children
     fresh = multiprocessing.get_context("forkserver")
+    fresh.set_forkserver_preload([__name__])  # whose imports take longer than the job
     with ProcessPoolExecutor(1, mp_context=fresh) as process:
         return process.submit(_peak, entry, job, args).result()
 
