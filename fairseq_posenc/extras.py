@@ -45,7 +45,7 @@ PEERS = (
     Extra("rotary_embedding_torch", "rotary-embedding-torch", "benchmarks"),
     # what it requires besides PyTorch is not needed for its attention, and old
     Extra("torchscale", "--no-deps torchscale", "benchmarks"),
-    Extra("gau_alpha", "gau-alpha 'transformers<5'", "benchmarks"),
+    Extra("gau_alpha", "gau-alpha 'transformers<4.47'", "benchmarks"),
 )
 _INSTALL = {extra.module: extra.install for extra in (*EXTRAS, *PEERS)}
 
