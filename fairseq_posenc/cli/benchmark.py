@@ -33,8 +33,8 @@ masked-lm   forward and backward pass of the masked-LM loss, with dropout, witho
             language models; "explicit ARCH", which computes and stores the attention matrices
             instead of using a fused kernel; or models of other libraries in the same shape:
             hf-roformer (pip install transformers), and gau-alpha, with the weights of our GAU with
-            two units per layer (pip install gau-alpha 'transformers<4.47'). --vocabulary in an entry
-            overrides that of the command
+            two units per layer (pip install gau-alpha 'transformers<4.47'). --vocabulary in an
+            entry overrides that of the command
 lm-training, lm-generation
             the same for language models in the shape of GPT-3: cross-entropy of sentences of
             --length tokens, and beam search that continues prompts of half that length;
