@@ -54,10 +54,12 @@ def servers() -> Tuple[str, str]:
             listener.bind(address)
             listener.listen(64)
         numbers = [listener.fileno() for listener in listeners]
+        # what the test that comes first says of the plug-in is not meant for all others
+        usual = {k: v for k, v in os.environ.items() if not k.startswith("FAIRSEQ_POSENC")}
         _held.append(
             subprocess.Popen(
                 [sys.executable, preloaded.__file__, "serve", *map(str, numbers), USER_DIR[1]],
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env={**usual, "OMP_NUM_THREADS": "1"},
                 pass_fds=numbers,
                 stdin=subprocess.PIPE,
                 stdout=log,
