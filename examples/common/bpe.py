@@ -13,7 +13,6 @@ at their ends, as merges; so it is an upper bound of what fairseq-preprocess cou
 without its four special symbols.
 """
 
-import argparse
 import heapq
 import io
 import os
@@ -21,7 +20,7 @@ import sys
 from collections import Counter
 from typing import Callable, Optional, Sequence
 
-from parallel import add_texts, add_workers_flag, map_texts
+from parallel import learn_or_apply, map_texts
 from text import Progress, atomic_writer, fail, read_lines
 
 # subword-nmt prints its progress ten times a second, which would fill log files.
@@ -108,12 +107,7 @@ def segmenter(codes: str) -> Callable[[str], str]:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    actions = parser.add_subparsers(dest="action", metavar="{learn,apply}")
-    actions.required = True
-    learning = actions.add_parser("learn", help="learn merges")
+    parser, learning = learn_or_apply(__doc__, "codes", "subwords")
     size = learning.add_mutually_exclusive_group()
     size.add_argument("--operations", type=int, help="number of merges (32000)")
     size.add_argument(
@@ -122,12 +116,6 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     learning.add_argument(
         "--words", type=int, metavar="N", help="learn from the N most frequent words (all)"
     )
-    learning.add_argument("codes")
-    learning.add_argument("inputs", nargs="+")
-    applying = actions.add_parser("apply", help="apply merges")
-    applying.add_argument("codes")
-    add_texts(applying)
-    add_workers_flag(applying)
     args = parser.parse_args(argv)
     if args.action == "learn":
         for flag in ("operations", "words"):

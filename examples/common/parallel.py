@@ -12,7 +12,7 @@ import os
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Callable, Iterable, Iterator, List
+from typing import Any, Callable, Iterable, Iterator, List, Tuple
 
 from text import Progress, atomic_writer, fail, read_lines
 
@@ -115,6 +115,31 @@ def map_texts(
         fail(f"{args.texts[-1]}: has no output; give INPUT OUTPUT [INPUT OUTPUT ...]")
     for source, target in zip(args.texts[::2], args.texts[1::2]):
         map_lines(make, arguments, source, target, args.workers)
+
+
+def learn_or_apply(doc: str, file: str, units: str) -> Tuple[Any, Any]:
+    """The parser of ``learn FILE INPUT ...`` and ``apply FILE INPUT OUTPUT ...``, and of ``learn``.
+
+    The caller adds the flags of ``learn``.
+
+    Args:
+        doc: the description.
+        file: name of the argument for what is learned.
+        units: name of what ``apply`` splits texts into.
+    """
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    actions = parser.add_subparsers(dest="action", metavar="{learn,apply}")
+    actions.required = True
+    learning = actions.add_parser("learn", help=f"learn {units}")
+    learning.add_argument(file)
+    learning.add_argument("inputs", nargs="+")
+    applying = actions.add_parser("apply", help=f"split texts into {units}")
+    applying.add_argument(file)
+    add_texts(applying)
+    add_workers_flag(applying)
+    return parser, learning
 
 
 def add_workers_flag(parser: Any) -> None:

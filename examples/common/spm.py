@@ -13,7 +13,7 @@ import os
 import re
 from typing import Callable, Iterator, List, Optional, Sequence
 
-from parallel import add_texts, add_workers_flag, map_texts
+from parallel import learn_or_apply, map_texts
 from text import Progress, fail, read_lines
 
 try:
@@ -73,7 +73,7 @@ def learn(args: argparse.Namespace) -> None:
 
 
 def _reason(message: str) -> str:
-    """What SentencePiece's trainer says, in one line."""
+    """The error of SentencePiece's trainer, in one line."""
     most = re.search(r"value <= (\d+)", message)
     if most:
         return f"the text gives no more than {most.group(1)}"
@@ -110,28 +110,19 @@ def joiner(model: str) -> Callable[[str], str]:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    actions = parser.add_subparsers(dest="action", metavar="{learn,apply}")
-    actions.required = True
-    learning = actions.add_parser("learn", help="learn a model")
+    parser, learning = learn_or_apply(__doc__, "model", "pieces")
     add = learning.add_argument
     add("--vocabulary-size", type=int, default=8000, metavar="N", help="number of pieces (8000)")
     add("--type", choices=("unigram", "bpe"), default="unigram", help="(unigram)")
     add("--byte-fallback", action="store_true", help="write unknown characters as bytes")
     add(
-        *("--character-coverage",),
-        **{"type": float, "default": 0.9999, "metavar": "X"},
+        "--character-coverage",
+        type=float,
+        default=0.9999,
+        metavar="X",
         help="part of all characters that get pieces (0.9999)",
     )
     add("--sentences", type=int, default=1000000, metavar="N", help="lines to use (1000000)")
-    add("model")
-    add("inputs", nargs="+")
-    applying = actions.add_parser("apply", help="split texts into pieces")
-    applying.add_argument("model")
-    add_texts(applying)
-    add_workers_flag(applying)
     args = parser.parse_args(argv)
     if args.action == "apply":
         map_texts(segmenter, (args.model,), args)

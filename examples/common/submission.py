@@ -48,7 +48,7 @@ def within(number: float, task: Task) -> float:
 
 
 def is_json(task: Task, name: str) -> bool:
-    """Whether a test set, and so its submission, is JSON."""
+    """True if a test set, and so its submission, is JSON."""
     return task.test[name][0].endswith((".json", ".jsonl"))
 
 

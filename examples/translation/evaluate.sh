@@ -123,6 +123,7 @@ FILES=()
 [[ -z $SUBWORD_FILE ]] || FILES+=(--subword-file "$DATA/$SUBWORD_FILE")
 [[ -z $TARGET_SUBWORD_FILE ]] || FILES+=(--target-subword-file "$DATA/$TARGET_SUBWORD_FILE")
 pack_model "${MODEL:-$SAVE_DIR/model}" "$CHECKPOINT" --data "$DATA" \
-    ${SOURCE:+--source-lang "$SOURCE" --target-lang "$TARGET"} --tokenizer "$TOKENIZER" ${DASH_SPLITS:+"$DASH_SPLITS"} \
+    ${SOURCE:+--source-lang "$SOURCE" --target-lang "$TARGET"} \
+    --tokenizer "$TOKENIZER" ${DASH_SPLITS:+"$DASH_SPLITS"} \
     --subwords "$SUBWORDS" ${FILES[@]+"${FILES[@]}"} --beam "$BEAM" --lenpen "$LENPEN" \
     ${ABOUT:+--about "$ABOUT"} --scores "$RESULTS/scores.json"

@@ -99,7 +99,8 @@ LENGTH=(--max-update "${UPDATES:-100000}")
 [[ -z $EPOCHS ]] || LENGTH=(--max-epoch "$EPOCHS")
 TIMEFORMAT="training took %R s (processor time %U s)"
 time train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" \
-    --task translation ${SOURCE:+--source-lang "$SOURCE" --target-lang "$TARGET"} --arch "$ARCH" "$SHARED" --dropout 0.1 \
+    --task translation ${SOURCE:+--source-lang "$SOURCE" --target-lang "$TARGET"} \
+    --arch "$ARCH" "$SHARED" --dropout 0.1 \
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
     --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0 --clip-norm 0.0 \
     --lr 5e-4 --lr-scheduler inverse_sqrt --warmup-init-lr 1e-7 --warmup-updates 4000 \

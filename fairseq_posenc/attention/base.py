@@ -69,12 +69,12 @@ class AttentionKernel:
 
     @classmethod
     def explicit_masks(cls, options: Options) -> bool:
-        """Whether the causal mask has to be part of *bias*; *causal* is then always False."""
+        """True if the causal mask has to be part of *bias*; *causal* is then always False."""
         return False
 
     @classmethod
     def scales_by_length(cls, options: Options) -> bool:
-        """Whether ``forward`` reads *length_factor*."""
+        """True if ``forward`` reads *length_factor*."""
         return False
 
     @classmethod

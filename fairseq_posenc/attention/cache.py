@@ -58,7 +58,7 @@ class KeyValueBuffers:
         self.views = {name: x.narrow(2, 0, self.length) for name, x in self.buffers.items()}
 
     def takes(self, parts: Parts, saved: Parts) -> bool:
-        """Whether *saved* are the views of this memory, and *parts* can be appended to them."""
+        """True if *saved* are the views of this memory, and *parts* can be appended to them."""
         return all(
             saved.get(name) is self.views.get(name)
             and x.size(0) == saved[name].size(0)
@@ -107,7 +107,7 @@ def _writable(x: Tensor) -> bool:
 
 
 def _in_place(parts: Parts) -> bool:
-    """Whether the cache can be updated in place: no gradients, no export, no compilation."""
+    """True if the cache can be updated in place: no gradients, no export, no compilation."""
     if torch.jit.is_tracing() or is_compiling():
         return False
     return not any(x.requires_grad for x in parts.values())

@@ -38,7 +38,7 @@ class JointProjection:
                 layer.bias.data = bias
 
     def serves(self, x: Tensor) -> bool:
-        """Whether the joint product is faster than the layers for *x*, and equal to them."""
+        """True if the joint product is faster than the layers for *x*, and equal to them."""
         return (
             wanted(x)
             and can_join(self.layers)
@@ -53,14 +53,14 @@ class JointProjection:
 
 
 def wanted(x: Tensor) -> bool:
-    """Whether a joint product is faster: on a GPU, without gradients, in eager mode."""
+    """True where a joint product is faster: on a GPU, without gradients, in eager mode."""
     if torch.is_grad_enabled() or torch.jit.is_tracing() or is_compiling():
         return False
     return x.is_cuda
 
 
 def can_join(layers: Sequence[nn.Module]) -> bool:
-    """Whether *layers* are what ``F.linear`` of their own parameters computes.
+    """True if *layers* are what ``F.linear`` of their own parameters computes.
 
     Not so with quantisation noise and pruning, which are hooks, with sharded parameters, which are
     not the layer's own, and with other types of layers.
@@ -74,7 +74,7 @@ def can_join(layers: Sequence[nn.Module]) -> bool:
 
 
 def _views(whole: Tensor, parts: Sequence[Tensor]) -> bool:
-    """Whether *parts* follow each other in the memory of *whole*."""
+    """True if *parts* follow each other in the memory of *whole*."""
     address = whole.data_ptr()
     for part in parts:
         if part.data_ptr() != address or part.dtype is not whole.dtype:

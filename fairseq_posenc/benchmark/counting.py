@@ -1,4 +1,4 @@
-"""What a run makes a GPU do, counted on any machine: waits of the host, kernels, saved bytes.
+"""The work of a GPU in a run, counted on any machine: waits of the host, kernels, saved bytes.
 
 The counts are those of the operations that PyTorch dispatches, so they are exact and the same every
 time.  Fused attention counts as one kernel forward and one backward wherever a GPU would choose a
@@ -34,7 +34,7 @@ _IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]  # a prope
 
 @dataclass
 class Counts:
-    """What was counted.
+    """The counts of a run.
 
     Args:
         kernels: how often each ATen operation that starts a kernel was called.
@@ -58,7 +58,7 @@ class Counts:
         return sum(self.kernels.values())
 
     def kernels_of_attention(self, capability: int) -> "Counter[str]":
-        """How often a GPU would choose each kernel, or none, with the reason.
+        """The number of times a GPU would choose each kernel, or none, with the reason.
 
         Args:
             capability: compute capability of the GPU times ten, such as 70 for V100.

@@ -16,7 +16,7 @@ ALIGNMENT = 8  # elements
 
 
 class AttentionCall(NamedTuple):
-    """What the choice of a kernel depends on.
+    """The properties that decide the choice of a kernel.
 
     Args:
         dtype: that of queries, keys and values.

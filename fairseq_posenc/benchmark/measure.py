@@ -159,7 +159,7 @@ def every_encoding(kind: str) -> List[str]:
 
 
 def _started(subject: Any, job: str, position: Optional[int]) -> Run:
-    """What is timed: *job*, or one token of it at *position*."""
+    """The function to time: *job*, or one token of it at *position*."""
     run: Run = subject.start(job)
     return run if position is None else SteppedSearch(run, subject.model.decoder, position)
 

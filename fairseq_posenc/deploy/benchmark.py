@@ -18,7 +18,7 @@ from fairseq_posenc.extras import import_extra
 
 
 class Setting(NamedTuple):
-    """What is measured.
+    """The settings of a measurement.
 
     Args:
         engine: fairseq or ctranslate2.

@@ -129,7 +129,7 @@ def _check_arguments(out_dir: str, quantization: Optional[str]) -> None:
 
 
 def _kind_of(path: str) -> Tuple[Kind, Dict[str, Any]]:
-    """What a checkpoint is, and its settings as saved."""
+    """The kind of a checkpoint, and its settings as saved."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
     settings = saved_settings(read_checkpoint(path, lazy=True))
@@ -214,7 +214,7 @@ def _save(spec: Any, folder: str, quantization: Optional[str]) -> None:
 
 
 def _settings(kind: Kind, built: Built, quantization: Optional[str]) -> str:
-    """What translating needs to know about the export, as JSON."""
+    """The description of the export that translating reads, as JSON."""
     entries = {
         "kind": kind.name,
         "longest": built.longest,

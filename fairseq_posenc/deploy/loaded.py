@@ -52,7 +52,7 @@ def load(folder: ModelFolder, device: str = "cpu") -> Loaded:
 
 
 def overrides_of(folder: ModelFolder) -> Dict[str, Any]:
-    """What a model folder changes in the settings of its checkpoint: data, languages, heads."""
+    """The settings of a checkpoint that its model folder replaces: data, languages, heads."""
     text = folder.text
     named = {"source_lang": text.source_lang, "target_lang": text.target_lang}
     found = {name: lang for name, lang in named.items() if lang is not None}

@@ -40,7 +40,7 @@ class Filled(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """What a classifier says of a text or a pair.
+    """The prediction of a classifier for a text or a pair.
 
     Args:
         label: the most probable label; None of a regression.
@@ -284,7 +284,7 @@ def _example(text: str, second: Optional[str]) -> Tuple[str, ...]:
 
 
 def _prediction(logits: Tensor, head: Head) -> Prediction:
-    """What the logits (N,) of a head say."""
+    """The prediction that logits (N,) of a head stand for."""
     if head.regression:
         values = [head.value(output) for output in logits.tolist()]
         return Prediction(None, values[0], dict(zip(head.labels, values)))

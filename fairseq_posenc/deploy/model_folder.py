@@ -44,7 +44,7 @@ RAW = ("transformers", "text8", "enwik8")
 
 
 class Text(NamedTuple):
-    """How the text of a model was prepared.
+    """The preparation of a model's text.
 
     Args:
         source_lang: language of the source, or of all text where there is one.
@@ -85,7 +85,7 @@ class Head(NamedTuple):
     bounds: Tuple[float, float] = (0.0, 1.0)
 
     def value(self, output: float) -> float:
-        """What an output of a regression stands for."""
+        """The value that an output of a regression stands for."""
         low, high = self.bounds
         return low + output * (high - low)
 

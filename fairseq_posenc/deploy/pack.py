@@ -31,7 +31,7 @@ from fairseq_posenc.options import option
 
 
 class Pack(NamedTuple):
-    """What to pack.
+    """The contents of a model folder to be.
 
     Args:
         checkpoint: its file.

@@ -137,7 +137,7 @@ def _is_rms(module: Layer) -> bool:
 def _fill_stack(
     spec: "LayerSpec", module: Layer, parameters: Parameters, alibi: bool = False
 ) -> Optional[int]:
-    """What encoders and decoders share: positions, norms, self-attention and feed-forward."""
+    """Fill what encoders and decoders share: positions, norms, self-attention and feed-forward."""
     spec.scale_embeddings = float(module.embed_scale)
     table = module.embed_positions
     if table is not None:

@@ -79,7 +79,7 @@ class Translator:
         return self._text.source(source), self._text.target(prefix) if prefix.strip() else []
 
     def _fits(self, source: Tokens, prefix: Tokens, number: int) -> bool:
-        """Whether the model accepts a line; if not, says so on standard error."""
+        """True if the model accepts a line; if not, says so on standard error."""
         for side, tokens in (("source", source), ("target", prefix)):
             longest = self._engine.longest[side] - 1  # besides </s>
             if len(tokens) > longest:

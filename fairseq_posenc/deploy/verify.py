@@ -116,7 +116,7 @@ def compare(kind: str, loaded: Any, folder: str, built: Any, quantization: Optio
 
 
 def same_translations(kind: str, loaded: Any, folder: str, path: str) -> Tuple[int, int]:
-    """How many beam translations are identical, of how many.
+    """The number of identical beam translations, and of all.
 
     Args:
         kind: what the model is.

@@ -31,7 +31,7 @@ class Padding(NamedTuple):
     empty: bool = False
 
     def empty_rows(self, causal: bool) -> bool:
-        """Whether a query may see no key at all."""
+        """True if a query may see no key at all."""
         return self.mask is not None and (self.empty or (causal and self.left))
 
 

@@ -72,7 +72,7 @@ def squares(x: Tensor) -> Tensor:
 
 
 class Exponents(NamedTuple):
-    """What the exponents of positive features are.
+    """The parts of the exponents of positive features.
 
     Args:
         norms: subtract |x|²/(2·√D).
