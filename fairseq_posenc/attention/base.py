@@ -1,11 +1,13 @@
 """The interface of self-attention kernels, and the positions and masks that they receive."""
 
-from typing import List, Optional, Tuple, TypedDict
+from typing import Hashable, List, NamedTuple, Optional, Tuple, TypedDict
 
 from torch import Tensor
 
 from fairseq_posenc.attention.functional import combined_masks
+from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.shared_bias import SharedBiasSum
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options, option
 
@@ -28,6 +30,10 @@ class Positions(TypedDict, total=False):
         key_positions: (1|B, S), likewise.
         padding_mask: (B, S), True at padding, likewise; None without padding.
         distance_vectors: (N, L, H·D) for N content-dependent terms and L distances, or None.
+        global_bias: of kernels with global tokens: the bias of these as queries, (1|B, 1|H, G, S).
+        starts: of kernels with a pattern: padding tokens that a sequence begins with, (B, 1), or
+            None if there are none.
+        chosen: of kernels with a pattern: the keys or blocks of keys that it selects.
     """
 
     bias: Optional[Tensor]
@@ -39,6 +45,33 @@ class Positions(TypedDict, total=False):
     key_positions: Optional[Tensor]
     padding_mask: Optional[Tensor]
     distance_vectors: Optional[Tensor]
+    global_bias: Optional[Tensor]
+    starts: Optional[Tensor]
+    chosen: Optional[Tensor]
+
+
+class Tokens(NamedTuple):
+    """The tokens of one forward pass, from which a kernel makes the bias of its own pattern.
+
+    Args:
+        query_length: T; queries are the last T of S tokens.
+        key_length: S.
+        causal: hide later keys.
+        padding_mask: (B, S), True at padding, or None.
+        left: whether a sequence begins with padding.
+        positions: of a sequence without such padding, (S), int64.
+        logits: the content-free logits of the encoding, or None.
+        like: input of the first layer for the new tokens, (B, T, C).
+    """
+
+    query_length: int
+    key_length: int
+    causal: bool
+    padding_mask: Optional[Tensor]
+    left: bool
+    positions: Tensor
+    logits: Optional[SharedBiasSum]
+    like: Tensor
 
 
 class AttentionKernel:
@@ -52,6 +85,14 @@ class AttentionKernel:
 
     #: False if logits are never computed, so no bias can be added
     computes_logits = True
+    #: False if a traced graph would serve texts of one length alone, so that ONNX cannot have it
+    traceable = True
+    #: The pairs of queries and keys of this layer, if it has less than all: layers of equal patterns
+    #: share the positions that :meth:`sparse_positions` returns.  Known after
+    #: :meth:`set_layer_index`.
+    pattern: Optional[Hashable] = None
+    #: the position encoding of the layer; needed only with a pattern
+    encoding: PositionEncoding
     #: True if ``forward`` reads query_positions and key_positions
     needs_positions = False
     #: False if values and keys differ in size, so encodings cannot change the values
@@ -111,6 +152,13 @@ class AttentionKernel:
     def relative_after_rotation(cls, options: Options) -> bool:
         """True if rotating q and k keeps the product a function of distance."""
         return True
+
+    def sparse_positions(self, tokens: Tokens) -> Positions:
+        """The masks and content-free logits of this layer's pattern, once per forward pass.
+
+        Only called if there is a :attr:`pattern`; no tensor of size T·S is made then.
+        """
+        raise NotImplementedError
 
     def set_layer_index(self, index: int) -> None:
         """Called once per model, with the index of the layer in its stack, from 0."""

@@ -29,7 +29,19 @@ from fairseq_posenc.settings import setting
 
 
 @dataclass
-class SoftmaxFlags:
+class QKNormFlags:
+    """The flag of the norm of queries and keys."""
+
+    qk_norm: Optional[bool] = setting(
+        False,
+        "normalise the queries and the keys of each head, before positions, with the norm of "
+        "--norm",
+        role="model",
+    )
+
+
+@dataclass
+class SoftmaxFlags(QKNormFlags):
     """Flags of softmax attention."""
 
     log_length_scale: Optional[int] = setting(
@@ -40,12 +52,6 @@ class SoftmaxFlags:
         role="model",
         at_least=2,
         at_most=2**31 - 1,
-    )
-    qk_norm: Optional[bool] = setting(
-        False,
-        "normalise the queries and the keys of each head, before positions, with the norm of "
-        "--norm",
-        role="model",
     )
 
 
@@ -154,7 +160,13 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
             q, k, v = self.joint(x)
         else:
             q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        by_head = (x.size(0), x.size(1), self.num_heads, self.head_dim)
+        return self.by_head(q, k, v, table)
+
+    def by_head(
+        self, q: Tensor, k: Tensor, v: Tensor, table: Optional[Tensor]
+    ) -> Tuple[Tensor, ...]:
+        """Queries, keys and values (B, T, C) by heads; as :meth:`project`."""
+        by_head = (q.size(0), q.size(1), self.num_heads, self.head_dim)
         # (B, T, C) -> (B, T, H, D)
         q, k, v = q.view(by_head), k.view(by_head), v.view(by_head)
         if self.q_norm is not None and self.k_norm is not None:

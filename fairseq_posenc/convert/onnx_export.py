@@ -123,10 +123,10 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Exporte
     name = FEATURES if head == FEATURES else choose_head(checkpoint, head)
     model: Any = native.load(path, checkpoint.dictionary)
     settings = model.completed_settings
-    if not kernel_of(settings).computes_logits:
+    if not kernel_of(settings).traceable:
         raise UsageError(
-            f"{path}: --attention {settings.attention}: linear attention cannot be exported to "
-            "ONNX; models with softmax can"
+            f"{path}: --attention {settings.attention}: cannot be exported to ONNX; models with "
+            "softmax can"
         )
     size = sum(value.numel() * value.element_size() for value in model.parameters())
     if size > LIMIT:

@@ -101,6 +101,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
     """
 
     computes_logits = False
+    traceable = False
     masks = staticmethod(separate_masks)
     #: class of its feature map
     map_class: Type[FeatureMap]
