@@ -175,6 +175,12 @@ LAYERS = {
     "favor_relu": ["--attention", "favor", "--favor-kernel", "relu"],
     # every registered attention, norm and feed-forward
     **{name: ["--attention", name] for name in ATTENTIONS if name != "softmax"},
+    # smaller than the texts of the tests
+    "local": ["--attention", "local", "--local-window", "4,2", "--local-global-tokens", "2"],
+    "bigbird": [
+        *("--attention", "bigbird", "--bigbird-block-size", "1", "--bigbird-window-blocks", "3"),
+        *("--bigbird-random-blocks", "2"),
+    ],
     **{f"norm_{name}": ["--norm", name] for name in NORMS},
     **{f"ffn_{name}": ["--feed-forward", name] for name in FEED_FORWARDS},
 }
@@ -190,6 +196,7 @@ OTHER_LAYERS += [
 OTHER_LAYERS += ["favor_relu:rotary", "power:kerple", "scaled:rotary+cope"]
 OTHER_LAYERS += [f"{name}:{e}" for name in LINEAR for e in ("rotary", "sinusoidal")]
 OTHER_LAYERS += ["softmax_features:learned"]
+OTHER_LAYERS += ["local:rotary", "bigbird:t5"]
 OTHER_LAYERS += [f"norm_{name}:t5" for name in NORMS if name != "layer"]
 OTHER_LAYERS += [f"ffn_{name}:rotary" for name in FEED_FORWARDS if name != "mlp"]
 

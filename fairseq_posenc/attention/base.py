@@ -87,9 +87,8 @@ class AttentionKernel:
     computes_logits = True
     #: False if a traced graph would serve texts of one length alone, so that ONNX cannot have it
     traceable = True
-    #: The pairs of queries and keys of this layer, if it has less than all: layers of equal patterns
-    #: share the positions that :meth:`sparse_positions` returns.  Known after
-    #: :meth:`set_layer_index`.
+    #: Which keys a query sees, if not all: layers of equal patterns share the positions that
+    #: :meth:`sparse_positions` returns.  Known after :meth:`set_layer_index`.
     pattern: Optional[Hashable] = None
     #: the position encoding of the layer; needed only with a pattern
     encoding: PositionEncoding

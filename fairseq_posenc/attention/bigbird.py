@@ -77,7 +77,7 @@ def random_numbers(draws: int, key: str) -> Tensor:
     """Random numbers below 2^31, (:data:`ROWS`, *draws*), int32, from the text *key*."""
     seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:7], "big")
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(2**_BITS, (ROWS, draws), generator=generator).int()
+    return torch.randint(2**_BITS, (ROWS, draws), generator=generator, device="cpu").int()
 
 
 def draw_blocks(

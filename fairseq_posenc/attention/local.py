@@ -262,9 +262,7 @@ class LocalAttention(SparseAttention):
             for key in [key for key in state if key.startswith(prefix)]:
                 if key[len(prefix) :].partition(".")[0] in _PROJECTIONS:
                     state[f"{prefix}global_{key[len(prefix) :]}"] = state[key].clone()
-            logger.warning(
-                "warm start: %sglobal_*_proj start as copies of %s*_proj", prefix, prefix
-            )
+            logger.warning("warm start: %sglobal_{q,k,v}_proj are copies of {q,k,v}_proj", prefix)
         super()._load_from_state_dict(state, prefix, *args)
 
     def extra_repr(self) -> str:

@@ -298,7 +298,7 @@ class _BiasMaker:
         return logits.to(self.dtype).masked_fill(hidden, float("-inf"))
 
     def _at(self, queries: Tensor, keys: Tensor) -> Optional[Tensor]:
-        """Logits of positions (1|B, d, N, L) and (1|B, d, N, ·), (1|B, d, N, 1|H, L, ·), or None."""
+        """Logits (1|B, d, N, 1|H, L, ·) of positions (1|B, d, N, L) and (1|B, d, N, ·), or None."""
         if self.tokens.logits is None:
             return None
         outer = max(queries.shape[:3], keys.shape[:3])
@@ -340,8 +340,8 @@ class _BiasMaker:
         keys = torch.arange(self.blocks.span, device=self.device).unsqueeze(0)
         queries = keys[:, start : start + self.blocks.size]
         reach = self.blocks.span * step
-        logits = self.tokens.logits.at_pairs(queries * step, keys * step, reach)
-        return self._bias(visible, logits[:, None, None])
+        shared = self.tokens.logits.at_pairs(queries * step, keys * step, reach)
+        return self._bias(visible, shared[:, None, None])
 
     def to_chosen(self, chosen: Tensor, first: int) -> Tensor:
         """Of the keys in blocks *chosen* (1|B, N, R); blocks are not dilated."""
