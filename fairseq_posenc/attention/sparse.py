@@ -20,7 +20,9 @@ from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options
 
-Heads = Tuple[Tensor, Tensor, Tensor]
+#: Queries on a CPU that are attended together, 4 MB: the memory of larger ones is taken anew each
+#: time.
+SEGMENT = 1_048_576
 
 
 class SparseAttention(MultiheadAttention):
@@ -160,6 +162,7 @@ class SparseAttention(MultiheadAttention):
             from_global = self._global_heads(x, q, k, v, table) if global_bias is not None else None
             if starts is not None:
                 q, k, v = (turned(each, starts, 2) for each in (q, k, v))
+            assert bias is not None  # at least the window
             out = self._by_blocks(q, k, v, bias, causal, empty_rows, chosen)
             if global_bias is not None and from_global is not None:
                 if starts is not None:
@@ -188,7 +191,7 @@ class SparseAttention(MultiheadAttention):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        bias: Optional[Tensor],
+        bias: Tensor,
         causal: bool,
         empty_rows: bool,
         chosen: Optional[Tensor],
@@ -196,27 +199,38 @@ class SparseAttention(MultiheadAttention):
         """Attention to the first tokens, the window and the chosen blocks, (B, H, T, D)."""
         blocks = self.causal_blocks if causal else self.both_blocks
         length, rate = q.size(2), dropout_rate(self.dropout_module)
-        # (B, H, T, D) -> (B·d, N, L, H, D) -> (B·d·N, H, L, D)
+        # (B, H, T, D) -> (B·d, N, L, H, D)
         q = blocks.split(q.transpose(1, 2))
-        sequences = q.size(0)
-        q = q.flatten(0, 1).transpose(1, 2)
-        k, v = (self._visible(each.transpose(1, 2), blocks, chosen) for each in (k, v))
-        out = attend(q, k, v, self.encoding.scale, bias, False, rate, empty_rows)
-        out = out.transpose(1, 2).unflatten(0, (sequences, -1))  # (B·d, N, L, H, D)
-        return blocks.join(out, length).transpose(1, 2)
+        step = q.size(1)
+        if q.device.type == "cpu":
+            step = max(1, SEGMENT * step // q.numel(), blocks.before, blocks.after)
+        keys = self._visible(k.transpose(1, 2), blocks, chosen, step)
+        values = self._visible(v.transpose(1, 2), blocks, chosen, step)
+        biases = bias.unflatten(0, q.shape[:2]).split(step, dim=1)
+        out = []
+        for part, k, v, bias in zip(q.split(step, dim=1), keys, values, biases):
+            given = (part.flatten(0, 1).transpose(1, 2), k, v, self.encoding.scale)
+            found = attend(*given, bias.flatten(0, 1), False, rate, empty_rows)
+            out.append(found.transpose(1, 2).unflatten(0, part.shape[:2]))
+        joined = out[0] if len(out) == 1 else torch.cat(out, dim=1)
+        return blocks.join(joined, length).transpose(1, 2)
 
-    def _visible(self, x: Tensor, blocks: Blocks, chosen: Optional[Tensor]) -> Tensor:
-        """The keys or values (B, S, H, D) of each block of queries, (B·d·N, H, ·, D)."""
+    def _visible(
+        self, x: Tensor, blocks: Blocks, chosen: Optional[Tensor], step: int
+    ) -> List[Tensor]:
+        """The keys or values (B, S, H, D) of every *step* blocks, (B·d·n, H, ·, D) each."""
         parts = blocks.split(x)
-        seen = blocks.neighbours(parts)
+        seen = blocks.neighbours(parts, step)
         first = min(self.global_tokens, x.size(1))
         if first:
-            copies = (blocks.dilation, parts.size(1))
-            all_see = x[:, None, None, :first].expand(-1, *copies, *x[:, :first].shape[1:])
-            seen.insert(0, all_see.flatten(0, 1))
+            all_see = x[:, None, :first].expand(-1, blocks.dilation, *x[:, :first].shape[1:])
+            all_see = all_see.flatten(0, 1).unsqueeze(1)
+            for each in seen:
+                each.insert(0, all_see.expand(-1, each[0].size(1), *all_see.shape[2:]))
         if chosen is not None:
-            seen.append(_taken(parts, chosen))
-        return torch.cat(seen, dim=2).flatten(0, 1).transpose(1, 2)
+            for each, taken in zip(seen, _taken(parts, chosen).split(step, dim=1)):
+                each.append(taken)
+        return [torch.cat(each, dim=2).flatten(0, 1).transpose(1, 2) for each in seen]
 
     # --- the cache
 
@@ -286,7 +300,7 @@ class _BiasMaker:
 
     def _around(self, x: Tensor) -> Tensor:
         """(1|B, S) -> (1|B, d, N, K)."""
-        parts = self.blocks.neighbours(self.blocks.split(x))
+        (parts,) = self.blocks.neighbours(self.blocks.split(x))
         return torch.cat(parts, dim=2).unflatten(0, (len(x), -1))
 
     def _bias(self, visible: Tensor, logits: Optional[Tensor]) -> Tensor:
