@@ -252,8 +252,8 @@ class BigBirdAttention(SparseAttention):
             return k, v
         if len(chosen) == 1:
             return k.index_select(2, chosen[0]), v.index_select(2, chosen[0])
-        index = chosen[:, None, :, None]
-        return tuple(x.gather(2, index.expand(-1, x.size(1), -1, x.size(3))) for x in (k, v))
+        index = chosen[:, None, :, None].expand(-1, k.size(1), -1, k.size(3))
+        return k.gather(2, index), v.gather(2, index)
 
     def _load_from_state_dict(self, state: Dict[str, Tensor], prefix: str, *args: Any) -> None:
         """Take the random numbers of a checkpoint, or keep those of the seed if it has none."""

@@ -77,7 +77,7 @@ def numbers(flag: str, value: str, least: int, even: bool) -> List[int]:
         if not valid or (even and int(part) % 2):
             what = "even numbers" if even else "numbers"
             raise UsageError(
-                f"{flag} {value}: {part or 'an empty entry'!r} is refused; give {what} from "
+                f"{flag} {value}: {part!r} is refused; give {what} from "
                 f"{least}, separated by commas, one or one a layer"
             )
     return [int(part) for part in found]
@@ -183,8 +183,9 @@ class LocalAttention(SparseAttention):
         """From the projections of global tokens, if there are any, (B, H, T, D) each."""
         if self.global_q_proj is None:
             return q, k, v
-        made = [getattr(self, f"global_{name}")(x) for name in _PROJECTIONS]
-        return self.by_head(made[0], made[1], made[2], table)[:3]
+        return self.project(x, table, [getattr(self, f"global_{name}") for name in _PROJECTIONS])[
+            :3
+        ]
 
     def _start(
         self, k: Tensor, v: Tensor, starts: Optional[Tensor], state: IncrementalState

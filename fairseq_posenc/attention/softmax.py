@@ -7,7 +7,7 @@ rely on them (quantisation noise, pruning, initialisation) keep working.
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Optional, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
@@ -146,27 +146,29 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         out = out.transpose(1, 2).flatten(2)  # (B, H, T, D) -> (B, T, C)
         return self.out_proj(out), weights if need_weights else None
 
-    def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
+    def project(
+        self,
+        x: Tensor,
+        table: Optional[Tensor],
+        projections: Optional[Sequence[nn.Module]] = None,
+    ) -> Tuple[Tensor, ...]:
         """Queries, keys and values of the new tokens, with positions applied.
 
         Args:
             x: layer input for the new tokens, (B, T, C).
             table: table of the position transform, or None.
+            projections: used instead of those of all queries, keys and values.
 
         Returns:
             q, k and v, (B, H, T, D) each, then q and k before they are transformed.
         """
-        if self.joint is not None and self.joint.serves(x):
+        if projections is not None:
+            q, k, v = (projection(x) for projection in projections)
+        elif self.joint is not None and self.joint.serves(x):
             q, k, v = self.joint(x)
         else:
             q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        return self.by_head(q, k, v, table)
-
-    def by_head(
-        self, q: Tensor, k: Tensor, v: Tensor, table: Optional[Tensor]
-    ) -> Tuple[Tensor, ...]:
-        """Queries, keys and values (B, T, C) by heads; as :meth:`project`."""
-        by_head = (q.size(0), q.size(1), self.num_heads, self.head_dim)
+        by_head = (x.size(0), x.size(1), self.num_heads, self.head_dim)
         # (B, T, C) -> (B, T, H, D)
         q, k, v = q.view(by_head), k.view(by_head), v.view(by_head)
         if self.q_norm is not None and self.k_norm is not None:

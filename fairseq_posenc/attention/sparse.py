@@ -117,7 +117,7 @@ class SparseAttention(MultiheadAttention):
 
     # --- in every layer
 
-    def forward(
+    def forward(  # type: ignore[override]  # layers pass all but x by name
         self,
         x: Tensor,
         bias: Optional[Tensor] = None,

@@ -115,7 +115,7 @@ class PositionedStack:
 
     next_encoding: Iterator[PositionEncoding]
     kept: List[int]
-    with_patterns: Dict[Kind, AttentionKernel]
+    kinds: Dict[Kind, Optional[AttentionKernel]]
     kernel: Any
     explicit_masks: bool
     scales_by_length: bool
@@ -132,8 +132,9 @@ class PositionedStack:
         for index, kernel in enumerate(kernels):
             kernel.set_layer_index(self.kept[index] if len(kernels) == len(self.kept) else index)
         # one of each pattern; not a module of its own here
-        with_patterns = [kernel for kernel in kernels if kernel.pattern is not None]
-        self.__dict__["with_patterns"] = {_kind(kernel): kernel for kernel in with_patterns}
+        kinds: Dict[Kind, Optional[AttentionKernel]]
+        kinds = {(k.encoding.name, k.pattern): k for k in kernels if k.pattern is not None}
+        self.__dict__["kinds"] = kinds or {(name, None): None for name in self.encodings}
         apply_norms_and_biases(cast(nn.Module, self), cfg)
 
     @property
@@ -171,8 +172,7 @@ class PositionedStack:
         sampled = None  # positions (S) for --random-positions, the same in all layers
         if self.training and self.sample_from is not None:
             sampled = sample_positions(length, self.sample_from, self.untie_cls, x.device)
-        kinds = self.with_patterns or {(name, None): None for name in self.encodings}
-        for kind, kernel in kinds.items():
+        for kind, kernel in self.kinds.items():
             encoding = self.encodings[kind[0]]
             key_positions = count_positions(encoding, length, padding, x.device)
             key_positions = key_positions if sampled is None else sampled[key_positions]
@@ -259,11 +259,7 @@ def count_positions(
     return (torch.cumsum((~padding.mask).long(), dim=1) - 1).clamp(min=0)
 
 
-def _kind(layer: Layer) -> Kind:
-    """The kind of an attention, or of a layer."""
-    return layer.encoding.name, getattr(getattr(layer, "self_attn", layer), "pattern", None)
-
-
 def layer_positions(layer: Layer, bundles: Dict[Kind, Positions]) -> Positions:
     """The bundle of *layer*, empty for fairseq's ``BaseLayer``, which has no encoding."""
-    return {} if getattr(layer, "encoding", None) is None else bundles[_kind(layer)]
+    encoding = getattr(layer, "encoding", None)
+    return {} if encoding is None else bundles[encoding.name, layer.self_attn.pattern]
