@@ -5,8 +5,11 @@ import math
 
 import pytest
 import torch
-from helpers import PAD, TINY, build, encoding_of, sentences, tiny
+from helpers import PAD, TINY, build, encoding_flags, encoding_of, sentences, tiny
 
+from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.attention.base import Tokens
+from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.loading.averaging import average_checkpoints
 from fairseq_posenc.modules.stack import Padding, layer_positions
@@ -21,7 +24,6 @@ KERNELS = {
     "blocks": [*BIGBIRD, "0", "--bigbird-global-blocks", "0"],
     "random": [*BIGBIRD, "2", "--bigbird-global-blocks", "2"],
 }
-ENCODINGS = ["rotary", "learned", "t5", "alibi", "fire", "rotary+tupe"]
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 either_direction = pytest.mark.parametrize("causal", [False, True])
 
@@ -109,8 +111,8 @@ def sparse_output(stack, index, x, mask, causal):
 @pytest.mark.parametrize(
     "kernel, encoding",
     [(kernel, "rotary") for kernel in KERNELS]
-    + [(kernel, e) for kernel in ("global", "random") for e in ENCODINGS[1:]]
-    + [("dilated", "t5"), ("dilated", "rotary+tupe")],
+    + [(kernel, e) for kernel in ("global", "random") for e in ("t5", "fire", "tupe")]
+    + [("dilated", "tupe")],
 )
 @torch.no_grad()
 def test_equals_dense_attention_with_the_pattern_as_a_mask(kernel, encoding, causal):
@@ -146,7 +148,7 @@ def test_short_texts_and_rows_of_padding(kernel, causal):
         assert torch.equal(got[1], bias.expand_as(got[1]))  # of zeros
 
 
-@pytest.mark.parametrize("kernel", ["global", "dilated", "random"])
+@pytest.mark.parametrize("kernel", ["global", "random"])
 @either_direction
 def test_gradients_of_all_parameters(kernel, causal):
     small = ["--encoder-embed-dim", "8", "--decoder-embed-dim", "8"]
@@ -181,15 +183,13 @@ def test_no_output_depends_on_a_later_token(kernel):
 
 
 @every_kernel
-@pytest.mark.parametrize("encoding", ["rotary", "t5"])
 @torch.no_grad()
-def test_cached_decoding_equals_the_full_forward(kernel, encoding):
+def test_cached_decoding_equals_the_full_forward(kernel):
     """Prompts of several lengths, several tokens at once, single ones, beams reordered."""
-    model = model_of(kernel, encoding)
-    decoder, rows = model.decoder, torch.arange(4)
+    decoder = model_of(kernel, "t5").decoder
     target = sentences(4, S)
     target[0, :5] = PAD
-    for steps in ([1] * S, [20, 1, 1, 1, 9] + [1] * 13, [3, 20, 1, 1, 20]):
+    for steps in ([1] * 24, [20, 1, 1, 1, 9] + [1] * 13):
         state, end = {}, 0
         for number in steps:
             end += number
@@ -203,7 +203,6 @@ def test_cached_decoding_equals_the_full_forward(kernel, encoding):
                 order = torch.randperm(4) if end % 2 else torch.tensor([0, 0, 2, 3])
                 target = target[order]
                 decoder.reorder_incremental_state_scripting(state, order)
-    assert len(rows) == len(target)
 
 
 @torch.no_grad()
@@ -324,3 +323,52 @@ def test_sampled_positions_reach_the_window():
     plain = model.encoder(tokens)["encoder_out"][0]
     model.train()
     assert not torch.allclose(model.encoder(tokens)["encoder_out"][0], plain)
+
+
+# --- other implementations
+
+
+def golden_layer(ref, attention):
+    config = dict(ref["config"])
+    heads = config.pop("heads")
+    channels = ref["inputs"]["x"].size(2)
+    defaults = {field.name: field.metadata["default"] for field in ATTENTIONS.flags()}
+    options = encoding_flags("none", **{**defaults, **config, "attention": attention})
+    stack = Stack("encoder", heads, channels // heads, False, 64)
+    encoding = PositionEncoding(parse_encodings("none"), options, stack)
+    layer = ATTENTIONS[attention].thing(channels, heads, encoding).eval()
+    for name, value in ref["state_dict"].items():
+        whose, _, part = name.partition(".")
+        kind, _, whole = whose.partition("_")
+        own = getattr(layer, f"{'global_' * bool(whole)}{kind[0]}_proj")
+        getattr(own, part).data.copy_(value)
+    torch.nn.init.eye_(layer.out_proj.weight)
+    torch.nn.init.zeros_(layer.out_proj.bias)
+    return layer
+
+
+def golden_output(layer, x, mask):
+    positions = torch.arange(x.size(1))
+    tokens = Tokens(x.size(1), x.size(1), False, mask, False, positions, None, x)
+    return layer(x, **layer.sparse_positions(tokens))[0]
+
+
+@torch.no_grad()
+def test_longformer_of_transformers(golden):
+    ref = golden("longformer")
+    x, layer = ref["inputs"]["x"], golden_layer(ref, "local")
+    mask = torch.arange(x.size(1)) >= ref["inputs"]["lengths"].unsqueeze(1)
+    out = golden_output(layer, x, mask).masked_fill(mask.unsqueeze(-1), 0.0)
+    torch.testing.assert_close(out, ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_bigbird_of_transformers(golden):
+    """With the random blocks that it was given, no numbers of ours."""
+    ref = golden("bigbird")
+    x, layer = ref["inputs"]["x"], golden_layer(ref, "bigbird")
+    random = ref["inputs"]["random"]
+    drawn = torch.cat((torch.full_like(random[:1], -1), random)).unsqueeze(0)
+    layer._drawn = lambda *blocks: drawn
+    out = golden_output(layer, x, None)
+    torch.testing.assert_close(out, ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
