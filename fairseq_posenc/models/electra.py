@@ -114,30 +114,47 @@ class ElectraModel(MaskedLMModel):
     def forward(
         self,
         src_tokens: Tensor,
-        masked_tokens: Optional[Tensor] = None,
+        segment_labels: Optional[Tensor] = None,
         features_only: bool = False,
-        **kwargs: Any,
+        return_all_hiddens: bool = False,
+        classification_head_name: Optional[str] = None,
+        masked_tokens: Optional[Tensor] = None,
+        **kwargs: object,
     ) -> Tuple[Tensor, Any]:
         """Logits of the generator, and of the discriminator on what the generator writes.
 
         Args:
             src_tokens: (B, T), starting with [CLS].
-            masked_tokens: (B, T), True at tokens that the generator replaces; None for no
-                discriminator.
-            features_only: stop at the discriminator's features (B, T, C).
-            kwargs: see :meth:`MaskedLMModel.forward`.
+            segment_labels: (B, T) segment of each token; default: by ``--segments``.
+            features_only: stop at the discriminator's features.
+            return_all_hiddens: also return the states between layers.
+            classification_head_name: apply this head of the discriminator instead.
+            masked_tokens: (B, T), True at tokens that the generator replaces; None for the
+                generator's logits alone.
+            kwargs: see :meth:`MaskedLMEncoder.forward`.
 
         Returns:
             logits of the generator for the N *masked_tokens*, (N, V), and ``{"tokens": what the
             discriminator reads, (B, T), "replaced": its logits, (B, T)}``; without *masked_tokens*
-            logits (B, T, V) or features (B, T, C).
+            logits (B, T, V), or what the arguments ask of the discriminator.
         """
-        if features_only or kwargs.get("classification_head_name") is not None:
-            return super().forward(src_tokens, features_only=features_only, **kwargs)
-        logits, extra = self.generator(src_tokens, masked_tokens=masked_tokens, **kwargs)
+        if features_only or classification_head_name is not None:
+            return super().forward(
+                src_tokens,
+                segment_labels,
+                features_only,
+                return_all_hiddens,
+                classification_head_name,
+            )
+        logits, extra = self.generator(
+            src_tokens,
+            return_all_hiddens=return_all_hiddens,
+            masked_tokens=masked_tokens,
+            segment_labels=segment_labels,
+        )
         if masked_tokens is None:
             return logits, extra
         drawn = sample_tokens(logits, repeatable=not self.training)
         tokens = src_tokens.masked_scatter(masked_tokens, drawn)
-        features, _ = super().forward(tokens, features_only=True, **kwargs)
+        features, _ = super().forward(tokens, segment_labels, features_only=True)
         return logits, {"tokens": tokens, "replaced": self.replaced_head(features)}
