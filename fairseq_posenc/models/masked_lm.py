@@ -263,6 +263,7 @@ class MaskedLMModel(RobertaModel):
         features_only: bool = False,
         return_all_hiddens: bool = False,
         classification_head_name: Optional[str] = None,
+        masked_tokens: Optional[Tensor] = None,
         **kwargs: object,
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens, or of a classification or token head.
@@ -273,10 +274,11 @@ class MaskedLMModel(RobertaModel):
             features_only: stop before the language-model head.
             return_all_hiddens: also return the states between layers.
             classification_head_name: apply this head instead.
+            masked_tokens: (B, T), True where logits are needed; default everywhere.
             kwargs: see :meth:`MaskedLMEncoder.forward`.
 
         Returns:
-            logits (B, T, V), features (B, T, C), classes (B, N) of a classification head or
+            logits (B, T, V), or (N, V) for N *masked_tokens*, features (B, T, C), classes (B, N) of a classification head or
             (B, T, N) of a token head; and a dictionary with ``inner_states``.
         """
         name = classification_head_name
@@ -284,6 +286,7 @@ class MaskedLMModel(RobertaModel):
             src_tokens,
             features_only=features_only or name is not None,
             return_all_hiddens=return_all_hiddens,
+            masked_tokens=masked_tokens,
             segment_labels=segment_labels,
             **kwargs,
         )
