@@ -40,6 +40,8 @@ WHERE = {
     "cls_reset": ["--position-encoding", "tupe", "--untie-cls"],
     "linear": ["--position-encoding", "rotary", "--attention", "elu"],
     "favor": ["--attention", "favor"],
+    "local": ["--attention", "local"],
+    "bigbird": ["--attention", "bigbird"],
     "favor_redraw_until": ["--attention", "favor", "--favor-redraw", "5"],
     "gau": ["--layer", "gated", "--gau-normaliser", "squared_relu"],
     "gau_reference_length": ["--layer", "gated"],
