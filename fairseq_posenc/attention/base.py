@@ -5,7 +5,7 @@ from typing import List, Optional, Tuple, TypedDict
 from torch import Tensor
 
 from fairseq_posenc.attention.functional import combined_masks
-from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.base import Encoding, Stack
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options, option
 
@@ -62,6 +62,18 @@ class AttentionKernel:
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding]) -> None:
         """Refuse *options* and *encodings* that this kernel does not support.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+
+    @classmethod
+    def complete(cls, options: Options, stacks: List[Stack]) -> None:
+        """Fill settings that depend on *stacks*, in place, and refuse stacks it does not support.
+
+        Args:
+            options: the model configuration, complete but for these settings.
+            stacks: all that have this kernel.
 
         Raises:
             UsageError: naming the flag.
