@@ -39,6 +39,7 @@ WHERE = {
     "log": ["--position-encoding", "t5"],
     "cls_reset": ["--position-encoding", "tupe", "--untie-cls"],
     "linear": ["--position-encoding", "rotary", "--attention", "elu"],
+    "cosformer": ["--attention", "cosformer", "--position-encoding", "none"],
     "favor": ["--attention", "favor"],
     "favor_redraw_until": ["--attention", "favor", "--favor-redraw", "5"],
     "gau": ["--layer", "gated", "--gau-normaliser", "squared_relu"],

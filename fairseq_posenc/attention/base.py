@@ -56,6 +56,8 @@ class AttentionKernel:
     needs_positions = False
     #: False if values and keys differ in size, so encodings cannot change the values
     values_like_keys = True
+    #: why it is not for stacks that hide later keys, or None if it is
+    bidirectional_only: Optional[str] = None
     #: computes *bias* and *causal* from padding and causality
     masks = staticmethod(combined_masks)
 
@@ -78,6 +80,13 @@ class AttentionKernel:
         Raises:
             UsageError: naming the flag.
         """
+        for stack in stacks:
+            if stack.causal and cls.bidirectional_only:
+                raise UsageError(
+                    f"--attention {options.attention}: {cls.bidirectional_only}, and this "
+                    f"{stack.side} must not see later keys; give another attention, or a masked "
+                    "language model without --causal"
+                )
 
     @classmethod
     def explicit_masks(cls, options: Options) -> bool:
@@ -126,3 +135,6 @@ class AttentionKernel:
 
     def set_layer_index(self, index: int) -> None:
         """Called once per model, with the index of the layer in its stack, from 0."""
+
+    def share_parameters(self, first: "AttentionKernel") -> None:
+        """Called once per model, with the kernel of the first layer in its stack."""

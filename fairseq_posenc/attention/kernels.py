@@ -54,6 +54,6 @@ def _check_without_logits(chosen: str, encoding: Encoding) -> None:
     adds = encoding.shared or encoding.content
     if adds or (transform is not None and not transform.applies_to_features):
         raise UsageError(
-            f"{chosen}: --position-encoding {encoding.name} adds to logits, which linear attention "
-            "never computes; give rotary, sinusoidal, learned or none"
+            f"{chosen}: --position-encoding {encoding.name} adds to logits, which this attention "
+            "does not compute for all pairs of tokens; give rotary, sinusoidal, learned or none"
         )

@@ -123,6 +123,7 @@ class PositionedStack:
         kernels = [module for module in self.modules() if isinstance(module, AttentionKernel)]
         for index, kernel in enumerate(kernels):
             kernel.set_layer_index(index)
+            kernel.share_parameters(kernels[0])
         apply_norms_and_biases(cast(nn.Module, self), cfg)
 
     @property

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_posenc.attention.cache import IncrementalState
+from fairseq_posenc.attention.lengths import check_length, complete_length
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.encodings.base import Stack
-from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
 
@@ -96,15 +96,9 @@ class CosformerAttention(LinearAttention):
         Raises:
             UsageError: a sequence could be longer than M.
         """
-        longest = max(stack.max_positions for stack in stacks)
-        if options.cosformer_length is None:
-            options.cosformer_length = longest
-        if options.cosformer_length < longest:
-            raise UsageError(
-                f"--cosformer-length {options.cosformer_length}: inputs can have {longest} tokens, "
-                "and weights would be negative from there on; give at least that, or allow "
-                "shorter inputs"
-            )
+        super().complete(options, stacks)
+        reason = "keys further away would have negative weights"
+        complete_length(options, "cosformer_length", stacks, reason)
 
     def forward(
         self,
@@ -125,10 +119,6 @@ class CosformerAttention(LinearAttention):
             UsageError: there are more tokens.
         """
         length = self.cached_length(incremental_state) + x.size(1)
-        limit = self.encoding.options.cosformer_length
-        if length > limit:
-            raise UsageError(
-                f"--cosformer-length {limit}: a sequence has {length} tokens; shorten it"
-            )
+        check_length(self.encoding.options, "cosformer_length", length)
         given = (query_positions, incremental_state, need_weights)
         return super().forward(x, bias, causal, table, *given)

@@ -19,6 +19,7 @@ from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import dropout_rate, separate_masks
 from fairseq_posenc.attention.linear import prefix_sums
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
+from fairseq_posenc.attention.linear.precision import TransposedCast, narrow, no_autocast
 from fairseq_posenc.attention.linear.prefix_sums import (
     Rotation,
     State,
@@ -27,7 +28,6 @@ from fairseq_posenc.attention.linear.prefix_sums import (
     identity,
     summarize_keys,
 )
-from fairseq_posenc.attention.linear.precision import TransposedCast, narrow, no_autocast
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
