@@ -169,6 +169,7 @@ LAYERS = {
     "softmax": [*_GATED, "softmax"],
     "squared_relu": [*_GATED, "squared_relu"],
     "scaled_squared_relu": [*_GATED, "scaled_squared_relu", "--gau-offsets"],
+    "mixed_chunks": [*_GATED, "squared_relu", "--gau-chunk", "4", "--gau-offsets"],
     "shaw_values": ["--shaw-values"],
     "shaw_per_head": ["--shaw-values", "--shaw-per-head"],
     "scaled": ["--log-length-scale", "6", "--qk-norm"],
@@ -196,7 +197,7 @@ OTHER_LAYERS += [
     for name in LINEAR
     for e in ("rotary" if name in ROTATING else "none", "sinusoidal")
 ]
-OTHER_LAYERS += ["softmax_features:learned"]
+OTHER_LAYERS += ["softmax_features:learned", "mixed_chunks:rotary", "mixed_chunks:learned"]
 OTHER_LAYERS += [f"norm_{name}:t5" for name in NORMS if name != "layer"]
 OTHER_LAYERS += [f"ffn_{name}:rotary" for name in FEED_FORWARDS if name != "mlp"]
 

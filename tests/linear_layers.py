@@ -33,6 +33,7 @@ LINEAR = {
     "favor_redraw": 0,
     "favor_redraw_until": 0,
     "cosformer_length": 10000,
+    "softmax_features_denominator": "feature",
 }
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 every_rotation = pytest.mark.parametrize(

@@ -47,6 +47,8 @@ def plain_features(kernel, m, q, k, projection, seen, causal):
             return torch.where(x > 0, x + 1, x.exp())
 
         return phi(q), {n: phi(k[n]) for n in seen}
+    if kernel == "one_denominator":
+        return q.softmax(0), {n: k[n].exp() for n in seen}
     if kernel == "softmax_features":
         total = sum(k[n].exp() for n in seen)
         return q.softmax(0) / total, {n: k[n].exp() for n in seen}
@@ -64,6 +66,48 @@ def plain_features(kernel, m, q, k, projection, seen, causal):
 
     top = 0.0 if causal else max(float((projection @ k[n] * scaled).max()) for n in seen)
     return phi(q, float((projection @ q * scaled).max())), {n: phi(k[n], top) for n in seen}
+
+
+class TestOtherForms:
+    """RoFormer Eq. 11 with one denominator for a query, and pairs of random features."""
+
+    @either_direction
+    @pytest.mark.parametrize("kernel, name, value", [
+        ("softmax_features", "softmax_features_denominator", "query"),
+        ("favor", "favor_kernel", "hyperbolic"),
+    ])  # fmt: skip
+    @torch.no_grad()
+    def test_the_whole_layer(self, kernel, name, value, causal, monkeypatch):
+        layer = layer_of(kernel, "features", causal=causal, **{name: value})
+        x, padding, table = torch.randn(B, T, H * D), PADDINGS["left"], table_of(layer, T)
+        formula = "one_denominator" if kernel == "softmax_features" else kernel
+        want = by_hand(layer, formula, "features", x, causal, padding)[~padding]
+        for chunk in 64, 2:
+            cut(monkeypatch, layer, chunk, 1)
+            got = apply(layer, x, padding_bias(padding), causal, table)
+            torch.testing.assert_close(got.double()[~padding], want, atol=2e-5, rtol=1e-4)
+
+    def test_half_of_the_features_have_the_opposite_exponents(self):
+        favor = feature_map("favor", favor_kernel="hyperbolic", favor_epsilon=0.0)
+        x, omega = torch.randn(1, 1, 3, D), favor.projection[: M // 2]
+        u = x @ omega.t() * D**-0.25
+        norm = (-x.square().sum(-1, keepdim=True) / (2 * D**0.5)).exp()
+        want = torch.cat((u.exp(), (-u).exp()), dim=-1) * norm / M**0.5
+        torch.testing.assert_close(favor.keys(x), want)
+
+    def test_their_products_vary_less(self):
+        q, k = torch.randn(1, 1, 20, D) * 0.7, torch.randn(1, 1, 20, D) * 0.7
+        exact, errors = torch.exp(q @ k.transpose(-1, -2) / D**0.5), {}
+        for kernel in "softmax", "hyperbolic":
+            draws = []
+            for seed in range(60):
+                flags = {"favor_kernel": kernel, "favor_epsilon": 0.0, "favor_seed": seed}
+                favor = feature_map("favor", **flags)
+                draws.append(favor.keys(q) @ favor.keys(k).transpose(-1, -2))
+            mean = torch.stack(draws).mean(0)
+            errors[kernel] = (torch.stack(draws) - exact).square().mean()
+            assert ((mean - exact) / exact).mean().abs() < 0.05
+        assert errors["hyperbolic"] < 0.8 * errors["softmax"]
 
 
 def by_hand(layer, kernel, rotary, x, causal, padding):

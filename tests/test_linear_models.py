@@ -64,9 +64,16 @@ class TestRefusals:
             (["--attention", "linear"], "--attention linear: must be softmax or "),
             (["--attention", "elu", "--layer", "gated"], "--attention elu: gated attention units"),
             (["--linear-rotary", "both"], "--linear-rotary both: must be features or inputs"),
-            (["--favor-kernel", "elu"], "--favor-kernel elu: must be softmax or relu"),
+            (
+                ["--favor-kernel", "elu"],
+                "--favor-kernel elu: must be softmax or hyperbolic or relu",
+            ),
             (["--attention", "elu", "--rotary-value"], "--rotary-value: only features"),
             (["--attention", "favor", "--favor-features", "7"], "make it even by --favor-features"),
+            (
+                ["--attention", "favor", "--favor-kernel", "hyperbolic", "--favor-features", "7"],
+                "--favor-features 7: --favor-kernel hyperbolic has them in pairs",
+            ),
             (["--favor-features", "0"], "--favor-features 0: must be at least 1"),
             (["--favor-redraw", "-1"], "--favor-redraw -1: must be at least 0"),
             (["--linear-epsilon", "0"], "--linear-epsilon 0.0: must be at least 1.17549e-38"),

@@ -1,6 +1,5 @@
 """Linformer against its formula in float64, a package, and what it has to refuse."""
 
-
 import pytest
 import torch
 from helpers import encoding_flags, skip_without_cpu_kernels

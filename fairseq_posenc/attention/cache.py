@@ -63,7 +63,7 @@ class KeyValueBuffers:
             saved.get(name) is self.views.get(name)
             and x.size(0) == saved[name].size(0)
             and x.dtype == saved[name].dtype
-            and _writable(saved[name])
+            and writable(saved[name])
             for name, x in parts.items()
         )
 
@@ -102,11 +102,12 @@ class KeyValueBuffers:
         self._show()
 
 
-def _writable(x: Tensor) -> bool:
+def writable(x: Tensor) -> bool:
+    """True unless *x* was made in inference mode and this is not."""
     return not x.is_inference() or torch.is_inference_mode_enabled()
 
 
-def _in_place(parts: Parts) -> bool:
+def updates_in_place(parts: Parts) -> bool:
     """True if the cache can be updated in place: no gradients, no export, no compilation."""
     if torch.jit.is_tracing() or is_compiling():
         return False
@@ -132,7 +133,7 @@ def append_to_cache(
     if layer.position_terms is not None and layer.encoding.transform is not None:
         new["prev_content_key"] = content_k
     saved = layer.get_incremental_state(incremental_state, _STATE)
-    if _in_place(new):
+    if updates_in_place(new):
         buffers: Any = layer.get_incremental_state(incremental_state, _BUFFERS)
         if saved is None:
             buffers = KeyValueBuffers(new)

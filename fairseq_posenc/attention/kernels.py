@@ -4,16 +4,17 @@ from typing import List, Type
 
 from fairseq_posenc.attention.base import AttentionKernel
 from fairseq_posenc.attention.gated import GatedAttention
+from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
 from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 
 
 def kernel_of(options: Options) -> Type[AttentionKernel]:
     """The self-attention kernel selected by ``--layer`` and ``--attention``."""
     if options.layer == "gated":
-        return GatedAttention
+        return MixedChunkAttention if option(options, "gau_chunk") else GatedAttention
     return ATTENTIONS.find(options.attention).thing
 
 
@@ -34,7 +35,8 @@ def check_attention(options: Options, encodings: List[Encoding]) -> None:
                 f"{chosen}: gated attention units replace the attention of a layer; drop the flag, "
                 "or --layer gated"
             )
-        chosen = "--layer gated"
+        chunk = option(options, "gau_chunk")
+        chosen = f"--gau-chunk {chunk}" if chunk else "--layer gated"
     kernel = kernel_of(options)
     for encoding in encodings:
         if not kernel.computes_logits:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fairseq_posenc.attention.base import AttentionKernel
 from fairseq_posenc.attention.functional import attend, dropout_rate, separate_masks
 from fairseq_posenc.attention.lengths import check_length, complete_length
+from fairseq_posenc.attention.padding import real_first
 from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding, Stack
@@ -153,7 +154,7 @@ class LinformerAttention(AttentionKernel, StockMultiheadAttention):
         check_length(self.encoding.options, "linformer_length", x.size(1))
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         if padding_mask is not None:
-            k, v = _without_padding(k, padding_mask), _without_padding(v, padding_mask)
+            k, v = (real_first(t, padding_mask)[0] for t in (k, v))
         # (B, T, C) -> (B, H, T, D)
         q = q.view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
         k, v = self._combined(k, self.key_projection), self._combined(v, self.value_projection)
@@ -177,10 +178,3 @@ class LinformerAttention(AttentionKernel, StockMultiheadAttention):
     def cached_length(self, incremental_state: object) -> int:
         """0: there is no cache, since there is no causal form."""
         return 0
-
-
-def _without_padding(x: Tensor, padding_mask: Tensor) -> Tensor:
-    """Real tokens of *x* (B, T, C) moved to the front, and zeros after them."""
-    places = (~padding_mask).long().cumsum(dim=1).sub(1).clamp(min=0)  # (B, T)
-    real = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
-    return torch.zeros_like(x).scatter_add(1, places.unsqueeze(-1).expand_as(x), real)
