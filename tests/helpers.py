@@ -177,6 +177,7 @@ LAYERS = {
     "favor_relu": ["--attention", "favor", "--favor-kernel", "relu"],
     # every registered attention, norm and feed-forward
     **{name: ["--attention", name] for name in ATTENTIONS if name != "softmax"},
+    "reformer": ["--attention", "reformer", "--reformer-chunk", "1", "--reformer-buckets", "4"],
     **{f"norm_{name}": ["--norm", name] for name in NORMS},
     **{f"ffn_{name}": ["--feed-forward", name] for name in FEED_FORWARDS},
 }
@@ -197,7 +198,13 @@ OTHER_LAYERS += [
     for name in LINEAR
     for e in ("rotary" if name in ROTATING else "none", "sinusoidal")
 ]
-OTHER_LAYERS += ["softmax_features:learned", "mixed_chunks:rotary", "mixed_chunks:learned"]
+OTHER_LAYERS += [
+    "reformer:rotary",
+    "reformer:sinusoidal",
+    "softmax_features:learned",
+    "mixed_chunks:rotary",
+    "mixed_chunks:learned",
+]
 OTHER_LAYERS += [f"norm_{name}:t5" for name in NORMS if name != "layer"]
 OTHER_LAYERS += [f"ffn_{name}:rotary" for name in FEED_FORWARDS if name != "mlp"]
 

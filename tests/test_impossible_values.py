@@ -41,6 +41,7 @@ WHERE = {
     "linear": ["--position-encoding", "rotary", "--attention", "elu"],
     "cosformer": ["--attention", "cosformer", "--position-encoding", "none"],
     "favor": ["--attention", "favor"],
+    "reformer": ["--attention", "reformer"],
     "favor_redraw_until": ["--attention", "favor", "--favor-redraw", "5"],
     "gau": ["--layer", "gated", "--gau-normaliser", "squared_relu"],
     "gau_reference_length": ["--layer", "gated"],

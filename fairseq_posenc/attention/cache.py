@@ -132,6 +132,19 @@ def append_to_cache(
     new = {"prev_key": k, "prev_value": v}
     if layer.position_terms is not None and layer.encoding.transform is not None:
         new["prev_content_key"] = content_k
+    cached = append_parts(layer, new, incremental_state)
+    key = cached["prev_key"]
+    return key, cached["prev_value"], cached.get("prev_content_key", key)
+
+
+def append_parts(layer: Layer, new: Parts, incremental_state: IncrementalState) -> Parts:
+    """The cached tensors of all tokens so far, (B, H, S, D) each.
+
+    Args:
+        layer: the attention; fairseq keeps a separate cache for each instance.
+        new: those of the new tokens by name, (B, H, T, D) each.
+        incremental_state: fairseq's cache.
+    """
     saved = layer.get_incremental_state(incremental_state, _STATE)
     if updates_in_place(new):
         buffers: Any = layer.get_incremental_state(incremental_state, _BUFFERS)
@@ -146,7 +159,7 @@ def append_to_cache(
     elif saved is not None:
         new = _joined(saved, new)
     layer.set_incremental_state(incremental_state, _STATE, new)
-    return new["prev_key"], new["prev_value"], new.get("prev_content_key", new["prev_key"])
+    return new
 
 
 def _joined(saved: Parts, new: Parts) -> Parts:

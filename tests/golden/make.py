@@ -18,6 +18,7 @@ rotary-embedding-torch  rotations with offsets, a cache, another base, half of t
 x-transformers          ALiBi, xPos, CoPE
 performer-pytorch       random features, linear attention
 linformer               attention to combinations of keys
+reformer-pytorch        attention within buckets
 fairseq2                attention of Shaw and of Transformer-XL
 roformer                RoFormerV2
 gau-alpha               GAU-alpha

@@ -2,8 +2,11 @@
 
 from importlib.metadata import version
 from typing import Any, Dict, Tuple
+from unittest import mock
 
+import torch
 from linformer import LinformerSelfAttention
+from reformer_pytorch import LSHAttention
 from torch import Tensor
 
 from golden import instantiate, normal
@@ -34,4 +37,35 @@ def linformer(name: str) -> Made:
     return described, {"out": layer(reference["inputs"]["x"])}
 
 
-MAKERS = {"linformer": linformer}
+def reformer(name: str) -> Made:
+    """Output (B, T, D) of causal attention among tokens of the same bucket, found again or not.
+
+    The package cuts chunks from all tokens, sorted by bucket.  In two chunks of a causal attention
+    every query finds all earlier tokens of its bucket.
+    """
+    length, size, rounds = 24, 8, 3
+    buckets = 2
+    described = {
+        "source": f"reformer-pytorch {version('reformer-pytorch')}",
+        "config": {"buckets": buckets, "rounds": rounds},
+        "inputs": {
+            "qk": normal(B * H, length, size),
+            "v": normal(B * H, length, size),
+            "rotations": normal(1, size, rounds, buckets // 2),
+        },
+    }
+    inputs = instantiate(name, described)["inputs"]
+    layer = LSHAttention(
+        bucket_size=length // buckets,
+        n_hashes=rounds,
+        causal=True,
+        allow_duplicate_attention=False,
+        attend_across_buckets=False,
+    )
+    with mock.patch("torch.randn", lambda *_, **__: inputs["rotations"]):
+        out, _, found = layer(inputs["qk"], inputs["v"])
+    offsets = torch.arange(rounds).repeat_interleave(length) * buckets
+    return described, {"out": out, "buckets": (found - offsets).view(B * H, rounds, length)}
+
+
+MAKERS = {"reformer": reformer, "linformer": linformer}
