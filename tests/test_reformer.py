@@ -154,19 +154,21 @@ def test_the_package(golden, dense):
 
 
 @either_direction
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@either_way
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 0.02), (torch.bfloat16, 0.12)])
 @torch.no_grad()
-def test_half_precision_at_1024_tokens(dtype, causal):
-    """With the same buckets, which the narrower numbers may change for a few tokens."""
+def test_half_precision(dtype, tolerance, causal, dense):
+    """In the same buckets; rounding of queries alone would move some tokens to others."""
     skip_without_cpu_kernels(dtype)
-    flags = {"reformer_buckets": 16, "reformer_chunk": 32, "reformer_rounds": 2}
-    layer, x = layer_of("none", **flags), torch.randn(1, 1024, H * D)
-    want = layer.float()(x, causal)[0]
-    half = layer.to(dtype)
-    assert half.hashing.rotations.dtype is torch.float32
-    got = half(x.to(dtype), causal)[0].float()
-    assert torch.isfinite(got).all()
-    assert ((got - want).abs().amax(-1) < 0.02 * want.abs().max()).float().mean() > 0.9
+    flags = {"reformer_buckets": 16, "reformer_chunk": 32, "reformer_rounds": 2, "dense": dense}
+    layer, x = layer_of("none", **flags).float(), torch.randn(1, 1024, H * D)
+    buckets = layer.hashing.buckets_of(layer.q_proj(x).view(1, -1, H, D).transpose(1, 2), None)
+    want = layer(x, causal)[0]
+    layer = layer.to(dtype)
+    assert layer.hashing.rotations.dtype is torch.float32
+    layer.hashing.buckets_of = lambda *_: buckets
+    got = layer(x.to(dtype), causal)[0]
+    assert got.dtype is dtype and (got.float() - want).abs().max() < tolerance
 
 
 class TestModels:
