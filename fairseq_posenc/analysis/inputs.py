@@ -64,6 +64,8 @@ def load(path: str, dict_path: Optional[str]) -> Model:
     attention = settings.get("attention", "softmax")
     if attention != "softmax":
         raise UsageError(f"{path}: --attention {attention} computes no attention matrices")
+    if settings.get("gau_chunk"):
+        raise UsageError(f"{path}: --gau-chunk computes no matrices of all tokens")
     names = [name for name in BUILDERS if f"{name}.embed_tokens.weight" in state]
     if not names:
         raise UsageError(

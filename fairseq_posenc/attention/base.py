@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fairseq_posenc.attention.functional import combined_masks
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.base import Encoding, Stack
 from fairseq_posenc.encodings.shared_bias import SharedBiasSum
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options, option
@@ -96,6 +96,8 @@ class AttentionKernel:
     needs_positions = False
     #: False if values and keys differ in size, so encodings cannot change the values
     values_like_keys = True
+    #: why it is not for stacks that hide later keys, or None if it is
+    bidirectional_only: Optional[str] = None
     #: computes *bias* and *causal* from padding and causality
     masks = staticmethod(combined_masks)
 
@@ -106,6 +108,25 @@ class AttentionKernel:
         Raises:
             UsageError: naming the flag.
         """
+
+    @classmethod
+    def complete(cls, options: Options, stacks: List[Stack]) -> None:
+        """Fill settings that depend on *stacks*, in place, and refuse stacks it does not support.
+
+        Args:
+            options: the model configuration, complete but for these settings.
+            stacks: all that have this kernel.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        for stack in stacks:
+            if stack.causal and cls.bidirectional_only:
+                raise UsageError(
+                    f"--attention {options.attention}: {cls.bidirectional_only}, and this "
+                    f"{stack.side} must not see later keys; give another attention, or a masked "
+                    "language model without --causal"
+                )
 
     @classmethod
     def explicit_masks(cls, options: Options) -> bool:
@@ -161,3 +182,6 @@ class AttentionKernel:
 
     def set_layer_index(self, index: int) -> None:
         """Called once per model, with the index of the layer in its stack, from 0."""
+
+    def share_parameters(self, first: "AttentionKernel") -> None:
+        """Called once per model, with the kernel of the first layer in its stack."""

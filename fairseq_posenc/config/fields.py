@@ -19,7 +19,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 from fairseq.dataclass import FairseqDataclass
 
 from fairseq_posenc.attention import ATTENTIONS
-from fairseq_posenc.attention.gated import REPLACED, GatedFlags
+from fairseq_posenc.attention.gated_flags import REPLACED, GatedFlags
 from fairseq_posenc.attention.registry import AttentionFlags
 from fairseq_posenc.compiled import CompileFlags
 from fairseq_posenc.config.ranges import STOCK_RANGES

@@ -131,6 +131,7 @@ class PositionedStack:
         kernels = [module for module in self.modules() if isinstance(module, AttentionKernel)]
         for index, kernel in enumerate(kernels):
             kernel.set_layer_index(self.kept[index] if len(kernels) == len(self.kept) else index)
+            kernel.share_parameters(kernels[0])
         # one of each pattern; not a module of its own here
         kinds: Dict[Kind, Optional[AttentionKernel]]
         kinds = {(k.encoding.name, k.pattern): k for k in kernels if k.pattern is not None}

@@ -17,6 +17,8 @@ rotary-embedding-torch  rotations with offsets, a cache, another base, half of t
                         scaled frequencies
 x-transformers          ALiBi, xPos, CoPE
 performer-pytorch       random features, linear attention
+linformer               attention to combinations of keys
+reformer-pytorch        attention within buckets
 fairseq2                attention of Shaw and of Transformer-XL
 roformer                RoFormerV2
 gau-alpha               GAU-alpha
@@ -35,7 +37,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from golden import DATA, deberta, layers, models, newer, relative, sparse, tupe
+from golden import DATA, deberta, layers, linformer_reformer, models, newer, relative, sparse, tupe
 
 Description, Outputs = Dict[str, Any], Dict[str, Tensor]
 MAKERS: Dict[str, Callable[[str], Tuple[Description, Outputs]]] = {
@@ -44,6 +46,7 @@ MAKERS: Dict[str, Callable[[str], Tuple[Description, Outputs]]] = {
     **deberta.MAKERS,
     **newer.MAKERS,
     **sparse.MAKERS,
+    **linformer_reformer.MAKERS,
     **models.MAKERS,
     **tupe.MAKERS,
 }
