@@ -24,6 +24,8 @@ class Positions(TypedDict, total=False):
         length_factor: what the kernel makes of the number of keys that a query sees, (1|B, 1, 1|T,
             1), float32, for kernels that ask for it.
         table: table of the transform, such as rotations, for the new positions, or None.
+        key_table: that for all positions, where there is a memory.
+        memory: input of the layer for earlier tokens, (B, M, C), for kernels that take it.
         query_positions: (1|B, T), for kernels and content-dependent terms; else None.
         key_positions: (1|B, S), likewise.
         padding_mask: (B, S), True at padding, likewise; None without padding.
@@ -35,6 +37,8 @@ class Positions(TypedDict, total=False):
     empty_rows: bool
     length_factor: Tensor
     table: Optional[Tensor]
+    key_table: Optional[Tensor]
+    memory: Optional[Tensor]
     query_positions: Optional[Tensor]
     key_positions: Optional[Tensor]
     padding_mask: Optional[Tensor]
@@ -54,6 +58,8 @@ class AttentionKernel:
     computes_logits = True
     #: True if ``forward`` reads query_positions and key_positions
     needs_positions = False
+    #: True if ``forward`` takes a *memory*, whose tokens are further keys (see :mod:`.memory`)
+    takes_memory = False
     #: False if values and keys differ in size, so encodings cannot change the values
     values_like_keys = True
     #: computes *bias* and *causal* from padding and causality

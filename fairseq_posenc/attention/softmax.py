@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Optional, Tuple
 
+import torch
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
 
@@ -65,6 +66,8 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         kwargs: passed to fairseq's attention (dropout, quantisation noise).
     """
 
+    takes_memory = True
+
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
     ) -> None:
@@ -99,6 +102,8 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         distance_vectors: Optional[Tensor] = None,
         empty_rows: bool = True,
         length_factor: Optional[Tensor] = None,
+        key_table: Optional[Tensor] = None,
+        memory: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
         need_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
@@ -114,7 +119,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         Returns:
             output (B, T, C) and weights (B, H, T, S) or None.
         """
-        q, k, v, content_q, content_k = self.project(x, table)
+        q, k, v, content_q, content_k = self.project(x, table, key_table, memory)
         if incremental_state is not None:
             k, v, content_k = append_to_cache(self, k, v, content_k, incremental_state)
         if length_factor is not None:
@@ -140,28 +145,42 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         out = out.transpose(1, 2).flatten(2)  # (B, H, T, D) -> (B, T, C)
         return self.out_proj(out), weights if need_weights else None
 
-    def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
+    def project(
+        self,
+        x: Tensor,
+        table: Optional[Tensor],
+        key_table: Optional[Tensor] = None,
+        memory: Optional[Tensor] = None,
+    ) -> Tuple[Tensor, ...]:
         """Queries, keys and values of the new tokens, with positions applied.
 
         Args:
             x: layer input for the new tokens, (B, T, C).
             table: table of the position transform, or None.
+            key_table: that of the keys, if there is a memory.
+            memory: layer input for earlier tokens, (B, M, C), whose keys and values come first.
 
         Returns:
-            q, k and v, (B, H, T, D) each, then q and k before they are transformed.
+            q, k and v, (B, H, T, D), or (B, H, M + T, D) for k and v; then q and k before they are
+            transformed.
         """
-        if self.joint is not None and self.joint.serves(x):
+        keys = x if memory is None else torch.cat((memory, x), dim=1)
+        if memory is None and self.joint is not None and self.joint.serves(x):
             q, k, v = self.joint(x)
         else:
-            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        by_head = (x.size(0), x.size(1), self.num_heads, self.head_dim)
+            q, k, v = self.q_proj(x), self.k_proj(keys), self.v_proj(keys)
+        by_head = (x.size(0), -1, self.num_heads, self.head_dim)
         # (B, T, C) -> (B, T, H, D)
         q, k, v = q.view(by_head), k.view(by_head), v.view(by_head)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         before = (q.transpose(1, 2), k.transpose(1, 2))
         if table is not None and self.encoding.transform is not None:
-            q, k, v = self.encoding.transform(q, k, v, table)
+            if key_table is None:
+                q, k, v = self.encoding.transform(q, k, v, table)
+            else:  # more keys than queries
+                q = self.encoding.transform(q, q, q, table)[0]
+                _, k, v = self.encoding.transform(k, k, v, key_table)
         # (B, T, H, D) -> (B, H, T, D)
         return (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *before)
 

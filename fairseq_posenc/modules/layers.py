@@ -175,6 +175,7 @@ class DecoderForward:
         encoder_bias: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
         need_weights: bool = False,
+        memory: Optional[Tensor] = None,
         **positions: PositionEntry,
     ) -> Tuple[Tensor, Optional[Tensor], None]:
         """Apply the layer.
@@ -185,12 +186,15 @@ class DecoderForward:
             encoder_bias: padding mask of the source, (B, 1, 1, S'), or None.
             incremental_state: fairseq's cache.
             need_weights: also return the attention weights over the source.
+            memory: the layer's input for earlier tokens, (B, M, C), or None.
             positions: passed on to the self-attention.
 
         Returns:
             states (B, T, C), weights (B, H, T, S') or None, and None (fairseq expects three).
         """
         pre_norm, norm = self.normalize_before, self.self_attn_layer_norm
+        if memory is not None:
+            positions["memory"] = norm(memory) if pre_norm else memory
         out = self._self_attention(norm(x) if pre_norm else x, incremental_state, **positions)
         x = add_and_norm(self, norm, x, out)
         weights: Optional[Tensor] = None

@@ -34,6 +34,13 @@ class Padding(NamedTuple):
         """True if a query may see no key at all."""
         return self.mask is not None and (self.empty or (causal and self.left))
 
+    def after(self, memory: int) -> "Padding":
+        """The same padding with *memory* tokens in front, visible to all."""
+        if self.mask is None:
+            return self
+        seen = self.mask.new_zeros(self.mask.size(0), memory)
+        return Padding(torch.cat((seen, self.mask), dim=1))
+
 
 def find_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
     """The padding of several batches, with one read from the device.
@@ -146,7 +153,7 @@ class PositionedStack:
                 encoding.transform.check_length(length)
 
     def positions_of_layers(
-        self, x: Tensor, length: int, padding: Padding, causal: bool
+        self, x: Tensor, length: int, padding: Padding, causal: bool, remembered: int = 0
     ) -> Dict[str, Positions]:
         """Positions and masks for the self-attention, by the name of a layer's composition.
 
@@ -155,6 +162,7 @@ class PositionedStack:
             length: S, the number of tokens so far, new ones included.
             padding: that of the tokens so far.
             causal: hide later keys.
+            remembered: how many of them are in a memory, which layers project anew.
         """
         bundles: Dict[str, Positions] = {}
         sampled = None  # positions (S) for --random-positions, the same in all layers
@@ -181,6 +189,8 @@ class PositionedStack:
                 bundle["length_factor"] = kernel.length_factor(encoding.options, counts)
             if transform is not None:
                 bundle["table"] = transform.table(query_positions)
+                if remembered:
+                    bundle["key_table"] = transform.table(key_positions)
             if encoding.content or self.kernel.needs_positions:
                 bundle["query_positions"] = query_positions
                 bundle["key_positions"] = key_positions
@@ -222,7 +232,18 @@ def count_positions(
     return (torch.cumsum((~padding.mask).long(), dim=1) - 1).clamp(min=0)
 
 
-def layer_positions(layer: Layer, bundles: Dict[str, Positions]) -> Positions:
-    """The bundle of *layer*, empty for fairseq's ``BaseLayer``, which has no encoding."""
+def layer_positions(
+    layer: Layer, bundles: Dict[str, Positions], memory: Optional[Tensor] = None
+) -> Positions:
+    """The bundle of *layer*, empty for fairseq's ``BaseLayer``, which has no encoding.
+
+    Args:
+        layer: the layer.
+        bundles: those of its stack.
+        memory: its inputs for earlier tokens, (B, M, C), to be put into the bundle.
+    """
     encoding = getattr(layer, "encoding", None)
-    return {} if encoding is None else bundles[encoding.name]
+    if encoding is None:
+        return {}
+    bundle = bundles[encoding.name]
+    return bundle if memory is None else {**bundle, "memory": memory}
