@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Optional, Tuple
 
-import torch
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
 
@@ -66,7 +65,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         kwargs: passed to fairseq's attention (dropout, quantisation noise).
     """
 
-    takes_memory = True
+    takes_keys = True
 
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
@@ -103,7 +102,8 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         empty_rows: bool = True,
         length_factor: Optional[Tensor] = None,
         key_table: Optional[Tensor] = None,
-        memory: Optional[Tensor] = None,
+        keys: Optional[Tensor] = None,
+        step: int = 1,
         incremental_state: IncrementalState = None,
         need_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
@@ -119,7 +119,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         Returns:
             output (B, T, C) and weights (B, H, T, S) or None.
         """
-        q, k, v, content_q, content_k = self.project(x, table, key_table, memory)
+        q, k, v, content_q, content_k = self.project(x, table, keys, key_table)
         if incremental_state is not None:
             k, v, content_k = append_to_cache(self, k, v, content_k, incremental_state)
         if length_factor is not None:
@@ -128,7 +128,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         if self.position_terms is not None:
             positions = (query_positions, key_positions)
             scale = self.encoding.scale
-            content = Content(x, content_q, content_k, scale, *positions, padding_mask)
+            content = Content(x, content_q, content_k, scale, *positions, padding_mask, step)
             logits = content_logits(self, content, distance_vectors, incremental_state)
             if length_factor is not None:  # products with q, scaled like those with the keys
                 logits = (logits * length_factor).type_as(logits)
@@ -149,26 +149,26 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         self,
         x: Tensor,
         table: Optional[Tensor],
+        keys: Optional[Tensor] = None,
         key_table: Optional[Tensor] = None,
-        memory: Optional[Tensor] = None,
     ) -> Tuple[Tensor, ...]:
         """Queries, keys and values of the new tokens, with positions applied.
 
         Args:
             x: layer input for the new tokens, (B, T, C).
             table: table of the position transform, or None.
-            key_table: that of the keys, if there is a memory.
-            memory: layer input for earlier tokens, (B, M, C), whose keys and values come first.
+            keys: layer input for keys and values, (B, S, C), by default *x*.
+            key_table: its table of the position transform.
 
         Returns:
-            q, k and v, (B, H, T, D), or (B, H, M + T, D) for k and v; then q and k before they are
-            transformed.
+            q (B, H, T, D), k and v (B, H, S, D), then q and k before they are transformed.
         """
-        keys = x if memory is None else torch.cat((memory, x), dim=1)
-        if memory is None and self.joint is not None and self.joint.serves(x):
+        if keys is not None:
+            q, k, v = self.q_proj(x), self.k_proj(keys), self.v_proj(keys)
+        elif self.joint is not None and self.joint.serves(x):
             q, k, v = self.joint(x)
         else:
-            q, k, v = self.q_proj(x), self.k_proj(keys), self.v_proj(keys)
+            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         by_head = (x.size(0), -1, self.num_heads, self.head_dim)
         # (B, T, C) -> (B, T, H, D)
         q, k, v = q.view(by_head), k.view(by_head), v.view(by_head)
@@ -178,7 +178,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         if table is not None and self.encoding.transform is not None:
             if key_table is None:
                 q, k, v = self.encoding.transform(q, k, v, table)
-            else:  # more keys than queries
+            else:
                 q = self.encoding.transform(q, q, q, table)[0]
                 _, k, v = self.encoding.transform(k, k, v, key_table)
         # (B, T, H, D) -> (B, H, T, D)

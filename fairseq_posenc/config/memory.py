@@ -25,7 +25,7 @@ def check_memory(cfg: Options, stack: Stack) -> None:
     if not cfg.memory_length:
         return
     given = f"--memory-length {cfg.memory_length}"
-    if not kernel_of(cfg).takes_memory:
+    if not kernel_of(cfg).takes_keys:
         gated = cfg.layer == "gated"
         other = "--layer gated" if gated else f"--attention {cfg.attention}"
         instead = "--layer transformer" if gated else "--attention softmax"

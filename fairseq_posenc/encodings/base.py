@@ -124,6 +124,10 @@ class SharedBias(nn.Module):
         """Logits (1|B, 1|H, T, S) for positions (1|B, T) and (1|B, S), added to q·k unscaled."""
         raise NotImplementedError
 
+    def at(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """The same for positions that do not count all tokens, as where queries are pooled."""
+        return self(query_positions, key_positions)
+
     def cls_logits(self) -> Optional[Tensor]:
         """θ1 and θ2 of TUPE Eq. 9, (2, H), if the encoding computes them itself, else None."""
         return None
@@ -154,14 +158,19 @@ class DistanceBias(SharedBias):
         indices (see :mod:`~fairseq_posenc.encodings.distance`), unless training samples positions.
         """
         if self.sampled_from and self.training:
-            return self._by_position(query_positions, key_positions)
+            return self._by_position(query_positions, key_positions, self.sampled_from)
         queries, keys = query_positions.size(1), key_positions.size(1)
         distances = torch.arange(1 - keys, queries, device=key_positions.device)
         return toeplitz(self.by_distance(distances), keys).unsqueeze(0)
 
-    def _by_position(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Logits (1|B, H, T, S) for positions below *sampled_from*."""
-        reach = self.sampled_from
+    def at(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Logits (1|B, H, T, S) by differences of positions, not of indices."""
+        both = torch.cat((query_positions, key_positions), dim=1)
+        reach = int(both.max() - both.min()) + 1
+        return self._by_position(query_positions, key_positions, reach)
+
+    def _by_position(self, query_positions: Tensor, key_positions: Tensor, reach: int) -> Tensor:
+        """Logits (1|B, H, T, S) for positions that differ by less than *reach*."""
         logits = self.by_distance(torch.arange(1 - reach, reach, device=key_positions.device))
         rows = key_positions.unsqueeze(1) - query_positions.unsqueeze(2) + (reach - 1)
         found = logits.index_select(1, rows.flatten()).view(-1, *rows.shape)  # (H, 1|B, T, S)
@@ -195,6 +204,7 @@ class Content:
         query_positions: (1|B, T); the last T of the key positions.
         key_positions: (1|B, S).
         padding_mask: (B, S), True at padding, or None if there is none.
+        step: distance between neighbouring queries, in keys; see :func:`.distance.align`.
     """
 
     def __init__(
@@ -206,8 +216,9 @@ class Content:
         query_positions: Optional[Tensor],
         key_positions: Optional[Tensor],
         padding_mask: Optional[Tensor] = None,
+        step: int = 1,
     ) -> None:
-        self.x, self.q, self.k, self.scale = x, q, k, scale
+        self.x, self.q, self.k, self.scale, self.step = x, q, k, scale, step
         self.query_positions = cast(Tensor, query_positions)
         self.key_positions = cast(Tensor, key_positions)
         self.padding_mask = padding_mask
@@ -230,6 +241,8 @@ class ContentBias(nn.Module):
     """
 
     hook = "content"
+    #: True if :meth:`forward` heeds the *step* of its queries
+    takes_steps = False
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__()

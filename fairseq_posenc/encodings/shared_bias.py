@@ -55,6 +55,11 @@ class SharedBiasSum(nn.ModuleDict):
         total = torch.where((key_positions == 0)[:, None, None, :], to_cls, total)
         return torch.where((query_positions == 0)[:, None, :, None], from_cls, total)
 
+    def at(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Logits (1|B, 1|H, T, S) for positions that do not count all tokens; [CLS] is tied."""
+        logits = [term.at(query_positions, key_positions) for term in self.values()]
+        return sum(logits[1:], logits[0])
+
     def _sum(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         logits = [term(query_positions, key_positions) for term in self.values()]
         return sum(logits[1:], logits[0])

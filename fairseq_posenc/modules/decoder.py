@@ -164,7 +164,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
                 source_bias,
                 incremental_state,
                 need_weights=need_weights,
-                **layer_positions(layer, positions, memory[index].to(x) if memory else None),
+                memory=memory[index].to(x) if memory else None,
+                **layer_positions(layer, positions),
             )
             inner_states.append(x.transpose(0, 1))
             if need_weights and weights is not None:

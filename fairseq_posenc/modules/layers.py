@@ -7,6 +7,7 @@ feed-forward differ.
 
 from typing import Any, Callable, Optional, Protocol, Tuple, Union, cast
 
+import torch
 from fairseq.distributed import fsdp_wrap
 from fairseq.modules import transformer_layer as stock
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
@@ -194,7 +195,8 @@ class DecoderForward:
         """
         pre_norm, norm = self.normalize_before, self.self_attn_layer_norm
         if memory is not None:
-            positions["memory"] = norm(memory) if pre_norm else memory
+            keys = torch.cat((memory, x), dim=1)
+            positions["keys"] = norm(keys) if pre_norm else keys
         out = self._self_attention(norm(x) if pre_norm else x, incremental_state, **positions)
         x = add_and_norm(self, norm, x, out)
         weights: Optional[Tensor] = None

@@ -232,18 +232,7 @@ def count_positions(
     return (torch.cumsum((~padding.mask).long(), dim=1) - 1).clamp(min=0)
 
 
-def layer_positions(
-    layer: Layer, bundles: Dict[str, Positions], memory: Optional[Tensor] = None
-) -> Positions:
-    """The bundle of *layer*, empty for fairseq's ``BaseLayer``, which has no encoding.
-
-    Args:
-        layer: the layer.
-        bundles: those of its stack.
-        memory: its inputs for earlier tokens, (B, M, C), to be put into the bundle.
-    """
+def layer_positions(layer: Layer, bundles: Dict[str, Positions]) -> Positions:
+    """The bundle of *layer*, empty for fairseq's ``BaseLayer``, which has no encoding."""
     encoding = getattr(layer, "encoding", None)
-    if encoding is None:
-        return {}
-    bundle = bundles[encoding.name]
-    return bundle if memory is None else {**bundle, "memory": memory}
+    return {} if encoding is None else bundles[encoding.name]
