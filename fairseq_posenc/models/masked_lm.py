@@ -17,8 +17,9 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_posenc.config.fields import Field, declared_fields, flat_fields, stock_field
+from fairseq_posenc.config.funnel import FunnelFlags, check_funnel, complete_funnel
 from fairseq_posenc.config.ranges import STOCK_RANGES
-from fairseq_posenc.config.resolve import configure
+from fairseq_posenc.config.resolve import configure, open_config
 from fairseq_posenc.config.stacks import masked_lm_stacks
 from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.errors import UsageError
@@ -28,6 +29,7 @@ from fairseq_posenc.loading.warm_start import State
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
 from fairseq_posenc.models.segments import SegmentFlags, refuse_pairs_in_blocks, resolve_segments
+from fairseq_posenc.modules.funnel import FunnelMaskedLMEncoder
 from fairseq_posenc.modules.masked_lm import MaskedLMEncoder
 from fairseq_posenc.options import Options, option
 from fairseq_posenc.registry import fields_of
@@ -85,7 +87,8 @@ _FROM_TRANSFORMER = ("checkpoint_activations", "offload_activations")
 
 def _own_fields() -> List[Field]:
     transformer = [f for f in flat_fields(TransformerConfig) if f[0] in _FROM_TRANSFORMER]
-    return _roberta_fields() + transformer + declared_fields(fields_of(MaskedLMFlags))
+    own = fields_of(MaskedLMFlags) + fields_of(FunnelFlags)
+    return _roberta_fields() + transformer + declared_fields(own)
 
 
 def _sizes(channels: int, heads: int, layers: int) -> Dict[str, Any]:
@@ -137,7 +140,10 @@ def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     check_option(settings, "tokens_per_sample", STOCK_RANGES["tokens_per_sample"])
     longest = option(settings, "tokens_per_sample") or 512
     preset = {"position_encoding": "learned", "max_positions": longest, **preset}
+    with open_config(cfg):
+        complete_funnel(cfg)
     configure(cfg, MASKED_LM.dataclass, preset, masked_lm_stacks)
+    check_funnel(cfg)
     resolve_segments(cfg, settings)
     if cfg.lm_head == "tied" and cfg.encoder_input_dim != cfg.encoder_embed_dim:
         raise UsageError(
@@ -228,7 +234,8 @@ class MaskedLMModel(RobertaModel):
             raise UsageError(
                 "--untie-cls: without --init-token 0 the input of this task has no [CLS]; give it"
             )
-        model = cls(args, MaskedLMEncoder(args, task.source_dictionary))
+        encoder = FunnelMaskedLMEncoder if args.funnel_stages else MaskedLMEncoder
+        model = cls(args, encoder(args, task.source_dictionary))
         model.completed_settings = args
         if is_fine_tuning(settings):
             model.encoder.sentence_encoder.strict_positions = True
@@ -268,6 +275,7 @@ class MaskedLMModel(RobertaModel):
             features_only=features_only or name is not None,
             return_all_hiddens=return_all_hiddens,
             segment_labels=segment_labels,
+            by_token=name is None or name in self.token_heads,
             **kwargs,
         )
         if name is not None:

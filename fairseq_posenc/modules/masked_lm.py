@@ -4,7 +4,7 @@ BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692.
 """
 
 import logging
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.models.roberta.model import RobertaEncoder
@@ -48,6 +48,9 @@ class SentenceEncoder(TransformerEncoder):
         if cfg.encoder.normalize_before and size != channels:
             self.layer_norm: Optional[nn.Module] = LayerNorm(channels)
         apply_norms_and_biases(self, cfg)
+
+    #: what to call it with where only [CLS] is read
+    by_text: Dict[str, bool] = {}
 
     def stack(self, cfg: Options) -> Stack:
         """The properties of this encoder that its position encodings depend on."""
@@ -99,6 +102,8 @@ class MaskedLMEncoder(RobertaEncoder):
         dictionary: the dictionary.
     """
 
+    encoder_class = SentenceEncoder
+
     def build_embedding(self, vocab_size: int, embedding_dim: int, padding_idx: int) -> nn.Module:
         """Token embedding (V, E)."""
         return super().build_embedding(vocab_size, self.args.encoder_input_dim, padding_idx)
@@ -109,7 +114,7 @@ class MaskedLMEncoder(RobertaEncoder):
         """The sentence encoder, with BERT's initialisation."""
         cfg = nested(args)
         cfg.max_source_positions = args.num_positions  # the rows of fairseq's learned table
-        return SentenceEncoder(cfg, dictionary, embed_tokens).apply(init_bert_params)
+        return self.encoder_class(cfg, dictionary, embed_tokens).apply(init_bert_params)
 
     def build_lm_head(
         self, embed_dim: int, output_dim: int, activation_fn: str, weight: Optional[Tensor]
@@ -129,6 +134,7 @@ class MaskedLMEncoder(RobertaEncoder):
         return_all_hiddens: bool = False,
         masked_tokens: Optional[Tensor] = None,
         segment_labels: Optional[Tensor] = None,
+        by_token: bool = True,
         **unused: object,
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens.
@@ -139,15 +145,21 @@ class MaskedLMEncoder(RobertaEncoder):
             return_all_hiddens: also return the states between layers.
             masked_tokens: (B, T), True where logits are needed; default everywhere.
             segment_labels: (B, T) segment of each token; default: by ``--segments``.
+            by_token: whether features of all tokens are needed, or that of [CLS] alone, for which a
+                Funnel encoder computes less.
             unused: ignored, as in fairseq (``src_lengths``).
 
         Returns:
-            logits (B, T, V), or (N, V) for N *masked_tokens*, or features (B, T, C); and
+            logits (B, T, V), or (N, V) for N *masked_tokens*, or features (B, T, C), of which there
+            may be fewer unless *by_token*; and
             ``{"inner_states": [(T, B, C), ...] or None}``.
         """
-        x, extra = self.extract_features(
+        encoded = self.sentence_encoder(
             src_tokens,
-            return_all_hiddens,
+            return_all_hiddens=return_all_hiddens,
             token_embeddings=self.sentence_encoder.embed(src_tokens, segment_labels),
+            **({} if by_token else self.sentence_encoder.by_text),
         )
+        x = encoded["encoder_out"][0].transpose(0, 1)  # (T, B, C) -> (B, T, C)
+        extra = {"inner_states": encoded["encoder_states"] if return_all_hiddens else None}
         return (x if features_only else self.output_layer(x, masked_tokens=masked_tokens)), extra

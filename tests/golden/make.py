@@ -12,7 +12,7 @@ package                 what is computed with it
 ======================  ====================================================================
 transformers            RoFormer (masked LM, classification, rotation, table of sines), rotation
                         of Llama, scaled frequencies, T5 buckets and bias, DeBERTa's logits,
-                        ALiBi of Bloom
+                        ALiBi of Bloom, Transformer-XL with its memory, Funnel
 rotary-embedding-torch  rotations with offsets, a cache, another base, half of the channels,
                         scaled frequencies
 x-transformers          ALiBi, xPos, CoPE
@@ -35,7 +35,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from golden import DATA, deberta, layers, models, newer, relative, tupe
+from golden import DATA, deberta, layers, long, models, newer, relative, tupe
 
 Description, Outputs = Dict[str, Any], Dict[str, Tensor]
 MAKERS: Dict[str, Callable[[str], Tuple[Description, Outputs]]] = {
@@ -43,6 +43,7 @@ MAKERS: Dict[str, Callable[[str], Tuple[Description, Outputs]]] = {
     **relative.MAKERS,
     **deberta.MAKERS,
     **newer.MAKERS,
+    **long.MAKERS,
     **models.MAKERS,
     **tupe.MAKERS,
 }
