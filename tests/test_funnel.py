@@ -161,7 +161,7 @@ def test_pooled_queries_find_the_products_of_their_distances():
 @pytest.mark.parametrize("name", ["rotary", "transformer_xl"])
 def test_gradients(name):
     """Of all tokens in float64, and the same with --checkpoint-activations."""
-    small = ["--encoder-embed-dim", "8", "--encoder-ffn-embed-dim", "8"]
+    small = ["--encoder-embed-dim", "4", "--encoder-ffn-embed-dim", "4"]
     small += ["--encoder-attention-heads", "2", "--funnel-stages", "1,1"]
     encoder = tiny(name, *small).encoder.sentence_encoder
     tokens = texts(1, 4)

@@ -3,11 +3,13 @@
 Transformer-XL, Dai et al., arXiv 1901.02860, section 3.2.
 """
 
+import golden
 import pytest
 import torch
 from fairseq import models
 from helpers import EVERY_ENCODING, LAYERS, PAD, copies, model_settings, sentences
 from test_language_model import SMALL, task_of
+from test_masked_lm import Vocabulary
 
 from fairseq_posenc.encodings import ENCODINGS, all_encodings, parse_encodings
 from fairseq_posenc.errors import UsageError
@@ -151,6 +153,57 @@ def test_memory_may_be_half_precision():
     first, second = text.split(T, dim=1)
     memory = [layer.float() for layer in model(first, memory=[])[1]["memory"]]  # as checkpoints may
     assert model(second, memory=memory)[0].dtype is torch.bfloat16
+
+
+# --- transformers
+
+
+def halves(weight):
+    """Columns (…, C) for sines and cosines in turn, of those for all sines before all cosines."""
+    return torch.stack(weight.chunk(2, dim=-1), dim=-1).flatten(-2)
+
+
+def from_transformers(state):
+    """The parameters of its two layers by our names; only the feed-forward has biases there."""
+    found = {"embed_tokens.weight": state["word_emb.emb_layers.0.weight"]}
+    for index in range(2):
+        old, new = f"layers.{index}.dec_attn.", f"layers.{index}.self_attn."
+        projections = [*state[f"{old}qkv_net.weight"].chunk(3), state[f"{old}o_net.weight"]]
+        for name, weight in zip(("q_proj", "k_proj", "v_proj", "out_proj"), projections):
+            found[f"{new}{name}.weight"] = weight
+            found[f"{new}{name}.bias"] = torch.zeros(len(weight))
+        terms = f"{new}position_terms.transformer_xl."
+        found[f"{terms}proj.weight"] = halves(state[f"{old}r_net.weight"])
+        found[f"{terms}u"] = state[f"{old}r_w_bias"].unsqueeze(1)
+        found[f"{terms}v"] = state[f"{old}r_r_bias"].unsqueeze(1)
+        rest = {"dec_attn.layer_norm": "self_attn_layer_norm", "pos_ff.CoreNet.0": "fc1"}
+        rest.update({"pos_ff.CoreNet.3": "fc2", "pos_ff.layer_norm": "final_layer_norm"})
+        for name, own in rest.items():
+            for end in ("weight", "bias"):
+                found[f"layers.{index}.{own}.{end}"] = state[f"layers.{index}.{name}.{end}"]
+    return found
+
+
+@torch.no_grad()
+def test_states_of_segments_are_those_of_transformers():
+    reference = golden.load("transfo_xl_memory")
+    flags = ["--position-encoding", "transformer_xl", "--decoder-layers", "2", "--dropout", "0"]
+    flags += ["--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "24"]
+    flags += ["--decoder-attention-heads", "2", "--activation-fn", "relu"]
+    flags += ["--memory-length", str(reference["config"]["mem_len"])]
+    flags += ["--decoder-input-dim", "16", "--decoder-output-dim", "16"]
+    cfg = model_settings(MODEL, *flags, task=TASK)
+    model = models.build_model(cfg, task_of(Vocabulary([""] * 11), task=TASK)).eval()
+    missing, unexpected = model.decoder.load_state_dict(
+        from_transformers(reference["state_dict"]), strict=False
+    )
+    assert not unexpected and set(missing) <= {"version", "output_projection.weight"}
+    model.decoder.padding_idx = -1  # its texts have no padding
+    memory = []
+    for key, tokens in reference["inputs"].items():
+        states, extra = model(tokens, memory=memory, features_only=True)
+        memory = extra["memory"]
+        torch.testing.assert_close(states, reference["outputs"][key], atol=2e-5, rtol=1e-5)
 
 
 # --- who may have one

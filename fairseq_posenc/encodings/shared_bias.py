@@ -57,7 +57,8 @@ class SharedBiasSum(nn.ModuleDict):
 
     def at(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Logits (1|B, 1|H, T, S) for positions that do not count all tokens; [CLS] is tied."""
-        logits = [term.at(query_positions, key_positions) for term in self.values()]
+        terms = cast(Iterable[SharedBias], self.values())
+        logits = [term.at(query_positions, key_positions) for term in terms]
         return sum(logits[1:], logits[0])
 
     def _sum(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
