@@ -96,7 +96,7 @@ def test_a_batch_that_was_skipped_leaves_no_memory(caplog):
     carried = Carried()
     carried.after(0, ["state"])
     assert carried.before(2) == []
-    assert "segment 2 is read without memory" in caplog.text
+    assert "segment 2 is read without memory" in caplog.text  # it followed segment 1
 
 
 def test_a_criterion_may_call_the_model_twice():

@@ -54,8 +54,8 @@ def moved_on(memory: Memory, inputs: List[Tensor], length: int) -> Memory:
     """
     if length == 0:
         return []
+    last = [x[:, -length:].detach() for x in inputs]
+    if not memory:
+        return [x.clone() for x in last]  # not a view, which would keep the rest
     kept = max(0, min(remembered(memory), length - inputs[0].size(1)))
-    return [
-        torch.cat((*(m[:, m.size(1) - kept :] for m in old), x[:, -length:]), dim=1).detach()
-        for *old, x in zip(*((memory, inputs) if memory else (inputs,)))
-    ]
+    return [torch.cat((m[:, m.size(1) - kept :], x), dim=1) for m, x in zip(memory, last)]

@@ -127,9 +127,9 @@ class FunnelEncoder(SentenceEncoder):
             if stage > 0:
                 keys, key_mask = x, mask
                 x, mask = pool(x, mask)
-                sizes = (x.size(1), keys.size(1))
-                pooling = self._of_pooled(x, sizes, 2 ** (stage - 1), key_mask, padding.empty)
-                positions = self._of_pooled(x, sizes[:1] * 2, 2**stage, mask, padding.empty)
+                unit, empty = 2**stage, padding.empty
+                pooling = self._of_pooled(x, keys.size(1), unit // 2, 2, key_mask, empty)
+                positions = self._of_pooled(x, x.size(1), unit, 1, mask, empty)
             for index in range(count):
                 layer: Any = next(layers)
                 if keys is not None and index == 0:
@@ -160,23 +160,24 @@ class FunnelEncoder(SentenceEncoder):
     forward_scriptable = forward
 
     def _of_pooled(
-        self, x: Tensor, sizes: Tuple[int, int], unit: int, mask: Optional[Tensor], empty: bool
+        self, x: Tensor, length: int, unit: int, step: int, mask: Optional[Tensor], empty: bool
     ) -> Dict[str, Positions]:
         """Positions and masks where keys stand for *unit* tokens each, as the base class has them.
 
         Args:
             x: the queries, (B, T, C).
-            sizes: T and S; where they differ, each query stands for two keys.
+            length: S, the number of keys.
             unit: distance between neighbouring keys, in tokens.
+            step: distance between neighbouring queries, in keys.
             mask: padding of the keys, (B, S), or None.
             empty: whether a text has nothing but padding.
         """
-        step = 1 if sizes[0] == sizes[1] else 2
-        key_positions, query_positions = (
+        sizes = (x.size(1), length)
+        query_positions, key_positions = (
             torch.arange(-1, n - 1, device=x.device).mul(apart).add(1).unsqueeze(0)
-            for n, apart in zip(reversed(sizes), (unit, step * unit))
+            for n, apart in zip(sizes, (step * unit, unit))
         )
-        reach = torch.arange(-sizes[1], sizes[1] + 1, device=x.device)
+        reach = torch.arange(-length, length + 1, device=x.device)
         bundles: Dict[str, Positions] = {}
         for name, encoding in self.encodings.items():
             shared, transform, dtype = encoding.shared_bias, encoding.transform, product_dtype(x)

@@ -25,23 +25,22 @@ class Carried:
     """
 
     def __init__(self) -> None:
-        self.following, self.memory = 0, []  # type: int, Memory
+        self.following = 0
+        self.memory: Memory = []
         self._given: Dict[int, Memory] = {}  # since the last update
         self._updated = False
 
     def before(self, segment: int) -> Memory:
         """The memory for *segment*, empty at the start of the streams."""
         memory: Memory = []
-        if segment == self.following:
+        if segment == self.following and segment > 0:
             memory = self.memory
-            if self._updated:
-                self._given.clear()
         elif segment in self._given:
             memory = self._given[segment]
-        if segment == 0:
-            memory = []
-        elif not memory and segment != self.following:
-            logger.warning("segment %d is read without memory: the one before it was not", segment)
+        elif segment > 0:
+            logger.warning("segment %d is read without memory, since it follows none", segment)
+        if self._updated and segment not in self._given:
+            self._given.clear()
         self._updated = False
         self._given[segment] = memory
         return memory

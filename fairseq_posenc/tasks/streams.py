@@ -74,7 +74,7 @@ class Streams(FairseqDataset):
         if corpus.tokens < count:
             raise UsageError(
                 f"--batch-size: {count} streams are more than the {corpus.tokens} tokens of the "
-                "text; give a smaller one (or a smaller --max-tokens)"
+                "text; give a smaller one (or --batch-size-valid, or a smaller --max-tokens)"
             )
         self.corpus, self.count, self.length = corpus, count, corpus.segment_length
         self.bounds = [corpus.tokens * i // count for i in range(count + 1)]
