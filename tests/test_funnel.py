@@ -193,6 +193,16 @@ def test_classifiers_of_texts_do_without_the_decoder():
     assert model(padded(), classification_head_name="token")[0].shape == (3, 14, 4) and seen
 
 
+@torch.no_grad()
+def test_generator_and_discriminator_may_be_funnels():
+    model = build("roformer_electra_tiny", "--funnel-stages", "1,1", "--funnel-decoder-layers", "1")
+    encoders = (model.encoder.sentence_encoder, model.generator.sentence_encoder)
+    assert [encoder.stages for encoder in encoders] == [[1, 1]] * 2
+    tokens = padded()
+    logits, extra = model(tokens, masked_tokens=tokens.eq(tokens[0, 1]))
+    assert extra["replaced"].shape == tokens.shape and torch.isfinite(logits).all()
+
+
 REFUSED = [
     (["--funnel-stages", "4"], "--funnel-stages 4: must be the layers of two or more stages"),
     (["--funnel-stages", "4,x"], "--funnel-stages 4,x: must be the layers"),

@@ -25,7 +25,7 @@ from fairseq_posenc.attention.functional import add_terms, aligned, product_dtyp
 from fairseq_posenc.attention.normalisers import visible_keys
 from fairseq_posenc.config.funnel import parse_stages
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.modules.masked_lm import MaskedLMEncoder, SentenceEncoder
+from fairseq_posenc.modules.sentence_encoder import SentenceEncoder
 from fairseq_posenc.modules.stack import Padding, find_padding, layer_positions
 from fairseq_posenc.options import Options
 
@@ -204,9 +204,3 @@ class FunnelEncoder(SentenceEncoder):
                 bundle["distance_vectors"] = torch.stack(vectors).type_as(x)
             bundles[name] = bundle
         return bundles
-
-
-class FunnelMaskedLMEncoder(MaskedLMEncoder):
-    """Funnel encoder and language-model head."""
-
-    encoder_class = FunnelEncoder
