@@ -28,8 +28,8 @@ from test_properties import B, T, decode_in_steps
 from test_warm_start import load
 
 from fairseq_posenc.attention.linear.random_features import orthogonal_rows
+from fairseq_posenc.config.stacks import masked_lm_stack
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.modules.masked_lm import masked_lm_stack
 
 pytest_plugins = ["toy"]
 corpora = masked_lm.corpora

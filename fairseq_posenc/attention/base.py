@@ -26,6 +26,10 @@ class Positions(TypedDict, total=False):
         length_factor: what the kernel makes of the number of keys that a query sees, (1|B, 1, 1|T,
             1), float32, for kernels that ask for it.
         table: table of the transform, such as rotations, for the new positions, or None.
+        key_table: that for the positions of *keys*.
+        keys: input for keys and values, (B, S, C), where it is not that for queries: with a memory,
+            or where queries are pooled; for kernels that take it.
+        step: distance between neighbouring queries, in keys; 2 where they are pooled.
         query_positions: (1|B, T), for kernels and content-dependent terms; else None.
         key_positions: (1|B, S), likewise.
         padding_mask: (B, S), True at padding, likewise; None without padding.
@@ -41,6 +45,9 @@ class Positions(TypedDict, total=False):
     empty_rows: bool
     length_factor: Tensor
     table: Optional[Tensor]
+    key_table: Optional[Tensor]
+    keys: Optional[Tensor]
+    step: int
     query_positions: Optional[Tensor]
     key_positions: Optional[Tensor]
     padding_mask: Optional[Tensor]
@@ -94,6 +101,8 @@ class AttentionKernel:
     encoding: PositionEncoding
     #: True if ``forward`` reads query_positions and key_positions
     needs_positions = False
+    #: True if ``forward`` takes *keys* other than its queries
+    takes_keys = False
     #: False if values and keys differ in size, so encodings cannot change the values
     values_like_keys = True
     #: why it is not for stacks that hide later keys, or None if it is

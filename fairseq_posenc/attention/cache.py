@@ -154,18 +154,21 @@ def append_to_cache(
     new = {"prev_key": k, "prev_value": v}
     if layer.position_terms is not None and layer.encoding.transform is not None:
         new["prev_content_key"] = content_k
-    cached = append_parts(layer, new, incremental_state)
+    cached = append_parts(layer, new, incremental_state, keep)
     key = cached["prev_key"]
     return key, cached["prev_value"], cached.get("prev_content_key", key)
 
 
-def append_parts(layer: Layer, new: Parts, incremental_state: IncrementalState) -> Parts:
+def append_parts(
+    layer: Layer, new: Parts, incremental_state: IncrementalState, keep: Optional[int] = None
+) -> Parts:
     """The cached tensors of all tokens so far, (B, H, S, D) each.
 
     Args:
         layer: the attention; fairseq keeps a separate cache for each instance.
         new: those of the new tokens by name, (B, H, T, D) each.
         incremental_state: fairseq's cache.
+        keep: number of tokens to keep before the new ones, or None for all.
     """
     saved = layer.get_incremental_state(incremental_state, _STATE)
     if updates_in_place(new):

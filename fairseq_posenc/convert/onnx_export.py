@@ -128,6 +128,11 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Exporte
             f"{path}: --attention {settings.attention}: cannot be exported to ONNX; models with "
             "softmax can"
         )
+    if settings.funnel_stages is not None:
+        raise UsageError(
+            f"{path}: --funnel-stages {settings.funnel_stages}: a Funnel encoder cannot be "
+            "exported to ONNX; the graph would pool texts of one length only"
+        )
     size = sum(value.numel() * value.element_size() for value in model.parameters())
     if size > LIMIT:
         raise UsageError(

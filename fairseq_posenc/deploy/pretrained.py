@@ -15,6 +15,7 @@ _CLASSES: Dict[str, Callable[[ModelFolder, str], PretrainedModel]] = {
     "masked_lm": MaskedLanguageModel,
     "sentence_prediction": MaskedLanguageModel,
     "language_modeling": LanguageModel,
+    "language_modeling_with_memory": LanguageModel,
 }
 
 

@@ -17,8 +17,9 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_posenc.config.fields import Field, declared_fields, flat_fields, stock_field
+from fairseq_posenc.config.funnel import FunnelFlags, check_funnel, complete_funnel
 from fairseq_posenc.config.ranges import STOCK_RANGES
-from fairseq_posenc.config.resolve import configure
+from fairseq_posenc.config.resolve import configure, open_config
 from fairseq_posenc.config.stacks import masked_lm_stacks
 from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.errors import UsageError
@@ -87,7 +88,8 @@ _FROM_TRANSFORMER = ("checkpoint_activations", "offload_activations")
 def own_fields() -> List[Field]:
     """The flags of a masked language model, apart from those of positions and layers."""
     transformer = [f for f in flat_fields(TransformerConfig) if f[0] in _FROM_TRANSFORMER]
-    return _roberta_fields() + transformer + declared_fields(fields_of(MaskedLMFlags))
+    own = fields_of(MaskedLMFlags) + fields_of(FunnelFlags)
+    return _roberta_fields() + transformer + declared_fields(own)
 
 
 def _sizes(channels: int, heads: int, layers: int) -> Dict[str, Any]:
@@ -150,7 +152,10 @@ def complete_masked_lm(cfg: Options, preset: Preset, settings: Options, dataclas
     check_option(settings, "tokens_per_sample", STOCK_RANGES["tokens_per_sample"])
     longest = option(settings, "tokens_per_sample") or 512
     preset = {"position_encoding": "learned", "max_positions": longest, **preset}
+    with open_config(cfg):
+        complete_funnel(cfg)
     configure(cfg, dataclass, preset, masked_lm_stacks)
+    check_funnel(cfg)
     resolve_segments(cfg, settings)
     if cfg.lm_head == "tied" and cfg.encoder_input_dim != cfg.encoder_embed_dim:
         raise UsageError(
@@ -278,8 +283,9 @@ class MaskedLMModel(RobertaModel):
             kwargs: see :meth:`MaskedLMEncoder.forward`.
 
         Returns:
-            logits (B, T, V), or (N, V) for N *masked_tokens*, features (B, T, C), classes (B, N) of a classification head or
-            (B, T, N) of a token head; and a dictionary with ``inner_states``.
+            logits (B, T, V), or (N, V) for N *masked_tokens*, features (B, T, C), classes (B, N) of
+            a classification head or (B, T, N) of a token head; and a dictionary with
+            ``inner_states``.
         """
         name = classification_head_name
         x, extra = self.encoder(
@@ -288,6 +294,7 @@ class MaskedLMModel(RobertaModel):
             return_all_hiddens=return_all_hiddens,
             masked_tokens=masked_tokens,
             segment_labels=segment_labels,
+            by_token=name is None or name in self.token_heads,
             **kwargs,
         )
         if name is not None:
