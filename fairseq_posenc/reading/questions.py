@@ -100,7 +100,7 @@ def _question(
     answers = entry.get("answers")
     if not answers:
         raise UsageError(
-            f"{where}: has no answers; give one, or \"is_impossible\": true as in SQuAD 2.0, or "
+            f'{where}: has no answers; give one, or "is_impossible": true as in SQuAD 2.0, or '
             "pass the file as a test set"
         )
     context = reading.passages[passage]
