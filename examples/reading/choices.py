@@ -4,14 +4,15 @@
     python choices.py cut TEXT PIECES OUT [--longest 128]
 
 `extract` reads TASK (race, c3 or chid) from the folder SOURCE and writes OUT/input0/SPLIT with the
-passages, OUT/input1/SPLIT to OUT/inputN/SPLIT with the question and one choice each, where N is the
-largest number of choices in the training set, and OUT/label/SPLIT with the number of the right one,
-from 0; a choice that a question does not have is an empty line. OUT/choices then has N, OUT/ids/SPLIT
-the ids, and OUT/splits the splits: train, valid, and valid1 if the test set has answers.
+passages, OUT/input1/SPLIT to OUT/inputN/SPLIT with the question and one choice each, where N is
+the largest number of choices in the training set, and OUT/label/SPLIT with the number of the right
+one, from 0; a choice that a question does not have is an empty line. OUT/choices then has N,
+OUT/ids/SPLIT the ids, and OUT/splits the splits: train, valid, and valid1 if the test set has
+answers.
 
-`cut` shortens the choices in symbols to the last LONGEST ones, so that the answer stays, and refuses
-those that have a text but no symbol. TEXT is a folder that `extract` wrote, PIECES that of the same
-files in symbols.
+`cut` shortens the choices in symbols to the last LONGEST ones, so that the answer stays, and
+refuses those that have a text but no symbol. TEXT is a folder that `extract` wrote, PIECES that of
+the same files in symbols.
 """
 
 import argparse

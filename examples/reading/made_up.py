@@ -8,8 +8,8 @@ question asks for the first or the last year or number. So a model needs the que
 a word and the order of words; picking any word of the right kind is right half of the time or
 less. With --unanswerable, that share of the questions asks for a month in a passage without one.
 
-`choices` writes C3's format. The question names a kind of word (year, month, other number, direction
-of the compass), and two to four options of different kinds come from the passage.
+`choices` writes C3's format. The question names a kind of word (year, month, other number,
+direction of the compass), and two to four options of different kinds come from the passage.
 
 TEXT is one paragraph a line, in words separated by spaces, such as WikiText-2.
 """

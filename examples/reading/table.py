@@ -2,10 +2,10 @@
 
     python table.py [--epoch last] OUT
 
-OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-batchN-seedSEED/train.log. The
-score of a run is that of its best epoch, or of its last. Over the seeds, the table gives the median
-for squad and race, as in the RoBERTa paper, otherwise the mean, and the standard deviation. The mean
-of the two scores of cmrc is what the GAU paper reports.
+OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-batchN-seedSEED/train.log.
+The score of a run is that of its best epoch, or of its last. Over the seeds, the table gives the
+median for squad and race, as in the RoBERTa paper, otherwise the mean, and the standard deviation.
+The mean of the two scores of cmrc is what the GAU paper reports.
 """
 
 import argparse

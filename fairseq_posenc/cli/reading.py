@@ -16,8 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 COMMAND = Command(
     "reading",
     "questions on passages (SQuAD, CMRC 2018): " + ", ".join(step.name for step in STEPS),
-    "Prepare the data of --task span_prediction, answer questions with a model trained on them, and\n"
-    "score answers as the scripts published with the data do.",
+    "Prepare the data of --task span_prediction, answer questions with a model trained on them,\n"
+    "and score answers as the scripts published with the data do.",
     add_arguments,
     run=None,
 )

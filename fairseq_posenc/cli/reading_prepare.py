@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
     preparation = Preparation(ModelFolder("", "span_prediction", text))
     dictionary = Dictionary.load(args.dict)
     dictionary.add_symbol("<mask>")
-    surfaces = {}
+    surfaces = {dictionary.unk_word: ""}  # it stands for any text
 
     def surface_of(token: str) -> str:
         if token not in surfaces:

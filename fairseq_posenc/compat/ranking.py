@@ -12,10 +12,10 @@ from fairseq_posenc.compat.patching import wrap
 def rank_given_choices() -> None:
     """Leave the choices that a question does not have out of the ranking.
 
-    ``--task sentence_ranking`` has the same number of choices for all questions.  Measured: an empty
-    line in the place of a missing choice is scored like the others, and takes part in the softmax
-    and in the accuracy.  With this its score is -inf.  A choice is empty if </s> is its first
-    token, or with --init-token its second.
+    ``--task sentence_ranking`` has the same number of choices for all questions.  Measured: an
+    empty line in the place of a missing choice is scored like the others, and takes part in the
+    softmax and in the accuracy.  With this its score is -inf.  A choice is empty if </s> is its
+    first token, or with --init-token its second.
     """
     wrap(SentenceRankingCriterion, "forward", _without_empty_choices)
 
