@@ -149,7 +149,7 @@ for rate in $RATES; do
             --warmup-updates $((UPDATES * PAPER[4] / 100)) --max-epoch "$EPOCHS" \
             --batch-size "$BATCH" --required-batch-size-multiple 1 --seed "$seed" \
             --no-epoch-checkpoints --no-last-checkpoints --no-save-optimizer-state \
-            --distributed-world-size 1 --log-format json --log-interval 100 "${DEVICE[@]}" "$@" >&2
+            --distributed-world-size 1 --log-format json --log-interval 100 "${DEVICE[@]}" "$@"
         release
     done
 done
