@@ -2,6 +2,7 @@
 
     python made_up.py spans TEXT OUT.json [--questions 4000] [--unanswerable 0.0] [--seed 1]
     python made_up.py choices TEXT OUT.json [--questions 4000] [--seed 1]
+    python made_up.py baselines SPANS.json CHOICES.json
 
 `spans` writes SQuAD's format. A passage has two or more years, and two or more other numbers; the
 question asks for the first or the last year or number. So a model needs the question, the kind of
@@ -11,6 +12,9 @@ less. With --unanswerable, that share of the questions asks for a month in a pas
 `choices` writes C3's format. The question names a kind of word (year, month, other number,
 direction of the compass), and two to four options of different kinds come from the passage.
 
+`baselines` prints what guessing is right of on both, in percent: any word of the kind that is asked
+for, any choice, and the kind of choice that is right most often.
+
 TEXT is one paragraph a line, in words separated by spaces, such as WikiText-2.
 """
 
@@ -18,7 +22,9 @@ import argparse
 import json
 import random
 import re
+import statistics
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
@@ -95,18 +101,50 @@ def choice_questions(path: str, count: int, seed: int) -> List[Any]:
     return records
 
 
+def baselines(spans: str, choices: str) -> Dict[str, float]:
+    """Accuracy of guessing, in percent."""
+    guessed = []
+    for paragraph in _load(spans)["data"][0]["paragraphs"]:
+        (asked,) = paragraph["qas"]
+        found = places(paragraph["context"].split())[asked["question"].split()[1]]
+        guessed.append(1 / len(found) if found else 1.0)
+    questions = [asked for _, (asked,), _ in _load(choices)]
+    kinds = Counter(asked["question"].split()[0] for asked in questions)
+
+    def offers(asked: Dict[str, Any], kind: str) -> bool:
+        return any(KINDS[kind].fullmatch(choice) for choice in asked["choice"])
+
+    def blind(asked: Dict[str, Any]) -> bool:
+        best = next(kind for kind, _ in kinds.most_common() if offers(asked, kind))
+        return KINDS[best].fullmatch(asked["answer"]) is not None
+
+    found = {
+        "spans: any word of the kind": statistics.mean(guessed),
+        "choices: any": statistics.mean(1 / len(asked["choice"]) for asked in questions),
+        "choices: the most frequent kind": statistics.mean(map(blind, questions)),
+    }
+    return {name: round(100 * value, 2) for name, value in found.items()}
+
+
+def _load(path: str) -> Any:
+    return json.loads("\n".join(read_lines(path)))
+
+
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("kind", choices=["spans", "choices"])
-    parser.add_argument("text")
-    parser.add_argument("out")
+    parser.add_argument("kind", choices=["spans", "choices", "baselines"])
+    parser.add_argument("text", metavar="TEXT or SPANS")
+    parser.add_argument("out", metavar="OUT or CHOICES")
     parser.add_argument("--questions", type=int, default=4000)
     parser.add_argument("--unanswerable", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(argv)
+    if args.kind == "baselines":
+        print(json.dumps(baselines(args.text, args.out), indent=2))
+        return
     if args.kind == "spans":
         content = span_questions(args.text, args.questions, args.unanswerable, args.seed)
         found = len(content["data"][0]["paragraphs"])

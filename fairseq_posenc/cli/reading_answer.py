@@ -22,7 +22,14 @@ writes to the folder
 
 The window, its stride and the lengths are those of the training, unless given here."""
 
-_OVERRIDES = ("stride", "longest_answer", "longest_question", "n_best", "no_answer_threshold")
+_OVERRIDES = (
+    "max_positions",
+    "stride",
+    "longest_answer",
+    "longest_question",
+    "n_best",
+    "no_answer_threshold",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("data", metavar="DATA", help="a folder that `reading prepare` wrote")
     add("--split", default="valid", metavar="NAME", help="train, valid or test (valid)")
     add("--output", required=True, metavar="FOLDER", help="the folder to write")
+    add("--max-positions", type=int, metavar="N", help="tokens of a window")
     add("--stride", type=int, metavar="N", help="tokens from window to window")
     add("--longest-answer", type=int, metavar="N", help="tokens of an answer")
     add("--longest-question", type=int, metavar="N", help="tokens of a question")

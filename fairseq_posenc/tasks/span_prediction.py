@@ -4,7 +4,6 @@ BERT, Devlin et al., arXiv 1810.04805, sections 4.2 and 4.3; RoBERTa, Liu et al.
 section 5.2.
 """
 
-import contextlib
 import logging
 import os
 from dataclasses import dataclass, field
@@ -18,9 +17,10 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask, register_task
-from omegaconf import II, MISSING, OmegaConf, open_dict
+from omegaconf import II, MISSING
 from torch import Tensor
 
+from fairseq_posenc.config.resolve import open_config
 from fairseq_posenc.criterions.rows import Rows, rows_of_all_workers
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options
@@ -144,7 +144,7 @@ class SpanPredictionTask(FairseqTask):
         Raises:
             UsageError: the architecture has no heads for tokens.
         """
-        with open_dict(cfg) if OmegaConf.is_config(cfg) else contextlib.ExitStack():
+        with open_config(cfg):
             cfg.max_positions = self.cfg.max_positions
         model = models.build_model(cfg, self, from_checkpoint)
         if not hasattr(model, "register_token_head"):
