@@ -1,19 +1,18 @@
 """Make small sets of questions from running text, by rules that a model can learn.
 
-    python made_up.py spans TEXT OUT.json [--questions 4000] [--unanswerable 0.0] [--seed 1]
-    python made_up.py choices TEXT OUT.json [--questions 4000] [--seed 1]
+    python made_up.py spans TEXT OUT.json [--questions 4000] [--words 20] [--unanswerable 0.0]
+    python made_up.py choices TEXT OUT.json [--questions 4000] [--words 20]
     python made_up.py baselines SPANS.json CHOICES.json
 
-`spans` writes SQuAD's format. A passage has two or more years, and two or more other numbers; the
-question asks for the first or the last year or number. So a model needs the question, the kind of
-a word and the order of words; picking any word of the right kind is right half of the time or
-less. With --unanswerable, that share of the questions asks for a month in a passage without one.
+`spans` writes SQuAD's format. A passage has one word of each of two or more kinds (year, month,
+other number, direction of the compass); the question names a kind, and that word is the answer.
+With --unanswerable, that share of the questions asks for a kind of which the passage has none.
 
-`choices` writes C3's format. The question names a kind of word (year, month, other number,
-direction of the compass), and two to four options of different kinds come from the passage.
+`choices` writes C3's format. The question names a kind of word, and two to four choices of
+different kinds come from the passage.
 
-`baselines` prints what guessing is right of on both, in percent: any word of the kind that is asked
-for, any choice, and the kind of choice that is right most often.
+`baselines` prints what guessing is right of on both, in percent: any word or choice, and the kind
+that is right most often.
 
 TEXT is one paragraph a line, in words separated by spaces, such as WikiText-2.
 """
@@ -30,7 +29,6 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from text import atomic_writer, fail, read_lines
 
-LONGEST = 32  # words of a passage
 MONTHS = (
     "January February March April May June July August September October November December"
 ).split()
@@ -42,12 +40,12 @@ KINDS = {
 }
 
 
-def passages(path: str) -> Iterator[List[str]]:
+def passages(path: str, longest: int) -> Iterator[List[str]]:
     """Parts of the paragraphs of a text, each a list of words."""
     for line in read_lines(path):
         words = line.split()
-        for start in range(0, len(words) - LONGEST // 2, LONGEST):
-            yield words[start : start + LONGEST]
+        for start in range(0, len(words) - longest // 2, longest):
+            yield words[start : start + longest]
 
 
 def places(words: Sequence[str]) -> Dict[str, List[int]]:
@@ -58,35 +56,37 @@ def places(words: Sequence[str]) -> Dict[str, List[int]]:
     }
 
 
-def span_questions(path: str, count: int, unanswerable: float, seed: int) -> Dict[str, Any]:
+def span_questions(
+    path: str, count: int, longest: int, unanswerable: float, seed: int
+) -> Dict[str, Any]:
     """Questions in SQuAD's format."""
     draw, paragraphs = random.Random(seed), []
-    for words in passages(path):
-        found = places(words)
+    for words in passages(path, longest):
         if len(paragraphs) == count:
             break
-        kinds = [kind for kind in ("year", "number") if len(found[kind]) > 1]
-        number = len(paragraphs)
-        if not found["month"] and kinds and draw.random() < unanswerable:
-            entry = {"question": f"{draw.choice(['first', 'last'])} month ?"}
-            entry.update(is_impossible=True, answers=[])
-        elif kinds:
-            kind, which = draw.choice(kinds), draw.choice(("first", "last"))
-            place = found[kind][0 if which == "first" else -1]
-            start = len(" ".join([*words[:place], ""]))
-            entry = {"question": f"{which} {kind} ?"}
-            entry.update(answers=[{"text": words[place], "answer_start": start}])
-        else:
+        found = places(words)
+        there = [kind for kind, at in found.items() if at]
+        if len(there) < 2 or any(len(at) > 1 for at in found.values()):
             continue
-        entry["id"] = f"{Path(path).stem}-{number}"
+        absent = [kind for kind in KINDS if kind not in there]
+        if absent and draw.random() < unanswerable:
+            entry: Dict[str, Any] = {"question": f"{draw.choice(absent)} ?"}
+            entry.update(is_impossible=True, answers=[])
+        else:
+            kind = draw.choice(there)
+            (place,) = found[kind]
+            start = len(" ".join([*words[:place], ""]))
+            entry = {"question": f"{kind} ?"}
+            entry.update(answers=[{"text": words[place], "answer_start": start}])
+        entry["id"] = f"{Path(path).stem}-{len(paragraphs)}"
         paragraphs.append({"context": " ".join(words), "qas": [entry]})
     return {"version": "made up", "data": [{"title": Path(path).stem, "paragraphs": paragraphs}]}
 
 
-def choice_questions(path: str, count: int, seed: int) -> List[Any]:
+def choice_questions(path: str, count: int, longest: int, seed: int) -> List[Any]:
     """Questions in C3's format."""
     draw, records = random.Random(seed), []
-    for words in passages(path):
+    for words in passages(path, longest):
         found = {kind: at for kind, at in places(words).items() if at}
         if len(found) < 2:
             continue
@@ -103,27 +103,21 @@ def choice_questions(path: str, count: int, seed: int) -> List[Any]:
 
 def baselines(spans: str, choices: str) -> Dict[str, float]:
     """Accuracy of guessing, in percent."""
-    guessed = []
+    asked = []  # kind of the question, kinds to choose from
     for paragraph in _load(spans)["data"][0]["paragraphs"]:
-        (asked,) = paragraph["qas"]
-        found = places(paragraph["context"].split())[asked["question"].split()[1]]
-        guessed.append(1 / len(found) if found else 1.0)
-    questions = [asked for _, (asked,), _ in _load(choices)]
-    kinds = Counter(asked["question"].split()[0] for asked in questions)
-
-    def offers(asked: Dict[str, Any], kind: str) -> bool:
-        return any(KINDS[kind].fullmatch(choice) for choice in asked["choice"])
-
-    def blind(asked: Dict[str, Any]) -> bool:
-        best = next(kind for kind, _ in kinds.most_common() if offers(asked, kind))
-        return KINDS[best].fullmatch(asked["answer"]) is not None
-
-    found = {
-        "spans: any word of the kind": statistics.mean(guessed),
-        "choices: any": statistics.mean(1 / len(asked["choice"]) for asked in questions),
-        "choices: the most frequent kind": statistics.mean(map(blind, questions)),
-    }
-    return {name: round(100 * value, 2) for name, value in found.items()}
+        (question,) = paragraph["qas"]
+        if question["answers"]:
+            asked.append((question["question"], paragraph["context"].split()))
+    chosen = [(q["question"], q["choice"]) for _, (q,), _ in _load(choices)]
+    result = {}
+    for name, entries in (("spans", asked), ("choices", chosen)):
+        kinds = Counter(question.split()[0] for question, _ in entries)
+        offered = [[k for k, at in places(words).items() if at] for _, words in entries]
+        best = [max(there, key=lambda kind: kinds[kind]) for there in offered]
+        right = [kind == q.split()[0] for kind, (q, _) in zip(best, entries)]
+        result[f"{name}: any"] = statistics.mean(1 / len(there) for there in offered)
+        result[f"{name}: the most frequent kind"] = statistics.mean(right)
+    return {name: round(100 * value, 2) for name, value in result.items()}
 
 
 def _load(path: str) -> Any:
@@ -139,6 +133,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("text", metavar="TEXT or SPANS")
     parser.add_argument("out", metavar="OUT or CHOICES")
     parser.add_argument("--questions", type=int, default=4000)
+    parser.add_argument("--words", type=int, default=20, help="most words of a passage")
     parser.add_argument("--unanswerable", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(argv)
@@ -146,10 +141,12 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         print(json.dumps(baselines(args.text, args.out), indent=2))
         return
     if args.kind == "spans":
-        content = span_questions(args.text, args.questions, args.unanswerable, args.seed)
+        content = span_questions(
+            args.text, args.questions, args.words, args.unanswerable, args.seed
+        )
         found = len(content["data"][0]["paragraphs"])
     else:
-        content = choice_questions(args.text, args.questions, args.seed)
+        content = choice_questions(args.text, args.questions, args.words, args.seed)
         found = len(content)
     if not found:
         fail(f"{args.text}: has no paragraph with such words")

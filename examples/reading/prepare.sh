@@ -25,7 +25,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/lib.sh
 . "$RECIPE/../common/lib.sh"
 # shellcheck source=../common/sentence_tasks.sh
-. "$RECIPE/../common/sentence_tasks.sh"
+. "$COMMON/sentence_tasks.sh"
 
 TASK="" SOURCE="" PRETRAINED="" OUT="" TRAIN="" VALID_FILE="" TEST_FILE="" LEAVE_OUT=()
 LONGEST=128 TOKENIZER="" WORKERS=$(nproc)
