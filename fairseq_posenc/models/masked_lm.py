@@ -285,8 +285,9 @@ class MaskedLMModel(RobertaModel):
             kwargs: see :meth:`MaskedLMEncoder.forward`.
 
         Returns:
-            logits (B, T, V), or (N, V) for N *masked_tokens*, features (B, T, C), classes (B, N) of a classification head or
-            (B, T, N) of a token head; and a dictionary with ``inner_states``.
+            logits (B, T, V), or (N, V) for N *masked_tokens*, features (B, T, C), classes (B, N)
+            of a classification head or (B, T, N) of a token head; and a dictionary with
+            ``inner_states``.
         """
         name = classification_head_name
         x, extra = self.encoder(
