@@ -1,6 +1,6 @@
 """Position encodings for fairseq: rotary and others, as a ``--user-dir`` plug-in.
 
-Importing the package registers its architectures, criterions, optimisers and tasks with fairseq,
+Importing the package registers its architectures, tasks, criterions and optimisers with fairseq,
 and works around bugs of the installed fairseq, PyTorch and NumPy (:mod:`fairseq_posenc.compat`),
 for stock architectures as well.  With ``FAIRSEQ_POSENC_NO_REPAIRS=1`` in the environment it only
 registers.

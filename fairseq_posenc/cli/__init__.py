@@ -19,6 +19,7 @@ from fairseq_posenc.cli import (
     path,
     plot,
     predict,
+    reading,
     tokenize,
     translate,
 )
@@ -36,6 +37,7 @@ COMMANDS = (
     translate.COMMAND,
     predict.COMMAND,
     tokenize.COMMAND,
+    reading.COMMAND,
     plot.COMMAND,
     analyse.COMMAND,
     benchmark.COMMAND,

@@ -22,8 +22,8 @@ from fairseq_posenc.options import Options, option
 
 logger = logging.getLogger(__name__)
 
-_TASKS = ("sentence_prediction", "sentence_ranking")
-# of classification heads, which a pre-trained checkpoint need not have
+_TASKS = ("sentence_prediction", "sentence_ranking", "span_prediction")
+# of heads, which a pre-trained checkpoint need not have
 _HEADS = ("pooler_activation_fn", "spectral_norm_classification_head")
 _PRETRAINING = ("generator_size",)  # of what fine-tuning leaves out
 _BY_TASK = "segments"  # which a task for fine-tuning chooses for a model without such heads
@@ -191,7 +191,7 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
             "checkpoint of --task masked_lm"
         )
     saved = saved_settings(state)
-    if not any(key.startswith("classification_heads.") for key in state["model"]):
+    if not any(key.startswith(("classification_heads.", "token_heads.")) for key in state["model"]):
         for name in (*_HEADS, _BY_TASK):
             saved.pop(name, None)
     elif is_fine_tuning(task_of(state)):

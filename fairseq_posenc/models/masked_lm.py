@@ -1,6 +1,7 @@
 """Masked language models: fairseq's RoBERTa with any position encoding, and its presets.
 
-For ``--task masked_lm``, and for fine-tuning with ``--task sentence_prediction``.
+For ``--task masked_lm``, and for fine-tuning with ``--task sentence_prediction``,
+``sentence_ranking`` and ``span_prediction``.
 """
 
 import argparse
@@ -183,7 +184,13 @@ MASKED_LM: Family = Family(
     model=MODEL,
     what="a masked language model",
     example="roformer_masked_lm_base",
-    tasks=("masked_lm", "sentence_prediction", "sentence_ranking", "multilingual_masked_lm"),
+    tasks=(
+        "masked_lm",
+        "sentence_prediction",
+        "sentence_ranking",
+        "span_prediction",
+        "multilingual_masked_lm",
+    ),
     own_fields=own_fields,
     presets=PRESETS,
     stacks=masked_lm_stacks,
@@ -319,3 +326,9 @@ class MaskedLMModel(RobertaModel):
             if head not in self.token_heads:
                 logger.warning("left out %s; --load-checkpoint-heads would keep it", key)
                 del state_dict[key]
+            elif len(state_dict[key]) != self.token_heads[head].out_features:
+                logger.warning("left out %s, which is of another size", key)
+                del state_dict[key]
+        for key, value in self.token_heads.state_dict().items():
+            if prefix + key not in state_dict:  # a new head, to be trained
+                state_dict[prefix + key] = value
