@@ -1,23 +1,18 @@
 # shellcheck shell=bash
 # The numbers of the papers for pre-training; sourced by train.sh after lib.sh. Defines
 #
-#     paper_settings PAPER SIZE   set BATCH UPDATES WARMUP RATE BETA2 CLIP to the paper's for a model
-#                                 of that size, and SHAPE to flags for fairseq-train
+#     paper_settings PAPER SIZE   print those of a paper for models of that size, base or large:
+#                                 samples in an update, updates, warm-up, peak of the learning
+#                                 rate, Adam's beta 2 and clip norm (0: no clipping)
 #
 # For all of them Adam's beta 1 is 0.9, its epsilon 1e-6, the weight decay 0.01, the decay linear to 0
 # and dropout 0.1. Samples have 512 tokens.
-
-# Layers and sizes of BERT-large, in place of those of the base models.
-LARGE=(--encoder-layers 24 --encoder-embed-dim 1024 --encoder-ffn-embed-dim 4096
-    --encoder-attention-heads 16)
-
-# A line for each: paper, size, samples in an update, updates, warm-up, peak of the learning rate,
-# Adam's beta 2, clip norm (0: no clipping).
 #
 # tupe: Table 1. roformer: section 4.2, which gives neither warm-up nor clipping (here TUPE's).
 # roberta: Table 9. roberta-256, -2k and -8k: Table 3, which gives neither warm-up nor beta 2. Here
 # the first has BERT's, as in section 2.4, the others those of Table 9. 31,250 updates are printed as
 # 31K: so all three read as many samples, as the caption says.
+
 PAPERS="\
 tupe        base   256 1000000 10000 1e-4 0.999 1.0
 roformer    base    64  100000  1000 1e-5 0.999 1.0
@@ -28,16 +23,15 @@ roberta-2k  base  2048  125000  6000 7e-4 0.98  0.0
 roberta-8k  base  8192   31250  1500 1e-3 0.98  0.0"
 
 paper_settings() {
-    local paper size found="" names
-    while read -r paper size BATCH UPDATES WARMUP RATE BETA2 CLIP; do
-        [[ $paper != "$1" ]] || found=1
-        [[ $paper != "$1" || $size != "$2" ]] || break
-    done <<<"$PAPERS"
-    names=$(awk '!seen[$1]++ { printf "%s ", $1 }' <<<"$PAPERS")
-    [[ -n $found ]] || die "--paper $1: expected one of ${names% }"
+    local paper size numbers names="" found=""
     [[ $2 == base || $2 == large ]] || die "--size $2: expected base or large"
-    [[ $paper == "$1" && $size == "$2" ]] ||
-        die "--size $2: --paper $1 has numbers for base models only; large ones are in roberta"
-    SHAPE=()
-    [[ $2 == base ]] || SHAPE=("${LARGE[@]}")
+    while read -r paper size numbers; do
+        [[ " $names" == *" $paper "* ]] || names+="$paper "
+        [[ $paper == "$1" ]] || continue
+        [[ $size == "$2" ]] || { found=1; continue; }
+        printf '%s\n' "$numbers"
+        return
+    done <<<"$PAPERS"
+    [[ -n $found ]] || die "--paper $1: expected one of ${names% }"
+    die "--size $2: --paper $1 has numbers for base models only; --paper roberta has some"
 }

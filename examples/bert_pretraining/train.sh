@@ -76,7 +76,8 @@ done
 USUAL_PAPER=tupe
 [[ $MODEL != roberta ]] || USUAL_PAPER=roberta
 PAPER=${PAPER:-$USUAL_PAPER}
-paper_settings "$PAPER" "$SIZE"
+NUMBERS=$(paper_settings "$PAPER" "$SIZE")
+read -r BATCH UPDATES WARMUP RATE BETA2 CLIP <<<"$NUMBERS"
 [[ -z $OWN_UPDATES ]] || whole_number --updates "$OWN_UPDATES"
 [[ -z $OWN_BATCH ]] || whole_number --batch "$OWN_BATCH"
 WARMUP=$(fraction "$((${OWN_UPDATES:-$UPDATES} * WARMUP))" "$UPDATES")
@@ -106,7 +107,9 @@ case $OPTIMIZER in
 esac
 
 # RoBERTa's architecture is BERT's, with a learned table of positions.
-ARCH=${MODEL/#roberta/bert_a}_masked_lm_base
+ARCH=${MODEL/#roberta/bert_a}_masked_lm_base SHAPE=()
+[[ $SIZE == base ]] || SHAPE=(--encoder-layers 24 --encoder-embed-dim 1024
+    --encoder-ffn-embed-dim 4096 --encoder-attention-heads 16)
 
 # Epochs are irrelevant here: between two checkpoints, a small corpus has many and a large one
 # less than one.

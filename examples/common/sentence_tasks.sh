@@ -4,7 +4,7 @@
 # shellcheck source=tokens.sh
 . "$COMMON/tokens.sh"
 
-# Options and folders: sets SOURCE, PRETRAINED, OUT, TABLE, TASKS, TOKENIZER and WORKERS.
+# Options and folders: sets SOURCE, PRETRAINED, OUT, TABLE, TASKS, TOKENIZER, SUBWORDS and WORKERS.
 #   sentence_options NAME PRETRAINING "$@"
 # NAME is the benchmark, PRETRAINING the recipe that makes PRETRAINED; RECIPE is the caller's folder.
 sentence_options() {
@@ -47,7 +47,8 @@ sentence_options() {
     [[ -n $TOKENIZER || ! -d $PRETRAINED/tokenizer ]] || TOKENIZER=$PRETRAINED/tokenizer
     check_tokenizer
     local files=(dict.txt)
-    [[ -n $TOKENIZER ]] || files+=(bpe.codes text)
+    SUBWORDS=$(recorded subwords "$PRETRAINED/text")
+    [[ -n $TOKENIZER ]] || files+=("$(splitting_kept)" text)
     for file in "${files[@]}"; do
         ((DRY_RUN)) || [[ -f $PRETRAINED/$file ]] ||
             die "$PRETRAINED: no $file there; give the data-bin that examples/$pretraining made," \
@@ -81,7 +82,7 @@ splitting() {
         tokenizer_digest
         sha256sum <"$PRETRAINED/dict.txt"
     else
-        cat "$PRETRAINED"/{dict.txt,bpe.codes,text} | sha256sum
+        cat "$PRETRAINED"/{dict.txt,"$(splitting_kept)",text} | sha256sum
     fi
 }
 
@@ -93,6 +94,10 @@ split_text() {
     case=$(recorded keep-case "$text")
     if [[ -n $TOKENIZER ]]; then
         tokens_step "$split-$input" "$source" "$target"
+    elif [[ $SUBWORDS == sentencepiece ]]; then
+        [[ -n $case ]] || flags+=(--lower-case)
+        step "split-$split-$input" "$target" -- python "$COMMON/spm.py" \
+            ${flags[@]+"${flags[@]}"} apply "$PRETRAINED/sentencepiece.model" "$source" "$target"
     elif [[ -n $(recorded segmenter "$text") || (! -f $text && $pretraining == clue*) ]]; then
         local words=$WORK/words/$input/$split pieces=$COMMON/../clue_pretraining/pieces.py
         [[ $(recorded segmenter "$text") != spaces ]] || flags+=(--segmented)
@@ -153,7 +158,7 @@ binarize() {
     if [[ -n $TOKENIZER ]]; then
         keep_splitting "$part"
     else
-        run cp "$PRETRAINED"/{bpe.codes,text} "$part"
+        run cp "$PRETRAINED"/{"$(splitting_kept)",text} "$part"
     fi
     ((DRY_RUN)) || wc -l <"$WORK/text/label/train" >"$part/examples"
     run rm -rf "${OUT:?}/$task"
