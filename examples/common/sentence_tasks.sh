@@ -10,11 +10,12 @@
 sentence_options() {
     local name=$1 pretraining=$2 task file all
     shift 2
-    SOURCE="" PRETRAINED="" OUT="" TASKS="" TOKENIZER="" WORKERS=$(nproc)
+    SOURCE="" PRETRAINED="" OUT="" TASKS="" TOKENIZER="" WORKERS=$(nproc) TABLE=$RECIPE/tasks.yaml
     while (($#)); do
         case $1 in
             --help) usage ;;
             --dry-run) DRY_RUN=1; shift ;;
+            --superglue) TABLE=$RECIPE/superglue.yaml; shift ;;
             --tasks) TASKS=$(value "$@"); shift 2 ;;
             --tokenizer) TOKENIZER=$(value "$@"); shift 2 ;;
             --workers) WORKERS=$(value "$@"); shift 2 ;;
@@ -30,7 +31,7 @@ sentence_options() {
     [[ -n $OUT ]] || die "give the folders of $name, of the pre-training's data and of the output"
     whole_number --workers "$WORKERS"
     need python fairseq-preprocess
-    TABLE=$RECIPE/tasks.yaml
+    [[ -f $TABLE ]] || die "--superglue: is for examples/glue/prepare.sh"
     [[ $SOURCE != *.yaml && $SOURCE != *.yml ]] || TABLE=$(absolute "$SOURCE")
     all=$(python "$COMMON/tasks.py" names "$TABLE")
     for task in $TASKS; do
@@ -61,7 +62,7 @@ sentence_options() {
 
 # The folder of a task's files: one for each in a benchmark, that of the YAML file for own tasks.
 folder_of() {
-    if [[ $TABLE == "$RECIPE/tasks.yaml" ]]; then printf '%s' "$SOURCE/$1"; else dirname "$TABLE"; fi
+    if [[ $TABLE == "$RECIPE"/*.yaml ]]; then printf '%s' "$SOURCE/$1"; else dirname "$TABLE"; fi
 }
 
 # Refuse a tokenizer that is not the model's.
