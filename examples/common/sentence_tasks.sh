@@ -4,7 +4,7 @@
 # shellcheck source=tokens.sh
 . "$COMMON/tokens.sh"
 
-# Options and folders: sets SOURCE, PRETRAINED, OUT, TABLE, TASKS, TOKENIZER, SUBWORDS and WORKERS.
+# Options and folders: sets SOURCE, PRETRAINED, OUT, TABLE, TASKS, TOKENIZER and WORKERS.
 #   sentence_options NAME PRETRAINING "$@"
 # NAME is the benchmark, PRETRAINING the recipe that makes PRETRAINED; RECIPE is the caller's folder.
 sentence_options() {
@@ -48,8 +48,7 @@ sentence_options() {
     [[ -n $TOKENIZER || ! -d $PRETRAINED/tokenizer ]] || TOKENIZER=$PRETRAINED/tokenizer
     check_tokenizer
     local files=(dict.txt)
-    SUBWORDS=$(recorded subwords "$PRETRAINED/text")
-    [[ -n $TOKENIZER ]] || files+=("$(splitting_kept)" text)
+    [[ -n $TOKENIZER ]] || files+=("$(pretrained_subwords)" text)
     for file in "${files[@]}"; do
         ((DRY_RUN)) || [[ -f $PRETRAINED/$file ]] ||
             die "$PRETRAINED: no $file there; give the data-bin that examples/$pretraining made," \
@@ -58,6 +57,11 @@ sentence_options() {
     export WORKERS
     SOURCE=$(absolute "$SOURCE") PRETRAINED=$(absolute "$PRETRAINED") OUT=$(absolute "$OUT")
     hold "$OUT"
+}
+
+# The name of the file in PRETRAINED that texts are split by, where that is no tokenizer.
+pretrained_subwords() {
+    subword_file "$(recorded subwords "$PRETRAINED/text")"
 }
 
 # The folder of a task's files: one for each in a benchmark, that of the YAML file for own tasks.
@@ -83,7 +87,7 @@ splitting() {
         tokenizer_digest
         sha256sum <"$PRETRAINED/dict.txt"
     else
-        cat "$PRETRAINED"/{dict.txt,"$(splitting_kept)",text} | sha256sum
+        cat "$PRETRAINED"/{dict.txt,"$(pretrained_subwords)",text} | sha256sum
     fi
 }
 
@@ -95,7 +99,7 @@ split_text() {
     case=$(recorded keep-case "$text")
     if [[ -n $TOKENIZER ]]; then
         tokens_step "$split-$input" "$source" "$target"
-    elif [[ $SUBWORDS == sentencepiece ]]; then
+    elif [[ $(pretrained_subwords) == sentencepiece.model ]]; then
         [[ -n $case ]] || flags+=(--lower-case)
         step "split-$split-$input" "$target" -- python "$COMMON/spm.py" \
             ${flags[@]+"${flags[@]}"} apply "$PRETRAINED/sentencepiece.model" "$source" "$target"
@@ -159,7 +163,7 @@ binarize() {
     if [[ -n $TOKENIZER ]]; then
         keep_splitting "$part"
     else
-        run cp "$PRETRAINED"/{"$(splitting_kept)",text} "$part"
+        run cp "$PRETRAINED"/{"$(pretrained_subwords)",text} "$part"
     fi
     ((DRY_RUN)) || wc -l <"$WORK/text/label/train" >"$part/examples"
     run rm -rf "${OUT:?}/$task"
