@@ -89,7 +89,9 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument(
         "--vocabulary-size", type=int, default=50000, metavar="N", help="number of symbols (50000)"
     )
-    parser.add_argument("--lower-case", action="store_true", help="lower-case text before splitting")
+    parser.add_argument(
+        "--lower-case", action="store_true", help="lower-case text before splitting"
+    )
     parser.add_argument("folder")
     parser.add_argument("inputs", nargs="+")
     args = parser.parse_args(argv)

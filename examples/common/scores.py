@@ -70,8 +70,9 @@ def known_tasks() -> Dict[str, Task]:
     tables = [EXAMPLES / recipe for recipe in ("glue/tasks.yaml", "glue/superglue.yaml")]
     tables.append(EXAMPLES / "clue/tasks.yaml")
     known: Dict[str, Task] = {}
-    for table in tables:  # of two tasks of a name, the first: RTE is GLUE's
-        known = {**read_table(str(table)), **known}
+    for table in tables:
+        for name, task in read_table(str(table)).items():
+            known.setdefault(name, task)  # RTE is GLUE's
     return known
 
 
@@ -119,9 +120,7 @@ def best_runs(folder: Path, paper: str, count: int) -> List[str]:
         fail(f"{folder}: has no complete run with a {CHECKPOINT}; remove its runs to repeat them")
     scores = {log: reported(log, task, paper, "valid", "best") for log in logs}
     best = sorted(logs, key=lambda log: -scores[log][1])[:count]
-    return [
-        "{}\t{} {:.2f} on the validation set".format(log.parent, *scores[log]) for log in best
-    ]
+    return ["{}\t{} {:.2f} on the validation set".format(log.parent, *scores[log]) for log in best]
 
 
 class Column(NamedTuple):
