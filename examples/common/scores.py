@@ -4,9 +4,9 @@
     python scores.py [--paper roformer] --best-runs N OUT/MODEL/TASK
 
 OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-batchN-seedSEED/train.log; in
-folders of earlier versions, lrRATE-seedSEED, the batch is the paper's. The score of a run is that of
-its best epoch, or of its last. Over the seeds of a learning rate (and batch size), the table gives
-the median, as in the papers of TUPE and RoBERTa, or with --paper roformer or gau the mean and
+folders of earlier versions, lrRATE-seedSEED, the batch is the paper's. The score of a run is that
+of its best epoch, or of its last. Over the seeds of a learning rate (and batch size), the table
+gives the median, as in the papers of TUPE and RoBERTa, or with --paper roformer or gau the mean and
 standard deviation, and it reports the best learning rate. All scores are in percent. `--best-runs`
 prints the folders of the N best runs of one task, best first, and their scores on the (first)
 validation set.

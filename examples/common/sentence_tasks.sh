@@ -8,8 +8,30 @@
 #   sentence_options NAME PRETRAINING "$@"
 # NAME is the benchmark, PRETRAINING the recipe that makes PRETRAINED; RECIPE is the caller's folder.
 sentence_options() {
-    local name=$1 pretraining=$2 task file all
+    local name=$1 pretraining=$2 task all
     shift 2
+    read_options "$name" "$@"
+    [[ -f $TABLE ]] || die "--superglue: is for examples/glue/prepare.sh"
+    [[ $SOURCE != *.yaml && $SOURCE != *.yml ]] || TABLE=$(absolute "$SOURCE")
+    all=$(python "$COMMON/tasks.py" names "$TABLE")
+    for task in $TASKS; do
+        [[ " $all " == *" $task "* ]] || die "--tasks $task: expected some of $all"
+        ((DRY_RUN)) || [[ -d $(folder_of "$task") ]] ||
+            die "--tasks $task: there is no folder $(folder_of "$task")"
+    done
+    if [[ -z $TASKS ]]; then
+        for task in $all; do
+            [[ ! -d $(folder_of "$task") ]] || TASKS+="$task "
+        done
+        [[ -n $TASKS ]] || die "$SOURCE: has no folder of a task ($all)"
+    fi
+    read_pretrained "$pretraining"
+}
+
+# Read the options and the three folders: read_options NAME "$@"
+read_options() {
+    local name=$1
+    shift
     SOURCE="" PRETRAINED="" OUT="" TASKS="" TOKENIZER="" WORKERS=$(nproc) TABLE=$RECIPE/tasks.yaml
     while (($#)); do
         case $1 in
@@ -31,20 +53,11 @@ sentence_options() {
     [[ -n $OUT ]] || die "give the folders of $name, of the pre-training's data and of the output"
     whole_number --workers "$WORKERS"
     need python fairseq-preprocess
-    [[ -f $TABLE ]] || die "--superglue: is for examples/glue/prepare.sh"
-    [[ $SOURCE != *.yaml && $SOURCE != *.yml ]] || TABLE=$(absolute "$SOURCE")
-    all=$(python "$COMMON/tasks.py" names "$TABLE")
-    for task in $TASKS; do
-        [[ " $all " == *" $task "* ]] || die "--tasks $task: expected some of $all"
-        ((DRY_RUN)) || [[ -d $(folder_of "$task") ]] ||
-            die "--tasks $task: there is no folder $(folder_of "$task")"
-    done
-    if [[ -z $TASKS ]]; then
-        for task in $all; do
-            [[ ! -d $(folder_of "$task") ]] || TASKS+="$task "
-        done
-        [[ -n $TASKS ]] || die "$SOURCE: has no folder of a task ($all)"
-    fi
+}
+
+# Check what texts are split by, make the folders absolute, and hold OUT; $1 makes PRETRAINED.
+read_pretrained() {
+    local pretraining=$1 file
     [[ -n $TOKENIZER || ! -d $PRETRAINED/tokenizer ]] || TOKENIZER=$PRETRAINED/tokenizer
     check_tokenizer
     local files=(dict.txt)

@@ -4,9 +4,9 @@
 
 TASK.yaml and TEST.tsv are what prepare.sh left in the folder of a task (task.yaml, test/NAME.tsv).
 Where the test set was TSV, FOLDER/NAME.tsv has a line with `index` and `prediction`, then those of
-every example, as GLUE asks for. Where it was JSON, FOLDER/NAME.json (or .jsonl, as the test set) has
-an object with `id` and `label` for each, as CLUE does; `id` is named as in the test set, so `idx` in
-SuperGLUE. A number is kept within the range of the labels.
+every example, as GLUE asks for. Where it was JSON, FOLDER/NAME.json (or .jsonl, as the test
+set) has an object with `id` and `label` for each, as CLUE does; `id` is named as in the test set,
+so `idx` in SuperGLUE. A number is kept within the range of the labels.
 """
 
 import argparse

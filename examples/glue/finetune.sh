@@ -141,6 +141,13 @@ TARGET=(--num-classes "$CLASSES")
 [[ $KIND == classes ]] || TARGET+=(--regression-target)
 [[ $VALID == valid ]] || TARGET+=(--valid-subset "$VALID")
 [[ $POSITIVE == 1 ]] || TARGET+=(--positive-label "$POSITIVE")
+OBJECTIVE=sentence_prediction
+READING=(--init-token 0 "${SEPARATOR[@]}" --shorten-method truncate "${TARGET[@]}"
+    --criterion sentence_prediction_metrics --metrics "$SCORES")
+if [[ -d $DATA/input3 ]]; then # of prepare_wsc.sh: a masked language model, not a classifier
+    OBJECTIVE=candidate_ranking READING=(--criterion candidate_ranking) HEAD=()
+    [[ $KEEP == none ]] || KEEP=all
+fi
 SAVE=(--no-epoch-checkpoints --no-last-checkpoints --no-save-optimizer-state)
 [[ $KEEP != none ]] || SAVE=(--no-save)
 
@@ -198,10 +205,8 @@ sweep() {
     chain "$GIVEN"
     hold "$folder"
     step "$run_name" "$folder/train.log" -- tune "$folder" "$DATA" --user-dir "$USER_DIR" \
-        --task sentence_prediction --arch posenc_masked_lm --restore-file "$CHECKPOINT" \
-        --reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler \
-        --init-token 0 "${SEPARATOR[@]}" --shorten-method truncate "${TARGET[@]}" \
-        --criterion sentence_prediction_metrics --metrics "$SCORES" \
+        --task "$OBJECTIVE" --arch posenc_masked_lm --restore-file "$CHECKPOINT" \
+        --reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler "${READING[@]}" \
         --best-checkpoint-metric "$BEST" --maximize-best-checkpoint-metric \
         --dropout 0.1 --attention-dropout 0.1 "${HEAD[@]}" \
         --optimizer adam --adam-betas "(0.9, $BETA2)" --adam-eps "$EPSILON" \
@@ -225,7 +230,7 @@ for batch in $BATCHES; do
         done
     done
 done
-if [[ $KEEP != none ]]; then
+if [[ $KEEP != none && $OBJECTIVE == sentence_prediction ]]; then
     BEST_RUNS=("${FOLDERS[@]:0:MODELS}") BEST_SCORES=()
     hold "$RUNS" wait
     ((DRY_RUN)) || best_runs

@@ -31,8 +31,8 @@ def check_same_heads(folders: Sequence[ModelFolder], flag: str) -> Head:
         if head._replace(name=first.name) != first:
             raise UsageError(
                 f"{flag} {folder.path}: is a classifier for another task than {folders[0].path} "
-                f"(labels {', '.join(head.labels)}, not {', '.join(first.labels)}, or other inputs); "
-                "give models of one task"
+                f"(labels {', '.join(head.labels)}, not {', '.join(first.labels)}, or other "
+                "inputs); give models of one task"
             )
     return first
 

@@ -8,7 +8,6 @@ from fairseq_posenc.deploy.model_folder import Head
 from fairseq_posenc.deploy.streams import in_blocks
 from fairseq_posenc.errors import UsageError
 
-
 #: Predictions for examples; see ``MaskedLanguageModel.predict``.
 Predict = Callable[[List[Example], Complain, int], List[Optional[Prediction]]]
 

@@ -22,7 +22,7 @@ from fairseq_posenc.options import Options, option
 
 logger = logging.getLogger(__name__)
 
-_TASKS = ("sentence_prediction", "sentence_ranking")
+_TASKS = ("sentence_prediction", "sentence_ranking", "candidate_ranking")
 # of classification heads, which a pre-trained checkpoint need not have
 _HEADS = ("pooler_activation_fn", "spectral_norm_classification_head")
 _BY_TASK = "segments"  # which a task for fine-tuning chooses for a model without such heads
