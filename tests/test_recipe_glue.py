@@ -296,7 +296,7 @@ def test_a_task_may_start_from_the_model_of_another(tmp_path):
     assert run["--save-dir"] != plain[0]["--save-dir"]
 
 
-def test_folders_of_earlier_versions_are_gone_on_with(tmp_path):
+def test_folders_of_earlier_versions_are_continued(tmp_path):
     (tmp_path / "out" / "mine" / "RTE" / "lr1e-5-seed1").mkdir(parents=True)
     found = runs_of(tmp_path, "RTE", "--seeds", "1", "--lr", "1e-5", "--batch", "16 32")
     names = [os.path.basename(run["--save-dir"]) for run in found]
