@@ -1,10 +1,13 @@
 """Byte-level BPE and SentencePiece: learned by recipes, applied alike by all that read the data."""
 
+from types import SimpleNamespace
+
 import pytest
 from fairseq.data import Dictionary
 from recipes import COMMON, EXAMPLES, bash, commands, error_of, recipe_module, write
 
 from fairseq_posenc import tokenizer
+from fairseq_posenc.deploy.masked_lm import MaskedLanguageModel
 from fairseq_posenc.deploy.model_folder import ModelFolder, Text
 from fairseq_posenc.deploy.text import Preparation
 
@@ -34,6 +37,9 @@ def test_byte_level_bpe_has_the_asked_size_and_loses_nothing(tmp_path, flags):
         wanted = line.lower() if flags else line
         assert model.text(binarised.split()) == wanted or "</s>" in line
     assert len(model.source("the cats")) < 6
+    reader = SimpleNamespace(_folder=ModelFolder("", "masked_lm", text), _text=model)
+    found = MaskedLanguageModel._symbols(reader, "the <mask> sat.")
+    assert found == [*model.source("the"), "<mask>", *model.source(" sat.")]
 
 
 def test_a_vocabulary_that_the_text_cannot_give_is_one_line(tmp_path):

@@ -41,8 +41,10 @@ read_pretrained bert_pretraining
 [[ -z $TOKENIZER ]] || check_symbols
 VALID=(valid) TEST=() WORK=$OUT/work/WSC STEPS=$OUT/work/WSC/steps COUNT=4
 chain ""
-((DRY_RUN)) || STEP_CHAIN+=$(splitting)$(cat "$SOURCE"/{train,val,dev}.{jsonl,tsv} 2>/dev/null |
-    sha256sum)$'\n'
+((DRY_RUN)) || STEP_CHAIN+=$(splitting)$'\n'
+for file in "$SOURCE"/{train,val,dev}.{jsonl,tsv}; do
+    ((DRY_RUN)) || [[ ! -f $file ]] || STEP_CHAIN+="${file##*/} $(sha256sum <"$file")"$'\n'
+done
 step extract "$WORK/text"/{count,input3/train,label/valid} -- \
     python "$RECIPE/candidates.py" "$SOURCE" "$WORK/text"
 ((DRY_RUN)) || COUNT=$(<"$WORK/text/count")
