@@ -1,5 +1,10 @@
 """Criterions; importing this registers them with fairseq."""
 
-from fairseq_posenc.criterions import candidate_ranking, masked_lm, sentence_prediction
+from fairseq_posenc.criterions import (
+    candidate_ranking,
+    masked_lm,
+    replaced_tokens,
+    sentence_prediction,
+)
 
-__all__ = ["candidate_ranking", "masked_lm", "sentence_prediction"]
+__all__ = ["candidate_ranking", "masked_lm", "replaced_tokens", "sentence_prediction"]
