@@ -1,10 +1,17 @@
 """Criterions; importing this registers them with fairseq."""
 
 from fairseq_posenc.criterions import (
+    candidate_ranking,
     masked_lm,
     replaced_tokens,
     sentence_prediction,
     span_prediction,
 )
 
-__all__ = ["masked_lm", "replaced_tokens", "sentence_prediction", "span_prediction"]
+__all__ = [
+    "candidate_ranking",
+    "masked_lm",
+    "replaced_tokens",
+    "sentence_prediction",
+    "span_prediction",
+]

@@ -26,7 +26,7 @@ from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.initialisation import initialise
 from fairseq_posenc.loading.discriminator import take_discriminator
-from fairseq_posenc.loading.inherit import inherit, is_fine_tuning
+from fairseq_posenc.loading.inherit import FINE_TUNING, inherit, is_fine_tuning
 from fairseq_posenc.loading.warm_start import State
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
@@ -184,13 +184,7 @@ MASKED_LM: Family = Family(
     model=MODEL,
     what="a masked language model",
     example="roformer_masked_lm_base",
-    tasks=(
-        "masked_lm",
-        "sentence_prediction",
-        "sentence_ranking",
-        "span_prediction",
-        "multilingual_masked_lm",
-    ),
+    tasks=("masked_lm", *FINE_TUNING, "multilingual_masked_lm"),
     own_fields=own_fields,
     presets=PRESETS,
     stacks=masked_lm_stacks,

@@ -1,5 +1,5 @@
 """Tasks; importing this registers them with fairseq."""
 
-from fairseq_posenc.tasks import language_modeling_with_memory, span_prediction
+from fairseq_posenc.tasks import candidate_ranking, language_modeling_with_memory, span_prediction
 
-__all__ = ["language_modeling_with_memory", "span_prediction"]
+__all__ = ["candidate_ranking", "language_modeling_with_memory", "span_prediction"]
