@@ -13,6 +13,9 @@
 #   --updates N           number of updates (1000000): the first hundredth is
 #                         warm-up, a checkpoint is kept at every tenth (100k, 300k, 600k)
 #   --batch N             samples per update, over all GPUs (256)
+#   --format NAME         what a sample is (full-sentences): segment-pair and sentence-pair, with
+#                         next sentence prediction, full-sentences, doc-sentences (RoBERTa, Table 2)
+#   --static-masks N      N masks of each sample, in turn, instead of a new one in every epoch
 #   --samples-per-gpu N   maximum samples per GPU and pass (32); the rest of the batch is
 #                         gathered over several passes (--update-freq)
 #   --gpus N              GPUs on this node (all visible ones)
@@ -37,6 +40,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$RECIPE/../common/tokens.sh"
 
 MODELS="bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer"
+FORMAT=full-sentences STATIC=0
 MODEL="" DATA="" SAVE_DIR="" USER_DIR="" OPTIMIZER=adam UPDATES=1000000 BATCH=256 LIMIT=32
 while (($#)); do
     case $1 in
@@ -45,6 +49,8 @@ while (($#)); do
         --save-dir) SAVE_DIR=$(value "$@"); shift 2 ;;
         --updates) UPDATES=$(value "$@"); shift 2 ;;
         --batch) BATCH=$(value "$@"); shift 2 ;;
+        --format) FORMAT=$(value "$@"); shift 2 ;;
+        --static-masks) STATIC=$(value "$@"); shift 2 ;;
         --samples-per-gpu) LIMIT=$(value "$@"); shift 2 ;;
         --optimizer) OPTIMIZER=$(value "$@"); shift 2 ;;
         --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
@@ -60,11 +66,26 @@ while (($#)); do
 done
 # The remaining "$@" are passed to fairseq-train.
 
+# The --tokens-per-sample among flags for fairseq-train.
+tokens_per_sample() {
+    local longest=512
+    while (($#)); do
+        case $1 in
+            --tokens-per-sample) longest=${2:-} ;;
+            --tokens-per-sample=*) longest=${1#*=} ;;
+        esac
+        shift
+    done
+    whole_number --tokens-per-sample "$longest"
+    printf '%s\n' "$longest"
+}
+
 [[ -n $DATA ]] || die "give the model and the data folder; see --help"
 [[ " $MODELS " == *" $MODEL "* ]] || die "$MODEL: unknown model; expected one of $MODELS"
 whole_number --updates "$UPDATES"
 whole_number --batch "$BATCH"
 whole_number --samples-per-gpu "$LIMIT"
+[[ $STATIC == 0 ]] || whole_number --static-masks "$STATIC"
 need python fairseq-train
 cluster_flags
 ((DRY_RUN)) || [[ -f $DATA/dict.txt ]] ||
@@ -72,6 +93,8 @@ cluster_flags
 USER_DIR=${USER_DIR:-$(plugin_dir)}
 NAME=$MODEL
 [[ $OPTIMIZER == adam ]] || NAME+=-$OPTIMIZER
+[[ $FORMAT == full-sentences ]] || NAME+=-$FORMAT
+[[ $STATIC == 0 ]] || NAME+=-static$STATIC
 SAVE_DIR=${SAVE_DIR:-runs/bert_pretraining/$NAME}
 
 equal_shares "--batch $BATCH" "$BATCH" "$LIMIT"
@@ -87,14 +110,30 @@ case $OPTIMIZER in
     *) die "--optimizer $OPTIMIZER: expected adam or amos" ;;
 esac
 
+# The formats of RoBERTa's Table 2.  Where samples are short, there are more of them in a batch.
+TASK=masked_lm_pairs ROWS=(--max-tokens "$((SHARE * $(tokens_per_sample "$@")))")
+PAIRS=(--pairs nsp --num-segments 2 --separator-token 2) # </s> </s> as in GLUE's recipe
+case $FORMAT in
+    segment-pair) INPUT=("${PAIRS[@]}") ROWS=(--batch-size "$SHARE") ;;
+    sentence-pair) INPUT=("${PAIRS[@]}" --unit sentence) ;;
+    full-sentences) INPUT=(--sample-break-mode complete) ROWS=(--batch-size "$SHARE") ;;
+    doc-sentences) INPUT=(--sample-break-mode complete_doc) ;;
+    *) die "--format $FORMAT: expected segment-pair, sentence-pair, full-sentences or doc-sentences" ;;
+esac
+if [[ $FORMAT == full-sentences && $STATIC == 0 ]]; then
+    TASK=masked_lm
+else
+    INPUT+=(--static-masks "$STATIC")
+fi
+
 # Epochs are irrelevant here: between two checkpoints, a small corpus has many and a large one
 # less than one.
-train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task masked_lm \
-    --arch "${MODEL}_masked_lm_base" --tokens-per-sample 512 --sample-break-mode complete \
+train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task "$TASK" \
+    --arch "${MODEL}_masked_lm_base" --tokens-per-sample 512 "${INPUT[@]}" \
     --mask-prob 0.15 --leave-unmasked-prob 0.1 --random-token-prob 0.1 \
-    --criterion masked_lm --dropout 0.1 --attention-dropout 0.1 \
+    --criterion "$TASK" --dropout 0.1 --attention-dropout 0.1 \
     "${STEP[@]}" --warmup-updates "$WARMUP" --clip-norm 1.0 --max-update "$UPDATES" \
-    --batch-size "$SHARE" --update-freq "$PASSES" --required-batch-size-multiple 1 \
+    "${ROWS[@]}" --update-freq "$PASSES" --required-batch-size-multiple 1 \
     --seed 1 --no-epoch-checkpoints \
     --save-interval 1000000 --validate-interval 1000000 \
     --save-interval-updates "$(fraction "$UPDATES" 100)" --keep-interval-updates 1 \
