@@ -124,7 +124,7 @@ class MaskedLMPairsTask(MaskedLMTask):
         if not (lines.sizes > 1).any():
             raise UsageError(f"{path}: holds blank lines only; give a text")
         samples = self._running_text(lines) if self.relation is None else self._pairs(lines, path)
-        masking: Dict[str, Any] = {name: self.cfg[name] for name in _MASKING}
+        masking: Dict[str, Any] = {name: getattr(self.cfg, name) for name in _MASKING}
         masking.update(
             vocab=self.source_dictionary,
             pad_idx=self.source_dictionary.pad(),
@@ -220,13 +220,11 @@ def _check(cfg: MaskedLMPairsConfig) -> None:
             f"--static-masks {cfg.static_masks}: must be at least 0, for dynamic masking"
         )
     if cfg.pairs == NONE:
+        # of a model of pairs, validated on running text, the checkpoint has them
         for name in ("unit", "separator_token"):
             value = option(cfg, name)
             if value is not None:
-                raise UsageError(
-                    f"{flag_of(name)} {value}: has no effect with --pairs {NONE}; drop it, or give "
-                    f"--pairs {NEXT} or {ORDER}"
-                )
+                logger.warning("%s %s: no effect with --pairs %s", flag_of(name), value, NONE)
     elif str(cfg.sample_break_mode) not in ("none", "complete_doc"):
         raise UsageError(
             f"--sample-break-mode {cfg.sample_break_mode}: has no effect with --pairs {cfg.pairs}, "

@@ -58,6 +58,13 @@ class Documents:
         first = draw.integers(0, len(self.numbers) - (end - begin))
         return first + np.where(first >= begin, end - begin, 0)
 
+    def nearest(self, first: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """The lines (N,) before which there are, from lines *first* on, about so many *tokens*."""
+        wanted = self.before[first] + tokens
+        above = np.searchsorted(self.before, wanted).clip(max=len(self.numbers))
+        below = above - 1
+        return np.where(wanted - self.before[below] < self.before[above] - wanted, below, above)
+
     def blocks(self, unit: str, longest: int) -> Tuple[np.ndarray, np.ndarray]:
         """What pairs are made of: lines that follow each other in a document, at least two.
 
@@ -71,6 +78,8 @@ class Documents:
         if unit == SENTENCE:
             first = np.flatnonzero(self.document[:-1] == self.document[1:])
             return first, first + 2
+        if not (np.diff(self.bounds) > 1).any():
+            return self.bounds[:0], self.bounds[:0]
         cut = TokenBlockDataset(
             self.lengths,
             self.lengths,
@@ -197,23 +206,24 @@ class TextPairs(FairseqDataset):
     ) -> Tuple[np.ndarray, np.ndarray]:
         """Lines of another document for every block.
 
-        They are as long as what they replace, or where a block is full as long as fits, and are not
-        cut if that can be avoided: the length of a pair should not tell what it is.
+        They are about as long as what they replace, or where a block is full as long as fits, and
+        are not cut if that can be avoided: the length of a pair should not tell what it is.
         """
         text, document = self.text, self.text.document[self.first]
         bounds = text.bounds[document], text.bounds[document + 1]
         first = text.draw_elsewhere(draw, *bounds)
         if self.unit == SENTENCE:
             return first, first + 1
-        room = np.where(
-            self.last == bounds[1],
-            text.tokens(division, self.last),
-            self.room - text.tokens(self.first, division),
-        )
+        room = self.room - text.tokens(self.first, division)
         for _ in range(_DRAWS):
             misfits = np.flatnonzero(text.tokens(first, first + 1) > room)
             first[misfits] = text.draw_elsewhere(draw, *(bound[misfits] for bound in bounds))
-        last = np.searchsorted(text.before, text.before[first] + room, side="right") - 1
+        replaced = text.tokens(division, self.last)
+        last = np.where(
+            self.last == bounds[1],
+            text.nearest(first, np.minimum(replaced, room)),
+            np.searchsorted(text.before, text.before[first] + room, side="right") - 1,
+        )
         return first, np.clip(last, first + 1, text.bounds[text.document[first] + 1])
 
     def _read(self, first: int, last: int) -> Tensor:
