@@ -15,10 +15,13 @@
 #                         (roberta for the model roberta, tupe for the others)
 #   --size SIZE           base or large: 12 layers of 768 channels, or 24 of 1,024 (base)
 #   --save-dir DIR        checkpoints, train.log and at the end the model folder, model
-#                         (runs/bert_pretraining/MODEL, with -PAPER, -large and -amos)
+#                         (runs/bert_pretraining/MODEL, with -PAPER, -large, -amos and so on)
 #   --updates N           number of updates, instead of the paper's: warm-up is the same share of
 #                         them, a checkpoint is kept at every tenth (100k, 300k, 600k)
 #   --batch N             samples per update, over all GPUs, instead of the paper's
+#   --format NAME         what a sample is (full-sentences): segment-pair and sentence-pair, with
+#                         next sentence prediction, full-sentences, doc-sentences (RoBERTa, Table 2)
+#   --static-masks N      N masks of each sample, in turn, instead of a new one in every epoch
 #   --samples-per-gpu N   maximum samples per GPU and pass (32); the rest of the batch is
 #                         gathered over several passes (--update-freq)
 #   --gpus N              GPUs on this node (all visible ones)
@@ -46,7 +49,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 MODELS="bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer shaw roberta"
 MODEL="" DATA="" SAVE_DIR="" USER_DIR="" OPTIMIZER=adam OWN_UPDATES="" OWN_BATCH="" LIMIT=32
-PAPER="" SIZE=base
+PAPER="" SIZE=base FORMAT=full-sentences STATIC=0
 while (($#)); do
     case $1 in
         --help) usage ;;
@@ -56,6 +59,8 @@ while (($#)); do
         --size) SIZE=$(value "$@"); shift 2 ;;
         --updates) OWN_UPDATES=$(value "$@"); shift 2 ;;
         --batch) OWN_BATCH=$(value "$@"); shift 2 ;;
+        --format) FORMAT=$(value "$@"); shift 2 ;;
+        --static-masks) STATIC=$(value "$@"); shift 2 ;;
         --samples-per-gpu) LIMIT=$(value "$@"); shift 2 ;;
         --optimizer) OPTIMIZER=$(value "$@"); shift 2 ;;
         --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
@@ -71,6 +76,20 @@ while (($#)); do
 done
 # The remaining "$@" are passed to fairseq-train.
 
+# The --tokens-per-sample among flags for fairseq-train.
+tokens_per_sample() {
+    local longest=512
+    while (($#)); do
+        case $1 in
+            --tokens-per-sample) longest=${2:-} ;;
+            --tokens-per-sample=*) longest=${1#*=} ;;
+        esac
+        shift
+    done
+    whole_number --tokens-per-sample "$longest"
+    printf '%s\n' "$longest"
+}
+
 [[ -n $DATA ]] || die "give the model and the data folder; see --help"
 [[ " $MODELS " == *" $MODEL "* ]] || die "$MODEL: unknown model; expected one of $MODELS"
 USUAL_PAPER=tupe
@@ -83,6 +102,7 @@ read -r BATCH UPDATES WARMUP RATE BETA2 CLIP <<<"$NUMBERS"
 WARMUP=$(fraction "$((${OWN_UPDATES:-$UPDATES} * WARMUP))" "$UPDATES")
 UPDATES=${OWN_UPDATES:-$UPDATES} BATCH=${OWN_BATCH:-$BATCH}
 whole_number --samples-per-gpu "$LIMIT"
+[[ $STATIC == 0 ]] || whole_number --static-masks "$STATIC"
 need python fairseq-train
 cluster_flags
 ((DRY_RUN)) || [[ -f $DATA/dict.txt ]] ||
@@ -92,6 +112,8 @@ NAME=$MODEL
 [[ $PAPER == "$USUAL_PAPER" ]] || NAME+=-$PAPER
 [[ $SIZE == base ]] || NAME+=-$SIZE
 [[ $OPTIMIZER == adam ]] || NAME+=-$OPTIMIZER
+[[ $FORMAT == full-sentences ]] || NAME+=-$FORMAT
+[[ $STATIC == 0 ]] || NAME+=-static$STATIC
 SAVE_DIR=${SAVE_DIR:-runs/bert_pretraining/$NAME}
 
 equal_shares "--batch $BATCH" "$BATCH" "$LIMIT"
@@ -111,14 +133,30 @@ ARCH=${MODEL/#roberta/bert_a}_masked_lm_base SHAPE=()
 [[ $SIZE == base ]] || SHAPE=(--encoder-layers 24 --encoder-embed-dim 1024
     --encoder-ffn-embed-dim 4096 --encoder-attention-heads 16)
 
+# The formats of RoBERTa's Table 2.  Where samples are short, there are more of them in a batch.
+TASK=masked_lm_pairs ROWS=(--max-tokens "$((SHARE * $(tokens_per_sample "$@")))")
+PAIRS=(--pairs nsp --num-segments 2 --separator-token 2) # </s> </s> as in GLUE's recipe
+case $FORMAT in
+    segment-pair) INPUT=("${PAIRS[@]}") ROWS=(--batch-size "$SHARE") ;;
+    sentence-pair) INPUT=("${PAIRS[@]}" --unit sentence) ;;
+    full-sentences) INPUT=(--sample-break-mode complete) ROWS=(--batch-size "$SHARE") ;;
+    doc-sentences) INPUT=(--sample-break-mode complete_doc) ;;
+    *) die "--format $FORMAT: expected segment-pair, sentence-pair, full-sentences or doc-sentences" ;;
+esac
+if [[ $FORMAT == full-sentences && $STATIC == 0 ]]; then
+    TASK=masked_lm
+else
+    INPUT+=(--static-masks "$STATIC")
+fi
+
 # Epochs are irrelevant here: between two checkpoints, a small corpus has many and a large one
 # less than one.
-train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task masked_lm \
-    --arch "$ARCH" ${SHAPE[@]+"${SHAPE[@]}"} --tokens-per-sample 512 --sample-break-mode complete \
+train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task "$TASK" \
+    --arch "$ARCH" ${SHAPE[@]+"${SHAPE[@]}"} --tokens-per-sample 512 "${INPUT[@]}" \
     --mask-prob 0.15 --leave-unmasked-prob 0.1 --random-token-prob 0.1 \
-    --criterion masked_lm --dropout 0.1 --attention-dropout 0.1 \
+    --criterion "$TASK" --dropout 0.1 --attention-dropout 0.1 \
     "${STEP[@]}" --warmup-updates "$WARMUP" --clip-norm "$CLIP" --max-update "$UPDATES" \
-    --batch-size "$SHARE" --update-freq "$PASSES" --required-batch-size-multiple 1 \
+    "${ROWS[@]}" --update-freq "$PASSES" --required-batch-size-multiple 1 \
     --seed 1 --no-epoch-checkpoints \
     --save-interval 1000000 --validate-interval 1000000 \
     --save-interval-updates "$(fraction "$UPDATES" 100)" --keep-interval-updates 1 \

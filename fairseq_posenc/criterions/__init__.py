@@ -3,6 +3,7 @@
 from fairseq_posenc.criterions import (
     candidate_ranking,
     masked_lm,
+    masked_lm_pairs,
     replaced_tokens,
     sentence_prediction,
     span_prediction,
@@ -11,6 +12,7 @@ from fairseq_posenc.criterions import (
 __all__ = [
     "candidate_ranking",
     "masked_lm",
+    "masked_lm_pairs",
     "replaced_tokens",
     "sentence_prediction",
     "span_prediction",

@@ -80,6 +80,7 @@ class MaskedLanguageModel:
             self._first, self._separator = settings.init_token, settings.separator_token
         else:  # BERT's format where there are segments, as in imported models; else RoBERTa's
             one = getattr(self.model, "reads_pairs", False)
+            one = one and option(settings, "separator_token") is None  # of masked_lm_pairs
             self._first = self._dictionary.bos()
             self._separator = None if one else self._dictionary.eos()
         self._cuts = str(option(settings, "shorten_method")) == "truncate"

@@ -13,6 +13,7 @@ PretrainedModel = Union[TranslationModel, MaskedLanguageModel, LanguageModel]
 _CLASSES: Dict[str, Callable[[ModelFolder, str], PretrainedModel]] = {
     "translation": TranslationModel,
     "masked_lm": MaskedLanguageModel,
+    "masked_lm_pairs": MaskedLanguageModel,
     "sentence_prediction": MaskedLanguageModel,
     "language_modeling": LanguageModel,
     "language_modeling_with_memory": LanguageModel,

@@ -1,7 +1,7 @@
 """Masked language models: fairseq's RoBERTa with any position encoding, and its presets.
 
-For ``--task masked_lm``, and for fine-tuning with ``--task sentence_prediction``,
-``sentence_ranking`` and ``span_prediction``.
+For ``--task masked_lm`` and ``masked_lm_pairs``, and for fine-tuning with ``--task
+sentence_prediction``, ``sentence_ranking``, ``candidate_ranking`` and ``span_prediction``.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from fairseq_posenc.loading.warm_start import State
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
 from fairseq_posenc.models.segments import SegmentFlags, refuse_pairs_in_blocks, resolve_segments
+from fairseq_posenc.modules.heads import RELATION_HEAD, leave_out_relation_head
 from fairseq_posenc.modules.masked_lm import MaskedLMEncoder
 from fairseq_posenc.options import Options, option
 from fairseq_posenc.registry import fields_of
@@ -184,7 +185,7 @@ MASKED_LM: Family = Family(
     model=MODEL,
     what="a masked language model",
     example="roformer_masked_lm_base",
-    tasks=("masked_lm", *FINE_TUNING, "multilingual_masked_lm"),
+    tasks=("masked_lm", "masked_lm_pairs", *FINE_TUNING, "multilingual_masked_lm"),
     own_fields=own_fields,
     presets=PRESETS,
     stacks=masked_lm_stacks,
@@ -269,6 +270,7 @@ class MaskedLMModel(RobertaModel):
         features_only: bool = False,
         return_all_hiddens: bool = False,
         classification_head_name: Optional[str] = None,
+        relation: bool = False,
         masked_tokens: Optional[Tensor] = None,
         **kwargs: object,
     ) -> Tuple[Tensor, Any]:
@@ -280,36 +282,46 @@ class MaskedLMModel(RobertaModel):
             features_only: stop before the language-model head.
             return_all_hiddens: also return the states between layers.
             classification_head_name: apply this head instead.
+            relation: also apply the head of :meth:`register_relation_head`.
             masked_tokens: (B, T), True where logits are needed; default everywhere.
             kwargs: see :meth:`MaskedLMEncoder.forward`.
 
         Returns:
             logits (B, T, V), or (N, V) for N *masked_tokens*, features (B, T, C), classes (B, N) of
             a classification head or (B, T, N) of a token head; and a dictionary with
-            ``inner_states``.
+            ``inner_states``, and ``relation`` (B, 2) if asked for.
         """
         name = classification_head_name
         x, extra = self.encoder(
             src_tokens,
-            features_only=features_only or name is not None,
+            features_only=features_only or relation or name is not None,
             return_all_hiddens=return_all_hiddens,
             masked_tokens=masked_tokens,
             segment_labels=segment_labels,
             by_token=name is None or name in self.token_heads,
             **kwargs,
         )
+        if relation:
+            extra["relation"] = self.classification_heads[RELATION_HEAD](x)
+            x = x if features_only else self.encoder.output_layer(x, masked_tokens=masked_tokens)
         if name is not None:
             x = (self.token_heads if name in self.token_heads else self.classification_heads)[name](
                 x
             )
         return x, extra
 
+    def register_relation_head(self) -> None:
+        """Add the head that tells pairs of texts in order from others, as BERT has it."""
+        self.register_classification_head(RELATION_HEAD, num_classes=2)
+
     def register_token_head(self, name: str, num_classes: int) -> None:
         """Add a token classifier, a projection of the features (B, T, C)."""
         self.token_heads[name] = nn.Linear(self.args.encoder_embed_dim, num_classes)
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
-        """Adapt token heads, and leave out a generator, in addition to what fairseq adapts."""
+        """Adapt token heads and leave out those of pre-training, in addition to what fairseq does."""
+        if RELATION_HEAD not in self.classification_heads and not self.args.load_checkpoint_heads:
+            leave_out_relation_head(state_dict, name)
         super().upgrade_state_dict_named(state_dict, name)
         take_discriminator(state_dict, name, self.state_dict())
         prefix = f"{name}.token_heads." if name else "token_heads."
