@@ -1,0 +1,122 @@
+"""What was compared, and which runs are missing."""
+
+import shlex
+from typing import Any, Dict, List
+
+from fairseq_posenc.study.report.document import Details, Listing, Prose, Section, Table
+from fairseq_posenc.study.report.evidence import Evidence
+from fairseq_posenc.study.report.words import names, plural
+
+
+def flag_text(flags: Dict[str, Any]) -> str:
+    """Flags as on a command line.
+
+    >>> flag_text({"--arch": "a b", "--norm-first": True, "--x": None, "--betas": [1, 2]})
+    "--arch 'a b' --norm-first --x --betas 1 2"
+
+    Args:
+        flags: values by flag; True, None and nothing for a flag without a value.
+    """
+    words: List[str] = []
+    for flag, value in flags.items():
+        if value is False:
+            continue
+        words.append(flag)
+        if value is not True and value is not None and value != "":
+            listed = value if isinstance(value, (list, tuple)) else [value]
+            words += [shlex.quote(str(item)) for item in listed]
+    return " ".join(words)
+
+
+def flags_by_system(evidence: Evidence) -> Dict[str, Dict[str, Any]]:
+    """Flags of every system that has a run, finished or failed."""
+    return {run.system: run.flags for run in reversed(evidence.study.runs)}
+
+
+def differing(flags: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
+    """The flags without those that have the same value in all systems."""
+    if len(flags) < 2:
+        return flags
+    first, *others = flags.values()
+    shared = {
+        flag
+        for flag, value in first.items()
+        if all(flag in other and other[flag] == value for other in others)
+    }
+    return {
+        name: {flag: value for flag, value in found.items() if flag not in shared}
+        for name, found in flags.items()
+    }
+
+
+def _count(values: List[int]) -> str:
+    known = sorted({value for value in values if value})
+    return " to ".join(f"{value:,}" for value in dict.fromkeys(known[:1] + known[-1:])) or "–"
+
+
+def compared(evidence: Evidence) -> Section:
+    """Systems, the flags in which they differ, and their sizes."""
+    study, flags = evidence.study, flags_by_system(evidence)
+    different = differing(flags)
+    sizes = {name: study.of(name)[0].parameters for name in evidence.systems}
+    base_size = sizes.get(evidence.baseline)
+    rows = []
+    for name in study.systems:
+        size = sizes.get(name)
+        relative = f"{100 * size / base_size - 100:+.1f} %" if size and base_size else "–"
+        done = f"{len(study.of(name))} of {len(study.seeds)}"
+        text = flag_text(different.get(name, {}))
+        count = f"{size:,}" if size else "–"
+        rows.append([name, text, count, relative.replace("-", "−"), done])
+    runs = [run for run in study.runs if run.done]
+    caption = (
+        f"Systems and the flags in which they differ; parameters, and relative to "
+        f"{evidence.baseline}. Each trained for {_count([run.updates for run in runs])} updates "
+        f"on {_count([run.tokens for run in runs])} tokens."
+    )
+    header = ["system", "flags", "parameters", "relative", "runs"]
+    parts: List[Any] = [
+        Prose(
+            f"{plural(len(study.systems), 'system')}, each with "
+            f"{'seed' if len(study.seeds) == 1 else 'the seeds'} "
+            f"{names([str(seed) for seed in study.seeds])}. Runs with the same seed saw their "
+            "data in the same order."
+        ),
+        Table(caption, header, rows, text=(1,), code=(1,)),
+    ]
+    shared = {
+        flag: value
+        for flag, value in next(iter(flags.values()), {}).items()
+        if all(flag not in found for found in different.values())
+    }
+    base = next((run.base for run in study.runs), [])
+    common = " ".join(filter(None, [" ".join(map(shlex.quote, base)), flag_text(shared)]))
+    if common:
+        parts.append(Details("Flags of all systems", [Listing(common)]))
+    return Section("What was compared", parts)
+
+
+def absent(evidence: Evidence) -> Section:
+    """Failed runs with the end of their logs, and runs without a result."""
+    parts: List[Any] = []
+    for run in evidence.failed:
+        parts.append(
+            Details(
+                f"{run.system}, seed {run.seed}: failed",
+                [Listing(run.error or "no message")],
+            )
+        )
+    if evidence.missing:
+        listed = [f"{system}, seed {seed}" for system, seed in evidence.missing]
+        parts.append(Prose(f"Not run yet: {'; '.join(listed)}."))
+    return Section("Failed and missing runs", parts)
+
+
+def warnings(evidence: Evidence) -> List[str]:
+    """What a reader must know before the results, in a sentence or two."""
+    found = []
+    for runs, said in ((len(evidence.failed), "failed"), (len(evidence.missing), "missing")):
+        if runs:
+            is_are = "" if said == "failed" else ("is " if runs == 1 else "are ")
+            found.append(f"{plural(runs, 'run')} {is_are}{said}: see the section on them.")
+    return found
