@@ -31,12 +31,15 @@ def learning(evidence: Evidence) -> Section:
         }
         lines = panels(series)
         if lines:
+            early = " Values of the first quarter may lie above the edge."
             caption = (
                 f"{subset.capitalize()} loss (bits per token): mean and range over the seeds (blue "
-                f"line and band), {evidence.baseline} (dashed) and all others (thin lines)."
+                f"line and band), {evidence.baseline} (dashed) and all others (thin lines).{early}"
             )
             labels = ("updates", f"{subset} loss (bits per token)")
-            figure = small_multiples("learning", caption, lines, evidence.baseline, labels)
+            figure = small_multiples(
+                "learning", caption, lines, evidence.baseline, labels, settled=0.25
+            )
             return Section("Learning curves", [figure])
     return Section("Learning curves", [])
 

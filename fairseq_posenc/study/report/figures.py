@@ -12,6 +12,7 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from fairseq_posenc.analysis.figures import COLORS, import_pyplot
+from fairseq_posenc.extras import import_extra
 from fairseq_posenc.study.report.document import Figure
 from fairseq_posenc.study.statistics import Comparison, Summary
 
@@ -21,7 +22,10 @@ NARROW, WIDE = 4.1, 8.2
 FRONT, BACK, BASELINE = COLORS[0], "#999999", COLORS[2]
 INK = "#000000"
 #: Replaced in figures inside the page, where the style sheet sets the variables.
-THEME = {FRONT: "var(--front)", BACK: "var(--back)", BASELINE: "var(--baseline)"}
+THEME = {
+    FRONT: "var(--front)", BACK: "var(--back)", BASELINE: "var(--baseline)",
+    "#b0b0b0": "var(--grid)", INK: "currentColor",
+}  # fmt: skip
 
 
 def to_svg(figure: Any) -> str:
@@ -48,7 +52,6 @@ def themed(svg: str, prefix: str, label: str) -> str:
     element = re.sub(r"font: (?:\w+ )*?([\d.]+)px [^;\"]*", r"font-size: \1px", element)
     for color, variable in THEME.items():
         element = re.sub(color, variable, element, flags=re.IGNORECASE)
-    element = re.sub(r"(stroke|fill): #(?:000000|b0b0b0)", r"\1: currentColor", element)
     head, rest = element.split(">", 1)
     head = re.sub(r' (?:width|height|version)="[^"]*"', "", head)
     return f'{head} role="img" aria-label="{label}" fill="currentColor">{rest}'
@@ -90,6 +93,7 @@ def small_multiples(
     baseline: str,
     labels: Tuple[str, str],
     scales: Tuple[str, str] = ("linear", "linear"),
+    settled: float = 0.0,
 ) -> Figure:
     """A panel for each system, with the mean of each other system behind it in grey.
 
@@ -100,8 +104,17 @@ def small_multiples(
         baseline: the system drawn dashed in every panel.
         labels: of the axes, with units.
         scales: of the axes, ``linear`` or ``log``.
+        settled: the y axis shows all values after this fraction of the x axis; earlier ones may be
+            beyond its edge.
     """
-    values = [value for found in curves.values() for value in (*found.low, *found.high)]
+    start = settled * max(x for found in curves.values() for x in found.x)
+    values = [
+        value
+        for found in curves.values()
+        for x, *ends in zip(found.x, found.low, found.high)
+        if x >= start
+        for value in ends
+    ]
     limits = _limits(values, 4.0, scales[1])
 
     def draw(columns: int, width: float) -> str:
@@ -128,9 +141,11 @@ def small_multiples(
             if scales[0] == "log":  # few positions, each of which is named
                 axes.set_xticks(list(front.x), [f"{x:g}" for x in front.x])
                 axes.xaxis.minorticks_off()
-            for axis in "xy":
-                if scales["xy".index(axis)] == "linear":
+            for axis, scale in zip("xy", scales):
+                if scale == "linear":
                     axes.locator_params(axis=axis, nbins=4)
+            if scales[1] == "log":
+                _plain_ticks(axes.yaxis)
         for axes in panels[len(curves) :]:
             axes.set_visible(False)
         for axes in panels[len(curves) - columns : len(curves)]:
@@ -140,6 +155,14 @@ def small_multiples(
         return to_svg(figure)
 
     return Figure(name, caption, draw(4, WIDE), draw(2, NARROW))
+
+
+def _plain_ticks(axis: Any) -> None:
+    """Numbers without powers of ten, at 1, 2 and 5 of each."""
+    ticker = import_extra("matplotlib.ticker", "study --report")
+    axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def dot_plot(
@@ -175,7 +198,10 @@ def dot_plot(
                 _dot(axes, row, summary, points[system], color, "D" if special else "o")
             else:  # an arrow at the edge, so that one failure does not squeeze all others
                 left = summary.mean < low
-                axes.plot([low if left else high], [row], marker="<" if left else ">", color=color)
+                axes.plot(
+                    [low if left else high], [row], marker="<" if left else ">", color=color,
+                    clip_on=False, zorder=5,
+                )  # fmt: skip
                 axes.annotate(
                     f"{summary.mean:.4g}", (low if left else high, row), fontsize=7,
                     va="center", ha="left" if left else "right",

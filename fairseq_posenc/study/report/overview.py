@@ -17,15 +17,23 @@ def flag_text(flags: Dict[str, Any]) -> str:
     Args:
         flags: values by flag; True, None and nothing for a flag without a value.
     """
-    words: List[str] = []
+    return " ".join(flag_texts(flags))
+
+
+def flag_texts(flags: Dict[str, Any]) -> List[str]:
+    """Each flag with its value.
+
+    Args:
+        flags: as for :func:`flag_text`.
+    """
+    texts = []
     for flag, value in flags.items():
         if value is False:
             continue
-        words.append(flag)
-        if value is not True and value is not None and value != "":
-            listed = value if isinstance(value, (list, tuple)) else [value]
-            words += [shlex.quote(str(item)) for item in listed]
-    return " ".join(words)
+        listed = value if isinstance(value, (list, tuple)) else [value]
+        words = [shlex.quote(str(item)) for item in listed if item not in (True, None, "")]
+        texts.append(" ".join([flag, *words]))
+    return texts
 
 
 def flags_by_system(evidence: Evidence) -> Dict[str, Dict[str, Any]]:
@@ -65,7 +73,7 @@ def compared(evidence: Evidence) -> Section:
         size = sizes.get(name)
         relative = f"{100 * size / base_size - 100:+.1f} %" if size and base_size else "–"
         done = f"{len(study.of(name))} of {len(study.seeds)}"
-        text = flag_text(different.get(name, {}))
+        text = "\n".join(flag_texts(different.get(name, {})))
         count = f"{size:,}" if size else "–"
         rows.append([name, text, count, relative.replace("-", "−"), done])
     runs = [run for run in study.runs if run.done]

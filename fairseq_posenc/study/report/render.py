@@ -91,8 +91,9 @@ def inline_code(text: str) -> str:
     if not text:
         return ""
     longest = max(map(len, re.findall("`+", text)), default=0)
+    text = text.replace("\n", " ")
     ticks, space = "`" * (longest + 1), " " if longest else ""
-    return f"{ticks}{space}{text}{space}{ticks}".replace("|", "\\|").replace("\n", " ")
+    return f"{ticks}{space}{text}{space}{ticks}".replace("|", "\\|")
 
 
 def fence(text: str) -> str:

@@ -6,7 +6,15 @@ from fairseq_posenc.study.report.document import Details, Points, Prose, Section
 from fairseq_posenc.study.report.evidence import Evidence
 from fairseq_posenc.study.report.figures import dot_plot
 from fairseq_posenc.study.report.tests import tests
-from fairseq_posenc.study.report.words import number, p_value, signed, spread, verdict
+from fairseq_posenc.study.report.words import (
+    capitalised,
+    details,
+    number,
+    p_value,
+    signed,
+    spread,
+    verdict,
+)
 from fairseq_posenc.study.results import Measure
 
 METHOD = (
@@ -70,15 +78,17 @@ def _measure(evidence: Evidence, measure: Measure) -> List[Any]:
     comparison, baseline = evidence.comparisons[measure.name], evidence.baseline
     points = {name: list(evidence.scores[measure.name][name].values()) for name in comparison.order}
     unit = f" ({measure.unit})" if measure.unit else ""
-    better = "higher" if measure.better == "higher" else "lower"
     caption = (
-        f"{measure.label}{unit}, {better} is better: mean over the seeds (dot), each seed (tick) "
-        f"and the 95 % interval of the mean (line). The diamond and the dashed line are {baseline}."
+        f"{capitalised(measure.label)}{unit}, {measure.better} is better: mean over the seeds (dot), each seed (tick) "
+        f"and the 95 % interval of the mean (line). The diamond and the dashed line are {baseline}. "
+        "Lines that reach the edge go on."
     )
     figure = dot_plot(
         f"score-{measure.name}", caption, comparison, points, baseline, f"{measure.label}{unit}"
     )
     parts: List[Any] = [Prose(verdict(comparison, measure, baseline)), figure]
+    told = details(comparison, baseline)
+    parts += [Points(told)] if told else []
     if comparison.noisy:
         parts.append(
             Prose(
@@ -114,4 +124,6 @@ def _differences(evidence: Evidence, measure: Measure) -> Table:
         for found in by_test.values():
             row.append(found[name].text if name in found else "–")
         rows.append(row)
-    return Table(f"{measure.label}: difference to {baseline}.", header, rows, text=text)
+    return Table(
+        f"{capitalised(measure.label)}: difference to {baseline}.", header, rows, text=text
+    )

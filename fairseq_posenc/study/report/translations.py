@@ -7,8 +7,15 @@ import numpy as np
 
 from fairseq_posenc.extras import import_extra
 from fairseq_posenc.study.report.curves import panels
-from fairseq_posenc.study.report.document import Details, Output, Piece, Prose, Sample, Section
-from fairseq_posenc.study.report.document import Table
+from fairseq_posenc.study.report.document import (
+    Details,
+    Output,
+    Piece,
+    Prose,
+    Sample,
+    Section,
+    Table,
+)
 from fairseq_posenc.study.report.evidence import Evidence, read_lines
 from fairseq_posenc.study.report.figures import small_multiples
 from fairseq_posenc.study.report.words import spread

@@ -77,9 +77,8 @@ def plural(count: int, noun: str) -> str:
 
 def seeds_of(comparison: Comparison) -> str:
     """How many seeds a comparison rests on."""
-    counts = {summary.seeds for summary in comparison.summaries.values()}
-    least, most = min(counts), max(counts)
-    return plural(most, "seed") if least == most else f"{least} to {most} seeds"
+    counts = sorted({summary.seeds for summary in comparison.summaries.values()})
+    return plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
 
 
 def against(comparison: Comparison, system: str) -> List[str]:
@@ -90,25 +89,53 @@ def against(comparison: Comparison, system: str) -> List[str]:
         system: one of them.
 
     Returns:
-        sentences without the name of *system*.
+        parts of a sentence: than which it is better, worse, and from which it is not separable.
     """
-    others = [name for name in comparison.order if name != system]
     place = comparison.order.index(system)
-    above, below = set(comparison.order[:place]), set(comparison.order[place + 1 :])
-    separable = [name for name in others if comparison.differences[system, name].separable]
-    same = [name for name in others if name not in separable]
     told = []
-    for verdict, side in (("Better than", below), ("Worse than", above)):
+    for relation, side in (
+        ("better than", comparison.order[place + 1 :]),
+        ("worse than", comparison.order[:place]),
+    ):
         listed = [
             f"{name} ({equation(comparison.differences[system, name].adjusted)})"
-            for name in separable
-            if name in side
+            for name in side
+            if comparison.differences[system, name].separable
         ]
         if listed:
-            told.append(f"{verdict} {names(listed)}.")
+            told.append(f"{relation} {names(listed)}")
+    same = _not_separable(comparison, system)
     if same:
-        told.append(f"Not separable with {seeds_of(comparison)} from {names(same)}.")
+        told.append(f"not separable with {seeds_of(comparison)} from {names(same)}")
     return told
+
+
+def _not_separable(comparison: Comparison, system: str) -> List[str]:
+    others = [name for name in comparison.order if name != system]
+    return [name for name in others if not comparison.differences[system, name].separable]
+
+
+def capitalised(text: str) -> str:
+    """The text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
+def details(comparison: Comparison, baseline: str) -> List[str]:
+    """The best system and the baseline against all others, with p-values.
+
+    Args:
+        comparison: of all systems on one measure.
+        baseline: the system that the others are compared with.
+
+    Returns:
+        nothing without a test.
+    """
+    chosen = dict.fromkeys(name for name in (comparison.order[0], baseline))
+    return [
+        f"{name} is {'; '.join(against(comparison, name))}."
+        for name in chosen
+        if comparison.tested and name in comparison.summaries
+    ]
 
 
 def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
@@ -121,10 +148,9 @@ def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
     """
     best = comparison.order[0]
     summary = comparison.summaries[best]
-    direction = "higher" if measure.better == "higher" else "lower"
     told = [
-        f"{measure.label} ({direction} is better): {best} has the best mean, {spread(summary)} "
-        f"({plural(summary.seeds, 'seed')})."
+        f"{capitalised(measure.label)} ({measure.better} is better): {best} has the best mean, "
+        f"{spread(summary)} ({plural(summary.seeds, 'seed')})."
     ]
     if len(comparison.order) < 2:
         return told[0]
@@ -134,8 +160,20 @@ def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
             "repeat with two or more."
         )
         return " ".join(told)
-    told += against(comparison, best)
+    same = _not_separable(comparison, best)
+    if same:
+        rest = len(comparison.order) - 1 - len(same)
+        told.append(f"Not separable from it with {seeds_of(comparison)}: {names(same)}.")
+        told.append(f"It is better than the other {rest}." if rest else "")
+    else:
+        told.append("It is better than all others.")
     if baseline in comparison.summaries and baseline != best:
-        told.append(f"The baseline, {baseline}:")
-        told += [sentence[0].lower() + sentence[1:] for sentence in against(comparison, baseline)]
-    return " ".join(told)
+        place = comparison.order.index(baseline)
+        apart = set(comparison.order) - {baseline, *_not_separable(comparison, baseline)}
+        better = [name for name in comparison.order[:place] if name in apart]
+        worse = [name for name in comparison.order[place:] if name in apart]
+        told.append(
+            f"Compared with {baseline}: better: {names(better) or 'none'}; "
+            f"worse: {names(worse) or 'none'}; the others: not separable."
+        )
+    return " ".join(filter(None, told))
