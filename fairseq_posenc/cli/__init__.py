@@ -19,6 +19,7 @@ from fairseq_posenc.cli import (
     path,
     plot,
     predict,
+    study,
     tokenize,
     translate,
 )
@@ -39,6 +40,7 @@ COMMANDS = (
     plot.COMMAND,
     analyse.COMMAND,
     benchmark.COMMAND,
+    study.COMMAND,
 )
 
 

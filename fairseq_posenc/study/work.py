@@ -1,0 +1,339 @@
+"""Making one run, step by step; a step that is done is not repeated."""
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+)
+
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.files import replace_file
+from fairseq_posenc.study.environment import environment
+from fairseq_posenc.study.lock import Held, hold
+from fairseq_posenc.study.logs import last_lines, training_is_done
+from fairseq_posenc.study.processes import PACKAGE, Device, Ended
+from fairseq_posenc.study.recipes.base import CHECKPOINTS, PLUG_IN, RUN, Step
+from fairseq_posenc.study.results import DONE, FAILED, RESULT, RUNS
+from fairseq_posenc.study.runs import Spec
+
+STEPS = "steps"  # the folder of the markers
+_SCORING = ("validate", "evaluate")  # the steps that read the checkpoint that is scored
+_TRIES = 2
+_LOOK_AGAIN = 5.0  # seconds between looks at a lock that another process holds
+
+Execute = Callable[[Sequence[str], Path, Mapping[str, str], int], Ended]
+Note = Callable[[str], None]
+
+
+class StepFailed(Exception):
+    """A step failed; the argument is the end of its log."""
+
+
+class Stale(Exception):
+    """A step is done, but what it made is gone."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Makes the runs of a study.
+
+    Args:
+        study: the folder of the study.
+        execute: runs a command.
+        note: is told of progress, line by line.
+    """
+
+    study: Path
+    execute: Execute
+    note: Note
+
+    def make(self, spec: Spec, device: Device, until: str = "") -> Dict[str, Any]:
+        """Make a run, unless it is finished, and return its result.
+
+        A step that fails is tried once more; then the run counts as failed.
+
+        Args:
+            spec: the run.
+            device: where.
+            until: the last step to do, for a trial, which has no ``result.json``.
+
+        Raises:
+            UsageError: the folder cannot be written to, for example because the disk is full.
+        """
+        folder = self.study / RUNS / spec.name
+        finished = read_result(folder, spec)
+        if finished is not None and finished["status"] == DONE:
+            return finished
+        with self._hold(folder) as lock:
+            finished = read_result(folder, spec)  # by whom the lock was waited for
+            if finished is not None and finished["status"] == DONE:
+                return finished
+            return self._attempt(spec, folder, device, until, lock)
+
+    @contextlib.contextmanager
+    def _hold(self, folder: Path) -> Iterator[int]:
+        told = False
+        while True:
+            with contextlib.ExitStack() as stack:
+                try:
+                    lock = stack.enter_context(hold(folder))
+                except Held as error:
+                    if not told:
+                        self.note(f"{folder.name}: waiting for {error}, which is at work there")
+                    told = True
+                else:
+                    yield lock
+                    return
+            time.sleep(_LOOK_AGAIN)
+
+    def _attempt(
+        self, spec: Spec, folder: Path, device: Device, until: str, lock: int
+    ) -> Dict[str, Any]:
+        self._adopt(spec, folder)
+        error = ""
+        for attempt in range(1, _TRIES + 1):
+            try:
+                return self._steps(spec, folder, device, until, lock)
+            except Stale as gone:
+                self.note(f"{spec.name}: {gone} is gone; beginning anew")
+                _begin_anew(folder)
+                error = f"{gone} is gone"
+            except StepFailed as failure:
+                error = str(failure)
+                again = "; trying once more" if attempt < _TRIES else ""
+                last = error.strip().splitlines()[-1:] or [""]
+                self.note(f"{spec.name}: failed{again}: {last[0]}")
+        result = self._result(spec, folder, device, {}, FAILED, error)
+        _write(folder / RESULT, result)
+        return result
+
+    def _steps(
+        self, spec: Spec, folder: Path, device: Device, until: str, lock: int
+    ) -> Dict[str, Any]:
+        found: Dict[str, Any] = {}
+        for step, key in zip(spec.steps, spec.keys):
+            marker = _read(folder / STEPS / f"{step.name}.json")
+            if marker.get("key") != key:
+                marker = self._do(spec, step, key, folder, device, lock)
+            found[step.name] = marker
+            if step.name == until:
+                return self._result(spec, folder, device, found, DONE)
+        result = self._result(spec, folder, device, found, DONE)
+        _write(folder / RESULT, result)
+        _tidy(folder, result["checkpoint"])
+        self.note(f"{spec.name}: done")
+        return result
+
+    def _do(
+        self, spec: Spec, step: Step, key: str, folder: Path, device: Device, lock: int
+    ) -> Dict[str, Any]:
+        for name in step.inputs:
+            if not (folder / name).exists():
+                raise Stale(name)
+        if step.fresh:
+            shutil.rmtree(str(folder / step.fresh), ignore_errors=True)
+        words = command(step, spec, device)
+        ended = Ended(0)
+        log = folder / f"{step.name}.log"
+        if words and not (step.trains and is_trained(folder, log, words)):
+            for partial in folder.glob(f"{CHECKPOINTS}/*.pt.tmp"):
+                partial.unlink()  # what fairseq leaves when it is killed
+            if not step.trains:
+                log.write_text("", encoding="utf-8")
+            self.note(f"{spec.name}: {step.name}")
+            ended = self.execute(_in_place(words, folder), log, device.environment(), lock)
+            if ended.status:
+                raise StepFailed(f"{step.name}: {_how(ended.status)}\n{last_lines(log)}")
+        try:
+            collected = step.collect(folder)
+        except (UsageError, OSError, ValueError, KeyError) as error:
+            raise StepFailed(f"{step.name}: {error}\n{last_lines(log)}") from error
+        marker = {
+            "key": key,
+            "result": collected,
+            "seconds": round(ended.seconds, 1),
+            "peak_memory_mb": round(ended.peak_memory_mb),
+            "command": shown(words, self.study, folder) if words else "",
+        }
+        _write(folder / STEPS / f"{step.name}.json", marker)
+        return marker
+
+    def _adopt(self, spec: Spec, folder: Path) -> None:
+        """Take over the first steps of a finished run that shares them.
+
+        A changed plan so repeats only what depends on the change.
+        """
+        if (folder / STEPS).exists() or (folder / "train.log").exists():
+            return
+        for other in sorted((self.study / RUNS).glob(f"{spec.system}-seed{spec.seed}-*")):
+            if other == folder or _read(other / RESULT).get("status") != DONE:
+                continue
+            shared = _shared_steps(spec, other)
+            following = spec.steps[shared].inputs if shared < len(spec.steps) else ()
+            if shared and all((other / name).exists() for name in following):
+                _copy(other, folder, [step.name for step in spec.steps[:shared]])
+                self.note(f"{spec.name}: has {shared} steps in common with {other.name}")
+                return
+
+    def _result(
+        self,
+        spec: Spec,
+        folder: Path,
+        device: Device,
+        markers: Mapping[str, Any],
+        status: str,
+        error: str = "",
+    ) -> Dict[str, Any]:
+        result: Dict[str, Any] = {
+            "system": spec.system,
+            "seed": spec.seed,
+            "digest": spec.digest,
+            "status": status,
+            "flags": spec.flags,
+            "base": list(spec.base),
+            "commands": [m["command"] for m in markers.values() if m["command"]],
+            "checkpoint": next(step.inputs[0] for step in spec.steps if step.name in _SCORING),
+            "error": error,
+            "environment": environment(device),
+        }
+        for name, marker in markers.items():
+            seconds = {} if name == "train" else {name: marker["seconds"]}
+            _add(result, {"seconds": seconds, **marker["result"]})
+            if name == "train":
+                result.setdefault("peak_memory_mb", marker["peak_memory_mb"])
+        return result
+
+
+def read_result(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
+    """The result of a run, if it has ended."""
+    found = _read(folder / RESULT)
+    return found if found.get("digest") == spec.digest else None
+
+
+def is_trained(folder: Path, log: Path, words: Sequence[str]) -> bool:
+    """Whether a training is over, to which fairseq would otherwise add an update."""
+    last = folder / CHECKPOINTS / "checkpoint_last.pt"
+    if not last.exists():
+        return False
+    if training_is_done(log):
+        return True
+    if "--max-update" not in words:
+        return False
+    from fairseq_posenc.checkpoints.reading import read_checkpoint
+
+    try:
+        history = read_checkpoint(last, lazy=True)["optimizer_history"]
+    except (UsageError, KeyError):  # fairseq says what is wrong with it
+        return False
+    return int(history[-1]["num_updates"]) >= int(words[words.index("--max-update") + 1])
+
+
+def command(step: Step, spec: Spec, device: Device) -> List[str]:
+    """The words of a step's command on a device, with places to fill in."""
+    words = list(step.words)
+    if not words or not step.on_device:
+        return words
+    if words[0] == "fairseq-train":
+        processes = max(1, len(device.gpus)) if step.trains else 1
+        if step.trains and spec.gpus > processes:
+            words += ["--update-freq", str(spec.update_freq * spec.gpus // processes)]
+        words += ["--distributed-world-size", str(processes)]
+    return words if device.gpus else [*words, "--cpu"]
+
+
+def _in_place(words: Sequence[str], folder: Path) -> List[str]:
+    return [word.replace(RUN, str(folder)).replace(PLUG_IN, str(PACKAGE)) for word in words]
+
+
+def shown(words: Sequence[str], study: Path, folder: Path) -> str:
+    """A command line for a shell, without the places of this machine."""
+    root = os.path.relpath(study)
+    root = study.name if root.startswith("..") else root
+    place = os.path.join(root, RUNS, folder.name)
+    quoted = (shlex.quote(word.replace(RUN, place)) for word in words)
+    return " ".join(quoted).replace(shlex.quote(PLUG_IN), '"$(fairseq-posenc path)"')
+
+
+def _how(status: int) -> str:
+    if status == -9:
+        return "was killed (is the memory exhausted?)"
+    return f"ended with status {status}"
+
+
+def _add(result: Dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add entries to nested dictionaries."""
+    for key, value in more.items():
+        if isinstance(value, dict):
+            _add(result.setdefault(key, {}), value)
+        else:
+            result[key] = value
+
+
+def _read(path: Path) -> Dict[str, Any]:
+    """A JSON object, or an empty one if there is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as partial:
+        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _begin_anew(folder: Path) -> None:
+    shutil.rmtree(str(folder / STEPS), ignore_errors=True)
+    shutil.rmtree(str(folder / CHECKPOINTS), ignore_errors=True)
+    for log in folder.glob("*.log"):
+        log.unlink()
+
+
+def _tidy(folder: Path, kept: str) -> None:
+    """Remove the checkpoints that are not needed any more."""
+    for path in folder.glob(f"{CHECKPOINTS}/*.pt"):
+        if path != folder / kept:
+            path.unlink()
+
+
+def _shared_steps(spec: Spec, other: Path) -> int:
+    """The number of first steps that another run has done, too."""
+    for number, (step, key) in enumerate(zip(spec.steps, spec.keys)):
+        if _read(other / STEPS / f"{step.name}.json").get("key") != key:
+            return number
+    return len(spec.steps)
+
+
+def _copy(source: Path, target: Path, steps: Sequence[str]) -> None:
+    """Copy the files of a run, whose checkpoints are linked, with the markers of *steps* last."""
+    for path in sorted(source.rglob("*")):
+        place = target / path.relative_to(source)
+        if path.is_dir() or path.parent.name == STEPS or path.name in (RESULT, ".lock"):
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            place.unlink()
+        except OSError:  # there is none
+            pass
+        if path.suffix == ".pt":
+            with contextlib.suppress(OSError):
+                os.link(str(path), str(place))
+                continue
+        shutil.copyfile(str(path), str(place))
+    for name in steps:
+        _write(target / STEPS / f"{name}.json", _read(source / STEPS / f"{name}.json"))
