@@ -9,7 +9,7 @@ from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.study.plan import Plan, merge
+from fairseq_posenc.study.plan import Plan, merge, plan_of
 from fairseq_posenc.study.processes import Device
 from fairseq_posenc.study.recipes import RECIPES
 from fairseq_posenc.study.runs import spec_of
@@ -36,7 +36,8 @@ def check_plan(plan: Plan, device: Device) -> None:
         UsageError: naming the system, the flag, and what would work.
     """
     recipe = RECIPES[plan.recipe]
-    recipe.check(plan)
+    for system in plan.systems:
+        recipe.check(plan_of(plan, system))
     known = recipe.measures(plan)
     for name in plan.measures:
         if name not in known:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
-from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
+from fairseq_posenc.study.plan import Flags, Plan, merge, plan_of, words_of
 from fairseq_posenc.study.recipes import RECIPES
 from fairseq_posenc.study.recipes.base import Step
 from fairseq_posenc.version import __version__
@@ -59,6 +59,7 @@ def spec_of(plan: Plan, system: str, seed: int, chosen: Mapping[str, str]) -> Sp
         seed: one of its seeds.
         chosen: flags that the search has chosen for the system.
     """
+    plan = plan_of(plan, system)
     own = {**plan.systems[system], **chosen}
     flags = merge(plan.base, own)
     steps = tuple(RECIPES[plan.recipe].steps(plan, flags, seed))

@@ -209,11 +209,18 @@ class Worker:
             "error": error,
             "environment": environment(device),
         }
-        for name, marker in markers.items():
-            seconds = {} if name == "train" else {name: marker["seconds"]}
-            _add(result, {"seconds": seconds, **marker["result"]})
-            if name == "train":
+        seconds: Dict[str, float] = {}
+        for step in spec.steps:
+            marker = markers.get(step.name)
+            if marker is None:
+                continue
+            _add(result, marker["result"])
+            if step.trains:  # its log says how long it took, over all its starts
                 result.setdefault("peak_memory_mb", marker["peak_memory_mb"])
+            elif step.words:
+                stage = step.stage or step.name
+                seconds[stage] = round(seconds.get(stage, 0) + marker["seconds"], 1)
+        _add(result, {"seconds": seconds})
         return result
 
 

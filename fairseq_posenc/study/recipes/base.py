@@ -32,6 +32,7 @@ class Step(NamedTuple):
         fresh: a folder to remove before the step is tried, for what cannot resume.
         on_device: the command takes ``--cpu``.
         depends: other files that decide its result.
+        stage: what its time counts for, if that is not its name.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Step(NamedTuple):
     fresh: str = ""
     on_device: bool = True
     depends: Tuple[str, ...] = ()
+    stage: str = ""
 
 
 class Recipe(NamedTuple):

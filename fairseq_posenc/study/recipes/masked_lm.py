@@ -134,7 +134,7 @@ def _finetuning(plan: Plan, task: Task, flags: Flags, seed: int) -> List[Step]:
         last = plan.finetune.get("epoch", "best") == "last"
         best = f"{place}/checkpoint_{'last' if last else 'best'}.pt"
         words = _training_words(plan, task, merge(given, {"--lr": rate}), flags, seed, place)
-        found.append(Step(name, words, inputs=(checkpoint(plan),), fresh=place))
+        found.append(Step(name, words, inputs=(checkpoint(plan),), fresh=place, stage="finetune"))
         answers = (
             *("python", "-m", "fairseq_posenc.study.answers", f"{RUN}/{best}", task.folder),
             *("--output", f"{RUN}/{place}.tsv", "--user-dir", plan.user_dir or PLUG_IN),
@@ -145,6 +145,7 @@ def _finetuning(plan: Plan, task: Task, flags: Flags, seed: int) -> List[Step]:
                 answers,
                 partial(_remove, place=place),
                 inputs=(best,),
+                stage="finetune",
             )
         )
     score = partial(score_task, task=task, places=tuple(places))
