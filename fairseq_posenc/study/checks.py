@@ -65,8 +65,9 @@ def _settings_of(
 ) -> Tuple[str, str]:
     """The model class and all settings of a system's training."""
     found: Optional[Any] = None
-    for step in spec_of(plan, system, plan.seeds[0], chosen).steps:
-        words = command(step, spec_of(plan, system, plan.seeds[0], chosen), device)
+    spec = spec_of(plan, system, plan.seeds[0], chosen)
+    for step in spec.steps:
+        words = command(step, spec, device)
         get_parser = _PARSERS.get(words[0]) if words else None
         if get_parser is None or step.fresh:
             continue
