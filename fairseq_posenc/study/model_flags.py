@@ -2,7 +2,7 @@
 
 import argparse
 
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_posenc.models import family_of
 from fairseq_posenc.study.plan import Flags
@@ -18,8 +18,10 @@ def flags_of_model(flags: Flags) -> Flags:
     family = family_of(arch)
     if family is not None:
         return {"--arch": family.model}
+    stock = ARCH_MODEL_REGISTRY.get(arch)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    MODEL_REGISTRY[ARCH_MODEL_REGISTRY[arch]].add_args(parser)
+    if stock is not None:  # otherwise, the command line is refused
+        stock.add_args(parser)
     known = {name for action in parser._actions for name in action.option_strings}
     own = {flag: value for flag, value in flags.items() if flag in known}
     return {"--arch": arch, **own}

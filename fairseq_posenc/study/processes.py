@@ -1,5 +1,6 @@
 """The commands of a run as processes, which end with the study."""
 
+import contextlib
 import os
 import shlex
 import signal
@@ -112,6 +113,9 @@ class Processes:
                 self._running.add(process)
         try:
             status, memory = _wait(process)
+        except BaseException:  # a signal, as when a job's time is up
+            _signal(process, signal.SIGTERM)
+            raise
         finally:
             with self._lock:
                 self._running.discard(process)
@@ -126,13 +130,15 @@ class Processes:
             running = list(self._running)
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in running:
-                try:
-                    os.killpg(process.pid, number)
-                except OSError:  # it has ended
-                    pass
+                _signal(process, number)
             end = time.monotonic() + _KILL_AFTER
             while self._running and time.monotonic() < end:
                 time.sleep(0.05)
+
+
+def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
+    with contextlib.suppress(OSError):  # it has ended
+        os.killpg(process.pid, number)
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> Tuple[int, float]:

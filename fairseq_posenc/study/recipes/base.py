@@ -109,7 +109,7 @@ def budget(plan: Plan, flags: Flags) -> List[str]:
             "give updates or epochs, which all systems fill with the same batches"
         )
     passes = flags.get("--update-freq", 1)
-    per_update = math.prod(map(int, [*sizes, passes, plan.gpus]))  # type: ignore[arg-type]
+    per_update = math.prod(map(int, [*sizes, passes, plan.gpus]))
     return ["--max-update", str(math.ceil(amount / per_update))]
 
 
