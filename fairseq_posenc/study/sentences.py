@@ -15,6 +15,8 @@ from fairseq_posenc.extras import import_extra
 #: Of bootstrap resamples, and of random permutations.
 RESAMPLES = 1000
 _SEED = 12345
+#: The names of the tests of translations, and those that sacreBLEU has for them.
+_TESTS = {"bootstrap": "bs", "randomisation": "ar"}
 
 
 class Tested(NamedTuple):
@@ -65,7 +67,24 @@ def metric(name: str, signature: str, references: Sequence[str]) -> Any:
         references: one for each sentence.
     """
     fields = dict(re.findall(r"([^|:]+):([^|]*)", signature))
-    return TRANSLATION_METRICS[name](fields, [list(references)])
+    return _extracting_once(TRANSLATION_METRICS[name](fields, [list(references)]))
+
+
+def _extracting_once(scorer: Any) -> Any:
+    """Keep the statistics of sentences, which take longer than the tests made from them."""
+    extract = getattr(scorer, "_extract_corpus_statistics", None)
+    if extract is None:  # another version of sacreBLEU: slower, but the same
+        return scorer
+    known: Dict[Tuple[str, ...], Any] = {}
+
+    def once(hypotheses: Sequence[str], given: Any) -> Any:
+        key = tuple(hypotheses)
+        if key not in known:
+            known[key] = extract(hypotheses, given)
+        return known[key]
+
+    scorer._extract_corpus_statistics = once
+    return scorer
 
 
 def compare_translations(
@@ -81,10 +100,13 @@ def compare_translations(
     Returns:
         the p-values of both tests by system.
     """
+    # by sacreBLEU's definition, a system would differ from one with the same output
+    same = [name for name, lines in others.items() if list(lines) == list(baseline)]
+    found = {name: dict.fromkeys(_TESTS, 1.0) if name in same else {} for name in others}
+    others = {name: lines for name, lines in others.items() if name not in same}
     significance = import_extra("sacrebleu.significance", "study --report")
     systems = [("", list(baseline)), *((name, list(lines)) for name, lines in others.items())]
-    found: Dict[str, Dict[str, float]] = {name: {} for name in others}
-    for test, kind in (("bootstrap", "bs"), ("randomisation", "ar")):
+    for test, kind in _TESTS.items() if others else ():
         with _quiet():
             _, table = significance.PairedTest(systems, {"": measure}, None, kind, RESAMPLES)()
         (results,) = [column for key, column in table.items() if key != "System"]

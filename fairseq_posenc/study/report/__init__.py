@@ -4,21 +4,28 @@ from pathlib import Path
 from typing import Tuple
 
 from fairseq_posenc.files import FilePath, replace_file
-from fairseq_posenc.study.report.cost import cost
-from fairseq_posenc.study.report.curves import extrapolation, learning
+from fairseq_posenc.study.report.cost import cost_section
+from fairseq_posenc.study.report.curves import extrapolation_section, learning_section
 from fairseq_posenc.study.report.document import Report
 from fairseq_posenc.study.report.evidence import Evidence, gather
-from fairseq_posenc.study.report.overview import absent, compared, warnings
-from fairseq_posenc.study.report.positions import positions
+from fairseq_posenc.study.report.memory import Memory
+from fairseq_posenc.study.report.overview import absent_section, systems_section, warnings
+from fairseq_posenc.study.report.positions import positions_section
 from fairseq_posenc.study.report.render import FIGURES, figures_in, to_html, to_markdown
-from fairseq_posenc.study.report.reproduction import reproduction
-from fairseq_posenc.study.report.scores import results
-from fairseq_posenc.study.report.translations import by_length, read_translations, samples
+from fairseq_posenc.study.report.reproduction import reproduction_section
+from fairseq_posenc.study.report.scores import results_section
+from fairseq_posenc.study.report.translations import (
+    length_section,
+    read_translations,
+    samples_section,
+)
 from fairseq_posenc.study.report.words import verdict
 from fairseq_posenc.study.results import load_results
 
 #: The folder of the report in that of the study.
 REPORT = "report"
+#: What need not be computed again for the next one.
+MEMORY = ".report.json"
 
 
 def build(evidence: Evidence) -> Report:
@@ -39,16 +46,16 @@ def build(evidence: Evidence) -> Report:
         str(title),
         summary or ["No run has finished yet."],
         [
-            compared(evidence),
-            results(evidence),
-            learning(evidence),
-            by_length(evidence, translations),
-            extrapolation(evidence),
-            cost(evidence),
-            positions(evidence),
-            samples(evidence, translations),
-            absent(evidence),
-            reproduction(evidence),
+            systems_section(evidence),
+            results_section(evidence),
+            learning_section(evidence),
+            length_section(evidence, translations),
+            extrapolation_section(evidence),
+            cost_section(evidence),
+            positions_section(evidence),
+            samples_section(evidence, translations),
+            absent_section(evidence),
+            reproduction_section(evidence),
         ],
     )
 
@@ -66,10 +73,12 @@ def write_report(study_folder: FilePath) -> Tuple[Path, Path]:
         UsageError: the study cannot be read, a file cannot be written, or a package is missing.
     """
     study = load_results(study_folder)
-    report = build(gather(study))
     folder = Path(study_folder) / REPORT
     figures = folder / FIGURES
     figures.mkdir(parents=True, exist_ok=True)
+    memory = Memory(Path(study_folder) / MEMORY)
+    report = build(gather(study, memory))
+    memory.save()
     drawn = {f"{figure.name}.svg": figure.svg for figure in figures_in(report)}
     for old in figures.glob("*.svg"):
         if old.name not in drawn:

@@ -18,7 +18,7 @@ def _stage(name: str) -> Callable[[Run], Optional[float]]:
     return lambda run: run.seconds.get(name)
 
 
-def cost(evidence: Evidence) -> Section:
+def cost_section(evidence: Evidence) -> Section:
     """Seconds of each stage, tokens per second of training, and memory."""
     runs = [run for name in evidence.systems for run in evidence.study.of(name)]
     stages = dict.fromkeys(stage for run in runs for stage in run.seconds)

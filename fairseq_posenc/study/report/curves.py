@@ -19,7 +19,7 @@ def panels(series: Mapping[str, List[Dict[int, float]]]) -> Dict[str, Curve]:
     return {name: line for name, line in found.items() if line is not None}
 
 
-def learning(evidence: Evidence) -> Section:
+def learning_section(evidence: Evidence) -> Section:
     """The loss of each system during training."""
     for field, subset in (("valid_loss", "validation"), ("train_loss", "training")):
         series = {
@@ -44,7 +44,7 @@ def learning(evidence: Evidence) -> Section:
     return Section("Learning curves", [])
 
 
-def extrapolation(evidence: Evidence) -> Section:
+def extrapolation_section(evidence: Evidence) -> Section:
     """Perplexity of contexts of several lengths."""
     series = {
         name: [run.extrapolation for run in evidence.study.of(name) if run.extrapolation]

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.study.report.memory import Memory
 from fairseq_posenc.study.results import Measure, Run, Study
-from fairseq_posenc.study.statistics import Comparison, Scores, compare
+from fairseq_posenc.study.statistics import Comparison, compare
 
 
 class Evidence(NamedTuple):
@@ -16,12 +17,14 @@ class Evidence(NamedTuple):
         baseline: the system that all others are compared with.
         scores: by measure, system and seed.
         comparisons: by measure that has a score.
+        memory: of earlier reports of this study.
     """
 
     study: Study
     baseline: str
     scores: Dict[str, Dict[str, Dict[int, float]]]
     comparisons: Dict[str, Comparison]
+    memory: Memory
 
     @property
     def measures(self) -> List[Measure]:
@@ -50,11 +53,15 @@ class Evidence(NamedTuple):
         return next((run for run in self.study.of(system) if run.seed == seed), None)
 
 
-def gather(study: Study) -> Evidence:
+def gather(study: Study, memory: Memory) -> Evidence:
     """Compute the statistics of a study.
 
     Its plan may name the system that the others are compared with as ``baseline``; without, it is
     the first one.
+
+    Args:
+        study: the results.
+        memory: of earlier reports.
     """
     baseline = study.plan.get("baseline")
     if baseline not in study.systems:
@@ -65,7 +72,7 @@ def gather(study: Study) -> Evidence:
         for name, found in scores.items()
         if any(found.values())
     }
-    return Evidence(study, baseline, scores, comparisons)
+    return Evidence(study, baseline, scores, comparisons, memory)
 
 
 def _scores(study: Study, measure: str) -> Dict[str, Dict[int, float]]:
@@ -101,8 +108,3 @@ def read_lines(run: Run, *keys: str) -> List[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); remove its run to repeat it") from None
     return text.rstrip("\n").split("\n") if text else []
-
-
-def scores_of(evidence: Evidence, measure: str) -> Scores:
-    """Scores of the systems that have one."""
-    return {name: found for name, found in evidence.scores[measure].items() if found}

@@ -3,37 +3,26 @@
 import shlex
 from typing import Any, Dict, List
 
+from fairseq_posenc.study.plan import words_of
 from fairseq_posenc.study.report.document import Details, Listing, Prose, Section, Table
 from fairseq_posenc.study.report.evidence import Evidence
-from fairseq_posenc.study.report.words import names, plural
-
-
-def flag_text(flags: Dict[str, Any]) -> str:
-    """Flags as on a command line.
-
-    >>> flag_text({"--arch": "a b", "--norm-first": True, "--x": None, "--betas": [1, 2]})
-    "--arch 'a b' --norm-first --x --betas 1 2"
-
-    Args:
-        flags: values by flag; True, None and nothing for a flag without a value.
-    """
-    return " ".join(flag_texts(flags))
+from fairseq_posenc.study.report.words import names, number, plural
 
 
 def flag_texts(flags: Dict[str, Any]) -> List[str]:
-    """Each flag with its value.
+    """Each flag with its value, as on a command line.
+
+    >>> flag_texts({"--arch": "a b", "--norm-first": True, "--layers": 1, "--heads": False})
+    ["--arch 'a b'", '--norm-first', '--layers 1', 'without --heads']
 
     Args:
-        flags: as for :func:`flag_text`.
+        flags: values by flag; True for a flag without a value, False for one of the base that is
+            dropped.
     """
-    texts = []
-    for flag, value in flags.items():
-        if value is False:
-            continue
-        listed = value if isinstance(value, (list, tuple)) else [value]
-        words = [shlex.quote(str(item)) for item in listed if item not in (True, None, "")]
-        texts.append(" ".join([flag, *words]))
-    return texts
+    return [
+        f"without {flag}" if value is False else " ".join(map(shlex.quote, words_of({flag: value})))
+        for flag, value in flags.items()
+    ]
 
 
 def flags_by_system(evidence: Evidence) -> Dict[str, Dict[str, Any]]:
@@ -62,7 +51,7 @@ def _count(values: List[int]) -> str:
     return " to ".join(f"{value:,}" for value in dict.fromkeys(known[:1] + known[-1:])) or "–"
 
 
-def compared(evidence: Evidence) -> Section:
+def systems_section(evidence: Evidence) -> Section:
     """Systems, the flags in which they differ, and their sizes."""
     study, flags = evidence.study, flags_by_system(evidence)
     different = differing(flags)
@@ -83,7 +72,9 @@ def compared(evidence: Evidence) -> Section:
         f"on {_count([run.tokens for run in runs])} tokens."
     )
     header = ["system", "flags", "parameters", "relative", "runs"]
-    parts: List[Any] = [
+    about = str(study.plan.get("about") or "").strip()
+    parts: List[Any] = [Prose(" ".join(about.split()))] if about else []
+    parts += [
         Prose(
             f"{plural(len(study.systems), 'system')}, each with "
             f"{'seed' if len(study.seeds) == 1 else 'the seeds'} "
@@ -98,13 +89,31 @@ def compared(evidence: Evidence) -> Section:
         if all(flag not in found for found in different.values())
     }
     base = next((run.base for run in study.runs), [])
-    common = " ".join(filter(None, [" ".join(map(shlex.quote, base)), flag_text(shared)]))
+    common = " ".join(filter(None, [" ".join(map(shlex.quote, base)), *flag_texts(shared)]))
     if common:
         parts.append(Details("Flags of all systems", [Listing(common)]))
-    return Section("What was compared", parts)
+    return Section("What was compared", [*parts, *_search(evidence)])
 
 
-def absent(evidence: Evidence) -> Section:
+def _search(evidence: Evidence) -> List[Table]:
+    """The validation loss of each value that was tried, with the one chosen."""
+    tried: Dict[str, Dict[str, float]] = evidence.study.plan.get("tried") or {}
+    values = list(dict.fromkeys(value for losses in tried.values() for value in losses))
+    if not values:
+        return []
+    rows = []
+    for name, losses in tried.items():
+        best = min(losses, key=lambda value: losses[value], default="")
+        rows.append([name, *(number(losses.get(value)) for value in values), best])
+    caption = (
+        "Search before the runs: validation loss of every value with the first seed; the same "
+        "values for every system."
+    )
+    chosen = len(values) + 1
+    return [Table(caption, ["system", *values, "chosen"], rows, text=(chosen,), code=(chosen,))]
+
+
+def absent_section(evidence: Evidence) -> Section:
     """Failed runs with the end of their logs, and runs without a result."""
     parts: List[Any] = []
     for run in evidence.failed:

@@ -13,7 +13,7 @@ from fairseq_posenc.study.report.evidence import Evidence
 LENGTH = 64
 
 
-def positions(evidence: Evidence) -> Section:
+def positions_section(evidence: Evidence) -> Section:
     """A figure for each system whose checkpoint is there and has something to draw."""
     parts: List[Any] = []
     without: Dict[str, str] = {}

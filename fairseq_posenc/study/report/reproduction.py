@@ -65,7 +65,7 @@ def commands_of(runs: List[Run]) -> List[Tuple[str, str]]:
     return [(f"seed {run.seed}", "\n".join(run.commands)) for run in runs]
 
 
-def reproduction(evidence: Evidence) -> Section:
+def reproduction_section(evidence: Evidence) -> Section:
     """Environment, signatures and commands."""
     runs = list(evidence.study.runs)
     parts: List[Any] = []

@@ -5,7 +5,7 @@ from typing import Any, List
 from fairseq_posenc.study.report.document import Details, Points, Prose, Section, Table
 from fairseq_posenc.study.report.evidence import Evidence
 from fairseq_posenc.study.report.figures import dot_plot
-from fairseq_posenc.study.report.tests import tests
+from fairseq_posenc.study.report.sentence_tests import sentence_tests
 from fairseq_posenc.study.report.words import (
     capitalised,
     details,
@@ -35,7 +35,7 @@ METHOD = (
 )
 
 
-def results(evidence: Evidence) -> Section:
+def results_section(evidence: Evidence) -> Section:
     """One table of all measures, then each measure against the baseline."""
     if not evidence.measures:
         return Section("Results", [])
@@ -79,9 +79,9 @@ def _measure(evidence: Evidence, measure: Measure) -> List[Any]:
     points = {name: list(evidence.scores[measure.name][name].values()) for name in comparison.order}
     unit = f" ({measure.unit})" if measure.unit else ""
     caption = (
-        f"{capitalised(measure.label)}{unit}, {measure.better} is better: mean over the seeds (dot), each seed (tick) "
-        f"and the 95 % interval of the mean (line). The diamond and the dashed line are {baseline}. "
-        "Lines that reach the edge go on."
+        f"{capitalised(measure.label)}{unit}, {measure.better} is better: mean over the seeds "
+        "(dot), each seed (tick) and the 95 % interval of the mean (line); lines that reach the "
+        f"edge go on. The diamond and the dashed line are {baseline}."
     )
     figure = dot_plot(
         f"score-{measure.name}", caption, comparison, points, baseline, f"{measure.label}{unit}"
@@ -103,7 +103,7 @@ def _measure(evidence: Evidence, measure: Measure) -> List[Any]:
 
 def _differences(evidence: Evidence, measure: Measure) -> Table:
     comparison, baseline = evidence.comparisons[measure.name], evidence.baseline
-    by_test = tests(evidence, measure.name)
+    by_test = sentence_tests(evidence, measure.name)
     header = ["system", f"difference in {measure.label}"]
     header += ["95 % interval", "p (Holm)", "this pair alone"] if comparison.tested else []
     text = list(range(len(header), len(header) + len(by_test)))

@@ -1,6 +1,7 @@
 """Translations: quality by the length of the sentence, and samples side by side."""
 
 from difflib import SequenceMatcher
+from functools import partial
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -25,6 +26,8 @@ from fairseq_posenc.study.statistics import summarise
 BUCKETS = 5
 #: Samples: sentences at equal distances in the test set, and those that differ the most.
 TYPICAL, CONTESTED = 4, 3
+#: Sentences among which the latter are looked for.
+CONSIDERED = 300
 
 
 class Translations(NamedTuple):
@@ -83,10 +86,10 @@ def buckets(sources: Sequence[str], count: int = BUCKETS) -> List[Tuple[str, int
     return found
 
 
-def by_length(evidence: Evidence, translations: Optional[Translations]) -> Section:
-    """Scores by the number of words of the source."""
+def length_section(evidence: Evidence, translations: Optional[Translations]) -> Section:
+    """The first measure of translations by the number of words of the source."""
     title = "Quality by sentence length"
-    measures = [m for m in evidence.measures if m.name in TRANSLATION_METRICS]
+    measures = [m for m in evidence.measures if m.name in TRANSLATION_METRICS][:1]
     if translations is None or not translations.sources or not measures:
         return Section(title, [])
     parts: List[Any] = []
@@ -94,7 +97,7 @@ def by_length(evidence: Evidence, translations: Optional[Translations]) -> Secti
     for measure in measures:
         signatures = (run.signatures.get(measure.name, "") for run in evidence.study.runs)
         signature = next(filter(None, signatures), "")
-        scores = _scores(translations, divided, measure.name, signature)
+        scores = _scores(evidence, translations, divided, measure.name, signature)
         rows = []
         for name, runs in scores.items():
             columns = zip(*(run.values() for run in runs))
@@ -120,6 +123,7 @@ def by_length(evidence: Evidence, translations: Optional[Translations]) -> Secti
 
 
 def _scores(
+    evidence: Evidence,
     translations: Translations,
     divided: Sequence[Tuple[str, int, List[int]]],
     name: str,
@@ -130,12 +134,18 @@ def _scores(
         system: [{} for _ in runs] for system, runs in translations.hypotheses.items()
     }
     for _, median, chosen in divided:
-        scorer = metric(name, signature, [translations.references[i] for i in chosen])
+        references = [translations.references[i] for i in chosen]
+        scorer = metric(name, signature, references)
         for system, runs in translations.hypotheses.items():
             for scores, lines in zip(found[system], runs.values()):
-                score = scorer.corpus_score([lines[i] for i in chosen], None)
-                scores[median] = float(score.score)
+                hypotheses = [lines[i] for i in chosen]
+                inputs = (name, signature, references, hypotheses)
+                scores[median] = evidence.memory.get(inputs, partial(_score, scorer, hypotheses))
     return found
+
+
+def _score(scorer: Any, hypotheses: List[str]) -> float:
+    return float(scorer.corpus_score(hypotheses, None).score)
 
 
 def mark(output: str, reference: str) -> List[Piece]:
@@ -157,7 +167,7 @@ def mark(output: str, reference: str) -> List[Piece]:
     return pieces
 
 
-def samples(evidence: Evidence, translations: Optional[Translations]) -> Section:
+def samples_section(evidence: Evidence, translations: Optional[Translations]) -> Section:
     """Some sentences with the outputs of all systems."""
     title = "Samples"
     if translations is None or not translations.references:
@@ -196,11 +206,13 @@ def _contested(translations: Translations, outputs: Dict[str, List[str]]) -> Lis
     if len(outputs) < 2:
         return []
     scorer = import_extra("sacrebleu", "study --report").metrics.CHRF()
-    spreads = []
-    for index, reference in enumerate(translations.references):
+    spreads = {}
+    number = len(translations.references)
+    for index in range(0, number, max(1, number // CONSIDERED)):
+        reference = translations.references[index]
         known = {
             text: scorer.sentence_score(text, [reference]).score
             for text in {lines[index] for lines in outputs.values()}
         }
-        spreads.append(np.std([known[lines[index]] for lines in outputs.values()]))
-    return [int(i) for i in np.argsort(-np.array(spreads), kind="stable")]
+        spreads[index] = float(np.std([known[lines[index]] for lines in outputs.values()]))
+    return sorted(spreads, key=lambda index: -spreads[index])

@@ -1,11 +1,13 @@
 """Tests on the sentences of a test set, of each system against the baseline, in each seed."""
 
+from functools import partial
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.study.report.evidence import Evidence, read_lines
 from fairseq_posenc.study.report.words import plural
 from fairseq_posenc.study.results import Run
 from fairseq_posenc.study.sentences import (
+    RESAMPLES,
     ROW_SCORES,
     TRANSLATION_METRICS,
     compare_answers,
@@ -48,7 +50,7 @@ def answers_key(measure: str, tasks: List[str]) -> Optional[Tuple[str, str]]:
     return None
 
 
-def tests(evidence: Evidence, measure: str) -> Dict[str, Dict[str, Outcome]]:
+def sentence_tests(evidence: Evidence, measure: str) -> Dict[str, Dict[str, Outcome]]:
     """Outcomes by test and system; nothing for a measure that has no answers of its own.
 
     Args:
@@ -62,7 +64,7 @@ def tests(evidence: Evidence, measure: str) -> Dict[str, Dict[str, Outcome]]:
         for test, p_values in by_test.items():
             for system, p in zip(p_values, holm(list(p_values.values()))):
                 higher = scores[system][seed] - scores[evidence.baseline][seed]
-                outcome = 0 if p >= LEVEL else (1 if sign * higher > 0 else -1)
+                outcome = 0 if p >= LEVEL or not higher else (1 if sign * higher > 0 else -1)
                 found.setdefault(test, {}).setdefault(system, []).append(outcome)
     return {
         test: {
@@ -81,12 +83,13 @@ def _by_seed(evidence: Evidence, measure: str) -> Iterator[Tuple[int, PValues]]:
         runs = [evidence.run(name, seed) for name in evidence.systems if name != evidence.baseline]
         others = [run for run in runs if run and seed in evidence.scores[measure][run.system]]
         if measure in TRANSLATION_METRICS:
-            yield seed, _translations(measure, base, others)
+            yield seed, _translations(evidence, measure, base, others)
         else:
-            yield seed, _answers(measure, base, others)
+            yield seed, _answers(evidence, measure, base, others)
+        evidence.memory.save()
 
 
-def _translations(measure: str, base: Run, others: List[Run]) -> PValues:
+def _translations(evidence: Evidence, measure: str, base: Run, others: List[Run]) -> PValues:
     references, hypotheses = read_lines(base, "references"), read_lines(base, "hypotheses")
     same = {
         run.system: read_lines(run, "hypotheses")
@@ -96,13 +99,23 @@ def _translations(measure: str, base: Run, others: List[Run]) -> PValues:
     same = {name: lines for name, lines in same.items() if len(lines) == len(references)}
     if not same or not references or len(hypotheses) != len(references):
         return {}
-    scorer = metric(measure, base.signatures.get(measure, ""), references)
-    by_system = compare_translations(scorer, hypotheses, same)
-    kinds = ("bootstrap", "randomisation")
-    return {kind: {name: found[kind] for name, found in by_system.items()} for kind in kinds}
+    signature = base.signatures.get(measure, "")
+    scorer = metric(measure, signature, references)
+    names = list(same)
+
+    def compute(unknown: List[int]) -> List[Dict[str, float]]:
+        others = {names[index]: same[names[index]] for index in unknown}
+        return list(compare_translations(scorer, hypotheses, others).values())
+
+    fixed = (measure, signature, RESAMPLES, references, hypotheses)
+    by_system = evidence.memory.get_all([(*fixed, same[name]) for name in names], compute)
+    return {
+        test: {name: tested[test] for name, tested in zip(names, by_system)}
+        for test in by_system[0]
+    }
 
 
-def _answers(measure: str, base: Run, others: List[Run]) -> PValues:
+def _answers(evidence: Evidence, measure: str, base: Run, others: List[Run]) -> PValues:
     key = answers_key(measure, list(base.files.get("answers") or {}))
     if key is None:
         return {}
@@ -114,7 +127,10 @@ def _answers(measure: str, base: Run, others: List[Run]) -> PValues:
         if not labels or own_labels != labels:
             continue
         try:
-            test, p = compare_answers(kind, first, second, labels)
+            inputs = (kind, RESAMPLES, first, second, labels)
+            test, p = evidence.memory.get(
+                inputs, partial(compare_answers, kind, first, second, labels)
+            )
         except ValueError:  # classes or numbers that this test is not made for
             continue
         found.setdefault(test, {})[run.system] = p
