@@ -128,6 +128,9 @@ def message(call, *args):
             "systems: b: is the same model as a",
         ),
         ({"search": {"--lr": ["1", "1"]}}, "search: 1: given twice"),
+        ({"baseline": "rotray"}, "baseline: rotray: no such system; did you mean rotary?"),
+        ({"average": 4}, "average: epochs: 4: there will be 3 checkpoints"),
+        ({"average": {"updates": 2}}, "average: updates: 2: needs --save-interval-updates"),
         ({"budget": {"tokens": 9}}, "budget: tokens: 9: needs --batch-size"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
@@ -271,9 +274,9 @@ def test_a_failed_step_is_tried_again_and_then_reported(read, tmp_path):
 def test_a_checkpoint_that_is_gone_is_made_again(read, tmp_path):
     def fail(words, epoch=0):
         if words[0] == "fairseq-validate":
-            raise OSError("interrupted")
+            raise RuntimeError("interrupted")
 
-    with pytest.raises(OSError):
+    with pytest.raises(RuntimeError):
         study(read(), tmp_path, FakeCommands(fail=fail))
     gone = next(tmp_path.glob("runs/*/checkpoints/checkpoint.avg.pt"))
     gone.unlink()
@@ -293,6 +296,15 @@ def test_a_full_disk_stops_the_study_and_loses_nothing(read, tmp_path, monkeypat
 
     monkeypatch.setattr(work, "replace_file", full)
     assert "No space left" in message(study, read(), tmp_path / "study", FakeCommands())
+
+    def no_space(words, epoch=0):
+        raise OSError(28, "No space left on device", "train.log")
+
+    said = message(study, read(), tmp_path / "study", FakeCommands(fail=no_space))
+    assert (
+        said
+        == "train.log: No space left on device; once that is put right, the same command goes on"
+    )
     study(read(), tmp_path / "study", FakeCommands())
     study(read(), tmp_path / "whole", FakeCommands())
     assert results(tmp_path / "study") == results(tmp_path / "whole")

@@ -44,6 +44,7 @@ def check_plan(plan: Plan, device: Device) -> None:
             raise UsageError(f"measures: {name}: unknown" + near(name, list(known)))
     if not device.gpus and merge(plan.base, {}).get("--fp16"):
         raise UsageError("base: --fp16: needs a GPU; drop it, or give --devices")
+    _check_average(plan)
     seen: Dict[Tuple[str, str], str] = {}
     for system in plan.systems:
         for chosen in _choices(plan):
@@ -53,6 +54,24 @@ def check_plan(plan: Plan, device: Device) -> None:
             raise UsageError(
                 f"systems: {system}: is the same model as {other}, with the same settings; drop "
                 "one, or change its flags"
+            )
+
+
+def _check_average(plan: Plan) -> None:
+    """Refuse an average of more checkpoints than there will be, before the training."""
+    for kind, count in plan.average.items():
+        every = 1
+        if kind == "updates" and count > 1:
+            if "--save-interval-updates" not in plan.base:
+                raise UsageError(
+                    f"average: updates: {count}: needs --save-interval-updates in the base"
+                )
+            every = int(plan.base["--save-interval-updates"])
+        made = plan.budget.get(kind, count * every) // every
+        if made < count:
+            raise UsageError(
+                f"average: {kind}: {count}: there will be {made} checkpoints; average fewer, or "
+                "raise the budget"
             )
 
 

@@ -51,6 +51,7 @@ class Plan(NamedTuple):
         subset: the part of the data that is scored.
         gpus: GPUs of a run; with fewer, batches are gathered in several passes.
         user_dir: a folder of the user's with own encodings.
+        baseline: the system that the others are compared with; the first, if empty.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Plan(NamedTuple):
     subset: str = ""
     gpus: int = 1
     user_dir: str = ""
+    baseline: str = ""
 
 
 class _Loader(yaml.SafeLoader):
@@ -147,7 +149,11 @@ def read_plan(found: Mapping[str, Any], where: str) -> Plan:
         _refuse_reserved(f"{where}: {key}", values.get(key, {}))
     for name, flags in values["systems"].items():
         _refuse_reserved(f"{where}: systems: {name}", flags)
-    return Plan(**values)
+    plan = Plan(**values)
+    if plan.baseline and plan.baseline not in plan.systems:
+        advice = near(plan.baseline, list(plan.systems))
+        raise UsageError(f"{where}: baseline: {plan.baseline}: no such system" + advice)
+    return plan
 
 
 def refuse_unknown(where: str, found: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -394,4 +400,5 @@ _READ: Dict[str, Callable[[Any], Any]] = {
     "subset": _name,
     "gpus": _count,
     "user_dir": _text,
+    "baseline": _text,
 }

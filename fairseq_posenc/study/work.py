@@ -74,14 +74,18 @@ class Worker:
             UsageError: the folder cannot be written to, for example because the disk is full.
         """
         folder = self.study / RUNS / spec.name
-        finished = read_result(folder, spec)
-        if finished is not None and finished["status"] == DONE:
+        finished = _finished(folder, spec)
+        if finished is not None:
             return finished
-        with self._hold(folder) as lock:
-            finished = read_result(folder, spec)  # by whom the lock was waited for
-            if finished is not None and finished["status"] == DONE:
-                return finished
-            return self._attempt(spec, folder, device, until, lock)
+        try:
+            with self._hold(folder) as lock:
+                finished = _finished(folder, spec)  # by whom the lock was waited for
+                return finished or self._attempt(spec, folder, device, until, lock)
+        except OSError as error:
+            raise UsageError(
+                f"{error.filename or folder}: {error.strerror or error}; once that is put right, "
+                "the same command goes on"
+            ) from error
 
     @contextlib.contextmanager
     def _hold(self, folder: Path) -> Iterator[int]:
@@ -228,6 +232,12 @@ def read_result(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
     """The result of a run, if it has ended."""
     found = _read(folder / RESULT)
     return found if found.get("digest") == spec.digest else None
+
+
+def _finished(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
+    """The result of a run that succeeded, or None."""
+    found = read_result(folder, spec)
+    return found if found is not None and found["status"] == DONE else None
 
 
 def is_trained(folder: Path, log: Path, words: Sequence[str]) -> bool:
