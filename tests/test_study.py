@@ -375,7 +375,7 @@ def test_devices_are_shared_out():
     assert [d.gpus for d in devices_of(["0", "1"], 1, 0, 9)] == [("0",), ("1",)]
     assert [d.gpus for d in devices_of(["0"], 1, 3, 9)] == 3 * [("0",)]
     assert [d.gpus for d in devices_of(["0", "1", "2", "3"], 2, 0, 9)] == [("0", "1"), ("2", "3")]
-    assert [d.gpus for d in devices_of(["0"], 8, 0, 9)] == [("0",)]
+    assert [d.gpus for d in devices_of(["0", "1", "2"], 8, 0, 9)] == [("0", "1")]
     assert [d.threads for d in devices_of([], 1, 1, 9)] == [len(cores)]
 
 

@@ -176,12 +176,13 @@ def devices_of(names: Sequence[str], per_run: int, jobs: int, runs: int) -> List
 
     Args:
         names: GPUs, as for CUDA_VISIBLE_DEVICES; none for the CPU.
-        per_run: GPUs that a run wants; it gets fewer if there are fewer.
+        per_run: GPUs that the batch of a run is meant for; it gets fewer if there are fewer.
         jobs: runs at a time; 0 for one on each GPU or core.
         runs: the number of runs there are.
     """
     cores = cores_here()
-    size = min(per_run, len(names)) if names else 1
+    # as many as divide the number that the batch is meant for
+    size = max(n for n in range(1, max(1, len(names)) + 1) if per_run % n == 0)
     groups = [tuple(names[i : i + size]) for i in range(0, len(names) - size + 1, size)] or [()]
     count = jobs or min(max(1, runs), len(groups) if names else cores)
     return [Device(groups[i % len(groups)], max(1, cores // count)) for i in range(count)]
