@@ -241,8 +241,9 @@ def test_only_flags_that_differ_are_shown():
 
 def test_words_that_differ_from_the_reference_are_marked():
     pieces = translations.mark("the big dog runs", "the dog runs fast")
-    assert [piece.text for piece in pieces if piece.marked] == ["big"]
-    assert " ".join(piece.text for piece in pieces) == "the big dog runs"
+    assert [piece.text for piece in pieces if piece.marked] == ["big", translations.MISSING]
+    assert " ".join(piece.text for piece in pieces[:-1]) == "the big dog runs"
+    assert not any(piece.marked for piece in translations.mark("a b", "a b"))
 
 
 def test_each_sentence_is_in_one_bucket():

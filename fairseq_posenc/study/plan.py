@@ -51,6 +51,7 @@ class Plan(NamedTuple):
         subset: the part of the data that is scored.
         gpus: GPUs of a run; with fewer, batches are gathered in several passes.
         user_dir: a folder of the user's with own encodings.
+        speed: ``updates`` of each system to measure its speed by, when nothing else is running.
         baseline: the system that the others are compared with; the first, if empty.
     """
 
@@ -73,6 +74,7 @@ class Plan(NamedTuple):
     subset: str = ""
     gpus: int = 1
     user_dir: str = ""
+    speed: Dict[str, int] = {}
     baseline: str = ""
 
 
@@ -400,5 +402,6 @@ _READ: Dict[str, Callable[[Any], Any]] = {
     "subset": _name,
     "gpus": _count,
     "user_dir": _text,
+    "speed": _single(_keys(updates=_count), "updates"),
     "baseline": _text,
 }

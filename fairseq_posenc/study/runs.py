@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 from fairseq_posenc.study.plan import Flags, Plan, merge, plan_of, words_of
 from fairseq_posenc.study.recipes import RECIPES
-from fairseq_posenc.study.recipes.base import Step
+from fairseq_posenc.study.recipes.base import Step, speed_step
 from fairseq_posenc.version import __version__
 
 _WHOLE = 1 << 26  # bytes of a file that are read; of a larger one, as many at both ends
@@ -137,3 +137,21 @@ def specs(plan: Plan, chosen: Chosen) -> List[Spec]:
         for seed in plan.seeds
         for system in plan.systems
     ]
+
+
+def speed_specs(plan: Plan, chosen: Chosen) -> List[Spec]:
+    """The measurements of the speed, one for each system, if the plan asks for them.
+
+    Args:
+        plan: the plan.
+        chosen: flags that the search has chosen, by system.
+    """
+    if not plan.speed:
+        return []
+    found = []
+    for system in plan.systems:
+        spec = spec_of(plan, system, plan.seeds[0], chosen.get(system, {}))
+        step = speed_step(spec.steps[0], plan.speed["updates"])
+        key = _digest([spec.keys[0], step.words])
+        found.append(spec._replace(steps=(step,), keys=(key,)))
+    return found

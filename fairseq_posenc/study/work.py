@@ -209,7 +209,7 @@ class Worker:
             "flags": spec.flags,
             "base": list(spec.base),
             "commands": [m["command"] for m in markers.values() if m["command"]],
-            "checkpoint": next(step.inputs[0] for step in spec.steps if step.name in _SCORING),
+            "checkpoint": next((s.inputs[0] for s in spec.steps if s.name in _SCORING), ""),
             "error": error,
             "environment": environment(device),
         }
@@ -219,9 +219,9 @@ class Worker:
             if marker is None:
                 continue
             _add(result, marker["result"])
-            if step.trains:  # its log says how long it took, over all its starts
+            if step == spec.steps[0]:
                 result.setdefault("peak_memory_mb", marker["peak_memory_mb"])
-            elif step.words:
+            if step.words and not step.trains:  # whose log has the time of all its starts
                 stage = step.stage or step.name
                 seconds[stage] = round(seconds.get(stage, 0) + marker["seconds"], 1)
         _add(result, {"seconds": seconds})

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.study.logs import last_losses, read_training
+from fairseq_posenc.study.logs import last_losses, read_speed, read_training
 from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
 from fairseq_posenc.study.results import Measure
 
@@ -88,6 +88,18 @@ def training(plan: Plan, task: List[str], flags: Flags, seed: int) -> Step:
         *("--log-format", "json", "--update-epoch-batch-itr", "True"),
     ]
     return Step("train", tuple(words), read_training, trains=True)
+
+
+def speed_step(step: Step, updates: int) -> Step:
+    """The first updates of a training, to measure its speed and memory.
+
+    Args:
+        step: the training.
+        updates: how many.
+    """
+    short = ("--max-update", str(updates), "--log-interval", str(max(1, updates // 10)))
+    words = (*step.words, *short, "--no-save", "--disable-validation")
+    return Step("speed", words, read_speed)
 
 
 def budget(plan: Plan, flags: Flags) -> List[str]:

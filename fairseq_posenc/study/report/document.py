@@ -13,6 +13,13 @@ class Prose(NamedTuple):
     kind: str = "prose"
 
 
+class Heading(NamedTuple):
+    """The title of the parts that follow, below that of the section."""
+
+    text: str
+    kind: str = "heading"
+
+
 class Points(NamedTuple):
     """A list of plain texts."""
 
@@ -29,6 +36,7 @@ class Table(NamedTuple):
         rows: cells of plain text, as many in each row as in the header.
         text: columns of text, aligned to the left; all others are numbers. The first is text.
         code: columns of code, empty cells included.
+        wrap: columns whose cells may take several lines.
         strong: rows to emphasise, by index.
     """
 
@@ -37,6 +45,7 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
     text: Sequence[int] = ()
     code: Sequence[int] = ()
+    wrap: Sequence[int] = ()
     strong: Sequence[int] = ()
     kind: str = "table"
 

@@ -215,6 +215,7 @@ def dot_plot(
         axes.set_ylim(-0.6, len(order) - 0.4)
         axes.set_xlim(low, high)
         axes.set_xlabel(label, fontsize=8)
+        axes.locator_params(axis="x", nbins=6)
         axes.grid(axis="y", visible=False)
         return to_svg(figure)
 

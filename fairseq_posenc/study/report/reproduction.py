@@ -46,7 +46,7 @@ def _table(caption: str, runs: List[Run], by_run: List[Dict[str, str]]) -> List[
     header = ["name", "value", "runs"]
     if all(row[2] == "all" for row in rows):
         header, rows = header[:2], [row[:2] for row in rows]
-    return [Table(caption, header, rows, text=(1, 2), code=(1,))]
+    return [Table(caption, header, rows, text=(1, 2), code=(1,), wrap=(2,))]
 
 
 def commands_of(runs: List[Run]) -> List[Tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from typing import Any, List
 
-from fairseq_posenc.study.report.document import Details, Points, Prose, Section, Table
+from fairseq_posenc.study.report.document import Details, Heading, Points, Prose, Section, Table
 from fairseq_posenc.study.report.evidence import Evidence
 from fairseq_posenc.study.report.figures import dot_plot
 from fairseq_posenc.study.report.sentence_tests import sentence_tests
@@ -86,9 +86,9 @@ def _measure(evidence: Evidence, measure: Measure) -> List[Any]:
     figure = dot_plot(
         f"score-{measure.name}", caption, comparison, points, baseline, f"{measure.label}{unit}"
     )
-    parts: List[Any] = [Prose(verdict(comparison, measure, baseline)), figure]
     told = details(comparison, baseline)
-    parts += [Points(told)] if told else []
+    said = Points(told) if told else Prose(verdict(comparison, measure, baseline))
+    parts: List[Any] = [Heading(capitalised(measure.label)), figure, said]
     if comparison.noisy:
         parts.append(
             Prose(

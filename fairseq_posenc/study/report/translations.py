@@ -28,6 +28,8 @@ BUCKETS = 5
 TYPICAL, CONTESTED = 4, 3
 #: Sentences among which the latter are looked for.
 CONSIDERED = 300
+#: Stands where words of the reference have no counterpart.
+MISSING = "‸"
 
 
 class Translations(NamedTuple):
@@ -112,7 +114,8 @@ def length_section(evidence: Evidence, translations: Optional[Translations]) -> 
         )
         caption = (
             f"{measure.label} by the number of words of the source: mean and range over the seeds "
-            f"(blue line and band), {evidence.baseline} (dashed) and all others (thin lines)."
+            f"(blue line and band), {evidence.baseline} (dashed) and all others (thin lines). "
+            "Values far from all others may lie beyond the edge."
         )
         labels = ("words in the source (median of the part)", measure.label)
         figure = small_multiples(
@@ -149,10 +152,11 @@ def _score(scorer: Any, hypotheses: List[str]) -> float:
 
 
 def mark(output: str, reference: str) -> List[Piece]:
-    """Mark the words of an output that differ from the reference.
+    """Mark the words of an output that differ from the reference, and the places of missing ones.
 
-    >>> mark("a big dog", "a dog")
-    [Piece(text='a', marked=False), Piece(text='big', marked=True), Piece(text='dog', marked=False)]
+    >>> mark("a big dog", "a dog runs")
+    [Piece(text='a', marked=False), Piece(text='big', marked=True), \
+Piece(text='dog', marked=False), Piece(text='‸', marked=True)]
 
     Args:
         output: a translation.
@@ -162,8 +166,7 @@ def mark(output: str, reference: str) -> List[Piece]:
     pieces = []
     matcher = SequenceMatcher(None, reference.split(), words, autojunk=False)
     for kind, _, _, start, end in matcher.get_opcodes():
-        if start < end:
-            pieces.append(Piece(" ".join(words[start:end]), kind != "equal"))
+        pieces.append(Piece(" ".join(words[start:end]) or MISSING, kind != "equal"))
     return pieces
 
 
@@ -176,9 +179,9 @@ def samples_section(evidence: Evidence, translations: Optional[Translations]) ->
     outputs = {name: runs[seed] for name, runs in translations.hypotheses.items() if seed in runs}
     parts: List[Any] = [
         Prose(
-            f"Outputs with seed {seed}; marked are words that differ from the reference. "
-            "First sentences at equal distances in the test set, then those on which the systems "
-            "differ the most."
+            f"Outputs with seed {seed}; marked are words that differ from the reference, and "
+            f"{MISSING} where words are missing. First sentences at equal distances in the test "
+            "set, then those on which the systems differ the most."
         )
     ]
     number = len(translations.references)

@@ -116,8 +116,13 @@ def _not_separable(comparison: Comparison, system: str) -> List[str]:
 
 
 def capitalised(text: str) -> str:
-    """The text with a capital at its beginning."""
-    return text[:1].upper() + text[1:]
+    """The text with a capital at its beginning, unless its first word is a name.
+
+    >>> capitalised("validation loss"), capitalised("chrF2")
+    ('Validation loss', 'chrF2')
+    """
+    first = text.partition(" ")[0]
+    return text[:1].upper() + text[1:] if first.islower() else text
 
 
 def details(comparison: Comparison, baseline: str) -> List[str]:
