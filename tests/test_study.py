@@ -98,7 +98,7 @@ def message(call, *args):
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({"sedes": [1]}, "sedes: unknown key; did you mean seeds?"),
+        ({"systms": {}}, "systms: unknown key; did you mean systems?"),
         ({"recipe": "translatoin"}, "recipe: translatoin: unknown; did you mean translation?"),
         ({"seeds": [1, 2, 1]}, "seeds: 1: given twice"),
         ({"seeds": []}, "seeds: missing"),
