@@ -15,13 +15,17 @@ import yaml
 from commands import Command
 from fake_fairseq import SENTENCES, FakeCommands
 
+from fairseq_posenc.cli import main
+from fairseq_posenc.cli import study as cli
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.study import lock, work
+from fairseq_posenc.study import study as study_module
 from fairseq_posenc.study.checks import check_plan
 from fairseq_posenc.study.plan import load_plan
 from fairseq_posenc.study.processes import Device, Ended, Processes, program
 from fairseq_posenc.study.results import load_results
 from fairseq_posenc.study.runs import digest_of, specs
+from fairseq_posenc.study.slurm import parse_settings
 from fairseq_posenc.study.status import dry_run, table
 from fairseq_posenc.study.study import Pool, carry_out, devices_of
 from fairseq_posenc.study.work import Worker
@@ -400,6 +404,40 @@ def test_fewer_gpus_gather_the_same_batch(read, tmp_path):
         assert f"--update-freq {frequency} --distributed-world-size {gpus}" in lines[1]
     assert "--cpu" in dry_run([spec], tmp_path, CPU)[1]
     assert '--user-dir "$(fairseq-posenc path)"' in lines[1]
+
+
+def test_the_command_shows_and_carries_out_a_plan(read, tmp_path, monkeypatch, capsys):
+    read()
+    reported, path = [], tmp_path / "plan.yaml"
+
+    def fail(words, epoch=0):
+        path.write_text(path.read_text() + "title: Another\n")
+        return 0
+
+    def pool(folder, devices, note):
+        return Pool(Worker(folder, FakeCommands(fail=fail), note), devices, lambda: None)
+
+    monkeypatch.setattr(study_module, "local_pool", pool)
+    monkeypatch.setattr(cli, "_report", reported.append)
+    words = ["study", str(path), "--output", str(tmp_path / "study"), "--devices", "cpu"]
+    assert main([*words, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("fairseq-train ") == 4 and shown.count("fairseq-generate ") == 4
+    assert "rotary-seed1" in shown and not (tmp_path / "study").exists()
+    assert main([*words, "--status"]) == 0
+    assert capsys.readouterr().out.endswith("4 runs: 4 waiting\n")
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        assert main([*words, "--jobs", "1"]) == 0
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    said = capsys.readouterr().out
+    assert "plan.yaml: was changed meanwhile" in said and "4 of 4 runs are done" in said
+    assert reported == [tmp_path / "study"]
+    assert load_results(tmp_path / "study").plan["title"] == ""
+    read()
+    assert "--jobs 0: expected a number above 0" in message(main, [*words, "--jobs", "0"])
+    assert "--slurm gpu: 'gpu': expected KEY=VALUE" in message(parse_settings, "gpu")
 
 
 def forked(words, log, environment, held):
