@@ -18,7 +18,7 @@ from fake_fairseq import SENTENCES, FakeCommands
 from fairseq_posenc.cli import main
 from fairseq_posenc.cli import study as cli
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.study import lock, work
+from fairseq_posenc.study import lock, markers
 from fairseq_posenc.study import study as study_module
 from fairseq_posenc.study.checks import check_plan
 from fairseq_posenc.study.plan import load_plan
@@ -304,7 +304,7 @@ def test_a_checkpoint_that_is_gone_is_made_again(read, tmp_path):
 
 
 def test_a_full_disk_stops_the_study_and_loses_nothing(read, tmp_path, monkeypatch):
-    write, written = work.replace_file, []
+    write, written = markers.replace_file, []
 
     def full(path):
         written.append(path)
@@ -312,7 +312,7 @@ def test_a_full_disk_stops_the_study_and_loses_nothing(read, tmp_path, monkeypat
             raise UsageError(f"{path}: cannot be written (No space left on device)")
         return write(path)
 
-    monkeypatch.setattr(work, "replace_file", full)
+    monkeypatch.setattr(markers, "replace_file", full)
     assert "No space left" in message(study, read(), tmp_path / "study", FakeCommands())
 
     def no_space(words, epoch=0):

@@ -9,11 +9,12 @@ from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.study.plan import Plan, merge, plan_of
+from fairseq_posenc.study.commands import command
+from fairseq_posenc.study.flags import merge
+from fairseq_posenc.study.plan import Plan, plan_of
 from fairseq_posenc.study.processes import Device
 from fairseq_posenc.study.recipes import RECIPES
 from fairseq_posenc.study.runs import spec_of
-from fairseq_posenc.study.work import command
 from fairseq_posenc.usage import near
 
 _PARSERS = {

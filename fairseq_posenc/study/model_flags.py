@@ -5,7 +5,7 @@ import argparse
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_posenc.models import family_of
-from fairseq_posenc.study.plan import Flags
+from fairseq_posenc.study.flags import Flags
 
 
 def flags_of_model(flags: Flags) -> Flags:

@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
-from fairseq_posenc.study.plan import Flags, Plan, merge, plan_of, words_of
+from fairseq_posenc.study.flags import Flags, merge, words_of
+from fairseq_posenc.study.plan import Plan, plan_of
 from fairseq_posenc.study.recipes import RECIPES
 from fairseq_posenc.study.recipes.base import Step, speed_step
 from fairseq_posenc.version import __version__

@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import List, Sequence
 
 from fairseq_posenc.analysis.training import parse_line
+from fairseq_posenc.study.commands import command, shown
 from fairseq_posenc.study.lock import holder
 from fairseq_posenc.study.logs import lines_of
+from fairseq_posenc.study.markers import STEPS
 from fairseq_posenc.study.processes import Device
 from fairseq_posenc.study.results import RUNS
 from fairseq_posenc.study.runs import Spec
-from fairseq_posenc.study.work import STEPS, command, read_result, shown
+from fairseq_posenc.study.work import read_result
 
 
 def status_of(spec: Spec, study: Path) -> str:

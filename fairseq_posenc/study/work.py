@@ -1,9 +1,6 @@
 """Making one run, step by step; a step that is done is not repeated."""
 
 import contextlib
-import json
-import os
-import shlex
 import shutil
 import time
 from dataclasses import dataclass
@@ -13,23 +10,22 @@ from typing import (
     Callable,
     Dict,
     Iterator,
-    List,
     Mapping,
     Optional,
     Sequence,
 )
 
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.files import replace_file
+from fairseq_posenc.study.commands import command, in_place, is_trained, shown
 from fairseq_posenc.study.environment import environment
 from fairseq_posenc.study.lock import Held, hold
-from fairseq_posenc.study.logs import last_lines, training_is_done
-from fairseq_posenc.study.processes import PACKAGE, Device, Ended
-from fairseq_posenc.study.recipes.base import CHECKPOINTS, PLUG_IN, RUN, Step
+from fairseq_posenc.study.logs import last_lines
+from fairseq_posenc.study.markers import STEPS, copy_run, read_object, shared_steps, write_object
+from fairseq_posenc.study.processes import Device, Ended
+from fairseq_posenc.study.recipes.base import CHECKPOINTS, Step
 from fairseq_posenc.study.results import DONE, FAILED, RESULT, RUNS
 from fairseq_posenc.study.runs import Spec
 
-STEPS = "steps"  # the folder of the markers
 _SCORING = ("validate", "evaluate")  # the steps that read the checkpoint that is scored
 _TRIES = 2
 _LOOK_AGAIN = 5.0  # seconds between looks at a lock that another process holds
@@ -121,7 +117,7 @@ class Worker:
                 last = error.strip().splitlines()[-1:] or [""]
                 self.note(f"{spec.name}: failed{again}: {last[0]}")
         result = self._result(spec, folder, device, {}, FAILED, error)
-        _write(folder / RESULT, result)
+        write_object(folder / RESULT, result)
         return result
 
     def _steps(
@@ -129,14 +125,14 @@ class Worker:
     ) -> Dict[str, Any]:
         found: Dict[str, Any] = {}
         for step, key in zip(spec.steps, spec.keys):
-            marker = _read(folder / STEPS / f"{step.name}.json")
+            marker = read_object(folder / STEPS / f"{step.name}.json")
             if marker.get("key") != key:
                 marker = self._do(spec, step, key, folder, device, lock)
             found[step.name] = marker
             if step.name == until:
                 return self._result(spec, folder, device, found, DONE)
         result = self._result(spec, folder, device, found, DONE)
-        _write(folder / RESULT, result)
+        write_object(folder / RESULT, result)
         _tidy(folder, result["checkpoint"])
         self.note(f"{spec.name}: done")
         return result
@@ -158,7 +154,7 @@ class Worker:
             if not step.trains:
                 log.write_text("", encoding="utf-8")
             self.note(f"{spec.name}: {step.name}")
-            ended = self.execute(_in_place(words, folder), log, device.environment(), lock)
+            ended = self.execute(in_place(words, folder), log, device.environment(), lock)
             if ended.status:
                 raise StepFailed(f"{step.name}: {_how(ended.status)}\n{last_lines(log)}")
         try:
@@ -172,7 +168,7 @@ class Worker:
             "peak_memory_mb": round(ended.peak_memory_mb),
             "command": shown(words, self.study, folder) if words else "",
         }
-        _write(folder / STEPS / f"{step.name}.json", marker)
+        write_object(folder / STEPS / f"{step.name}.json", marker)
         return marker
 
     def _adopt(self, spec: Spec, folder: Path) -> None:
@@ -183,12 +179,12 @@ class Worker:
         if (folder / STEPS).exists() or (folder / "train.log").exists():
             return
         for other in sorted((self.study / RUNS).glob(f"{spec.system}-seed{spec.seed}-*")):
-            if other == folder or _read(other / RESULT).get("status") != DONE:
+            if other == folder or read_object(other / RESULT).get("status") != DONE:
                 continue
-            shared = _shared_steps(spec, other)
+            shared = shared_steps(spec, other)
             following = spec.steps[shared].inputs if shared < len(spec.steps) else ()
             if shared and all((other / name).exists() for name in following):
-                _copy(other, folder, [step.name for step in spec.steps[:shared]])
+                copy_run(other, folder, [step.name for step in spec.steps[:shared]])
                 self.note(f"{spec.name}: has {shared} steps in common with {other.name}")
                 return
 
@@ -230,7 +226,7 @@ class Worker:
 
 def read_result(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
     """The result of a run, if it has ended."""
-    found = _read(folder / RESULT)
+    found = read_object(folder / RESULT)
     return found if found.get("digest") == spec.digest else None
 
 
@@ -238,50 +234,6 @@ def _finished(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
     """The result of a run that succeeded, or None."""
     found = read_result(folder, spec)
     return found if found is not None and found["status"] == DONE else None
-
-
-def is_trained(folder: Path, log: Path, words: Sequence[str]) -> bool:
-    """Whether a training is over, to which fairseq would otherwise add an update."""
-    last = folder / CHECKPOINTS / "checkpoint_last.pt"
-    if not last.exists():
-        return False
-    if training_is_done(log):
-        return True
-    if "--max-update" not in words:
-        return False
-    from fairseq_posenc.checkpoints.reading import read_checkpoint
-
-    try:
-        history = read_checkpoint(last, lazy=True)["optimizer_history"]
-    except (UsageError, KeyError):  # fairseq says what is wrong with it
-        return False
-    return int(history[-1]["num_updates"]) >= int(words[words.index("--max-update") + 1])
-
-
-def command(step: Step, spec: Spec, device: Device) -> List[str]:
-    """The words of a step's command on a device, with places to fill in."""
-    words = list(step.words)
-    if not words or not step.on_device:
-        return words
-    if words[0] == "fairseq-train":
-        processes = max(1, len(device.gpus)) if step.trains else 1
-        if step.trains and spec.gpus > processes:
-            words += ["--update-freq", str(spec.update_freq * spec.gpus // processes)]
-        words += ["--distributed-world-size", str(processes)]
-    return words if device.gpus else [*words, "--cpu"]
-
-
-def _in_place(words: Sequence[str], folder: Path) -> List[str]:
-    return [word.replace(RUN, str(folder)).replace(PLUG_IN, str(PACKAGE)) for word in words]
-
-
-def shown(words: Sequence[str], study: Path, folder: Path) -> str:
-    """A command line for a shell, without the places of this machine."""
-    root = os.path.relpath(study)
-    root = study.name if root.startswith("..") else root
-    place = os.path.join(root, RUNS, folder.name)
-    quoted = (shlex.quote(word.replace(RUN, place)) for word in words)
-    return " ".join(quoted).replace(shlex.quote(PLUG_IN), '"$(fairseq-posenc path)"')
 
 
 def _how(status: int) -> str:
@@ -299,21 +251,6 @@ def _add(result: Dict[str, Any], more: Mapping[str, Any]) -> None:
             result[key] = value
 
 
-def _read(path: Path) -> Dict[str, Any]:
-    """A JSON object, or an empty one if there is none."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as partial:
-        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
 def _begin_anew(folder: Path) -> None:
     shutil.rmtree(str(folder / STEPS), ignore_errors=True)
     shutil.rmtree(str(folder / CHECKPOINTS), ignore_errors=True)
@@ -326,31 +263,3 @@ def _tidy(folder: Path, kept: str) -> None:
     for path in folder.glob(f"{CHECKPOINTS}/*.pt"):
         if path != folder / kept:
             path.unlink()
-
-
-def _shared_steps(spec: Spec, other: Path) -> int:
-    """The number of first steps that another run has done, too."""
-    for number, (step, key) in enumerate(zip(spec.steps, spec.keys)):
-        if _read(other / STEPS / f"{step.name}.json").get("key") != key:
-            return number
-    return len(spec.steps)
-
-
-def _copy(source: Path, target: Path, steps: Sequence[str]) -> None:
-    """Copy the files of a run, whose checkpoints are linked, with the markers of *steps* last."""
-    for path in sorted(source.rglob("*")):
-        place = target / path.relative_to(source)
-        if path.is_dir() or path.parent.name == STEPS or path.name in (RESULT, ".lock"):
-            continue
-        place.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            place.unlink()
-        except OSError:  # there is none
-            pass
-        if path.suffix == ".pt":
-            with contextlib.suppress(OSError):
-                os.link(str(path), str(place))
-                continue
-        shutil.copyfile(str(path), str(place))
-    for name in steps:
-        _write(target / STEPS / f"{name}.json", _read(source / STEPS / f"{name}.json"))

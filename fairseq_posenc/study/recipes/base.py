@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.study.flags import Flags, merge, words_of
 from fairseq_posenc.study.logs import last_losses, read_speed, read_training
-from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
+from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.results import Measure
 
 RUN = "{run}"  # in commands, stands for the folder of the run

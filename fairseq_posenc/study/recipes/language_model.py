@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.study.flags import Flags, merge, words_of
 from fairseq_posenc.study.logs import last_losses
-from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
+from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.recipes.base import (
     PLUG_IN,
     RUN,

@@ -11,9 +11,10 @@ import yaml
 from fairseq_posenc.criterions.scores import SCORES, percent
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.study.answers import read_answers
+from fairseq_posenc.study.flags import Flags, merge, words_of
 from fairseq_posenc.study.logs import lines_of
 from fairseq_posenc.study.model_flags import flags_of_model
-from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
+from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.recipes.base import (
     PLUG_IN,
     RUN,

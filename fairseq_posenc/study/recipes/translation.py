@@ -10,8 +10,9 @@ from fairseq_posenc.deploy.text import joiner_of
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.extras import import_extra
 from fairseq_posenc.files import replace_file
+from fairseq_posenc.study.flags import Flags, merge, words_of
 from fairseq_posenc.study.logs import lines_of
-from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
+from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.recipes.base import (
     PLUG_IN,
     RUN,

@@ -3,7 +3,7 @@
 import shlex
 from typing import Any, Dict, List
 
-from fairseq_posenc.study.plan import words_of
+from fairseq_posenc.study.flags import words_of
 from fairseq_posenc.study.report.document import Details, Listing, Prose, Section, Table
 from fairseq_posenc.study.report.evidence import Evidence
 from fairseq_posenc.study.report.words import names, number, plural
