@@ -37,6 +37,12 @@ class FakeCommands:
         return Ended(0, 1.0, 100.0)
 
     def train(self, words, log):
+        if "--no-save" in words:  # to measure the speed
+            for update in range(1, 4):
+                fields = {"epoch": 1, "wps": str(1000 // update), "num_updates": str(update)}
+                log.write(json.dumps({**fields, "gb_free": "70"}) + "\n")
+            log.write("total memory = 79.5 GB ; name = GPU\n")
+            return
         folder = Path(words[words.index("--save-dir") + 1])
         folder.mkdir(parents=True, exist_ok=True)
         last = folder / "checkpoint_last.pt"

@@ -98,7 +98,7 @@ def message(call, *args):
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({"sedes": [1]}, "sedes: unknown key; did you mean seeds?"),
+        ({"systms": {}}, "systms: unknown key; did you mean systems?"),
         ({"recipe": "translatoin"}, "recipe: translatoin: unknown; did you mean translation?"),
         ({"seeds": [1, 2, 1]}, "seeds: 1: given twice"),
         ({"seeds": []}, "seeds: missing"),
@@ -128,6 +128,9 @@ def message(call, *args):
             "systems: b: is the same model as a",
         ),
         ({"search": {"--lr": ["1", "1"]}}, "search: 1: given twice"),
+        ({"baseline": "rotray"}, "baseline: rotray: no such system; did you mean rotary?"),
+        ({"average": 4}, "average: epochs: 4: there will be 3 checkpoints"),
+        ({"average": {"updates": 2}}, "average: updates: 2: needs --save-interval-updates"),
         ({"budget": {"tokens": 9}}, "budget: tokens: 9: needs --batch-size"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
@@ -229,6 +232,20 @@ def test_a_study_runs_once_and_resumes_after_changes(read, plan, tmp_path):
     assert len(more.ran) == 2 * len(steps) and len(load_results(tmp_path / "study").runs) == 6
 
 
+def test_the_speed_is_measured_once_for_every_system(read, tmp_path):
+    plan, fake, alone = read(speed={"updates": 50}), FakeCommands(), FakeCommands()
+    pools = [Pool(Worker(tmp_path, made, str), [CPU], str) for made in (fake, alone)]
+    results = carry_out(plan, tmp_path, pools[0], str, pools[1])
+    assert len(results) == len(load_results(tmp_path).runs) == 4
+    assert [step for _, step in alone.ran] == ["speed", "speed"]
+    speed = load_results(tmp_path).speed
+    assert list(speed) == ["rotary", "stock"]
+    assert speed["stock"].scores == {"tokens_per_second": (500 + 333) / 2}
+    assert speed["stock"].peak_memory_mb == round(9.5 * 1024)
+    carry_out(plan, tmp_path, pools[0], str, pools[1])
+    assert len(alone.ran) == 2
+
+
 def test_the_search_tries_the_same_values_for_every_system(read, tmp_path):
     fake = FakeCommands()
     plan = read(search={"--lr": ["1e-3", "2e-3", "4e-3"]})
@@ -271,9 +288,9 @@ def test_a_failed_step_is_tried_again_and_then_reported(read, tmp_path):
 def test_a_checkpoint_that_is_gone_is_made_again(read, tmp_path):
     def fail(words, epoch=0):
         if words[0] == "fairseq-validate":
-            raise OSError("interrupted")
+            raise RuntimeError("interrupted")
 
-    with pytest.raises(OSError):
+    with pytest.raises(RuntimeError):
         study(read(), tmp_path, FakeCommands(fail=fail))
     gone = next(tmp_path.glob("runs/*/checkpoints/checkpoint.avg.pt"))
     gone.unlink()
@@ -293,6 +310,15 @@ def test_a_full_disk_stops_the_study_and_loses_nothing(read, tmp_path, monkeypat
 
     monkeypatch.setattr(work, "replace_file", full)
     assert "No space left" in message(study, read(), tmp_path / "study", FakeCommands())
+
+    def no_space(words, epoch=0):
+        raise OSError(28, "No space left on device", "train.log")
+
+    said = message(study, read(), tmp_path / "study", FakeCommands(fail=no_space))
+    assert (
+        said
+        == "train.log: No space left on device; once that is put right, the same command goes on"
+    )
     study(read(), tmp_path / "study", FakeCommands())
     study(read(), tmp_path / "whole", FakeCommands())
     assert results(tmp_path / "study") == results(tmp_path / "whole")
@@ -363,7 +389,7 @@ def test_devices_are_shared_out():
     assert [d.gpus for d in devices_of(["0", "1"], 1, 0, 9)] == [("0",), ("1",)]
     assert [d.gpus for d in devices_of(["0"], 1, 3, 9)] == 3 * [("0",)]
     assert [d.gpus for d in devices_of(["0", "1", "2", "3"], 2, 0, 9)] == [("0", "1"), ("2", "3")]
-    assert [d.gpus for d in devices_of(["0"], 8, 0, 9)] == [("0",)]
+    assert [d.gpus for d in devices_of(["0", "1", "2"], 8, 0, 9)] == [("0", "1")]
     assert [d.threads for d in devices_of([], 1, 1, 9)] == [len(cores)]
 
 

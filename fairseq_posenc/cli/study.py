@@ -85,13 +85,14 @@ def run(args: argparse.Namespace) -> Optional[int]:
         return None
     before = Path(args.plan).read_bytes()
     make: Any = studies.local_pool(study, devices, studies.log_line)
+    alone = make._replace(devices=devices[:1])
     if args.slurm:
         from fairseq_posenc.study.slurm import cluster
 
-        make = cluster(study, args.slurm, args.jobs, plan.gpus)
+        make = alone = cluster(study, args.slurm, args.jobs, plan.gpus)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        results = studies.carry_out(plan, study, make, studies.log_line)
+        results = studies.carry_out(plan, study, make, studies.log_line, alone)
     except KeyboardInterrupt:
         raise UsageError("interrupted; the same command goes on where it was") from None
     if Path(args.plan).read_bytes() != before:

@@ -9,7 +9,7 @@ from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.study.plan import Plan, merge
+from fairseq_posenc.study.plan import Plan, merge, plan_of
 from fairseq_posenc.study.processes import Device
 from fairseq_posenc.study.recipes import RECIPES
 from fairseq_posenc.study.runs import spec_of
@@ -36,13 +36,15 @@ def check_plan(plan: Plan, device: Device) -> None:
         UsageError: naming the system, the flag, and what would work.
     """
     recipe = RECIPES[plan.recipe]
-    recipe.check(plan)
+    for system in plan.systems:
+        recipe.check(plan_of(plan, system))
     known = recipe.measures(plan)
     for name in plan.measures:
         if name not in known:
             raise UsageError(f"measures: {name}: unknown" + near(name, list(known)))
     if not device.gpus and merge(plan.base, {}).get("--fp16"):
         raise UsageError("base: --fp16: needs a GPU; drop it, or give --devices")
+    _check_average(plan)
     seen: Dict[Tuple[str, str], str] = {}
     for system in plan.systems:
         for chosen in _choices(plan):
@@ -55,6 +57,24 @@ def check_plan(plan: Plan, device: Device) -> None:
             )
 
 
+def _check_average(plan: Plan) -> None:
+    """Refuse an average of more checkpoints than there will be, before the training."""
+    for kind, count in plan.average.items():
+        every = 1
+        if kind == "updates" and count > 1:
+            if "--save-interval-updates" not in plan.base:
+                raise UsageError(
+                    f"average: updates: {count}: needs --save-interval-updates in the base"
+                )
+            every = int(plan.base["--save-interval-updates"])
+        made = plan.budget.get(kind, count * every) // every
+        if made < count:
+            raise UsageError(
+                f"average: {kind}: {count}: there will be {made} checkpoints; average fewer, or "
+                "raise the budget"
+            )
+
+
 def _choices(plan: Plan) -> List[Dict[str, str]]:
     return [{flag: value} for flag, values in plan.search.items() for value in values] or [{}]
 
@@ -64,8 +84,9 @@ def _settings_of(
 ) -> Tuple[str, str]:
     """The model class and all settings of a system's training."""
     found: Optional[Any] = None
-    for step in spec_of(plan, system, plan.seeds[0], chosen).steps:
-        words = command(step, spec_of(plan, system, plan.seeds[0], chosen), device)
+    spec = spec_of(plan, system, plan.seeds[0], chosen)
+    for step in spec.steps:
+        words = command(step, spec, device)
         get_parser = _PARSERS.get(words[0]) if words else None
         if get_parser is None or step.fresh:
             continue

@@ -2,8 +2,9 @@
 
 import json
 import re
+import statistics
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from fairseq_posenc.analysis.training import parse_line
 from fairseq_posenc.errors import UsageError
@@ -52,29 +53,50 @@ def read_training(folder: Path) -> Dict[str, Any]:
     sizes = [match.group(1) for match in map(_PARAMETERS.search, lines) if match]
     epochs: Dict[int, Mapping[str, str]] = {}
     points: Dict[int, Dict[str, float]] = {}
-    free: List[float] = []
-    for line in lines:
-        fields = parse_line(line)
+    parsed = list(map(parse_line, lines))
+    for fields in parsed:
         if "train_num_updates" in fields:
             epochs[int(fields["epoch"])] = fields
         for name, key in (("train_loss", "loss"), ("valid_loss", "valid_loss")):
             updates = fields.get("valid_num_updates" if name == "valid_loss" else "num_updates")
             if updates is not None and key in fields:
                 points.setdefault(int(float(updates)), {})[name] = float(fields[key])
-        free += [float(fields[key]) for key in ("gb_free", "train_gb_free") if key in fields]
     if not sizes or not epochs:
         raise UsageError(f"{path}: is incomplete; remove the folder of this run to repeat it")
-    total = next((float(m.group(1)) for m in map(_MEMORY.search, lines) if m), None)
-    result: Dict[str, Any] = {
+    return {
         "parameters": int(sizes[-1].replace(",", "")),
         "updates": max(int(float(fields["train_num_updates"])) for fields in epochs.values()),
         "tokens": _tokens(epochs),
         "seconds": {"train": round(sum(_number(f, "train_train_wall") for f in epochs.values()))},
         "curve": [{"update": update, **points[update]} for update in sorted(points)],
+        **_memory(lines, parsed),
     }
-    if total and free:
-        result["peak_memory_mb"] = round((total - min(free)) * MEGABYTES)
-    return result
+
+
+def read_speed(folder: Path) -> Dict[str, Any]:
+    """Tokens per second and memory of a training, from ``speed.log``.
+
+    The first third of the updates, in which libraries choose their kernels, does not count.
+
+    Raises:
+        UsageError: the log is incomplete.
+    """
+    path = folder / "speed.log"
+    lines = lines_of(path)
+    fields = [found for found in map(parse_line, lines) if "wps" in found]
+    speeds = [float(found["wps"]) for found in fields][len(fields) // 3 :]
+    if not speeds:
+        raise UsageError(f"{path}: is incomplete; raise the number of updates under speed")
+    result: Dict[str, Any] = {"scores": {"tokens_per_second": statistics.median(speeds)}}
+    return {**result, **_memory(lines, fields)}
+
+
+def _memory(lines: List[str], fields: Iterable[Mapping[str, str]]) -> Dict[str, Any]:
+    """The peak of the GPU's memory, if the log has it."""
+    total = next((float(m.group(1)) for m in map(_MEMORY.search, lines) if m), None)
+    keys = ("gb_free", "train_gb_free")
+    free = [float(found[key]) for found in fields for key in keys if key in found]
+    return {"peak_memory_mb": round((total - min(free)) * MEGABYTES)} if total and free else {}
 
 
 def _tokens(epochs: Mapping[int, Mapping[str, str]]) -> int:

@@ -13,6 +13,7 @@ from fairseq_posenc.usage import near
 
 Flags = Dict[str, Any]  # "--flag": value, or True for a flag without one
 
+DATA = "data"  # among the flags of a system: its own data folder
 #: Flags that a study sets itself, and what to write instead.
 RESERVED = {
     "--seed": "seeds",
@@ -34,7 +35,8 @@ class Plan(NamedTuple):
         recipe: ``translation``, ``masked_lm`` or ``language_model``.
         data: ``folder``, the output of fairseq-preprocess, and how to read its text.
         base: flags of fairseq-train that all systems share.
-        systems: further flags by name of the system; False drops a flag of the base.
+        systems: further flags by name of the system; False drops a flag of the base, and ``data``
+            is another data folder than that of the others.
         seeds: seeds of the training.
         title: one line for readers.
         about: what is compared and why.
@@ -49,6 +51,8 @@ class Plan(NamedTuple):
         subset: the part of the data that is scored.
         gpus: GPUs of a run; with fewer, batches are gathered in several passes.
         user_dir: a folder of the user's with own encodings.
+        speed: ``updates`` of each system to measure its speed by, when nothing else is running.
+        baseline: the system that the others are compared with; the first, if empty.
     """
 
     name: str
@@ -70,6 +74,8 @@ class Plan(NamedTuple):
     subset: str = ""
     gpus: int = 1
     user_dir: str = ""
+    speed: Dict[str, int] = {}
+    baseline: str = ""
 
 
 class _Loader(yaml.SafeLoader):
@@ -145,7 +151,11 @@ def read_plan(found: Mapping[str, Any], where: str) -> Plan:
         _refuse_reserved(f"{where}: {key}", values.get(key, {}))
     for name, flags in values["systems"].items():
         _refuse_reserved(f"{where}: systems: {name}", flags)
-    return Plan(**values)
+    plan = Plan(**values)
+    if plan.baseline and plan.baseline not in plan.systems:
+        advice = near(plan.baseline, list(plan.systems))
+        raise UsageError(f"{where}: baseline: {plan.baseline}: no such system" + advice)
+    return plan
 
 
 def refuse_unknown(where: str, found: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -171,6 +181,12 @@ def merge(base: Flags, more: Flags) -> Flags:
     return {flag: value for flag, value in together.items() if value is not False}
 
 
+def plan_of(plan: Plan, system: str) -> Plan:
+    """The plan as it is for one system, which may have data of its own."""
+    own = plan.systems[system].get(DATA)
+    return plan if own is None else plan._replace(data={**plan.data, "folder": str(own)})
+
+
 def words_of(flags: Flags) -> List[str]:
     """The words of flags on a command line.
 
@@ -179,7 +195,7 @@ def words_of(flags: Flags) -> List[str]:
     """
     words: List[str] = []
     for flag, value in flags.items():
-        if value is not False:
+        if value is not False and flag != DATA:
             words += [flag] if value is True else [flag, str(value)]
     return words
 
@@ -258,10 +274,17 @@ def _flags(value: Any) -> Flags:
 def _systems(value: Any) -> Dict[str, Flags]:
     if not isinstance(value, dict):
         raise ValueError("expected flags by name of the system")
-    found = {_name(name): _of(name, _flags, flags) for name, flags in value.items()}
+    found = {_name(name): _of(name, _system, flags) for name, flags in value.items()}
     if len({name.lower() for name in found}) < len(found):
         raise ValueError("two names differ only in upper and lower case; rename one")
     return found
+
+
+def _system(value: Any) -> Flags:
+    if not isinstance(value, dict) or DATA not in value:
+        return _flags(value)
+    own = {flag: setting for flag, setting in value.items() if flag != DATA}
+    return {DATA: _text(value[DATA]), **_flags(own)}
 
 
 def _of(name: str, read: Callable[[Any], Any], value: Any) -> Any:
@@ -379,4 +402,6 @@ _READ: Dict[str, Callable[[Any], Any]] = {
     "subset": _name,
     "gpus": _count,
     "user_dir": _text,
+    "speed": _single(_keys(updates=_count), "updates"),
+    "baseline": _text,
 }

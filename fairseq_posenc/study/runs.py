@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
-from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
+from fairseq_posenc.study.plan import Flags, Plan, merge, plan_of, words_of
 from fairseq_posenc.study.recipes import RECIPES
-from fairseq_posenc.study.recipes.base import Step
+from fairseq_posenc.study.recipes.base import Step, speed_step
 from fairseq_posenc.version import __version__
 
 _WHOLE = 1 << 26  # bytes of a file that are read; of a larger one, as many at both ends
@@ -59,6 +59,7 @@ def spec_of(plan: Plan, system: str, seed: int, chosen: Mapping[str, str]) -> Sp
         seed: one of its seeds.
         chosen: flags that the search has chosen for the system.
     """
+    plan = plan_of(plan, system)
     own = {**plan.systems[system], **chosen}
     flags = merge(plan.base, own)
     steps = tuple(RECIPES[plan.recipe].steps(plan, flags, seed))
@@ -136,3 +137,21 @@ def specs(plan: Plan, chosen: Chosen) -> List[Spec]:
         for seed in plan.seeds
         for system in plan.systems
     ]
+
+
+def speed_specs(plan: Plan, chosen: Chosen) -> List[Spec]:
+    """The measurements of the speed, one for each system, if the plan asks for them.
+
+    Args:
+        plan: the plan.
+        chosen: flags that the search has chosen, by system.
+    """
+    if not plan.speed:
+        return []
+    found = []
+    for system in plan.systems:
+        spec = spec_of(plan, system, plan.seeds[0], chosen.get(system, {}))
+        step = speed_step(spec.steps[0], plan.speed["updates"])
+        key = _digest([spec.keys[0], step.words])
+        found.append(spec._replace(steps=(step,), keys=(key,)))
+    return found

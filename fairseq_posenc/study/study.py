@@ -5,7 +5,7 @@ import os
 import queue
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import yaml
 
@@ -16,7 +16,7 @@ from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.processes import Device, Processes, Stopped
 from fairseq_posenc.study.recipes import RECIPES
 from fairseq_posenc.study.results import DONE, PLAN
-from fairseq_posenc.study.runs import Chosen, Spec, specs, trials
+from fairseq_posenc.study.runs import Chosen, Spec, specs, speed_specs, trials
 from fairseq_posenc.study.work import Worker
 
 Job = Tuple[Spec, str]  # a run, and the last of its steps to do, or nothing for all
@@ -73,7 +73,11 @@ def local_pool(study: Path, devices: Sequence[Device], note: Callable[[str], Non
 
 
 def carry_out(
-    plan: Plan, study: Path, make: Callable[[Sequence[Job]], Results], note: Callable[[str], None]
+    plan: Plan,
+    study: Path,
+    make: Callable[[Sequence[Job]], Results],
+    note: Callable[[str], None],
+    alone: Optional[Callable[[Sequence[Job]], Results]] = None,
 ) -> Results:
     """Make all runs of a plan that are not done.
 
@@ -82,9 +86,10 @@ def carry_out(
         study: the folder of the study.
         make: makes runs.
         note: is told of progress.
+        alone: makes runs one at a time, for measurements of the speed; *make* by default.
 
     Returns:
-        the results of all runs.
+        the results of all runs, without those of the speed.
 
     Raises:
         UsageError: another process is at work on the study, or its folder cannot be written to.
@@ -93,8 +98,12 @@ def carry_out(
         with hold(study):
             chosen, tried = search(plan, make, note)
             runs = specs(plan, chosen)
-            write_plan(study, plan, chosen, tried, runs)
-            return make([(spec, "") for spec in runs])
+            timed = speed_specs(plan, chosen)
+            write_plan(study, plan, chosen, tried, runs, timed)
+            results = make([(spec, "") for spec in runs])
+            if timed:
+                (alone or make)([(spec, "") for spec in timed])
+            return results
     except Held as error:
         raise UsageError(
             f"{study}: {error} is at work on this study; wait until it has ended, or give another "
@@ -144,6 +153,7 @@ def write_plan(
     chosen: Chosen,
     tried: Dict[str, Dict[str, float]],
     runs: Iterable[Spec],
+    timed: Iterable[Spec],
 ) -> None:
     """Write ``plan.yaml``: the resolved plan, what the search chose, and the names of its runs."""
     known = RECIPES[plan.recipe].measures(plan)
@@ -158,6 +168,7 @@ def write_plan(
         "chosen": _plain(chosen),
         "tried": _plain(tried),
         "runs": [spec.name for spec in runs],
+        "speed_runs": [spec.name for spec in timed],
     }
     with replace_file(study / PLAN) as partial:
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
@@ -176,12 +187,13 @@ def devices_of(names: Sequence[str], per_run: int, jobs: int, runs: int) -> List
 
     Args:
         names: GPUs, as for CUDA_VISIBLE_DEVICES; none for the CPU.
-        per_run: GPUs that a run wants; it gets fewer if there are fewer.
+        per_run: GPUs that the batch of a run is meant for; it gets fewer if there are fewer.
         jobs: runs at a time; 0 for one on each GPU or core.
         runs: the number of runs there are.
     """
     cores = cores_here()
-    size = min(per_run, len(names)) if names else 1
+    # as many as divide the number that the batch is meant for
+    size = max(n for n in range(1, max(1, len(names)) + 1) if per_run % n == 0)
     groups = [tuple(names[i : i + size]) for i in range(0, len(names) - size + 1, size)] or [()]
     count = jobs or min(max(1, runs), len(groups) if names else cores)
     return [Device(groups[i % len(groups)], max(1, cores // count)) for i in range(count)]

@@ -74,14 +74,18 @@ class Worker:
             UsageError: the folder cannot be written to, for example because the disk is full.
         """
         folder = self.study / RUNS / spec.name
-        finished = read_result(folder, spec)
-        if finished is not None and finished["status"] == DONE:
+        finished = _finished(folder, spec)
+        if finished is not None:
             return finished
-        with self._hold(folder) as lock:
-            finished = read_result(folder, spec)  # by whom the lock was waited for
-            if finished is not None and finished["status"] == DONE:
-                return finished
-            return self._attempt(spec, folder, device, until, lock)
+        try:
+            with self._hold(folder) as lock:
+                finished = _finished(folder, spec)  # by whom the lock was waited for
+                return finished or self._attempt(spec, folder, device, until, lock)
+        except OSError as error:
+            raise UsageError(
+                f"{error.filename or folder}: {error.strerror or error}; once that is put right, "
+                "the same command goes on"
+            ) from error
 
     @contextlib.contextmanager
     def _hold(self, folder: Path) -> Iterator[int]:
@@ -205,15 +209,22 @@ class Worker:
             "flags": spec.flags,
             "base": list(spec.base),
             "commands": [m["command"] for m in markers.values() if m["command"]],
-            "checkpoint": next(step.inputs[0] for step in spec.steps if step.name in _SCORING),
+            "checkpoint": next((s.inputs[0] for s in spec.steps if s.name in _SCORING), ""),
             "error": error,
             "environment": environment(device),
         }
-        for name, marker in markers.items():
-            seconds = {} if name == "train" else {name: marker["seconds"]}
-            _add(result, {"seconds": seconds, **marker["result"]})
-            if name == "train":
+        seconds: Dict[str, float] = {}
+        for step in spec.steps:
+            marker = markers.get(step.name)
+            if marker is None:
+                continue
+            _add(result, marker["result"])
+            if step == spec.steps[0]:
                 result.setdefault("peak_memory_mb", marker["peak_memory_mb"])
+            if step.words and not step.trains:  # whose log has the time of all its starts
+                stage = step.stage or step.name
+                seconds[stage] = round(seconds.get(stage, 0) + marker["seconds"], 1)
+        _add(result, {"seconds": seconds})
         return result
 
 
@@ -221,6 +232,12 @@ def read_result(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
     """The result of a run, if it has ended."""
     found = _read(folder / RESULT)
     return found if found.get("digest") == spec.digest else None
+
+
+def _finished(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
+    """The result of a run that succeeded, or None."""
+    found = read_result(folder, spec)
+    return found if found is not None and found["status"] == DONE else None
 
 
 def is_trained(folder: Path, log: Path, words: Sequence[str]) -> bool:

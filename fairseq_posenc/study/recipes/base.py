@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.study.logs import last_losses, read_training
+from fairseq_posenc.study.logs import last_losses, read_speed, read_training
 from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
 from fairseq_posenc.study.results import Measure
 
@@ -32,6 +32,7 @@ class Step(NamedTuple):
         fresh: a folder to remove before the step is tried, for what cannot resume.
         on_device: the command takes ``--cpu``.
         depends: other files that decide its result.
+        stage: what its time counts for, if that is not its name.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Step(NamedTuple):
     fresh: str = ""
     on_device: bool = True
     depends: Tuple[str, ...] = ()
+    stage: str = ""
 
 
 class Recipe(NamedTuple):
@@ -86,6 +88,18 @@ def training(plan: Plan, task: List[str], flags: Flags, seed: int) -> Step:
         *("--log-format", "json", "--update-epoch-batch-itr", "True"),
     ]
     return Step("train", tuple(words), read_training, trains=True)
+
+
+def speed_step(step: Step, updates: int) -> Step:
+    """The first updates of a training, to measure its speed and memory.
+
+    Args:
+        step: the training.
+        updates: how many.
+    """
+    short = ("--max-update", str(updates), "--log-interval", str(max(1, updates // 10)))
+    words = (*step.words, *short, "--no-save", "--disable-validation")
+    return Step("speed", words, read_speed)
 
 
 def budget(plan: Plan, flags: Flags) -> List[str]:

@@ -123,8 +123,8 @@ def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
 
 
 def _finetuning(plan: Plan, task: Task, flags: Flags, seed: int) -> List[Step]:
-    given = merge(plan.finetune.get("flags", {}), plan.finetune["tasks"][task.name])
-    rates = plan.finetune.get("lr") or [merge(task.flags, given)["--lr"]]
+    given = {**task.flags, **plan.finetune.get("flags", {}), **plan.finetune["tasks"][task.name]}
+    rates = plan.finetune.get("lr") or [given["--lr"]]
     found: List[Step] = []
     places = []
     for rate in rates:
@@ -133,8 +133,8 @@ def _finetuning(plan: Plan, task: Task, flags: Flags, seed: int) -> List[Step]:
         name = f"{task.key}-lr{rate}"
         last = plan.finetune.get("epoch", "best") == "last"
         best = f"{place}/checkpoint_{'last' if last else 'best'}.pt"
-        words = _training_words(plan, task, merge(given, {"--lr": rate}), flags, seed, place)
-        found.append(Step(name, words, inputs=(checkpoint(plan),), fresh=place))
+        words = _training_words(plan, task, {**given, "--lr": rate}, flags, seed, place)
+        found.append(Step(name, words, inputs=(checkpoint(plan),), fresh=place, stage="finetune"))
         answers = (
             *("python", "-m", "fairseq_posenc.study.answers", f"{RUN}/{best}", task.folder),
             *("--output", f"{RUN}/{place}.tsv", "--user-dir", plan.user_dir or PLUG_IN),
@@ -145,6 +145,7 @@ def _finetuning(plan: Plan, task: Task, flags: Flags, seed: int) -> List[Step]:
                 answers,
                 partial(_remove, place=place),
                 inputs=(best,),
+                stage="finetune",
             )
         )
     score = partial(score_task, task=task, places=tuple(places))
@@ -155,7 +156,7 @@ def _finetuning(plan: Plan, task: Task, flags: Flags, seed: int) -> List[Step]:
 def _training_words(
     plan: Plan, task: Task, given: Flags, flags: Flags, seed: int, place: str
 ) -> Tuple[str, ...]:
-    chosen = merge({**_FINETUNE, **task.flags}, given)
+    chosen = merge(_FINETUNE, given)
     batch, epochs = int(chosen["--batch-size"]), int(chosen["--max-epoch"])
     updates = int(chosen.get("--max-update", -(-task.examples // batch) * epochs))
     schedule = {"--total-num-update": updates, "--warmup-updates": int(updates * _WARMUP)}
@@ -215,6 +216,8 @@ def measures(plan: Plan) -> Dict[str, Measure]:
         for name in task.scores:
             label = f"{task.name}, {LABELS[name]}"
             found.append(Measure(f"{task.key}_{name}", "higher", label, "%"))
+    if plan.base.get("--criterion") == "masked_lm_accuracy":
+        found.append(Measure("accuracy", "higher", "masked tokens predicted right", "%"))
     return usual_measures(plan, *found)
 
 

@@ -14,6 +14,7 @@ from fairseq_posenc.study.report.positions import positions_section
 from fairseq_posenc.study.report.render import FIGURES, figures_in, to_html, to_markdown
 from fairseq_posenc.study.report.reproduction import reproduction_section
 from fairseq_posenc.study.report.scores import results_section
+from fairseq_posenc.study.report.speed import speed_section
 from fairseq_posenc.study.report.translations import (
     length_section,
     read_translations,
@@ -52,6 +53,7 @@ def build(evidence: Evidence) -> Report:
             length_section(evidence, translations),
             extrapolation_section(evidence),
             cost_section(evidence),
+            speed_section(evidence),
             positions_section(evidence),
             samples_section(evidence, translations),
             absent_section(evidence),
