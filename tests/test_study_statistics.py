@@ -180,7 +180,7 @@ def spoiled(every):
     ]
 
 
-@pytest.mark.parametrize("name", list(sentences.TRANSLATION_METRICS))
+@pytest.mark.parametrize("name", ["bleu", "chrf"])
 def test_translations_are_tested_by_sacrebleu(name, monkeypatch):
     monkeypatch.setattr(sentences, "RESAMPLES", 100)
     scorer = sentences.metric(name, "", REFERENCES)
@@ -199,12 +199,13 @@ def test_translations_are_tested_by_sacrebleu(name, monkeypatch):
         ("bleu", {}),
         ("chrf", {"word_order": 2, "char_order": 5}),
         ("chrf", {"whitespace": True, "lowercase": True}),
+        ("ter", {"case_sensitive": True, "no_punct": True}),
     ],
 )
 def test_a_signature_gives_its_metric_back(name, settings):
-    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.metrics import BLEU, CHRF, TER
 
-    theirs = {"bleu": BLEU, "chrf": CHRF}[name](**settings)
+    theirs = {"bleu": BLEU, "chrf": CHRF, "ter": TER}[name](**settings)
     hypotheses = [line.upper() if i % 3 else line for i, line in enumerate(spoiled(2))]
     want = theirs.corpus_score(hypotheses, [REFERENCES]).score
     ours = sentences.metric(name, str(theirs.get_signature()), REFERENCES)

@@ -50,10 +50,22 @@ def _chrf(fields: Mapping[str, str], references: List[List[str]]) -> Any:
     )
 
 
+def _ter(fields: Mapping[str, str], references: List[List[str]]) -> Any:
+    metrics = import_extra("sacrebleu", "study --report").metrics
+    return metrics.TER(
+        case_sensitive=fields.get("case") == "mixed",
+        normalized=fields.get("norm") == "yes",
+        no_punct=fields.get("punct") == "no",
+        asian_support=fields.get("asian") == "yes",
+        references=references,
+    )
+
+
 #: Measures of translations, by name.
 TRANSLATION_METRICS: Dict[str, Callable[[Mapping[str, str], List[List[str]]], Any]] = {
     "bleu": _bleu,
     "chrf": _chrf,
+    "ter": _ter,
 }
 
 

@@ -37,7 +37,7 @@ class Table(NamedTuple):
         text: columns of text, aligned to the left; all others are numbers. The first is text.
         code: columns of code, empty cells included.
         wrap: columns whose cells may take several lines.
-        strong: rows to emphasise, by index.
+        strong: cells to emphasise, by row and column.
     """
 
     caption: str
@@ -46,7 +46,7 @@ class Table(NamedTuple):
     text: Sequence[int] = ()
     code: Sequence[int] = ()
     wrap: Sequence[int] = ()
-    strong: Sequence[int] = ()
+    strong: Sequence[Tuple[int, int]] = ()
     kind: str = "table"
 
 

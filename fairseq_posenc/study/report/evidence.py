@@ -1,7 +1,7 @@
 """What all sections of a report are made from: a study, and the comparison on each measure."""
 
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.study.report.memory import Memory
@@ -97,7 +97,7 @@ def read_lines(run: Run, *keys: str) -> List[str]:
     Raises:
         UsageError: it cannot be read.
     """
-    found = run.files
+    found: Any = run.files
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
     if not found:

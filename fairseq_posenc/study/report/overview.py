@@ -8,6 +8,8 @@ from fairseq_posenc.study.report.document import Details, Listing, Prose, Sectio
 from fairseq_posenc.study.report.evidence import Evidence
 from fairseq_posenc.study.report.words import names, number, plural
 
+ABSENT = "Failed and missing runs"
+
 
 def flag_texts(flags: Dict[str, Any]) -> List[str]:
     """Each flag with its value, as on a command line.
@@ -126,14 +128,13 @@ def absent_section(evidence: Evidence) -> Section:
     if evidence.missing:
         listed = [f"{system}, seed {seed}" for system, seed in evidence.missing]
         parts.append(Prose(f"Not run yet: {'; '.join(listed)}."))
-    return Section("Failed and missing runs", parts)
+    return Section(ABSENT, parts)
 
 
 def warnings(evidence: Evidence) -> List[str]:
     """What a reader must know before the results, in a sentence or two."""
-    found = []
-    for runs, said in ((len(evidence.failed), "failed"), (len(evidence.missing), "missing")):
-        if runs:
-            is_are = "" if said == "failed" else ("is " if runs == 1 else "are ")
-            found.append(f"{plural(runs, 'run')} {is_are}{said}: see the section on them.")
-    return found
+    failed, missing = len(evidence.failed), len(evidence.missing)
+    said = [f"{plural(failed, 'run')} failed"] if failed else []
+    if missing:
+        said.append(f"{plural(missing, 'run')} {'is' if missing == 1 else 'are'} missing")
+    return [f"{names(said)}: see “{ABSENT}”."] if said else []

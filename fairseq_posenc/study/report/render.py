@@ -61,7 +61,7 @@ def to_markdown(report: Report) -> str:
     environment = _environment(autoescape=False)
     environment.filters.update(md=escape_markdown, code=inline_code, fence=fence)
     text = environment.get_template("report.md.jinja").render(report=report, figures=FIGURES)
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r" +\n", "\n", text)).strip() + "\n"
 
 
 def _environment(autoescape: bool) -> Any:

@@ -56,9 +56,10 @@ def _overall(evidence: Evidence) -> Table:
     first = evidence.comparisons[evidence.measures[0].name]
     order = [*first.order, *(name for name in evidence.systems if name not in first.order)]
     header, rows = ["system"], [[name] for name in order]
-    text = []
+    text, best = [], []
     for measure in evidence.measures:
         comparison = evidence.comparisons[measure.name]
+        best.append((order.index(comparison.order[0]), len(header)))
         header.append(_heading(measure))
         for row in rows:
             row.append(spread(comparison.summaries.get(row[0])))
@@ -69,9 +70,11 @@ def _overall(evidence: Evidence) -> Table:
                 row.append(comparison.letters.get(row[0], ""))
     caption = (
         f"All measures, by {evidence.measures[0].label}. ↑ higher is better, ↓ lower is better. "
-        "In each column, systems that share a letter are not separable."
+        "The best mean of each is bold."
     )
-    return Table(caption, header, rows, text=text, strong=[0])
+    if text:
+        caption += " Systems that share a letter of a group are not separable."
+    return Table(caption, header, rows, text=text, strong=best)
 
 
 def _measure(evidence: Evidence, measure: Measure) -> List[Any]:

@@ -54,7 +54,8 @@ def p_value(p: Optional[float]) -> str:
 def equation(p: Optional[float]) -> str:
     """A p-value of a sentence, such as ``p = 0.012``."""
     text = p_value(p)
-    return f"p {text}" if text.startswith("<") else f"p = {text}"
+    text = f"p {text}" if text.startswith("<") else f"p = {text}"
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def names(items: Sequence[str]) -> str:
