@@ -227,6 +227,8 @@ def test_a_study_runs_once_and_resumes_after_changes(read, plan, tmp_path):
     study(read(decode={"--beam": 5}), tmp_path / "study", again, notes)
     assert [step for _, step in again.ran] == 4 * ["decode"]
     assert "has 3 steps in common" in notes[0]
+    changed = load_results(tmp_path / "study").runs
+    assert all(run.folder.name in command for run in changed for command in run.commands)
     assert len(results(tmp_path / "study")) == 8
     assert len(load_results(tmp_path / "study").runs) == 4
     assert first.items() <= results(tmp_path / "study").items()
@@ -262,6 +264,15 @@ def test_the_search_tries_the_same_values_for_every_system(read, tmp_path):
         assert content["chosen"][system] == {"--lr": best.split()[1]}
         runs = load_results(tmp_path).of(system)
         assert [run.flags["--lr"] for run in runs] == 2 * [best.split()[1]]
+
+
+def test_a_system_whose_search_fails_does_not_stop_the_others(read, tmp_path):
+    def fail(words, epoch=0):
+        return int("transformer" in words)
+
+    plan = read(search={"--lr": ["1e-3", "2e-3"]}, seeds=[1])
+    found = study(plan, tmp_path, FakeCommands(fail=fail))
+    assert {r["system"]: r["status"] for r in found} == {"rotary": "done", "stock": "failed"}
 
 
 def test_a_failed_step_is_tried_again_and_then_reported(read, tmp_path):

@@ -55,4 +55,6 @@ def copy_run(source: Path, target: Path, steps: Sequence[str]) -> None:
                 continue
         shutil.copyfile(str(path), str(place))
     for name in steps:
-        write_object(target / STEPS / f"{name}.json", read_object(source / STEPS / f"{name}.json"))
+        marker = read_object(source / STEPS / f"{name}.json")
+        marker["command"] = marker["command"].replace(source.name, target.name)
+        write_object(target / STEPS / f"{name}.json", marker)

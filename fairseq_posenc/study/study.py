@@ -1,6 +1,7 @@
 """Carrying out a plan: the search, and all runs that are not done, several at a time."""
 
 import concurrent.futures
+import math
 import os
 import queue
 import time
@@ -119,10 +120,7 @@ def search(
     """Try the values of the search with the first seed, and choose by the validation loss.
 
     Returns:
-        the chosen flags, and the loss of every value, by system.
-
-    Raises:
-        UsageError: no trial of a system succeeded.
+        the chosen flags, and the loss of every value that succeeded, by system.
     """
     found = trials(plan)
     until = RECIPES[plan.recipe].until
@@ -138,10 +136,8 @@ def search(
             for name, result in of_system.items()
             if result["status"] == DONE
         }
-        if not losses[system]:
-            error = next(iter(of_system.values()))["error"].splitlines()[-1:]
-            raise UsageError(f"systems: {system}: every value of the search failed: {error}")
-        best = min(losses[system], key=losses[system].__getitem__)
+        # where every value failed, the runs of this system fail, too, and say why
+        best = min(flags, key=lambda name: losses[system].get(name, math.inf))
         chosen[system] = flags[best]
         note(f"{system}: {best} of {losses[system]}")
     return chosen, losses
