@@ -110,7 +110,7 @@ def _differences(evidence: Evidence, measure: Measure) -> Table:
     header = ["system", f"difference in {measure.label}"]
     header += ["95 % interval", "p (Holm)", "this pair alone"] if comparison.tested else []
     text = list(range(len(header), len(header) + len(by_test)))
-    header += [f"{test}, {measure.label}" for test in by_test]
+    header += list(by_test)
     rows = []
     for name in comparison.order:
         if name == baseline:
@@ -127,6 +127,7 @@ def _differences(evidence: Evidence, measure: Measure) -> Table:
         for found in by_test.values():
             row.append(found[name].text if name in found else "–")
         rows.append(row)
-    return Table(
-        f"{capitalised(measure.label)}: difference to {baseline}.", header, rows, text=text
-    )
+    caption = f"{capitalised(measure.label)}: difference to {baseline}."
+    if by_test:
+        caption += " Last: in how many seeds a test on the sentences finds a difference."
+    return Table(caption, header, rows, text=text)
