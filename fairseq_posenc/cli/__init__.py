@@ -20,6 +20,7 @@ from fairseq_posenc.cli import (
     plot,
     predict,
     reading,
+    study,
     tokenize,
     translate,
 )
@@ -41,6 +42,7 @@ COMMANDS = (
     plot.COMMAND,
     analyse.COMMAND,
     benchmark.COMMAND,
+    study.COMMAND,
 )
 
 

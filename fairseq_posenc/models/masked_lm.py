@@ -319,7 +319,7 @@ class MaskedLMModel(RobertaModel):
         self.token_heads[name] = nn.Linear(self.args.encoder_embed_dim, num_classes)
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
-        """Adapt token heads and leave out those of pre-training, in addition to what fairseq does."""
+        """Adapt token heads, leave out those of pre-training, and do what fairseq does."""
         if RELATION_HEAD not in self.classification_heads and not self.args.load_checkpoint_heads:
             leave_out_relation_head(state_dict, name)
         super().upgrade_state_dict_named(state_dict, name)
