@@ -125,7 +125,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         Returns:
             output (B, T, C) and weights (B, H, T, S) or None.
         """
-        q, k, v, content_q, content_k = self.project(x, table, keys, key_table)
+        q, k, v, content_q, content_k = self.project(x, table, keys=keys, key_table=key_table)
         if incremental_state is not None:
             k, v, content_k = append_to_cache(self, k, v, content_k, incremental_state)
         if length_factor is not None:
