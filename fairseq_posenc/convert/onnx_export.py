@@ -124,9 +124,11 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Exporte
     model: Any = native.load(path, checkpoint.dictionary)
     settings = model.completed_settings
     if not kernel_of(settings).computes_logits:
+        chosen = f"--attention {settings.attention}"
+        chosen = f"--gau-chunk {settings.gau_chunk}" if settings.gau_chunk else chosen
         raise UsageError(
-            f"{path}: --attention {settings.attention}: linear attention cannot be exported to "
-            "ONNX; models with softmax can"
+            f"{path}: {chosen}: only softmax attention and units without chunks can be exported to "
+            "ONNX"
         )
     size = sum(value.numel() * value.element_size() for value in model.parameters())
     if size > LIMIT:
