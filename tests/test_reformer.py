@@ -8,6 +8,7 @@ from test_rotary import rotation_matrix
 from fairseq_posenc.attention.reformer import ReformerAttention
 from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.loading.averaging import IDENTICAL_SUFFIXES
 
 H, D, T, CHUNK, ROUNDS = 2, 8, 26, 3, 3
 PADDINGS = {
@@ -185,6 +186,7 @@ class TestModels:
         assert len(first) == 4 and len({value.numpy().tobytes() for value in first.values()}) == 4
         assert all(torch.equal(first[key], second[key]) for key in first)
         assert not any(torch.equal(first[key], other[key]) for key in first)
+        assert all(key.endswith(IDENTICAL_SUFFIXES) for key in first)  # never averaged
 
     def test_queries_and_keys_are_one_projection(self):
         attention = tiny("reformer:rotary").encoder.layers[0].self_attn

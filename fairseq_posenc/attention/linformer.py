@@ -155,20 +155,21 @@ class LinformerAttention(AttentionKernel, StockMultiheadAttention):
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         if padding_mask is not None:
             k, v = (real_first(t, padding_mask)[0] for t in (k, v))
-        # (B, T, C) -> (B, H, T, D)
-        q = q.view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
         k, v = self._combined(k, self.key_projection), self._combined(v, self.value_projection)
-        rate = dropout_rate(self.dropout_module)
+        q, rate = self._by_head(q), dropout_rate(self.dropout_module)
         out = attend(q, k, v, self.encoding.scale, dropout=rate, empty_rows=False)
         return self.out_proj(out.transpose(1, 2).flatten(2)), None
 
     def _combined(self, x: Tensor, projection: Tensor) -> Tensor:
         """Combinations (B, H, k, D) of keys or values (B, T, C)."""
         columns = projection[:, :, : x.size(1)]
-        by_head = (self.num_heads, self.head_dim)
         if len(columns) == 1:  # (k, T) · (B, T, C)
-            return torch.matmul(columns[0], x).unflatten(-1, by_head).transpose(1, 2)
-        return torch.einsum("hkt,bthd->bhkd", columns, x.unflatten(-1, by_head))
+            return self._by_head(torch.matmul(columns[0], x))
+        return torch.einsum("hkt,bhtd->bhkd", columns, self._by_head(x))
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        """(B, T, C) as (B, H, T, D)."""
+        return x.view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
 
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""

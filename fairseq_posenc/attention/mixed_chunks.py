@@ -292,4 +292,4 @@ def _chunked(x: Tensor, size: int) -> Tensor:
     """(B, T, C) as (B, N, L, C) for N chunks of L tokens, zeros after the last."""
     gap = -x.size(1) % size
     x = F.pad(x, (0, 0, 0, gap)) if gap else x
-    return x.unflatten(1, (-1, size))
+    return x.reshape(len(x), x.size(1) // size, size, x.size(-1))
