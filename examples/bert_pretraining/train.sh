@@ -44,8 +44,8 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$RECIPE/../common/cluster.sh"
 # shellcheck source=../common/tokens.sh
 . "$RECIPE/../common/tokens.sh"
-# shellcheck source=papers.sh
-. "$RECIPE/papers.sh"
+# shellcheck source=../common/papers.sh
+. "$RECIPE/../common/papers.sh"
 
 MODELS="bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer shaw roberta"
 MODEL="" DATA="" SAVE_DIR="" USER_DIR="" OPTIMIZER=adam OWN_UPDATES="" OWN_BATCH="" LIMIT=32

@@ -15,7 +15,8 @@
 #   --dry-run             print the commands without running them
 #   --help                this text
 #
-# All other options are those of finetune.sh (--seeds, --epoch, --cpu, ...).
+# All other options are those of finetune.sh (--seeds, --epoch, --cpu, --keep-checkpoints, --no-model),
+# without --name and --from.
 
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -4,14 +4,15 @@
 # shellcheck source=tokens.sh
 . "$COMMON/tokens.sh"
 
-# Options and folders: sets SOURCE, PRETRAINED, OUT, TABLE, TASKS, TOKENIZER and WORKERS.
+TABLE=$RECIPE/tasks.yaml # the tasks of the benchmark
+
+# Options and folders: sets SOURCE, PRETRAINED, OUT, TASKS, TOKENIZER and WORKERS, for own tasks TABLE.
 #   sentence_options NAME PRETRAINING "$@"
 # NAME is the benchmark, PRETRAINING the recipe that makes PRETRAINED; RECIPE is the caller's folder.
 sentence_options() {
     local name=$1 pretraining=$2 task all
     shift 2
     read_options "$name" "$@"
-    [[ -f $TABLE ]] || die "--superglue: is for examples/glue/prepare.sh"
     [[ $SOURCE != *.yaml && $SOURCE != *.yml ]] || TABLE=$(absolute "$SOURCE")
     all=$(python "$COMMON/tasks.py" names "$TABLE")
     for task in $TASKS; do
@@ -32,12 +33,11 @@ sentence_options() {
 read_options() {
     local name=$1
     shift
-    SOURCE="" PRETRAINED="" OUT="" TASKS="" TOKENIZER="" WORKERS=$(nproc) TABLE=$RECIPE/tasks.yaml
+    SOURCE="" PRETRAINED="" OUT="" TASKS="" TOKENIZER="" WORKERS=$(nproc)
     while (($#)); do
         case $1 in
             --help) usage ;;
             --dry-run) DRY_RUN=1; shift ;;
-            --superglue) TABLE=$RECIPE/superglue.yaml; shift ;;
             --tasks) TASKS=$(value "$@"); shift 2 ;;
             --tokenizer) TOKENIZER=$(value "$@"); shift 2 ;;
             --workers) WORKERS=$(value "$@"); shift 2 ;;

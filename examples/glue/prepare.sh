@@ -27,4 +27,11 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/sentence_tasks.sh
 . "$RECIPE/../common/sentence_tasks.sh"
 
-prepare_tasks GLUE bert_pretraining "$@"
+ARGUMENTS=()
+for argument in "$@"; do
+    case $argument in
+        --superglue) TABLE=$RECIPE/superglue.yaml ;;
+        *) ARGUMENTS+=("$argument") ;;
+    esac
+done
+prepare_tasks GLUE bert_pretraining ${ARGUMENTS[@]+"${ARGUMENTS[@]}"}

@@ -6,7 +6,7 @@
 # SOURCE holds train.jsonl and val.jsonl of SuperGLUE's WSC, which has the sentences of WNLI, or
 # train.tsv and dev.tsv with candidates of your own (see candidates.py --help). PRETRAINED is the
 # data-bin folder that the model was pre-trained on. OUT/WSC is then what finetune.sh takes. If
-# interrupted, run it again to resume.
+# interrupted, run it again to resume. The other tasks are those of prepare.sh --tasks.
 #
 #   --tokenizer FOLDER    split the texts as this tokenizer of transformers does; PRETRAINED is
 #                         then the folder of an imported model

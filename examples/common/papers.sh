@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The numbers of the papers for pre-training; sourced by train.sh after lib.sh. Defines
+# The numbers of the papers for pre-training; sourced after lib.sh. Defines
 #
 #     paper_settings PAPER SIZE   print those of a paper for models of that size, base or large:
 #                                 samples in an update, updates, warm-up, peak of the learning
