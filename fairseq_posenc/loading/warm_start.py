@@ -87,7 +87,8 @@ def repeat_positions(stack: Any, state_dict: State, key: str) -> None:
         state_dict: the checkpoint's parameters.
         key: name of the table in it.
     """
-    table, saved = getattr(stack, "embed_positions", None), state_dict.get(key)
+    table: Any = getattr(stack, "embed_positions", None)
+    saved = state_dict.get(key)
     own = getattr(table, "weight", None)
     if own is None or saved is None or len(own) <= len(saved):
         return
