@@ -102,6 +102,42 @@ def test_every_other_architecture_trains(arch, corpora, tmp_path):
     assert "valid 1" in pretrain(corpora.text, tmp_path, arch).losses()
 
 
+def test_electra_pretrains_resumes_and_is_fine_tuned(corpora, tmp_path):
+    flags = ["--arch", "roformer_electra_tiny", *SHAPE, "--generator-size", "0.5", *MASKED]
+    flags += ["--criterion", "replaced_token_detection"]
+    pre, fine = tmp_path / "pre", tmp_path / "fine"
+    found = train(corpora.text, pre, *flags)
+    logged = found.entries("valid")[0]
+    assert 0 < float(logged["valid_generator_loss"]) < 20
+    assert 0 <= float(logged["valid_recall"]) <= 100
+    assert "update 1" not in train(corpora.text, pre, *flags, "--max-epoch", "2").losses()
+    source = ["--restore-file", pre / "checkpoint_last.pt", *FRESH]
+    classify = ["--arch", "posenc_masked_lm", *CLASSIFY, "--num-classes", "2"]
+    train(corpora.pairs, fine, *classify, "--max-positions", "32", "--max-update", "0", *source)
+    (before, _), (after, settings) = (read(f / "checkpoint_last.pt") for f in (pre, fine))
+    assert settings["position_encoding"] == "rotary" and "generator_size" not in settings
+    assert not any(key.startswith("generator") for key in after)
+    assert any(key.startswith("generator") for key in before)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        # BART section 2.2: text infilling and sentence permutation
+        "denoising --mask 0.3 --mask-length span-poisson --poisson-lambda 3 --replace-length 1 "
+        "--permute-sentences 1",
+        # T5 section 3.1.4: spans replaced by sentinels
+        "span_masked_lm --noise-density 0.15 --mean-noise-span-length 3",
+    ],
+)
+@pytest.mark.parametrize("arch", ["roformer_tiny", "t5bias_base"])
+def test_encoder_decoders_train_on_denoising(arch, task, corpora, tmp_path):
+    flags = ["--arch", arch, *SHAPE, *(f.replace("encoder", "decoder") for f in SHAPE)]
+    flags += ["--task", *task.split(), "--tokens-per-sample", "32", "--sample-break-mode"]
+    found = train(corpora.text, tmp_path, *flags, "complete", "--criterion", "cross_entropy")
+    assert "valid 1" in found.losses()
+
+
 # every encoding is trained by commands in translation models, and in masked ones in this process
 @pytest.mark.parametrize("encoding", ONE_OF_EACH_PLACE)
 def test_encodings_are_pretrained_and_fine_tuned(encoding, corpora, tmp_path):

@@ -17,12 +17,7 @@ from fairseq_posenc.loading.overrides import apply_overrides
 from fairseq_posenc.models import FAMILIES
 from fairseq_posenc.settings import ROLES
 
-TASKS = {
-    "posenc_transformer": "translation",
-    "posenc_masked_lm": "masked_lm",
-    "posenc_lm": "language_modeling",
-    "multilingual_posenc_transformer": "multilingual_translation",
-}
+TASKS = {name: family.tasks[0] for name, family in FAMILIES.items()}
 MASKED_LM = FAMILIES["posenc_masked_lm"]
 # the layers of a model that has heads, and the size of a table, have rules of their own
 HEADS = {"pooler_activation_fn", "spectral_norm_classification_head"}

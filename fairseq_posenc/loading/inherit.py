@@ -28,6 +28,7 @@ _TASKS = ("sentence_prediction", "sentence_ranking")
 # of classification heads, which a pre-trained checkpoint need not have
 _HEADS = ("pooler_activation_fn", "spectral_norm_classification_head")
 _HEAD = re.compile(rf"classification_heads\.(?!{RELATION_HEAD}\.)")
+_PRETRAINING = ("generator_size",)  # of what fine-tuning leaves out
 _BY_TASK = "segments"  # which a task for fine-tuning chooses for a model without such heads
 _TABLE = "num_positions"  # see _inherit_positions
 
@@ -143,7 +144,7 @@ def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
     }
     if accepts_any_length(cfg.model):
         differences = {n: both for n, both in differences.items() if n not in LENGTHS}
-    accepted = _HEADS if resumes else (*_HEADS, _BY_TASK)
+    accepted = _HEADS if resumes else (*_HEADS, *_PRETRAINING, _BY_TASK)
     refused = [name for name in differences if name in trained and name not in accepted]
     if refused and is_fine_tuning(cfg.task):
         listed = ", ".join(_difference(name, *differences[name]) for name in refused)

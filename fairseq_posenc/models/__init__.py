@@ -1,11 +1,12 @@
 """Model families; importing this registers them with fairseq."""
 
-from fairseq_posenc.models import language_model, masked_lm, multilingual, translation
+from fairseq_posenc.models import electra, language_model, masked_lm, multilingual, translation
 from fairseq_posenc.models.family import FAMILIES, Family, family_of
 
 __all__ = [
     "FAMILIES",
     "Family",
+    "electra",
     "family_of",
     "language_model",
     "masked_lm",

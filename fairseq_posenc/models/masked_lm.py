@@ -24,6 +24,7 @@ from fairseq_posenc.config.stacks import masked_lm_stacks
 from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.initialisation import initialise
+from fairseq_posenc.loading.discriminator import take_discriminator
 from fairseq_posenc.loading.heads import RELATION_HEAD, leave_out_relation_head
 from fairseq_posenc.loading.inherit import inherit, is_fine_tuning
 from fairseq_posenc.loading.warm_start import State
@@ -85,7 +86,8 @@ def _roberta_fields() -> List[Field]:
 _FROM_TRANSFORMER = ("checkpoint_activations", "offload_activations")
 
 
-def _own_fields() -> List[Field]:
+def own_fields() -> List[Field]:
+    """The flags of a masked language model, apart from those of positions and layers."""
     transformer = [f for f in flat_fields(TransformerConfig) if f[0] in _FROM_TRANSFORMER]
     return _roberta_fields() + transformer + declared_fields(fields_of(MaskedLMFlags))
 
@@ -135,11 +137,22 @@ PRESETS: Dict[str, Preset] = {
 }
 
 
-def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
+def complete_masked_lm(cfg: Options, preset: Preset, settings: Options, dataclass: type) -> None:
+    """Complete and check, in place, the configuration of a masked language model.
+
+    Args:
+        cfg: flat configuration.
+        preset: settings of the architecture.
+        settings: those of the task.
+        dataclass: the flags of the family.
+
+    Raises:
+        UsageError: flags contradict each other.
+    """
     check_option(settings, "tokens_per_sample", STOCK_RANGES["tokens_per_sample"])
     longest = option(settings, "tokens_per_sample") or 512
     preset = {"position_encoding": "learned", "max_positions": longest, **preset}
-    configure(cfg, MASKED_LM.dataclass, preset, masked_lm_stacks)
+    configure(cfg, dataclass, preset, masked_lm_stacks)
     resolve_segments(cfg, settings)
     if cfg.lm_head == "tied" and cfg.encoder_input_dim != cfg.encoder_embed_dim:
         raise UsageError(
@@ -152,6 +165,10 @@ def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
             f"--max-positions {cfg.max_positions}: --position-encoding {cfg.position_encoding} has "
             f"a table of {cfg.num_positions} positions; give at most that"
         )
+
+
+def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
+    complete_masked_lm(cfg, preset, settings, MASKED_LM.dataclass)
 
 
 def _inherit(args: Options, arch: str, preset: Preset) -> None:
@@ -170,7 +187,7 @@ MASKED_LM: Family = Family(
         "sentence_ranking",
         "multilingual_masked_lm",
     ),
-    own_fields=_own_fields,
+    own_fields=own_fields,
     presets=PRESETS,
     stacks=masked_lm_stacks,
     complete=_complete,
@@ -271,17 +288,17 @@ class MaskedLMModel(RobertaModel):
             kwargs: see :meth:`MaskedLMEncoder.forward`.
 
         Returns:
-            logits (B, T, V), features (B, T, C), classes (B, N) of a classification head or
-            (B, T, N) of a token head; and a dictionary with ``inner_states``, and ``relation``
-            (B, 2) if asked for.
+            logits (B, T, V), or (N, V) for N *masked_tokens*, features (B, T, C), classes (B, N) of
+            a classification head or (B, T, N) of a token head; and a dictionary with
+            ``inner_states``, and ``relation`` (B, 2) if asked for.
         """
         name = classification_head_name
         x, extra = self.encoder(
             src_tokens,
             features_only=features_only or relation or name is not None,
             return_all_hiddens=return_all_hiddens,
-            segment_labels=segment_labels,
             masked_tokens=masked_tokens,
+            segment_labels=segment_labels,
             **kwargs,
         )
         if relation:
@@ -302,10 +319,11 @@ class MaskedLMModel(RobertaModel):
         self.token_heads[name] = nn.Linear(self.args.encoder_embed_dim, num_classes)
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
-        """Adapt token heads in addition to what fairseq adapts: heads and older names."""
+        """Adapt token heads, and leave out a generator, in addition to what fairseq adapts."""
         if RELATION_HEAD not in self.classification_heads and not self.args.load_checkpoint_heads:
             leave_out_relation_head(state_dict, name)
         super().upgrade_state_dict_named(state_dict, name)
+        take_discriminator(state_dict, name, self.state_dict())
         prefix = f"{name}.token_heads." if name else "token_heads."
         for key in [key for key in state_dict if key.startswith(prefix)]:
             head = key[len(prefix) :].split(".")[0]

@@ -1,0 +1,160 @@
+"""Replaced-token detection: a generator and a discriminator, pre-trained in one model.
+
+ELECTRA, Clark et al. 2020, arXiv 2003.10555.  For ``--task masked_lm --criterion
+replaced_token_detection``.  Fine-tuning takes the discriminator: ``--arch posenc_masked_lm
+--restore-file CHECKPOINT``.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Tuple, cast
+
+from fairseq.tasks import FairseqTask
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from fairseq_posenc.config.fields import Field, declared_fields
+from fairseq_posenc.config.stacks import masked_lm_stacks
+from fairseq_posenc.models.family import Family, Preset, task_settings
+from fairseq_posenc.models.masked_lm import (
+    BASE,
+    LARGE,
+    TINY,
+    MaskedLMModel,
+    complete_masked_lm,
+    own_fields,
+)
+from fairseq_posenc.models.presets import ROTARY
+from fairseq_posenc.modules.electra import Generator, ReplacedHead, sample_tokens
+from fairseq_posenc.modules.masked_lm import MaskedLMEncoder
+from fairseq_posenc.options import Options
+from fairseq_posenc.registry import fields_of
+from fairseq_posenc.settings import setting
+
+MODEL = "posenc_electra"
+
+
+@dataclass
+class ElectraFlags:
+    """Flags of the generator."""
+
+    generator_size: Optional[float] = setting(
+        0.25,
+        "channels, heads and feed-forward channels of the generator, as a fraction of the "
+        "discriminator's; both have as many layers",
+        role="model",
+        above=0,
+        at_most=1,
+    )
+
+
+def _own_fields() -> List[Field]:
+    return own_fields() + declared_fields(fields_of(ElectraFlags))
+
+
+def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
+    complete_masked_lm(cfg, preset, settings, ELECTRA.dataclass)
+
+
+# ELECTRA Table 6: the fraction of the small, base and large models
+PRESETS: Dict[str, Preset] = {
+    "roformer_electra_tiny": {**ROTARY, **TINY},
+    "roformer_electra_base": {**ROTARY, **BASE, "generator_size": 1 / 3},
+    "roformer_electra_large": {**ROTARY, **LARGE},
+    "electra_base": {"position_encoding": "learned", **BASE, "generator_size": 1 / 3},
+}
+
+ELECTRA: Family = Family(
+    model=MODEL,
+    what="a generator with a discriminator",
+    example="roformer_electra_base",
+    tasks=("masked_lm",),
+    own_fields=_own_fields,
+    presets=PRESETS,
+    stacks=masked_lm_stacks,
+    complete=_complete,
+)
+
+
+@ELECTRA.register
+class ElectraModel(MaskedLMModel):
+    """A discriminator, the encoder, with a generator that replaces tokens of its input.
+
+    The encoder has no head that predicts tokens; the generator's is that of the model.
+
+    Args:
+        args: complete flat configuration.
+        encoder: the discriminator.
+        generator: the small masked language model.
+    """
+
+    def __init__(self, args: Options, encoder: MaskedLMEncoder, generator: Generator) -> None:
+        encoder.lm_head = None
+        super().__init__(args, encoder)
+        self.generator = generator
+        self.replaced_head = ReplacedHead(args.encoder_embed_dim, args.activation_fn)
+
+    @classmethod
+    def build_model(cls, args: Options, task: FairseqTask) -> "ElectraModel":
+        """Build the model for *task* from a flat configuration.
+
+        Raises:
+            UsageError: flags contradict each other.
+        """
+        if OmegaConf.is_config(args):
+            OmegaConf.set_struct(cast(Any, args), False)  # fairseq's RoBERTa adds entries
+        ELECTRA.complete_for_task(args, task, task_settings(task))
+        encoder = MaskedLMEncoder(args, task.source_dictionary)
+        shared = encoder.sentence_encoder.embed_tokens
+        model = cls(args, encoder, Generator(args, task.source_dictionary, shared))
+        model.completed_settings = args
+        if OmegaConf.is_config(args):
+            OmegaConf.set_struct(cast(Any, args), True)
+        return model
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        segment_labels: Optional[Tensor] = None,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        classification_head_name: Optional[str] = None,
+        masked_tokens: Optional[Tensor] = None,
+        **kwargs: object,
+    ) -> Tuple[Tensor, Any]:
+        """Logits of the generator, and of the discriminator on what the generator writes.
+
+        Args:
+            src_tokens: (B, T), starting with [CLS].
+            segment_labels: (B, T) segment of each token; default: by ``--segments``.
+            features_only: stop at the discriminator's features.
+            return_all_hiddens: also return the states between layers.
+            classification_head_name: apply this head of the discriminator instead.
+            masked_tokens: (B, T), True at tokens that the generator replaces; None for the
+                generator's logits alone.
+            kwargs: see :meth:`MaskedLMEncoder.forward`.
+
+        Returns:
+            logits of the generator for the N *masked_tokens*, (N, V), and ``{"tokens": what the
+            discriminator reads, (B, T), "replaced": its logits, (B, T)}``; without *masked_tokens*
+            logits (B, T, V), or what the arguments ask of the discriminator.
+        """
+        if features_only or classification_head_name is not None:
+            return super().forward(
+                src_tokens,
+                segment_labels,
+                features_only,
+                return_all_hiddens,
+                classification_head_name,
+            )
+        logits, extra = self.generator(
+            src_tokens,
+            return_all_hiddens=return_all_hiddens,
+            masked_tokens=masked_tokens,
+            segment_labels=segment_labels,
+        )
+        if masked_tokens is None:
+            return logits, extra
+        drawn = sample_tokens(logits, repeatable=not self.training)
+        tokens = src_tokens.masked_scatter(masked_tokens, drawn)
+        features, _ = super().forward(tokens, segment_labels, features_only=True)
+        return logits, {"tokens": tokens, "replaced": self.replaced_head(features)}
