@@ -12,6 +12,7 @@ from conversion import write_ids
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from omegaconf import OmegaConf
 from test_masked_lm import SMALL, tiny
 from test_segments import PAIRS as READS_PAIRS
 from test_segments import by_hand, step_of
@@ -391,10 +392,12 @@ def test_a_run_keeps_its_samples(name, before, now):
 
 def test_a_criterion_that_would_not_train_the_head_is_refused(data):
     task = task_of(data, pairs="nsp")
-    chosen = Namespace(_name="masked_lm", tpu=False)
+    stock, ours = (
+        OmegaConf.create({"_name": name, "tpu": False}) for name in ("masked_lm", "masked_lm_pairs")
+    )
     with pytest.raises(UsageError, match="--criterion masked_lm: .* --criterion masked_lm_pairs"):
-        task.build_criterion(chosen)
-    assert task.build_criterion(Namespace(_name="masked_lm_pairs", tpu=False)).relation == "nsp"
+        task.build_criterion(stock)
+    assert task.build_criterion(ours).relation == "nsp"
 
 
 def test_the_head_is_left_out_where_it_is_not_needed():

@@ -254,6 +254,26 @@ def test_amos_needs_no_decay(tmp_path):
     assert flags["--save-dir"].endswith("roformer-amos")
 
 
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("segment-pair", {"--pairs": "nsp", "--unit": None, "--batch-size": "32"}),
+        ("sentence-pair", {"--pairs": "nsp", "--unit": "sentence", "--max-tokens": "3072"}),
+        ("full-sentences", {"--sample-break-mode": "complete", "--batch-size": "32"}),
+        ("doc-sentences", {"--sample-break-mode": "complete_doc", "--max-tokens": "3072"}),
+    ],
+)
+def test_every_format_has_as_many_tokens_in_a_batch(tmp_path, name, expected):
+    given = ("bert_a", "data", "--cpu", "--dry-run", "--format", name, "--static-masks", "10")
+    flags = training(tmp_path, *given, "--", "--tokens-per-sample", "96")
+    assert {flag: flags.get(flag) for flag in expected} == expected
+    assert flags["--task"] == flags["--criterion"] == "masked_lm_pairs"
+    assert flags["--static-masks"] == "10" and not {"--batch-size", "--max-tokens"} <= set(flags)
+    assert ("--num-segments" in flags) == name.endswith("pair")
+    where = "bert_a-static10" if name == "full-sentences" else f"bert_a-{name}-static10"
+    assert flags["--save-dir"].endswith(where)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_is_an_architecture(tmp_path, model):
     assert training(tmp_path, model, "data", "--cpu")["--arch"] in ARCH_CONFIG_REGISTRY
@@ -286,6 +306,8 @@ def test_an_update_has_256_samples_whatever_the_machine(tmp_path, nodes, gpus, l
         (["bert_a", "data", "--paper", "bert"], ["--paper bert", "tupe roformer roberta"]),
         (["bert_a", "data", "--size", "large"], ["--size large", "--paper roberta"]),
         (["roberta", "data", "--size", "huge"], ["--size huge"]),
+        (["bert_a", "data", "--cpu", "--dry-run", "--format", "pairs"], ["pairs", "segment-pair"]),
+        (["bert_a", "data", "--dry-run", "--static-masks", "x"], ["--static-masks x"]),
     ],
 )
 def test_training_mistakes_are_one_line(tmp_path, arguments, parts):

@@ -7,6 +7,7 @@ of fairseq are replaced in this folder only; ``hooks.py`` does so for :mod:`fair
 from fairseq_posenc.checkpoints.reading import allow_fairseq_checkpoints
 from fairseq_posenc.compat.atomic_files import atomic_checkpoints
 from fairseq_posenc.compat.batching import keep_every_sentence
+from fairseq_posenc.compat.data_workers import data_workers_of_each_epoch
 from fairseq_posenc.compat.diverse_beam import diverse_beam_groups
 from fairseq_posenc.compat.empty_data import empty_data
 from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padding
@@ -27,6 +28,7 @@ def apply() -> None:
     load_with_allow_list()
     atomic_checkpoints()
     keep_every_sentence()
+    data_workers_of_each_epoch()
     empty_data()
     eval_lm_needs_tokens()
     prompts_padded_left()

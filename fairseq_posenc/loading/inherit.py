@@ -17,9 +17,9 @@ from fairseq.file_io import PathManager
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.config.fields import plug_in_flags
 from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.loading.heads import RELATION_HEAD
 from fairseq_posenc.loading.settings import is_ours, saved_settings, task_of, trained_settings
 from fairseq_posenc.loading.stages import LENGTHS, accepts_any_length
-from fairseq_posenc.modules.heads import RELATION_HEAD
 from fairseq_posenc.options import Options, option
 
 logger = logging.getLogger(__name__)

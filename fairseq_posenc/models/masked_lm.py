@@ -26,12 +26,12 @@ from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.initialisation import initialise
 from fairseq_posenc.loading.discriminator import take_discriminator
+from fairseq_posenc.loading.heads import RELATION_HEAD, leave_out_relation_head
 from fairseq_posenc.loading.inherit import FINE_TUNING, inherit, is_fine_tuning
 from fairseq_posenc.loading.warm_start import State
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
 from fairseq_posenc.models.segments import SegmentFlags, refuse_pairs_in_blocks, resolve_segments
-from fairseq_posenc.modules.heads import RELATION_HEAD, leave_out_relation_head
 from fairseq_posenc.modules.masked_lm import MaskedLMEncoder
 from fairseq_posenc.options import Options, option
 from fairseq_posenc.registry import fields_of

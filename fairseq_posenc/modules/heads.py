@@ -3,30 +3,11 @@
 BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692.
 """
 
-import logging
-from typing import Dict, Optional
+from typing import Optional
 
 import torch.nn.functional as F
 from fairseq.models.roberta.model import RobertaLMHead
 from torch import Tensor, nn
-
-logger = logging.getLogger(__name__)
-
-#: The classification head of ``--task masked_lm_pairs``: are the texts of a pair as in the corpus?
-RELATION_HEAD = "sentence_relation"
-
-
-def leave_out_relation_head(state_dict: Dict[str, Tensor], name: str) -> None:
-    """Remove the parameters of :data:`RELATION_HEAD`, in place, for a model that does not need it.
-
-    Args:
-        state_dict: parameters of a checkpoint.
-        name: of the model in it, empty if it is the whole.
-    """
-    prefix = f"{name}." if name else ""
-    prefix += f"classification_heads.{RELATION_HEAD}."
-    if [state_dict.pop(key) for key in list(state_dict) if key.startswith(prefix)]:
-        logger.info("left out %s, which only --pairs needs", prefix[:-1])
 
 
 class MaskedLMHead(RobertaLMHead):
