@@ -13,7 +13,7 @@
 #   --subset NAME         subset to score: valid or test (valid)
 #   --length N            tokens per sample, in training and scoring (2048)
 #   --tokens-per-gpu N    maximum tokens per GPU and pass (16384)
-#   --updates N, --batch N, --adaptive N,N, --gpus N, --cpu, --user-dir DIR
+#   --size SIZE, --updates N, --batch N, --adaptive N,N, --gpus N, --cpu, --user-dir DIR
 #                         as for train.sh
 #   --dry-run             print the commands without running them
 #   --help                this text
@@ -37,7 +37,8 @@ while (($#)); do
         --length) LENGTH=$(value "$@"); shift 2 ;;
         --tokens-per-gpu) LIMIT=$(value "$@"); shift 2 ;;
         --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
-        --updates | --batch | --adaptive | --gpus) TRAINING+=("$1" "$(value "$@")"); shift 2 ;;
+        --size | --updates | --batch | --adaptive | --gpus)
+            TRAINING+=("$1" "$(value "$@")"); shift 2 ;;
         --) shift; break ;;
         -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
         *)
