@@ -25,6 +25,7 @@
 #                                another COMMAND
 #     train_model FOLDER DATA FLAG...  run fairseq-train with FOLDER as --save-dir, locked; it
 #                                resumes there, and ends as if it had not been interrupted
+#     trained FOLDER             true if FOLDER has a training that ended
 #     pack_model FOLDER CHECKPOINT FLAG...  write the model folder, anew; with an export to
 #                                CTranslate2 if that is installed and can compute the model
 #     plugin_dir                 print the folder to pass to --user-dir
@@ -199,6 +200,12 @@ train_model() {
     fi
     run fairseq-train "$data" --save-dir "$folder" --update-epoch-batch-itr True "$@"
     ((!first)) || release
+}
+
+# fairseq would add an update to one that ended.
+trained() {
+    ((!DRY_RUN)) && [[ -f $1/checkpoint_last.pt && -f $1/train.log ]] &&
+        grep --quiet 'done training in' "$1/train.log"
 }
 
 pack_model() {

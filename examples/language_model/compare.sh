@@ -64,15 +64,14 @@ USER_DIR=${USER_DIR:-$(plugin_dir)}
 TRAINING+=(--length "$LENGTH" --tokens-per-gpu "$LIMIT" --user-dir "$USER_DIR")
 STEPS=$OUT/steps
 
-# fairseq would add an update to a completed training run. Standard output is for the table,
-# and for the commands of a dry run.
+# Standard output is for the table, and for the commands of a dry run.
 train() {
     local folder=$1
     shift
     same_run OUT "$folder" "$@"
     # Without its checkpoint, a log is that of another training.
     ((DRY_RUN)) || [[ -f $folder/checkpoint_last.pt ]] || rm -f "$folder/train.log"
-    if [[ -f $folder/train.log ]] && grep --quiet 'done training in' "$folder/train.log"; then
+    if trained "$folder"; then
         log "$folder: already trained"
         return 0
     fi
