@@ -3,7 +3,7 @@
     python words.py learn [--size 50000] [--level word] VOCABULARY INPUT [INPUT ...]
     python words.py apply VOCABULARY INPUT OUTPUT [INPUT OUTPUT ...]
 
-INPUT is text with spaces between words, as `../clue_pretraining/pieces.py segment` writes it. `learn`
+INPUT is text with spaces between words, as `clue_pretraining/pieces.py segment` writes it. `learn`
 keeps as many symbols as --size says: the characters that make up 99.99 % of the text, and the most
 frequent words. With --level character, there are no words of more than one character.
 
@@ -67,7 +67,7 @@ def choose(counts: "Counter[str]", size: int, level: str, coverage: float) -> Li
     """
     if level == "character":
         return []
-    characters: "Counter[str]" = Counter()
+    characters: Counter[str] = Counter()
     for word, count in counts.items():
         for symbol in in_characters(word):
             characters[symbol] += count
@@ -76,13 +76,13 @@ def choose(counts: "Counter[str]", size: int, level: str, coverage: float) -> Li
     kept = 1 + sum(1 for total in sums if total < needed)
     if kept >= size:
         fail(f"--size {size}: the text has {kept} frequent characters, with and without mark")
-    words: "Counter[str]" = Counter({w: n for w, n in counts.items() if can_be_symbol(w)})
+    words: Counter[str] = Counter({w: n for w, n in counts.items() if can_be_symbol(w)})
     return most_frequent(words)[: size - kept]
 
 
 def count_words(paths: Iterable[str]) -> "Counter[str]":
     """Count the words of several texts."""
-    counts: "Counter[str]" = Counter()
+    counts: Counter[str] = Counter()
     for path in paths:
         progress, number = Progress(path), 0
         for number, line in enumerate(read_lines(path, progress), 1):

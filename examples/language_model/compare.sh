@@ -78,25 +78,6 @@ train() {
     if ((DRY_RUN)); then "$@"; else interruptible "$@" >&2; fi
 }
 
-copy_to() {
-    local log=$1
-    shift
-    run "$@" 2>&1 | tee "$log" >&2
-}
-
-# A log gets its final name when it is complete. The stream that fairseq-eval-lm writes to
-# depends on its version.
-score() {
-    local log=$1
-    shift
-    if ((DRY_RUN)); then
-        run "$@"
-        return 0
-    fi
-    interruptible copy_to "$log.part" "$@"
-    run mv "$log.part" "$log"
-}
-
 GIVEN=""
 ((DRY_RUN)) || GIVEN=$(sha256sum "$DATA/dict.txt" "$DATA/train.idx")$'\n'
 for seed in $SEEDS; do
@@ -108,7 +89,7 @@ for seed in $SEEDS; do
             train "$folder" "$RECIPE/train.sh" "$encoding" "$DATA" \
             --save-dir "$folder" --seed "$seed" "${TRAINING[@]}" -- "$@"
         step "score-$SUBSET-$encoding-seed$seed" "$folder/score-$SUBSET.log" -- \
-            score "$folder/score-$SUBSET.log" fairseq-eval-lm "$DATA" --user-dir "$USER_DIR" \
+            logged "$folder/score-$SUBSET.log" fairseq-eval-lm "$DATA" --user-dir "$USER_DIR" \
             --path "$folder/checkpoint_last.pt" --gen-subset "$SUBSET" \
             --tokens-per-sample "$LENGTH" --max-tokens "$LIMIT" "${DEVICE[@]}"
         release

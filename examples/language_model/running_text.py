@@ -2,25 +2,22 @@
 
     python running_text.py INPUT OUTPUT
 
-INPUT is a text with blank lines between documents; or its name ends in .jsonl (.jsonl.gz, .jsonl.zst),
-and each line is a document, {"text": "..."}, as OpenWebText2 and the Pile are published. White space
-at the ends of lines is dropped, and blank lines are made one; nothing else is changed.
+INPUT is a text with blank lines between documents; or its name ends in .jsonl, and each line is a
+document, {"text": "..."}, as OpenWebText2 and the Pile are published. White space at the ends of
+lines is dropped, and so are blank lines within a document; nothing else is changed.
 """
 
 import argparse
 import json
-import re
 import sys
 from typing import Iterator, List, Optional, Sequence
 
 from text import atomic_writer, fail, read_lines
 
-_JSON = re.compile(r"\.jsonl?(\.\w+)?")
-
 
 def documents(path: str) -> Iterator[List[str]]:
     """The documents of a file, each a list of lines that are not blank."""
-    if _JSON.search(path.rpartition("/")[2]):
+    if path.endswith(".jsonl"):
         for number, line in enumerate(read_lines(path), 1):
             if line.strip():
                 yield _lines(_text(line, f"{path}, line {number}").splitlines())

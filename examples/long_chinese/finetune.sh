@@ -60,17 +60,15 @@ plain_name --name "$NAME"
     die "$DATA: is not the data of CAIL; give what examples/reading/prepare.sh cail made"
 USER_DIR=${USER_DIR:-$(plugin_dir)}
 
-# A log gets its final name when it is complete.
 score() {
     local run=$1 length=$2 log=$1/score-$2.log
     [[ ! -f $log ]] || return 0
     log "${run#"$OUT"/}: scoring at $length tokens"
-    run fairseq-validate "$DATA" --user-dir "$USER_DIR" --path "$run/checkpoint_best.pt" \
+    logged "$log" fairseq-validate "$DATA" --user-dir "$USER_DIR" --path "$run/checkpoint_best.pt" \
         --task sentence_ranking --num-classes 2 --valid-subset valid,valid1 --batch-size 8 \
-        --required-batch-size-multiple 1 --log-format simple --log-file "$log.part" \
+        --required-batch-size-multiple 1 --log-format simple \
         --model-overrides "{'max_positions': $length, 'max_option_length': $((length / 2))}" \
         ${DEVICE[@]+"${DEVICE[@]}"}
-    run mv "$log.part" "$log"
 }
 
 for length in $LENGTHS; do

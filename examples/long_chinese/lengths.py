@@ -2,8 +2,8 @@
 
     python lengths.py OUT
 
-OUT contains MODEL-LENGTH/cail/RUN/score-LENGTH.log. Accuracies are means over the runs of a model, in
-percent, on the validation and the test set.
+OUT contains MODEL-LENGTH/cail/RUN/score-LENGTH.log. Accuracies are means over the runs of a model,
+in percent, on the validation and the test set.
 """
 
 import argparse

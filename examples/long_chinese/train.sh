@@ -30,10 +30,10 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$RECIPE/../common/lib.sh"
 # shellcheck source=../common/tokens.sh
 . "$COMMON/tokens.sh"
-# shellcheck source=stages.sh
-. "$RECIPE/stages.sh"
 
-MODEL="" DATA="" SAVE_DIR="" LIMIT=16384 OPTIONS=() NODE=0
+# RoFormer, Table 4: tokens in a sample, samples in an update, updates.
+PAPER="512x256x200000 1536x256x12500 256x256x120000 128x512x80000 1536x256x10000 512x512x30000"
+MODEL="" DATA="" SAVE_DIR="" LIMIT=16384 OPTIONS=() NODE=0 STAGES=$PAPER
 while (($#)); do
     case $1 in
         --help) usage ;;
@@ -57,10 +57,16 @@ done
 # The remaining "$@" are passed to fairseq-train.
 
 [[ -n $DATA ]] || die "give the model and the data folder; see --help"
-check_stages "$STAGES"
+[[ -n ${STAGES// /} ]] || die "--stages '$STAGES': expected stages such as 512x256x200000"
+LONGEST=0
+for stage in $STAGES; do
+    [[ $stage =~ ^[1-9][0-9]*x[1-9][0-9]*x[1-9][0-9]*$ ]] ||
+        die "--stages $stage: expected LENGTHxBATCHxUPDATES, such as 512x256x200000"
+    ((${stage%%x*} <= LONGEST)) || LONGEST=${stage%%x*}
+done
 whole_number --tokens-per-gpu "$LIMIT"
 # A table of positions has to be as long as the longest stage from the first one on.
-TABLE=(--position-encoding learned --max-positions "$(longest_of "$STAGES")")
+TABLE=(--position-encoding learned --max-positions "$LONGEST")
 case $MODEL in
     roformer) LEVEL=word POSITIONS=(--position-encoding rotary) ;;
     wobert) LEVEL=word POSITIONS=("${TABLE[@]}") ;;
@@ -97,4 +103,7 @@ done
 ((NODE)) || for name in checkpoint_last.pt model; do
     run ln -sfn "stage$number/$name" "$SAVE_DIR/$name"
 done
-((NODE || DRY_RUN)) || python "$RECIPE/table.py" "$SAVE_DIR" --stages "$STAGES"
+PUBLISHED=()
+[[ $STAGES != "$PAPER" ]] || PUBLISHED=(--paper)
+((NODE || DRY_RUN)) || python "$RECIPE/table.py" "$SAVE_DIR" --stages "$STAGES" \
+    ${PUBLISHED[@]+"${PUBLISHED[@]}"}

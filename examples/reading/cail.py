@@ -57,7 +57,9 @@ def split(found: Sequence[Record]) -> Dict[str, List[Record]]:
     """
     ordered = [record for _, record in sorted({_hash(record): record for record in found}.items())]
     if len(ordered) < sum(SHARES.values()):
-        fail(f"{len(ordered)} triples are too few to split; expected {sum(SHARES.values())} or more")
+        fail(
+            f"{len(ordered)} triples are too few to split; expected {sum(SHARES.values())} or more"
+        )
     ends = [0]
     for share in SHARES.values():
         ends.append(ends[-1] + share)

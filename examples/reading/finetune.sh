@@ -66,6 +66,7 @@ need python fairseq-train
 TASK=${DATA##*/} CHOICES=4
 ((DRY_RUN)) || [[ -f $DATA/task ]] ||
     die "$DATA: is not the folder of a task; give one that prepare.sh made, such as reading/squad"
+[[ $TASK != cail ]] || CHOICES=2
 [[ ! -f $DATA/task ]] || read -r TASK CHOICES <"$DATA/task" || true
 #              rate   batch decay epochs warm-up, percent
 case $TASK in

@@ -134,7 +134,7 @@ class LanguageModel:
     def score_continuations(self, pairs: Sequence[Tuple[str, str]]) -> List[Continuation]:
         """The log-probabilities of texts that follow others, as zero-shot choices need them.
 
-        The two are split as one text.  Of what is too long for the model, the beginning is left out.
+        The two are split as one text.  What is too long for the model loses its beginning.
 
         Args:
             pairs: raw text, and what follows it, with the space between them if there is one.

@@ -78,7 +78,7 @@ def _marked(of_word: Split) -> Subwords:
 
 
 def _marked_words(path: Optional[str]) -> Subwords:
-    """The words of a list, and the characters of others, as ``examples/long_chinese`` makes them."""
+    """The words of a list, and the characters of others, as in ``examples/long_chinese``."""
     try:
         with open(str(path), encoding="utf-8") as stream:
             known = set(stream.read().split("\n"))
