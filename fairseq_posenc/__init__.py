@@ -1,8 +1,8 @@
 """Position encodings for fairseq: rotary and others, as a ``--user-dir`` plug-in.
 
-Importing the package registers its architectures, criterions and optimisers with fairseq, and
-works around bugs of the installed fairseq, PyTorch and NumPy (:mod:`fairseq_posenc.compat`), for
-stock architectures as well.  With ``FAIRSEQ_POSENC_NO_REPAIRS=1`` in the environment it only
+Importing the package registers its architectures, tasks, criterions and optimisers with fairseq,
+and works around bugs of the installed fairseq, PyTorch and NumPy (:mod:`fairseq_posenc.compat`),
+for stock architectures as well.  With ``FAIRSEQ_POSENC_NO_REPAIRS=1`` in the environment it only
 registers.
 
 The plug-in's own command line (``fairseq-posenc``, ``python -m fairseq_posenc``) is the exception:
@@ -29,7 +29,7 @@ NO_REPAIRS = "FAIRSEQ_POSENC_NO_REPAIRS"
 
 def register() -> None:
     """Register the plug-in with fairseq, and repair the installed fairseq unless disabled."""
-    from fairseq_posenc import criterions, models, optim  # noqa: F401 - importing registers
+    from fairseq_posenc import criterions, models, optim, tasks  # noqa: F401 - importing registers
 
     if os.environ.get(NO_REPAIRS, "0") in ("", "0"):
         from fairseq_posenc import compat
@@ -37,10 +37,12 @@ def register() -> None:
         from fairseq_posenc.deploy import hub
         from fairseq_posenc.loading.install import install
         from fairseq_posenc.models.segments import label_batches
+        from fairseq_posenc.tasks.carried import save_all_memories
 
         compat.apply()
         install()
         label_batches()
+        save_all_memories()
         hub.install()
         command_line.install()
 

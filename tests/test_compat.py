@@ -31,6 +31,38 @@ PACKAGE = Path(fairseq_posenc.__file__).resolve().parent
 SIZES = [1, 7, 8, 9, 461]
 
 
+class Epochs(FairseqDataset):
+    """Data that say which epoch it is."""
+
+    can_reuse_epoch_itr_across_epochs = True
+    epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __getitem__(self, index):
+        return self.epoch
+
+    def __len__(self):
+        return 4
+
+    def size(self, index):
+        return 1
+
+    num_tokens = size
+
+    def collater(self, samples):
+        return samples
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_processes_that_load_data_learn_of_the_epoch(processes):
+    task, data = FairseqTask(Namespace()), Epochs()
+    for epoch in (1, 2, 3):
+        batches = task.get_batch_iterator(data, max_sentences=2, epoch=epoch, num_workers=processes)
+        assert list(batches.next_epoch_itr()) == [[epoch, epoch]] * 2
+
+
 def test_applying_twice_changes_nothing():
     owners = [data_utils, checkpoint_utils, utils, bucket_pad_length_dataset, FairseqTask]
     before = [dict(vars(owner)) for owner in owners]

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fairseq_posenc.attention.functional import combined_masks
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.encodings.base import Encoding, Stack
 from fairseq_posenc.encodings.shared_bias import SharedBiasSum
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options, option
@@ -26,6 +26,10 @@ class Positions(TypedDict, total=False):
         length_factor: what the kernel makes of the number of keys that a query sees, (1|B, 1, 1|T,
             1), float32, for kernels that ask for it.
         table: table of the transform, such as rotations, for the new positions, or None.
+        key_table: that for the positions of *keys*.
+        keys: input for keys and values, (B, S, C), where it is not that for queries: with a memory,
+            or where queries are pooled; for kernels that take it.
+        step: distance between neighbouring queries, in keys; 2 where they are pooled.
         query_positions: (1|B, T), for kernels and content-dependent terms; else None.
         key_positions: (1|B, S), likewise.
         padding_mask: (B, S), True at padding, likewise; None without padding.
@@ -41,6 +45,9 @@ class Positions(TypedDict, total=False):
     empty_rows: bool
     length_factor: Tensor
     table: Optional[Tensor]
+    key_table: Optional[Tensor]
+    keys: Optional[Tensor]
+    step: int
     query_positions: Optional[Tensor]
     key_positions: Optional[Tensor]
     padding_mask: Optional[Tensor]
@@ -94,8 +101,12 @@ class AttentionKernel:
     encoding: PositionEncoding
     #: True if ``forward`` reads query_positions and key_positions
     needs_positions = False
+    #: True if ``forward`` takes *keys* other than its queries
+    takes_keys = False
     #: False if values and keys differ in size, so encodings cannot change the values
     values_like_keys = True
+    #: why it is not for stacks that hide later keys, or None if it is
+    bidirectional_only: Optional[str] = None
     #: computes *bias* and *causal* from padding and causality
     masks = staticmethod(combined_masks)
 
@@ -106,6 +117,25 @@ class AttentionKernel:
         Raises:
             UsageError: naming the flag.
         """
+
+    @classmethod
+    def complete(cls, options: Options, stacks: List[Stack]) -> None:
+        """Fill settings that depend on *stacks*, in place, and refuse stacks it does not support.
+
+        Args:
+            options: the model configuration, complete but for these settings.
+            stacks: all that have this kernel.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        for stack in stacks:
+            if stack.causal and cls.bidirectional_only:
+                raise UsageError(
+                    f"--attention {options.attention}: {cls.bidirectional_only}, and this "
+                    f"{stack.side} must not see later keys; give another attention, or a masked "
+                    "language model without --causal"
+                )
 
     @classmethod
     def explicit_masks(cls, options: Options) -> bool:
@@ -161,3 +191,6 @@ class AttentionKernel:
 
     def set_layer_index(self, index: int) -> None:
         """Called once per model, with the index of the layer in its stack, from 0."""
+
+    def share_parameters(self, first: "AttentionKernel") -> None:
+        """Called once per model, with the kernel of the first layer in its stack."""

@@ -73,7 +73,7 @@ class KeyValueBuffers:
             saved.get(name) is self.views.get(name)
             and x.size(0) == saved[name].size(0)
             and x.dtype == saved[name].dtype
-            and _writable(saved[name])
+            and writable(saved[name])
             for name, x in parts.items()
         )
 
@@ -118,11 +118,12 @@ class KeyValueBuffers:
         self._show()
 
 
-def _writable(x: Tensor) -> bool:
+def writable(x: Tensor) -> bool:
+    """True unless *x* was made in inference mode and this is not."""
     return not x.is_inference() or torch.is_inference_mode_enabled()
 
 
-def _in_place(parts: Parts) -> bool:
+def updates_in_place(parts: Parts) -> bool:
     """True if the cache can be updated in place: no gradients, no export, no compilation."""
     if torch.jit.is_tracing() or is_compiling():
         return False
@@ -153,8 +154,24 @@ def append_to_cache(
     new = {"prev_key": k, "prev_value": v}
     if layer.position_terms is not None and layer.encoding.transform is not None:
         new["prev_content_key"] = content_k
+    cached = append_parts(layer, new, incremental_state, keep)
+    key = cached["prev_key"]
+    return key, cached["prev_value"], cached.get("prev_content_key", key)
+
+
+def append_parts(
+    layer: Layer, new: Parts, incremental_state: IncrementalState, keep: Optional[int] = None
+) -> Parts:
+    """The cached tensors of all tokens so far, (B, H, S, D) each.
+
+    Args:
+        layer: the attention; fairseq keeps a separate cache for each instance.
+        new: those of the new tokens by name, (B, H, T, D) each.
+        incremental_state: fairseq's cache.
+        keep: number of tokens to keep before the new ones, or None for all.
+    """
     saved = layer.get_incremental_state(incremental_state, _STATE)
-    if _in_place(new):
+    if updates_in_place(new):
         buffers: Any = layer.get_incremental_state(incremental_state, _BUFFERS)
         if saved is None:
             buffers = KeyValueBuffers(new, keep)
@@ -167,7 +184,7 @@ def append_to_cache(
     elif saved is not None:
         new = _joined(saved, new, keep)
     layer.set_incremental_state(incremental_state, _STATE, new)
-    return new["prev_key"], new["prev_value"], new.get("prev_content_key", new["prev_key"])
+    return new
 
 
 def _joined(saved: Parts, new: Parts, keep: Optional[int]) -> Parts:

@@ -34,6 +34,7 @@ class SparseAttention(MultiheadAttention):
     """
 
     traceable = False
+    takes_keys = False
     #: G
     global_tokens = 0
     #: how sequences are split, in causal and in bidirectional attention

@@ -7,12 +7,14 @@ of fairseq are replaced in this folder only; ``hooks.py`` does so for :mod:`fair
 from fairseq_posenc.checkpoints.reading import allow_fairseq_checkpoints
 from fairseq_posenc.compat.atomic_files import atomic_checkpoints
 from fairseq_posenc.compat.batching import keep_every_sentence
+from fairseq_posenc.compat.data_workers import data_workers_of_each_epoch
 from fairseq_posenc.compat.diverse_beam import diverse_beam_groups
 from fairseq_posenc.compat.empty_data import empty_data
 from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padding
 from fairseq_posenc.compat.language_model import eval_lm_needs_tokens, prompts_padded_left
 from fairseq_posenc.compat.log_file import log_lines_once
 from fairseq_posenc.compat.numpy2 import numpy_compat_long, percentile_interpolation
+from fairseq_posenc.compat.ranking import rank_given_choices
 from fairseq_posenc.compat.safe_loading import load_with_allow_list
 from fairseq_posenc.compat.user_dir import user_dir_twice
 from fairseq_posenc.compat.whole_words import mask_whole_words
@@ -26,6 +28,7 @@ def apply() -> None:
     load_with_allow_list()
     atomic_checkpoints()
     keep_every_sentence()
+    data_workers_of_each_epoch()
     empty_data()
     eval_lm_needs_tokens()
     prompts_padded_left()
@@ -34,5 +37,6 @@ def apply() -> None:
     stock_layers_take_padding()
     user_dir_twice()
     mask_whole_words()
+    rank_given_choices()
     numpy_compat_long()
     percentile_interpolation()

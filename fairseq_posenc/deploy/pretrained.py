@@ -13,8 +13,10 @@ PretrainedModel = Union[TranslationModel, MaskedLanguageModel, LanguageModel]
 _CLASSES: Dict[str, Callable[[ModelFolder, str], PretrainedModel]] = {
     "translation": TranslationModel,
     "masked_lm": MaskedLanguageModel,
+    "masked_lm_pairs": MaskedLanguageModel,
     "sentence_prediction": MaskedLanguageModel,
     "language_modeling": LanguageModel,
+    "language_modeling_with_memory": LanguageModel,
 }
 
 

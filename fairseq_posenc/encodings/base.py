@@ -225,6 +225,7 @@ class Content:
         query_positions: (1|B, T); the last T of the key positions.
         key_positions: (1|B, S).
         padding_mask: (B, S), True at padding, or None if there is none.
+        step: distance between neighbouring queries, in keys; see :func:`.distance.align`.
     """
 
     def __init__(
@@ -236,8 +237,9 @@ class Content:
         query_positions: Optional[Tensor],
         key_positions: Optional[Tensor],
         padding_mask: Optional[Tensor] = None,
+        step: int = 1,
     ) -> None:
-        self.x, self.q, self.k, self.scale = x, q, k, scale
+        self.x, self.q, self.k, self.scale, self.step = x, q, k, scale, step
         self.query_positions = cast(Tensor, query_positions)
         self.key_positions = cast(Tensor, key_positions)
         self.padding_mask = padding_mask
@@ -260,6 +262,8 @@ class ContentBias(nn.Module):
     """
 
     hook = "content"
+    #: True if :meth:`forward` heeds the *step* of its queries
+    takes_steps = False
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__()

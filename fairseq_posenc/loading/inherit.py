@@ -9,6 +9,7 @@ fairseq would start from random weights.  A run that resumes must match its chec
 import dataclasses
 import logging
 import os
+import re
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from fairseq.file_io import PathManager
@@ -16,16 +17,24 @@ from fairseq.file_io import PathManager
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.config.fields import plug_in_flags
 from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.loading.heads import RELATION_HEAD
 from fairseq_posenc.loading.settings import is_ours, saved_settings, task_of, trained_settings
 from fairseq_posenc.loading.stages import LENGTHS, accepts_any_length
 from fairseq_posenc.options import Options, option
 
 logger = logging.getLogger(__name__)
 
-_TASKS = ("sentence_prediction", "sentence_ranking")
-# of classification heads, which a pre-trained checkpoint need not have
+#: tasks that start from a pre-trained masked language model
+FINE_TUNING = (
+    "sentence_prediction",
+    "sentence_ranking",
+    "span_prediction",
+    "candidate_ranking",
+)
+# of heads, which a pre-trained checkpoint need not have
 _HEADS = ("pooler_activation_fn", "spectral_norm_classification_head")
 _PRETRAINING = ("generator_size",)  # of what fine-tuning leaves out
+_HEAD = re.compile(rf"classification_heads\.(?!{RELATION_HEAD}\.)|token_heads\.")
 _BY_TASK = "segments"  # which a task for fine-tuning chooses for a model without such heads
 _TABLE = "num_positions"  # see _inherit_positions
 
@@ -53,7 +62,7 @@ def inherited_flags(family: type) -> Dict[str, str]:
 def is_fine_tuning(settings: Options) -> bool:
     """True for the settings of a task that starts from a pre-trained model."""
     names = (option(settings, "_name"), option(settings, "task"))
-    return any(name in _TASKS for name in names)
+    return any(name in FINE_TUNING for name in names)
 
 
 def _source(args: Options) -> Optional[Tuple[str, str]]:
@@ -191,7 +200,7 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
             "checkpoint of --task masked_lm"
         )
     saved = saved_settings(state)
-    if not any(key.startswith("classification_heads.") for key in state["model"]):
+    if not any(_HEAD.match(key) for key in state["model"]):
         for name in (*_HEADS, _BY_TASK):
             saved.pop(name, None)
     elif is_fine_tuning(task_of(state)):

@@ -27,6 +27,9 @@ _KINDS = (
     _Kind("--task", "task", "_name", ""),
     _Kind("--source-lang", "task", "source_lang", ""),
     _Kind("--target-lang", "task", "target_lang", ""),
+    _Kind("--pairs", "task", "pairs", ""),
+    _Kind("--unit", "task", "unit", ""),
+    _Kind("--static-masks", "task", "static_masks", ""),
     _Kind("--criterion", "criterion", "_name", "reset_optimizer"),
     _Kind("--optimizer", "optimizer", "_name", "reset_optimizer"),
     _Kind("--lr-scheduler", "lr_scheduler", "_name", "reset_lr_scheduler"),
@@ -34,7 +37,7 @@ _KINDS = (
 
 
 def check_same_kind(path: str, checkpoint: Mapping[str, Any], cfg: Options) -> None:
-    """Refuse to resume a run with another task, languages, loss, optimiser or schedule.
+    """Refuse to resume a run with another task, languages, samples, loss, optimiser or schedule.
 
     fairseq continues with some of them, and stops with a traceback for others.
 

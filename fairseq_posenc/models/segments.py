@@ -26,7 +26,8 @@ class SegmentFlags:
     segments: Optional[str] = setting(
         None,
         "segments of tokens: single, all in the first; pairs, the text after a separator in the "
-        "second (default: pairs when fine-tuning and with --sample-break-mode eos, else single)",
+        "second (default: pairs when fine-tuning and where samples of pre-training are pairs or "
+        "lines, else single)",
         role="model",
         choices=(SINGLE, PAIRS),
     )
@@ -35,8 +36,9 @@ class SegmentFlags:
 def resolve_segments(cfg: Options, settings: Options) -> None:
     """Set ``segments`` in a complete configuration, in place, unless it was given.
 
-    Texts are pairs in the tasks for fine-tuning, and where each sample is a line; other blocks of
-    ``--task masked_lm`` hold running text, whose separators divide sentences.
+    Texts are pairs in the tasks for fine-tuning, in ``--task masked_lm_pairs`` with ``--pairs``,
+    and where each sample is a line; other blocks hold running text, whose separators divide
+    sentences.
 
     Args:
         cfg: flat configuration that accepts new entries.
@@ -47,7 +49,7 @@ def resolve_segments(cfg: Options, settings: Options) -> None:
     """
     several = cfg.num_segments > 1
     if cfg.segments is None:
-        pairs = is_fine_tuning(settings) or _break_mode(settings) == "eos"
+        pairs = is_fine_tuning(settings) or bool(_samples_are_pairs(settings))
         cfg.segments = PAIRS if several and pairs else SINGLE
     elif cfg.segments == PAIRS and not several:
         raise UsageError(
@@ -64,22 +66,25 @@ def refuse_pairs_in_blocks(args: Options) -> None:
     Raises:
         UsageError: naming the flag that keeps the pairs apart.
     """
-    mode = _break_mode(args)
-    if option(args, "segments") == PAIRS and mode not in (None, "eos"):
+    if option(args, "segments") == PAIRS and _samples_are_pairs(args) is False:
+        mode = option(args, "sample_break_mode")
         raise UsageError(
             f"--segments {PAIRS}: --sample-break-mode {mode} makes blocks of running text; give "
-            "--sample-break-mode eos, and a pair 'text </s> text' in each line"
+            "--sample-break-mode eos, and a pair 'text </s> text' in each line, or --task "
+            "masked_lm_pairs --pairs nsp"
         )
 
 
-def _break_mode(settings: Options) -> Optional[str]:
-    """The value of ``--sample-break-mode``, or None for a task without it."""
-    mode = option(settings, "sample_break_mode")
-    return None if mode is None else str(mode)
+def _samples_are_pairs(settings: Options) -> Optional[bool]:
+    """Whether pre-training is on pairs, or on lines that may be pairs; None for other tasks."""
+    mode, pairs = option(settings, "sample_break_mode"), option(settings, "pairs")
+    if mode is None:
+        return None
+    return str(mode) == "eos" or str(pairs or "none") != "none"
 
 
 def label_batch(task: FairseqTask, sample: Dict[str, Any], encoder: Layer) -> None:
-    """Add ``segment_labels`` to a batch of ``--task masked_lm``, in place.
+    """Add ``segment_labels`` to a batch of ``masked_lm`` or ``masked_lm_pairs``, in place.
 
     A separator can itself be masked, so the labels come from the original tokens.  A block of
     running text is one segment.
@@ -89,14 +94,14 @@ def label_batch(task: FairseqTask, sample: Dict[str, Any], encoder: Layer) -> No
         sample: the batch; ``target`` (B, T) is padding except at masked tokens.
         encoder: the sentence encoder, which reads pairs.
     """
-    mode = _break_mode(task_settings(task))
-    inputs = {} if mode is None else sample["net_input"]
+    pairs = _samples_are_pairs(task_settings(task))
+    inputs = {} if pairs is None else sample["net_input"]
     if "src_tokens" not in inputs or "segment_labels" in inputs:
         return
     tokens, target = inputs["src_tokens"], sample["target"]
     original = torch.where(target.ne(encoder.padding_idx), target, tokens)
     labels = encoder.segment_labels(original)
-    inputs["segment_labels"] = labels if mode == "eos" else torch.zeros_like(tokens)
+    inputs["segment_labels"] = labels if pairs else torch.zeros_like(tokens)
 
 
 def _labelling(step: Callable[..., Any]) -> Callable[..., Any]:

@@ -35,6 +35,13 @@ class Padding(NamedTuple):
         """True if a query may see no key at all."""
         return self.mask is not None and (self.empty or (causal and self.left))
 
+    def after(self, memory: int) -> "Padding":
+        """The same padding with *memory* tokens in front, visible to all."""
+        if self.mask is None:
+            return self
+        seen = self.mask.new_zeros(self.mask.size(0), memory)
+        return Padding(torch.cat((seen, self.mask), dim=1))
+
 
 def find_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
     """The padding of several batches, with one read from the device.
@@ -131,6 +138,7 @@ class PositionedStack:
         kernels = [module for module in self.modules() if isinstance(module, AttentionKernel)]
         for index, kernel in enumerate(kernels):
             kernel.set_layer_index(self.kept[index] if len(kernels) == len(self.kept) else index)
+            kernel.share_parameters(kernels[0])
         # one of each pattern; not a module of its own here
         kinds: Dict[Kind, Optional[AttentionKernel]]
         kinds = {(k.encoding.name, k.pattern): k for k in kernels if k.pattern is not None}
@@ -158,7 +166,7 @@ class PositionedStack:
                 encoding.transform.check_length(length)
 
     def positions_of_layers(
-        self, x: Tensor, length: int, padding: Padding, causal: bool
+        self, x: Tensor, length: int, padding: Padding, causal: bool, remembered: int = 0
     ) -> Dict[Kind, Positions]:
         """Positions and masks for the self-attention, by the kind of a layer.
 
@@ -167,6 +175,7 @@ class PositionedStack:
             length: S, the number of tokens so far, new ones included.
             padding: that of the tokens so far.
             causal: hide later keys.
+            remembered: how many of them are in a memory, which layers project anew.
         """
         bundles: Dict[Kind, Positions] = {}
         sampled = None  # positions (S) for --random-positions, the same in all layers
@@ -186,6 +195,8 @@ class PositionedStack:
                 bundle = kernel.sparse_positions(tokens)
             if encoding.transform is not None:
                 bundle["table"] = encoding.transform.table(query_positions)
+                if remembered:
+                    bundle["key_table"] = encoding.transform.table(key_positions)
             bundles[kind] = bundle
         return bundles
 

@@ -1,0 +1,232 @@
+"""Pre-training in the input formats of RoBERTa, Liu et al., arXiv 1907.11692, section 4.2.
+
+=================  ======================================================
+format             flags
+=================  ======================================================
+SEGMENT-PAIR+NSP   ``--pairs nsp``
+SENTENCE-PAIR+NSP  ``--pairs nsp --unit sentence``
+FULL-SENTENCES     ``--pairs none --sample-break-mode complete``
+DOC-SENTENCES      ``--pairs none --sample-break-mode complete_doc``
+=================  ======================================================
+"""
+
+import logging
+import os
+from dataclasses import dataclass, field
+from typing import Any, Dict, Optional
+
+from fairseq import utils
+from fairseq.criterions import FairseqCriterion
+from fairseq.data import FairseqDataset, PrependTokenDataset, TokenBlockDataset, data_utils
+from fairseq.data.encoders.utils import get_whole_word_mask
+from fairseq.dataclass import ChoiceEnum
+from fairseq.tasks import register_task
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from torch import nn
+
+from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.options import option
+from fairseq_posenc.tasks.masked_samples import MaskedSamples
+from fairseq_posenc.tasks.text_pairs import NEXT, ORDER, SEGMENT, SENTENCE, TextPairs
+
+logger = logging.getLogger(__name__)
+
+TASK = "masked_lm_pairs"
+NONE = "none"
+#: fairseq's flags of masking.
+_MASKING = (
+    "seed",
+    "mask_prob",
+    "leave_unmasked_prob",
+    "random_token_prob",
+    "freq_weighted_replacement",
+    "mask_multiple_length",
+    "mask_stdev",
+)
+#: fairseq's flags that this task does not support, with the values that switch them off.
+_UNSUPPORTED = {
+    "shorten_method": "none",
+    "include_target_tokens": False,
+    "skip_masking": False,
+    "d2v2_multi": False,
+}
+
+
+@dataclass
+class MaskedLMPairsConfig(MaskedLMConfig):
+    """Flags of ``--task masked_lm_pairs``, in addition to those of ``masked_lm``."""
+
+    pairs: ChoiceEnum((NONE, NEXT, ORDER)) = field(  # type: ignore[valid-type]
+        default=NONE,
+        metadata={
+            "help": "samples are pairs of texts, and the model predicts: nsp, whether the second "
+            "follows the first or is of another document; sop, whether they are in order"
+        },
+    )
+    unit: Optional[ChoiceEnum((SEGMENT, SENTENCE))] = field(  # type: ignore[valid-type]
+        default=None,
+        metadata={
+            "help": "the texts of pairs: segment, as many lines as fit; sentence, one line each "
+            "(default: segment)"
+        },
+    )
+    separator_token: Optional[int] = field(
+        default=None, metadata={"help": "add separator token between the texts of a pair"}
+    )
+    static_masks: int = field(
+        default=0,
+        metadata={
+            "help": "number of different masks of a sample, which epochs take in turn (BERT: 10); "
+            "0 for dynamic masking, a new one in every epoch"
+        },
+    )
+
+
+@register_task(TASK, dataclass=MaskedLMPairsConfig)
+class MaskedLMPairsTask(MaskedLMTask):
+    """``masked_lm`` on running text or on pairs of texts, with dynamic or static masks.
+
+    Blank lines are the ends of documents.  Samples and masks depend on ``--seed``, the epoch and
+    the data alone, so neither on the number of workers nor on where a training was resumed.
+    """
+
+    @classmethod
+    def setup_task(cls, cfg: MaskedLMPairsConfig, **kwargs: Any) -> "MaskedLMPairsTask":
+        """Load the dictionary, and set up the task.
+
+        Raises:
+            UsageError: flags contradict each other.
+        """
+        _check(cfg)
+        if cfg.pairs != NONE and cfg.unit is None:
+            cfg.unit = SEGMENT  # recorded in checkpoints
+        return super().setup_task(cfg, **kwargs)
+
+    @property
+    def relation(self) -> Optional[str]:
+        """What the model predicts of pairs, ``nsp`` or ``sop``; None if there are no pairs."""
+        return None if self.cfg.pairs == NONE else str(self.cfg.pairs)
+
+    def load_dataset(
+        self, split: str, epoch: int = 1, combine: bool = False, **kwargs: object
+    ) -> None:
+        """Load a split.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+            UsageError: it has no samples of the chosen format.
+        """
+        paths = utils.split_paths(self.cfg.data)
+        path = os.path.join(paths[(epoch - 1) % len(paths)], split)
+        lines = data_utils.load_indexed_dataset(path, self.source_dictionary, combine=combine)
+        if lines is None:
+            raise FileNotFoundError(f"Dataset not found: {split} ({path})")
+        if not (lines.sizes > 1).any():
+            raise UsageError(f"{path}: holds blank lines only; give a text")
+        samples = self._running_text(lines) if self.relation is None else self._pairs(lines, path)
+        masking: Dict[str, Any] = {name: getattr(self.cfg, name) for name in _MASKING}
+        masking.update(
+            vocab=self.source_dictionary,
+            pad_idx=self.source_dictionary.pad(),
+            mask_idx=self.mask_idx,
+            mask_whole_words=self._beginnings_of_words(),
+        )
+        self.datasets[split] = MaskedSamples(samples, masking, self.cfg.static_masks, len(paths))
+
+    def _running_text(self, lines: FairseqDataset) -> FairseqDataset:
+        words = self.source_dictionary
+        blocks = TokenBlockDataset(
+            lines,
+            lines.sizes,
+            self.cfg.tokens_per_sample - 1,  # [CLS] is added
+            pad=words.pad(),
+            eos=words.eos(),
+            break_mode=self.cfg.sample_break_mode,
+        )
+        return PrependTokenDataset(blocks, words.bos())
+
+    def _pairs(self, lines: FairseqDataset, path: str) -> FairseqDataset:
+        cfg = self.cfg
+        return TextPairs(
+            lines,
+            lines.sizes,
+            str(cfg.pairs),
+            str(cfg.unit),
+            cfg.tokens_per_sample,
+            self.source_dictionary,
+            cfg.separator_token,
+            cfg.seed,
+            path,
+        )
+
+    def _beginnings_of_words(self) -> Any:
+        if not self.cfg.mask_whole_words:
+            return None
+        return get_whole_word_mask(self.args, self.source_dictionary)
+
+    def build_model(self, *args: Any, **kwargs: Any) -> nn.Module:
+        """Build the model, with a head for the relation of pairs.
+
+        Raises:
+            UsageError: it cannot have one, or does not tell the texts of a pair apart.
+        """
+        model = super().build_model(*args, **kwargs)
+        if self.relation is None:
+            return model
+        register = getattr(model, "register_relation_head", None)
+        if register is None:
+            raise UsageError(
+                f"--pairs {self.relation}: --arch {option(args[0], '_name')} has no head for it; "
+                "give one of this plug-in, for example --arch bert_a_masked_lm_base"
+            )
+        encoder = model.encoder.sentence_encoder
+        if encoder.num_segments and not model.reads_pairs:
+            raise UsageError(
+                f"--num-segments {encoder.num_segments}: both texts of --pairs {self.relation} "
+                "would be in the first segment; give --num-segments 2, and no --segments single"
+            )
+        if not encoder.num_segments:
+            logger.info(
+                "--pairs %s: the model has no segment embeddings, only separators tell the texts "
+                "apart; BERT has --num-segments 2",
+                self.relation,
+            )
+        register()
+        return model
+
+    def build_criterion(self, *args: Any, **kwargs: Any) -> FairseqCriterion:
+        """Build the criterion.
+
+        Raises:
+            UsageError: it does not train the head for the relation of pairs.
+        """
+        criterion = super().build_criterion(*args, **kwargs)
+        if self.relation is not None and not hasattr(criterion, "relation"):
+            raise UsageError(
+                f"--criterion {option(args[0], '_name')}: does not train what --pairs "
+                f"{self.relation} asks for; give --criterion {TASK}"
+            )
+        return criterion
+
+
+def _check(cfg: MaskedLMPairsConfig) -> None:
+    for name, off in _UNSUPPORTED.items():
+        value = option(cfg, name, off)
+        if value not in (off, None) and str(value) != off:
+            given = flag_of(name) if value is True else f"{flag_of(name)} {value}"
+            raise UsageError(f"{given}: --task {TASK} does not support it; drop it")
+    if cfg.static_masks < 0:
+        raise UsageError(
+            f"--static-masks {cfg.static_masks}: must be at least 0, for dynamic masking"
+        )
+    if cfg.pairs == NONE:
+        # of a model of pairs, validated on running text, the checkpoint has them
+        for name in ("unit", "separator_token"):
+            value = option(cfg, name)
+            if value is not None:
+                logger.warning("%s %s: no effect with --pairs %s", flag_of(name), value, NONE)
+    elif str(cfg.sample_break_mode) not in ("none", "complete_doc"):
+        raise UsageError(
+            f"--sample-break-mode {cfg.sample_break_mode}: has no effect with --pairs {cfg.pairs}, "
+            "whose texts are whole lines of a document; drop it"
+        )
