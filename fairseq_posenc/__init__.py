@@ -37,10 +37,12 @@ def register() -> None:
         from fairseq_posenc.deploy import hub
         from fairseq_posenc.loading.install import install
         from fairseq_posenc.models.segments import label_batches
+        from fairseq_posenc.tasks.carried import save_all_memories
 
         compat.apply()
         install()
         label_batches()
+        save_all_memories()
         hub.install()
         command_line.install()
 

@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 
 from fairseq_posenc import encodings
 from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.attention.linear.layer import LinearAttention
 from fairseq_posenc.encodings import (
     ENCODINGS,
     PositionEncoding,
@@ -168,6 +169,7 @@ LAYERS = {
     "softmax": [*_GATED, "softmax"],
     "squared_relu": [*_GATED, "squared_relu"],
     "scaled_squared_relu": [*_GATED, "scaled_squared_relu", "--gau-offsets"],
+    "mixed_chunks": [*_GATED, "squared_relu", "--gau-chunk", "4", "--gau-offsets"],
     "shaw_values": ["--shaw-values"],
     "shaw_per_head": ["--shaw-values", "--shaw-per-head"],
     "scaled": ["--log-length-scale", "6", "--qk-norm"],
@@ -175,11 +177,20 @@ LAYERS = {
     "favor_relu": ["--attention", "favor", "--favor-kernel", "relu"],
     # every registered attention, norm and feed-forward
     **{name: ["--attention", name] for name in ATTENTIONS if name != "softmax"},
+    # smaller than the texts of the tests
+    "local": ["--attention", "local", "--local-window", "4,2", "--local-global-tokens", "2"],
+    "bigbird": [
+        *("--attention", "bigbird", "--bigbird-block-size", "1", "--bigbird-window-blocks", "3"),
+        *("--bigbird-random-blocks", "2"),
+    ],
+    "reformer": ["--attention", "reformer", "--reformer-chunk", "1", "--reformer-buckets", "4"],
     **{f"norm_{name}": ["--norm", name] for name in NORMS},
     **{f"ffn_{name}": ["--feed-forward", name] for name in FEED_FORWARDS},
 }
-#: the registered attentions that never compute logits
-LINEAR = [name for name, entry in ATTENTIONS.items() if not entry.thing.computes_logits]
+#: the registered attentions with feature maps
+LINEAR = [name for name, entry in ATTENTIONS.items() if issubclass(entry.thing, LinearAttention)]
+#: those of them that can rotate features
+ROTATING = [name for name in LINEAR if ATTENTIONS[name].thing.map_class.positive]
 OTHER_LAYERS = ["simple:rotary", "gated:rotary", "gated:tupe+t5", "gated:learned+bert_ad"]
 OTHER_LAYERS += ["softmax:alibi", "squared_relu:rotary", "scaled_squared_relu:t5"]
 OTHER_LAYERS += [
@@ -188,8 +199,19 @@ OTHER_LAYERS += [
     "gated:learned+deberta",
 ]
 OTHER_LAYERS += ["favor_relu:rotary", "power:kerple", "scaled:rotary+cope"]
-OTHER_LAYERS += [f"{name}:{e}" for name in LINEAR for e in ("rotary", "sinusoidal")]
-OTHER_LAYERS += ["softmax_features:learned"]
+OTHER_LAYERS += ["local:rotary", "bigbird:t5"]
+OTHER_LAYERS += [
+    f"{name}:{e}"
+    for name in LINEAR
+    for e in ("rotary" if name in ROTATING else "none", "sinusoidal")
+]
+OTHER_LAYERS += [
+    "reformer:rotary",
+    "reformer:sinusoidal",
+    "softmax_features:learned",
+    "mixed_chunks:rotary",
+    "mixed_chunks:learned",
+]
 OTHER_LAYERS += [f"norm_{name}:t5" for name in NORMS if name != "layer"]
 OTHER_LAYERS += [f"ffn_{name}:rotary" for name in FEED_FORWARDS if name != "mlp"]
 

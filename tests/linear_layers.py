@@ -6,7 +6,7 @@ from argparse import Namespace
 import pytest
 import torch
 from helpers import LINEAR as LINEAR_ATTENTIONS
-from helpers import encoding_flags
+from helpers import ROTATING, encoding_flags
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.attention.linear import layer as linear
@@ -32,8 +32,14 @@ LINEAR = {
     "favor_seed": 1,
     "favor_redraw": 0,
     "favor_redraw_until": 0,
+    "cosformer_length": 10000,
+    "softmax_features_denominator": "feature",
 }
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
+every_rotation = pytest.mark.parametrize(
+    "kernel, rotary",
+    [(k, r) for k in KERNELS for r in ROTARY if r != "features" or k in (*ROTATING, "favor_relu")],
+)
 either_direction = pytest.mark.parametrize("causal", [False, True])
 
 
@@ -50,8 +56,10 @@ def feature_map(kernel, head_dim=D, **changes):
     return kernel.map_class(head_dim, Namespace(**options), "encoder")
 
 
-def layer_of(kernel, rotary="features", heads=H, head_dim=D, causal=False, **changes):
-    """A layer of its own, with or without rotary."""
+def layer_of(kernel, rotary=None, heads=H, head_dim=D, causal=False, **changes):
+    """A layer of its own, with or without rotary: by default, with rotated features if it can."""
+    if rotary is None:
+        rotary = "features" if (kernel, "features") in every_rotation.args[1] else "none"
     rotated = "inputs" if rotary == "inputs" else "features"
     options = options_of(kernel, linear_rotary=rotated, **changes)
     flags = encoding_flags("none" if rotary == "none" else "rotary", **options)
@@ -79,6 +87,17 @@ def cut(monkeypatch, layer, chunk, chunks):
 def padding_bias(padding):
     """(B, S), True at padding, as the additive mask that stacks hand over."""
     return torch.zeros(padding.shape).masked_fill_(padding, -math.inf)[:, None, None]
+
+
+def apply(layer, x, bias=None, causal=False, table=None, start=0, **more):
+    """The output for tokens *x* at the positions from *start*."""
+    positions = torch.arange(start, start + x.size(1))[None]
+    return layer(x, bias, causal, table, query_positions=positions, **more)[0]
+
+
+def part_of(table, start, end):
+    """The rotation of some positions."""
+    return None if table is None else table[:, start:end]
 
 
 PADDINGS = {

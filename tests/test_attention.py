@@ -174,7 +174,7 @@ def test_log_length_scale_by_hand(kind):
     x, padding = torch.randn(2, 5, 32).double(), torch.zeros(2, 5, dtype=torch.bool)
     padding[0, :2] = True
     found = stack.find_padding((padding, False))[0]
-    bundle = side.positions_of_layers(x, 5, found, causal)["t5+shaw"]
+    bundle = side.positions_of_layers(x, 5, found, causal)["t5+shaw", None]
     got, _ = layer(x, **bundle)
     q, k, v, *_ = layer.project(x, None)
     biases = side.encoding.shared_bias(torch.arange(5)[None], torch.arange(5)[None])

@@ -34,10 +34,15 @@ def subject(entry, *flags):
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_the_layers_are_those_of_an_encoder_and_of_a_decoder(entry):
-    made = subject(entry, "--size", "base")
+    short = {  # or nine tokens would not meet, or be as good as in one place
+        "reformer": " --reformer-buckets 2",
+        "cosformer": " --max-source-positions 16 --max-target-positions 16",
+    }
+    made = subject(entry + short.get(entry.split()[0], ""), "--size", "base")
+    encoding = "none" if "none" in entry else "rotary"
     for layer, causal in (made.encoder, False), (made.decoder, True):
         assert (layer.channels, layer.module.num_heads, layer.module.head_dim) == (512, 8, 64)
-        assert layer.module.encoding.name == "rotary"
+        assert layer.module.encoding.name == encoding
         x = torch.randn(1, 9, 512)
         changed = torch.cat((x[:, :-1], torch.randn(1, 1, 512)), dim=1)
         before, after = (layer.compute(t)[:, :-1] for t in (x, changed))
@@ -45,6 +50,14 @@ def test_the_layers_are_those_of_an_encoder_and_of_a_decoder(entry):
         swapped = x[:, [1, 0, *range(2, 9)]]
         last, other = (layer.compute(t)[:, -1] for t in (x, swapped))
         assert not torch.allclose(last, other, atol=1e-5)
+
+
+def test_attention_without_a_causal_form_is_that_of_a_masked_language_model():
+    made = subject("linformer --position-encoding none --linformer-size 7")
+    assert made.encoder.module.key_projection.shape[1] == 7
+    made.bidirectional()()
+    with pytest.raises(UsageError, match="--attention linformer: .* must not see later keys"):
+        made.causal()
 
 
 def test_an_entry_has_flags_of_its_own():
@@ -204,7 +217,10 @@ def test_memory_has_panels_of_its_own(tmp_path):
     [
         (["--lengths", "a,5"], ["--lengths a,5"]),
         (["--lengths", "0"], ["--lengths 0"]),
-        (["--lengths", "9", "--archs", "roformer_base"], ["'roformer_base'", "softmax, elu"]),
+        (
+            ["--lengths", "9", "--archs", "roformer_base"],
+            ["'roformer_base'", "softmax, cosformer, elu"],
+        ),
         (["--lengths", "9", "--archs", ""], ["--archs ''"]),
         (["--lengths", "9", "--archs", "softmax --position-encoding t5"], ["t5", "rotary"]),
         (["--lengths", "9", "--jobs", "training"], ["--jobs training", "takes --length"]),

@@ -150,6 +150,21 @@ def test_encodings_are_pretrained_and_fine_tuned(encoding, corpora, tmp_path):
     assert settings["position_encoding"] == encoding
 
 
+def test_a_funnel_encoder_is_pretrained_and_fine_tuned(corpora, tmp_path):
+    """A preset's number of layers gives way to that of the stages."""
+    flags = ["--arch", "transformer_xl_masked_lm_base", "--funnel-stages", "1,1,1"]
+    train(corpora.text, tmp_path / "pre", *flags, *SHAPE[2:], *MASKED)
+    source = ["--finetune-from-model", tmp_path / "pre" / "checkpoint_last.pt"]
+    flags = ["--arch", MODEL, *CLASSIFY, "--num-classes", "2", *source]
+    assert "valid 1" in train(corpora.pairs, tmp_path / "fine", *flags).losses()
+    after, settings = read(tmp_path / "fine" / "checkpoint_last.pt")
+    assert (settings["funnel_stages"], settings["encoder_layers"]) == ("1,1,1", 5)
+    before, _ = read(tmp_path / "pre" / "checkpoint_last.pt")
+    weights = [f"encoder.sentence_encoder.layers.{i}.fc1.weight" for i in range(5)]
+    same = [torch.equal(before[name], after[name]) for name in weights]
+    assert same == [False, False, False, True, True]  # the decoder is not used
+
+
 def test_checkpointed_activations_change_no_loss(corpora, tmp_path):
     runs = [
         pretrain(corpora.text, tmp_path / str(len(flags)), "tupe_r_masked_lm_base", *flags).losses()

@@ -1,23 +1,27 @@
 """Linear attention against loops in float64, its own cache, and performer-pytorch."""
 
+import math
+
 import pytest
 import torch
 from helpers import encoding_of, skip_without_cpu_kernels
 from linear_layers import (
     PADDINGS,
-    ROTARY,
     B,
     D,
     H,
     M,
     T,
+    apply,
     attend,
     cut,
     either_direction,
     every_kernel,
+    every_rotation,
     feature_map,
     layer_of,
     padding_bias,
+    part_of,
     table_of,
 )
 from test_rotary import rotation_matrix
@@ -26,17 +30,25 @@ from fairseq_posenc.attention.linear.prefix_sums import State, attend_causally, 
 from fairseq_posenc.errors import UsageError
 
 
-def plain_features(kernel, q, k, projection, seen, causal):
-    """φ of one query and ϕ of the keys *seen*, in float64, by their formulas.
+def plain_features(kernel, m, q, k, projection, seen, causal):
+    """φ of query *m* and ϕ of the keys *seen*, in float64, by their formulas.
 
     Args: q (D,), k {n: (D,)}, seen (list of n).
     """
+    if kernel == "cosformer":  # one number, so that it is Eq. 8 itself
+
+        def weight(n):
+            return q.relu() @ k[n].relu() * math.cos(math.pi / 2 * (m - n) / 10000)
+
+        return torch.ones(1).double(), {n: weight(n).view(1) for n in seen}
     if kernel == "elu":
 
         def phi(x):
             return torch.where(x > 0, x + 1, x.exp())
 
         return phi(q), {n: phi(k[n]) for n in seen}
+    if kernel == "one_denominator":
+        return q.softmax(0), {n: k[n].exp() for n in seen}
     if kernel == "softmax_features":
         total = sum(k[n].exp() for n in seen)
         return q.softmax(0) / total, {n: k[n].exp() for n in seen}
@@ -56,6 +68,48 @@ def plain_features(kernel, q, k, projection, seen, causal):
     return phi(q, float((projection @ q * scaled).max())), {n: phi(k[n], top) for n in seen}
 
 
+class TestOtherForms:
+    """RoFormer Eq. 11 with one denominator for a query, and pairs of random features."""
+
+    @either_direction
+    @pytest.mark.parametrize("kernel, name, value", [
+        ("softmax_features", "softmax_features_denominator", "query"),
+        ("favor", "favor_kernel", "hyperbolic"),
+    ])  # fmt: skip
+    @torch.no_grad()
+    def test_the_whole_layer(self, kernel, name, value, causal, monkeypatch):
+        layer = layer_of(kernel, "features", causal=causal, **{name: value})
+        x, padding, table = torch.randn(B, T, H * D), PADDINGS["left"], table_of(layer, T)
+        formula = "one_denominator" if kernel == "softmax_features" else kernel
+        want = by_hand(layer, formula, "features", x, causal, padding)[~padding]
+        for chunk in 64, 2:
+            cut(monkeypatch, layer, chunk, 1)
+            got = apply(layer, x, padding_bias(padding), causal, table)
+            torch.testing.assert_close(got.double()[~padding], want, atol=2e-5, rtol=1e-4)
+
+    def test_half_of_the_features_have_the_opposite_exponents(self):
+        favor = feature_map("favor", favor_kernel="hyperbolic", favor_epsilon=0.0)
+        x, omega = torch.randn(1, 1, 3, D), favor.projection[: M // 2]
+        u = x @ omega.t() * D**-0.25
+        norm = (-x.square().sum(-1, keepdim=True) / (2 * D**0.5)).exp()
+        want = torch.cat((u.exp(), (-u).exp()), dim=-1) * norm / M**0.5
+        torch.testing.assert_close(favor.keys(x), want)
+
+    def test_their_products_vary_less(self):
+        q, k = torch.randn(1, 1, 20, D) * 0.7, torch.randn(1, 1, 20, D) * 0.7
+        exact, errors = torch.exp(q @ k.transpose(-1, -2) / D**0.5), {}
+        for kernel in "softmax", "hyperbolic":
+            draws = []
+            for seed in range(60):
+                flags = {"favor_kernel": kernel, "favor_epsilon": 0.0, "favor_seed": seed}
+                favor = feature_map("favor", **flags)
+                draws.append(favor.keys(q) @ favor.keys(k).transpose(-1, -2))
+            mean = torch.stack(draws).mean(0)
+            errors[kernel] = (torch.stack(draws) - exact).square().mean()
+            assert ((mean - exact) / exact).mean().abs() < 0.05
+        assert errors["hyperbolic"] < 0.8 * errors["softmax"]
+
+
 def by_hand(layer, kernel, rotary, x, causal, padding):
     """RoFormer Eq. 10 and 11 by loops over sentences, heads, queries and keys, in float64."""
 
@@ -71,8 +125,10 @@ def by_hand(layer, kernel, rotary, x, causal, padding):
         q, k = (
             torch.stack([t[:, :, m] @ turn[m].t() for m in range(x.size(1))], 2) for t in (q, k)
         )
-    if rotary != "features":
-        turn = [torch.eye(size, dtype=torch.double)] * x.size(1)
+
+    def turned(n, features):
+        return turn[n] @ features if rotary == "features" else features
+
     out = torch.zeros_like(v)
     for b in range(v.size(0)):
         for h in range(v.size(1)):
@@ -82,16 +138,16 @@ def by_hand(layer, kernel, rotary, x, causal, padding):
                 if not seen:
                     continue
                 keys = {n: k[b, h, n] for n in seen}
-                phi, keys = plain_features(kernel, q[b, h, m], keys, projection, seen, causal)
-                total = sum(phi @ keys[n] for n in seen)
+                phi, keys = plain_features(kernel, m, q[b, h, m], keys, projection, seen, causal)
+                total = sum(phi @ keys[n] for n in seen).clamp(min=1e-9)  # ReLU may give zeros
                 for n in seen:
-                    out[b, h, m] += (turn[m] @ phi) @ (turn[n] @ keys[n]) / total * v[b, h, n]
+                    weight = turned(m, phi) @ turned(n, keys[n]) / total
+                    out[b, h, m] += weight * v[b, h, n]
     out = out.transpose(1, 2).flatten(2)
     return out @ layer.out_proj.weight.double().t() + layer.out_proj.bias.double()
 
 
-@every_kernel
-@pytest.mark.parametrize("rotary", ROTARY)
+@every_rotation
 @either_direction
 @pytest.mark.parametrize("padding", PADDINGS)
 @torch.no_grad()
@@ -104,8 +160,7 @@ def test_the_whole_layer_is_equation_10_or_11(kernel, rotary, causal, padding, m
     real = torch.ones(B, T, dtype=torch.bool) if mask is None else ~mask
     for chunk, chunks in (64, 1), (3, 3), (2, 2), (1, 1):  # T is 7, so the last is often a bit
         cut(monkeypatch, layer, chunk, chunks)
-        got, weights = layer(x, bias, causal, table)
-        assert weights is None
+        got = apply(layer, x, bias, causal, table)
         torch.testing.assert_close(got.double()[real], want[real], atol=2e-5, rtol=1e-4)
 
 
@@ -118,8 +173,7 @@ def test_a_query_that_sees_nothing_gets_zeros(causal):
 
 
 class TestCache:
-    @every_kernel
-    @pytest.mark.parametrize("rotary", ROTARY)
+    @every_rotation
     @pytest.mark.parametrize("steps", [[1] * 9, [4, 1, 1, 3], [9]])
     @torch.no_grad()
     def test_steps_of_any_size_give_the_full_forward(self, kernel, rotary, steps, monkeypatch):
@@ -128,14 +182,13 @@ class TestCache:
         padding = torch.zeros(B, 9, dtype=torch.bool)
         padding[0, :2] = True
         table = table_of(layer, 9)
-        full, _ = layer(x, padding_bias(padding), True, table)
+        full = apply(layer, x, padding_bias(padding), True, table)
         state, outputs, seen = {}, [], 0
         for step in steps:
             end = seen + step
-            part = None if table is None else table[:, seen:end]
+            part, bias = part_of(table, seen, end), padding_bias(padding[:, :end])
             assert layer.cached_length(state) == seen
-            bias = padding_bias(padding[:, :end])
-            out, _ = layer(x[:, seen:end], bias, True, part, incremental_state=state)
+            out = apply(layer, x[:, seen:end], bias, True, part, seen, incremental_state=state)
             outputs.append(out)
             seen = end
         torch.testing.assert_close(torch.cat(outputs, 1), full, atol=1e-6, rtol=1e-5)
@@ -146,10 +199,12 @@ class TestCache:
         layer = layer_of(kernel, heads=2, causal=True)
         x = torch.randn(1, 4096, 2 * D)
         table = table_of(layer, 4096)
-        full, _ = layer(x, None, True, table)
+        full = apply(layer, x, None, True, table)
         state = {}
         steps = [
-            layer(x[:, [i]], None, True, table[:, [i]], incremental_state=state)[0]
+            apply(
+                layer, x[:, [i]], None, True, part_of(table, i, i + 1), i, incremental_state=state
+            )
             for i in range(x.size(1))
         ]
         assert (torch.cat(steps, 1) - full).abs().max() <= 1e-4
@@ -161,7 +216,8 @@ class TestCache:
         table = table_of(layer, 50)
         sizes = set()
         for i in range(50):
-            layer(torch.randn(B, 1, H * D), None, True, table[:, [i]], incremental_state=state)
+            x, part = torch.randn(B, 1, H * D), part_of(table, i, i + 1)
+            apply(layer, x, None, True, part, i, incremental_state=state)
             (saved,) = state.values()
             assert all(value.size(0) == B for value in saved.values())  # beam search reorders rows
             sizes.add(sum(value.numel() for value in saved.values()))
@@ -187,9 +243,11 @@ class TestCache:
         skip_without_cpu_kernels(dtype)
         layer, x = layer_of(kernel, causal=True).to(dtype), torch.randn(1, 200, H * D).to(dtype)
         table, state = table_of(layer, 200), {}
-        full, _ = layer(x, None, True, table)
+        full = apply(layer, x, None, True, table)
         steps = [
-            layer(x[:, [i]], None, True, table[:, [i]], incremental_state=state)[0]
+            apply(
+                layer, x[:, [i]], None, True, part_of(table, i, i + 1), i, incremental_state=state
+            )
             for i in range(x.size(1))
         ]
         assert {v.dtype for v in next(iter(state.values())).values()} == {torch.float32}
@@ -197,25 +255,23 @@ class TestCache:
         assert (torch.cat(steps, 1) - full).abs().max() <= tolerance
 
 
-@every_kernel
-@pytest.mark.parametrize("rotary", ROTARY)
+@every_rotation
 @torch.no_grad()
 def test_no_output_depends_on_a_later_token(kernel, rotary):
     """Bit for bit, with later tokens that dwarf the earlier ones."""
     layer, x = layer_of(kernel, rotary, causal=True), torch.randn(B, 150, H * D)
     table = table_of(layer, 150)
-    before, _ = layer(x, None, True, table)
+    before = apply(layer, x, None, True, table)
     for first in (1, 70, 149):
         changed = x.clone()
         changed[:, first:] = 30 * torch.randn(B, 150 - first, H * D)
-        after, _ = layer(changed, None, True, table)
+        after = apply(layer, changed, None, True, table)
         assert torch.equal(before[:, :first], after[:, :first])
         assert not torch.equal(before[:, first:], after[:, first:])
 
 
 class TestGradients:
-    @every_kernel
-    @pytest.mark.parametrize("rotary", ROTARY)
+    @every_rotation
     @either_direction
     def test_numerical(self, kernel, rotary, causal, monkeypatch):
         layer = layer_of(kernel, rotary, heads=2, head_dim=4, favor_features=6).double()
@@ -227,7 +283,7 @@ class TestGradients:
         parameters = tuple(layer.parameters())
         bias = padding_bias(padding).double()
         assert torch.autograd.gradcheck(
-            lambda x, *_: layer(x, bias, causal, table)[0], (x, *parameters), fast_mode=True
+            lambda x, *_: apply(layer, x, bias, causal, table), (x, *parameters), fast_mode=True
         )
 
     @every_kernel
@@ -237,7 +293,7 @@ class TestGradients:
             layer = layer_of(kernel)
             x = (torch.randn(B, T, H * D) * scale).requires_grad_()
             table = table_of(layer, T)
-            out, _ = layer(x, padding_bias(PADDINGS["all"]), causal, table)
+            out = apply(layer, x, padding_bias(PADDINGS["all"]), causal, table)
             assert torch.isfinite(out).all()
             out.square().clamp(max=1e6).mean().backward()
             assert torch.isfinite(x.grad).all(), scale

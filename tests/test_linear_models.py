@@ -12,8 +12,10 @@ from commands import SMALL, TRAINING, USER_DIR, average, generate, posenc, read,
 from fairseq import models
 from helpers import (
     LINEAR,
+    ROTATING,
     TINY,
     VOCABULARY,
+    TranslationTask,
     build,
     model_settings,
     sentences,
@@ -26,8 +28,8 @@ from test_properties import B, T, decode_in_steps
 from test_warm_start import load
 
 from fairseq_posenc.attention.linear.random_features import orthogonal_rows
+from fairseq_posenc.config.stacks import masked_lm_stack
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.modules.masked_lm import masked_lm_stack
 
 pytest_plugins = ["toy"]
 corpora = masked_lm.corpora
@@ -59,12 +61,19 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "flags, words",
         [
-            (["--attention", "linear"], "--attention linear: must be softmax or elu or"),
+            (["--attention", "linear"], "--attention linear: must be softmax or "),
             (["--attention", "elu", "--layer", "gated"], "--attention elu: gated attention units"),
             (["--linear-rotary", "both"], "--linear-rotary both: must be features or inputs"),
-            (["--favor-kernel", "elu"], "--favor-kernel elu: must be softmax or relu"),
+            (
+                ["--favor-kernel", "elu"],
+                "--favor-kernel elu: must be softmax or hyperbolic or relu",
+            ),
             (["--attention", "elu", "--rotary-value"], "--rotary-value: only features"),
             (["--attention", "favor", "--favor-features", "7"], "make it even by --favor-features"),
+            (
+                ["--attention", "favor", "--favor-kernel", "hyperbolic", "--favor-features", "7"],
+                "--favor-features 7: --favor-kernel hyperbolic has them in pairs",
+            ),
             (["--favor-features", "0"], "--favor-features 0: must be at least 1"),
             (["--favor-redraw", "-1"], "--favor-redraw -1: must be at least 0"),
             (["--linear-epsilon", "0"], "--linear-epsilon 0.0: must be at least 1.17549e-38"),
@@ -76,6 +85,12 @@ class TestRefusals:
             (
                 ["--attention", "elu", "--rotary-scaling", "yarn", "--rotary-scaling-factor", "2"],
                 "--rotary-scaling yarn: its temperature",
+            ),
+            (["--attention", "cosformer"], "--attention cosformer: its features are often 0"),
+            (
+                ["--attention", "cosformer", "--position-encoding", "none"]
+                + ["--cosformer-length", "1023"],
+                "--cosformer-length 1023: inputs can have 1024 tokens",
             ),
             (
                 ["--attention", "favor", "--favor-redraw", "5", "--store-ema"],
@@ -92,6 +107,24 @@ class TestRefusals:
         inputs = ["--attention", "favor", "--linear-rotary", "inputs"]
         out, _ = tiny("rotary", *inputs, *flags)(sentences(B, 7), None, sentences(B, T))
         assert torch.isfinite(out).all()
+
+
+class TestCosformer:
+    FLAGS = ["--attention", "cosformer", "--max-source-positions", "20"]
+    FLAGS += ["--max-target-positions", "12"]
+
+    def test_its_length_is_the_longest_input_and_is_kept(self):
+        settings = model_settings("posenc_transformer", "--position-encoding", "none", *self.FLAGS)
+        assert settings.cosformer_length == 20
+        settings.max_source_positions = 10  # as in an evaluation with other limits
+        models.build_model(settings, TranslationTask())
+        assert settings.cosformer_length == 20
+
+    def test_longer_sequences_are_refused(self):
+        model = tiny("none", *self.FLAGS)
+        model.decoder(sentences(B, 20), features_only=True, encoder_out=None)
+        with pytest.raises(UsageError, match="--cosformer-length 20: a sequence has 21 tokens"):
+            model.encoder(sentences(B, 21))
 
 
 class TestRotatedInputs:
@@ -128,7 +161,8 @@ class TestFamilies:
     def test_a_causal_masked_lm_sees_no_later_token(self, attention):
         sizes = ["--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim"]
         sizes += ["16", "--encoder-attention-heads", "2", "--tokens-per-sample", "64"]
-        flags = ["--causal", "--attention", attention, *sizes]
+        encoding = "rotary" if attention in ROTATING else "none"
+        flags = ["--causal", "--attention", attention, "--position-encoding", encoding, *sizes]
         cfg = model_settings("roformer_masked_lm_tiny", *flags, task="masked_lm")
         assert masked_lm_stack(cfg).causal
         model = models.build_model(cfg, Task()).eval()
@@ -218,8 +252,11 @@ class TestRandomFeatures:
 
 
 class TestCommands:
-    @every_kernel
-    @pytest.mark.parametrize("encoding", ["sinusoidal", "rotary"])
+    @pytest.mark.parametrize(
+        "attention, encoding",
+        [(name, e) for name in ROTATING for e in ("sinusoidal", "rotary")]
+        + [(name, "none") for name in LINEAR if name not in ROTATING],
+    )
     def test_every_kernel_trains_and_generates(self, attention, encoding, toy, tmp_path):
         flags = ["--arch", "posenc_transformer", "--position-encoding", encoding, *SMALL]
         run = train(toy.separate, tmp_path, *flags, "--attention", attention)

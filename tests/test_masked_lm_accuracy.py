@@ -34,23 +34,38 @@ def test_accuracy_is_that_of_all_tokens_to_predict():
     model = tiny("rotary").eval()
     ours, stock = criterion("masked_lm_accuracy"), criterion("masked_lm")
     right = asked = 0
+    ranks = 0.0
     outputs = []
     for sample in (batch(5, 9, 0.5), batch(3, 12, 0.3), batch(2, 7, 1.0)):
-        best = model(**sample["net_input"])[0].argmax(-1)
+        logits = model(**sample["net_input"])[0].detach()
+        best = logits.argmax(-1)
         helped = (torch.rand(best.shape) < 0.3) & sample["target"].ne(PAD)
         sample["target"][helped] = best[helped]  # on its own such a model is never right
         loss, size, output = ours(model, sample)
         expected, expected_size, _ = stock(model, sample)
         assert torch.equal(loss, expected) and size == expected_size
         outputs.append(output)
-        for predicted, target in zip(best.flatten().tolist(), sample["target"].flatten().tolist()):
+        for row, target in zip(logits.flatten(0, 1).tolist(), sample["target"].flatten().tolist()):
+            order = sorted(range(len(row)), key=lambda symbol: -row[symbol])
             asked += target != PAD
-            right += target != PAD and predicted == target
+            right += target != PAD and order[0] == target
+            ranks += 1 / (order.index(target) + 1) if target != PAD else 0.0
     assert 0 < right < asked
     with metrics.aggregate() as log:
         ours.reduce_metrics(outputs[:1])
         ours.reduce_metrics(outputs[1:])
     assert log.get_smoothed_value("accuracy") == pytest.approx(100 * right / asked, abs=0.005)
+    assert 0.1 < ranks / asked < 0.9
+    assert log.get_smoothed_value("mrr") == pytest.approx(ranks / asked, abs=5e-5)
+
+
+def test_the_reciprocal_rank_is_of_evaluation_alone():
+    sample = batch(2, 9, 0.5)
+    _, _, output = criterion("masked_lm_accuracy")(tiny("rotary").train(), sample)
+    assert "reciprocal_ranks" not in output
+    with metrics.aggregate() as log:
+        criterion("masked_lm_accuracy").reduce_metrics([output])
+    assert "mrr" not in log.get_smoothed_values()
 
 
 @pytest.mark.parametrize("on_a_gpu", [False, True])

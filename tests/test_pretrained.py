@@ -285,6 +285,25 @@ def test_the_command_writes_what_python_predicts(folder_of, loaded, tmp_path, ca
     assert [line.partition(":")[0] for line in said] == ["line 3", "line 4"]
 
 
+def test_an_ensemble_averages_the_logits(folder_of, loaded, tmp_path, capsys):
+    rows = [("the cat", "barks ."), ("cat", "dog sleeps")]
+    (tmp_path / "in").write_text("".join("\t".join(row) + "\n" for row in rows))
+    flags = ["--input", tmp_path / "in", "--output", tmp_path / "out", "--scores"]
+    models = ["--model", folder_of("pairs"), "--ensemble", folder_of("roberta")]
+    cli.main([str(word) for word in ("predict", *models, *flags)])
+    both = [loaded(name).class_logits(rows) for name in ("pairs", "roberta")]
+    assert not torch.equal(both[0][0], both[1][0])
+    lines = (tmp_path / "out").read_text().splitlines()[1:]
+    for line, one, two in zip(lines, *both):
+        expected = ((one.double() + two.double()) / 2).softmax(-1).tolist()
+        label, _, *found = line.split("\t")
+        assert list(map(float, found)) == pytest.approx(expected, abs=2e-6)
+        assert label == LABELS[expected.index(max(expected))]
+    other = ["--model", folder_of("pairs"), "--ensemble", folder_of("texts")]
+    with pytest.raises(SystemExit, match="--ensemble .*packed: is a classifier for another task"):
+        cli.main([str(word) for word in ("predict", *other, *flags)])
+
+
 def test_values_of_a_regression_are_a_column(folder_of, loaded, tmp_path):
     (tmp_path / "in").write_text("the cat\ncat\n")
     flags = ["--input", tmp_path / "in", "--output", tmp_path / "out"]

@@ -20,7 +20,7 @@ pytest_plugins = ["pretraining"]
 documents = recipe_module("bert_pretraining", "documents")
 fold = recipe_module("bert_pretraining", "fold")
 
-MODELS = "bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer".split()
+MODELS = "bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer shaw roberta".split()
 SCRIPTS = ("prepare.sh", "train.sh", "train.sbatch")
 
 
@@ -107,6 +107,12 @@ def test_lines_break_after_sentences_then_between_words(line, expected):
     assert fold.folder(6)(line).split("\n") == expected
 
 
+def test_words_may_be_marked_where_they_begin():
+    cut = fold.folder(6, "Ġ")
+    assert cut("a Ġb Ġ. Ġc Ġd . Ġe f").split("\n") == ["a Ġb Ġ. Ġc Ġd .", "Ġe f"]
+    assert cut("a Ġb Ġc Ġd Ġe f g Ġh").split("\n") == ["a Ġb Ġc Ġd", "Ġe f g Ġh"]
+
+
 # --- the whole chain
 
 
@@ -122,7 +128,7 @@ def test_the_data_hold_every_document_and_what_fine_tuning_needs(prepared):
     assert len(" ".join(texts).split(".")) == len(original.split("."))
     assert any("the cat isn &apos;t" in text for text in texts)
     assert (data / "bpe.codes").read_text().startswith("#version")
-    assert (data / "text").read_text() == "lang en\nkeep-case \n"
+    assert (data / "text").read_text() == "lang en\nkeep-case \nsubwords subword-nmt\n"
 
 
 def test_training_keeps_every_tenth_and_the_last_checkpoint(pretrained):
@@ -192,6 +198,53 @@ def test_training_is_the_papers(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+# RoBERTa Tables 9 and 3: samples, updates, warm-up, learning rate, beta 2; no clipping. Of Table 3,
+# warm-up and beta 2 are ours.
+ROBERTA = {
+    ("roberta", "base"): (8192, 500_000, 24_000, "6e-4", "0.98"),
+    ("roberta", "large"): (8192, 500_000, 30_000, "4e-4", "0.98"),
+    ("roberta-256", "base"): (256, 1_000_000, 10_000, "1e-4", "0.999"),
+    ("roberta-2k", "base"): (2048, 125_000, 6_000, "7e-4", "0.98"),
+    ("roberta-8k", "base"): (8192, 31_250, 1_500, "1e-3", "0.98"),
+}
+
+
+@pytest.mark.parametrize("paper, size", ROBERTA)
+def test_pre_training_as_roberta(tmp_path, paper, size):
+    batch, updates, warmup, rate, beta = ROBERTA[paper, size]
+    nodes = {"base": "1", "large": "128"}[size]
+    several = ("--nodes", nodes, "--node-rank", "0", "--init-method", "tcp://first:1")
+    flags = training(
+        tmp_path, "roformer", "d", "--paper", paper, "--size", size, "--gpus", "8", *several
+    )
+    expected = {
+        "--arch": "roformer_masked_lm_base",
+        "--encoder-layers": None if size == "base" else "24",
+        "--encoder-embed-dim": None if size == "base" else "1024",
+        "--max-update": str(updates),
+        "--total-num-update": str(updates),
+        "--warmup-updates": str(warmup),
+        "--lr": rate,
+        "--lr-scheduler": "polynomial_decay",
+        "--adam-betas": f"(0.9, {beta})",
+        "--adam-eps": "1e-6",
+        "--weight-decay": "0.01",
+        "--clip-norm": "0.0",
+        "--dropout": "0.1",
+        "--attention-dropout": "0.1",
+    }
+    assert {name: flags.get(name) for name in expected} == expected
+    share = int(flags["--batch-size"]) * int(flags["--update-freq"])
+    assert share * int(flags["--distributed-world-size"]) == batch
+    assert flags["--save-dir"].endswith(f"roformer-{paper}{'-large' * (size == 'large')}")
+
+
+def test_roberta_is_bert_with_settings_of_its_own(tmp_path):
+    flags = training(tmp_path, "roberta", "d", "--gpus", "8", "--updates", "100000")
+    assert flags["--arch"] == "bert_a_masked_lm_base" and flags["--lr"] == "6e-4"
+    assert flags["--warmup-updates"] == "4800" and flags["--save-dir"].endswith("/roberta")
+
+
 def test_amos_needs_no_decay(tmp_path):
     given = ("roformer", "data", "--cpu", "--optimizer", "amos", "--updates", "250000")
     flags = training(tmp_path, *given)
@@ -250,6 +303,9 @@ def test_an_update_has_256_samples_whatever_the_machine(tmp_path, nodes, gpus, l
         (["bert_a", "data", "--slurm"], ["srun"]),
         (["bert_a", "data", "--updates", "1e6"], ["--updates 1e6"]),
         (["bert_a", "data", "--cpu", "--dry-run", "--optimizer", "sgd"], ["--optimizer sgd"]),
+        (["bert_a", "data", "--paper", "bert"], ["--paper bert", "tupe roformer roberta"]),
+        (["bert_a", "data", "--size", "large"], ["--size large", "--paper roberta"]),
+        (["roberta", "data", "--size", "huge"], ["--size huge"]),
         (["bert_a", "data", "--cpu", "--dry-run", "--format", "pairs"], ["pairs", "segment-pair"]),
         (["bert_a", "data", "--dry-run", "--static-masks", "x"], ["--static-masks x"]),
     ],
@@ -265,6 +321,14 @@ def test_other_mistakes_are_one_line(tmp_path):
     assert_error(bash(prepare, "text", "out", cwd=tmp_path), "text/train.txt: no such file")
     assert_error(bash(prepare, "text", "out", "--max-line", "0", cwd=tmp_path), "--max-line 0")
     assert_error(bash(prepare, "text", "out", "--lang", "EN", cwd=tmp_path), "--lang EN")
+    for flags in (
+        ("--subwords", "words"),
+        ("--bpe-operations", "9", "--subwords", "byte-bpe"),
+        ("--lang", "de", "--subwords", "sentencepiece"),
+        ("--vocabulary-size", "9", "--tokenizer", "folder"),
+        ("--bpe-operations", "9", "--vocabulary-size", "9"),
+    ):
+        assert_error(bash(prepare, "text", "out", *flags, cwd=tmp_path), flags[0])
     assert_error(bash(RECIPE / "train.sbatch", "bert_a", "data", cwd=tmp_path), "sbatch")
     assert os.listdir(tmp_path) == []
 

@@ -9,7 +9,16 @@ import pytest
 from chinese import sentence
 from conftest import SHARED
 from predictions import of_binarised
-from recipes import EXAMPLES, assert_error, bash, commands, flags_of, recipe_module, write
+from recipes import (
+    COMMON,
+    EXAMPLES,
+    assert_error,
+    bash,
+    commands,
+    flags_of,
+    recipe_module,
+    write,
+)
 
 pytest_plugins = ["chinese"]
 RECIPE = EXAMPLES / "clue"
@@ -223,3 +232,20 @@ def test_mistakes_are_one_line(tmp_path):
     assert_error(bash(tune, "glue/CoLA", "x.pt", "out", cwd=tmp_path), "glue/CoLA", "clue/TNEWS")
     assert_error(bash(tune, "clue/TNEWS", "x.pt", "out", cwd=tmp_path), "incomplete")
     assert os.listdir(tmp_path) == ["raw"]
+
+
+def test_one_command_makes_table_5(tmp_path):
+    few = ("--dry-run", "--cpu", "--seeds", "1", "--tasks", "WSC CSL", "--", "--num-workers", "0")
+    checkpoints = [f"models/{name}/checkpoint_last.pt" for name in ("roformer_v2", "gau")]
+    result = bash(RECIPE / "table5.sh", "CLUE", "data", "out", *checkpoints, *few, cwd=tmp_path)
+    found = commands(result)
+    runs = [flags_of(command) for command in found if command[0] == "fairseq-train"]
+    # GAU Table 6: batch, epochs, learning rate
+    expected = {"WSC": ("16", "40", "1e-5"), "CSL": ("16", "4", "2e-5")}
+    assert len(runs) == 4 and all("--num-workers" in run for run in runs)
+    for run in runs:
+        _, model, task, _ = run["--save-dir"].rsplit("/", 3)
+        settings = (run["--batch-size"], run["--max-epoch"], run["--lr"])
+        assert settings == expected[task] and model in run["--restore-file"]
+    assert found[-1][1:] == [str(COMMON / "scores.py"), "--paper", "gau", "out/runs"]
+    assert_error(bash(RECIPE / "table5.sh", "CLUE", "data", "out", cwd=tmp_path), "checkpoints")

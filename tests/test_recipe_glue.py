@@ -1,6 +1,7 @@
 """GLUE recipe: the original files, the whole chain on made-up tasks, tables, mistakes."""
 
 import csv
+import json
 import os
 import random
 import re
@@ -251,16 +252,111 @@ def test_the_sweep_is_the_papers(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_the_sweep_of_roberta_is_that_of_table_10(tmp_path):
+    runs = runs_of(tmp_path, "RTE", "--paper", "roberta", "--patience", "2")
+    settings = {(run["--lr"], run["--batch-size"], run["--seed"]) for run in runs}
+    assert settings == {
+        (f"{rate}e-5", batch, str(seed))
+        for rate in (1, 2, 3)
+        for batch in ("16", "32")
+        for seed in (1, 2, 3, 4, 5)
+    }
+    assert len({run["--save-dir"] for run in runs}) == len(runs) == 30
+    expected = {
+        "--max-epoch": "10",
+        "--weight-decay": "0.1",
+        "--adam-betas": "(0.9, 0.98)",
+        "--adam-eps": "1e-6",
+        "--clip-norm": "0.0",
+        "--lr-scheduler": "polynomial_decay",
+        "--patience": "2",
+        "--best-checkpoint-metric": "accuracy",
+    }
+    assert {name: runs[0].get(name) for name in expected} == expected
+
+
+def test_the_warm_up_is_6_percent_of_the_batches_own_updates(tmp_path):
+    data = tmp_path / "glue" / "RTE"
+    data.mkdir(parents=True)
+    (data / "examples").write_text("2490\n")
+    for run in runs_of(tmp_path, "RTE", "--paper", "roberta", "--seeds", "1", "--lr", "1e-5"):
+        updates = {"16": 1560, "32": 780}[run["--batch-size"]]
+        assert run["--total-num-update"] == str(updates)
+        assert run["--warmup-updates"] == str(updates * 6 // 100)
+
+
+def test_a_task_may_start_from_the_model_of_another(tmp_path):
+    plain = runs_of(tmp_path, "RTE", "--seeds", "1", "--lr", "1e-5", "--batch", "16")
+    (run,) = runs_of(
+        tmp_path, "RTE", "--from", "MNLI", "--seeds", "1", "--lr", "1e-5", "--batch", "16"
+    )
+    assert run["--restore-file"] == f"{tmp_path}/out/mine/MNLI/model/checkpoint.pt"
+    assert run["--classification-head-name"] == "head_of_RTE"
+    assert run["--save-dir"] == f"{tmp_path}/out/mine-from-MNLI/RTE/lr1e-5-batch16-seed1"
+    assert run["--save-dir"] != plain[0]["--save-dir"]
+
+
+def test_folders_of_earlier_versions_are_continued(tmp_path):
+    (tmp_path / "out" / "mine" / "RTE" / "lr1e-5-seed1").mkdir(parents=True)
+    found = runs_of(tmp_path, "RTE", "--seeds", "1", "--lr", "1e-5", "--batch", "16 32")
+    names = [os.path.basename(run["--save-dir"]) for run in found]
+    assert names == ["lr1e-5-batch16-seed1", "lr1e-5-seed1"]
+
+
+def test_models_of_an_ensemble_are_packed_and_submitted(tmp_path):
+    few = ("--models", "2", "--seeds", "1 2 3", "--lr", "1e-5")
+    given = ("glue/RTE", "models/mine/last.pt", "out", "--dry-run", *few)
+    packs = [c[3] for c in commands(bash(FINETUNE, *given, cwd=tmp_path)) if c[1:2] == ["pack"]]
+    assert packs == [f"{tmp_path}/out/mine/RTE/{name}" for name in ("model", "model-2")]
+    (tmp_path / "glue" / "RTE" / "test").mkdir(parents=True)
+    (tmp_path / "glue" / "RTE" / "test" / "RTE.tsv").touch()
+    for folder in packs:
+        os.makedirs(folder)
+        open(os.path.join(folder, "model.json"), "w").close()
+    submit = RECIPE / "submit.sh"
+    result = bash(submit, "glue", "out/mine", "sent", "--dry-run", cwd=tmp_path)
+    (predict,) = [flags_of(c) for c in commands(result) if c[1:2] == ["predict"]]
+    assert [predict["--model"], predict["--ensemble"]] == packs
+
+
+SUPERGLUE = recipe_module("common", "tasks").read_table(str(RECIPE / "superglue.yaml"))
+
+
+@pytest.mark.parametrize(
+    "task, record, expected",
+    [
+        ("BoolQ", {"question": "is it", "passage": "It is.", "label": True}, ["is it", "It is."]),
+        ("CB", {"premise": "a", "hypothesis": "b", "label": "neutral"}, ["a", "b"]),
+        ("RTE", {"premise": "a", "hypothesis": "b", "label": "entailment"}, ["a", "b"]),
+        (
+            "WiC",
+            {"word": "bank", "sentence1": "The bank.", "sentence2": "A bank!", "label": False},
+            ["bank: The bank.", "A bank!"],
+        ),
+    ],
+)
+def test_superglue_is_read_as_published(tmp_path, task, record, expected):
+    path = tmp_path / "train.jsonl"
+    path.write_text(json.dumps({**record, "idx": 7, "version": 1.1}) + "\n")
+    (found,) = files.examples(SUPERGLUE[task], str(path))
+    assert found.texts == expected and found.label == str(record["label"]).replace(
+        "True", "true"
+    ).replace("False", "false")
+    (found,) = files.examples(SUPERGLUE[task], str(path), labelled=False)
+    assert found.texts == expected and found.id == "7"
+
+
 @pytest.mark.parametrize(
     "paper, task, epochs, score",
     [("tupe", "MRPC", "10", "accuracy"), ("tupe", "STS-B", "10", "pearson")]
     + [("tupe", name, "5", "accuracy") for name in ("MNLI", "QNLI", "QQP")]
     + [("roformer", name, "3", "f1") for name in ("MRPC", "QQP")]
-    + [("roformer", "STS-B", "3", "spearman"), ("roformer", "MNLI", "3", "accuracy")],
+    + [("roformer", "STS-B", "3", "spearman"), ("roformer", "MNLI", "3", "accuracy")]
+    + [("roberta", "STS-B", "10", "pearson"), ("roberta", "MRPC", "10", "accuracy")],
 )
 def test_epochs_and_scores_of_the_papers(tmp_path, paper, task, epochs, score):
     runs = runs_of(tmp_path, task, "--paper", paper)
-    assert len(runs) == (12 if paper == "roformer" else 20)
+    assert len(runs) == {"tupe": 20, "roformer": 12, "roberta": 30}[paper]
     assert runs[0]["--max-epoch"] == epochs and runs[0]["--best-checkpoint-metric"] == score
     assert ("--regression-target" in runs[0]) == (task == "STS-B")
     assert runs[0].get("--valid-subset") == ("valid,valid1" if task == "MNLI" else None)
@@ -275,6 +371,10 @@ def test_epochs_and_scores_of_the_papers(tmp_path, paper, task, epochs, score):
         (["glue/CoLA", "x.pt", "out", "--paper", "bert"], ["--paper bert"]),
         (["glue/CoLA", "x.pt", "out", "--lr", "fast"], ["--lr fast"]),
         (["glue/CoLA", "x.pt", "out", "--seeds", "0"], ["--seeds 0"]),
+        (["glue/CoLA", "x.pt", "out", "--batch", "16 x"], ["--batch x"]),
+        (["glue/CoLA", "x.pt", "out", "--models", "0"], ["--models 0"]),
+        (["glue/CoLA", "x.pt", "out", "--patience", "no"], ["--patience no"]),
+        (["glue/CoLA", "x.pt", "out", "--dry-run", "--from", "CoLA"], ["--from CoLA", "itself"]),
         (["glue/CoLA", "x.pt", "out", "--name", "a/b"], ["--name a/b"]),
         (["glue/CoLA", "x.pt", "out", "--name", ".."], ["--name .."]),
         (["glue/CoLA", "x.pt", "out", "--dropout", "0"], ["--dropout", "after --"]),

@@ -78,11 +78,34 @@ def test_the_best_run_is_one_with_a_checkpoint(tmp_path):
     for seed, after in enumerate(([50, 61], [60], [99]), 1):
         made_up_run(folder, f"lr2e-5-seed{seed}", {"valid_accuracy": after})
     with pytest.raises(SystemExit, match="has no complete run with a checkpoint_best.pt"):
-        scores.main(["--best-run", str(folder)])
+        scores.main(["--best-runs", "1", str(folder)])
     for seed in (1, 2):
         (folder / f"lr2e-5-seed{seed}" / "checkpoint_best.pt").touch()
-    expected = f"{folder}/lr2e-5-seed1\taccuracy 61.00 on the validation set"
-    assert scores.best_run(folder, "tupe") == expected
+    expected = [
+        f"{folder}/lr2e-5-seed{seed}\taccuracy {score}.00 on the validation set"
+        for seed, score in ((1, 61), (2, 60))
+    ]
+    for count in (1, 2, 3):
+        assert scores.best_runs(folder, "tupe", count) == expected[:count]
+
+
+def test_roberta_has_the_median_of_the_best_rate_and_batch(tmp_path):
+    for rate in ("1e-5", "3e-5"):
+        for batch in (16, 32):
+            for seed, value in enumerate((10, 20 + batch, 90), 1):
+                name = f"lr{rate}-batch{batch}-seed{seed}"
+                made_up_run(tmp_path / "m" / "RTE", name, {"valid_accuracy": [value, 0]})
+    lines = scores.render(scores.collect(tmp_path, "roberta", "best"), "roberta")
+    assert lines[2] == "| m | 52.00 | 52.00 |"
+    assert lines[-3].endswith("| seeds | 1e-5 x 16 | 1e-5 x 32 | 3e-5 x 16 | 3e-5 x 32 |")
+    assert lines[-1] == "| m | RTE (accuracy) | 3 | 36.00 | 52.00 | 36.00 | 52.00 |"
+
+
+def test_older_folders_have_the_batch_of_the_paper(tmp_path):
+    for seed, name in enumerate(("lr2e-5-seed1", "lr2e-5-batch32-seed2", "lr2e-5-batch16-seed3")):
+        made_up_run(tmp_path / "m" / "RTE", name, {"valid_accuracy": [seed]})
+    lines = scores.render(scores.collect(tmp_path, "tupe", "best"), "tupe")
+    assert lines[-1] == "| m | RTE (accuracy) | 1/2 | 0.50 | 2.00 |"
 
 
 def test_own_tasks_stand_last_with_their_score(tmp_path):

@@ -63,7 +63,8 @@ def own(prepared, pretrained, tmp_path_factory):
 
 def best(folder, task, score):
     """The best score in the log of a task's only run."""
-    log = (folder / "runs" / "tupe_r" / task / "lr0.01-seed3" / "train.log").read_text()
+    (path,) = (folder / "runs" / "tupe_r" / task).glob("lr0.01-batch*-seed3/train.log")
+    log = path.read_text()
     return max(map(float, re.findall(rf'"valid_{score}": "([-\d.]+)"', log)))
 
 

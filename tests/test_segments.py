@@ -111,7 +111,7 @@ def test_pairs_need_a_second_segment_and_lines_of_their_own():
 def test_a_segment_that_is_never_trained_is_named_once(flags, lines, caplog):
     model = tiny("rotary", *flags)
     tokens = pairs_of_texts()
-    with caplog.at_level(logging.INFO, logger="fairseq_posenc.modules.masked_lm"):
+    with caplog.at_level(logging.INFO, logger="fairseq_posenc.modules.sentence_encoder"):
         for _ in range(12):
             model(tokens)  # evaluation says nothing
         assert not caplog.messages
@@ -124,7 +124,7 @@ def test_a_segment_that_is_never_trained_is_named_once(flags, lines, caplog):
 def test_single_texts_train_no_second_segment(caplog):
     model = tiny("rotary", *PAIRS).train()
     tokens = pairs_of_texts()[:, :5]
-    with caplog.at_level(logging.INFO, logger="fairseq_posenc.modules.masked_lm"):
+    with caplog.at_level(logging.INFO, logger="fairseq_posenc.modules.sentence_encoder"):
         for _ in range(12):
             model(tokens)
     assert len(caplog.messages) == 1

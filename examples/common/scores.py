@@ -1,14 +1,15 @@
 """Print a table of fine-tuning scores, with the best learning rate for each task.
 
     python scores.py [--paper roformer] [--epoch last] OUT
-    python scores.py [--paper roformer] --best-run OUT/MODEL/TASK
+    python scores.py [--paper roformer] --best-runs N OUT/MODEL/TASK
 
-OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-seedSEED/train.log, or with
-lrRATE-batchN-seedSEED for another batch size than the paper's. The score of a run is that of its
-best epoch, or of its last. Over the seeds of a learning rate (and batch size), the table gives the
-median, as in the TUPE paper, or with --paper roformer or gau the mean and standard deviation, and
-it reports the best learning rate. All scores are in percent. `--best-run` prints the folder of the
-best run of one task, and its score on the (first) validation set.
+OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-batchN-seedSEED/train.log; in
+folders of earlier versions, lrRATE-seedSEED, the batch is the paper's. The score of a run is that
+of its best epoch, or of its last. Over the seeds of a learning rate (and batch size), the table
+gives the median, as in the papers of TUPE and RoBERTa, or with --paper roformer or gau the mean and
+standard deviation, and it reports the best learning rate. All scores are in percent. `--best-runs`
+prints the folders of the N best runs of one task, best first, and their scores on the (first)
+validation set.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from text import fail, read_lines
 
 EXAMPLES = Path(__file__).resolve().parents[1]
 CHECKPOINT = "checkpoint_best.pt"
+MEDIANS = ("tupe", "roberta")  # papers that report the median of the seeds
 RUN = re.compile(r"lr([^-]+(?:-\d+)?)(?:-batch(\d+))?-seed(.+)")
 
 
@@ -39,8 +41,8 @@ class Cell(NamedTuple):
 
 
 def combine(scores: Sequence[float], paper: str) -> float:
-    """The median over seeds for the TUPE paper, otherwise the mean."""
-    return statistics.median(scores) if paper == "tupe" else statistics.mean(scores)
+    """The median over seeds for the papers of TUPE and RoBERTa, otherwise the mean."""
+    return statistics.median(scores) if paper in MEDIANS else statistics.mean(scores)
 
 
 def score_of(log: str, subset: str, name: str, epoch: str) -> Optional[float]:
@@ -65,8 +67,13 @@ def score_of(log: str, subset: str, name: str, epoch: str) -> Optional[float]:
 
 def known_tasks() -> Dict[str, Task]:
     """The tasks of the benchmarks."""
-    tables = (EXAMPLES / recipe / "tasks.yaml" for recipe in ("glue", "clue"))
-    return {name: task for table in tables for name, task in read_table(str(table)).items()}
+    tables = [EXAMPLES / recipe for recipe in ("glue/tasks.yaml", "glue/superglue.yaml")]
+    tables.append(EXAMPLES / "clue/tasks.yaml")
+    known: Dict[str, Task] = {}
+    for table in tables:
+        for name, task in read_table(str(table)).items():
+            known.setdefault(name, task)  # RTE is GLUE's
+    return known
 
 
 def task_of(folder: Path, known: Mapping[str, Task]) -> Optional[Task]:
@@ -77,10 +84,19 @@ def task_of(folder: Path, known: Mapping[str, Task]) -> Optional[Task]:
     return known.get(folder.name)
 
 
-def runs_of(folder: Path) -> List[Tuple[Path, str]]:
-    """The logs of the complete runs in OUT/MODEL/TASK, with learning rate (and batch size)."""
+def runs_of(folder: Path, task: Task, paper: str) -> List[Tuple[Path, str]]:
+    """The logs of the complete runs in OUT/MODEL/TASK, with learning rate (and batch size).
+
+    The batch size is left out where it is the only one that the paper tries.
+    """
+    usual = [str(batch) for batch in for_paper(task, paper).batch]
     found = ((log, RUN.fullmatch(log.parent.name)) for log in sorted(folder.glob("*/train.log")))
-    return [(log, " x ".join(filter(None, run.group(1, 2)))) for log, run in found if run]
+    runs = []
+    for log, run in found:
+        if run is not None:
+            rate, batch = run.group(1, 2)
+            runs.append((log, rate if batch is None or [batch] == usual else f"{rate} x {batch}"))
+    return runs
 
 
 def reported(log: Path, task: Task, paper: str, subset: str, epoch: str) -> Tuple[str, float]:
@@ -92,19 +108,19 @@ def reported(log: Path, task: Task, paper: str, subset: str, epoch: str) -> Tupl
     return name, score
 
 
-def best_run(folder: Path, paper: str) -> str:
-    """The folder of the best run in OUT/MODEL/TASK, and after a tab its score in words.
+def best_runs(folder: Path, paper: str, count: int) -> List[str]:
+    """The folders of the best runs in OUT/MODEL/TASK, each with its score in words after a tab.
 
     Runs without a checkpoint, because of ``--no-model``, are not considered.
     """
     task = task_of(folder, known_tasks())
-    logs = [log for log, _ in runs_of(folder) if (log.parent / CHECKPOINT).is_file()]
+    runs = [] if task is None else runs_of(folder, task, paper)
+    logs = [log for log, _ in runs if (log.parent / CHECKPOINT).is_file()]
     if task is None or not logs:
         fail(f"{folder}: has no complete run with a {CHECKPOINT}; remove its runs to repeat them")
     scores = {log: reported(log, task, paper, "valid", "best") for log in logs}
-    best = max(logs, key=lambda log: scores[log][1])
-    name, score = scores[best]
-    return f"{best.parent}\t{name} {score:.2f} on the validation set"
+    best = sorted(logs, key=lambda log: -scores[log][1])[:count]
+    return ["{}\t{} {:.2f} on the validation set".format(log.parent, *scores[log]) for log in best]
 
 
 class Column(NamedTuple):
@@ -126,7 +142,7 @@ def collect(out: Path, paper: str, epoch: str) -> Table:
     order = {name: number for number, name in enumerate(known)}
     for folder in sorted(path for path in out.glob("*/*") if path.is_dir()):
         task = task_of(folder, known)
-        for log, setting in runs_of(folder) if task else ():
+        for log, setting in runs_of(folder, task, paper) if task else ():
             for subset, (title, _) in task.splits().items():
                 if not subset.startswith("valid"):
                     continue
@@ -152,7 +168,7 @@ def render(table: Table, paper: str) -> List[str]:
         whole = len(best) == len(columns)
         row.append(f"{statistics.mean(s for _, s in best.values()):.2f}" if whole else "")
         lines.append(f"| {model} | " + " | ".join(row) + " |")
-    kind = "median" if paper == "tupe" else "mean and standard deviation"
+    kind = "median" if paper in MEDIANS else "mean and standard deviation"
     lines += ["", f"{kind} of the seeds, by learning rate (x batch size):".capitalize(), ""]
     rates = sorted(
         {r for row in table.values() for cell in row.values() for r in cell.runs},
@@ -173,7 +189,7 @@ def _describe(scores: Sequence[float], paper: str) -> str:
     if not scores:
         return ""
     text = f"{combine(scores, paper):.2f}"
-    if paper != "tupe" and len(scores) > 1:
+    if paper not in MEDIANS and len(scores) > 1:
         text += f" ± {statistics.stdev(scores):.2f}"
     return text
 
@@ -183,13 +199,13 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--paper", choices=["tupe", "roformer", "gau"], default="tupe")
+    parser.add_argument("--paper", choices=["tupe", "roformer", "roberta", "gau"], default="tupe")
     parser.add_argument("--epoch", choices=["best", "last"], default="best")
-    parser.add_argument("--best-run", action="store_true", help="print the best run's folder")
+    parser.add_argument("--best-runs", type=int, metavar="N", help="print the N best runs' folders")
     parser.add_argument("out", type=Path)
     args = parser.parse_args(argv)
-    if args.best_run:
-        print(best_run(args.out, args.paper))
+    if args.best_runs is not None:
+        print("\n".join(best_runs(args.out, args.paper, args.best_runs)))
     else:
         print("\n".join(render(collect(args.out, args.paper, args.epoch), args.paper)))
 

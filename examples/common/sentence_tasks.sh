@@ -4,12 +4,35 @@
 # shellcheck source=tokens.sh
 . "$COMMON/tokens.sh"
 
-# Options and folders: sets SOURCE, PRETRAINED, OUT, TABLE, TASKS, TOKENIZER and WORKERS.
+TABLE=$RECIPE/tasks.yaml # the tasks of the benchmark
+
+# Options and folders: sets SOURCE, PRETRAINED, OUT, TASKS, TOKENIZER and WORKERS, for own tasks TABLE.
 #   sentence_options NAME PRETRAINING "$@"
 # NAME is the benchmark, PRETRAINING the recipe that makes PRETRAINED; RECIPE is the caller's folder.
 sentence_options() {
-    local name=$1 pretraining=$2 task file all
+    local name=$1 pretraining=$2 task all
     shift 2
+    read_options "$name" "$@"
+    [[ $SOURCE != *.yaml && $SOURCE != *.yml ]] || TABLE=$(absolute "$SOURCE")
+    all=$(python "$COMMON/tasks.py" names "$TABLE")
+    for task in $TASKS; do
+        [[ " $all " == *" $task "* ]] || die "--tasks $task: expected some of $all"
+        ((DRY_RUN)) || [[ -d $(folder_of "$task") ]] ||
+            die "--tasks $task: there is no folder $(folder_of "$task")"
+    done
+    if [[ -z $TASKS ]]; then
+        for task in $all; do
+            [[ ! -d $(folder_of "$task") ]] || TASKS+="$task "
+        done
+        [[ -n $TASKS ]] || die "$SOURCE: has no folder of a task ($all)"
+    fi
+    read_pretrained "$pretraining"
+}
+
+# Read the options and the three folders: read_options NAME "$@"
+read_options() {
+    local name=$1
+    shift
     SOURCE="" PRETRAINED="" OUT="" TASKS="" TOKENIZER="" WORKERS=$(nproc)
     while (($#)); do
         case $1 in
@@ -30,24 +53,15 @@ sentence_options() {
     [[ -n $OUT ]] || die "give the folders of $name, of the pre-training's data and of the output"
     whole_number --workers "$WORKERS"
     need python fairseq-preprocess
-    TABLE=$RECIPE/tasks.yaml
-    [[ $SOURCE != *.yaml && $SOURCE != *.yml ]] || TABLE=$(absolute "$SOURCE")
-    all=$(python "$COMMON/tasks.py" names "$TABLE")
-    for task in $TASKS; do
-        [[ " $all " == *" $task "* ]] || die "--tasks $task: expected some of $all"
-        ((DRY_RUN)) || [[ -d $(folder_of "$task") ]] ||
-            die "--tasks $task: there is no folder $(folder_of "$task")"
-    done
-    if [[ -z $TASKS ]]; then
-        for task in $all; do
-            [[ ! -d $(folder_of "$task") ]] || TASKS+="$task "
-        done
-        [[ -n $TASKS ]] || die "$SOURCE: has no folder of a task ($all)"
-    fi
+}
+
+# Check what texts are split by, make the folders absolute, and hold OUT; $1 makes PRETRAINED.
+read_pretrained() {
+    local pretraining=$1 file
     [[ -n $TOKENIZER || ! -d $PRETRAINED/tokenizer ]] || TOKENIZER=$PRETRAINED/tokenizer
     check_tokenizer
     local files=(dict.txt)
-    [[ -n $TOKENIZER ]] || files+=(bpe.codes text)
+    [[ -n $TOKENIZER ]] || files+=("$(pretrained_subwords)" text)
     for file in "${files[@]}"; do
         ((DRY_RUN)) || [[ -f $PRETRAINED/$file ]] ||
             die "$PRETRAINED: no $file there; give the data-bin that examples/$pretraining made," \
@@ -58,9 +72,14 @@ sentence_options() {
     hold "$OUT"
 }
 
+# The name of the file in PRETRAINED that texts are split by, where that is no tokenizer.
+pretrained_subwords() {
+    subword_file "$(recorded subwords "$PRETRAINED/text")"
+}
+
 # The folder of a task's files: one for each in a benchmark, that of the YAML file for own tasks.
 folder_of() {
-    if [[ $TABLE == "$RECIPE/tasks.yaml" ]]; then printf '%s' "$SOURCE/$1"; else dirname "$TABLE"; fi
+    if [[ $TABLE == "$RECIPE"/*.yaml ]]; then printf '%s' "$SOURCE/$1"; else dirname "$TABLE"; fi
 }
 
 # Refuse a tokenizer that is not the model's.
@@ -81,7 +100,7 @@ splitting() {
         tokenizer_digest
         sha256sum <"$PRETRAINED/dict.txt"
     else
-        cat "$PRETRAINED"/{dict.txt,bpe.codes,text} | sha256sum
+        cat "$PRETRAINED"/{dict.txt,"$(pretrained_subwords)",text} | sha256sum
     fi
 }
 
@@ -93,6 +112,10 @@ split_text() {
     case=$(recorded keep-case "$text")
     if [[ -n $TOKENIZER ]]; then
         tokens_step "$split-$input" "$source" "$target"
+    elif [[ $(pretrained_subwords) == sentencepiece.model ]]; then
+        [[ -n $case ]] || flags+=(--lower-case)
+        step "split-$split-$input" "$target" -- python "$COMMON/spm.py" \
+            ${flags[@]+"${flags[@]}"} apply "$PRETRAINED/sentencepiece.model" "$source" "$target"
     elif [[ -n $(recorded segmenter "$text") || (! -f $text && $pretraining == clue*) ]]; then
         local words=$WORK/words/$input/$split pieces=$COMMON/../clue_pretraining/pieces.py
         [[ $(recorded segmenter "$text") != spaces ]] || flags+=(--segmented)
@@ -153,7 +176,7 @@ binarize() {
     if [[ -n $TOKENIZER ]]; then
         keep_splitting "$part"
     else
-        run cp "$PRETRAINED"/{bpe.codes,text} "$part"
+        run cp "$PRETRAINED"/{"$(pretrained_subwords)",text} "$part"
     fi
     ((DRY_RUN)) || wc -l <"$WORK/text/label/train" >"$part/examples"
     run rm -rf "${OUT:?}/$task"

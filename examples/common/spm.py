@@ -1,7 +1,7 @@
 """SentencePiece: one model learned from several texts, applied to others.
 
     python spm.py learn --vocabulary-size 8000 [--type bpe] MODEL INPUT [INPUT ...]
-    python spm.py apply MODEL INPUT OUTPUT [INPUT OUTPUT ...]
+    python spm.py [--lower-case] apply MODEL INPUT OUTPUT [INPUT OUTPUT ...]
 
 The model is learned from at most --sentences lines, drawn with a fixed seed while the texts are
 read as a stream: memory does not grow with the text. Lines of more than 4,192 bytes are left out.
@@ -91,10 +91,20 @@ def processor(model: str) -> "sentencepiece.SentencePieceProcessor":
         fail(f"{model}: cannot be read as a model of SentencePiece ({error})")
 
 
-def segmenter(model: str) -> Callable[[str], str]:
-    """Return a function that splits a line into pieces, separated by spaces."""
+def segmenter(model: str, lower_case: bool = False) -> Callable[[str], str]:
+    """Return a function that splits a line into pieces, separated by spaces.
+
+    Args:
+        model: the model's file.
+        lower_case: lower-case the line first.
+    """
     pieces = processor(model)
-    return lambda line: " ".join(pieces.encode(" ".join(line.split()), out_type=str))
+
+    def split(line: str) -> str:
+        words = (line.lower() if lower_case else line).split()
+        return " ".join(pieces.encode(" ".join(words), out_type=str))
+
+    return split
 
 
 def joiner(model: str) -> Callable[[str], str]:
@@ -111,6 +121,7 @@ def joiner(model: str) -> Callable[[str], str]:
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
     parser, learning = learn_or_apply(__doc__, "model", "pieces")
+    parser.add_argument("--lower-case", action="store_true", help="lower-case the text to split")
     add = learning.add_argument
     add("--vocabulary-size", type=int, default=8000, metavar="N", help="number of pieces (8000)")
     add("--type", choices=("unigram", "bpe"), default="unigram", help="(unigram)")
@@ -125,8 +136,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     add("--sentences", type=int, default=1000000, metavar="N", help="lines to use (1000000)")
     args = parser.parse_args(argv)
     if args.action == "apply":
-        map_texts(segmenter, (args.model,), args)
+        map_texts(segmenter, (args.model, args.lower_case), args)
         return
+    if args.lower_case:
+        fail("--lower-case: is for apply; learn from a lower-cased text")
     if not 0.9 <= args.character_coverage <= 1:
         fail(f"--character-coverage {args.character_coverage}: expected 0.9 to 1")
     for flag in ("vocabulary_size", "sentences"):

@@ -4,8 +4,9 @@
 
 TASK.yaml and TEST.tsv are what prepare.sh left in the folder of a task (task.yaml, test/NAME.tsv).
 Where the test set was TSV, FOLDER/NAME.tsv has a line with `index` and `prediction`, then those of
-every example, as GLUE asks for. Where it was JSON, FOLDER/NAME.json has an object with `id` and
-`label` for each, as CLUE does. A number is kept within the range of the labels.
+every example, as GLUE asks for. Where it was JSON, FOLDER/NAME.json (or .jsonl, as the test
+set) has an object with `id` and `label` for each, as CLUE does; `id` is named as in the test set,
+so `idx` in SuperGLUE. A number is kept within the range of the labels.
 """
 
 import argparse
@@ -25,7 +26,7 @@ def lines(task: Task, name: str, test: str, predictions: str) -> Iterator[str]:
         test: its file, with the examples' numbers in the first column.
         predictions: for each, a label and its probability, or a number.
     """
-    as_json = is_json(task, name)
+    as_json, key = suffix_of(task, name) != "tsv", json.dumps(task.id or "id")
     if not as_json:
         yield "index\tprediction"
     for number, (row, answer) in enumerate(read_pairs(test, predictions), 1):
@@ -38,7 +39,7 @@ def lines(task: Task, name: str, test: str, predictions: str) -> Iterator[str]:
             fail(f"{predictions}: line {number}: {label} is no label of {task.name}")
         # in JSON, the number is as it stood there
         text = json.dumps(label, ensure_ascii=False)
-        yield f'{{"id": {index}, "label": {text}}}' if as_json else f"{index}\t{label}"
+        yield f'{{{key}: {index}, "label": {text}}}' if as_json else f"{index}\t{label}"
 
 
 def within(number: float, task: Task) -> float:
@@ -47,9 +48,10 @@ def within(number: float, task: Task) -> float:
     return min(max(number, low), high)
 
 
-def is_json(task: Task, name: str) -> bool:
-    """True if a test set, and so its submission, is JSON."""
-    return task.test[name][0].endswith((".json", ".jsonl"))
+def suffix_of(task: Task, name: str) -> str:
+    """The ending of the submission for a test set: that of its file if it is JSON, else tsv."""
+    ending = task.test[name][0].rpartition(".")[2]
+    return ending if ending in ("json", "jsonl") else "tsv"
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
@@ -63,7 +65,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     (task,) = read_table(args.task).values()
     if args.name not in task.test:
         fail(f"{args.task}: has no test set {args.name}, but {', '.join(task.test) or 'none'}")
-    suffix = "json" if is_json(task, args.name) else "tsv"
+    suffix = suffix_of(task, args.name)
     with atomic_writer(f"{args.folder}/{args.name}.{suffix}") as stream:
         for line in lines(task, args.name, args.test, args.predictions):
             stream.write(line + "\n")

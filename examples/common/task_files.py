@@ -54,12 +54,19 @@ def _json_cells(task: Task, path: str, columns: Sequence[Column]) -> Cells:
                 record[key] = marked_spans(record[key], record[task.spans])
             if task.id in record:
                 record[task.id] = json.dumps(record[task.id], ensure_ascii=False)
-            cells = [record[key] for key in columns]
+            cells = [_shown(record[key]) for key in columns]
         except KeyError as error:
             fail(f"{path}: line {number} has no {error}; is this a file of another task?")
         except (ValueError, TypeError) as error:
             fail(f"{path}: line {number}: {error}")
-        yield number, [" ".join(c) if isinstance(c, list) else str(c) for c in cells]
+        yield number, cells
+
+
+def _shown(value: Any) -> str:
+    """A value in JSON as text: a list of words with spaces, true and false as they stand there."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return " ".join(value) if isinstance(value, list) else str(value)
 
 
 def _tsv_cells(task: Task, path: str, columns: Sequence[Column]) -> Cells:
@@ -111,7 +118,8 @@ def examples(task: Task, path: str, labelled: bool = True) -> Iterator[Example]:
         path: the file.
         labelled: whether it has labels; a file without them must be complete.
     """
-    columns = [*task.text]
+    columns = [*task.text, *(() if task.before is None else (task.before,))]
+    count = len(columns)
     if labelled:
         columns.append(task.label)
     elif task.id is not None:
@@ -126,10 +134,11 @@ def examples(task: Task, path: str, labelled: bool = True) -> Iterator[Example]:
             continue
         if cells is None:
             fail(f"{path}: line {line}: has too few columns")
-        texts, rest = cells[: len(task.text)], cells[len(task.text) :]
+        texts, before, rest = cells[: len(task.text)], cells[len(task.text) : count], cells[count:]
         empty = [c for c, cell in zip(columns, cells) if not cell]
         if empty and (not task.lenient or empty[0] == task.id):
             fail(f"{path}: line {line}: column {empty[0]} is empty")
+        texts[0] = ": ".join([*before, texts[0]])
         last = rest[0] if rest else str(kept)
         kept += 1
         yield Example(line, texts, last) if labelled else Example(line, texts, id=last)

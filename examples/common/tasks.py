@@ -7,7 +7,7 @@
 TABLE is a YAML file with the settings of one or more tasks by name; entries whose name begins with
 a dot are no tasks. `names` prints the tasks. `plan` prints inputs and labels of a task, a digest of
 what its texts depend on, and its files in FOLDER. `settings` prints, for finetune.sh, number of
-outputs, epochs, scores to log, score to report, batch size, classes or the range of the numbers,
+outputs, epochs, scores to log, score to report, batch sizes, classes or the range of the numbers,
 validation sets, the label whose F1 counts, and learning rates.
 """
 
@@ -35,6 +35,7 @@ class Task(NamedTuple):
         valid: files of the validation sets by name; the first chooses the checkpoint.
         text: the columns of the sentence, or of the two sentences.
         label: the column of the label.
+        before: the column of a word that is put before the first text, with a colon.
         test: files of the test sets, which need no labels, by the name of their submission.
         id: the column that names an example of a test set; None for its number from 0.
         header: whether the first line of a file names the columns; or their names, for files
@@ -45,7 +46,7 @@ class Task(NamedTuple):
         scores: logged scores, with the reported one first.
         positive: the label whose F1 is computed.
         epochs: passes over the training data.
-        batch: examples per update.
+        batch: examples per update, to try.
         lr: learning rates to try.
         lenient: leave out, and count, lines with too few columns or without an agreed label, accept
             empty texts, and do without test sets that are not there.
@@ -59,6 +60,7 @@ class Task(NamedTuple):
     valid: Dict[str, Files]
     text: Tuple[Column, ...]
     label: Column
+    before: Optional[Column] = None
     test: Mapping[str, Files] = {}
     id: Optional[Column] = None
     header: Union[bool, Tuple[str, ...]] = True
@@ -67,7 +69,7 @@ class Task(NamedTuple):
     scores: Tuple[str, ...] = ()
     positive: str = "1"
     epochs: int = 3
-    batch: int = 32
+    batch: Tuple[int, ...] = (32,)
     lr: Tuple[str, ...] = RATES
     lenient: bool = False
     spans: str = ""
@@ -142,11 +144,11 @@ def _shown(value: Any) -> str:
 
 
 def _check(task: Task, where: str) -> None:
-    columns = (*task.text, task.label)
+    columns = (*task.text, task.label, *(() if task.before is None else (task.before,)))
     names = [column for column in columns if isinstance(column, str)]
     known = task.header
     if len(set(columns)) < len(columns):
-        fail(f"{where}: text and label: {_shown(list(columns))}: the same column twice")
+        fail(f"{where}: text, label and before: {_shown(list(columns))}: the same column twice")
     if known is False and names:
         fail(f"{where}: column {names[0]}: is a name, but header is false; give numbers from 1")
     if isinstance(known, tuple):
@@ -249,7 +251,8 @@ def settings(task: Task, paper: str) -> str:
     valid = ",".join(name for name in task.splits() if name.startswith("valid"))
     if not task.outputs:
         fail(f"{task.name}: the number of labels is unknown; run prepare.sh")
-    values = (task.outputs, task.epochs, ",".join(task.scores), task.scores[0], task.batch)
+    batches = ",".join(map(str, task.batch))
+    values = (task.outputs, task.epochs, ",".join(task.scores), task.scores[0], batches)
     return " ".join(map(str, (*values, kind, valid, task.positive, *task.lr)))
 
 

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# The tokens of a model of transformers, for the prepare.sh of recipes; sourced after lib.sh.
-# TOKENIZER is the folder with the tokenizer's files, or empty.
+# What texts are split by, for the prepare.sh of recipes; sourced after lib.sh. TOKENIZER is the
+# folder of a tokenizer of transformers, of a model or learned as byte-level BPE; or it is empty, and
+# SUBWORDS may be sentencepiece.
 
 # Check the value of --tokenizer, and make it absolute.
 check_tokenizer() {
@@ -10,9 +11,13 @@ check_tokenizer() {
     TOKENIZER=$(absolute "$TOKENIZER")
 }
 
-# The tokenizer's files.
+# The tokenizer's files; in a dry run, those that byte_bpe.py would write.
 tokenizer_files() {
     local name
+    if ((DRY_RUN)) && [[ ! -d $TOKENIZER ]]; then
+        printf '%s\n' "$TOKENIZER"/tokenizer{,_config}.json
+        return
+    fi
     for name in vocab.txt tokenizer.json tokenizer_config.json config.json; do
         [[ ! -f $TOKENIZER/$name ]] || printf '%s\n' "$TOKENIZER/$name"
     done
@@ -50,13 +55,14 @@ by_tokenizer() {
     dictionary_step "$OUT/bpe/dict.txt"
 }
 
-# Keep what texts were split by in data folder $1: the tokenizer's files, or $OUT/bpe/codes.
+# Keep what texts were split by in data folder $1: the tokenizer's files, or that of $OUT/bpe.
 keep_splitting() {
+    local files=() name
+    name=$(splitting_kept)
     if [[ -z $TOKENIZER ]]; then
-        run cp "$OUT/bpe/codes" "$1/bpe.codes"
+        run cp "$OUT/bpe/${name#bpe.}" "$1/$name"
         return
     fi
-    local files=()
     mapfile -t files < <(tokenizer_files)
     run mkdir -p "$1/tokenizer"
     run cp "${files[@]}" "$1/tokenizer"
@@ -64,24 +70,30 @@ keep_splitting() {
 
 # Its name there.
 splitting_kept() {
-    if [[ -n $TOKENIZER ]]; then printf tokenizer; else printf bpe.codes; fi
+    if [[ -n $TOKENIZER ]]; then printf tokenizer; else subword_file "${SUBWORDS:-}"; fi
 }
 
-# What the file text of a data folder says: recorded lang|keep-case|segmenter|kind FILE
+# The name of the file of subwords of a kind, where it is no tokenizer.
+subword_file() {
+    if [[ $1 == sentencepiece ]]; then printf sentencepiece.model; else printf bpe.codes; fi
+}
+
+# What the file text of a data folder says: recorded lang|keep-case|segmenter|kind|subwords FILE
 recorded() {
     [[ ! -f $2 ]] || awk -v name="$1" '$1 == name { print $2 }' "$2"
 }
 
 # Set TEXT_FLAGS to what `fairseq-posenc pack` has to know of the text of data folder $1.
 text_flags() {
-    local data=$1 kind segmenter
+    local data=$1 kind segmenter file
     kind=$(recorded kind "$data/text")
     TEXT_FLAGS=()
     if [[ $kind == text8 || $kind == enwik8 ]]; then
         TEXT_FLAGS=(--subwords "$kind")
         return
     fi
-    if ((!DRY_RUN)) && [[ ! -f $data/bpe.codes && ! -d $data/tokenizer ]]; then
+    file=$data/$(subword_file "$(recorded subwords "$data/text")")
+    if ((!DRY_RUN)) && [[ ! -f $file && ! -d $data/tokenizer ]]; then
         [[ $kind == wikitext ]] ||
             log "$data: does not say how text was split; the model folder will split it at spaces"
         return 0
@@ -91,13 +103,14 @@ text_flags() {
         return
     fi
     segmenter=$(recorded segmenter "$data/text")
-    case $segmenter in
-        "") TEXT_FLAGS=(--tokenizer moses --source-lang "$(recorded lang "$data/text")"
+    case ${file##*/}$segmenter in
+        sentencepiece.model) TEXT_FLAGS=(--tokenizer none --subwords sentencepiece) ;;
+        bpe.codes) TEXT_FLAGS=(--tokenizer moses --source-lang "$(recorded lang "$data/text")"
             --subwords subword-nmt) ;;
-        spaces) TEXT_FLAGS=(--tokenizer none --subwords marked-pieces) ;;
+        *spaces) TEXT_FLAGS=(--tokenizer none --subwords marked-pieces) ;;
         *) TEXT_FLAGS=(--tokenizer "$segmenter" --subwords marked-pieces) ;;
     esac
-    TEXT_FLAGS+=(--subword-file "$data/bpe.codes")
+    TEXT_FLAGS+=(--subword-file "$file")
     [[ -n $(recorded keep-case "$data/text") ]] || TEXT_FLAGS+=(--lowercase)
 }
 

@@ -4,7 +4,8 @@
 #   submit.sh DATA MODELS OUT [options]
 #
 # DATA is the folder that prepare.sh made (glue), MODELS that of a model in the output of finetune.sh
-# (runs/glue/tupe_r), with the model folder of every task. OUT then has a file for each test set:
+# (runs/glue/tupe_r), with the model folders of every task: of several (model, model-2, ...) the
+# logits are averaged. OUT then has a file for each test set:
 # with GLUE CoLA.tsv, MNLI-m.tsv, MNLI-mm.tsv, AX.tsv ..., with CLUE afqmc_predict.json ...; their
 # zip archive is what the site takes. Predictions with probabilities are in OUT/predictions.
 #
@@ -57,9 +58,14 @@ run mkdir -p "$OUT/predictions"
 for task in $TASKS; do
     columns=2
     [[ ! -d $DATA/$task/input1 ]] || columns=2,3
+    more=()
+    for folder in "$MODELS/$task"/model-*; do
+        [[ ! -f $folder/model.json ]] || more+=(--ensemble "$folder")
+    done
     for test in "$DATA/$task/test"/*.tsv; do
         name=$(basename "$test" .tsv)
-        run fairseq-posenc predict --model "$MODELS/$task/model" --device "$DEVICE" \
+        run fairseq-posenc predict --model "$MODELS/$task/model" \
+            ${more[@]+"${more[@]}"} --device "$DEVICE" \
             ${USER_DIR:+--user-dir "$USER_DIR"} --input "$test" --columns "$columns" \
             --output "$OUT/predictions/$name.tsv"
         run python "$COMMON/submission.py" "$DATA/$task/task.yaml" "$name" "$test" \

@@ -64,6 +64,13 @@ def load(path: str, dict_path: Optional[str]) -> Model:
     attention = settings.get("attention", "softmax")
     if attention != "softmax":
         raise UsageError(f"{path}: --attention {attention} computes no attention matrices")
+    if settings.get("gau_chunk"):
+        raise UsageError(f"{path}: --gau-chunk computes no matrices of all tokens")
+    if settings.get("funnel_stages") is not None:
+        raise UsageError(
+            f"{path}: --funnel-stages {settings['funnel_stages']}: layers of pooled tokens have "
+            "matrices of several sizes; give a model whose layers all see the same tokens"
+        )
     names = [name for name in BUILDERS if f"{name}.embed_tokens.weight" in state]
     if not names:
         raise UsageError(

@@ -28,13 +28,20 @@ class KeyValueBuffers:
     leading tokens each two of them share, so that reordering moves only what follows; on a GPU the
     host would have to wait for the order.
 
+    With *keep*, only so many tokens are kept before new ones are added: a window that slides over
+    the sequence.  It moves through the memory until that is full, and then back to its beginning,
+    so that a token is copied a few times on average, whatever the length.
+
     Args:
         parts: keys, values and others of the tokens so far, (B, H, S, D) each.
+        keep: number of tokens to keep, or None for all.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, keep: Optional[int] = None) -> None:
         first = next(iter(parts.values()))
-        self.length = 0
+        self.keep = keep
+        #: numbers of tokens: seen, in front of the window, in front of the memory
+        self.length = self.first = self.base = 0
         self.views: Parts = {name: x.narrow(2, 0, 0) for name, x in parts.items()}
         self.buffers: Parts = {}
         #: leading tokens that hypotheses share, (B, B), where known
@@ -51,11 +58,14 @@ class KeyValueBuffers:
         capacity = length + max(_BLOCK, length // 4)
         for name, old in self.views.items():
             buffer = old.new_empty(old.size(0), old.size(1), capacity, old.size(3))
-            buffer.narrow(2, 0, self.length).copy_(old)
+            kept = old.narrow(2, old.size(2) - (self.length - self.first), self.length - self.first)
+            buffer.narrow(2, 0, self.length - self.first).copy_(kept)
             self.buffers[name] = buffer
+        self.base = self.first
 
     def _show(self) -> None:
-        self.views = {name: x.narrow(2, 0, self.length) for name, x in self.buffers.items()}
+        window = (2, self.first - self.base, self.length - self.first)
+        self.views = {name: x.narrow(*window) for name, x in self.buffers.items()}
 
     def takes(self, parts: Parts, saved: Parts) -> bool:
         """True if *saved* are the views of this memory, and *parts* can be appended to them."""
@@ -63,18 +73,22 @@ class KeyValueBuffers:
             saved.get(name) is self.views.get(name)
             and x.size(0) == saved[name].size(0)
             and x.dtype == saved[name].dtype
-            and _writable(saved[name])
+            and writable(saved[name])
             for name, x in parts.items()
         )
 
     def append(self, parts: Parts) -> None:
         """Write *parts*, (B, H, T, D) each, behind the tokens so far."""
-        start, new = self.length, next(iter(parts.values())).size(2)
-        if start + new > next(iter(self.buffers.values())).size(2):
-            self._grow(start + new)
-        self.length = start + new
+        new = next(iter(parts.values())).size(2)
+        if self.keep is not None:
+            self.first = max(self.first, self.length - self.keep)
+        end = self.length - self.base
+        if end + new > next(iter(self.buffers.values())).size(2):
+            self._grow(self.length - self.first + new)
+            end = self.length - self.base
+        self.length += new
         for name, x in parts.items():
-            self.buffers[name].narrow(2, start, new).copy_(x)
+            self.buffers[name].narrow(2, end, new).copy_(x)
         self._show()
 
     def reorder(self, order: Tensor) -> None:
@@ -91,22 +105,25 @@ class KeyValueBuffers:
             self.shared = shared.clamp_(max=self.length).fill_diagonal_(_ALWAYS)
         if start >= self.length:
             return
+        begin = max(start, self.first)
+        window = (2, begin - self.base, self.length - begin)
         for name, buffer in self.buffers.items():
-            used = buffer.narrow(2, start, self.length - start)
+            used = buffer.narrow(*window)
             if start:
                 used.copy_(used.index_select(0, order))
             else:
                 fresh = buffer.new_empty(rows, *buffer.shape[1:])
-                torch.index_select(used, 0, order, out=fresh.narrow(2, 0, self.length))
+                torch.index_select(used, 0, order, out=fresh.narrow(*window))
                 self.buffers[name] = fresh
         self._show()
 
 
-def _writable(x: Tensor) -> bool:
+def writable(x: Tensor) -> bool:
+    """True unless *x* was made in inference mode and this is not."""
     return not x.is_inference() or torch.is_inference_mode_enabled()
 
 
-def _in_place(parts: Parts) -> bool:
+def updates_in_place(parts: Parts) -> bool:
     """True if the cache can be updated in place: no gradients, no export, no compilation."""
     if torch.jit.is_tracing() or is_compiling():
         return False
@@ -114,7 +131,12 @@ def _in_place(parts: Parts) -> bool:
 
 
 def append_to_cache(
-    layer: Layer, k: Tensor, v: Tensor, content_k: Tensor, incremental_state: IncrementalState
+    layer: Layer,
+    k: Tensor,
+    v: Tensor,
+    content_k: Tensor,
+    incremental_state: IncrementalState,
+    keep: Optional[int] = None,
 ) -> Tuple[Tensor, Tensor, Tensor]:
     """Keys, values and untransformed keys of all tokens so far, (B, H, S, D or e).
 
@@ -127,29 +149,47 @@ def append_to_cache(
         v: values, (B, H, T, D or e).
         content_k: keys before the position transform, (B, H, T, D).
         incremental_state: fairseq's cache.
+        keep: number of tokens to keep before the new ones, or None for all.
     """
     new = {"prev_key": k, "prev_value": v}
     if layer.position_terms is not None and layer.encoding.transform is not None:
         new["prev_content_key"] = content_k
+    cached = append_parts(layer, new, incremental_state, keep)
+    key = cached["prev_key"]
+    return key, cached["prev_value"], cached.get("prev_content_key", key)
+
+
+def append_parts(
+    layer: Layer, new: Parts, incremental_state: IncrementalState, keep: Optional[int] = None
+) -> Parts:
+    """The cached tensors of all tokens so far, (B, H, S, D) each.
+
+    Args:
+        layer: the attention; fairseq keeps a separate cache for each instance.
+        new: those of the new tokens by name, (B, H, T, D) each.
+        incremental_state: fairseq's cache.
+        keep: number of tokens to keep before the new ones, or None for all.
+    """
     saved = layer.get_incremental_state(incremental_state, _STATE)
-    if _in_place(new):
+    if updates_in_place(new):
         buffers: Any = layer.get_incremental_state(incremental_state, _BUFFERS)
         if saved is None:
-            buffers = KeyValueBuffers(new)
+            buffers = KeyValueBuffers(new, keep)
         elif buffers is not None and buffers.takes(new, saved):
             buffers.append(new)
         else:
-            buffers = KeyValueBuffers(_joined(saved, new))
+            buffers = KeyValueBuffers(_joined(saved, new, keep), keep)
         layer.set_incremental_state(incremental_state, _BUFFERS, buffers)
         new = dict(buffers.views)
     elif saved is not None:
-        new = _joined(saved, new)
+        new = _joined(saved, new, keep)
     layer.set_incremental_state(incremental_state, _STATE, new)
-    return new["prev_key"], new["prev_value"], new.get("prev_content_key", new["prev_key"])
+    return new
 
 
-def _joined(saved: Parts, new: Parts) -> Parts:
-    return {name: torch.cat((saved[name], x), dim=2) for name, x in new.items()}
+def _joined(saved: Parts, new: Parts, keep: Optional[int]) -> Parts:
+    start = 0 if keep is None else max(0, next(iter(saved.values())).size(2) - keep)
+    return {name: torch.cat((saved[name][:, :, start:], x), dim=2) for name, x in new.items()}
 
 
 def reorder_cache(layer: Layer, incremental_state: IncrementalState, new_order: Tensor) -> None:

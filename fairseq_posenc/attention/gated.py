@@ -13,8 +13,7 @@ Two units replace the attention and the feed-forward sub-layer of a Transformer 
 """
 
 import math
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -26,95 +25,15 @@ from torch import Tensor, nn
 from fairseq_posenc.attention.base import AttentionKernel
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
 from fairseq_posenc.attention.functional import aligned, attend, drop, dropout_rate
+from fairseq_posenc.attention.gated_flags import RELU, SOFTMAX
 from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu
 from fairseq_posenc.attention.softmax import content_logits
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Encoding
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.feed_forward import forms_with_activation
 from fairseq_posenc.options import Options
-from fairseq_posenc.settings import Needs, setting
 
 Bias = Optional[Tensor]
-LENGTHS = ("visible", "reference")
-NORMALISERS = ("softmax_plus", "softmax", "squared_relu", "scaled_squared_relu")
-_SOFTMAX, _RELU = NORMALISERS[:2], NORMALISERS[2:]
-_GATED: Needs = {"layer": ("gated",)}
-_TRANSFORMER: Needs = {"layer": ("transformer",)}
-
-#: fairseq's flags of the sub-layers that units replace, with their ``needs``.
-REPLACED: Dict[str, Needs] = {
-    **dict.fromkeys(("scale_attn", "scale_fc", "scale_heads", "scale_resids"), _TRANSFORMER),
-    **dict.fromkeys(("activation_dropout", "relu_dropout"), _TRANSFORMER),
-    **dict.fromkeys(("encoder_ffn_embed_dim", "decoder_ffn_embed_dim"), _TRANSFORMER),
-    # a masked language model's head has an activation, too
-    "activation_fn": {"feed_forward": forms_with_activation, "lm_head": ("roberta",)},
-    "encoder_attention_heads": _TRANSFORMER,
-    # the attention to the source has heads, too
-    "decoder_attention_heads": {**_TRANSFORMER, "no_cross_attention": (False,)},
-}
-#: Those of them that change no formula: recipes give them to all their models.
-SIZES = tuple(name for name in REPLACED if not name.startswith("scale_"))
-
-
-@dataclass
-class GatedFlags:
-    """Flags of the gated attention unit."""
-
-    gau_key_size: Optional[int] = setting(
-        128,
-        "s, the size of queries and keys",
-        role="model",
-        at_least=1,
-        at_most=2**16,
-        needs=_GATED,
-    )
-    gau_expansion: Optional[int] = setting(
-        2,
-        "e as a multiple of the channels",
-        role="model",
-        at_least=1,
-        at_most=64,
-        needs=_GATED,
-    )
-    gau_offsets: Optional[bool] = setting(
-        False,
-        "add learned offsets to queries and keys, beside their factors (GAU section 4.1)",
-        role="model",
-        needs=_GATED,
-    )
-    gau_normaliser: Optional[str] = setting(
-        "softmax_plus",
-        "softmax_plus: softmax of logits times log(n)/log(reference length), where n is the number "
-        "of keys that a query may see; softmax; squared_relu: ReLU² over --gau-divisor; "
-        "scaled_squared_relu: ReLU² over its sum",
-        role="model",
-        choices=NORMALISERS,
-        needs=_GATED,
-    )
-    gau_divisor: Optional[str] = setting(
-        "n*s",
-        "divisor of squared_relu: {choices} (GAU Table 1)",
-        role="model",
-        choices=DIVISORS,
-        needs={"gau_normaliser": _RELU},  # scaled as well: logits add to the products
-    )
-    gau_length: Optional[str] = setting(
-        "visible",
-        "n in --gau-divisor: visible, the number of keys that a query may see; reference, "
-        "--gau-reference-length for all queries",
-        role="model",
-        choices=LENGTHS,
-        needs={"gau_divisor": [name for name in DIVISORS if "n" in name]},
-    )
-    gau_reference_length: Optional[int] = setting(
-        512,
-        "reference length, usually that of training, in tokens",
-        role="model",
-        at_least=2,
-        at_most=2**31 - 1,
-        needs={"gau_normaliser": ("softmax_plus",), "gau_length": ("reference",)},
-    )
 
 
 class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
@@ -123,7 +42,8 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
     Args:
         embed_dim: C.
         encoding: position encoding of a stack with one head of the key size.
-        options: the model configuration, read for the flags of :class:`GatedFlags`.
+        options: the model configuration, read for the flags of
+            :class:`~fairseq_posenc.attention.gated_flags.GatedFlags`.
         dropout: probability of dropping an attention weight.
         q_noise: quantisation noise.
         qn_block_size: its block size.
@@ -165,20 +85,20 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding]) -> None:
         """Refuse content-dependent logits with a normaliser that cannot add them."""
-        if options.gau_normaliser in _SOFTMAX:
+        if options.gau_normaliser in SOFTMAX:
             return
         for encoding in encodings:
             if encoding.content is not None:
                 raise UsageError(
                     f"--gau-normaliser {options.gau_normaliser}: does not support the "
                     f"content-dependent logits of --position-encoding {encoding.name}; give "
-                    f"{' or '.join(_SOFTMAX)}, or another encoding"
+                    f"{' or '.join(SOFTMAX)}, or another encoding"
                 )
 
     @classmethod
     def explicit_masks(cls, options: Options) -> bool:
         """ReLU² has no fused kernel to hide later keys."""
-        return options.gau_normaliser in _RELU
+        return options.gau_normaliser in RELU
 
     @classmethod
     def scales_by_length(cls, options: Options) -> bool:
@@ -189,7 +109,7 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
     def length_factor(cls, options: Options, counts: Tensor) -> Tensor:
         """log n / log(reference) of softmax_plus (GAU Eq. 8), or 1 over the root of a divisor."""
         reference = float(options.gau_reference_length)
-        if options.gau_normaliser in _SOFTMAX:
+        if options.gau_normaliser in SOFTMAX:
             return counts.log() / math.log(reference)
         n = torch.full_like(counts, reference) if options.gau_length == "reference" else counts
         return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
@@ -252,18 +172,26 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
             q and k (B, 1, T, s), v (B, 1, T, e); q and k before they are transformed; and u
             (B, T, e).
         """
-        sizes = (self.width, self.width, self.key_size)
-        u, v, z = F.silu(self.in_proj(x)).split(sizes, dim=-1)  # (B, T, e | e | s)
+        u, v, z = self.split(x)
         q, k = z * self.q_scale, z * self.k_scale
         if self.q_offset is not None and self.k_offset is not None:
             q, k = q + self.q_offset, k + self.k_offset
-        q, k = q.unsqueeze(2), k.unsqueeze(2)  # (B, T, 1, s)
-        v = v.unsqueeze(2)
+        q, k, v = q.unsqueeze(2), k.unsqueeze(2), v.unsqueeze(2)  # (B, T, 1, s | s | e)
         before = (q.transpose(1, 2), k.transpose(1, 2))
+        q, k, v = self.transformed(q, k, v, table)
+        return (q, k, v, *before, u)
+
+    def split(self, x: Tensor) -> Tuple[Tensor, ...]:
+        """U, V and Z of the layer's input (B, T, C), (B, T, e | e | s)."""
+        return F.silu(self.in_proj(x)).split((self.width, self.width, self.key_size), dim=-1)
+
+    def transformed(
+        self, q: Tensor, k: Tensor, v: Tensor, table: Optional[Tensor]
+    ) -> Tuple[Tensor, Tensor, Tensor]:
+        """Apply the position transform, if any, to (B, T, 1, s | s | e), as (B, 1, T, …)."""
         if table is not None and self.encoding.transform is not None:
             q, k, v = self.encoding.transform(q, k, v, table)
-        # (B, T, 1, s | s | e) -> (B, 1, T, s | s | e)
-        return (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *before, u)
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     def _softmax(
         self,

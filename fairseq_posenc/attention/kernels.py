@@ -4,16 +4,17 @@ from typing import List, Type
 
 from fairseq_posenc.attention.base import AttentionKernel
 from fairseq_posenc.attention.gated import GatedAttention
+from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
 from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 
 
 def kernel_of(options: Options) -> Type[AttentionKernel]:
     """The self-attention kernel selected by ``--layer`` and ``--attention``."""
     if options.layer == "gated":
-        return GatedAttention
+        return MixedChunkAttention if option(options, "gau_chunk") else GatedAttention
     return ATTENTIONS.find(options.attention).thing
 
 
@@ -34,7 +35,8 @@ def check_attention(options: Options, encodings: List[Encoding]) -> None:
                 f"{chosen}: gated attention units replace the attention of a layer; drop the flag, "
                 "or --layer gated"
             )
-        chosen = "--layer gated"
+        chunk = option(options, "gau_chunk")
+        chosen = f"--gau-chunk {chunk}" if chunk else "--layer gated"
     kernel = kernel_of(options)
     for encoding in encodings:
         if not kernel.computes_logits:
@@ -54,6 +56,6 @@ def _check_without_logits(chosen: str, encoding: Encoding) -> None:
     adds = encoding.shared or encoding.content
     if adds or (transform is not None and not transform.applies_to_features):
         raise UsageError(
-            f"{chosen}: --position-encoding {encoding.name} adds to logits, which linear attention "
-            "never computes; give rotary, sinusoidal, learned or none"
+            f"{chosen}: --position-encoding {encoding.name} adds to logits, which this attention "
+            "does not compute for all pairs of tokens; give rotary, sinusoidal, learned or none"
         )

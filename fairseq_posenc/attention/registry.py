@@ -17,9 +17,9 @@ class AttentionFlags:
 
     attention: Optional[str] = setting(
         "softmax",
-        "self-attention: {choices}; all but softmax are linear in sequence length, and their "
-        "--attention-dropout drops keys for all queries of a head. Attention to the source is "
-        "always softmax",
+        "self-attention: {choices}; all but softmax are linear in sequence length. In linear "
+        "attention --attention-dropout drops keys for all queries of a head. Attention to the "
+        "source is always softmax",
         role="model",
         choices=ATTENTIONS,
         needs={"layer": ("transformer",)},

@@ -7,7 +7,7 @@ rely on them (quantisation noise, pruning, initialisation) keep working.
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Optional, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
@@ -29,7 +29,19 @@ from fairseq_posenc.settings import setting
 
 
 @dataclass
-class SoftmaxFlags:
+class QKNormFlags:
+    """The flag of the norm of queries and keys."""
+
+    qk_norm: Optional[bool] = setting(
+        False,
+        "normalise the queries and the keys of each head, before positions, with the norm of "
+        "--norm",
+        role="model",
+    )
+
+
+@dataclass
+class SoftmaxFlags(QKNormFlags):
     """Flags of softmax attention."""
 
     log_length_scale: Optional[int] = setting(
@@ -40,12 +52,6 @@ class SoftmaxFlags:
         role="model",
         at_least=2,
         at_most=2**31 - 1,
-    )
-    qk_norm: Optional[bool] = setting(
-        False,
-        "normalise the queries and the keys of each head, before positions, with the norm of "
-        "--norm",
-        role="model",
     )
 
 
@@ -64,6 +70,8 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         encoding: the position encoding of this layer.
         kwargs: passed to fairseq's attention (dropout, quantisation noise).
     """
+
+    takes_keys = True
 
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
@@ -99,6 +107,9 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         distance_vectors: Optional[Tensor] = None,
         empty_rows: bool = True,
         length_factor: Optional[Tensor] = None,
+        key_table: Optional[Tensor] = None,
+        keys: Optional[Tensor] = None,
+        step: int = 1,
         incremental_state: IncrementalState = None,
         need_weights: bool = False,
     ) -> Tuple[Tensor, Optional[Tensor]]:
@@ -114,7 +125,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         Returns:
             output (B, T, C) and weights (B, H, T, S) or None.
         """
-        q, k, v, content_q, content_k = self.project(x, table)
+        q, k, v, content_q, content_k = self.project(x, table, keys=keys, key_table=key_table)
         if incremental_state is not None:
             k, v, content_k = append_to_cache(self, k, v, content_k, incremental_state)
         if length_factor is not None:
@@ -123,7 +134,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         if self.position_terms is not None:
             positions = (query_positions, key_positions)
             scale = self.encoding.scale
-            content = Content(x, content_q, content_k, scale, *positions, padding_mask)
+            content = Content(x, content_q, content_k, scale, *positions, padding_mask, step)
             logits = content_logits(self, content, distance_vectors, incremental_state)
             if length_factor is not None:  # products with q, scaled like those with the keys
                 logits = (logits * length_factor).type_as(logits)
@@ -140,28 +151,46 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         out = out.transpose(1, 2).flatten(2)  # (B, H, T, D) -> (B, T, C)
         return self.out_proj(out), weights if need_weights else None
 
-    def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
+    def project(
+        self,
+        x: Tensor,
+        table: Optional[Tensor],
+        projections: Optional[Sequence[nn.Module]] = None,
+        keys: Optional[Tensor] = None,
+        key_table: Optional[Tensor] = None,
+    ) -> Tuple[Tensor, ...]:
         """Queries, keys and values of the new tokens, with positions applied.
 
         Args:
             x: layer input for the new tokens, (B, T, C).
             table: table of the position transform, or None.
+            projections: used instead of those of all queries, keys and values.
+            keys: layer input for keys and values, (B, S, C), by default *x*.
+            key_table: its table of the position transform.
 
         Returns:
-            q, k and v, (B, H, T, D) each, then q and k before they are transformed.
+            q (B, H, T, D), k and v (B, H, S, D), then q and k before they are transformed.
         """
-        if self.joint is not None and self.joint.serves(x):
+        if projections is not None:
+            q, k, v = (projection(x) for projection in projections)
+        elif keys is not None:
+            q, k, v = self.q_proj(x), self.k_proj(keys), self.v_proj(keys)
+        elif self.joint is not None and self.joint.serves(x):
             q, k, v = self.joint(x)
         else:
             q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        by_head = (x.size(0), x.size(1), self.num_heads, self.head_dim)
+        by_head = (x.size(0), -1, self.num_heads, self.head_dim)
         # (B, T, C) -> (B, T, H, D)
         q, k, v = q.view(by_head), k.view(by_head), v.view(by_head)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         before = (q.transpose(1, 2), k.transpose(1, 2))
         if table is not None and self.encoding.transform is not None:
-            q, k, v = self.encoding.transform(q, k, v, table)
+            if key_table is None:
+                q, k, v = self.encoding.transform(q, k, v, table)
+            else:
+                q = self.encoding.transform(q, q, q, table)[0]
+                _, k, v = self.encoding.transform(k, k, v, key_table)
         # (B, T, H, D) -> (B, H, T, D)
         return (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), *before)
 

@@ -1,6 +1,7 @@
 """The attention jobs: single self-attention layers, ours and those of other libraries."""
 
 import argparse
+import functools
 import shlex
 
 import torch
@@ -39,14 +40,19 @@ class AttentionSubject:
 
     def __init__(self, entry: str, args: argparse.Namespace) -> None:
         self.entry, self.args = entry, args
-        name, *flags = shlex.split(entry)
-        if name in PEERS:
-            made = [peer_layer(entry, args, causal) for causal in (False, True)]
-        else:
-            given = (entry, ["--attention", name, *flags], args)
-            made = [plug_in_layer(*given, causal) for causal in (False, True)]
-        self.encoder, self.decoder = made
+        self.encoder = self._layer(causal=False)
         self.model: nn.Module = self.encoder.module
+
+    @functools.cached_property
+    def decoder(self) -> Layer:
+        """The layer of a decoder, built when it is first asked for: some attentions have none."""
+        return self._layer(causal=True)
+
+    def _layer(self, causal: bool) -> Layer:
+        name, *flags = shlex.split(self.entry)
+        if name in PEERS:
+            return peer_layer(self.entry, self.args, causal)
+        return plug_in_layer(self.entry, ["--attention", name, *flags], self.args, causal)
 
     def start(self, job: str) -> Run:
         """Return a function that runs *job* once."""

@@ -6,6 +6,8 @@ from typing import Any, Callable, List, NamedTuple
 
 from torch import Tensor
 
+from fairseq_posenc.attention.registry import ATTENTIONS
+from fairseq_posenc.benchmark.masked_lm import MaskedLMSubject
 from fairseq_posenc.benchmark.translation import TranslationSubject
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.modules.stack import Padding, layer_positions
@@ -36,6 +38,8 @@ class Layer(NamedTuple):
 def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal: bool) -> Layer:
     """The layer of a translation model, with its stack's per-forward inputs computed once.
 
+    Attention that is for bidirectional stacks alone is that of a masked language model.
+
     Args:
         entry: for messages.
         flags: flags of the model, added to those of all entries.
@@ -45,9 +49,15 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
     Raises:
         UsageError: the encoding adds to the logits; its gradient would involve the whole stack.
     """
-    words = ["posenc_transformer", "--position-encoding", "rotary", "--attention-dropout", "0"]
-    model: Any = TranslationSubject(shlex.join([*words, *flags]), args).model
-    stack = model.decoder if causal else model.encoder
+    words = ["--position-encoding", "rotary", "--attention-dropout", "0", *flags]
+    kernel = ATTENTIONS.find(flags[flags.index("--attention") + 1]).thing
+    model: Any
+    if kernel.bidirectional_only and not causal:
+        model = MaskedLMSubject(shlex.join([MaskedLMSubject.generic, *words]), args).model
+        stack = model.encoder.sentence_encoder
+    else:
+        model = TranslationSubject(shlex.join([TranslationSubject.generic, *words]), args).model
+        stack = model.decoder if causal else model.encoder
     encoding, layer = stack.encoding, stack.layers[0]
     if encoding.shared_bias is not None or encoding.content:
         raise UsageError(

@@ -36,7 +36,10 @@ GENERATION = ("generation", "lm-generation")
 ATTENTION_JOBS = [job for job, kind in JOBS.items() if kind == "attention"]
 #: Kinds for which every number of ``--length`` gets a table, rather than one side of the model.
 BY_LENGTH = ("masked_lm", "attention")
-ATTENTION_ENTRIES = ["softmax", "elu", "softmax_features", "favor", "favor --favor-kernel relu"]
+ATTENTION_ENTRIES = [
+    *("softmax", "elu", "softmax_features", "favor", "favor --favor-kernel relu"),
+    *("cosformer --position-encoding none", "reformer", "local --local-window 256", "bigbird"),
+]
 
 #: Defaults without ``--lengths`` and with it.
 DEFAULTS: Dict[str, Any] = {

@@ -19,6 +19,8 @@ from fairseq_posenc.cli import (
     path,
     plot,
     predict,
+    reading,
+    study,
     tokenize,
     translate,
 )
@@ -36,9 +38,11 @@ COMMANDS = (
     translate.COMMAND,
     predict.COMMAND,
     tokenize.COMMAND,
+    reading.COMMAND,
     plot.COMMAND,
     analyse.COMMAND,
     benchmark.COMMAND,
+    study.COMMAND,
 )
 
 

@@ -4,7 +4,8 @@ import argparse
 import math
 
 from fairseq_posenc.cli.command import Command, add_user_dir, load_plug_in
-from fairseq_posenc.deploy.model_folder import SUBWORDS, TOKENIZERS, Search, Text
+from fairseq_posenc.cli.text import add_text_arguments, check_text_arguments
+from fairseq_posenc.deploy.model_folder import Search, Text
 from fairseq_posenc.errors import UsageError
 
 
@@ -16,16 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", required=True, metavar="DIR", help="the binary data, with the dictionaries")
     add("--source-lang", metavar="LANG", help="default: as in the checkpoint or the data")
     add("--target-lang", metavar="LANG", help="default: as in the checkpoint or the data")
-    add("--tokenizer", choices=TOKENIZERS, default="none", help="how words were split (none)")
-    add("--dash-splits", action="store_true", help="Moses split hyphenated words: rich @-@ text")
-    add("--subwords", choices=SUBWORDS, default="none", help="how words were split further (none)")
-    add(
-        "--subword-file",
-        metavar="FILE",
-        help="merges, model of SentencePiece, or folder of a tokenizer of transformers",
-    )
+    add_text_arguments(parser)
     add("--target-subword-file", metavar="FILE", help="that of the target, where it is another")
-    add("--lowercase", action="store_true", help="text was lower-cased")
     add(
         "--regression-range",
         nargs=2,
@@ -60,6 +53,7 @@ def run(args: argparse.Namespace) -> None:
     low, high = args.regression_range or (0.0, 1.0)
     if not -math.inf < low < high < math.inf:
         raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
+    check_text_arguments(args)
     load_plug_in(args.user_dir)
     from fairseq_posenc.deploy.pack import Pack, pack
 

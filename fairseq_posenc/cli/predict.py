@@ -19,6 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = parser.add_argument
     add_stream_arguments(parser)
+    add(
+        "--ensemble",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="a further model folder for the same task, whose logits are averaged with those of "
+        "--model; may be repeated",
+    )
     add("--input", metavar="FILE", help="the table (standard input)")
     add("--output", metavar="FILE", help="the file to write (standard output)")
     add(
@@ -40,20 +48,23 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_posenc.deploy.model_folder import read_model_folder, refuse_without_head
     from fairseq_posenc.deploy.streams import opened, read_lines, write_file, write_standard_output
 
-    folder = read_model_folder(args.model)
-    head = refuse_without_head(folder, f"--model {args.model}")
+    folders = [read_model_folder(path) for path in (args.model, *args.ensemble)]
+    head = refuse_without_head(folders[0], f"--model {args.model}")
     check_least(args)
     with opened(args.input, "--input") as stream:
         load_plug_in(args.user_dir)
         import torch
 
+        from fairseq_posenc.deploy.ensemble import Ensemble, check_same_heads
         from fairseq_posenc.deploy.masked_lm import MaskedLanguageModel
         from fairseq_posenc.deploy.predict import predicted_lines
 
         if args.threads:
             torch.set_num_threads(args.threads)
+        check_same_heads(folders, "--ensemble")
+        models = [MaskedLanguageModel(folder, args.device) for folder in folders]
         lines = predicted_lines(
-            MaskedLanguageModel(folder, args.device),
+            Ensemble(models, head).predict,
             head,
             read_lines(stream),
             args.columns,

@@ -14,6 +14,7 @@ from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padd
 from fairseq_posenc.compat.language_model import eval_lm_needs_tokens, prompts_padded_left
 from fairseq_posenc.compat.log_file import log_lines_once
 from fairseq_posenc.compat.numpy2 import numpy_compat_long, percentile_interpolation
+from fairseq_posenc.compat.ranking import rank_given_choices
 from fairseq_posenc.compat.safe_loading import load_with_allow_list
 from fairseq_posenc.compat.user_dir import user_dir_twice
 from fairseq_posenc.compat.whole_words import mask_whole_words
@@ -36,5 +37,6 @@ def apply() -> None:
     stock_layers_take_padding()
     user_dir_twice()
     mask_whole_words()
+    rank_given_choices()
     numpy_compat_long()
     percentile_interpolation()

@@ -19,7 +19,8 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 from fairseq.dataclass import FairseqDataclass
 
 from fairseq_posenc.attention import ATTENTIONS
-from fairseq_posenc.attention.gated import REPLACED, GatedFlags
+from fairseq_posenc.attention.gated_flags import REPLACED, GatedFlags
+from fairseq_posenc.attention.memory import MemoryFlags
 from fairseq_posenc.attention.registry import AttentionFlags
 from fairseq_posenc.compiled import CompileFlags
 from fairseq_posenc.config.ranges import STOCK_RANGES
@@ -188,8 +189,8 @@ def defaults_of(family: type) -> Dict[str, Any]:
 
 def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
     """The flags that the plug-in adds to fairseq's in some family, by name."""
-    sides = dataclasses.fields(SideFlags)
-    return {flag.name: flag for flag in (*layer_flags(), *sides)}
+    some = (*dataclasses.fields(SideFlags), *dataclasses.fields(MemoryFlags))
+    return {flag.name: flag for flag in (*layer_flags(), *some)}
 
 
 def role_of(name: str, own: Optional[Mapping[str, Any]] = None) -> str:

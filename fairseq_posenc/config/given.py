@@ -13,7 +13,7 @@ from argparse import Namespace
 from typing import Any, Collection, Iterator, List, Mapping, Optional
 
 from fairseq_posenc.attention import ATTENTIONS
-from fairseq_posenc.attention.gated import SIZES
+from fairseq_posenc.attention.gated_flags import SIZES
 from fairseq_posenc.config.resolve import is_complete
 from fairseq_posenc.config.stacks import SIDES, side_encoding
 from fairseq_posenc.encodings import ENCODINGS, all_encodings

@@ -9,7 +9,7 @@ from typing import Any, Callable, ContextManager, Iterator, List, Mapping
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fairseq_posenc.attention import check_attention
+from fairseq_posenc.attention import check_attention, kernel_of
 from fairseq_posenc.compiled import check_compiled
 from fairseq_posenc.config.fields import defaults_of
 from fairseq_posenc.config.stacks import SIDES, side_encoding, translation_stacks
@@ -105,6 +105,7 @@ def configure(
         described = stacks(cfg)
         if cfg.rotary_original_length is None:  # kept if evaluation changes the lengths
             cfg.rotary_original_length = max(stack.max_positions for stack in described)
+        kernel_of(cfg).complete(cfg, described)
     for stack in described:
         build_encodings(cfg, stack, side_encoding(cfg, stack.side))
 

@@ -40,8 +40,10 @@ def make_stack(cfg: Options, side: str, causal: bool, max_positions: int, has_cl
 
 def stack_of(cfg: Options, side: str) -> Stack:
     """The encoder or decoder of a translation or language model."""
-    length = cfg.max_source_positions if side == "encoder" else cfg.max_target_positions
-    return make_stack(cfg, side, side == "decoder", length, has_cls=False)
+    if side == "encoder":
+        return make_stack(cfg, side, False, cfg.max_source_positions, has_cls=False)
+    length = cfg.max_target_positions + int(option(cfg, "memory_length") or 0)
+    return make_stack(cfg, side, True, length, has_cls=False)
 
 
 def masked_lm_stack(cfg: Options) -> Stack:

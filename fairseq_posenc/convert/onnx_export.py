@@ -123,10 +123,18 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Exporte
     name = FEATURES if head == FEATURES else choose_head(checkpoint, head)
     model: Any = native.load(path, checkpoint.dictionary)
     settings = model.completed_settings
-    if not kernel_of(settings).computes_logits:
+    kernel = kernel_of(settings)
+    if not (kernel.traceable and kernel.computes_logits):
+        chosen = f"--attention {settings.attention}"
+        chosen = f"--gau-chunk {settings.gau_chunk}" if settings.gau_chunk else chosen
         raise UsageError(
-            f"{path}: --attention {settings.attention}: linear attention cannot be exported to "
-            "ONNX; models with softmax can"
+            f"{path}: {chosen}: only softmax attention and units without chunks can be exported to "
+            "ONNX"
+        )
+    if settings.funnel_stages is not None:
+        raise UsageError(
+            f"{path}: --funnel-stages {settings.funnel_stages}: a Funnel encoder cannot be "
+            "exported to ONNX; the graph would pool texts of one length only"
         )
     size = sum(value.numel() * value.element_size() for value in model.parameters())
     if size > LIMIT:

@@ -9,13 +9,12 @@ from fairseq.criterions.sentence_prediction import (
     SentencePredictionConfig,
     SentencePredictionCriterion,
 )
-from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
-from fairseq.logging.meters import Meter
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from fairseq_posenc.criterions.rows import Rows, rows_of_all_workers
 from fairseq_posenc.criterions.scores import SCORES, check, percent
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.options import option
@@ -122,7 +121,8 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
         (logits,) = outputs
         targets = model.get_targets(sample, [logits]).view(-1)
         predictions = logits.view(-1) if self.regression_target else logits.argmax(dim=-1)
-        logging_output[_ROWS] = _rows_of_all_workers(predictions, targets)
+        rows = torch.stack([predictions.double(), targets.double()], dim=1)
+        logging_output[_ROWS] = rows_of_all_workers(rows)
         for name in self.scores:
             logging_output[_ASKED.format(name, self.positive)] = 1
         if "accuracy" in self.scores:
@@ -139,61 +139,15 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
         SentencePredictionCriterion.reduce_metrics(logging_outputs)
         for output in logging_outputs:
             if _ROWS in output:
-                metrics.log_custom(_Predictions, _ROWS, output[_ROWS])
+                metrics.log_custom(Rows, _ROWS, output[_ROWS])
         asked = [key.split("/")[1:] for key in logging_outputs[0] if key.startswith("_asked/")]
         for name, positive in asked:
             metrics.log_derived(name, _scorer(name, int(positive)))
 
 
-def _rows_of_all_workers(predictions: Tensor, targets: Tensor) -> Tensor:
-    """Predictions, targets and ones, with one row per worker, of which only this worker's is set.
-
-    fairseq sums the logging outputs of workers, and zeroes that of a worker that had no batch left
-    and repeated another.  The sum therefore concatenates the rows, and the ones mark valid entries.
-
-    Args:
-        predictions: of this worker, (B,).
-        targets: of this worker, (B,).
-
-    Returns:
-        (workers, 3, largest B), float64.
-    """
-    workers, worker = distributed_utils.get_data_parallel_world_size(), 0
-    longest = torch.tensor([targets.numel()], device=targets.device)
-    if workers > 1:
-        worker = distributed_utils.get_data_parallel_rank()
-        group = distributed_utils.get_data_parallel_group()
-        longest = distributed_utils.all_reduce(longest, group=group, op="max")
-    rows = predictions.new_zeros((workers, 3, int(longest)), dtype=torch.double)
-    for row, values in zip(rows[worker], (predictions, targets, torch.ones_like(targets))):
-        row[: targets.numel()] = values
-    return rows
-
-
-class _Predictions(Meter):
-    """Accumulates the predictions and targets of a validation set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reset()
-
-    def reset(self) -> None:
-        self.batches: List[Tensor] = []
-
-    def update(self, rows: Tensor) -> None:
-        """Add the valid entries of ``rows`` (workers, 3, B)."""
-        rows = rows.detach().cpu().transpose(1, 2)  # (workers, 3, B) -> (workers, B, 3)
-        self.batches.append(rows[rows[:, :, 2] > 0])
-
-    @property
-    def smoothed_value(self) -> int:
-        """Number of predictions."""
-        return sum(map(len, self.batches))
-
-
 def _scorer(name: str, positive: int) -> Any:
     def score(meters: Dict[str, Any]) -> float:
-        predictions, targets, _ = torch.cat(meters[_ROWS].batches).numpy().T
+        predictions, targets = meters[_ROWS].rows().numpy().T
         return percent(name, predictions, targets, positive)
 
     return score

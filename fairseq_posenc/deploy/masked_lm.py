@@ -109,7 +109,11 @@ class MaskedLanguageModel:
         return torch.cat(parts)
 
     def _symbols(self, text: str) -> List[str]:
-        parts = [self._text.source(part) for part in text.split(MASK)]
+        spans = text.split(MASK)
+        if self._folder.text.subwords == "transformers":
+            # in byte-level BPE, the symbol of a word holds the space before it; so does the mask
+            spans[:-1] = [span.rstrip() for span in spans[:-1]]
+        parts = [self._text.source(span) for span in spans]
         return parts[0] + [symbol for part in parts[1:] for symbol in [MASK, *part]]
 
     def _batch(self, texts: Sequence[Tensor]) -> Tensor:
@@ -142,7 +146,10 @@ class MaskedLanguageModel:
         logits = self.model(self._batch([numbers]))[0][0, places[0]].float()
         values, found = logits.softmax(-1).topk(min(top_k, len(logits)))
         tokens = tokens_of(self._dictionary, found)
-        texts = [text.replace(MASK, self._text.words([token])) for token in tokens]
+        words = [self._text.words([token]) for token in tokens]
+        if self._folder.text.subwords == "transformers":
+            words = [word.strip() for word in words]
+        texts = [text.replace(MASK, word) for word in words]
         return [Filled(*each) for each in zip(tokens, values.tolist(), texts)]
 
     @torch.no_grad()
@@ -226,7 +233,22 @@ class MaskedLanguageModel:
         Raises:
             UsageError: the model is no classifier, or was trained on another number of texts.
         """
-        head = refuse_without_head(self._folder, self._folder.path)
+        logits = self.class_logits(examples, complain, max_tokens)
+        return [None if row is None else prediction_of(row, self.head) for row in logits]
+
+    @property
+    def head(self) -> Head:
+        """The head of a classifier."""
+        return refuse_without_head(self._folder, self._folder.path)
+
+    def class_logits(
+        self,
+        examples: Sequence[Example],
+        complain: Complain = _on_standard_error,
+        max_tokens: int = BATCH,
+    ) -> List[Optional[Tensor]]:
+        """The outputs (N,) of the head for each example; arguments and errors as of `predict`."""
+        head = self.head
         check_texts(examples, "predict")
         texts: List[Tuple[str, ...]] = [(e,) if isinstance(e, str) else tuple(e) for e in examples]
         self._check_inputs(texts, head)
@@ -236,11 +258,11 @@ class MaskedLanguageModel:
             if numbers is not None:
                 encoded.append(numbers)
                 places.append(place)
-        found: List[Optional[Prediction]] = [None] * len(texts)
+        found: List[Optional[Tensor]] = [None] * len(texts)
         for batch in batches_by_tokens(list(map(len, encoded)), max_tokens):
             logits = self._logits([encoded[n] for n in batch], head)
             for number, values in zip(batch, logits):
-                found[places[number]] = _prediction(values, head)
+                found[places[number]] = values
         return found
 
     @torch.no_grad()
@@ -284,8 +306,8 @@ def _example(text: str, second: Optional[str]) -> Tuple[str, ...]:
     return (text,) if second is None else (text, second)
 
 
-def _prediction(logits: Tensor, head: Head) -> Prediction:
-    """The prediction that logits (N,) of a head stand for."""
+def prediction_of(logits: Tensor, head: Head) -> Prediction:
+    """The prediction that the outputs (N,) of a head stand for."""
     if head.regression:
         values = [head.value(output) for output in logits.tolist()]
         return Prediction(None, values[0], dict(zip(head.labels, values)))

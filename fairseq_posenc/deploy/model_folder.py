@@ -218,6 +218,7 @@ def _check_piece(folder: ModelFolder, name: str, what: str, shown: str) -> None:
 _WHAT = {
     "translation": "a translation model",
     "language_modeling": "a language model",
+    "language_modeling_with_memory": "a language model",
     "masked_lm_pairs": "a masked language model",
     "masked_lm": "a masked language model without a classification head, or with several",
 }

@@ -17,7 +17,6 @@ from fairseq_posenc.deploy.model_folder import (
     CARD,
     CHECKPOINT,
     EXPORT,
-    RAW,
     SETTINGS,
     SUBWORD_FILES,
     ModelFolder,
@@ -133,16 +132,6 @@ def _complete(wanted: Pack, task: str, state: Checkpoint) -> Text:
             "--source-lang and --target-lang"
         )
     name = SUBWORD_FILES[text.subwords]
-    if (name is None) != (wanted.subword_file is None):
-        with_file = [kind for kind, file in SUBWORD_FILES.items() if file is not None]
-        raise UsageError(
-            f"--subwords {text.subwords}: give one of {', '.join(with_file)} with --subword-file, "
-            "or another without"
-        )
-    if text.subwords in RAW and (text.tokenizer, text.lowercase) != ("none", False):
-        raise UsageError(
-            f"--subwords {text.subwords}: takes the text as it is; drop --tokenizer and --lowercase"
-        )
     if wanted.target_subword_file is not None:
         if name is None or text.subwords == "transformers" or task != "translation":
             raise UsageError(

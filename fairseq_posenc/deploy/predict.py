@@ -1,12 +1,15 @@
 """Classifying the lines of a table: text from its columns, a label and its probability out."""
 
 import sys
-from typing import Iterable, Iterator, List, Optional, Sequence
+from typing import Callable, Iterable, Iterator, List, Optional, Sequence
 
-from fairseq_posenc.deploy.masked_lm import Example, MaskedLanguageModel, Prediction
+from fairseq_posenc.deploy.masked_lm import Complain, Example, Prediction
 from fairseq_posenc.deploy.model_folder import Head
 from fairseq_posenc.deploy.streams import in_blocks
 from fairseq_posenc.errors import UsageError
+
+#: Predictions for examples; see ``MaskedLanguageModel.predict``.
+Predict = Callable[[List[Example], Complain, int], List[Optional[Prediction]]]
 
 
 def places_of(columns: str, header: Optional[str]) -> List[int]:
@@ -61,7 +64,7 @@ def examples_of(lines: Sequence[str], places: Sequence[int], first: int) -> List
 
 
 def predicted_lines(
-    model: MaskedLanguageModel,
+    predict: Predict,
     head: Head,
     lines: Iterable[str],
     columns: Optional[str],
@@ -73,7 +76,7 @@ def predicted_lines(
     """The lines to write: a label and its probability, or a value, for each line of a table.
 
     Args:
-        model: the classifier.
+        predict: of the classifier.
         head: its head.
         lines: of the table.
         columns: those of the texts, as for :func:`places_of`; by default the first, or for a model
@@ -100,7 +103,7 @@ def predicted_lines(
         def complain(number: int, reason: str, first: int = before + 1) -> None:
             print(f"line {first + number}: {reason}", file=sys.stderr)
 
-        for prediction in model.predict(examples, complain, max_tokens):
+        for prediction in predict(examples, complain, max_tokens):
             yield _line(prediction, named if scores else [])
         before += len(block)
 

@@ -16,6 +16,7 @@ _CLASSES: Dict[str, Callable[[ModelFolder, str], PretrainedModel]] = {
     "masked_lm_pairs": MaskedLanguageModel,
     "sentence_prediction": MaskedLanguageModel,
     "language_modeling": LanguageModel,
+    "language_modeling_with_memory": LanguageModel,
 }
 
 

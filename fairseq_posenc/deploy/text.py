@@ -32,7 +32,15 @@ def _moses_words(lang: str, dash_splits: bool) -> Split:
     return split
 
 
-def _moses_text(lang: str) -> Join:
+def joiner_of(tokenizer: str, lang: str) -> Join:
+    """The function that restores plain text from words.
+
+    Args:
+        tokenizer: what split the text; the words of others than moses are joined by spaces.
+        lang: the language, for Moses.
+    """
+    if tokenizer != "moses":
+        return " ".join
     moses = import_extra("sacremoses", "--tokenizer moses").MosesDetokenizer(lang=lang)
     return lambda words: moses.detokenize(words)
 
@@ -85,7 +93,7 @@ class Preparation:
         if text.target_subword_file is not None:
             self._target_subwords = KINDS[text.subwords](folder.file(text.target_subword_file))
         lang = text.target_lang or text.source_lang or "en"
-        self._detokenize: Join = _moses_text(lang) if text.tokenizer == "moses" else " ".join
+        self._detokenize = joiner_of(text.tokenizer, lang)
 
     def source(self, line: str) -> List[str]:
         """The tokens of a line of the source language."""

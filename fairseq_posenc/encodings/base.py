@@ -124,6 +124,24 @@ class SharedBias(nn.Module):
         """Logits (1|B, 1|H, T, S) for positions (1|B, T) and (1|B, S), added to q·k unscaled."""
         raise NotImplementedError
 
+    @property
+    def distance_alone(self) -> bool:
+        """True if the logits are now a function of the distance between indices."""
+        return False
+
+    def at_pairs(self, query_positions: Tensor, key_positions: Tensor, reach: int) -> Tensor:
+        """Logits of some queries and keys of a text, for attention to a part of the keys.
+
+        Args:
+            query_positions: (N, T), any.
+            key_positions: (N, S), any.
+            reach: above the length of every distance.
+
+        Returns:
+            (N, 1|H, T, S).
+        """
+        return self(query_positions, key_positions)
+
     def cls_logits(self) -> Optional[Tensor]:
         """θ1 and θ2 of TUPE Eq. 9, (2, H), if the encoding computes them itself, else None."""
         return None
@@ -153,19 +171,31 @@ class DistanceBias(SharedBias):
         All sequences share them, whatever their padding: differences of positions are those of
         indices (see :mod:`~fairseq_posenc.encodings.distance`), unless training samples positions.
         """
-        if self.sampled_from and self.training:
-            return self._by_position(query_positions, key_positions)
+        if not self.distance_alone:
+            return self.at_pairs(query_positions, key_positions, self.sampled_from)
         queries, keys = query_positions.size(1), key_positions.size(1)
         distances = torch.arange(1 - keys, queries, device=key_positions.device)
         return toeplitz(self.by_distance(distances), keys).unsqueeze(0)
 
-    def _by_position(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Logits (1|B, H, T, S) for positions below *sampled_from*."""
-        reach = self.sampled_from
-        logits = self.by_distance(torch.arange(1 - reach, reach, device=key_positions.device))
-        rows = key_positions.unsqueeze(1) - query_positions.unsqueeze(2) + (reach - 1)
-        found = logits.index_select(1, rows.flatten()).view(-1, *rows.shape)  # (H, 1|B, T, S)
-        return found.transpose(0, 1)
+    @property
+    def distance_alone(self) -> bool:
+        """True unless training samples positions."""
+        return not (self.sampled_from and self.training)
+
+    def at_pairs(self, query_positions: Tensor, key_positions: Tensor, reach: int) -> Tensor:
+        """Logits (N, H, T, S) for positions (N, T) and (N, S); see :class:`SharedBias`.
+
+        They are computed for each pair, or, if those are fewer, for each distance.
+        """
+        reach = max(reach, self.sampled_from if self.training else 0)
+        distances = key_positions.unsqueeze(1) - query_positions.unsqueeze(2)
+        if distances.numel() < 2 * reach:
+            found = self.by_distance(distances.flatten())
+        else:
+            rows = (distances + (reach - 1)).clamp(0, 2 * reach - 2)
+            every = torch.arange(1 - reach, reach, device=key_positions.device)
+            found = self.by_distance(every).index_select(1, rows.flatten())
+        return found.view(-1, *distances.shape).transpose(0, 1)  # (H, N, T, S) -> (N, H, T, S)
 
 
 class DistanceVectors(nn.Module):
@@ -195,6 +225,7 @@ class Content:
         query_positions: (1|B, T); the last T of the key positions.
         key_positions: (1|B, S).
         padding_mask: (B, S), True at padding, or None if there is none.
+        step: distance between neighbouring queries, in keys; see :func:`.distance.align`.
     """
 
     def __init__(
@@ -206,8 +237,9 @@ class Content:
         query_positions: Optional[Tensor],
         key_positions: Optional[Tensor],
         padding_mask: Optional[Tensor] = None,
+        step: int = 1,
     ) -> None:
-        self.x, self.q, self.k, self.scale = x, q, k, scale
+        self.x, self.q, self.k, self.scale, self.step = x, q, k, scale, step
         self.query_positions = cast(Tensor, query_positions)
         self.key_positions = cast(Tensor, key_positions)
         self.padding_mask = padding_mask
@@ -230,6 +262,8 @@ class ContentBias(nn.Module):
     """
 
     hook = "content"
+    #: True if :meth:`forward` heeds the *step* of its queries
+    takes_steps = False
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__()

@@ -51,6 +51,23 @@ class SharedBiasSum(nn.ModuleDict):
         if cls_first and key_positions.size(1) > 1:
             return self._beside_cls(query_positions, key_positions)
         total = self._sum(query_positions, key_positions)
+        return self._reset(total, query_positions, key_positions)
+
+    @property
+    def distance_alone(self) -> bool:
+        """True if all logits are now a function of the distance between indices."""
+        terms = cast(Iterable[SharedBias], self.values())
+        return not self.untie_cls and all(term.distance_alone for term in terms)
+
+    def at_pairs(self, query_positions: Tensor, key_positions: Tensor, reach: int) -> Tensor:
+        """Logits (N, 1|H, T, S) of any positions (N, T) and (N, S); see :class:`SharedBias`."""
+        terms = cast(Iterable[SharedBias], self.values())
+        logits = [term.at_pairs(query_positions, key_positions, reach) for term in terms]
+        total = sum(logits[1:], logits[0])
+        return self._reset(total, query_positions, key_positions) if self.untie_cls else total
+
+    def _reset(self, total: Tensor, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Logits (N, H, T, S) with those from and to position 0 replaced."""
         from_cls, to_cls = self._theta().to(total.dtype).view(2, 1, -1, 1, 1)
         total = torch.where((key_positions == 0)[:, None, None, :], to_cls, total)
         return torch.where((query_positions == 0)[:, None, :, None], from_cls, total)

@@ -5,7 +5,7 @@ Dai et al., arXiv 1901.02860, section 3.3 (RoFormer Eq. 34), with one u and one 
     α_ij = 1/√D · (q_i·k_j + q_i·(r_{i-j} W_kR) + u·k_j + v·(r_{i-j} W_kR))
     r_{d,2t} = sin(d / 10000^{2t/C}),  r_{d,2t+1} = cos(…)
 
-Every layer has its own W_kR, u and v.  Segment-level recurrence is not included.
+Every layer has its own W_kR, u and v.  Segment-level recurrence is ``--memory-length``.
 """
 
 from typing import Optional, cast
@@ -61,6 +61,8 @@ class TransformerXLBias(ContentBias):
         stack: number and size of the heads.
     """
 
+    takes_steps = True
+
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         channels = stack.num_heads * stack.head_dim
@@ -76,8 +78,8 @@ class TransformerXLBias(ContentBias):
 
     def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
         """Logits (B, H, T, S); arguments as in :class:`ContentBias`."""
-        q, k, scale = content.q, content.k, content.scale
-        r = within_reach(cast(Tensor, vectors), q.size(2), k.size(2))  # (H, S + T - 1, D)
+        q, k, scale, step = content.q, content.k, content.scale, content.step
+        r = within_reach(cast(Tensor, vectors), q.size(2), k.size(2), step)  # (H, S + T - 1, D)
         to_positions = products((q + self.v) * scale, r)  # (B, H, T, S + T - 1)
         to_words = torch.matmul(self.u * scale, k.transpose(-2, -1))  # (B, H, 1, S)
-        return align(to_positions, k.size(2)) + to_words
+        return align(to_positions, k.size(2), step) + to_words

@@ -16,7 +16,7 @@ _RANDOM_FEATURES = ".feature_map.projection"
 
 #: Name suffixes of buffers that must be identical in all checkpoints because their mean is
 #: meaningless, such as random projections.
-IDENTICAL_SUFFIXES: Tuple[str, ...] = (_RANDOM_FEATURES,)
+IDENTICAL_SUFFIXES: Tuple[str, ...] = (_RANDOM_FEATURES, ".self_attn.hashing.rotations")
 
 
 class _Kind(NamedTuple):

@@ -24,11 +24,17 @@ from fairseq_posenc.options import Options, option
 
 logger = logging.getLogger(__name__)
 
-_TASKS = ("sentence_prediction", "sentence_ranking")
-# of classification heads, which a pre-trained checkpoint need not have
+#: tasks that start from a pre-trained masked language model
+FINE_TUNING = (
+    "sentence_prediction",
+    "sentence_ranking",
+    "span_prediction",
+    "candidate_ranking",
+)
+# of heads, which a pre-trained checkpoint need not have
 _HEADS = ("pooler_activation_fn", "spectral_norm_classification_head")
-_HEAD = re.compile(rf"classification_heads\.(?!{RELATION_HEAD}\.)")
 _PRETRAINING = ("generator_size",)  # of what fine-tuning leaves out
+_HEAD = re.compile(rf"classification_heads\.(?!{RELATION_HEAD}\.)|token_heads\.")
 _BY_TASK = "segments"  # which a task for fine-tuning chooses for a model without such heads
 _TABLE = "num_positions"  # see _inherit_positions
 
@@ -56,7 +62,7 @@ def inherited_flags(family: type) -> Dict[str, str]:
 def is_fine_tuning(settings: Options) -> bool:
     """True for the settings of a task that starts from a pre-trained model."""
     names = (option(settings, "_name"), option(settings, "task"))
-    return any(name in _TASKS for name in names)
+    return any(name in FINE_TUNING for name in names)
 
 
 def _source(args: Options) -> Optional[Tuple[str, str]]:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from typing import Any, Dict, Iterable, List, Optional, Set
 
+import torch
 from torch import Tensor
 
 from fairseq_posenc.errors import UsageError
@@ -75,6 +76,33 @@ def refuse_projection(stack: Layer, state_dict: State, name: str) -> None:
         )
 
 
+def repeat_positions(stack: Any, state_dict: State, key: str) -> None:
+    """Fill a learned table longer than the checkpoint's with copies of the latter, in place.
+
+    Longformer, Beltagy et al., arXiv 2004.05150, section 5: copies keep what was learned of
+    neighbouring positions everywhere but where two copies meet.
+
+    Args:
+        stack: the encoder or decoder about to be loaded.
+        state_dict: the checkpoint's parameters.
+        key: name of the table in it.
+    """
+    table: Any = getattr(stack, "embed_positions", None)
+    saved = state_dict.get(key)
+    own = getattr(table, "weight", None)
+    if own is None or saved is None or len(own) <= len(saved):
+        return
+    first = table.padding_idx + 1 if table.padding_idx is not None else 0  # of the positions
+    places = torch.arange(len(own) - first, device=saved.device) % (len(saved) - first)
+    state_dict[key] = torch.cat((saved[:first], saved[first:][places]))
+    logger.warning(
+        "warm start: %s has %d positions in the checkpoint, repeated to fill %d",
+        key,
+        len(saved) - first,
+        len(own) - first,
+    )
+
+
 def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
     """Adapt the position state in *state_dict* to *stack*, in place, and log every difference.
 
@@ -103,6 +131,8 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
     for key in left_out:
         shape = tuple(state_dict.pop(key).shape)
         logger.warning("warm start: left out %s %s, which this model does not have", key, shape)
+    if not stack.strict_positions:
+        repeat_positions(stack, state_dict, f"{name}.embed_positions.weight")
     for key in new:
         state_dict[key] = own[key]
         logger.warning("warm start: %s %s starts untrained", key, tuple(own[key].shape))

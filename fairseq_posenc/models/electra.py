@@ -118,6 +118,7 @@ class ElectraModel(MaskedLMModel):
         features_only: bool = False,
         return_all_hiddens: bool = False,
         classification_head_name: Optional[str] = None,
+        relation: bool = False,
         masked_tokens: Optional[Tensor] = None,
         **kwargs: object,
     ) -> Tuple[Tensor, Any]:
@@ -129,6 +130,7 @@ class ElectraModel(MaskedLMModel):
             features_only: stop at the discriminator's features.
             return_all_hiddens: also return the states between layers.
             classification_head_name: apply this head of the discriminator instead.
+            relation: with *features_only*, also apply the head of pairs.
             masked_tokens: (B, T), True at tokens that the generator replaces; None for the
                 generator's logits alone.
             kwargs: see :meth:`MaskedLMEncoder.forward`.
@@ -145,6 +147,7 @@ class ElectraModel(MaskedLMModel):
                 features_only,
                 return_all_hiddens,
                 classification_head_name,
+                relation,
             )
         logits, extra = self.generator(
             src_tokens,

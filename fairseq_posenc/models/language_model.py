@@ -11,9 +11,11 @@ from fairseq.models import FairseqLanguageModel
 from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 from fairseq.tasks import FairseqTask
 
+from fairseq_posenc.attention.memory import MemoryFlags
 from fairseq_posenc.config.fields import Field, declared_fields, flat_fields
+from fairseq_posenc.config.memory import TASK, check_memory, check_memory_task
 from fairseq_posenc.config.ranges import STOCK_RANGES
-from fairseq_posenc.config.resolve import configure, nested, open_config
+from fairseq_posenc.config.resolve import configure, is_complete, nested, open_config
 from fairseq_posenc.config.stacks import language_model_stacks
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.initialisation import initialise
@@ -42,7 +44,7 @@ def _own_fields() -> List[Field]:
     ]
     names = {field.name for field in references}
     own = [field for field in flat_fields(TransformerLanguageModelConfig) if field[0] not in names]
-    own += declared_fields(fields_of(LanguageModelFlags))
+    own += declared_fields(fields_of(LanguageModelFlags) + fields_of(MemoryFlags))
     return own + [
         (
             f.name,
@@ -115,9 +117,14 @@ def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     trained = min(block, longest) if fixed else longest
     with open_config(cfg):
         cfg.max_target_positions = longest
+    trained += int(option(cfg, "memory_length") or preset.get("memory_length", 0))
     preset = {"rotary_original_length": trained, **preset}
+    fresh = not is_complete(cfg)
     configure(cfg, LANGUAGE_MODEL.dataclass, preset, language_model_stacks)
     check_embedding(cfg)
+    check_memory(cfg, *language_model_stacks(cfg))
+    if fresh:
+        check_memory_task(cfg, settings)
     if cfg.lm_head == "roberta" and cfg.adaptive_softmax_cutoff is not None:
         raise UsageError(
             f"--lm-head roberta: --adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff} makes "
@@ -129,7 +136,7 @@ LANGUAGE_MODEL = Family(
     model=MODEL,
     what="a language model",
     example="roformer_lm_small",
-    tasks=("language_modeling", "multilingual_language_modeling"),
+    tasks=("language_modeling", TASK, "multilingual_language_modeling"),
     own_fields=_own_fields,
     presets=PRESETS,
     stacks=language_model_stacks,

@@ -1,7 +1,7 @@
 """Masked language models: fairseq's RoBERTa with any position encoding, and its presets.
 
 For ``--task masked_lm`` and ``masked_lm_pairs``, and for fine-tuning with ``--task
-sentence_prediction``.
+sentence_prediction``, ``sentence_ranking``, ``candidate_ranking`` and ``span_prediction``.
 """
 
 import argparse
@@ -18,15 +18,16 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_posenc.config.fields import Field, declared_fields, flat_fields, stock_field
+from fairseq_posenc.config.funnel import FunnelFlags, check_funnel, complete_funnel
 from fairseq_posenc.config.ranges import STOCK_RANGES
-from fairseq_posenc.config.resolve import configure
+from fairseq_posenc.config.resolve import configure, open_config
 from fairseq_posenc.config.stacks import masked_lm_stacks
 from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.initialisation import initialise
 from fairseq_posenc.loading.discriminator import take_discriminator
 from fairseq_posenc.loading.heads import RELATION_HEAD, leave_out_relation_head
-from fairseq_posenc.loading.inherit import inherit, is_fine_tuning
+from fairseq_posenc.loading.inherit import FINE_TUNING, inherit, is_fine_tuning
 from fairseq_posenc.loading.warm_start import State
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
@@ -89,7 +90,8 @@ _FROM_TRANSFORMER = ("checkpoint_activations", "offload_activations")
 def own_fields() -> List[Field]:
     """The flags of a masked language model, apart from those of positions and layers."""
     transformer = [f for f in flat_fields(TransformerConfig) if f[0] in _FROM_TRANSFORMER]
-    return _roberta_fields() + transformer + declared_fields(fields_of(MaskedLMFlags))
+    own = fields_of(MaskedLMFlags) + fields_of(FunnelFlags)
+    return _roberta_fields() + transformer + declared_fields(own)
 
 
 def _sizes(channels: int, heads: int, layers: int) -> Dict[str, Any]:
@@ -152,7 +154,10 @@ def complete_masked_lm(cfg: Options, preset: Preset, settings: Options, dataclas
     check_option(settings, "tokens_per_sample", STOCK_RANGES["tokens_per_sample"])
     longest = option(settings, "tokens_per_sample") or 512
     preset = {"position_encoding": "learned", "max_positions": longest, **preset}
+    with open_config(cfg):
+        complete_funnel(cfg)
     configure(cfg, dataclass, preset, masked_lm_stacks)
+    check_funnel(cfg)
     resolve_segments(cfg, settings)
     if cfg.lm_head == "tied" and cfg.encoder_input_dim != cfg.encoder_embed_dim:
         raise UsageError(
@@ -180,13 +185,7 @@ MASKED_LM: Family = Family(
     model=MODEL,
     what="a masked language model",
     example="roformer_masked_lm_base",
-    tasks=(
-        "masked_lm",
-        "masked_lm_pairs",
-        "sentence_prediction",
-        "sentence_ranking",
-        "multilingual_masked_lm",
-    ),
+    tasks=("masked_lm", "masked_lm_pairs", *FINE_TUNING, "multilingual_masked_lm"),
     own_fields=own_fields,
     presets=PRESETS,
     stacks=masked_lm_stacks,
@@ -300,6 +299,7 @@ class MaskedLMModel(RobertaModel):
             return_all_hiddens=return_all_hiddens,
             masked_tokens=masked_tokens,
             segment_labels=segment_labels,
+            by_token=name is None or name in self.token_heads,
             **kwargs,
         )
         if relation:
@@ -320,7 +320,7 @@ class MaskedLMModel(RobertaModel):
         self.token_heads[name] = nn.Linear(self.args.encoder_embed_dim, num_classes)
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
-        """Adapt token heads, and leave out a generator, in addition to what fairseq adapts."""
+        """Adapt token heads, leave out those of pre-training, and do what fairseq does."""
         if RELATION_HEAD not in self.classification_heads and not self.args.load_checkpoint_heads:
             leave_out_relation_head(state_dict, name)
         super().upgrade_state_dict_named(state_dict, name)
@@ -333,3 +333,9 @@ class MaskedLMModel(RobertaModel):
             if head not in self.token_heads:
                 logger.warning("left out %s; --load-checkpoint-heads would keep it", key)
                 del state_dict[key]
+            elif len(state_dict[key]) != self.token_heads[head].out_features:
+                logger.warning("left out %s, which is of another size", key)
+                del state_dict[key]
+        for key, value in self.token_heads.state_dict().items():
+            if prefix + key not in state_dict:  # a new head, to be trained
+                state_dict[prefix + key] = value

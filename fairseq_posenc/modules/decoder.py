@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import additive_mask, aligned, drop, product_dtype
+from fairseq_posenc.attention.memory import Memory, moved_on, remembered
 from fairseq_posenc.config.stacks import stack_of
 from fairseq_posenc.loading.warm_start import State, refuse_projection
 from fairseq_posenc.modules.gated_layers import GatedDecoderLayer
@@ -43,6 +44,9 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         output_projection: projection to the vocabulary, if not to be built here.
     """
 
+    #: N, the most tokens that a memory keeps
+    memory_length = 0
+
     def __init__(
         self,
         cfg: Options,
@@ -72,7 +76,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         src_lengths: Optional[Tensor] = None,
         return_all_hiddens: bool = False,
         padding: Optional[Padding] = None,
-    ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
+        memory: Optional[Memory] = None,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
         """Logits of the next tokens.
 
         Args:
@@ -92,6 +97,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             alignment_layer,
             alignment_heads,
             padding,
+            memory,
         )
         return (x if features_only else self.output_layer(x)), extra
 
@@ -104,7 +110,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         alignment_layer: Optional[int] = None,
         alignment_heads: Optional[int] = None,
         padding: Optional[Padding] = None,
-    ) -> Tuple[Tensor, Dict[str, List[Optional[Tensor]]]]:
+        memory: Optional[Memory] = None,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
         """Decoder states and, on request, attention weights over the source.
 
         Weights require an explicit softmax, so in training they are returned only if
@@ -119,12 +126,21 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             alignment_layer: layer whose attention over the source is returned; default the last.
             alignment_heads: number of its heads to average; default all.
             padding: that of *prev_output_tokens*, if it is known already.
+            memory: inputs of the layers for the tokens before them, in training and scoring by
+                segments; empty at the first segment.
+
+        Raises:
+            ValueError: there are both a memory and a cache.
 
         Returns:
-            states (B, T, C) and ``{"attn": [weights (B, T, S') or None], "inner_states": [...]}``.
+            states (B, T, C) and ``{"attn": [weights (B, T, S') or None], "inner_states": [...]}``,
+            with *memory* also ``"memory"``, that of the next segment.
         """
+        if memory is not None and incremental_state is not None:
+            raise ValueError("memory: a cache holds all earlier tokens already; give one of them")
         seen = self.cached_length(incremental_state)
-        length = prev_output_tokens.size(1)
+        before = remembered(memory) if memory else 0
+        length = before + prev_output_tokens.size(1)
         self.check_length(length)
         causal = not full_context_alignment
         if incremental_state is not None:
@@ -132,13 +148,14 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         elif padding is None:
             padding = find_padding((prev_output_tokens.eq(self.padding_idx), causal))[0]
         x = self._embed(prev_output_tokens, seen, incremental_state, padding)
-        positions = self.positions_of_layers(x, length, padding, causal)
+        padding = padding.after(before) if before else padding
+        positions = self.positions_of_layers(x, length, padding, causal, before)
         source, source_bias = self._source(encoder_out, x)
 
         asked = alignment_layer is not None or not self.training
         alignment_layer = self.num_layers - 1 if alignment_layer is None else alignment_layer
         attn: Optional[Tensor] = None
-        inner_states: List[Optional[Tensor]] = [x.transpose(0, 1)]  # (T, B, C), as in fairseq
+        inner_states: List[Tensor] = [x.transpose(0, 1)]  # (T, B, C), as in fairseq
         for index, layer in enumerate(self.layers):
             need_weights = asked and index == alignment_layer and getattr(layer, "need_attn", False)
             x, weights, _ = layer(
@@ -147,6 +164,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
                 source_bias,
                 incremental_state,
                 need_weights=need_weights,
+                memory=memory[index].to(x) if memory else None,
                 **layer_positions(layer, positions),
             )
             inner_states.append(x.transpose(0, 1))
@@ -156,7 +174,11 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             x = self.layer_norm(x)
         if self.project_out_dim is not None:
             x = self.project_out_dim(x)
-        return x, {"attn": [attn], "inner_states": inner_states}
+        extra: Dict[str, Any] = {"attn": [attn], "inner_states": inner_states}
+        if memory is not None:
+            inputs = [state.transpose(0, 1) for state in inner_states[:-1]]
+            extra["memory"] = moved_on(memory, inputs, self.memory_length)
+        return x, extra
 
     def cached_length(self, incremental_state: IncrementalState) -> int:
         """Number of target tokens in the cache."""

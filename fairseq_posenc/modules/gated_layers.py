@@ -4,13 +4,13 @@ GAU, Liu, sections 2.3 and 4.1: one unit replaces half a Transformer layer.  An 
 unit; a decoder layer is a unit, the attention to the source, and another unit.
 """
 
-from typing import Optional
+from typing import Any, Optional
 
 from fairseq.modules import LayerNorm
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.gated import GatedAttention
+from fairseq_posenc.attention import kernel_of
 from fairseq_posenc.attention.softmax import IncrementalState
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.initialisation import apply_norms_and_biases
@@ -37,11 +37,12 @@ class _GatedLayer(nn.Module):
         self.self_attn = self._unit()
         self.self_attn_layer_norm = LayerNorm(self.embed_dim)
 
-    def _unit(self) -> GatedAttention:
+    def _unit(self) -> Any:
         noise = self.cfg.quant_noise
         dropout = self.cfg.attention_dropout
         sizes = (noise.pq, noise.pq_block_size)
-        return GatedAttention(self.embed_dim, self.encoding, self.cfg, dropout, *sizes)
+        kernel: Any = kernel_of(self.cfg)
+        return kernel(self.embed_dim, self.encoding, self.cfg, dropout, *sizes)
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
         """Called by fairseq; there are no older names to upgrade."""

@@ -39,8 +39,8 @@ class LanguageModelDecoder(TransformerDecoder):
     """Decoder without attention to a source.
 
     Args:
-        cfg: fairseq's nested Transformer configuration with the encodings' flags, ``lm_head`` and
-            ``num_segments``.
+        cfg: fairseq's nested Transformer configuration with the encodings' flags, ``lm_head``,
+            ``num_segments`` and ``memory_length``.
         dictionary: the dictionary.
         embed_tokens: token embedding (V, E).
     """
@@ -49,6 +49,7 @@ class LanguageModelDecoder(TransformerDecoder):
 
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=True)
+        self.memory_length = int(cfg.memory_length)
         size = embed_tokens.embedding_dim
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
         if self.embed_segments is not None:

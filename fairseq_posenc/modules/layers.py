@@ -7,6 +7,7 @@ feed-forward differ.
 
 from typing import Any, Callable, Optional, Protocol, Tuple, Union, cast
 
+import torch
 from fairseq.distributed import fsdp_wrap
 from fairseq.modules import transformer_layer as stock
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
@@ -24,7 +25,7 @@ from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.options import Layer, Options
 
 #: A value of :class:`~fairseq_posenc.attention.base.Positions`.
-PositionEntry = Union[None, bool, Tensor]
+PositionEntry = Union[None, bool, int, Tensor]
 LayerOut = Union[Tensor, Tuple[Tensor, Tensor]]
 
 
@@ -133,21 +134,26 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         """The attention layer, with the stack's position encoding."""
         return self_attention(embed_dim, cfg.encoder.attention_heads, self.encoding, cfg)
 
-    def forward(self, x: Tensor, **positions: PositionEntry) -> LayerOut:
+    def forward(
+        self, x: Tensor, keys: Optional[Tensor] = None, **positions: PositionEntry
+    ) -> LayerOut:
         """Apply the layer.
 
         Args:
             x: (B, T, C).
+            keys: what it attends to, (B, S, C), if not *x*.
             positions: passed on to the attention.
 
         Returns:
             (B, T, C), and with *return_fc* also the feed-forward output.
         """
-        norm = self.self_attn_layer_norm
-        out, _ = self.self_attn(norm(x) if self.normalize_before else x, **positions)
+        pre_norm, norm = self.normalize_before, self.self_attn_layer_norm
+        if keys is not None:
+            positions["keys"] = norm(keys) if pre_norm else keys
+        out, _ = self.self_attn(norm(x) if pre_norm else x, **positions)
         x = add_and_norm(self, norm, x, out)
         norm = self.final_layer_norm
-        out = feed_forward(self, norm(x) if self.normalize_before else x)
+        out = feed_forward(self, norm(x) if pre_norm else x)
         x = add_and_norm(self, norm, x, out)
         return (x, out) if self.return_fc else x
 
@@ -175,6 +181,7 @@ class DecoderForward:
         encoder_bias: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
         need_weights: bool = False,
+        memory: Optional[Tensor] = None,
         **positions: PositionEntry,
     ) -> Tuple[Tensor, Optional[Tensor], None]:
         """Apply the layer.
@@ -185,12 +192,16 @@ class DecoderForward:
             encoder_bias: padding mask of the source, (B, 1, 1, S'), or None.
             incremental_state: fairseq's cache.
             need_weights: also return the attention weights over the source.
+            memory: the layer's input for earlier tokens, (B, M, C), or None.
             positions: passed on to the self-attention.
 
         Returns:
             states (B, T, C), weights (B, H, T, S') or None, and None (fairseq expects three).
         """
         pre_norm, norm = self.normalize_before, self.self_attn_layer_norm
+        if memory is not None:
+            keys = torch.cat((memory, x), dim=1)
+            positions["keys"] = norm(keys) if pre_norm else keys
         out = self._self_attention(norm(x) if pre_norm else x, incremental_state, **positions)
         x = add_and_norm(self, norm, x, out)
         weights: Optional[Tensor] = None

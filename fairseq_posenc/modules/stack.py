@@ -1,12 +1,13 @@
 """Positions and masks of an encoder or decoder, computed once per forward pass."""
 
 import copy
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple, cast
+from typing import Any, Callable, Dict, Hashable, Iterator, List, NamedTuple, Optional, Tuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.attention import AttentionKernel, Positions, kernel_of
+from fairseq_posenc.attention.base import Tokens
 from fairseq_posenc.attention.functional import add_terms, aligned, product_dtype
 from fairseq_posenc.attention.normalisers import visible_keys
 from fairseq_posenc.config.stacks import side_encoding
@@ -34,6 +35,13 @@ class Padding(NamedTuple):
         """True if a query may see no key at all."""
         return self.mask is not None and (self.empty or (causal and self.left))
 
+    def after(self, memory: int) -> "Padding":
+        """The same padding with *memory* tokens in front, visible to all."""
+        if self.mask is None:
+            return self
+        seen = self.mask.new_zeros(self.mask.size(0), memory)
+        return Padding(torch.cat((seen, self.mask), dim=1))
+
 
 def find_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
     """The padding of several batches, with one read from the device.
@@ -60,6 +68,10 @@ def find_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
         Padding(mask if visible else None, left, empty)
         for (mask, _), visible, left, empty in zip(sides, flags, flags, flags)
     ]
+
+
+#: Name of the composition, and pattern of the attention, of the layers that share their positions.
+Kind = Tuple[str, Optional[Hashable]]
 
 
 class PositionedStack:
@@ -95,6 +107,7 @@ class PositionedStack:
         self.__dict__["encodings"] = encodings  # nn.Module is not initialised yet
         # fairseq's constructor builds the layers in order and does not pass their index
         names = [period[index % len(period)] for index in kept]
+        self.__dict__["kept"] = list(kept)
         self.__dict__["next_encoding"] = iter([encodings[name] for name in names])
         self.__dict__["kernel"] = kernel_of(cfg)
         self.__dict__["explicit_masks"] = self.kernel.explicit_masks(cfg)
@@ -108,6 +121,8 @@ class PositionedStack:
         return cfg
 
     next_encoding: Iterator[PositionEncoding]
+    kept: List[int]
+    kinds: Dict[Kind, Optional[AttentionKernel]]
     kernel: Any
     explicit_masks: bool
     scales_by_length: bool
@@ -122,7 +137,12 @@ class PositionedStack:
                 self.add_module(name, module)
         kernels = [module for module in self.modules() if isinstance(module, AttentionKernel)]
         for index, kernel in enumerate(kernels):
-            kernel.set_layer_index(index)
+            kernel.set_layer_index(self.kept[index] if len(kernels) == len(self.kept) else index)
+            kernel.share_parameters(kernels[0])
+        # one of each pattern; not a module of its own here
+        kinds: Dict[Kind, Optional[AttentionKernel]]
+        kinds = {(k.encoding.name, k.pattern): k for k in kernels if k.pattern is not None}
+        self.__dict__["kinds"] = kinds or {(name, None): None for name in self.encodings}
         apply_norms_and_biases(cast(nn.Module, self), cfg)
 
     @property
@@ -146,49 +166,77 @@ class PositionedStack:
                 encoding.transform.check_length(length)
 
     def positions_of_layers(
-        self, x: Tensor, length: int, padding: Padding, causal: bool
-    ) -> Dict[str, Positions]:
-        """Positions and masks for the self-attention, by the name of a layer's composition.
+        self, x: Tensor, length: int, padding: Padding, causal: bool, remembered: int = 0
+    ) -> Dict[Kind, Positions]:
+        """Positions and masks for the self-attention, by the kind of a layer.
 
         Args:
             x: input of the first layer for the new tokens, (B, T, C).
             length: S, the number of tokens so far, new ones included.
             padding: that of the tokens so far.
             causal: hide later keys.
+            remembered: how many of them are in a memory, which layers project anew.
         """
-        bundles: Dict[str, Positions] = {}
+        bundles: Dict[Kind, Positions] = {}
         sampled = None  # positions (S) for --random-positions, the same in all layers
         if self.training and self.sample_from is not None:
             sampled = sample_positions(length, self.sample_from, self.untie_cls, x.device)
-        for name, encoding in self.encodings.items():
+        for kind, kernel in self.kinds.items():
+            encoding = self.encodings[kind[0]]
             key_positions = count_positions(encoding, length, padding, x.device)
             key_positions = key_positions if sampled is None else sampled[key_positions]
             query_positions = key_positions[:, length - x.size(1) :]
-            shared, transform = encoding.shared_bias, encoding.transform
-            kernel, sizes, dtype = self.kernel, (x.size(1), length), product_dtype(x)
-            in_bias = self.explicit_masks or shared is not None or encoding.content
-            bias, later_hidden = kernel.masks(*sizes, causal, padding.mask, bool(in_bias), x)
-            if shared is not None:
-                logits = shared(query_positions, key_positions, cls_first=not padding.left)
-                bias = add_terms(bias, logits.to(dtype))
-            bundle: Positions = {
-                "bias": None if bias is None else aligned(bias.to(dtype)),
-                "causal": later_hidden,
-                "empty_rows": padding.empty_rows(causal),
-            }
-            if self.scales_by_length:
-                counts = visible_keys(*sizes, causal, padding.mask, x.device)
-                bundle["length_factor"] = kernel.length_factor(encoding.options, counts)
-            if transform is not None:
-                bundle["table"] = transform.table(query_positions)
-            if encoding.content or self.kernel.needs_positions:
-                bundle["query_positions"] = query_positions
-                bundle["key_positions"] = key_positions
-                bundle["padding_mask"] = padding.mask
-            if encoding.vectors is not None:
-                bundle["distance_vectors"] = encoding.distance_vectors(*sizes, x)
-            bundles[name] = bundle
+            if kernel is None:
+                bundle = self._dense(encoding, x, query_positions, key_positions, padding, causal)
+            else:
+                given = (causal, padding.mask, padding.left)
+                counted = torch.arange(length, device=x.device) if sampled is None else sampled
+                tokens = Tokens(x.size(1), length, *given, counted, encoding.shared_bias, x)
+                bundle = kernel.sparse_positions(tokens)
+            if encoding.transform is not None:
+                bundle["table"] = encoding.transform.table(query_positions)
+                if remembered:
+                    bundle["key_table"] = encoding.transform.table(key_positions)
+            bundles[kind] = bundle
         return bundles
+
+    def _dense(
+        self,
+        encoding: PositionEncoding,
+        x: Tensor,
+        query_positions: Tensor,
+        key_positions: Tensor,
+        padding: Padding,
+        causal: bool,
+    ) -> Positions:
+        """Masks and logits for attention to all keys; *x* as in :meth:`positions_of_layers`.
+
+        Args:
+            query_positions: (1|B, T).
+            key_positions: (1|B, S).
+        """
+        shared, kernel, dtype = encoding.shared_bias, self.kernel, product_dtype(x)
+        sizes = (query_positions.size(1), key_positions.size(1))
+        in_bias = self.explicit_masks or shared is not None or encoding.content
+        bias, later_hidden = kernel.masks(*sizes, causal, padding.mask, bool(in_bias), x)
+        if shared is not None:
+            logits = shared(query_positions, key_positions, cls_first=not padding.left)
+            bias = add_terms(bias, logits.to(dtype))
+        bundle: Positions = {
+            "bias": None if bias is None else aligned(bias.to(dtype)),
+            "causal": later_hidden,
+            "empty_rows": padding.empty_rows(causal),
+        }
+        if self.scales_by_length:
+            counts = visible_keys(*sizes, causal, padding.mask, x.device)
+            bundle["length_factor"] = kernel.length_factor(encoding.options, counts)
+        if encoding.content or self.kernel.needs_positions:
+            bundle["query_positions"] = query_positions
+            bundle["key_positions"] = key_positions
+            bundle["padding_mask"] = padding.mask
+        if encoding.vectors is not None:
+            bundle["distance_vectors"] = encoding.distance_vectors(*sizes, x)
+        return bundle
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
         """Adapt an older or differently encoded checkpoint, logging changes of position state."""
@@ -222,7 +270,7 @@ def count_positions(
     return (torch.cumsum((~padding.mask).long(), dim=1) - 1).clamp(min=0)
 
 
-def layer_positions(layer: Layer, bundles: Dict[str, Positions]) -> Positions:
+def layer_positions(layer: Layer, bundles: Dict[Kind, Positions]) -> Positions:
     """The bundle of *layer*, empty for fairseq's ``BaseLayer``, which has no encoding."""
     encoding = getattr(layer, "encoding", None)
-    return {} if encoding is None else bundles[encoding.name]
+    return {} if encoding is None else bundles[encoding.name, layer.self_attn.pattern]

@@ -1,5 +1,15 @@
 """Tasks; importing this registers them with fairseq."""
 
-from fairseq_posenc.tasks import masked_lm_pairs
+from fairseq_posenc.tasks import (
+    candidate_ranking,
+    language_modeling_with_memory,
+    masked_lm_pairs,
+    span_prediction,
+)
 
-__all__ = ["masked_lm_pairs"]
+__all__ = [
+    "candidate_ranking",
+    "language_modeling_with_memory",
+    "masked_lm_pairs",
+    "span_prediction",
+]

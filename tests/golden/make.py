@@ -12,11 +12,14 @@ package                 what is computed with it
 ======================  ====================================================================
 transformers            RoFormer (masked LM, classification, rotation, table of sines), rotation
                         of Llama, scaled frequencies, T5 buckets and bias, DeBERTa's logits,
-                        ALiBi of Bloom
+                        ALiBi of Bloom, Longformer's and BigBird's self-attention,
+                        Transformer-XL with its memory, Funnel
 rotary-embedding-torch  rotations with offsets, a cache, another base, half of the channels,
                         scaled frequencies
 x-transformers          ALiBi, xPos, CoPE
 performer-pytorch       random features, linear attention
+linformer               attention to combinations of keys
+reformer-pytorch        attention within buckets
 fairseq2                attention of Shaw and of Transformer-XL
 roformer                RoFormerV2
 gau-alpha               GAU-alpha
@@ -35,7 +38,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from golden import DATA, deberta, layers, models, newer, relative, tupe
+from golden import (
+    DATA,
+    deberta,
+    layers,
+    linformer_reformer,
+    long,
+    models,
+    newer,
+    relative,
+    sparse,
+    tupe,
+)
 
 Description, Outputs = Dict[str, Any], Dict[str, Tensor]
 MAKERS: Dict[str, Callable[[str], Tuple[Description, Outputs]]] = {
@@ -43,6 +57,9 @@ MAKERS: Dict[str, Callable[[str], Tuple[Description, Outputs]]] = {
     **relative.MAKERS,
     **deberta.MAKERS,
     **newer.MAKERS,
+    **sparse.MAKERS,
+    **linformer_reformer.MAKERS,
+    **long.MAKERS,
     **models.MAKERS,
     **tupe.MAKERS,
 }

@@ -31,7 +31,7 @@ from fairseq_posenc.settings import setting
 LARGEST_EXPONENT = 20.0
 
 #: The kernels and their default ε.
-FAVOR_KERNELS = {"softmax": 1e-4, "relu": 1e-3}
+FAVOR_KERNELS = {"softmax": 1e-4, "hyperbolic": 1e-4, "relu": 1e-3}
 
 
 @dataclass
@@ -40,7 +40,9 @@ class FavorFlags(LinearFlags):
 
     favor_kernel: Optional[str] = setting(
         "softmax",
-        "kernel of --attention favor: softmax, exp(ω·x - |x|²/2), or relu, relu(ω·x)",
+        "kernel of --attention favor: softmax, exp(ω·x - |x|²/2); hyperbolic, exp(ω·x - |x|²/2) "
+        "and exp(-ω·x - |x|²/2) for half as many ω, an estimate of the same kernel with less "
+        "variance; or relu, relu(ω·x)",
         role="model",
         choices=FAVOR_KERNELS,
     )
@@ -87,6 +89,9 @@ class Favor(FeatureMap):
 
         φ(x) = (exp(ω·x - |x|²/2 - c) + ε) / √M      or, --favor-kernel relu,     relu(ω·x) + ε
 
+    With --favor-kernel hyperbolic the second half of the ω are the first half negated (SM^hyp+,
+    Lemma 2).
+
     The stabiliser c cancels except for ε.  For a query it is the maximum of ω·x over ω.  All keys
     share their maximum, except in causal attention, where it would leak the future: there c = 0
     and exponents are clamped to 20.  Where |x|²/2 exceeds -log ε, the features are close to ε and
@@ -128,7 +133,11 @@ class Favor(FeatureMap):
         """Draw projection number *count*, from 0, which is the same in every process."""
         key = f"{self.seed} {self.side} {self.layer} {count}"
         rows, columns = self.projection.shape
-        self.projection.copy_(orthogonal_rows(rows, columns, key))
+        if self.kernel == "hyperbolic":
+            half = orthogonal_rows(rows // 2, columns, key)
+            self.projection.copy_(torch.cat((half, -half)))
+        else:
+            self.projection.copy_(orthogonal_rows(rows, columns, key))
         self.drawn = count
 
     def set_num_updates(self, num_updates: int) -> None:
@@ -214,12 +223,17 @@ class Performer(LinearAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding]) -> None:
-        """Refuse redraws that contradict each other or an average of the parameters.
+        """Refuse odd pairs, and redraws that contradict each other or an average.
 
         Raises:
             UsageError: naming the flag.
         """
         super().check(options, encodings)
+        if options.favor_kernel == "hyperbolic" and (options.favor_features or 0) % 2:
+            raise UsageError(
+                f"--favor-features {options.favor_features}: --favor-kernel hyperbolic has them in "
+                "pairs; give an even number"
+            )
         if options.favor_redraw_until and options.favor_redraw_until < options.favor_redraw:
             raise UsageError(
                 f"--favor-redraw-until {options.favor_redraw_until}: is before the first redraw, "

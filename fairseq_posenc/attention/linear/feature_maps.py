@@ -25,8 +25,8 @@ class FeatureMap(nn.Module):
 
     #: True to divide each feature of the keys by its own sum over the keys that a query sees
     per_feature = False
-    #: True if :meth:`queries` and :meth:`keys` use *positions*
-    needs_positions = False
+    #: False if a denominator may be 0 where the numerator of rotated features is not
+    positive = True
 
     def __init__(self, head_dim: int, options: Options, side: str) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class FeatureMap(nn.Module):
         Args:
             k: keys; results at padding are not used.
             stabiliser: from :meth:`stabiliser`; None in causal attention.
-            positions: (1|B, S), if :attr:`needs_positions`; else None.
+            positions: (1|B, S), for attentions with ``needs_positions``; else None.
         """
         raise NotImplementedError
 

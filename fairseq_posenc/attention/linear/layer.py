@@ -5,10 +5,9 @@ tokens are processed in segments: the features of a long sequence are large tens
 reallocating them each time takes longer than computing them.
 """
 
-import contextlib
 import functools
 from dataclasses import dataclass
-from typing import Any, ContextManager, Dict, List, NamedTuple, Optional, Tuple, Type, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type, Union
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +19,7 @@ from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import dropout_rate, separate_masks
 from fairseq_posenc.attention.linear import prefix_sums
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
+from fairseq_posenc.attention.linear.precision import TransposedCast, narrow, no_autocast
 from fairseq_posenc.attention.linear.prefix_sums import (
     Rotation,
     State,
@@ -31,7 +31,7 @@ from fairseq_posenc.attention.linear.prefix_sums import (
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Layer, Options
+from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
 
 #: Features of a segment on a CPU, 2.4 MB: 256 tokens of 8 heads with 266 features.
@@ -101,6 +101,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
     """
 
     computes_logits = False
+    traceable = False
     masks = staticmethod(separate_masks)
     #: class of its feature map
     map_class: Type[FeatureMap]
@@ -127,7 +128,15 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
             UsageError: naming the flag.
         """
         for encoding in encodings if options.linear_rotary == "features" else ():
-            reason = encoding.transform.check_features(options) if encoding.transform else None
+            if encoding.transform is None:
+                continue
+            if not cls.map_class.positive:
+                raise UsageError(
+                    f"--attention {options.attention}: its features are often 0, and the "
+                    f"denominator with them, while the numerator of rotated features is not; with "
+                    f"--position-encoding {encoding.name} give --linear-rotary inputs"
+                )
+            reason = encoding.transform.check_features(options)
             if reason is not None:
                 raise UsageError(
                     f"{reason} (--attention {options.attention}); give --linear-rotary inputs, or "
@@ -183,7 +192,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         by_head = (x.size(0), x.size(1), self.num_heads, self.head_dim)
         q, k, v = (proj(x).view(by_head) for proj in (self.q_proj, self.k_proj, self.v_proj))
         dtype = v.dtype  # under autocast not that of x
-        with _no_autocast(x.device):
+        with no_autocast(x.device):
             wide = torch.promote_types(v.dtype, torch.float32)
             q, k, v = (TransposedCast.apply(t, wide) for t in (q, k, v))
             segments = self._segments(q, k, v, table, hidden, query_positions)
@@ -192,7 +201,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
             else:
                 out = self._bidirectional(segments)
             joined = out[0] if len(out) == 1 else torch.cat(out, dim=2)
-            joined = _narrow(joined, dtype).flatten(2)  # (B, T, C)
+            joined = narrow(joined, dtype).flatten(2)  # (B, T, C)
         return self.out_proj(joined), None
 
     def _segments(
@@ -289,43 +298,3 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         """Number of tokens in this layer's cache."""
         saved = self.get_incremental_state(incremental_state, "attn_state")
         return saved["prev_tokens"].size(1) if saved else 0
-
-
-def _no_autocast(device: torch.device) -> ContextManager[Any]:
-    if device.type not in ("cpu", "cuda"):
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, enabled=False)
-
-
-class TransposedCast(torch.autograd.Function):
-    """(B, T, H, D) to (B, H, T, D) or back, dense and in another type, with one copy.
-
-    Its gradient, too, takes one copy, where autograd casts first and then makes it dense.
-    """
-
-    @staticmethod
-    def forward(ctx: Layer, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """*x* with its second and third dimension exchanged, in *dtype*."""
-        ctx.dtype = x.dtype
-        return _dense(x.transpose(1, 2), dtype)
-
-    @staticmethod
-    def backward(ctx: Layer, *gradients: Tensor) -> Tuple[Tensor, None]:
-        """The gradient in the type and layout of the input."""
-        return _dense(gradients[0].transpose(1, 2), ctx.dtype), None
-
-
-def _dense(x: Tensor, dtype: torch.dtype) -> Tensor:
-    return x.to(dtype, memory_format=torch.contiguous_format).contiguous()
-
-
-def _narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """(B, H, T, D) as (B, T, H, D) in *dtype*, clamped to the range of half precision.
-
-    bfloat16 has that of float32.  Weights of rotated features do not sum to one, and are large
-    where the denominator is small.
-    """
-    if dtype == torch.float16:
-        most = torch.finfo(dtype).max
-        x = x.clamp(-most, most)
-    return TransposedCast.apply(x, dtype)

@@ -15,6 +15,12 @@ from torch.autograd.function import once_differentiable
 from fairseq_posenc.options import Layer
 
 
+def generator_of(key: str) -> torch.Generator:
+    """A generator of random numbers on the CPU that depends on the text *key* alone."""
+    digest = hashlib.sha256(key.encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+
+
 def orthogonal_rows(rows: int, columns: int, key: str) -> Tensor:
     """Random rows with the norms of Gaussian vectors, orthogonal within blocks of D rows.
 
@@ -32,8 +38,7 @@ def orthogonal_rows(rows: int, columns: int, key: str) -> Tensor:
     Returns:
         (M, D), float64, on the CPU.
     """
-    digest = hashlib.sha256(key.encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+    generator = generator_of(key)
     blocks = []
     for _ in range(math.ceil(rows / columns)):
         gaussian = torch.randn(columns, columns, dtype=torch.float64, generator=generator)

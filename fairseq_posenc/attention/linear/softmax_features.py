@@ -3,6 +3,7 @@
 Shen et al. 2021, arXiv 1812.01243.
 """
 
+from dataclasses import dataclass
 from typing import Optional
 
 from torch import Tensor
@@ -10,22 +11,46 @@ from torch import Tensor
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.attention.registry import register_attention
+from fairseq_posenc.options import Options
+from fairseq_posenc.settings import setting
 
 #: Keys are clamped to ±20: exp(20) / exp(-20), squared in a gradient, is still finite in float32.
 LARGEST_EXPONENT = 20.0
 
 
-class SoftmaxFeatures(FeatureMap):
-    """φ(q) = softmax over the features, ϕ(k) = exp(k) over its sum over the keys.
+@dataclass
+class SoftmaxFeaturesFlags(LinearFlags):
+    """Flags of linear attention with softmax features."""
 
-    Shen et al. Eq. 5; in RoFormer section 3.3, ϕ(k) = exp(k).  The sum runs over the keys that a
-    query may see, so in a causal stack it depends on the query.  Every feature has a separate sum,
-    which therefore does not cancel.  Queries are divided by it instead of keys; this is equivalent
-    unless features are rotated.  Eq. 11 then rotates φ(q) divided by the sum, and exp(k), which
-    keeps cached keys valid for later queries.  Keys are clamped to ±20.
+    softmax_features_denominator: Optional[str] = setting(
+        "feature",
+        "what --attention softmax_features divides by: feature, for each feature its sum over the "
+        "keys (Shen et al. Eq. 5), or query, for each query its sum over features and keys "
+        "(RoFormer Eq. 10 and 11)",
+        role="model",
+        choices=("feature", "query"),
+    )
+
+
+class SoftmaxFeatures(FeatureMap):
+    """φ(q) = softmax over the features, ϕ(k) = exp(k), by default over its sum over the keys.
+
+    That is Shen et al. Eq. 5; in RoFormer section 3.3, ϕ(k) = exp(k), and each query has one
+    denominator, φ(q)·Σ ϕ(k), which is not rotated (Eq. 10 and 11).  Sums run
+    over the keys that a query may see, so in a causal stack they depend on the query.  Every
+    feature has a separate sum, which therefore does not cancel.  Queries are divided by it instead
+    of keys; this is equivalent unless features are rotated.  Eq. 11 then rotates φ(q) divided by
+    the sum, and exp(k), which keeps cached keys valid for later queries.  Keys are clamped to ±20.
+
+    Args:
+        head_dim: D.
+        options: reads ``softmax_features_denominator``.
+        side: encoder or decoder.
     """
 
-    per_feature = True
+    def __init__(self, head_dim: int, options: Options, side: str) -> None:
+        super().__init__(head_dim, options, side)
+        self.per_feature = options.softmax_features_denominator == "feature"
 
     def queries(self, q: Tensor, positions: Optional[Tensor] = None) -> Tensor:
         """Softmax of queries (B, H, T, D) over their channels."""
@@ -42,7 +67,7 @@ class SoftmaxFeatures(FeatureMap):
     "softmax_features",
     paper="Shen et al. 2021, arXiv 1812.01243",
     summary="linear, with a softmax of queries over channels and of keys over positions",
-    flags=LinearFlags,
+    flags=SoftmaxFeaturesFlags,
 )
 class EfficientAttention(LinearAttention):
     """Linear attention with softmax features; arguments as for :class:`LinearAttention`."""

@@ -1,0 +1,157 @@
+"""Pronouns with the noun phrases that they may refer to, for --task candidate_ranking.
+
+    python candidates.py SOURCE OUT
+
+SOURCE has train.jsonl and val.jsonl as in SuperGLUE's WSC (the sentences of GLUE's WNLI, with their
+pronouns), or train.tsv and dev.tsv: a text with its pronoun in `_ _`, what it refers to, and in
+further columns other noun phrases. WSC asks of single phrases whether the pronoun refers to them:
+those that are asked of the same pronoun become the candidates. As in RoBERTa's section 5.1, texts
+without a right phrase are left out; so are those without a wrong one, and both are counted.
+
+OUT/input0/SPLIT gets what stands before the pronoun, OUT/input1/SPLIT what stands after it,
+OUT/input2/SPLIT the right phrases, OUT/input3/SPLIT and so on the others. OUT/count has the number
+of these files.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import re
+import sys
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from text import atomic_writer, fail, read_lines
+
+MARKED = re.compile(r"_([^_\s][^_]*)_")
+
+
+class Example(NamedTuple):
+    """A text with a gap in place of the pronoun.
+
+    Args:
+        left: the text before it.
+        right: the text after it.
+        candidates: noun phrases, the right one first.
+    """
+
+    left: str
+    right: str
+    candidates: List[str]
+
+
+def around(text: str, index: int, pronoun: str, where: str) -> Tuple[str, str]:
+    """What stands before and after the pronoun that begins word *index* of a text, from 0.
+
+    >>> around("She said (he left).", 2, "he", "")
+    ('She said (', ' left).')
+    """
+    words = text.split()
+    count = len(pronoun.split())
+    found = " ".join(words[index : index + count])
+    start = found.lower().find(pronoun.lower())
+    if start < 0:
+        fail(f"{where}: word {index} is {found!r}, not {pronoun!r}; is this a file of WSC?")
+    before = [*words[:index], found[:start]]
+    after = [found[start + len(pronoun) :], *words[index + count :]]
+    return " ".join(before), " ".join(after)
+
+
+def read_wsc(path: str) -> Iterator[Example]:
+    """The examples of a file of SuperGLUE's WSC."""
+    asked: Dict[Tuple[str, int], List[Tuple[str, bool]]] = {}
+    gaps: Dict[Tuple[str, int], Tuple[str, str]] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        where = f"{path}: line {number}"
+        try:
+            record: Any = json.loads(line)
+            target = record["target"]
+            text, index, pronoun = record["text"], target["span2_index"], target["span2_text"]
+            phrase, label = target["span1_text"], record["label"]
+        except (ValueError, TypeError, KeyError) as error:
+            fail(f"{where}: {error}; expected text, target and label, as in SuperGLUE's WSC")
+        if not isinstance(label, bool):
+            fail(f"{where}: the label {label!r} is neither true nor false")
+        key = (text, index)
+        gaps[key] = around(text, index, pronoun, where)
+        asked.setdefault(key, []).append((" ".join(phrase.split()), label))
+    for key, phrases in asked.items():
+        wrong = list(dict.fromkeys(phrase for phrase, right in phrases if not right))
+        for phrase, right in phrases:
+            if right:
+                yield Example(*gaps[key], [phrase, *wrong])
+        if not any(right for _, right in phrases):
+            yield Example(*gaps[key], [])
+
+
+def read_tsv(path: str) -> Iterator[Example]:
+    """The examples of a TSV file."""
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        text, *phrases = (cell.strip() for cell in line.split("\t"))
+        marked = list(MARKED.finditer(text))
+        if len(marked) != 1:
+            fail(f"{path}: line {number}: has {len(marked)} pronouns in _ _; mark one")
+        if not all(phrases[:2]) or len(phrases) < 2:
+            fail(f"{path}: line {number}: give the right noun phrase and at least one other")
+        (found,) = marked
+        left, right = text[: found.start()], text[found.end() :]
+        yield Example(left, right, [phrase for phrase in phrases if phrase])
+
+
+def columns_of(examples: Sequence[Example], most: int) -> List[List[str]]:
+    """The lines of each file. The space before a phrase belongs to it, for byte-level BPE."""
+    columns: List[List[str]] = [[], [], *([] for _ in range(most))]
+    for left, right, candidates in examples:
+        bare = left.rstrip()
+        space = " " * (bare != left and bool(bare))
+        cells = [bare, right, *(space + phrase for phrase in candidates)]
+        for column, cell in itertools.zip_longest(columns, cells, fillvalue=""):
+            column.append(cell)
+    return columns
+
+
+def extract(source: str, out: str) -> None:
+    """Write the files of all splits."""
+    sets: Dict[str, List[Example]] = {}
+    for split, names in (("train", ("train",)), ("valid", ("val", "dev"))):
+        paths = [os.path.join(source, name + end) for name in names for end in (".jsonl", ".tsv")]
+        path = next((path for path in paths if os.path.isfile(path)), None)
+        if path is None:
+            fail(f"{source}: has none of {', '.join(map(os.path.basename, paths))}")
+        found = list((read_wsc if path.endswith(".jsonl") else read_tsv)(path))
+        sets[split] = [example for example in found if len(example.candidates) > 1]
+        if not sets[split]:
+            fail(f"{path}: has no text with a right and a wrong noun phrase")
+        print(
+            f"{path}: {len(sets[split])} texts, {len(found) - len(sets[split])} without a right or "
+            "without a wrong phrase left out",
+            file=sys.stderr,
+        )
+    most = max(len(example.candidates) for found in sets.values() for example in found)
+    for split, examples in sets.items():
+        for number, lines in enumerate(columns_of(examples, most)):
+            with atomic_writer(f"{out}/input{number}/{split}") as stream:
+                stream.writelines(line + "\n" for line in lines)
+        with atomic_writer(f"{out}/label/{split}") as stream:
+            stream.writelines("0\n" for _ in examples)
+    with atomic_writer(f"{out}/count") as stream:
+        stream.write(f"{most + 2}\n")
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source")
+    parser.add_argument("out")
+    args = parser.parse_args(argv)
+    extract(args.source, args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""BigBird: a window of blocks, global blocks, and random blocks.
+
+Zaheer et al., arXiv 2007.14062, section 2 and appendix D.  The sequence is split into blocks of b
+tokens.  A block of queries sees
+
+- its own block and its neighbours, w blocks in all; in causal attention those before,
+- the first g blocks, which are global: they see all keys in turn (in causal attention, all before),
+- r blocks drawn at random from the others.
+
+All heads of a layer share the random blocks, and layers differ.  They are made from random numbers
+that are kept in checkpoints, one for every block of queries and draw: the k-th of the blocks that a
+query may see and does not see yet, in order, where k is that share of their number.  In causal
+attention these are the blocks before, so that the pattern depends on a token's position alone and
+not on the length of the text; any block may be drawn later, so the cache has all keys, but a step
+reads a constant number of them.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.attention.base import Positions, Tokens
+from fairseq_posenc.attention.blocks import Blocks
+from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
+from fairseq_posenc.attention.functional import aligned, product_dtype
+from fairseq_posenc.attention.registry import register_attention
+from fairseq_posenc.attention.softmax import QKNormFlags
+from fairseq_posenc.attention.sparse import SparseAttention
+from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
+from fairseq_posenc.settings import setting
+
+#: Blocks of queries with random numbers of their own; the next ones have those of the first again.
+ROWS = 1024
+_BITS = 31
+
+
+@dataclass
+class BigBirdFlags(QKNormFlags):
+    """Flags of BigBird."""
+
+    bigbird_block_size: Optional[int] = setting(
+        64, "tokens in a block of --attention bigbird", role="model", at_least=1, at_most=4096
+    )
+    bigbird_window_blocks: Optional[int] = setting(
+        3,
+        "blocks in the window, an odd number: that of the query and as many on each side, in "
+        "causal attention all before",
+        role="model",
+        at_least=1,
+        at_most=1023,
+    )
+    bigbird_global_blocks: Optional[int] = setting(
+        1,
+        "blocks at the start that all queries see, and that see all keys",
+        role="model",
+        at_least=0,
+        at_most=64,
+    )
+    bigbird_random_blocks: Optional[int] = setting(
+        3, "random blocks that a block of queries sees", role="model", at_least=0, at_most=64
+    )
+    bigbird_seed: Optional[int] = setting(
+        1,
+        "seed of the random blocks, which are kept in the checkpoint",
+        role="training",
+        needs={"bigbird_random_blocks": None},
+    )
+
+
+def random_numbers(draws: int, key: str) -> Tensor:
+    """Random numbers below 2^31, (:data:`ROWS`, *draws*), int32, from the text *key*."""
+    seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:7], "big")
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(2**_BITS, (ROWS, draws), generator=generator, device="cpu").int()
+
+
+def draw_blocks(
+    shares: Tensor, block: Tensor, first: int, around: Tuple[int, int], count: Tensor
+) -> Tensor:
+    """Draw blocks of keys for blocks of queries, without repetition.
+
+    >>> shares = torch.tensor([[0, 2**31 - 1]])
+    >>> draw_blocks(shares, torch.tensor([[2]]), 1, (1, 1), torch.tensor(7))
+    tensor([[[4, 6]]])
+    >>> draw_blocks(shares, torch.tensor([[2]]), 1, (1, 1), torch.tensor(5))
+    tensor([[[ 4, -1]]])
+
+    Args:
+        shares: random numbers below 2^31, (rows, r).
+        block: numbers of the blocks of queries, (1|B, N).
+        first: the blocks before this one are global.
+        around: blocks of the window before and after that of the query.
+        count: the blocks to draw from are those below, (1|B, 1|N).
+
+    Returns:
+        (1|B, N, r), -1 where there are not enough blocks.
+    """
+    low = (block - around[0]).clamp(min=first)
+    seen = (torch.minimum(block + around[1], count - 1) - low + 1).clamp(min=0)
+    left = (count - first).clamp(min=0) - seen  # blocks to draw from
+    drawn: List[Tensor] = []
+    for share in shares[block % len(shares)].long().unbind(dim=-1):
+        place = (share * (left - len(drawn)).clamp(min=0)) >> _BITS
+        for other in torch.stack(drawn).sort(dim=0).values if drawn else ():
+            place = place + (place >= other).long()
+        drawn.append(torch.where(left > len(drawn), place, torch.full_like(place, 2**_BITS)))
+    places = torch.stack(drawn, dim=-1)
+    found = places + first
+    found = found + torch.where(found >= low.unsqueeze(-1), seen.unsqueeze(-1), 0 * found)
+    return found.masked_fill(places >= 2**_BITS, -1)
+
+
+@register_attention(
+    "bigbird",
+    paper="Zaheer et al. 2020, arXiv 2007.14062",
+    summary="softmax over a window of blocks, global blocks and random blocks",
+    flags=BigBirdFlags,
+)
+class BigBirdAttention(SparseAttention):
+    """Window, global and random blocks; arguments as for softmax attention."""
+
+    random_blocks: Tensor
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
+    ) -> None:
+        super().__init__(embed_dim, num_heads, encoding, **kwargs)
+        options = encoding.options
+        self.size, self.draws = options.bigbird_block_size, options.bigbird_random_blocks
+        self.first = int(options.bigbird_global_blocks)
+        self.global_tokens = self.first * self.size
+        self.seed, self.side = int(options.bigbird_seed), encoding.stack.side
+        side = options.bigbird_window_blocks // 2
+        self.both_blocks = Blocks(self.size, side, side)
+        self.causal_blocks = Blocks(self.size, 2 * side, 0)
+        self.register_buffer("random_blocks", torch.empty(ROWS, self.draws, dtype=torch.int32))
+        self.set_layer_index(0)
+
+    @classmethod
+    def check(cls, options: Options, encodings: List[Encoding]) -> None:
+        """Refuse a window without a middle.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        super().check(options, encodings)
+        if options.bigbird_window_blocks % 2 == 0:
+            raise UsageError(
+                f"--bigbird-window-blocks {options.bigbird_window_blocks}: must be odd, so that "
+                "the block of the query is in the middle; give "
+                f"{options.bigbird_window_blocks + 1}"
+            )
+
+    def set_layer_index(self, index: int) -> None:
+        """Draw random numbers that differ from those of the other layers of the stack."""
+        self.random_blocks.copy_(random_numbers(self.draws, f"{self.seed} {self.side} {index}"))
+        self.pattern = index if self.draws else 0
+
+    def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
+        """All tokens of the window; in causal attention none later."""
+        distances = blocks.distances(device)
+        return distances <= 0 if causal else torch.ones_like(distances, dtype=torch.bool)
+
+    def _drawn(self, block: Tensor, count: Tensor, causal: bool) -> Tensor:
+        """The random blocks of blocks of queries (1|B, N), (1|B, N, r)."""
+        blocks = self.causal_blocks if causal else self.both_blocks
+        around = (blocks.before, blocks.after)
+        return draw_blocks(self.random_blocks, block, self.first, around, count)
+
+    def _choose(self, tokens: Tokens, visible: Tensor) -> Optional[Tensor]:
+        """Random blocks of the sequence, without those of nothing but padding."""
+        if not self.draws:
+            return None
+        block = torch.arange(self.both_blocks.count(tokens.key_length), device=visible.device)
+        block = block.unsqueeze(0)
+        if tokens.causal:
+            return self._drawn(block, block + 1, True)
+        # padding is on the right
+        count = -(-visible.sum(dim=1, keepdim=True) // self.size)  # (1|B, 1)
+        return self._drawn(block, count, False)
+
+    def _cached_positions(self, tokens: Tokens, starts: Optional[Tensor]) -> Positions:
+        """The bias of new tokens: for one, of the keys in its pattern; for more, of all keys."""
+        new, length, device = tokens.query_length, tokens.key_length, tokens.like.device
+        queries = torch.arange(length - new, length, device=device).unsqueeze(0)  # (1|B, T)
+        queries = queries if starts is None else queries - starts
+        block = queries.clamp(min=0) // self.size
+        random = self._drawn(block, block + 1, True) if self.draws else None  # (1|B, T, r)
+        chosen = None
+        if new == 1:
+            keys, visible = self._pattern_of(block, random)
+        else:
+            keys = torch.arange(length, device=device).unsqueeze(0)
+            keys = keys if starts is None else keys - starts
+            visible = self._mask(block, keys, random)
+        visible = visible & (keys.unsqueeze(1) <= queries.unsqueeze(2)) & (keys >= 0).unsqueeze(1)
+        keys = keys.clamp(min=0)
+        if new == 1:
+            chosen = (keys if starts is None else keys + starts).clamp(max=length - 1)
+        if tokens.padding_mask is not None:
+            padding = tokens.padding_mask
+            if chosen is not None:
+                padding = padding.gather(1, chosen.expand(len(padding), -1))
+            visible = visible & ~padding.unsqueeze(1)
+        dtype = product_dtype(tokens.like)
+        bias = torch.zeros_like(visible, dtype=dtype).unsqueeze(1)
+        if tokens.logits is not None:
+            logits = tokens.logits.at_pairs(queries.clamp(min=0), keys, length)
+            bias = logits.to(dtype)
+        bias = aligned(bias.masked_fill(~visible.unsqueeze(1), float("-inf")))
+        empty = tokens.padding_mask is not None
+        return {"bias": bias, "empty_rows": empty, "starts": starts, "chosen": chosen}
+
+    def _pattern_of(self, block: Tensor, random: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+        """Positions of the keys that one query sees, (1|B, ·), and which are there, (1|B, 1, ·)."""
+        inside = torch.arange(self.size, device=block.device)
+        globals_ = torch.arange(self.first, device=block.device).expand(len(block), -1)
+        window = block + torch.arange(-self.causal_blocks.before, 1, device=block.device)
+        window = torch.where(window >= self.first, window, torch.full_like(window, -1))
+        parts = [globals_, window]
+        parts += [] if random is None else [random[:, 0]]
+        blocks = torch.cat(parts, dim=1)  # (1|B, number)
+        keys = (blocks.unsqueeze(-1) * self.size + inside).flatten(1)
+        there = (blocks >= 0).repeat_interleave(self.size, dim=1)
+        return keys, there.unsqueeze(1)
+
+    def _mask(self, block: Tensor, keys: Tensor, random: Optional[Tensor]) -> Tensor:
+        """Which of the keys at positions (1|B, S) several queries see, (1|B, T, S)."""
+        place = torch.div(keys, self.size, rounding_mode="floor").unsqueeze(1)
+        visible = (place < self.first) | (place >= block.unsqueeze(2) - self.causal_blocks.before)
+        for drawn in random.unbind(dim=2) if random is not None else ():
+            visible = visible | (place == drawn.unsqueeze(2))
+        return visible
+
+    def _extend(
+        self,
+        k: Tensor,
+        v: Tensor,
+        starts: Optional[Tensor],
+        chosen: Optional[Tensor],
+        state: IncrementalState,
+    ) -> Tuple[Tensor, Tensor]:
+        """All keys and values so far, or, for a single query, those that it sees."""
+        k, v, _ = append_to_cache(self, k, v, k, state)
+        if chosen is None:
+            return k, v
+        if len(chosen) == 1:
+            return k.index_select(2, chosen[0]), v.index_select(2, chosen[0])
+        index = chosen[:, None, :, None].expand(-1, k.size(1), -1, k.size(3))
+        return k.gather(2, index), v.gather(2, index)
+
+    def _load_from_state_dict(self, state: Dict[str, Tensor], prefix: str, *args: Any) -> None:
+        """Take the random numbers of a checkpoint, or keep those of the seed if it has none."""
+        saved = state.setdefault(f"{prefix}random_blocks", self.random_blocks.clone())
+        if saved.shape != self.random_blocks.shape:
+            raise UsageError(
+                f"--bigbird-random-blocks {self.draws}: the checkpoint was trained with "
+                f"{saved.size(1)} ({prefix}random_blocks); give --bigbird-random-blocks "
+                f"{saved.size(1)}"
+            )
+        super()._load_from_state_dict(state, prefix, *args)

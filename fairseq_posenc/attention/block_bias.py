@@ -1,0 +1,103 @@
+"""Masks and content-free logits of blocks of queries and the keys that they see."""
+
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.attention.base import Tokens
+from fairseq_posenc.attention.blocks import Blocks
+from fairseq_posenc.attention.functional import aligned, product_dtype
+
+
+class BlockBias:
+    """Parts of the bias of blocks of queries, (1|B, d, N, 1|H, L, number of keys) each.
+
+    Args:
+        tokens: of the forward pass, S = T.
+        blocks: how they are split.
+        visible: (1|B, S), False at padding, which is on the right.
+    """
+
+    def __init__(self, tokens: Tokens, blocks: Blocks, visible: Tensor) -> None:
+        self.tokens, self.blocks, self.visible = tokens, blocks, visible
+        self.device, self.dtype = visible.device, product_dtype(tokens.like)
+        self.index = torch.arange(tokens.key_length, device=self.device).unsqueeze(0)
+        self.queries = self._split(self.index)  # (1, d, N, L)
+        self.places = tokens.positions.unsqueeze(0)
+
+    def _split(self, x: Tensor) -> Tensor:
+        """(1|B, S) -> (1|B, d, N, L)."""
+        return self.blocks.split(x).unflatten(0, (len(x), -1))
+
+    def _around(self, x: Tensor) -> Tensor:
+        """(1|B, S) -> (1|B, d, N, K)."""
+        (parts,) = self.blocks.neighbours(self.blocks.split(x))
+        return torch.cat(parts, dim=2).unflatten(0, (len(x), -1))
+
+    def _bias(self, visible: Tensor, logits: Optional[Tensor]) -> Tensor:
+        """-inf where a key is not *visible* (1|B, d, N, 1|L, ·), elsewhere the logits or 0."""
+        hidden = ~visible.unsqueeze(3)
+        if logits is None:
+            bias = torch.zeros_like(hidden, dtype=self.dtype)
+            return bias.masked_fill_(hidden, float("-inf"))
+        return logits.to(self.dtype).masked_fill(hidden, float("-inf"))
+
+    def _at(self, queries: Tensor, keys: Tensor) -> Optional[Tensor]:
+        """Logits (1|B, d, N, 1|H, L, ·) of positions (1|B, d, N, L) and (1|B, d, N, ·), or None."""
+        if self.tokens.logits is None:
+            return None
+        outer = max(queries.shape[:3], keys.shape[:3])
+        queries, keys = (x.expand(*outer, -1).flatten(0, 2) for x in (queries, keys))
+        found = self.tokens.logits.at_pairs(queries, keys, self.tokens.key_length)
+        return found.unflatten(0, outer)
+
+    def to_first(self, number: int) -> Tensor:
+        """Of the first keys."""
+        visible = self.visible[:, None, None, None, :number]
+        keys = self.index[0, :number]
+        if self.tokens.causal:
+            visible = visible & (keys <= self.queries.unsqueeze(-1))
+        size = (*self.queries.shape[1:3], self.blocks.size, number)
+        visible = visible.expand(visible.size(0), *size)
+        places = self.places[:, None, None, :number].expand(1, *size[:2], number)
+        return self._bias(visible, self._at(self._split(self.places), places))
+
+    def from_first(self, number: int) -> Tensor:
+        """The bias of the first queries and all keys, (1|B, 1|H, G, S)."""
+        hidden = ~self.visible[:, None, None].expand(-1, 1, number, -1)
+        logits = self.tokens.logits
+        if logits is None:
+            bias = torch.zeros_like(hidden, dtype=self.dtype)
+            return aligned(bias.masked_fill_(hidden, float("-inf")))
+        length = self.tokens.key_length
+        found = logits.at_pairs(self.places[:, :number], self.places, length)
+        return aligned(found.to(self.dtype).masked_fill(hidden, float("-inf")))
+
+    def to_window(self, band: Tensor, first: int) -> Tensor:
+        """Of the neighbouring keys in the *band* (L, K) that are not among the *first*."""
+        visible = self._around(self.visible & (self.index >= first)).unsqueeze(3) & band
+        if self.tokens.logits is None or not self.tokens.logits.distance_alone:
+            return self._bias(
+                visible, self._at(self._split(self.places), self._around(self.places))
+            )
+        # the same for all blocks
+        start, step = self.blocks.before * self.blocks.size, self.blocks.dilation
+        keys = torch.arange(self.blocks.span, device=self.device).unsqueeze(0)
+        queries = keys[:, start : start + self.blocks.size]
+        reach = self.blocks.span * step
+        shared = self.tokens.logits.at_pairs(queries * step, keys * step, reach)
+        return self._bias(visible, shared[:, None, None])
+
+    def to_chosen(self, chosen: Tensor, first: int) -> Tensor:
+        """Of the keys in blocks *chosen* (1|B, N, R); blocks are not dilated."""
+        size = self.blocks.size
+        index = chosen.clamp(min=0).unsqueeze(-1) * size + torch.arange(size, device=self.device)
+        index = index.flatten(2).unsqueeze(1)  # (1|B, 1, N, R·L)
+        inside = index.clamp(max=self.tokens.key_length - 1)
+        there = (chosen >= 0).repeat_interleave(size, dim=2).unsqueeze(1) & (index == inside)
+        rows = max(len(self.visible), len(index))
+        seen = self.visible.expand(rows, -1).gather(1, inside.expand(rows, -1, -1, -1).flatten(1))
+        visible = (seen.view(rows, *index.shape[1:]) & there).unsqueeze(3)
+        visible = visible.expand(-1, -1, -1, size, -1)
+        return self._bias(visible, self._at(self._split(self.places), self.places[0][inside]))

@@ -1,0 +1,136 @@
+"""Locality-sensitive hashing of tokens into buckets, and chunks within buckets.
+
+Reformer, Kitaev et al. 2020, arXiv 2001.04451, section 2.
+
+A code is a bucket and a chunk in it, ``bucket · CHUNKS + chunk``.  Tokens are counted within their
+bucket from the first token on, so that a code depends on no later token.
+"""
+
+from typing import Any, Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.attention.linear.random_features import generator_of
+
+#: More chunks than a bucket ever has, and a code still fits into 32 bits.
+CHUNKS = 2**20
+#: Most buckets, that of padding not included.
+MOST_BUCKETS = 1024
+
+
+class Hashing(nn.Module):
+    """Several rounds of hashing into buckets; the angle between vectors decides.
+
+    Args:
+        head_dim: D.
+        buckets: number of buckets, even.
+        rounds: R.
+        chunk: tokens of a chunk.
+        key: seed, as text.
+    """
+
+    rotations: Tensor
+
+    def __init__(self, head_dim: int, buckets: int, rounds: int, chunk: int, key: str) -> None:
+        super().__init__()
+        self.buckets, self.rounds, self.chunk = buckets, rounds, chunk
+        self.register_buffer("rotations", torch.empty(rounds, head_dim, buckets // 2))
+        self.draw(key)
+
+    @torch.no_grad()
+    def draw(self, key: str) -> None:
+        """Draw the rotations of seed *key*."""
+        self.rotations.copy_(torch.randn(self.rotations.shape, generator=generator_of(key)))
+
+    @torch.no_grad()
+    def buckets_of(self, x: Tensor, padding_mask: Optional[Tensor]) -> Tensor:
+        """Buckets (B, H, R, T) of vectors (B, H, T, D); padding has a bucket of its own, the last.
+
+        h(x) = argmax [x R; -x R] (section 2, after Andoni et al. 2015).
+
+        Args:
+            x: queries, which are keys as well.
+            padding_mask: (B, T), True at padding, or None.
+        """
+        wide = torch.promote_types(x.dtype, torch.float32)
+        rotated = torch.matmul(
+            x.to(wide).unsqueeze(2), self.rotations.to(wide)
+        )  # (B, H, R, T, n/2)
+        found = torch.cat((rotated, -rotated), dim=-1).argmax(dim=-1)
+        if padding_mask is None:
+            return found
+        return found.masked_fill(padding_mask[:, None, None], self.buckets)
+
+    @torch.no_grad()
+    def codes(self, buckets: Tensor, earlier: Optional[Tensor]) -> Tensor:
+        """Codes of tokens, int32, of the shape of *buckets*.
+
+        Args:
+            buckets: (B, H, R, T).
+            earlier: buckets of the tokens before them, (B, H, R, S), or None.
+        """
+        ranks = self._ranks(buckets)[0]
+        if earlier is not None:
+            ranks = ranks + (buckets.unsqueeze(-1) == earlier.unsqueeze(-2)).sum(dim=-1)
+        chunks = torch.div(ranks, self.chunk, rounding_mode="floor")
+        return (buckets * CHUNKS + chunks).int()
+
+    def visible(self, q: Tensor, k: Tensor) -> Tensor:
+        """True if a token with code *q* attends to one with code *k*, wherever it is.
+
+        It does in the same bucket, to its own chunk and the one before.
+        """
+        back = q - k
+        return (back >= 0) & (back <= 1) & (k < self.buckets * CHUNKS)
+
+    def _ranks(self, buckets: Tensor) -> Tuple[Tensor, Tensor]:
+        """The number of earlier tokens in the bucket of each, and all in each bucket.
+
+        Args:
+            buckets: (B, H, R, T).
+
+        Returns:
+            (B, H, R, T), and (B, H, R, n) with the bucket of padding.
+        """
+        counts = buckets.new_zeros(*buckets.shape[:-1], self.buckets + 1)
+        counts.scatter_add_(-1, buckets, torch.ones_like(buckets))
+        in_order, order = torch.sort(buckets, dim=-1, stable=True)
+        first = counts.cumsum(dim=-1) - counts
+        ranks = torch.arange(buckets.size(-1), device=buckets.device) - first.gather(-1, in_order)
+        return torch.empty_like(ranks).scatter_(-1, order, ranks), counts
+
+    def most_chunks(self, length: int) -> int:
+        """Most chunks that *length* tokens can have."""
+        return length // self.chunk + min(self.buckets, length)
+
+    @torch.no_grad()
+    def layout(self, buckets: Tensor) -> Tuple[Tensor, Tensor]:
+        """A place for every token such that chunks are consecutive, and buckets share none.
+
+        Args:
+            buckets: (B, H, R, T).
+
+        Returns:
+            the place of every token, (B, H, R, T), N·C for padding, for :meth:`most_chunks` N and
+            chunks of C; and the token at every place, (B, H, R, N·C), T where there is none.
+        """
+        length, (ranks, counts) = buckets.size(-1), self._ranks(buckets)
+        places = self.most_chunks(length) * self.chunk
+        chunks = torch.div(counts + self.chunk - 1, self.chunk, rounding_mode="floor")
+        first = (chunks.cumsum(dim=-1) - chunks) * self.chunk
+        place = (first.gather(-1, buckets) + ranks).masked_fill(buckets == self.buckets, places)
+        token = torch.full_like(place[..., :1], length).repeat(1, 1, 1, places + 1)
+        tokens = torch.arange(length, device=buckets.device).expand_as(place)
+        return place, token.scatter_(-1, place, tokens)[..., :places]
+
+    def _apply(self, fn: Any, *args: Any, **kwargs: object) -> Any:
+        """Move with the model, but stay float32 under ``.half()``."""
+        exact = self.rotations
+        super()._apply(fn, *args, **kwargs)
+        self.rotations = exact.to(self.rotations.device)
+        return self
+
+    def extra_repr(self) -> str:
+        """The settings shown by ``print(model)``."""
+        return f"buckets={self.buckets}, rounds={self.rounds}, chunk={self.chunk}"

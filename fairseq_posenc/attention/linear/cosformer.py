@@ -1,0 +1,124 @@
+"""cosFormer: linear attention whose weights fall with the cosine of the distance.
+
+Qin et al. 2022, arXiv 2202.08791.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import List, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_posenc.attention.cache import IncrementalState
+from fairseq_posenc.attention.lengths import check_length, complete_length
+from fairseq_posenc.attention.linear.feature_maps import FeatureMap
+from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
+from fairseq_posenc.attention.registry import register_attention
+from fairseq_posenc.encodings.base import Stack
+from fairseq_posenc.options import Options
+from fairseq_posenc.settings import setting
+
+
+@dataclass
+class CosformerFlags(LinearFlags):
+    """Flags of cosFormer."""
+
+    cosformer_length: Optional[int] = setting(
+        None,
+        "M in the factor cos(π/2 · distance/M) of --attention cosformer, in tokens: the distance "
+        "at which it is 0 (default: the longest input that the model accepts)",
+        role="model",
+        at_least=2,
+        at_most=2**24,
+    )
+
+
+class CosineFeatures(FeatureMap):
+    """φ(x_i) = [ReLU(x_i) cos(π i / 2M), ReLU(x_i) sin(π i / 2M)] (Qin et al. Eq. 9 and 10).
+
+    φ(q_i)·φ(k_j) = ReLU(q_i)·ReLU(k_j) cos(π/2 · (i - j)/M), which depends on positions by their
+    distance alone and is not negative below a distance of M.  M is fixed for a model: with the
+    length of the batch in its place, the weights of a token would depend on the padding of others,
+    and, in decoding, on tokens that are yet to come.
+
+    Args:
+        head_dim: D.
+        options: reads ``cosformer_length``.
+        side: encoder or decoder.
+    """
+
+    positive = False
+
+    def __init__(self, head_dim: int, options: Options, side: str) -> None:
+        super().__init__(head_dim, options, side)
+        self.angle = 0.5 * math.pi / int(options.cosformer_length)
+
+    @staticmethod
+    def size(head_dim: int, options: Options) -> int:
+        """2 D."""
+        return 2 * head_dim
+
+    def queries(self, q: Tensor, positions: Optional[Tensor] = None) -> Tensor:
+        """φ of queries (B, H, T, D), as (B, H, T, 2 D)."""
+        assert positions is not None
+        angles = (positions.to(q.dtype) * self.angle)[:, None, :, None]  # (1|B, 1, T, 1)
+        q = F.relu(q)
+        return torch.cat((q * angles.cos(), q * angles.sin()), dim=-1)
+
+    def keys(
+        self, k: Tensor, stabiliser: Optional[Tensor] = None, positions: Optional[Tensor] = None
+    ) -> Tensor:
+        """φ of keys (B, H, S, D), as (B, H, S, 2 D)."""
+        return self.queries(k, positions)
+
+
+@register_attention(
+    "cosformer",
+    paper="Qin et al. 2022, arXiv 2202.08791",
+    summary="linear, with features relu(x), weighted by the cosine of the distance",
+    flags=CosformerFlags,
+)
+class CosformerAttention(LinearAttention):
+    """Linear attention weighted by the cosine of the distance.
+
+    Arguments are those of :class:`LinearAttention`.
+    """
+
+    map_class = CosineFeatures
+    needs_positions = True
+
+    @classmethod
+    def complete(cls, options: Options, stacks: List[Stack]) -> None:
+        """Let M be the longest sequence of any stack, unless it is given.
+
+        Raises:
+            UsageError: a sequence could be longer than M.
+        """
+        super().complete(options, stacks)
+        reason = "keys further away would have negative weights"
+        complete_length(options, "cosformer_length", stacks, reason)
+
+    def forward(
+        self,
+        x: Tensor,
+        bias: Optional[Tensor] = None,
+        causal: bool = False,
+        table: Optional[Tensor] = None,
+        query_positions: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        need_weights: bool = False,
+        **unused: object,
+    ) -> Tuple[Tensor, None]:
+        """Attend from the new tokens to all tokens so far, of which there are at most M.
+
+        Arguments and result are those of :meth:`LinearAttention.forward`.
+
+        Raises:
+            UsageError: there are more tokens.
+        """
+        length = self.cached_length(incremental_state) + x.size(1)
+        check_length(self.encoding.options, "cosformer_length", length)
+        given = (query_positions, incremental_state, need_weights)
+        return super().forward(x, bias, causal, table, *given)

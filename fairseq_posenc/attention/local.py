@@ -1,0 +1,272 @@
+"""Local attention: a window that slides over the sequence, and a few global tokens.
+
+Longformer, Beltagy, Peters, Cohan, arXiv 2004.05150, section 3.1.  A window of w tokens with gaps
+of d reaches from i - d·w/2 to i + d·w/2, in causal attention from i - d·w to i.  The first G tokens
+are global: all queries see them, and they see all keys, with query, key and value projections of
+their own.  In causal attention they see none but earlier keys, as all others, and have no
+projections of their own.
+"""
+
+import copy
+import logging
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.attention.base import Positions, Tokens
+from fairseq_posenc.attention.blocks import Blocks
+from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
+from fairseq_posenc.attention.functional import aligned, product_dtype
+from fairseq_posenc.attention.registry import register_attention
+from fairseq_posenc.attention.softmax import QKNormFlags
+from fairseq_posenc.attention.sparse import SparseAttention
+from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
+from fairseq_posenc.settings import setting
+
+logger = logging.getLogger(__name__)
+
+#: Least and largest number of tokens in a block: smaller ones are slow, larger ones mostly masked.
+BLOCK_SIZES = (16, 256)
+_GLOBAL = "global_tokens"  # key in the incremental state
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+
+
+@dataclass
+class LocalFlags(QKNormFlags):
+    """Flags of local attention."""
+
+    local_window: Optional[str] = setting(
+        "512",
+        "tokens beside its own that a query of --attention local sees: half of them on each side, "
+        "in causal attention all before; an even number, or one a layer, such as 32,64,128, "
+        "repeated over the layers",
+        role="model",
+    )
+    local_dilation: Optional[str] = setting(
+        "1",
+        "distance between tokens of the window: a number, or one a layer, such as 1,1,2,4",
+        role="model",
+    )
+    local_global_tokens: Optional[int] = setting(
+        0,
+        "that many tokens at the start are global: all queries see them, and in bidirectional "
+        "attention they see all keys, through projections of their own; 1 for [CLS]",
+        role="model",
+        at_least=0,
+        at_most=4096,
+    )
+
+
+def numbers(flag: str, value: str, least: int, even: bool) -> List[int]:
+    """The numbers in a comma-separated *value* of *flag*.
+
+    >>> numbers("--local-window", "32,64", 2, even=True)
+    [32, 64]
+
+    Raises:
+        UsageError: it is no such list.
+    """
+    found = [part.strip() for part in str(value).split(",")]
+    for part in found:
+        valid = part.isdigit() and least <= int(part) < 2**31
+        if not valid or (even and int(part) % 2):
+            what = "even numbers" if even else "numbers"
+            raise UsageError(
+                f"{flag} {value}: {part!r} is refused; give {what} from "
+                f"{least}, separated by commas, one or one a layer"
+            )
+    return [int(part) for part in found]
+
+
+@register_attention(
+    "local",
+    paper="Beltagy et al. 2020, arXiv 2004.05150",
+    summary="softmax over a sliding window and a few global tokens (Longformer)",
+    flags=LocalFlags,
+)
+class LocalAttention(SparseAttention):
+    """Sliding-window attention; arguments as for softmax attention."""
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
+    ) -> None:
+        super().__init__(embed_dim, num_heads, encoding, **kwargs)
+        options = encoding.options
+        self.global_tokens = int(options.local_global_tokens)
+        self.causal = encoding.stack.causal
+        self.global_q_proj: Optional[nn.Module] = None
+        self.global_k_proj: Optional[nn.Module] = None
+        self.global_v_proj: Optional[nn.Module] = None
+        if self.global_tokens and not self.causal:
+            for name in _PROJECTIONS:
+                setattr(self, f"global_{name}", copy.deepcopy(getattr(self, name)))
+        self.windows = numbers("--local-window", options.local_window, 2, even=True)
+        self.dilations = numbers("--local-dilation", options.local_dilation, 1, even=False)
+        self.set_layer_index(0)
+
+    @classmethod
+    def check(cls, options: Options, encodings: List[Encoding]) -> None:
+        """Refuse windows and dilations that are no lists of numbers.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        super().check(options, encodings)
+        numbers("--local-window", options.local_window, 2, even=True)
+        numbers("--local-dilation", options.local_dilation, 1, even=False)
+
+    def set_layer_index(self, index: int) -> None:
+        """Choose the window and the dilation of layer *index*."""
+        window = self.windows[index % len(self.windows)]
+        dilation = self.dilations[index % len(self.dilations)]
+        self.before, self.dilation = window, dilation
+        # a decoder under --full-context-alignment sees as far ahead as back
+        self.either_side = window if self.causal else window // 2
+        size = min(max(window // 2, BLOCK_SIZES[0]), BLOCK_SIZES[1])
+        around = -(-self.either_side // size)
+        self.both_blocks = Blocks(size, around, around, dilation)
+        self.causal_blocks = Blocks(size, -(-window // size), 0, dilation)
+        self.pattern = (window, dilation)
+
+    def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
+        """The window, (L, K)."""
+        distances = blocks.distances(device)
+        before = self.before if causal else self.either_side
+        after = 0 if causal else self.either_side
+        return (distances >= -before * self.dilation) & (distances <= after * self.dilation)
+
+    def _cached_positions(self, tokens: Tokens, starts: Optional[Tensor]) -> Positions:
+        """The bias of new tokens, for the first tokens and the window before, (1|B, 1|H, T, ·)."""
+        new, length, device = tokens.query_length, tokens.key_length, tokens.like.device
+        first = length - min(length, self.before * self.dilation + new)
+        index = torch.arange(first, length, device=device)
+        if new == 1:
+            index = index[self._steps(len(index))]
+        positions: Positions = {"bias": None, "empty_rows": False, "starts": starts}
+        padding, logits, whole = tokens.padding_mask, tokens.logits, self.global_tokens
+        if padding is None and logits is None and new == 1 and (first >= whole or not whole):
+            return positions  # all of them are visible
+        queries = torch.arange(length - new, length, device=device).unsqueeze(0)  # (1|B, T)
+        keys = index.unsqueeze(0)  # (1|B, ·)
+        if starts is not None:
+            queries, keys = queries - starts, keys - starts
+        distances = keys.unsqueeze(1) - queries.unsqueeze(2)  # (1|B, T, ·)
+        reach = self.before * self.dilation
+        visible = (distances <= 0) & (distances >= -reach) & (distances % self.dilation == 0)
+        visible = visible & (keys >= whole).unsqueeze(1)
+        if padding is not None:
+            visible = visible & ~padding[:, index].unsqueeze(1)
+        if whole:
+            slots = torch.arange(whole, device=device).unsqueeze(0)
+            to_slots = (slots.unsqueeze(1) <= queries.unsqueeze(2)).expand(len(visible), -1, -1)
+            visible = torch.cat((to_slots, visible), dim=2)
+            keys = torch.cat((slots.expand(len(keys), -1), keys), dim=1)
+        dtype = product_dtype(tokens.like)
+        bias = torch.zeros_like(visible, dtype=dtype).unsqueeze(1)
+        if logits is not None:
+            bias = logits.at_pairs(queries.clamp(min=0), keys.clamp(min=0), length).to(dtype)
+        bias = bias.masked_fill(~visible.unsqueeze(1), float("-inf"))
+        return {**positions, "bias": aligned(bias), "empty_rows": padding is not None}
+
+    def _steps(self, length: int) -> slice:
+        """Those of *length* tokens that the last of them sees in its window."""
+        return slice((length - 1) % self.dilation, None, self.dilation)
+
+    def _global_heads(
+        self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, table: Optional[Tensor]
+    ) -> Tuple[Tensor, ...]:
+        """From the projections of global tokens, if there are any, (B, H, T, D) each."""
+        if self.global_q_proj is None:
+            return q, k, v
+        return self.project(x, table, [getattr(self, f"global_{name}") for name in _PROJECTIONS])[
+            :3
+        ]
+
+    def _start(
+        self, k: Tensor, v: Tensor, starts: Optional[Tensor], state: IncrementalState
+    ) -> None:
+        """Keep the end, and the global tokens."""
+        keep = self.before * self.dilation
+        end = [x[:, :, -keep:] for x in (k, v)]
+        append_to_cache(self, end[0], end[1], end[0], state, keep)
+        batch, heads, _, size = k.shape
+        none = k.new_zeros(batch, heads, self.global_tokens, size)
+        self._keep_global({"key": none, "value": none.type_as(v)}, k, v, 0, starts, state)
+
+    def _extend(
+        self,
+        k: Tensor,
+        v: Tensor,
+        starts: Optional[Tensor],
+        chosen: Optional[Tensor],
+        state: IncrementalState,
+    ) -> Tuple[Tensor, Tensor]:
+        """The global tokens and the window, (B, H, ·, D)."""
+        saved: Any = self.get_incremental_state(state, _GLOBAL)
+        saved = self._keep_global(saved, k, v, self.cached_length(state), starts, state)
+        seen, values, _ = append_to_cache(self, k, v, k, state, self.before * self.dilation)
+        if k.size(2) == 1 and self.dilation > 1:
+            steps = self._steps(seen.size(2))
+            seen, values = seen[:, :, steps], values[:, :, steps]
+        if self.global_tokens:
+            seen = torch.cat((saved["key"], seen), dim=2)
+            values = torch.cat((saved["value"], values), dim=2)
+        return seen, values
+
+    def _keep_global(
+        self,
+        saved: Dict[str, Tensor],
+        k: Tensor,
+        v: Tensor,
+        seen: int,
+        starts: Optional[Tensor],
+        state: IncrementalState,
+    ) -> Dict[str, Tensor]:
+        """Put those of the new tokens that are global into their places, and count all tokens."""
+        new, places = k.size(2), self.global_tokens
+        saved = {**saved, "tokens": k.new_empty(k.size(0), seen + new, 0)}  # takes no memory
+        if places and (seen < places or starts is not None):
+            positions = torch.arange(seen, seen + new, device=k.device).unsqueeze(0)
+            positions = positions if starts is None else positions - starts  # (1|B, T)
+            is_at = positions.unsqueeze(1) == torch.arange(places, device=k.device).view(1, -1, 1)
+            found, which = is_at.any(dim=2)[:, None, :, None], is_at.long().argmax(dim=2)
+            for name, x in (("key", k), ("value", v)):
+                index = which[:, None, :, None].expand(*saved[name].shape)
+                saved[name] = torch.where(found, x.gather(2, index), saved[name])
+        self.set_incremental_state(state, _GLOBAL, saved)
+        return saved
+
+    def cached_length(self, incremental_state: IncrementalState) -> int:
+        """Number of tokens so far, of which the cache has the end."""
+        saved = self.get_incremental_state(incremental_state, _GLOBAL)
+        return saved["tokens"].size(1) if saved else 0
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> IncrementalState:
+        """Reorder the cache along with the hypotheses of a beam search."""
+        saved: Any = self.get_incremental_state(incremental_state, _GLOBAL)
+        if saved:
+            reorder_cache(self, incremental_state, new_order)
+            saved = {name: x.index_select(0, new_order) for name, x in saved.items()}
+            self.set_incremental_state(incremental_state, _GLOBAL, saved)
+        return incremental_state
+
+    def _load_from_state_dict(self, state: Dict[str, Tensor], prefix: str, *args: Any) -> None:
+        """Start the projections of global tokens from the others where a checkpoint has none."""
+        if self.global_q_proj is not None and f"{prefix}global_q_proj.weight" not in state:
+            for key in [key for key in state if key.startswith(prefix)]:
+                if key[len(prefix) :].partition(".")[0] in _PROJECTIONS:
+                    state[f"{prefix}global_{key[len(prefix) :]}"] = state[key].clone()
+            logger.warning("warm start: %sglobal_{q,k,v}_proj are copies of {q,k,v}_proj", prefix)
+        super()._load_from_state_dict(state, prefix, *args)
+
+    def extra_repr(self) -> str:
+        """The settings shown by ``print(model)``."""
+        window = f"window={self.before}, dilation={self.dilation}, global={self.global_tokens}"
+        return f"{super().extra_repr()}, {window}"

@@ -1,0 +1,295 @@
+"""Mixed chunk attention for gated units: quadratic within chunks, linear between them.
+
+FLASH, Hua et al. 2022, arXiv 2202.10447, section 3.2.
+"""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairseq_posenc.attention.cache import IncrementalState, updates_in_place, writable
+from fairseq_posenc.attention.functional import additive_mask, drop, dropout_rate, separate_masks
+from fairseq_posenc.attention.gated import GatedAttention
+from fairseq_posenc.attention.linear.precision import no_autocast
+from fairseq_posenc.attention.normalisers import squared_relu
+from fairseq_posenc.attention.padding import put_back, real_first
+from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
+
+
+class Tokens(NamedTuple):
+    """Queries, keys and values of tokens.
+
+    Args:
+        q: queries within chunks, (B, T, s).
+        k: keys within chunks, likewise.
+        linear_q: queries between chunks, likewise.
+        linear_k: keys between chunks, likewise.
+        v: values (B, T, e).
+    """
+
+    q: Tensor
+    k: Tensor
+    linear_q: Tensor
+    linear_k: Tensor
+    v: Tensor
+
+
+class MixedChunkAttention(GatedAttention):
+    """A gated unit whose attention is the sum of two.
+
+    With four pairs of factors (and offsets) of Z for two kinds of queries and keys, C tokens in a
+    chunk, and chunk g of a sequence without its padding:
+
+        quadratic_m = Σ_n ReLU²(q_m·k_n) / divisor · v_n          over the keys of chunk g
+        linear_m    = Σ_n (q'_m·k'_n) / (n √s) · v_n              over those of all chunks, or,
+                                                                  in a causal stack, before chunk g
+        O = (U ⊙ (quadratic + linear)) W_o
+
+    In the divisors n is the number of keys in each sum, or ``--gau-reference-length``; the paper
+    prints none.  In decoding, the state has the size of a chunk and of one sum.
+
+    Args:
+        embed_dim: channels of the layer's input.
+        encoding: position encoding of a stack with one head of the key size.
+        options: the model configuration, read for the flags of
+            :class:`~fairseq_posenc.attention.gated_flags.GatedFlags`.
+        kwargs: dropout and quantisation noise, as for :class:`GatedAttention`.
+    """
+
+    computes_logits = False
+    needs_positions = True
+    masks = staticmethod(separate_masks)
+
+    def __init__(
+        self,
+        embed_dim: int,
+        encoding: PositionEncoding,
+        options: Options,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(embed_dim, encoding, options, *args, **kwargs)
+        self.chunk = int(options.gau_chunk)
+        self.linear_q_scale = nn.Parameter(torch.ones(self.key_size))
+        self.linear_k_scale = nn.Parameter(torch.ones(self.key_size))
+        offsets = self.q_offset is not None
+        self.linear_q_offset = nn.Parameter(torch.zeros(self.key_size)) if offsets else None
+        self.linear_k_offset = nn.Parameter(torch.zeros(self.key_size)) if offsets else None
+
+    @classmethod
+    def check(cls, options: Options, encodings: List[Encoding]) -> None:
+        """Refuse normalisers for which there is no sum with linear attention.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        if options.gau_normaliser != "squared_relu":
+            raise UsageError(
+                f"--gau-chunk {options.gau_chunk}: has no form with --gau-normaliser "
+                f"{options.gau_normaliser}; give squared_relu"
+            )
+
+    @classmethod
+    def explicit_masks(cls, options: Options) -> bool:
+        """No mask of all tokens is made."""
+        return False
+
+    @classmethod
+    def scales_by_length(cls, options: Options) -> bool:
+        """The numbers of keys follow from chunks."""
+        return False
+
+    def forward(  # type: ignore[override]  # stacks pass all but x by name
+        self,
+        x: Tensor,
+        causal: bool = False,
+        table: Optional[Tensor] = None,
+        padding_mask: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        **unused: object,
+    ) -> Tuple[Tensor, None]:
+        """Attend from the new tokens to all tokens so far, and gate.
+
+        Args:
+            x: layer input for the new tokens, (B, T, C).
+            causal: hide later keys.
+            table: table of the position transform, or None.
+            padding_mask: (B, S), True at padding, or None.
+            incremental_state: fairseq's cache, here of constant size.
+
+        Returns:
+            output (B, T, C), and None in place of attention weights.
+        """
+        u, tokens = self._tokens(x, table)
+        if padding_mask is not None:
+            padding_mask = padding_mask[:, -x.size(1) :]
+        with no_autocast(x.device):
+            if incremental_state is not None:
+                mixed = self._continued(tokens, padding_mask, incremental_state)
+            else:
+                mixed = self._whole(tokens, padding_mask, causal)
+        return self.out_proj(u * mixed.type_as(u)), None
+
+    def _tokens(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, Tokens]:
+        """U, (B, T, e), and queries, keys and values with positions applied."""
+        u, v, z = self.split(x)
+        scales, offsets = (self.q_scale, self.k_scale), (self.q_offset, self.k_offset)
+        q, k = self._queries_and_keys(z, v, table, scales, offsets)
+        scales = (self.linear_q_scale, self.linear_k_scale)
+        offsets = (self.linear_q_offset, self.linear_k_offset)
+        return u, Tokens(q, k, *self._queries_and_keys(z, v, table, scales, offsets), v)
+
+    def _queries_and_keys(
+        self,
+        z: Tensor,
+        v: Tensor,
+        table: Optional[Tensor],
+        scales: Tuple[Tensor, Tensor],
+        offsets: Tuple[Optional[Tensor], Optional[Tensor]],
+    ) -> Tuple[Tensor, Tensor]:
+        """One kind of queries and keys, (B, T, s) each, of Z (B, T, s)."""
+        q, k = (z * scale for scale in scales)
+        if offsets[0] is not None and offsets[1] is not None:
+            q, k = q + offsets[0], k + offsets[1]
+        q, k, _ = self.transformed(q.unsqueeze(2), k.unsqueeze(2), v.unsqueeze(2), table)
+        return q.squeeze(1), k.squeeze(1)
+
+    def _whole(self, tokens: Tokens, padding_mask: Optional[Tensor], causal: bool) -> Tensor:
+        """Outputs (B, T, e), before gating, of whole sequences."""
+        length, places = tokens.v.size(1), None
+        counts = torch.full((1, 1), length, device=tokens.v.device)  # real tokens, (1|B, 1)
+        if padding_mask is not None:
+            counts = (~padding_mask).sum(dim=1, keepdim=True)
+            sizes = [part.size(-1) for part in tokens]
+            moved, places = real_first(torch.cat(tokens, dim=-1), padding_mask)
+            tokens = Tokens(*moved.split(sizes, dim=-1))
+        size = min(self.chunk, length)
+        q, k, linear_q, linear_k, v = (_chunked(part, size) for part in tokens)
+        first = torch.arange(0, v.size(1) * size, size, device=v.device)  # of each chunk, (N)
+        if causal:
+            within = torch.arange(1, size + 1, device=v.device).view(1, 1, -1, 1)
+            before, mask = first.view(1, -1, 1, 1), additive_mask(size, size, True, None, q)
+        else:
+            within = (counts - first).clamp(max=size).view(-1, len(first), 1, 1)
+            before, mask = counts.view(-1, 1, 1, 1), None
+        out = self._quadratic(q, k, v, within, mask)
+        v = v.to(out)
+        rate = dropout_rate(self.dropout_module)
+        if rate > 0:  # drops a key for all queries
+            v = v * F.dropout(torch.ones_like(v[..., :1]), rate)
+        sums = torch.matmul(linear_k.to(out).transpose(-2, -1), v)  # (B, N, s, e)
+        if causal:  # without the own chunk and later ones
+            sums = F.pad(sums[:, :-1], (0, 0, 0, 0, 1, 0)).cumsum(dim=1)
+        else:
+            sums = sums.sum(dim=1, keepdim=True)
+        out = out + torch.matmul(linear_q.to(out) * self._linear_factor(before), sums)
+        return put_back(out.flatten(1, 2)[:, :length], places, padding_mask)
+
+    def _quadratic(
+        self, q: Tensor, k: Tensor, v: Tensor, counts: Tensor, mask: Optional[Tensor]
+    ) -> Tensor:
+        """Outputs of attention within chunks, in float32 or wider.
+
+        Args:
+            q: (B, N, L, s).
+            k: (B, N, C, s).
+            v: (B, N, C, e).
+            counts: number of keys of each query, (1|B, 1|N, 1|L, 1).
+            mask: -inf at hidden keys, (1|B, 1, L, C), or None.
+        """
+        factor = self.length_factor(self.encoding.options, counts.clamp(min=1).float())
+        weights = drop(squared_relu(q, k, mask, factor, scaled=False), self.dropout_module)
+        return torch.matmul(weights, v.to(weights))
+
+    def _linear_factor(self, counts: Tensor) -> Tensor:
+        """1/(n √s) for the numbers of keys *counts*."""
+        options = self.encoding.options
+        n = counts.clamp(min=1).float()
+        if options.gau_length == "reference":
+            n = torch.full_like(n, float(options.gau_reference_length))
+        return 1.0 / (n * self.key_size**0.5)
+
+    def _continued(
+        self, tokens: Tokens, padding_mask: Optional[Tensor], incremental_state: IncrementalState
+    ) -> Tensor:
+        """Outputs (B, T, e), before gating, of tokens after those in the cache."""
+        state: Dict[str, Tensor] = self.get_incremental_state(incremental_state, "attn_state")
+        if not state:
+            state = self._empty_state(tokens)
+        elif not (updates_in_place(tokens._asdict()) and writable(state["prev_key"])):
+            state = {name: value.clone() for name, value in state.items()}
+        batch, length = tokens.v.shape[:2]
+        real = tokens.v.new_ones(batch, length, dtype=torch.bool)
+        real = real if padding_mask is None else ~padding_mask
+        out = []
+        for i in range(length):
+            out.append(self._step(Tokens(*(part[:, i] for part in tokens)), real[:, i], state))
+        seen = state["prev_tokens"].size(1) + length
+        # stores the length without taking memory
+        state["prev_tokens"] = tokens.v.new_empty(batch, seen, 0)
+        self.set_incremental_state(incremental_state, "attn_state", state)
+        return torch.stack(out, dim=1)
+
+    def _empty_state(self, tokens: Tokens) -> Dict[str, Tensor]:
+        """The state before the first token: the current chunk, and sums over earlier ones."""
+        k, v = tokens.k, tokens.v
+        batch, s, e = len(v), k.size(-1), v.size(-1)
+        wide = torch.promote_types(v.dtype, torch.float32)
+        return {
+            "prev_key": k.new_zeros(batch, 1, self.chunk, s),
+            "prev_value": v.new_zeros(batch, 1, self.chunk, e),
+            "prev_products": v.new_zeros(batch, s, e, dtype=wide),  # of complete chunks
+            "prev_pending": v.new_zeros(batch, s, e, dtype=wide),  # of the current one
+            "prev_count": v.new_zeros(batch, dtype=torch.long),  # real tokens
+            "prev_tokens": v.new_empty(batch, 0, 0),
+        }
+
+    def _step(self, token: Tokens, real: Tensor, state: Dict[str, Tensor]) -> Tensor:
+        """Output (B, e) of one token, (B, s | e) each, which is added to *state* in place.
+
+        Args:
+            token: the token.
+            real: (B), False where it is padding, which leaves no trace.
+            state: as :meth:`_empty_state` describes it.
+        """
+        count, pending = state["prev_count"], state["prev_pending"]
+        slot = count % self.chunk
+        begins = ((slot == 0) & real).view(-1, 1, 1)  # a chunk, after which the last is complete
+        products = state["prev_products"] + pending.masked_fill(~begins, 0.0)
+        rows = torch.arange(len(slot), device=slot.device)
+        state["prev_key"][rows, 0, slot] = token.k
+        state["prev_value"][rows, 0, slot] = token.v
+        slots = torch.arange(self.chunk, device=slot.device)
+        later = (slots > slot.unsqueeze(1)).view(-1, 1, 1, self.chunk)
+        mask = products.new_zeros(later.shape).masked_fill_(later, float("-inf"))
+        given = (state["prev_key"], state["prev_value"], (slot + 1).view(-1, 1, 1, 1), mask)
+        quadratic = self._quadratic(token.q[:, None, None], *given)[:, 0, 0]
+        factor = self._linear_factor((count - slot).view(-1, 1, 1))
+        linear = torch.matmul(token.linear_q.to(products).unsqueeze(1) * factor, products)
+        k, v = token.linear_k.to(products), token.v.to(products)
+        own = (k.unsqueeze(2) * v.unsqueeze(1)).masked_fill(~real.view(-1, 1, 1), 0.0)
+        state["prev_products"] = products
+        state["prev_pending"] = pending.masked_fill(begins, 0.0) + own
+        state["prev_count"] = count + real
+        return (quadratic + linear.squeeze(1)).masked_fill(~real.unsqueeze(1), 0.0)
+
+    def extra_repr(self) -> str:
+        """The settings shown by ``print(model)``."""
+        return f"{super().extra_repr()}, chunk={self.chunk}"
+
+    def cached_length(self, incremental_state: IncrementalState) -> int:
+        """Number of tokens in this layer's cache."""
+        saved = self.get_incremental_state(incremental_state, "attn_state")
+        return saved["prev_tokens"].size(1) if saved else 0
+
+
+def _chunked(x: Tensor, size: int) -> Tensor:
+    """(B, T, C) as (B, N, L, C) for N chunks of L tokens, zeros after the last."""
+    gap = -x.size(1) % size
+    x = F.pad(x, (0, 0, 0, gap)) if gap else x
+    return x.reshape(len(x), x.size(1) // size, size, x.size(-1))

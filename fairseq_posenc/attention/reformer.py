@@ -1,0 +1,282 @@
+"""Reformer: softmax attention among the tokens that hashing puts into one bucket.
+
+Kitaev et al. 2020, arXiv 2001.04451.
+"""
+
+from dataclasses import dataclass
+from typing import List, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules import MultiheadAttention as StockMultiheadAttention
+from torch import Tensor
+
+from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.cache import IncrementalState, append_parts, reorder_cache
+from fairseq_posenc.attention.functional import attend, dropout_rate, separate_masks
+from fairseq_posenc.attention.hashing import CHUNKS, MOST_BUCKETS, Hashing
+from fairseq_posenc.attention.linear.precision import no_autocast
+from fairseq_posenc.attention.registry import register_attention
+from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
+from fairseq_posenc.settings import setting
+
+#: The logit of a token with itself: enough to be seen where there is no other.
+SELF = -1e5
+
+
+@dataclass
+class ReformerFlags:
+    """Flags of Reformer."""
+
+    reformer_buckets: Optional[int] = setting(
+        64,
+        "number of buckets of --attention reformer, even; twice the longest input over "
+        "--reformer-chunk, or half that, is usual",
+        role="model",
+        at_least=2,
+        at_most=MOST_BUCKETS,
+    )
+    reformer_rounds: Optional[int] = setting(
+        4,
+        "rounds of hashing; more find more of the tokens that a query would attend to",
+        role="model",
+        at_least=1,
+        at_most=64,
+    )
+    reformer_chunk: Optional[int] = setting(
+        64,
+        "tokens of a chunk; a query attends to those of its bucket in its chunk and the one before",
+        role="model",
+        at_least=1,
+        at_most=2**16,
+    )
+    reformer_seed: Optional[int] = setting(1, "seed of the hashing", role="training")
+
+
+@register_attention(
+    "reformer",
+    paper="Kitaev et al. 2020, arXiv 2001.04451",
+    summary="softmax among tokens of the same bucket, by locality-sensitive hashing",
+    flags=ReformerFlags,
+)
+class ReformerAttention(AttentionKernel, StockMultiheadAttention):
+    """Attention with shared queries and keys to tokens of the same bucket (section 2).
+
+    Queries are x W, and keys the same over their length.  A token attends to itself only where
+    there is no other.  The rounds are combined as if a query attended to the union of what it finds
+    in them (Eq. 6 to 8, with N of appendix A, which counts a key that is found twice once).
+
+    Unlike in the paper, chunks are cut within each bucket and not from the sorted sequence, whose
+    cuts depend on all tokens, later ones included.  The number of buckets is fixed, for the same
+    reason.  Vectors are hashed before positions rotate them: buckets depend on content alone.
+
+    Args:
+        embed_dim: C.
+        num_heads: H.
+        encoding: the position encoding of this layer.
+        kwargs: passed to fairseq's attention (dropout, quantisation noise).
+    """
+
+    computes_logits = False
+    needs_positions = True
+    masks = staticmethod(separate_masks)
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
+    ) -> None:
+        super().__init__(embed_dim, num_heads, self_attention=True, **kwargs)
+        self.k_proj = self.q_proj
+        self.encoding = encoding
+        options = encoding.options
+        sizes = (int(options.reformer_buckets), int(options.reformer_rounds))
+        self.seed = f"{options.reformer_seed} {encoding.stack.side}"
+        self.hashing = Hashing(
+            self.head_dim, *sizes, int(options.reformer_chunk), key=f"{self.seed} 0"
+        )
+
+    @classmethod
+    def check(cls, options: Options, encodings: List[Encoding]) -> None:
+        """Refuse an odd number of buckets.
+
+        Raises:
+            UsageError: naming the flag.
+        """
+        if options.reformer_buckets % 2:
+            raise UsageError(
+                f"--reformer-buckets {options.reformer_buckets}: half of the buckets are those of "
+                "negated vectors; give an even number"
+            )
+
+    def set_layer_index(self, index: int) -> None:
+        """Draw rotations that differ from those of the other layers of the stack."""
+        self.hashing.draw(f"{self.seed} {index}")
+
+    def forward(
+        self,
+        x: Tensor,
+        causal: bool = False,
+        table: Optional[Tensor] = None,
+        padding_mask: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        need_weights: bool = False,
+        **unused: object,
+    ) -> Tuple[Tensor, None]:
+        """Attend from the new tokens to all tokens so far.
+
+        Args:
+            x: layer input for the new tokens, (B, T, C).
+            causal: hide later keys.
+            table: table of the position transform, or None.
+            padding_mask: (B, S), True at padding, or None.
+            incremental_state: fairseq's cache.
+            need_weights: must be False.
+
+        Returns:
+            output (B, T, C), and None in place of attention weights.
+
+        Raises:
+            UsageError: *need_weights* is True.
+        """
+        if need_weights:
+            raise UsageError("--attention reformer: returns no attention weights; use softmax")
+        by_head = (*x.shape[:2], self.num_heads, self.head_dim)
+        q, v = self.q_proj(x).view(by_head), self.v_proj(x).view(by_head)
+        if padding_mask is not None:
+            padding_mask = padding_mask[:, -x.size(1) :]
+        dtype, wide = v.dtype, torch.promote_types(v.dtype, torch.float32)
+        with no_autocast(x.device):
+            q, v = q.to(wide), v.to(wide)
+            buckets = self.hashing.buckets_of(q.transpose(1, 2), padding_mask)
+            k = F.normalize(q, dim=-1)
+            if table is not None and self.encoding.transform is not None:
+                q, k, v = self.encoding.transform(q, k, v, table)
+            # (B, T, H, D) -> (B, H, T, D)
+            q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+            if incremental_state is not None:
+                out = self._continued(q, k, v, buckets, incremental_state)
+            else:
+                codes = self.hashing.codes(buckets, None)
+                if self._few(x.size(1)):
+                    out = self._dense(q, k, v, codes, codes, causal)
+                else:
+                    out = self._chunked(q, k, v, buckets, codes, causal)
+        out = out.to(dtype).transpose(1, 2).flatten(2)  # (B, H, T, D) -> (B, T, C)
+        return self.out_proj(out), None
+
+    def _few(self, length: int) -> bool:
+        """True if chunks would take more products than all pairs of *length* tokens."""
+        size, rounds = self.hashing.chunk, self.hashing.rounds
+        return length * length <= rounds * self.hashing.most_chunks(length) * 2 * size * size
+
+    def _continued(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        buckets: Tensor,
+        incremental_state: IncrementalState,
+    ) -> Tensor:
+        """Outputs (B, H, T, D) of tokens after those in the cache."""
+        saved = self.get_incremental_state(incremental_state, "attn_state")
+        earlier = saved["prev_buckets"].transpose(2, 3) if saved else None
+        codes = self.hashing.codes(buckets, earlier)
+        parts = {"prev_key": k, "prev_value": v}  # (B, H, T, D), and (B, H, T, R)
+        parts.update(prev_buckets=buckets.transpose(2, 3), prev_codes=codes.transpose(2, 3))
+        parts = append_parts(self, parts, incremental_state)
+        key_codes = parts["prev_codes"].transpose(2, 3)
+        return self._dense(q, parts["prev_key"], parts["prev_value"], codes, key_codes, True)
+
+    def _dense(
+        self, q: Tensor, k: Tensor, v: Tensor, codes: Tensor, key_codes: Tensor, causal: bool
+    ) -> Tensor:
+        """Outputs (B, H, T, D), of the last T of S tokens, from all their products.
+
+        Args:
+            q: (B, H, T, D).
+            k: (B, H, S, D).
+            v: (B, H, S, D).
+            codes: of the queries, (B, H, R, T).
+            key_codes: (B, H, R, S).
+            causal: hide later keys.
+        """
+        found = self.hashing.visible(codes.unsqueeze(-1), key_codes.unsqueeze(-2)).any(dim=2)
+        at = torch.arange(k.size(2), device=k.device)
+        query_at = at[k.size(2) - q.size(2) :].unsqueeze(-1)
+        found = found & (at <= query_at) if causal else found
+        bias = (at == query_at).to(q.dtype).mul(SELF).expand(found.shape)
+        bias = bias.masked_fill(~found, float("-inf"))
+        return attend(q, k, v, self.encoding.scale, bias, dropout=dropout_rate(self.dropout_module))
+
+    def _chunked(
+        self, q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, codes: Tensor, causal: bool
+    ) -> Tensor:
+        """Outputs (B, H, T, D) from products within chunks, round by round.
+
+        Args:
+            q: (B, H, T, D).
+            k: likewise.
+            v: likewise.
+            buckets: (B, H, R, T).
+            codes: likewise.
+            causal: hide later keys.
+        """
+        place, token = self.hashing.layout(buckets)
+        chunks = (*buckets.shape[:3], -1, self.hashing.chunk)  # (B, H, R, N, C)
+
+        def at_places(x: Tensor, nothing: int = 0) -> Tensor:
+            """(B, H, T, X) as (B, H, R, N, C, X)."""
+            x = F.pad(x, (0, 0, 0, 1), value=nothing)
+            index = token.flatten(2).unsqueeze(-1).expand(-1, -1, -1, x.size(-1))
+            return x.gather(2, index).view(*chunks, x.size(-1))
+
+        padding = self.hashing.buckets * CHUNKS
+        query_codes = at_places(codes.transpose(2, 3), padding)  # (B, H, R, N, C, R)
+        key_codes = _with_previous(query_codes)
+        own, times = [], torch.zeros((), dtype=q.dtype, device=q.device)
+        for i in range(self.hashing.rounds):
+            query, key = query_codes[..., i].unsqueeze(-1), key_codes[..., i].unsqueeze(-2)
+            found = self.hashing.visible(query, key)  # (B, H, R, N, C, 2C)
+            own.append(found[:, :, i])
+            times = times + found.to(q.dtype)
+        query_at = token.view(chunks).unsqueeze(-1)
+        key_at = _with_previous(query_at).transpose(-2, -1)
+        hidden = ~torch.stack(own, dim=2)
+        hidden = hidden | (key_at > query_at) if causal else hidden
+        products = torch.matmul(
+            at_places(q) * self.encoding.scale, _with_previous(at_places(k)).transpose(-2, -1)
+        )
+        logits = products - times.clamp(min=1).log() + (key_at == query_at).to(q.dtype) * SELF
+        logits = logits.masked_fill(hidden, torch.finfo(q.dtype).min)
+        sums = logits.logsumexp(dim=-1, keepdim=True)  # (B, H, R, N, C, 1)
+        weights = (logits - sums).exp()
+        rate = dropout_rate(self.dropout_module)
+        weights = F.dropout(weights, rate) if rate > 0 else weights
+        out = torch.matmul(weights, _with_previous(at_places(v)))
+        found = torch.cat((out, sums), dim=-1).flatten(3, 4)  # (B, H, R, N·C, D + 1)
+        found = F.pad(found, (0, 0, 0, 1))  # zeros for padding
+        index = place.unsqueeze(-1).expand(-1, -1, -1, -1, found.size(-1))
+        out, sums = found.gather(3, index).split((v.size(-1), 1), dim=-1)
+        return (out * sums.softmax(dim=2)).sum(dim=2)
+
+    def extra_repr(self) -> str:
+        """The settings shown by ``print(model)``."""
+        return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
+
+    def cached_length(self, incremental_state: IncrementalState) -> int:
+        """Number of tokens in this layer's cache."""
+        saved = self.get_incremental_state(incremental_state, "attn_state")
+        return saved["prev_key"].size(2) if saved else 0
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> None:
+        """Reorder the cache along with the hypotheses of a beam search."""
+        reorder_cache(self, incremental_state, new_order)
+
+
+def _with_previous(x: Tensor) -> Tensor:
+    """Chunks (B, H, R, N, C, X) with the one before each in front, (B, H, R, N, 2C, X)."""
+    return torch.cat((x.roll(1, dims=3), x), dim=4)

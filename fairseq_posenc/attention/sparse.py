@@ -1,0 +1,280 @@
+"""Softmax attention of blocks of queries to a part of the keys, in memory linear in the length.
+
+A block of queries sees the keys of its own and of neighbouring blocks (:mod:`.blocks`), those of
+the first G tokens, which are global, and those that a kernel chooses beside them.  Global queries
+see all keys.  Where sequences have padding on the left they are turned, so that the first block
+begins with the first real token: padding on either side changes nothing.
+"""
+
+from typing import List, Optional, Tuple, Union
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.attention.base import Positions, Tokens
+from fairseq_posenc.attention.block_bias import BlockBias
+from fairseq_posenc.attention.blocks import Blocks
+from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
+from fairseq_posenc.attention.functional import aligned, attend, dropout_rate
+from fairseq_posenc.attention.softmax import MultiheadAttention
+from fairseq_posenc.encodings.base import Encoding
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.options import Options
+
+#: Queries on a CPU that are attended together, 4 MB: the memory of larger ones is taken anew each
+#: time.
+SEGMENT = 1_048_576
+
+
+class SparseAttention(MultiheadAttention):
+    """Base of the kernels with a pattern of their own; arguments as for softmax attention.
+
+    A subclass sets ``pattern``, ``blocks`` and the number of global tokens, and defines
+    :meth:`band` and :meth:`_cached_positions`.
+    """
+
+    traceable = False
+    takes_keys = False
+    #: G
+    global_tokens = 0
+    #: how sequences are split, in causal and in bidirectional attention
+    causal_blocks: Blocks
+    both_blocks: Blocks
+
+    @classmethod
+    def check(cls, options: Options, encodings: List[Encoding]) -> None:
+        """Refuse content-dependent logits, which are computed for all pairs of tokens.
+
+        Raises:
+            UsageError: naming the encoding.
+        """
+        for encoding in encodings:
+            if encoding.content is not None:
+                raise UsageError(
+                    f"--attention {options.attention}: --position-encoding {encoding.name} has "
+                    "content-dependent logits, which are computed for all pairs of tokens and not "
+                    "for those of a window; give rotary, learned, sinusoidal, none or one with "
+                    "content-free logits, such as t5 or alibi"
+                )
+
+    @classmethod
+    def scales_by_length(cls, options: Options) -> bool:
+        """No: the number of visible keys hardly depends on the length."""
+        return False
+
+    # --- once per forward pass
+
+    def sparse_positions(self, tokens: Tokens) -> Positions:
+        """Masks and content-free logits, by blocks in a full forward pass."""
+        starts = None
+        if tokens.left and tokens.padding_mask is not None:
+            # padding in front; 0 for sequences of nothing but padding
+            starts = (~tokens.padding_mask).long().argmax(dim=1, keepdim=True)
+        if tokens.query_length < tokens.key_length:
+            return self._cached_positions(tokens, starts)
+        return self._block_positions(tokens, starts)
+
+    def _block_positions(self, tokens: Tokens, starts: Optional[Tensor]) -> Positions:
+        length, device = tokens.key_length, tokens.like.device
+        blocks = self.causal_blocks if tokens.causal else self.both_blocks
+        index = torch.arange(length, device=device).unsqueeze(0)
+        visible = torch.ones_like(index, dtype=torch.bool)  # (1|B, S)
+        if tokens.padding_mask is not None:
+            visible = ~tokens.padding_mask
+            visible = visible if starts is None else turned(visible, starts)
+        maker = BlockBias(tokens, blocks, visible)
+        parts, first = [], min(self.global_tokens, length)
+        global_bias = None
+        if first:
+            parts.append(maker.to_first(first))
+            if not tokens.causal:
+                global_bias = maker.from_first(first)
+        parts.append(maker.to_window(self.band(blocks, tokens.causal, device), first))
+        chosen = self._choose(tokens, visible)
+        if chosen is not None:
+            parts.append(maker.to_chosen(chosen, first))
+        bias = torch.cat(parts, dim=-1)  # (1|B, d, N, 1|H, L, …)
+        bias = bias.expand(len(tokens.like), *bias.shape[1:]).flatten(0, 2)
+        whole = blocks.count(length) * blocks.size * blocks.dilation == length
+        return {
+            "bias": aligned(bias),
+            "causal": tokens.causal,
+            "empty_rows": tokens.padding_mask is not None or not whole,
+            "global_bias": global_bias,
+            "starts": starts,
+            "chosen": chosen,
+        }
+
+    def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
+        """Which of the neighbouring tokens each token of a block sees, (L, K)."""
+        raise NotImplementedError
+
+    def _choose(self, tokens: Tokens, visible: Tensor) -> Optional[Tensor]:
+        """Further blocks of keys for each block of queries, (1|B, N, ·), -1 for none; or None."""
+        return None
+
+    def _cached_positions(self, tokens: Tokens, starts: Optional[Tensor]) -> Positions:
+        """The same for new tokens after others in the cache."""
+        raise NotImplementedError
+
+    # --- in every layer
+
+    def forward(  # type: ignore[override]  # layers pass all but x by name
+        self,
+        x: Tensor,
+        bias: Optional[Tensor] = None,
+        causal: bool = False,
+        table: Optional[Tensor] = None,
+        empty_rows: bool = True,
+        global_bias: Optional[Tensor] = None,
+        starts: Optional[Tensor] = None,
+        chosen: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        need_weights: bool = False,
+        **unused: Union[None, bool, Tensor],
+    ) -> Tuple[Tensor, None]:
+        """Attend from the new tokens to those of the pattern.
+
+        Args:
+            x: layer input for the new tokens, (B, T, C).
+            incremental_state: fairseq's cache.
+            need_weights: must be False.
+
+        The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
+
+        Returns:
+            output (B, T, C), and None in place of attention weights.
+
+        Raises:
+            UsageError: *need_weights* is True.
+        """
+        if need_weights:
+            raise UsageError(
+                f"--attention {self.encoding.options.attention}: returns no attention weights; "
+                "use softmax"
+            )
+        q, k, v = self.project(x, table)[:3]
+        if self.cached_length(incremental_state):
+            k, v = self._extend(k, v, starts, chosen, incremental_state)
+            rate = dropout_rate(self.dropout_module)
+            out = attend(q, k, v, self.encoding.scale, bias, False, rate, empty_rows)
+        else:
+            if incremental_state is not None:
+                self._start(k, v, starts, incremental_state)
+            from_global = self._global_heads(x, q, k, v, table) if global_bias is not None else None
+            if starts is not None:
+                q, k, v = (turned(each, starts, 2) for each in (q, k, v))
+            assert bias is not None  # at least the window
+            out = self._by_blocks(q, k, v, bias, causal, empty_rows, chosen)
+            if global_bias is not None and from_global is not None:
+                if starts is not None:
+                    from_global = tuple(turned(each, starts, 2) for each in from_global)
+                out = self._with_global_rows(out, from_global, global_bias)
+            out = out if starts is None else turned(out, -starts, 2)
+        return self.out_proj(out.transpose(1, 2).flatten(2)), None  # (B, H, T, D) -> (B, T, C)
+
+    def _global_heads(
+        self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, table: Optional[Tensor]
+    ) -> Tuple[Tensor, ...]:
+        """Queries, keys and values, (B, H, T, D) each, where queries are global."""
+        return q, k, v
+
+    def _with_global_rows(
+        self, out: Tensor, from_global: Tuple[Tensor, ...], global_bias: Tensor
+    ) -> Tensor:
+        """*out* (B, H, T, D) with its first rows replaced by attention to all keys."""
+        q, k, v = from_global
+        first, rate = global_bias.size(2), dropout_rate(self.dropout_module)
+        rows = attend(q[:, :, :first], k, v, self.encoding.scale, global_bias, dropout=rate)
+        return torch.cat((rows, out[:, :, first:]), dim=2)
+
+    def _by_blocks(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor,
+        causal: bool,
+        empty_rows: bool,
+        chosen: Optional[Tensor],
+    ) -> Tensor:
+        """Attention to the first tokens, the window and the chosen blocks, (B, H, T, D)."""
+        blocks = self.causal_blocks if causal else self.both_blocks
+        length, rate = q.size(2), dropout_rate(self.dropout_module)
+        # (B, H, T, D) -> (B·d, N, L, H, D)
+        q = blocks.split(q.transpose(1, 2))
+        step = q.size(1)
+        if q.device.type == "cpu":
+            step = max(1, SEGMENT * step // q.numel(), blocks.before, blocks.after)
+        keys = self._visible(k.transpose(1, 2), blocks, chosen, step)
+        values = self._visible(v.transpose(1, 2), blocks, chosen, step)
+        biases = bias.unflatten(0, q.shape[:2]).split(step, dim=1)
+        out = []
+        for part, k, v, bias in zip(q.split(step, dim=1), keys, values, biases):
+            given = (part.flatten(0, 1).transpose(1, 2), k, v, self.encoding.scale)
+            found = attend(*given, bias.flatten(0, 1), False, rate, empty_rows)
+            out.append(found.transpose(1, 2).unflatten(0, part.shape[:2]))
+        joined = out[0] if len(out) == 1 else torch.cat(out, dim=1)
+        return blocks.join(joined, length).transpose(1, 2)
+
+    def _visible(
+        self, x: Tensor, blocks: Blocks, chosen: Optional[Tensor], step: int
+    ) -> List[Tensor]:
+        """The keys or values (B, S, H, D) of every *step* blocks, (B·d·n, H, ·, D) each."""
+        parts = blocks.split(x)
+        seen = blocks.neighbours(parts, step)
+        first = min(self.global_tokens, x.size(1))
+        if first:
+            all_see = x[:, None, :first].expand(-1, blocks.dilation, *x[:, :first].shape[1:])
+            all_see = all_see.flatten(0, 1).unsqueeze(1)
+            for each in seen:
+                each.insert(0, all_see.expand(-1, each[0].size(1), *all_see.shape[2:]))
+        if chosen is not None:
+            for each, taken in zip(seen, _taken(parts, chosen).split(step, dim=1)):
+                each.append(taken)
+        return [torch.cat(each, dim=2).flatten(0, 1).transpose(1, 2) for each in seen]
+
+    # --- the cache
+
+    def _start(
+        self, k: Tensor, v: Tensor, starts: Optional[Tensor], state: IncrementalState
+    ) -> None:
+        """Begin the cache with keys and values of the first tokens, (B, H, T, D)."""
+        append_to_cache(self, k, v, k, state)
+
+    def _extend(
+        self,
+        k: Tensor,
+        v: Tensor,
+        starts: Optional[Tensor],
+        chosen: Optional[Tensor],
+        state: IncrementalState,
+    ) -> Tuple[Tensor, Tensor]:
+        """Add new keys and values to the cache, and return those that new queries may see."""
+        raise NotImplementedError
+
+
+def turned(x: Tensor, starts: Tensor, dim: int = 1) -> Tensor:
+    """Turn every sequence of *x* so that token ``starts`` is the first.
+
+    >>> turned(torch.tensor([[7, 8, 9]]), torch.tensor([[1]]))
+    tensor([[8, 9, 7]])
+
+    Args:
+        x: (B, …), with the tokens in dimension *dim*.
+        starts: (B, 1).
+        dim: 1, or a later one.
+    """
+    length = x.size(dim)
+    order = (torch.arange(length, device=x.device) + starts) % length  # (B, S)
+    shape = [1] * x.dim()
+    shape[0], shape[dim] = x.size(0), length
+    return x.gather(dim, order.view(shape).expand_as(x))
+
+
+def _taken(parts: Tensor, chosen: Tensor) -> Tensor:
+    """Blocks *chosen* (1|B, N, R) of *parts* (B, N, L, H, D), as (B, N, R·L, H, D)."""
+    batch, number = parts.shape[:2]
+    rows = torch.arange(batch, device=parts.device).view(-1, 1, 1) * number
+    found = parts.flatten(0, 1).index_select(0, (chosen.clamp(min=0) + rows).flatten())
+    return found.view(batch, number, -1, *parts.shape[3:])

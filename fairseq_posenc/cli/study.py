@@ -1,0 +1,157 @@
+"""``fairseq-posenc study``."""
+
+import argparse
+import signal
+from pathlib import Path
+from typing import Any, List, Optional
+
+from fairseq_posenc.cli.command import Command, load_plug_in
+from fairseq_posenc.errors import UsageError
+
+DESCRIPTION = """\
+Compare systems: train, average, decode and score each of them with several seeds, and report.
+
+    fairseq-posenc study examples/study/multi30k.yaml --dry-run
+    fairseq-posenc study examples/study/multi30k.yaml
+    fairseq-posenc study examples/study/multi30k.yaml --status
+
+PLAN.yaml names a recipe (translation, masked_lm, language_model), the data, flags of fairseq-train
+that all systems share, the systems with theirs, and seeds; docs/study.md describes it. Everything
+is done by fairseq's own commands, which --dry-run prints.
+
+Stopped and started again, a study goes on where it was. What is finished is not repeated, whatever
+else changes in the plan: a run is identified by a digest of all that decides its result. A step
+that fails is tried once more; then its run is reported with the last lines of its log, and the
+others go on. Started again, the study tries it again."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("plan", metavar="PLAN.yaml")
+    parser.add_argument("--output", metavar="DIR", help="folder of the study (runs/NAME)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--dry-run", action="store_true", help="check the plan, print the commands")
+    what.add_argument("--status", action="store_true", help="print how far the runs are")
+    what.add_argument("--report", action="store_true", help="only write the report")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="runs at a time (one for each GPU, or core)"
+    )
+    parser.add_argument(
+        "--devices", metavar="cpu|0,1,...", help="GPUs to use, or cpu (all GPUs there are, or cpu)"
+    )
+    parser.add_argument(
+        "--slurm",
+        metavar="KEY=VALUE,...",
+        help="run on a cluster, as one array with these settings of submitit, --jobs at a time",
+    )
+    parser.add_argument(
+        "--override-base",
+        metavar="FLAGS",
+        default="",
+        help='flags to add to the base or to change there, such as "--fp16"',
+    )
+
+
+def run(args: argparse.Namespace) -> Optional[int]:
+    """Carry out the plan, or show what it is."""
+    from fairseq_posenc.study.plan import load_plan
+
+    plan = load_plan(args.plan, args.override_base)
+    if args.jobs is not None and args.jobs < 1:
+        raise UsageError(f"--jobs {args.jobs}: expected a number above 0")
+    study = Path(args.output or Path("runs", plan.name))
+    load_plug_in(plan.user_dir or None)
+    if args.report:
+        _report(study)
+        return None
+    from fairseq_posenc.study import study as studies
+    from fairseq_posenc.study.checks import check_plan
+    from fairseq_posenc.study.runs import specs, trials
+    from fairseq_posenc.study.status import dry_run, table
+
+    names = [] if args.slurm else _devices(args.devices)
+    count = len(plan.systems) * len(plan.seeds)
+    devices = studies.devices_of(names, plan.gpus, args.jobs or 0, count)
+    if args.slurm:
+        devices = [devices[0]._replace(gpus=("0",) * plan.gpus)]
+    check_plan(plan, devices[0])
+    runs = [spec for tried in trials(plan).values() for _, spec in tried]
+    runs = runs or specs(plan, {})
+    if args.dry_run:
+        print("\n".join(dry_run(runs, study, devices[0])))
+        return None
+    if args.status:
+        print("\n".join(table(_all_runs(plan, study, runs), study)))
+        return None
+    before = Path(args.plan).read_bytes()
+    make: Any = studies.local_pool(study, devices, studies.log_line)
+    alone = make._replace(devices=devices[:1])
+    if args.slurm:
+        from fairseq_posenc.study.slurm import cluster
+
+        make = alone = cluster(study, args.slurm, args.jobs, plan.gpus)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        results = studies.carry_out(plan, study, make, studies.log_line, alone)
+    except KeyboardInterrupt:
+        raise UsageError("interrupted; the same command goes on where it was") from None
+    if Path(args.plan).read_bytes() != before:
+        print(f"{args.plan}: was changed meanwhile; run the command again for the changes")
+    status = _summary(results, study)
+    try:
+        _report(study)
+    except UsageError as error:  # a package of the extra is missing; the runs are there
+        print(f"no report: {str(error).partition('error: ')[2]}")
+    return status
+
+
+def _all_runs(plan: Any, study: Path, runs: List[Any]) -> List[Any]:
+    """The runs of a study whose search is over, or else those of the search."""
+    from fairseq_posenc.study.results import PLAN, read_plan
+    from fairseq_posenc.study.runs import specs
+
+    if not plan.search or not (study / PLAN).exists():
+        return runs
+    return specs(plan, read_plan(study).get("chosen", {}))
+
+
+def _devices(given: Optional[str]) -> List[str]:
+    import os
+
+    import torch
+
+    if given == "cpu":
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given:
+        names = given.split(",")
+        if not torch.cuda.is_available():
+            raise UsageError(f"--devices {given}: no GPU found; give --devices cpu")
+        return names
+    if visible and torch.cuda.is_available():
+        return visible.split(",")
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+def _summary(results: List[Any], study: Path) -> int:
+    failed = [result for result in results if result["status"] != "done"]
+    for result in failed:
+        print(f"{result['system']}, seed {result['seed']}: failed\n{result['error']}")
+    print(f"{study}: {len(results) - len(failed)} of {len(results)} runs are done")
+    return 1 if failed else 0
+
+
+def _report(study: Path) -> None:
+    from fairseq_posenc.study.report import write_report
+
+    html, markdown = write_report(study)
+    print(f"report: {html}, {markdown}")
+
+
+COMMAND = Command(
+    "study",
+    "compare systems over several seeds by a plan, and report",
+    DESCRIPTION,
+    add_arguments,
+    run,
+)

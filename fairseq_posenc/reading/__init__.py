@@ -1,0 +1,1 @@
+"""Reading comprehension: questions on passages, answered by a span of the passage."""

@@ -1,0 +1,145 @@
+"""Which characters of a text each of its tokens stands for, whatever split the text.
+
+The tokens may be lower-case, without accents, escaped as Moses does, or unknown; so they are
+compared with the text character by character, in a form that does not depend on any of that.
+"""
+
+import bisect
+import difflib
+import html
+import re
+import unicodedata
+from typing import Iterable, List, Optional, Sequence, Tuple
+
+Span = Tuple[int, int]
+
+#: A mark before a piece that continues a word, which some decoders keep.
+_CONTINUES = re.compile(r"^##(?=.)")
+_ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|bar|#\d{2,4});")
+_QUOTES = dict.fromkeys(map(ord, "\"'`´‘’‚‛“”„‟«»‹›′″"), "'")
+
+
+def _key(character: str) -> str:
+    """The form in which characters are compared: possibly several characters, or none."""
+    letters = unicodedata.normalize("NFKD", character.translate(_QUOTES)).casefold()
+    return "".join(
+        "-" if category == "Pd" else letter
+        for letter in unicodedata.normalize("NFKD", letters).translate(_QUOTES)
+        for category in [unicodedata.category(letter)]
+        if category[0] not in "MZC"
+    )
+
+
+def _keys(parts: Iterable[Tuple[str, Span]]) -> Tuple[str, List[Span]]:
+    """The keys of characters, and for each the place of the character it comes from."""
+    keys: List[str] = []
+    places: List[Span] = []
+    for character, place in parts:
+        for key in _key(character):
+            keys.append(key)
+            places.append(place)
+    return "".join(keys), places
+
+
+def _characters(surfaces: Sequence[str]) -> Iterable[Tuple[str, Span]]:
+    """The characters of tokens, each with its first and last token; Moses' entities are one."""
+    owners: List[int] = []
+    for number, surface in enumerate(surfaces):
+        owners += [number] * len(surface)
+    joined = "".join(surfaces)
+    after = 0
+    for entity in _ENTITY.finditer(joined):
+        for at in range(after, entity.start()):
+            yield joined[at], (owners[at], owners[at])
+        after = entity.end()
+        character = html.unescape(entity.group()) if entity.group() != "&bar;" else "|"
+        yield character, (owners[entity.start()], owners[after - 1])
+    for at in range(after, len(joined)):
+        yield joined[at], (owners[at], owners[at])
+
+
+def covering(offsets: Sequence[Span], start: int, end: int) -> Optional[Span]:
+    """The tokens that cover some characters of a text.
+
+    Args:
+        offsets: the characters of each token.
+        start: the first character.
+        end: the character after the last.
+
+    Returns:
+        the first and the last token, or None if no token stands for any of the characters.
+    """
+    first = bisect.bisect_right([token_end for _, token_end in offsets], start)
+    last = bisect.bisect_left([token_start for token_start, _ in offsets], end) - 1
+    return (first, last) if first <= last else None
+
+
+def token_offsets(text: str, surfaces: Sequence[str]) -> List[Span]:
+    """The characters of *text* that each token stands for.
+
+    A token that has no character in common with the text, such as ``<unk>``, stands for all
+    characters between its neighbours; so do the bytes of one character.
+
+    >>> text = "Zürich – 1 «Stadt»"
+    >>> [text[start:end] for start, end in token_offsets(text, ["zur", "##ich", "-", "1",
+    ...     "&quot;", "<unk>", "&quot;"])]
+    ['Zür', 'ich', '–', '1', '«', 'Stadt', '»']
+
+    Args:
+        text: what was split.
+        surfaces: the text of each token, without marks of where words begin.
+
+    Returns:
+        start and end (exclusive) of each token in *text*; starts and ends never decrease.
+    """
+    surfaces = [_CONTINUES.sub("", surface) for surface in surfaces]
+    wanted, places = _keys((c, (at, at + 1)) for at, c in enumerate(text))
+    found, owners = _keys(_characters(surfaces))
+    blocks = [(0, 0, len(wanted))]
+    if wanted != found:
+        blocks = _matching(wanted, found)
+    starts, ends = [-1] * len(surfaces), [-1] * len(surfaces)
+    for left, right, size in blocks:
+        for (start, end), (first, last) in zip(
+            places[left : left + size], owners[right : right + size]
+        ):
+            for token in range(first, last + 1):
+                starts[token] = start if starts[token] < 0 else starts[token]
+                ends[token] = max(end, ends[token])
+    return _without_gaps(text, starts, ends)
+
+
+def _matching(wanted: str, found: str) -> List[Tuple[int, int, int]]:
+    """Equal parts of two strings, in order: both starts and the size."""
+    before = 0
+    shorter = min(len(wanted), len(found))
+    while before < shorter and wanted[before] == found[before]:
+        before += 1
+    behind = 0
+    while behind < shorter - before and wanted[-1 - behind] == found[-1 - behind]:
+        behind += 1
+    middle = difflib.SequenceMatcher(
+        None, wanted[before : len(wanted) - behind], found[before : len(found) - behind], False
+    )
+    blocks = [(0, 0, before)]
+    blocks += [(before + b.a, before + b.b, b.size) for b in middle.get_matching_blocks()]
+    return [*blocks, (len(wanted) - behind, len(found) - behind, behind)]
+
+
+def _without_gaps(text: str, starts: List[int], ends: List[int]) -> List[Span]:
+    """Give tokens without a character those between their neighbours, white space aside."""
+    limits, following = [0] * len(starts), len(text)
+    for token in reversed(range(len(starts))):
+        limits[token] = following
+        following = starts[token] if starts[token] >= 0 else following
+    spans: List[Span] = []
+    before = 0
+    for token, (start, end) in enumerate(zip(starts, ends)):
+        if start < 0:
+            gap = text[before : limits[token]]
+            start = before + len(gap) - len(gap.lstrip())
+            end = max(start, before + len(gap.rstrip()))
+        else:
+            before = end
+        spans.append((start, end))
+    return spans

@@ -1,0 +1,227 @@
+"""Scores of answers, by the rules of the scripts that were published with the data.
+
+SQuAD 1.1, Rajpurkar et al., arXiv 1606.05250; SQuAD 2.0, Rajpurkar et al., arXiv 1806.03822;
+CMRC 2018, Cui et al., arXiv 1810.07366.
+"""
+
+import re
+import string
+from collections import Counter
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+#: What CMRC's script leaves out of answers.
+CMRC_SIGNS = "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』"
+_CMRC_PARTS = re.compile(f"[\u4e00-\u9fa5]|[^\\W\u4e00-\u9fa5]+|[^\\w\\s{re.escape(CMRC_SIGNS)}]")
+
+
+def normalised(text: str) -> str:
+    """An answer as SQuAD compares it: lower case, no punctuation, no articles, single spaces.
+
+    >>> normalised("The  U.S. Army's")
+    'us armys'
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
+
+
+def squad_exact(prediction: str, answer: str) -> float:
+    """1 if two answers are the same once normalised, else 0."""
+    return float(normalised(prediction) == normalised(answer))
+
+
+def squad_f1(prediction: str, answer: str) -> float:
+    """F1 of the words of two answers; without words on either side, 1 if neither has any.
+
+    >>> squad_f1("the old cat", "a cat")
+    0.6666666666666666
+    """
+    found, wanted = normalised(prediction).split(), normalised(answer).split()
+    if not found or not wanted:
+        return float(found == wanted)
+    return _f1(sum((Counter(found) & Counter(wanted)).values()), len(found), len(wanted))
+
+
+def cmrc_exact(prediction: str, answer: str) -> float:
+    """1 if two answers are the same in lower case and without signs, else 0."""
+    return float(_without_signs(prediction) == _without_signs(answer))
+
+
+def cmrc_f1(prediction: str, answer: str) -> float:
+    """F1 of the longest part that two answers have in common.
+
+    The parts are counted in Chinese characters, words of other scripts, and other signs than those
+    that CMRC leaves out.
+
+    >>> cmrc_f1("1998年5月", "5月，1998年")
+    0.5
+    """
+    found, wanted = _cmrc_parts(prediction), _cmrc_parts(answer)
+    if not found or not wanted:
+        return float(found == wanted)
+    return _f1(_longest_common(found, wanted), len(found), len(wanted))
+
+
+def _f1(common: int, found: int, wanted: int) -> float:
+    precision, recall = common / found, common / wanted
+    return 2 * precision * recall / (precision + recall) if common else 0.0
+
+
+def _without_signs(text: str) -> str:
+    return "".join(letter for letter in text.lower().strip() if letter not in CMRC_SIGNS)
+
+
+def _cmrc_parts(text: str) -> List[str]:
+    return [p for p in _CMRC_PARTS.findall(text.lower()) if p not in CMRC_SIGNS]
+
+
+def _longest_common(one: Sequence[str], two: Sequence[str]) -> int:
+    """Length of the longest run of parts in both."""
+    best, before = 0, [0] * (len(two) + 1)
+    for part in one:
+        row = [0] * (len(two) + 1)
+        for at, other in enumerate(two, 1):
+            if part == other:
+                row[at] = before[at - 1] + 1
+                best = max(best, row[at])
+        before = row
+    return best
+
+
+class Rules(NamedTuple):
+    """The rules of a data set, each a score from 0 to 1 of a prediction and one right answer.
+
+    Args:
+        exact: of answers that are the same.
+        f1: of answers that overlap.
+        parts: what F1 counts in an answer.
+    """
+
+    exact: Callable[[str, str], float]
+    f1: Callable[[str, str], float]
+    parts: Callable[[str], List[str]]
+
+
+RULES: Dict[str, Rules] = {
+    "squad": Rules(squad_exact, squad_f1, lambda text: normalised(text).split()),
+    "cmrc": Rules(cmrc_exact, cmrc_f1, _cmrc_parts),
+}
+
+
+class Scored(NamedTuple):
+    """The scores of one prediction: the best over the right answers.
+
+    Args:
+        exact: from 0 to 1.
+        f1: from 0 to 1.
+        answerable: whether the question has an answer.
+    """
+
+    exact: float
+    f1: float
+    answerable: bool
+
+    def without_answer(self) -> "Scored":
+        """The scores if the question is said to have no answer."""
+        right = float(not self.answerable)
+        return Scored(right, right, self.answerable)
+
+
+def scored(prediction: str, answers: Sequence[str], rules: Rules) -> Scored:
+    """The scores of a prediction.
+
+    Args:
+        prediction: empty if the question is said to have no answer.
+        answers: the right answers; none if the question has no answer.
+        rules: an entry of :data:`RULES`.
+    """
+    # a right answer of articles and signs alone counts as none, as in SQuAD's script
+    kept = [answer for answer in answers if rules.parts(answer)] or [""]
+    return Scored(
+        max(rules.exact(prediction, answer) for answer in kept),
+        max(rules.f1(prediction, answer) for answer in kept),
+        bool(answers),
+    )
+
+
+def percentages(each: Sequence[Scored]) -> Dict[str, float]:
+    """Mean scores in percent; of questions with and without an answer, too, if there are both.
+
+    >>> percentages([Scored(1, 1, True), Scored(0, 0.5, True)])
+    {'exact': 50.0, 'f1': 75.0, 'total': 2}
+    """
+    groups = {"": each}
+    if len({entry.answerable for entry in each}) == 2:
+        groups["HasAns_"] = [entry for entry in each if entry.answerable]
+        groups["NoAns_"] = [entry for entry in each if not entry.answerable]
+    found: Dict[str, float] = {}
+    for prefix, group in groups.items():
+        for name in ("exact", "f1"):
+            total = sum(getattr(entry, name) for entry in group)
+            found[prefix + name] = 100 * total / max(len(group), 1)
+        found[prefix + "total"] = len(group)
+    return found
+
+
+class Threshold(NamedTuple):
+    """A threshold of the no-answer score.
+
+    Args:
+        score: the best score in percent.
+        threshold: a question whose no-answer score is above has no answer.
+    """
+
+    score: float
+    threshold: float
+
+
+def best_threshold(each: Sequence[Scored], no_answer: Sequence[float], name: str) -> Threshold:
+    """The threshold with the best score, as SQuAD 2.0's script finds it.
+
+    Args:
+        each: scores of the answers given if every question is answered.
+        no_answer: the no-answer score of each question.
+        name: exact or f1.
+    """
+    order = sorted(range(len(each)), key=lambda number: no_answer[number])
+    best = current = float(sum(not entry.answerable for entry in each))
+    threshold = 0.0
+    for number in order:
+        entry = each[number]
+        # answering a question that has no answer loses the point for saying so
+        current += getattr(entry, name) - (0.0 if entry.answerable else 1.0)
+        if current > best:
+            best, threshold = current, no_answer[number]
+    return Threshold(100 * best / max(len(each), 1), threshold)
+
+
+def scores(
+    predictions: Mapping[str, str],
+    answers: Mapping[str, Sequence[str]],
+    rules: Rules,
+    no_answer: Optional[Mapping[str, float]] = None,
+    threshold: float = 1.0,
+) -> Dict[str, float]:
+    """The scores of predictions, in percent.
+
+    Args:
+        predictions: text by id; a question without one counts as answered wrongly.
+        answers: the right answers by id.
+        rules: an entry of :data:`RULES`.
+        no_answer: the no-answer score by id; above *threshold*, a prediction counts as empty.
+            Gives the best thresholds, too.
+        threshold: of *no_answer*.
+    """
+    each = [
+        scored(predictions[key], right, rules) if key in predictions else Scored(0, 0, bool(right))
+        for key, right in answers.items()
+    ]
+    if no_answer is None:
+        return percentages(each)
+    odds = [no_answer.get(key, 0.0) for key in answers]
+    kept = [e.without_answer() if odd > threshold else e for e, odd in zip(each, odds)]
+    found = percentages(kept)
+    for name in ("exact", "f1"):
+        best = best_threshold(each, odds, name)
+        found[f"best_{name}"], found[f"best_{name}_thresh"] = best
+    return found

@@ -1,0 +1,103 @@
+"""Start and end of an answer from the logits of a span head, and the loss.
+
+BERT, Devlin et al., arXiv 1810.04805, section 4.2; RoBERTa, Liu et al., arXiv 1907.11692,
+section 5.2.
+"""
+
+import math
+from typing import Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+#: How a question without an answer is told: it has one; the span is [CLS]; by a classifier.
+ANSWERABILITY = ("none", "span", "classifier")
+
+
+def span_logits(logits: Tensor, passage: Tensor, classified: bool) -> Tuple[Tensor, Tensor]:
+    """Logits of the first and of the last token of the answer.
+
+    Args:
+        logits: (B, T, 2) or more, of the span head.
+        passage: (B, 2) the first position of the passage, and the one after its last.
+        classified: whether a classifier says that there is no answer; otherwise the span of [CLS],
+            at position 0, does.
+
+    Returns:
+        two tensors (B, T), float32, -inf where no answer can begin or end.
+    """
+    positions = torch.arange(logits.shape[1], device=logits.device)
+    allowed = (positions >= passage[:, :1]) & (positions < passage[:, 1:])
+    if not classified:
+        allowed = allowed | (positions == 0)
+    masked = logits[:, :, :2].float().masked_fill(~allowed[:, :, None], -math.inf)
+    return masked[:, :, 0], masked[:, :, 1]
+
+
+def span_loss(logits: Tensor, passage: Tensor, target: Tensor, classified: bool) -> Tensor:
+    """The loss of each window.
+
+    It is the mean of the cross entropies of the first and the last token of the answer, or of
+    [CLS] where the window has no answer.  With a classifier, a logistic regression on [CLS], its
+    loss is added, and windows without an answer have no loss of the span.
+
+    Args:
+        logits: (B, T, 2), or with a classifier (B, T, 3).
+        passage: (B, 2), as for :func:`span_logits`.
+        target: (B, 2) positions of the first and the last token; 0 where there is no answer.
+        classified: whether there is a classifier.
+
+    Returns:
+        (B,), float32.
+    """
+    start, end = span_logits(logits, passage, classified)
+    absent = target[:, 0].eq(0)
+    # any allowed position will do where the loss is left out
+    places = torch.where(absent[:, None], passage[:, :1], target) if classified else target
+    loss = 0.5 * (
+        F.cross_entropy(start, places[:, 0], reduction="none")
+        + F.cross_entropy(end, places[:, 1], reduction="none")
+    )
+    if not classified:
+        return loss
+    verdict = F.binary_cross_entropy_with_logits(
+        logits[:, 0, 2].float(), absent.float(), reduction="none"
+    )
+    return loss.masked_fill(absent, 0.0) + verdict
+
+
+def best_spans(
+    logits: Tensor, passage: Tensor, own: Tensor, longest: int, count: int, classified: bool
+) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The spans with the highest sum of two logits, and the score for no answer.
+
+    Args:
+        logits: (B, T, 2), or with a classifier (B, T, 3).
+        passage: (B, 2), as for :func:`span_logits`.
+        own: (B, 2) range of the positions where an answer may begin; others are left to
+            overlapping windows.
+        longest: largest number of tokens of an answer.
+        count: K, at most, of spans.
+        classified: whether there is a classifier.
+
+    Returns:
+        start and end positions (B, K), scores (B, K), -inf where there are fewer than K spans, and
+        the scores for no answer (B,).
+    """
+    start, end = span_logits(logits, passage, classified=True)
+    length = start.shape[1]
+    positions = torch.arange(length, device=start.device)
+    owned = (positions >= own[:, :1]) & (positions < own[:, 1:])
+    start = start.masked_fill(~owned, -math.inf)
+    longest = min(longest, length)
+    # (B, T, longest): the end logits of the spans that begin at each position
+    ends = F.pad(end, (0, longest - 1), value=-math.inf).unfold(1, longest, 1)
+    sums = (start[:, :, None] + ends).flatten(1)
+    scores, places = sums.topk(min(count, sums.shape[1]), dim=1)
+    first = torch.div(places, longest, rounding_mode="floor")
+    if classified:
+        null = logits[:, 0, 2].float()
+    else:
+        null = logits[:, 0, :2].float().sum(dim=1)
+    return first, first + places % longest, scores, null

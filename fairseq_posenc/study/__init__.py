@@ -1,0 +1,1 @@
+"""Studies: the same experiment with several systems and seeds, run, resumed and reported."""

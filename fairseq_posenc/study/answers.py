@@ -1,0 +1,100 @@
+"""The answers of a fine-tuned model to a validation set: ``label<TAB>prediction``, line by line.
+
+    python -m fairseq_posenc.study.answers CHECKPOINT DATA --output answers.tsv
+
+fairseq has no command that writes them; comparing systems example by example needs them.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.files import replace_file
+from fairseq_posenc.usage import OneLineParser
+
+_HEAD = "sentence_classification_head"
+
+
+def read_answers(path: Path) -> List[Tuple[str, str]]:
+    """Labels and predictions, in the order of the validation set.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [(label, answer) for label, answer in (line.split("\t") for line in lines)]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: is not a table of answers ({error})") from error
+
+
+def answers(checkpoint: str, data: str, subset: str, cpu: bool) -> List[Tuple[str, str]]:
+    """Label and prediction of every example, in the order of the data.
+
+    Args:
+        checkpoint: of the ``sentence_prediction`` task.
+        data: the folder of the task.
+        subset: its validation set.
+        cpu: do not use a GPU.
+    """
+    import torch
+    from fairseq import utils
+    from fairseq.checkpoint_utils import load_model_ensemble_and_task
+
+    (model,), _, task = load_model_ensemble_and_task([checkpoint], arg_overrides={"data": data})
+    task.load_dataset(subset)
+    use_cuda = torch.cuda.is_available() and not cpu
+    model.eval()
+    if use_cuda:
+        model.cuda()
+    batches = task.get_batch_iterator(
+        task.dataset(subset), max_sentences=32, required_batch_size_multiple=1
+    ).next_epoch_itr(shuffle=False)
+    numbers = task.cfg.regression_target
+    found: Dict[int, Tuple[str, str]] = {}
+    for sample in batches:
+        sample = utils.move_to_cuda(sample) if use_cuda else sample
+        with torch.no_grad():
+            logits, _ = model(
+                **sample["net_input"], features_only=True, classification_head_name=_HEAD
+            )
+        given = sample["target"].view(-1).tolist()
+        predicted = (logits.view(-1) if numbers else logits.argmax(dim=-1)).tolist()
+        for number, pair in zip(sample["id"].tolist(), zip(given, predicted)):
+            found[number] = _shown(pair, None if numbers else task.label_dictionary)
+    return [found[number] for number in sorted(found)]
+
+
+def _shown(pair: Tuple[Any, Any], labels: Optional[Any]) -> Tuple[str, str]:
+    if labels is None:
+        return repr(pair[0]), repr(pair[1])
+    names = labels.symbols[labels.nspecial :]
+    return names[pair[0]], names[pair[1]]
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the command line."""
+    parser = OneLineParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("checkpoint")
+    parser.add_argument("data")
+    parser.add_argument("--subset", default="valid")
+    parser.add_argument("--output", required=True)
+    parser.add_argument("--user-dir", help="the plug-in's folder, or one with own encodings")
+    parser.add_argument("--cpu", action="store_true")
+    args = parser.parse_args(argv)
+    from fairseq.utils import import_user_module
+
+    import fairseq_posenc
+
+    fairseq_posenc.register()
+    import_user_module(args)
+    lines = answers(args.checkpoint, args.data, args.subset, args.cpu)
+    with replace_file(args.output, "--output") as partial:
+        partial.write_text("".join(f"{a}\t{b}\n" for a, b in lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

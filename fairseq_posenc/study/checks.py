@@ -1,0 +1,114 @@
+"""Checks of a plan that need fairseq: data, flags, and systems that are the same model."""
+
+import contextlib
+import io
+import logging
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from fairseq import options
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.study.commands import command
+from fairseq_posenc.study.flags import merge
+from fairseq_posenc.study.plan import Plan, plan_of
+from fairseq_posenc.study.processes import Device
+from fairseq_posenc.study.recipes import RECIPES
+from fairseq_posenc.study.runs import spec_of
+from fairseq_posenc.usage import near
+
+_PARSERS = {
+    "fairseq-train": options.get_training_parser,
+    "fairseq-validate": options.get_validation_parser,
+    "fairseq-generate": options.get_generation_parser,
+    "fairseq-eval-lm": options.get_eval_lm_parser,
+}
+_NO_SETTINGS = ("arch", "_name", "save_dir", "user_dir")  # differ without making a difference
+
+
+def check_plan(plan: Plan, device: Device) -> None:
+    """Check everything that can be checked before the first training.
+
+    Args:
+        plan: the plan.
+        device: where its runs will compute.
+
+    Raises:
+        UsageError: naming the system, the flag, and what would work.
+    """
+    recipe = RECIPES[plan.recipe]
+    for system in plan.systems:
+        recipe.check(plan_of(plan, system))
+    known = recipe.measures(plan)
+    for name in plan.measures:
+        if name not in known:
+            raise UsageError(f"measures: {name}: unknown" + near(name, list(known)))
+    if not device.gpus and merge(plan.base, {}).get("--fp16"):
+        raise UsageError("base: --fp16: needs a GPU; drop it, or give --devices")
+    _check_average(plan)
+    seen: Dict[Tuple[str, str], str] = {}
+    for system in plan.systems:
+        for chosen in _choices(plan):
+            settings = _settings_of(plan, system, chosen, device)
+        other = seen.setdefault(settings, system)
+        if other != system:
+            raise UsageError(
+                f"systems: {system}: is the same model as {other}, with the same settings; drop "
+                "one, or change its flags"
+            )
+
+
+def _check_average(plan: Plan) -> None:
+    """Refuse an average of more checkpoints than there will be, before the training."""
+    for kind, count in plan.average.items():
+        every = 1
+        if kind == "updates" and count > 1:
+            if "--save-interval-updates" not in plan.base:
+                raise UsageError(
+                    f"average: updates: {count}: needs --save-interval-updates in the base"
+                )
+            every = int(plan.base["--save-interval-updates"])
+        made = plan.budget.get(kind, count * every) // every
+        if made < count:
+            raise UsageError(
+                f"average: {kind}: {count}: there will be {made} checkpoints; average fewer, or "
+                "raise the budget"
+            )
+
+
+def _choices(plan: Plan) -> List[Dict[str, str]]:
+    return [{flag: value} for flag, values in plan.search.items() for value in values] or [{}]
+
+
+def _settings_of(
+    plan: Plan, system: str, chosen: Mapping[str, str], device: Device
+) -> Tuple[str, str]:
+    """The model class and all settings of a system's training."""
+    found: Optional[Any] = None
+    spec = spec_of(plan, system, plan.seeds[0], chosen)
+    for step in spec.steps:
+        words = command(step, spec, device)
+        get_parser = _PARSERS.get(words[0]) if words else None
+        if get_parser is None or step.fresh:
+            continue
+        try:
+            at = words.index("--user-dir")  # which is loaded
+            args = _parse(get_parser, [*words[1:at], *words[at + 2 :]])
+        except UsageError as error:
+            message = str(error).partition("error: ")[2]
+            raise UsageError(f"systems: {system}: {step.name}: {message}") from error
+        if step.trains:
+            found = args
+    settings = {k: v for k, v in vars(found).items() if k not in _NO_SETTINGS}
+    model = ARCH_MODEL_REGISTRY[found.arch].__name__  # type: ignore[union-attr]
+    return model, repr(sorted(settings.items(), key=lambda entry: entry[0]))
+
+
+def _parse(get_parser: Any, words: List[str]) -> Any:
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # of notices about flags, which the runs log anyway
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            return options.parse_args_and_arch(get_parser(), words)
+    finally:
+        logging.disable(level)

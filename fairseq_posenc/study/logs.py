@@ -1,0 +1,136 @@
+"""What the logs of fairseq's commands say."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Mapping, Optional
+
+from fairseq_posenc.analysis.training import parse_line
+from fairseq_posenc.errors import UsageError
+
+_PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
+_MEMORY = re.compile(r"total memory = ([\d.]+) GB")
+_DONE = re.compile(r"done training in ")
+_SCORE = re.compile(r"Loss \(base 2\): ([\d.]+), Perplexity: ([\d.]+)")
+MEGABYTES = 1024.0  # in a gigabyte
+
+
+def lines_of(path: Path) -> List[str]:
+    """The lines of a log, or none if there is no such file."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def last_lines(path: Path, count: int = 15) -> str:
+    """The last lines of a log, for messages."""
+    return "\n".join(line[:300] for line in lines_of(path)[-count:])
+
+
+def training_is_done(path: Path) -> bool:
+    """Whether the last training in a log came to its end."""
+    done = False
+    for line in lines_of(path):
+        if _DONE.search(line):
+            done = True
+        elif _PARAMETERS.search(line):  # another start
+            done = False
+    return done
+
+
+def read_training(folder: Path) -> Dict[str, Any]:
+    """Size, length and learning curve of a training, from ``train.log``.
+
+    What was logged twice, because the training was interrupted in between, counts once.
+
+    Raises:
+        UsageError: the log is incomplete.
+    """
+    path = folder / "train.log"
+    lines = lines_of(path)
+    sizes = [match.group(1) for match in map(_PARAMETERS.search, lines) if match]
+    epochs: Dict[int, Mapping[str, str]] = {}
+    points: Dict[int, Dict[str, float]] = {}
+    parsed = list(map(parse_line, lines))
+    for fields in parsed:
+        if "train_num_updates" in fields:
+            epochs[int(fields["epoch"])] = fields
+        for name, key in (("train_loss", "loss"), ("valid_loss", "valid_loss")):
+            updates = fields.get("valid_num_updates" if name == "valid_loss" else "num_updates")
+            if updates is not None and key in fields:
+                points.setdefault(int(float(updates)), {})[name] = float(fields[key])
+    if not sizes or not epochs:
+        raise UsageError(f"{path}: is incomplete; remove the folder of this run to repeat it")
+    return {
+        "parameters": int(sizes[-1].replace(",", "")),
+        "updates": max(int(float(fields["train_num_updates"])) for fields in epochs.values()),
+        "tokens": _tokens(epochs),
+        "seconds": {"train": round(sum(_number(f, "train_train_wall") for f in epochs.values()))},
+        "curve": [{"update": update, **points[update]} for update in sorted(points)],
+        **_memory(lines, parsed),
+    }
+
+
+def read_speed(folder: Path) -> Dict[str, Any]:
+    """Tokens per second and memory of a training, from ``speed.log``.
+
+    The first third of the updates, in which libraries choose their kernels, does not count.
+
+    Raises:
+        UsageError: the log is incomplete.
+    """
+    path = folder / "speed.log"
+    lines = lines_of(path)
+    fields = [found for found in map(parse_line, lines) if "wps" in found]
+    speeds = [float(found["wps"]) for found in fields][len(fields) // 3 :]
+    if not speeds:
+        raise UsageError(f"{path}: is incomplete; raise the number of updates under speed")
+    result: Dict[str, Any] = {"scores": {"tokens_per_second": statistics.median(speeds)}}
+    return {**result, **_memory(lines, fields)}
+
+
+def _memory(lines: List[str], fields: Iterable[Mapping[str, str]]) -> Dict[str, Any]:
+    """The peak of the GPU's memory, if the log has it."""
+    total = next((float(m.group(1)) for m in map(_MEMORY.search, lines) if m), None)
+    keys = ("gb_free", "train_gb_free")
+    free = [float(found[key]) for found in fields for key in keys if key in found]
+    return {"peak_memory_mb": round((total - min(free)) * MEGABYTES)} if total and free else {}
+
+
+def _tokens(epochs: Mapping[int, Mapping[str, str]]) -> int:
+    total, before = 0.0, 0
+    for epoch in sorted(epochs):
+        updates = int(float(epochs[epoch]["train_num_updates"]))
+        total += (updates - before) * _number(epochs[epoch], "train_wpb")
+        before = updates
+    return round(total)
+
+
+def _number(fields: Mapping[str, str], key: str) -> float:
+    return float(fields.get(key, 0))
+
+
+def last_losses(path: Path) -> Dict[str, float]:
+    """Loss in bits and perplexity, from the output of fairseq-validate or fairseq-eval-lm.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found: Optional[Dict[str, float]] = None
+    for line in lines_of(path):
+        score = _SCORE.search(line)
+        start = line.find('{"valid_')
+        if score:
+            found = {"loss": float(score.group(1)), "perplexity": float(score.group(2))}
+        elif start >= 0:
+            fields = json.loads(line[start:])
+            found = {"loss": float(fields["valid_loss"])}
+            bits = float(fields.get("valid_nll_loss", found["loss"]))
+            found["perplexity"] = round(2.0**bits, 3)
+            if "valid_accuracy" in fields:
+                found["accuracy"] = float(fields["valid_accuracy"])
+    if found is None:
+        raise UsageError(f"{path}: has no loss; remove the folder of this run to repeat it")
+    return found

@@ -1,0 +1,178 @@
+"""Plans of studies: the YAML file, and what it may contain; imports neither PyTorch nor fairseq."""
+
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+
+import yaml
+
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.files import FilePath
+from fairseq_posenc.study.flags import DATA, Flags, merge, parse_flags
+from fairseq_posenc.study.keys import READ
+from fairseq_posenc.usage import near
+
+#: Flags that a study sets itself, and what to write instead.
+RESERVED = {
+    "--seed": "seeds",
+    **dict.fromkeys(("--max-update", "--max-epoch", "--stop-time-hours"), "budget"),
+    **dict.fromkeys(("--cpu", "--distributed-world-size"), "--devices on the command line"),
+    "--user-dir": "user_dir",
+    **dict.fromkeys(
+        ("--save-dir", "--restore-file", "--log-file", "--log-format", "--path", "--gen-subset"),
+        "nothing: the study sets it",
+    ),
+}
+
+
+class Plan(NamedTuple):
+    """A plan, checked for its form.
+
+    Args:
+        name: names the study's folder.
+        recipe: ``translation``, ``masked_lm`` or ``language_model``.
+        data: ``folder``, the output of fairseq-preprocess, and how to read its text.
+        base: flags of fairseq-train that all systems share.
+        systems: further flags by name of the system; False drops a flag of the base, and ``data``
+            is another data folder than that of the others.
+        seeds: seeds of the training.
+        title: one line for readers.
+        about: what is compared and why.
+        measures: names of the scores to compare; all, if empty.
+        budget: one of ``epochs``, ``updates``, ``tokens`` and ``hours``.
+        average: number of last ``epochs`` or ``updates`` checkpoints to average.
+        search: values to try by flag; each system gets the best on the validation set.
+        validate: flags of the validation.
+        decode: flags of fairseq-generate.
+        finetune: ``data``, the folder of the tasks, ``tasks``, ``flags`` and ``epoch``.
+        extrapolation: ``lengths``, ``last`` and ``tokens`` of the contexts to read.
+        subset: the part of the data that is scored.
+        gpus: GPUs of a run; with fewer, batches are gathered in several passes.
+        user_dir: a folder of the user's with own encodings.
+        speed: ``updates`` of each system to measure its speed by, when nothing else is running.
+        baseline: the system that the others are compared with; the first, if empty.
+    """
+
+    name: str
+    recipe: str
+    data: Dict[str, Any]
+    base: Flags
+    systems: Dict[str, Flags]
+    seeds: Tuple[int, ...]
+    budget: Dict[str, Any]
+    title: str = ""
+    about: str = ""
+    measures: Tuple[str, ...] = ()
+    average: Dict[str, int] = {}
+    search: Dict[str, List[str]] = {}
+    validate: Flags = {}
+    decode: Flags = {}
+    finetune: Dict[str, Any] = {}
+    extrapolation: Dict[str, Any] = {}
+    subset: str = ""
+    gpus: int = 1
+    user_dir: str = ""
+    speed: Dict[str, int] = {}
+    baseline: str = ""
+
+
+class _Loader(yaml.SafeLoader):
+    """A loader that refuses a key that is given twice."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> Dict[Any, Any]:
+    loader.flatten_mapping(node)
+    found: Dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if key in found:
+            line = key_node.start_mark.line + 1
+            raise UsageError(f"line {line} of the plan: {key}: given twice; rename or remove one")
+        found[key] = loader.construct_object(value_node, deep=True)
+    return found
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def load_plan(path: FilePath, override_base: str = "") -> Plan:
+    """Read a plan.
+
+    Args:
+        path: a YAML file.
+        override_base: flags to add to the base, or to replace there, as on a command line.
+
+    Raises:
+        UsageError: the file cannot be read, or something in it is wrong.
+    """
+    try:
+        found = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}; give the file of a plan") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is not UTF-8; convert it, for example with iconv") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: is not YAML: {error}") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}: expected keys such as recipe, data, base, systems and seeds")
+    found.setdefault("name", Path(path).stem)
+    plan = read_plan(found, str(path))
+    given = parse_flags(override_base, "--override-base")
+    base = merge(plan.base, given)
+    _refuse_reserved("--override-base", given)
+    return plan._replace(base=base)
+
+
+def read_plan(found: Mapping[str, Any], where: str) -> Plan:
+    """Check the content of a plan.
+
+    Args:
+        found: the content of its file.
+        where: the file, for messages.
+
+    Raises:
+        UsageError: naming the key, its value, and what would work.
+    """
+    refuse_unknown(where, found, Plan._fields)
+    for key in ("recipe", "data", "base", "systems", "seeds", "budget"):
+        if found.get(key) in (None, {}, [], ""):
+            raise UsageError(f"{where}: {key}: missing; see the plans in examples/study")
+    values: Dict[str, Any] = {}
+    for key, value in found.items():
+        if value is None:
+            continue
+        try:
+            values[key] = READ[key](value)
+        except ValueError as error:
+            raise UsageError(f"{where}: {key}: {error}") from error
+    for key in ("base", "validate", "decode"):
+        _refuse_reserved(f"{where}: {key}", values.get(key, {}))
+    for name, flags in values["systems"].items():
+        _refuse_reserved(f"{where}: systems: {name}", flags)
+    plan = Plan(**values)
+    if plan.baseline and plan.baseline not in plan.systems:
+        advice = near(plan.baseline, list(plan.systems))
+        raise UsageError(f"{where}: baseline: {plan.baseline}: no such system" + advice)
+    return plan
+
+
+def refuse_unknown(where: str, found: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse keys that are not *known*.
+
+    Raises:
+        UsageError: naming the nearest known one.
+    """
+    for key in found:
+        if key not in known:
+            raise UsageError(f"{where}: {key}: unknown key" + near(str(key), known))
+
+
+def _refuse_reserved(where: str, flags: Flags) -> None:
+    for flag in flags:
+        if flag in RESERVED:
+            raise UsageError(f"{where}: {flag}: give {RESERVED[flag]} instead")
+
+
+def plan_of(plan: Plan, system: str) -> Plan:
+    """The plan as it is for one system, which may have data of its own."""
+    own = plan.systems[system].get(DATA)
+    return plan if own is None else plan._replace(data={**plan.data, "folder": str(own)})

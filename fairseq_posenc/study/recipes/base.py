@@ -1,0 +1,191 @@
+"""Steps of a run, and those that all recipes have: training, averaging, validation."""
+
+import math
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
+
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.study.flags import Flags, merge, words_of
+from fairseq_posenc.study.logs import last_losses, read_speed, read_training
+from fairseq_posenc.study.plan import Plan
+from fairseq_posenc.study.results import Measure
+
+RUN = "{run}"  # in commands, stands for the folder of the run
+PLUG_IN = "{plug-in}"  # and this for the folder of the plug-in
+CHECKPOINTS = "checkpoints"
+
+Collect = Callable[[Path], Dict[str, Any]]
+
+
+def _nothing(folder: Path) -> Dict[str, Any]:
+    return {}
+
+
+class Step(NamedTuple):
+    """A part of a run, which is done once.
+
+    Args:
+        name: of the step; its output goes to ``NAME.log``.
+        words: the command, or nothing for a step that only collects.
+        collect: what it adds to the result, from the files in the run's folder.
+        inputs: files of the run that it reads.
+        trains: the step is a training, which resumes from its checkpoints.
+        fresh: a folder to remove before the step is tried, for what cannot resume.
+        on_device: the command takes ``--cpu``.
+        depends: other files that decide its result.
+        stage: what its time counts for, if that is not its name.
+    """
+
+    name: str
+    words: Tuple[str, ...] = ()
+    collect: Collect = _nothing
+    inputs: Tuple[str, ...] = ()
+    trains: bool = False
+    fresh: str = ""
+    on_device: bool = True
+    depends: Tuple[str, ...] = ()
+    stage: str = ""
+
+
+class Recipe(NamedTuple):
+    """A kind of experiment.
+
+    Args:
+        task: fairseq's task.
+        steps: the steps of a run, given the plan, the flags of fairseq-train and the seed.
+        until: the step after which runs of a search can be compared.
+        measures: the scores that a plan can compare.
+        check: raises UsageError unless the data that a plan names are there.
+    """
+
+    task: str
+    steps: Callable[[Plan, Flags, int], List[Step]]
+    until: str
+    measures: Callable[[Plan], Dict[str, Measure]]
+    check: Callable[[Plan], None]
+
+
+LOSSES = (
+    Measure("loss", "lower", "validation loss", "bits per token"),
+    Measure("perplexity", "lower", "perplexity"),
+)
+
+
+def training(plan: Plan, task: List[str], flags: Flags, seed: int) -> Step:
+    """The training of a model, whose data order depends on *seed* alone.
+
+    Args:
+        plan: the plan.
+        task: words that select and set up the task.
+        flags: those of the base and of the system.
+        seed: its seed.
+    """
+    usual = {"--log-interval": "100", "--num-workers": "0", "--required-batch-size-multiple": "1"}
+    # without --update-epoch-batch-itr, a resumed epoch has other batches than an uninterrupted one
+    words = [
+        *("fairseq-train", plan.data["folder"], "--user-dir", plan.user_dir or PLUG_IN, *task),
+        *("--save-dir", f"{RUN}/{CHECKPOINTS}", *words_of(merge(usual, flags))),
+        *("--seed", str(seed), *budget(plan, flags), *_saving(plan)),
+        *("--log-format", "json", "--update-epoch-batch-itr", "True"),
+    ]
+    return Step("train", tuple(words), read_training, trains=True)
+
+
+def speed_step(step: Step, updates: int) -> Step:
+    """The first updates of a training, to measure its speed and memory.
+
+    Args:
+        step: the training.
+        updates: how many.
+    """
+    short = ("--max-update", str(updates), "--log-interval", str(max(1, updates // 10)))
+    words = (*step.words, *short, "--no-save", "--disable-validation")
+    return Step("speed", words, read_speed)
+
+
+def budget(plan: Plan, flags: Flags) -> List[str]:
+    """The flags that end a training, the same for all systems.
+
+    Raises:
+        UsageError: a number of tokens is asked for, and batches do not have a fixed number.
+    """
+    ((kind, amount),) = plan.budget.items()
+    if kind != "tokens":
+        flag = {
+            "updates": "--max-update",
+            "epochs": "--max-epoch",
+            "hours": "--stop-time-hours",
+        }[kind]
+        return [flag, str(amount)]
+    sizes = [flags.get(flag) for flag in ("--batch-size", "--tokens-per-sample")]
+    if not all(sizes):
+        raise UsageError(
+            f"budget: tokens: {amount}: needs --batch-size and --tokens-per-sample in the base; "
+            "give updates or epochs, which all systems fill with the same batches"
+        )
+    passes = flags.get("--update-freq", 1)
+    per_update = math.prod(map(int, [*sizes, passes, plan.gpus]))
+    return ["--max-update", str(math.ceil(amount / per_update))]
+
+
+def _saving(plan: Plan) -> List[str]:
+    if "epochs" in plan.average:
+        return ["--keep-last-epochs", str(plan.average["epochs"])]
+    kept = plan.average.get("updates", 1)
+    return ["--no-epoch-checkpoints", "--keep-interval-updates", str(kept)]
+
+
+def checkpoint(plan: Plan) -> str:
+    """The checkpoint that is scored, in the run's folder."""
+    averaged = any(count > 1 for count in plan.average.values())
+    return f"{CHECKPOINTS}/checkpoint{'.avg' if averaged else '_last'}.pt"
+
+
+def averaging(plan: Plan) -> List[Step]:
+    """The average of the last checkpoints, if the plan asks for it."""
+    steps = []
+    for kind, count in plan.average.items():
+        if count > 1:
+            words = [
+                *("fairseq-posenc", "average", "--inputs", f"{RUN}/{CHECKPOINTS}"),
+                *(f"--num-{kind[:-1]}-checkpoints", str(count)),
+                *("--output", f"{RUN}/{checkpoint(plan)}"),
+            ]
+            inputs = (f"{CHECKPOINTS}/checkpoint_last.pt",)
+            steps.append(Step("average", tuple(words), inputs=inputs, on_device=False))
+    return steps
+
+
+def validation(plan: Plan, task: List[str], defaults: Mapping[str, Any]) -> Step:
+    """The loss on the validation set, of the checkpoint that is scored."""
+    words = [
+        *("fairseq-validate", plan.data["folder"], "--user-dir", plan.user_dir or PLUG_IN, *task),
+        *("--path", f"{RUN}/{checkpoint(plan)}", "--valid-subset", "valid"),
+        *("--required-batch-size-multiple", "1", "--num-workers", "0", "--log-format", "json"),
+        *words_of(merge(dict(defaults), plan.validate)),
+    ]
+    return Step("validate", tuple(words), losses, inputs=(checkpoint(plan),))
+
+
+def losses(folder: Path) -> Dict[str, Any]:
+    """Loss and perplexity in the log of a validation."""
+    return {"scores": last_losses(folder / "validate.log")}
+
+
+def need_files(plan: Plan, names: List[str], made_by: str) -> None:
+    """Check that files of the data folder exist.
+
+    Raises:
+        UsageError: naming one that does not, and what makes it.
+    """
+    folder = Path(plan.data["folder"])
+    if not folder.is_dir():
+        raise UsageError(f"data: {folder}: no such folder; make it with {made_by}")
+    for name in names:
+        if not (folder / name).is_file():
+            raise UsageError(f"data: {folder}: has no {name}; make it with {made_by}")
+
+
+def usual_measures(plan: Plan, *more: Measure) -> Dict[str, Measure]:
+    """Measures by name: *more*, then the losses."""
+    return {measure.name: measure for measure in (*more, *LOSSES)}

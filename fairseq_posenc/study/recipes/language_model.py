@@ -1,0 +1,92 @@
+"""Language models: train, score a text, and read contexts longer than in training."""
+
+import csv
+from pathlib import Path
+from typing import Any, Dict, List
+
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.study.flags import Flags, merge, words_of
+from fairseq_posenc.study.logs import last_losses
+from fairseq_posenc.study.plan import Plan
+from fairseq_posenc.study.recipes.base import (
+    PLUG_IN,
+    RUN,
+    Recipe,
+    Step,
+    averaging,
+    checkpoint,
+    need_files,
+    training,
+    usual_measures,
+)
+from fairseq_posenc.study.results import Measure
+
+_MADE_BY = "examples/language_model/prepare.sh"
+_CURVE = "extrapolation"  # a name for the only curve
+
+
+def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
+    """The steps of a run."""
+    length = str(flags["--tokens-per-sample"])
+    evaluate = [
+        *("fairseq-eval-lm", plan.data["folder"], "--user-dir", plan.user_dir or PLUG_IN),
+        *("--path", f"{RUN}/{checkpoint(plan)}", "--gen-subset", _subset(plan)),
+        *("--tokens-per-sample", length, "--num-workers", "0"),
+        *words_of(merge({"--batch-size": 8}, plan.validate)),
+    ]
+    found = [
+        training(plan, ["--task", "language_modeling"], flags, seed),
+        *averaging(plan),
+        Step("evaluate", tuple(evaluate), score, inputs=(checkpoint(plan),)),
+    ]
+    if plan.extrapolation:
+        found.append(_extrapolation(plan))
+    return found
+
+
+def _subset(plan: Plan) -> str:
+    return plan.subset or "valid"
+
+
+def _extrapolation(plan: Plan) -> Step:
+    asked = plan.extrapolation
+    words = [
+        *("fairseq-posenc", "plot", "extrapolation", plan.data["folder"]),
+        *(f"{_CURVE}={RUN}/{checkpoint(plan)}", "--subset", _subset(plan)),
+        *("--lengths", ",".join(map(str, sorted(asked["lengths"])))),
+        *("--output", f"{RUN}/extrapolation.png", "--csv", f"{RUN}/extrapolation.csv"),
+    ]
+    for key in ("last", "tokens"):
+        if key in asked:
+            words += [f"--{key}", str(asked[key])]
+    return Step("extrapolation", tuple(words), read_curve, inputs=(checkpoint(plan),))
+
+
+def score(folder: Path) -> Dict[str, Any]:
+    """Loss and perplexity of the text."""
+    return {"scores": last_losses(folder / "evaluate.log")}
+
+
+def read_curve(folder: Path) -> Dict[str, Any]:
+    """Perplexity by length of the context; a position table ends where it ends."""
+    with open(folder / "extrapolation.csv", encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    return {"extrapolation": {row["length"]: float(row["perplexity"]) for row in rows}}
+
+
+def measures(plan: Plan) -> Dict[str, Measure]:
+    """Perplexity and loss."""
+    return dict(reversed(list(usual_measures(plan).items())))
+
+
+def check(plan: Plan) -> None:
+    """Check that the data exist, and that the length of samples is given."""
+    if "--tokens-per-sample" not in plan.base:
+        raise UsageError("base: --tokens-per-sample: missing; give the length of samples")
+    if plan.extrapolation and "lengths" not in plan.extrapolation:
+        raise UsageError("extrapolation: lengths: missing; give for example [128, 256, 512]")
+    names = ["dict.txt", *(f"{split}.idx" for split in ("train", "valid", _subset(plan)))]
+    need_files(plan, names, _MADE_BY)
+
+
+RECIPE = Recipe("language_modeling", steps, "evaluate", measures, check)

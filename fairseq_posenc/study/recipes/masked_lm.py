@@ -1,0 +1,244 @@
+"""Masked language models: pre-train, validate, fine-tune on tasks of one or two sentences."""
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+
+import numpy as np
+import yaml
+
+from fairseq_posenc.criterions.scores import percent
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.study.answers import read_answers
+from fairseq_posenc.study.flags import Flags, merge, words_of
+from fairseq_posenc.study.logs import lines_of
+from fairseq_posenc.study.model_flags import flags_of_model
+from fairseq_posenc.study.plan import Plan
+from fairseq_posenc.study.recipes.base import (
+    PLUG_IN,
+    RUN,
+    Recipe,
+    Step,
+    averaging,
+    checkpoint,
+    need_files,
+    training,
+    usual_measures,
+    validation,
+)
+from fairseq_posenc.study.results import Measure
+
+_MADE_BY = "examples/bert_pretraining/prepare.sh"
+_TASKS_MADE_BY = "examples/glue/prepare.sh"
+_FINETUNE = {  # as in examples/glue/finetune.sh
+    "--init-token": "0",
+    "--separator-token": "2",
+    "--shorten-method": "truncate",
+    "--dropout": "0.1",
+    "--attention-dropout": "0.1",
+    "--optimizer": "adam",
+    "--adam-betas": "(0.9, 0.999)",
+    "--adam-eps": "1e-6",
+    "--weight-decay": "0.01",
+    "--clip-norm": "1.0",
+    "--lr-scheduler": "polynomial_decay",
+    "--required-batch-size-multiple": "1",
+    "--num-workers": "0",
+    "--log-interval": "100",
+}
+#: Scores whose names readers would not know.
+LABELS = {
+    "f1": "F1",
+    "mcc": "Matthews correlation",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+}
+_WARMUP = 0.06  # of the updates
+
+
+class Task(NamedTuple):
+    """A task to fine-tune on.
+
+    Args:
+        name: of the task.
+        folder: its data, which prepare.sh made.
+        labels: the classes, or none for numbers.
+        scores: with the reported one first.
+        positive: the label whose F1 counts.
+        flags: epochs, batch and learning rate of the task's description.
+        examples: number of training examples.
+    """
+
+    name: str
+    folder: str
+    labels: Tuple[str, ...]
+    scores: Tuple[str, ...]
+    positive: str
+    flags: Flags
+    examples: int
+
+    @property
+    def key(self) -> str:
+        """Its name in results: lower case, letters and digits."""
+        return re.sub(r"\W", "", self.name.lower())
+
+
+def tasks_of(plan: Plan) -> List[Task]:
+    """The tasks of a plan, as their folders describe them.
+
+    Raises:
+        UsageError: a folder is missing or incomplete.
+    """
+    return [_task(plan.finetune, name) for name in plan.finetune.get("tasks", ())]
+
+
+def _task(finetune: Mapping[str, Any], name: str) -> Task:
+    folder = Path(finetune.get("data", ""), name)
+    try:
+        about = yaml.safe_load((folder / "task.yaml").read_text(encoding="utf-8"))[name]
+        examples = int((folder / "examples").read_text())
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"finetune: {name}: {folder} is not the folder of a task; make it with {_TASKS_MADE_BY}"
+        ) from error
+    numbers = bool(about.get("regression"))
+    scores = about.get("scores") or (["pearson", "spearman"] if numbers else ["accuracy"])
+    scores = [scores] if isinstance(scores, str) else scores
+    rates = about.get("lr", "2e-5")
+    flags = {
+        "--max-epoch": about.get("epochs", 3),
+        "--batch-size": about.get("batch", 32),
+        "--lr": rates[0] if isinstance(rates, list) else rates,
+    }
+    labels = () if numbers else tuple(map(str, about["labels"]))
+    return Task(
+        name, str(folder), labels, tuple(scores), str(about.get("positive", 1)), flags, examples
+    )
+
+
+def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
+    """The steps of a run."""
+    words = ["--task", "masked_lm"]
+    found = [
+        training(plan, words, flags, seed),
+        *averaging(plan),
+        validation(plan, words, {"--batch-size": 16}),
+    ]
+    for task in tasks_of(plan):
+        found += _finetuning(plan, task, flags, seed)
+    return found
+
+
+def _finetuning(plan: Plan, task: Task, flags: Flags, seed: int) -> List[Step]:
+    given = {**task.flags, **plan.finetune.get("flags", {}), **plan.finetune["tasks"][task.name]}
+    rates = plan.finetune.get("lr") or [given["--lr"]]
+    found: List[Step] = []
+    places = []
+    for rate in rates:
+        place = f"finetune/{task.key}-lr{rate}"
+        places.append(place)
+        name = f"{task.key}-lr{rate}"
+        last = plan.finetune.get("epoch", "best") == "last"
+        best = f"{place}/checkpoint_{'last' if last else 'best'}.pt"
+        words = _training_words(plan, task, {**given, "--lr": rate}, flags, seed, place)
+        found.append(Step(name, words, inputs=(checkpoint(plan),), fresh=place, stage="finetune"))
+        answers = (
+            *("python", "-m", "fairseq_posenc.study.answers", f"{RUN}/{best}", task.folder),
+            *("--output", f"{RUN}/{place}.tsv", "--user-dir", plan.user_dir or PLUG_IN),
+        )
+        found.append(
+            Step(
+                f"{name}-answers",
+                answers,
+                partial(_remove, place=place),
+                inputs=(best,),
+                stage="finetune",
+            )
+        )
+    score = partial(score_task, task=task, places=tuple(places))
+    inputs = tuple(f"{place}.tsv" for place in places)
+    return [*found, Step(f"{task.key}-score", collect=score, inputs=inputs)]
+
+
+def _training_words(
+    plan: Plan, task: Task, given: Flags, flags: Flags, seed: int, place: str
+) -> Tuple[str, ...]:
+    chosen = merge(_FINETUNE, given)
+    batch, epochs = int(chosen["--batch-size"]), int(chosen["--max-epoch"])
+    updates = int(chosen.get("--max-update", -(-task.examples // batch) * epochs))
+    schedule = {"--total-num-update": updates, "--warmup-updates": int(updates * _WARMUP)}
+    target = ["--num-classes", str(len(task.labels) or 1)]
+    target += [] if task.labels else ["--regression-target"]
+    last = plan.finetune.get("epoch", "best") == "last"
+    kept = "--no-save-optimizer-state" if last else "--no-last-checkpoints"
+    return (
+        *("fairseq-train", task.folder, "--user-dir", plan.user_dir or PLUG_IN),
+        *("--task", "sentence_prediction", *words_of(flags_of_model(flags))),
+        *("--restore-file", f"{RUN}/{checkpoint(plan)}", "--save-dir", f"{RUN}/{place}"),
+        *("--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"),
+        *(*target, "--criterion", "sentence_prediction_metrics"),
+        *("--metrics", ",".join(task.scores), "--positive-label", task.positive),
+        *("--best-checkpoint-metric", task.scores[0], "--maximize-best-checkpoint-metric"),
+        *words_of(merge(schedule, chosen)),
+        *("--seed", str(seed), "--no-epoch-checkpoints", kept, "--log-format", "json"),
+    )
+
+
+def _remove(folder: Path, place: str) -> Dict[str, Any]:
+    """Remove the checkpoints of a fine-tuning, whose answers are known."""
+    for path in (folder / place).glob("*.pt"):
+        path.unlink()
+    return {}
+
+
+def score_task(folder: Path, task: Task, places: Tuple[str, ...]) -> Dict[str, Any]:
+    """The scores of a task, at the learning rate with the best reported one.
+
+    Args:
+        folder: the run's folder.
+        task: the task.
+        places: the fine-tunings, whose answers are ``PLACE.tsv``.
+    """
+    found = {place: _scores(read_answers(folder / f"{place}.tsv"), task) for place in places}
+    best = max(places, key=lambda place: found[place][task.scores[0]])
+    scores = {f"{task.key}_{name}": value for name, value in found[best].items()}
+    target = f"{task.key}.answers.tsv"
+    text = (folder / f"{best}.tsv").read_text(encoding="utf-8")
+    (folder / target).write_text(text, encoding="utf-8")
+    return {"scores": scores, "files": {"answers": {task.key: target}}}
+
+
+def _scores(answers: List[Tuple[str, str]], task: Task) -> Dict[str, float]:
+    names = sorted({label for pair in answers for label in pair})
+    number = names.index if task.labels else float
+    sides = np.array([[number(label) for label in pair] for pair in answers], dtype=float).T
+    positive = names.index(task.positive) if task.positive in names else -1
+    return {name: percent(name, sides[1], sides[0], positive) for name in task.scores}
+
+
+def measures(plan: Plan) -> Dict[str, Measure]:
+    """The scores of the tasks, and the losses."""
+    found = []
+    for task in tasks_of(plan):
+        for name in task.scores:
+            label = f"{task.name}, {LABELS.get(name, name)}"
+            found.append(Measure(f"{task.key}_{name}", "higher", label, "%"))
+    if plan.base.get("--criterion") == "masked_lm_accuracy":
+        found.append(Measure("accuracy", "higher", "masked tokens predicted right", "%"))
+    return usual_measures(plan, *found)
+
+
+def check(plan: Plan) -> None:
+    """Check that the data, and those of the tasks, exist and have the same dictionary."""
+    need_files(plan, ["dict.txt", "train.idx", "valid.idx"], _MADE_BY)
+    known = lines_of(Path(plan.data["folder"], "dict.txt"))
+    for task in tasks_of(plan):
+        if lines_of(Path(task.folder, "input0", "dict.txt")) != known:
+            raise UsageError(
+                f"finetune: {task.name}: {task.folder} has another dictionary than "
+                f"{plan.data['folder']}; make it from that with {_TASKS_MADE_BY}"
+            )
+
+
+RECIPE = Recipe("masked_lm", steps, "validate", measures, check)

@@ -1,0 +1,110 @@
+"""What all sections of a report are made from: a study, and the comparison on each measure."""
+
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.study.report.memory import Memory
+from fairseq_posenc.study.results import Measure, Run, Study
+from fairseq_posenc.study.statistics import Comparison, compare
+
+
+class Evidence(NamedTuple):
+    """A study with its statistics.
+
+    Args:
+        study: the results.
+        baseline: the system that all others are compared with.
+        scores: by measure, system and seed.
+        comparisons: by measure that has a score.
+        memory: of earlier reports of this study.
+    """
+
+    study: Study
+    baseline: str
+    scores: Dict[str, Dict[str, Dict[int, float]]]
+    comparisons: Dict[str, Comparison]
+    memory: Memory
+
+    @property
+    def measures(self) -> List[Measure]:
+        """The measures that have a score, in the order of the plan."""
+        return [self.study.measures[name] for name in self.comparisons]
+
+    @property
+    def systems(self) -> List[str]:
+        """The systems with a finished run, in the order of the plan."""
+        return [name for name in self.study.systems if self.study.of(name)]
+
+    @property
+    def missing(self) -> List[Tuple[str, int]]:
+        """Systems and seeds without a result."""
+        present = {(run.system, run.seed) for run in self.study.runs}
+        wanted = [(name, seed) for name in self.study.systems for seed in self.study.seeds]
+        return [key for key in wanted if key not in present]
+
+    @property
+    def failed(self) -> List[Run]:
+        """The runs that failed."""
+        return [run for run in self.study.runs if not run.done]
+
+    def run(self, system: str, seed: int) -> Optional[Run]:
+        """The finished run of *system* with *seed*, if there is one."""
+        return next((run for run in self.study.of(system) if run.seed == seed), None)
+
+
+def gather(study: Study, memory: Memory) -> Evidence:
+    """Compute the statistics of a study.
+
+    Its plan may name the system that the others are compared with as ``baseline``; without, it is
+    the first one.
+
+    Args:
+        study: the results.
+        memory: of earlier reports.
+    """
+    baseline = study.plan.get("baseline")
+    if baseline not in study.systems:
+        baseline = study.systems[0] if study.systems else ""
+    scores = {name: _scores(study, name) for name in study.measures}
+    comparisons = {
+        name: compare(found, study.measures[name].better)
+        for name, found in scores.items()
+        if any(found.values())
+    }
+    return Evidence(study, baseline, scores, comparisons, memory)
+
+
+def _scores(study: Study, measure: str) -> Dict[str, Dict[int, float]]:
+    found: Dict[str, Dict[int, float]] = {}
+    for name in study.systems:
+        values = {run.seed: run.scores.get(measure) for run in study.of(name)}
+        # neither absent nor NaN, which is unequal to itself
+        found[name] = {s: float(v) for s, v in values.items() if v is not None and v == v}
+    return found
+
+
+def read_lines(run: Run, *keys: str) -> List[str]:
+    """Lines of one of the files of a run.
+
+    Args:
+        run: a run.
+        keys: the way to its name in ``files``, such as ``hypotheses``, or ``answers`` and a task.
+
+    Returns:
+        nothing if the run has no such file.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    found: Any = run.files
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    if not found:
+        return []
+    path = run.folder / Path(str(found))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({error}); remove its run to repeat it") from None
+    return text.rstrip("\n").split("\n") if text else []

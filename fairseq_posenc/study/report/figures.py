@@ -1,0 +1,244 @@
+"""Drawing for reports: small multiples and dot plots, and SVG that follows the colours of a page.
+
+No figure tells systems apart by colour.  Each panel or row shows one system in front of all others,
+so that the number of systems does not matter.
+"""
+
+import io
+import math
+import re
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from fairseq_posenc.analysis.figures import COLORS, import_pyplot
+from fairseq_posenc.extras import import_extra
+from fairseq_posenc.study.report.document import Figure
+from fairseq_posenc.study.statistics import Comparison, Summary
+
+#: Inches; at 390 pixels of width, text of a narrow figure is about 10 pixels high.
+NARROW, WIDE = 4.1, 8.2
+#: The one system of a panel, the others, and the system that all are compared with.
+FRONT, BACK, BASELINE = COLORS[0], "#999999", COLORS[2]
+INK = "#000000"
+#: Replaced in figures inside the page, where the style sheet sets the variables.
+THEME = {
+    FRONT: "var(--front)", BACK: "var(--back)", BASELINE: "var(--baseline)",
+    "#b0b0b0": "var(--grid)", INK: "currentColor",
+}  # fmt: skip
+
+
+def to_svg(figure: Any) -> str:
+    """A figure of matplotlib as the text of an SVG file on white; the figure is closed."""
+    file = io.StringIO()
+    figure.savefig(file, format="svg", metadata={"Date": None})
+    import_pyplot("study --report").close(figure)
+    return file.getvalue()
+
+
+def themed(svg: str, prefix: str, label: str) -> str:
+    """An SVG drawing as an element of a page, in the colours and the type of that page.
+
+    Args:
+        svg: from :func:`to_svg`.
+        prefix: for its identifiers, unique on the page.
+        label: says what it shows, without markup.
+    """
+    element = svg[svg.index("<svg") :]
+    element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
+    # the background of the figure and of its axes
+    element = re.sub(r"fill: #ffffff[^\"]*", "fill: none", element)
+    element = re.sub(r'(id=")|(url\(#)|(href="#)', rf"\g<0>{prefix}-", element)
+    element = re.sub(r"font: (?:\w+ )*?([\d.]+)px [^;\"]*", r"font-size: \1px", element)
+    for color, variable in THEME.items():
+        element = re.sub(color, variable, element, flags=re.IGNORECASE)
+    head, rest = element.split(">", 1)
+    head = re.sub(r' (?:width|height|version)="[^"]*"', "", head)
+    return f'{head} role="img" aria-label="{label}" fill="currentColor">{rest}'
+
+
+class Curve(NamedTuple):
+    """A mean over seeds with its band.
+
+    Args:
+        x: positions, increasing.
+        mean: of each.
+        low: the least over the seeds.
+        high: the largest over the seeds.
+    """
+
+    x: Sequence[float]
+    mean: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+def curve(runs: Sequence[Mapping[int, float]]) -> Optional[Curve]:
+    """Mean and band at the positions that all runs have; None if they have fewer than two.
+
+    Args:
+        runs: values by position, one mapping for each seed.
+    """
+    common = sorted(set(runs[0]).intersection(*runs[1:])) if runs else []
+    if len(common) < 2:
+        return None
+    values = np.array([[run[x] for run in runs] for x in common])
+    return Curve(common, values.mean(1), values.min(1), values.max(1))
+
+
+def small_multiples(
+    name: str,
+    caption: str,
+    curves: Mapping[str, Curve],
+    baseline: str,
+    labels: Tuple[str, str],
+    scales: Tuple[str, str] = ("linear", "linear"),
+    settled: float = 0.0,
+) -> Figure:
+    """A panel for each system, with the mean of each other system behind it in grey.
+
+    Args:
+        name: of the file.
+        caption: of the figure.
+        curves: by system, in order.
+        baseline: the system drawn dashed in every panel.
+        labels: of the axes, with units.
+        scales: of the axes, ``linear`` or ``log``.
+        settled: the y axis shows all values after this fraction of the x axis; earlier ones may be
+            beyond its edge.
+    """
+    start = settled * max(x for found in curves.values() for x in found.x)
+    values = [
+        value
+        for found in curves.values()
+        for x, *ends in zip(found.x, found.low, found.high)
+        if x >= start
+        for value in ends
+    ]
+    limits = _limits(values, 4.0, scales[1])
+
+    def draw(columns: int, width: float) -> str:
+        columns = min(columns, len(curves))
+        rows = math.ceil(len(curves) / columns)
+        figure, grid = import_pyplot("study --report").subplots(
+            rows, columns, figsize=(width, 0.45 + 1.35 * rows), sharex=True, sharey=True,
+            squeeze=False, constrained_layout=True,
+        )  # fmt: skip
+        panels = list(grid.flat)
+        for axes, (system, front) in zip(panels, curves.items()):
+            for other, back in curves.items():
+                if other not in (system, baseline):
+                    axes.plot(back.x, back.mean, color=BACK, linewidth=0.5, alpha=0.6)
+            if baseline in curves and system != baseline:
+                behind = curves[baseline]
+                axes.plot(behind.x, behind.mean, "--", color=BASELINE, linewidth=1.1)
+            axes.fill_between(front.x, front.low, front.high, color=FRONT, alpha=0.3, linewidth=0)
+            marker = "o" if len(front.x) < 12 else ""
+            axes.plot(front.x, front.mean, color=FRONT, marker=marker, markersize=2.5)
+            axes.set_title(system, fontsize=8, loc="left", pad=3)
+            axes.set(xscale=scales[0], yscale=scales[1], ylim=limits)
+            axes.tick_params(labelsize=7)
+            if scales[0] == "log":  # few positions, each of which is named
+                axes.set_xticks(list(front.x), [f"{x:g}" for x in front.x])
+                axes.xaxis.minorticks_off()
+            for axis, scale in zip("xy", scales):
+                if scale == "linear":
+                    axes.locator_params(axis=axis, nbins=4)
+            if scales[1] == "log":
+                _plain_ticks(axes.yaxis)
+        for axes in panels[len(curves) :]:
+            axes.set_visible(False)
+        for axes in panels[len(curves) - columns : len(curves)]:
+            axes.tick_params(labelbottom=True)
+        figure.supxlabel(labels[0], fontsize=8)
+        figure.supylabel(labels[1], fontsize=8)
+        return to_svg(figure)
+
+    return Figure(name, caption, draw(4, WIDE), draw(2, NARROW))
+
+
+def _plain_ticks(axis: Any) -> None:
+    """Numbers without powers of ten, at 1, 2 and 5 of each."""
+    ticker = import_extra("matplotlib.ticker", "study --report")
+    axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def dot_plot(
+    name: str,
+    caption: str,
+    comparison: Comparison,
+    points: Mapping[str, Sequence[float]],
+    baseline: str,
+    label: str,
+) -> Figure:
+    """Means with intervals, the best on top, and a small dot for each seed.
+
+    Args:
+        name: of the file.
+        caption: of the figure.
+        comparison: of the systems.
+        points: the score of each seed, by system.
+        baseline: the system whose mean is drawn as a dashed line.
+        label: of the axis, with the unit.
+    """
+    order = list(reversed(comparison.order))
+    low, high = _limits([value for name in order for value in points[name]], 6.0)
+
+    def draw(width: float) -> str:
+        figure, axes = import_pyplot("study --report").subplots(
+            figsize=(width, 0.7 + 0.24 * len(order)), constrained_layout=True
+        )
+        for row, system in enumerate(order):
+            summary = comparison.summaries[system]
+            special = system == baseline
+            color = BASELINE if special else FRONT
+            if low <= summary.mean <= high:
+                _dot(axes, row, summary, points[system], color, "D" if special else "o")
+            else:  # an arrow at the edge, so that one failure does not squeeze all others
+                left = summary.mean < low
+                axes.plot(
+                    [low if left else high], [row], marker="<" if left else ">", color=color,
+                    clip_on=False, zorder=5,
+                )  # fmt: skip
+                axes.annotate(
+                    f"{summary.mean:.4g}", (low if left else high, row), fontsize=7,
+                    va="center", ha="left" if left else "right",
+                    xytext=(6 if left else -6, 0), textcoords="offset points",
+                )  # fmt: skip
+        if baseline in comparison.summaries:
+            mean = comparison.summaries[baseline].mean
+            axes.axvline(mean, color=BASELINE, linestyle="--", linewidth=0.9, zorder=0)
+        axes.set_yticks(range(len(order)))
+        axes.set_yticklabels(order)
+        axes.set_ylim(-0.6, len(order) - 0.4)
+        axes.set_xlim(low, high)
+        axes.set_xlabel(label, fontsize=8)
+        axes.locator_params(axis="x", nbins=6)
+        axes.grid(axis="y", visible=False)
+        return to_svg(figure)
+
+    return Figure(name, caption, draw(WIDE * 0.75), draw(NARROW))
+
+
+def _dot(
+    axes: Any, row: int, summary: Summary, seeds: Sequence[float], color: str, marker: str
+) -> None:
+    if summary.interval is not None:
+        axes.plot(summary.interval, [row, row], color=color, linewidth=1.2)
+    axes.plot(seeds, [row] * len(seeds), "|", color=color, markersize=7, markeredgewidth=0.8)
+    axes.plot([summary.mean], [row], marker=marker, color=color, markersize=5)
+
+
+def _limits(values: List[float], reach: float, scale: str = "linear") -> Tuple[float, float]:
+    """Limits of an axis, without values further than *reach* interquartile ranges from the rest."""
+    if scale == "log":
+        low, high = _limits([math.log(value) for value in values if value > 0], reach)
+        return math.exp(low), math.exp(high)
+    known = np.array([value for value in values if math.isfinite(value)] or [0.0])
+    quarter, half, most = np.percentile(known, (25, 50, 75))
+    spread = reach * max(most - quarter, 0.002 * abs(half), 1e-9)
+    inside = known[(known >= quarter - spread) & (known <= most + spread)]
+    margin = 0.06 * max(inside.max() - inside.min(), 0.002 * abs(half), 1e-9)
+    return float(inside.min() - margin), float(inside.max() + margin)

@@ -1,0 +1,62 @@
+"""What was computed for an earlier report of the same study, and is not computed again."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
+
+from fairseq_posenc.files import replace_file
+
+
+class Memory:
+    """Results of long computations by the content of all that goes into them.
+
+    Args:
+        path: a JSON file, or None to keep nothing. A damaged one is computed anew.
+    """
+
+    def __init__(self, path: Optional[Path] = None) -> None:
+        self.path = path
+        self.known: Dict[str, Any] = {}
+        try:
+            found = json.loads(path.read_text(encoding="utf-8")) if path else {}
+        except (OSError, ValueError):
+            return
+        self.known = found if isinstance(found, dict) else {}
+
+    def get(self, inputs: Iterable[Any], compute: Callable[[], Any]) -> Any:
+        """The result of *compute*, from the file if it is there.
+
+        Args:
+            inputs: all that the result depends on; each is written in full by ``repr``.
+            compute: gives a value that JSON has.
+        """
+        return self.get_all([inputs], lambda _: [compute()])[0]
+
+    def get_all(
+        self, inputs: Sequence[Iterable[Any]], compute: Callable[[List[int]], Sequence[Any]]
+    ) -> List[Any]:
+        """Several results, of which those that are unknown are computed together.
+
+        Args:
+            inputs: for each result, all that it depends on.
+            compute: from the indices of the unknown ones to their results.
+        """
+        keys = [_digest(given) for given in inputs]
+        unknown = [index for index, key in enumerate(keys) if key not in self.known]
+        if unknown:
+            self.known.update(zip([keys[i] for i in unknown], compute(unknown)))
+        return [self.known[key] for key in keys]
+
+    def save(self) -> None:
+        """Write the file."""
+        if self.path is not None:
+            with replace_file(self.path) as partial:
+                partial.write_text(json.dumps(self.known), encoding="utf-8")
+
+
+def _digest(inputs: Iterable[Any]) -> str:
+    digest = hashlib.sha256()
+    for given in inputs:
+        digest.update(repr(given).encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()

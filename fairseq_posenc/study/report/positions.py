@@ -1,0 +1,46 @@
+"""What each encoding learned about positions, drawn from the checkpoints of the first seed."""
+
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, List
+
+from fairseq_posenc.analysis import positions_figure
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.study.report.document import Details, Figure, Points, Prose, Section
+from fairseq_posenc.study.report.evidence import Evidence
+
+#: Positions drawn, fewer if the model has fewer.
+LENGTH = 64
+
+
+def positions_section(evidence: Evidence) -> Section:
+    """A figure for each system whose checkpoint is there and has something to draw."""
+    parts: List[Any] = []
+    without: Dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for index, name in enumerate(evidence.systems):
+            run = evidence.study.of(name)[0]
+            checkpoint = run.folder / run.checkpoint
+            if not run.checkpoint or not checkpoint.is_file():
+                continue
+            output = Path(folder) / f"{index}.svg"
+            try:
+                positions_figure.plot(str(checkpoint), output, None, LENGTH)
+            except UsageError as error:
+                without[name] = str(error).replace(f"{checkpoint}: ", "")
+                continue
+            caption = f"{name}, seed {run.seed}: logits, or their decay, that depend on positions."
+            svg = output.read_text(encoding="utf-8")
+            figure = Figure(f"positions-{index}", caption, svg, themed=False)
+            parts.append(Details(name, [figure]))
+    if parts:
+        parts.insert(
+            0,
+            Prose(
+                "The parts of the attention logits that depend on positions alone, and the decay "
+                "of rotary logits with distance, after training."
+            ),
+        )
+        if without:
+            parts.append(Points([f"{name}: {reason}" for name, reason in without.items()]))
+    return Section("Positions learned", parts)

@@ -1,0 +1,133 @@
+"""Tables and figures of the measures, with their significance."""
+
+from typing import Any, List
+
+from fairseq_posenc.study.report.document import Details, Heading, Points, Prose, Section, Table
+from fairseq_posenc.study.report.evidence import Evidence
+from fairseq_posenc.study.report.figures import dot_plot
+from fairseq_posenc.study.report.sentence_tests import sentence_tests
+from fairseq_posenc.study.report.words import (
+    capitalised,
+    details,
+    number,
+    p_value,
+    signed,
+    spread,
+    verdict,
+)
+from fairseq_posenc.study.results import Measure
+
+METHOD = (
+    "Mean ± standard deviation over the seeds.",
+    "Systems that share a letter in a column are not separable at the 5 % level; systems that "
+    "share none are.",
+    "The test is the t-test of differences paired by seed. With more than two systems its error "
+    "is pooled over all of them, as in an analysis of variance with the seeds as blocks, which "
+    "assumes that their scores vary alike.",
+    "p-values are corrected for all pairs of systems by Holm's method, separately for each "
+    "measure. Intervals of differences are 95 % intervals of the same model, not corrected.",
+    "“This pair alone” is the paired t-test on two systems only, not corrected; it assumes "
+    "nothing about the others, but two or three seeds give it little power.",
+    "Tests on sentences (sacreBLEU's paired bootstrap and approximate randomisation with 1,000 "
+    "samples; McNemar's exact test for accuracies, paired permutation for other scores) ask in "
+    "each seed whether the difference would hold on other sentences; they are corrected by Holm's "
+    "method for the number of systems and say nothing about other seeds.",
+)
+
+
+def results_section(evidence: Evidence) -> Section:
+    """One table of all measures, then each measure against the baseline."""
+    if not evidence.measures:
+        return Section("Results", [])
+    parts: List[Any] = [_overall(evidence)]
+    if any(not comparison.tested for comparison in evidence.comparisons.values()):
+        parts.append(Prose("Measures without letters have too few seeds for a test across seeds."))
+    for measure in evidence.measures:
+        parts += _measure(evidence, measure)
+    parts.append(Details("How to read these tables", [Points(METHOD)]))
+    return Section("Results", parts)
+
+
+def _heading(measure: Measure) -> str:
+    return f"{measure.label} {'↑' if measure.better == 'higher' else '↓'}"
+
+
+def _overall(evidence: Evidence) -> Table:
+    first = evidence.comparisons[evidence.measures[0].name]
+    order = [*first.order, *(name for name in evidence.systems if name not in first.order)]
+    header, rows = ["system"], [[name] for name in order]
+    text, best = [], []
+    for measure in evidence.measures:
+        comparison = evidence.comparisons[measure.name]
+        best.append((order.index(comparison.order[0]), len(header)))
+        header.append(_heading(measure))
+        for row in rows:
+            row.append(spread(comparison.summaries.get(row[0])))
+        if comparison.letters:
+            text.append(len(header))
+            header.append("group")
+            for row in rows:
+                row.append(comparison.letters.get(row[0], ""))
+    caption = (
+        f"All measures, by {evidence.measures[0].label}. ↑ higher is better, ↓ lower is better. "
+        "The best mean of each is bold."
+    )
+    if text:
+        caption += " Systems that share a letter of a group are not separable."
+    return Table(caption, header, rows, text=text, strong=best)
+
+
+def _measure(evidence: Evidence, measure: Measure) -> List[Any]:
+    comparison, baseline = evidence.comparisons[measure.name], evidence.baseline
+    points = {name: list(evidence.scores[measure.name][name].values()) for name in comparison.order}
+    unit = f" ({measure.unit})" if measure.unit else ""
+    caption = (
+        f"{capitalised(measure.label)}{unit}, {measure.better} is better: mean over the seeds "
+        "(dot), each seed (tick) and the 95 % interval of the mean (line); lines that reach the "
+        f"edge go on. The diamond and the dashed line are {baseline}."
+    )
+    figure = dot_plot(
+        f"score-{measure.name}", caption, comparison, points, baseline, f"{measure.label}{unit}"
+    )
+    told = details(comparison, baseline)
+    said = Points(told) if told else Prose(verdict(comparison, measure, baseline))
+    parts: List[Any] = [Heading(capitalised(measure.label)), figure, said]
+    if comparison.noisy:
+        parts.append(
+            Prose(
+                f"More than half of the pooled error comes from {comparison.noisy}, so differences "
+                "between the others may be larger than their p-values suggest."
+            )
+        )
+    if baseline in comparison.summaries and len(comparison.order) > 1:
+        parts.append(_differences(evidence, measure))
+    return parts
+
+
+def _differences(evidence: Evidence, measure: Measure) -> Table:
+    comparison, baseline = evidence.comparisons[measure.name], evidence.baseline
+    by_test = sentence_tests(evidence, measure.name)
+    header = ["system", f"difference in {measure.label}"]
+    header += ["95 % interval", "p (Holm)", "this pair alone"] if comparison.tested else []
+    text = list(range(len(header), len(header) + len(by_test)))
+    header += list(by_test)
+    rows = []
+    for name in comparison.order:
+        if name == baseline:
+            continue
+        difference = comparison.differences[name, baseline]
+        like = comparison.summaries[baseline].mean
+        row = [name, signed(difference.mean, like)]
+        if comparison.tested:
+            ends = difference.interval
+            interval = (
+                "–" if ends is None else f"{number(ends[0], like)} to {number(ends[1], like)}"
+            )
+            row += [interval, p_value(difference.adjusted), p_value(difference.alone)]
+        for found in by_test.values():
+            row.append(found[name].text if name in found else "–")
+        rows.append(row)
+    caption = f"{capitalised(measure.label)}: difference to {baseline}."
+    if by_test:
+        caption += " Last: in how many seeds a test on the sentences finds a difference."
+    return Table(caption, header, rows, text=text)

@@ -1,0 +1,207 @@
+"""What a study has found: its plan, and the results of its finished runs.
+
+A study is a folder with ``plan.yaml``, the plan as resolved, and a folder
+``runs/SYSTEM-seedSEED-DIGEST`` for each run, which has a ``result.json`` once it is finished.
+"""
+
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+import yaml
+
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.files import FilePath
+from fairseq_posenc.json_object import read_json_object
+
+PLAN = "plan.yaml"
+RUNS = "runs"
+RESULT = "result.json"
+DONE, FAILED = "done", "failed"
+
+
+class Measure(NamedTuple):
+    """A score that a study compares.
+
+    Args:
+        name: its key in the results.
+        better: ``higher`` or ``lower``.
+        label: its name for readers.
+        unit: its unit, or nothing.
+    """
+
+    name: str
+    better: str
+    label: str
+    unit: str = ""
+
+
+class Point(NamedTuple):
+    """A point of a learning curve; losses in bits per token, None where there is no value."""
+
+    update: int
+    train_loss: Optional[float] = None
+    valid_loss: Optional[float] = None
+
+
+class Run(NamedTuple):
+    """A run that has ended.
+
+    Args:
+        folder: its folder, to which the paths in ``files`` and ``checkpoint`` are relative.
+        system: name of the system.
+        seed: seed of the training.
+        digest: hexadecimal digest of all that decides the result.
+        status: ``done`` or ``failed``.
+        flags: flags of the system beyond the base.
+        base: flags that all systems share.
+        commands: the exact command lines.
+        parameters: number of parameters.
+        updates: number of updates.
+        tokens: target tokens read in training.
+        seconds: time of each stage: ``train``, ``decode`` and others.
+        peak_memory_mb: largest memory of the training, on the GPU if it had one.
+        scores: values of the measures.
+        signatures: sacreBLEU's signature of the scores that have one.
+        curve: learning curve, by increasing update.
+        extrapolation: perplexity by length of the context.
+        files: hypotheses, references, sources and answers.
+        checkpoint: the checkpoint that was scored.
+        error: last lines of the log of a failed run.
+        environment: versions and device.
+    """
+
+    folder: Path
+    system: str
+    seed: int
+    digest: str
+    status: str
+    flags: Dict[str, Any]
+    base: List[str]
+    commands: List[str]
+    parameters: int
+    updates: int
+    tokens: int
+    seconds: Dict[str, float]
+    peak_memory_mb: float
+    scores: Dict[str, float]
+    signatures: Dict[str, str]
+    curve: List[Point]
+    extrapolation: Dict[int, float]
+    files: Dict[str, Any]
+    checkpoint: str
+    error: str
+    environment: Dict[str, Any]
+
+    @property
+    def done(self) -> bool:
+        """Whether it succeeded."""
+        return self.status == DONE
+
+
+class Study(NamedTuple):
+    """A study: its plan and the runs that have ended.
+
+    Args:
+        folder: the folder of the study.
+        plan: the resolved plan.
+        systems: names, in the order of the plan.
+        seeds: in the order of the plan.
+        runs: in the order of systems, then of seeds; those of earlier plans are left out.
+        measures: by name, in the order of the plan.
+        speed: short trainings by system, made while nothing else was running; their score is
+            ``tokens_per_second``.
+    """
+
+    folder: Path
+    plan: Dict[str, Any]
+    systems: Tuple[str, ...]
+    seeds: Tuple[int, ...]
+    runs: Tuple[Run, ...]
+    measures: Dict[str, Measure]
+    speed: Dict[str, Run] = {}
+
+    def of(self, system: str) -> List[Run]:
+        """The runs of *system* that succeeded, by seed."""
+        return [run for run in self.runs if run.system == system and run.done]
+
+
+def read_run(folder: Path) -> Run:
+    """The result of a finished run.
+
+    Raises:
+        UsageError: its ``result.json`` cannot be read.
+    """
+    path = folder / RESULT
+    found = read_json_object(str(path), str(path), "remove the folder to repeat the run")
+    try:
+        return _run(folder, found)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{path}: is not the result of a run ({error}); remove the folder to repeat it"
+        ) from error
+
+
+def _run(folder: Path, found: Mapping[str, Any]) -> Run:
+    defaults: Dict[str, Any] = {
+        **dict.fromkeys(("flags", "seconds", "scores", "signatures", "files", "environment"), {}),
+        **dict.fromkeys(("base", "commands"), ()),
+        **dict.fromkeys(("parameters", "updates", "tokens", "peak_memory_mb"), 0),
+        **dict.fromkeys(("checkpoint", "error"), ""),
+    }
+    values = {name: found.get(name, default) for name, default in defaults.items()}
+    for name in ("base", "commands"):
+        values[name] = list(values[name])
+    return Run(
+        folder=folder,
+        system=str(found["system"]),
+        seed=int(found["seed"]),
+        digest=str(found["digest"]),
+        status=str(found["status"]),
+        curve=[Point(**point) for point in found.get("curve", ())],
+        extrapolation={int(k): float(v) for k, v in found.get("extrapolation", {}).items()},
+        **values,
+    )
+
+
+def load_results(folder: FilePath) -> Study:
+    """Read a study and the results it has so far.
+
+    Args:
+        folder: the folder of the study.
+
+    Raises:
+        UsageError: there is no study, or one of its files cannot be read.
+    """
+    root = Path(folder)
+    plan = read_plan(root)
+    systems, seeds = tuple(plan["systems"]), tuple(plan["seeds"])
+    folders = sorted(path.parent for path in root.glob(f"{RUNS}/*/{RESULT}"))
+    wanted = plan.get("runs")  # the names of its runs; those of earlier plans stay in the folder
+    runs = [read_run(path) for path in folders if wanted is None or path.name in wanted]
+    timed = [read_run(path) for path in folders if path.name in plan.get("speed_runs", ())]
+    known = [run for run in runs if run.system in systems and run.seed in seeds]
+    known.sort(key=lambda run: (systems.index(run.system), seeds.index(run.seed)))
+    measures = {name: Measure(name, **about) for name, about in plan["measures"].items()}
+    speed = {run.system: run for run in timed if run.done}
+    return Study(root, plan, systems, seeds, tuple(known), measures, speed)
+
+
+def read_plan(folder: Path) -> Dict[str, Any]:
+    """The resolved plan of a study.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    path = folder / PLAN
+    try:
+        plan = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"{path}: {error.strerror or error}; give the folder of a study"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: is damaged ({error}); run the study again") from error
+    missing = {"systems", "seeds", "measures"} - set(plan if isinstance(plan, dict) else ())
+    if missing:
+        raise UsageError(f"{path}: has no {', '.join(sorted(missing))}; run the study again")
+    return dict(plan)

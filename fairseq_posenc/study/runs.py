@@ -1,0 +1,158 @@
+"""The runs of a plan, each identified by a digest of everything that decides its result."""
+
+import functools
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+
+from fairseq_posenc.study.flags import Flags, merge, words_of
+from fairseq_posenc.study.plan import Plan, plan_of
+from fairseq_posenc.study.recipes import RECIPES
+from fairseq_posenc.study.recipes.base import Step, speed_step
+from fairseq_posenc.version import __version__
+
+_WHOLE = 1 << 26  # bytes of a file that are read; of a larger one, as many at both ends
+_NOT_DATA = (".log", ".part")
+
+
+class Spec(NamedTuple):
+    """A run to make.
+
+    Args:
+        system: name of the system.
+        seed: its seed.
+        flags: its flags beyond the base.
+        base: words of the base.
+        steps: what is to be done, in order.
+        keys: a digest for each step, of the step and of all before it.
+        gpus: number of GPUs that the batch is meant for.
+        update_freq: passes that gather a batch on that many GPUs.
+    """
+
+    system: str
+    seed: int
+    flags: Flags
+    base: Tuple[str, ...]
+    steps: Tuple[Step, ...]
+    keys: Tuple[str, ...]
+    gpus: int
+    update_freq: int
+
+    @property
+    def digest(self) -> str:
+        """Digest of everything that decides the result, hexadecimal."""
+        return self.keys[-1]
+
+    @property
+    def name(self) -> str:
+        """Name of its folder."""
+        return f"{self.system}-seed{self.seed}-{self.digest[:8]}"
+
+
+def spec_of(plan: Plan, system: str, seed: int, chosen: Mapping[str, str]) -> Spec:
+    """The run of a system with a seed.
+
+    Args:
+        plan: the plan.
+        system: one of its systems.
+        seed: one of its seeds.
+        chosen: flags that the search has chosen for the system.
+    """
+    plan = plan_of(plan, system)
+    own = {**plan.systems[system], **chosen}
+    flags = merge(plan.base, own)
+    steps = tuple(RECIPES[plan.recipe].steps(plan, flags, seed))
+    keys = tuple(_chain(plan, steps))
+    frequency = int(str(flags.get("--update-freq", 1)).strip("[]() ").split(",")[0])
+    return Spec(system, seed, own, tuple(words_of(plan.base)), steps, keys, plan.gpus, frequency)
+
+
+def _chain(plan: Plan, steps: Tuple[Step, ...]) -> Iterator[str]:
+    key = _digest([__version__, plan.gpus, plan.user_dir and digest_of(plan.user_dir)])
+    for step in steps:
+        # the content of folders and files decides, not their place
+        places = {plan.data["folder"], *step.depends}
+        if "data" in plan.finetune:
+            places |= {os.path.join(plan.finetune["data"], task) for task in plan.finetune["tasks"]}
+        used = [place for place in step.words if place in places]
+        words = [digest_of(word) if word in places else word for word in step.words]
+        read = [digest_of(place) for place in step.depends if place not in used]
+        key = _digest([key, step.name, words, read])
+        yield key
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@functools.lru_cache(maxsize=None)
+def digest_of(place: str) -> str:
+    """A digest of a file, or of the files in a folder."""
+    path = Path(place)
+    if not path.exists():
+        return ""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    for file in files:
+        if file.is_file() and not file.name.startswith(".") and file.suffix not in _NOT_DATA:
+            name = file.relative_to(path).as_posix()
+            digest.update(json.dumps([name, file.stat().st_size, _content(file)]).encode())
+    return digest.hexdigest()
+
+
+def _content(file: Path) -> str:
+    digest = hashlib.sha256()
+    size = file.stat().st_size
+    with open(file, "rb") as stream:
+        digest.update(stream.read(_WHOLE))
+        if size > _WHOLE:
+            stream.seek(max(_WHOLE, size - _WHOLE))
+            digest.update(stream.read())
+    return digest.hexdigest()
+
+
+Chosen = Dict[str, Dict[str, str]]
+
+
+def trials(plan: Plan) -> Dict[str, List[Tuple[Dict[str, str], Spec]]]:
+    """The runs of the search by system: the values to try, and the run that tries them."""
+    found: Dict[str, List[Tuple[Dict[str, str], Spec]]] = {}
+    for flag, values in plan.search.items():
+        for system in plan.systems:
+            tried = [{flag: value} for value in values]
+            found[system] = [(one, spec_of(plan, system, plan.seeds[0], one)) for one in tried]
+    return found
+
+
+def specs(plan: Plan, chosen: Chosen) -> List[Spec]:
+    """All runs: seed by seed, so that an unfinished study has something of every system.
+
+    Args:
+        plan: the plan.
+        chosen: flags that the search has chosen, by system.
+    """
+    return [
+        spec_of(plan, system, seed, chosen.get(system, {}))
+        for seed in plan.seeds
+        for system in plan.systems
+    ]
+
+
+def speed_specs(plan: Plan, chosen: Chosen) -> List[Spec]:
+    """The measurements of the speed, one for each system, if the plan asks for them.
+
+    Args:
+        plan: the plan.
+        chosen: flags that the search has chosen, by system.
+    """
+    if not plan.speed:
+        return []
+    found = []
+    for system in plan.systems:
+        spec = spec_of(plan, system, plan.seeds[0], chosen.get(system, {}))
+        step = speed_step(spec.steps[0], plan.speed["updates"])
+        key = _digest([spec.keys[0], step.words])
+        found.append(spec._replace(steps=(step,), keys=(key,)))
+    return found

@@ -1,0 +1,207 @@
+"""Carrying out a plan: the search, and all runs that are not done, several at a time."""
+
+import concurrent.futures
+import math
+import os
+import queue
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+import yaml
+
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.files import replace_file
+from fairseq_posenc.study.lock import Held, hold
+from fairseq_posenc.study.plan import Plan
+from fairseq_posenc.study.processes import Device, Processes, Stopped
+from fairseq_posenc.study.recipes import RECIPES
+from fairseq_posenc.study.results import DONE, PLAN
+from fairseq_posenc.study.runs import Chosen, Spec, specs, speed_specs, trials
+from fairseq_posenc.study.work import Worker
+
+Job = Tuple[Spec, str]  # a run, and the last of its steps to do, or nothing for all
+Results = List[Dict[str, Any]]
+
+
+class Pool(NamedTuple):
+    """Makes runs on this machine, several at a time.
+
+    Args:
+        worker: makes one.
+        devices: one for each run at a time.
+        stop: ends the commands under way.
+    """
+
+    worker: Worker
+    devices: Sequence[Device]
+    stop: Callable[[], None]
+
+    def __call__(self, jobs: Sequence[Job]) -> Results:
+        """Make runs; results are in the order of *jobs*.
+
+        Raises:
+            UsageError: a folder cannot be written to; what has been done stays.
+            KeyboardInterrupt: the study is interrupted.
+        """
+        free: queue.Queue[Device] = queue.Queue()
+        for device in self.devices:
+            free.put(device)
+
+        def make(job: Job) -> Dict[str, Any]:
+            device = free.get()
+            try:
+                return self.worker.make(job[0], device, job[1])
+            finally:
+                free.put(device)
+
+        with concurrent.futures.ThreadPoolExecutor(len(self.devices)) as executor:
+            futures = [executor.submit(make, job) for job in jobs]
+            try:
+                concurrent.futures.wait(futures, return_when="FIRST_EXCEPTION")
+                return [future.result() for future in futures if future.done()]
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                self.stop()
+                raise
+
+
+def local_pool(study: Path, devices: Sequence[Device], note: Callable[[str], None]) -> Pool:
+    """A pool of this machine's cores or GPUs."""
+    processes = Processes()
+    return Pool(Worker(study, processes, note), devices, processes.stop)
+
+
+def carry_out(
+    plan: Plan,
+    study: Path,
+    make: Callable[[Sequence[Job]], Results],
+    note: Callable[[str], None],
+    alone: Optional[Callable[[Sequence[Job]], Results]] = None,
+) -> Results:
+    """Make all runs of a plan that are not done.
+
+    Args:
+        plan: the plan.
+        study: the folder of the study.
+        make: makes runs.
+        note: is told of progress.
+        alone: makes runs one at a time, for measurements of the speed; *make* by default.
+
+    Returns:
+        the results of all runs, without those of the speed.
+
+    Raises:
+        UsageError: another process is at work on the study, or its folder cannot be written to.
+    """
+    try:
+        with hold(study):
+            chosen, tried = search(plan, make, note)
+            runs = specs(plan, chosen)
+            timed = speed_specs(plan, chosen)
+            write_plan(study, plan, chosen, tried, runs, timed)
+            results = make([(spec, "") for spec in runs])
+            if timed:
+                (alone or make)([(spec, "") for spec in timed])
+            return results
+    except Held as error:
+        raise UsageError(
+            f"{study}: {error} is at work on this study; wait until it has ended, or give another "
+            "--output"
+        ) from error
+    except Stopped:
+        raise KeyboardInterrupt from None
+
+
+def search(
+    plan: Plan, make: Callable[[Sequence[Job]], Results], note: Callable[[str], None]
+) -> Tuple[Chosen, Dict[str, Dict[str, float]]]:
+    """Try the values of the search with the first seed, and choose by the validation loss.
+
+    Returns:
+        the chosen flags, and the loss of every value that succeeded, by system.
+    """
+    found = trials(plan)
+    until = RECIPES[plan.recipe].until
+    jobs = [(spec, until) for tried in found.values() for _, spec in tried]
+    results = iter(make(jobs) if jobs else [])
+    chosen: Chosen = {}
+    losses: Dict[str, Dict[str, float]] = {}
+    for system, tried in found.items():
+        flags = {" ".join(next(iter(one.items()))): one for one, _ in tried}
+        of_system = {name: next(results) for name in flags}
+        losses[system] = {
+            name: result["scores"]["loss"]
+            for name, result in of_system.items()
+            if result["status"] == DONE
+        }
+        # where every value failed, the runs of this system fail, too, and say why
+        best = min(flags, key=lambda name: losses[system].get(name, math.inf))
+        chosen[system] = flags[best]
+        note(f"{system}: {best} of {losses[system]}")
+    return chosen, losses
+
+
+def write_plan(
+    study: Path,
+    plan: Plan,
+    chosen: Chosen,
+    tried: Dict[str, Dict[str, float]],
+    runs: Iterable[Spec],
+    timed: Iterable[Spec],
+) -> None:
+    """Write ``plan.yaml``: the resolved plan, what the search chose, and the names of its runs."""
+    known = RECIPES[plan.recipe].measures(plan)
+    names = plan.measures or tuple(known)
+    measures = {
+        name: {"better": known[name].better, "label": known[name].label, "unit": known[name].unit}
+        for name in names
+    }
+    content = {
+        **{key: _plain(value) for key, value in plan._asdict().items()},
+        "measures": measures,
+        "chosen": _plain(chosen),
+        "tried": _plain(tried),
+        "runs": [spec.name for spec in runs],
+        "speed_runs": [spec.name for spec in timed],
+    }
+    with replace_file(study / PLAN) as partial:
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
+        partial.write_text(text, encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    """Nested values as YAML has them."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+
+
+def devices_of(names: Sequence[str], per_run: int, jobs: int, runs: int) -> List[Device]:
+    """The devices of the runs that go on at the same time.
+
+    Args:
+        names: GPUs, as for CUDA_VISIBLE_DEVICES; none for the CPU.
+        per_run: GPUs that the batch of a run is meant for; it gets fewer if there are fewer.
+        jobs: runs at a time; 0 for one on each GPU or core.
+        runs: the number of runs there are.
+    """
+    cores = cores_here()
+    # as many as divide the number that the batch is meant for
+    size = max(n for n in range(1, max(1, len(names)) + 1) if per_run % n == 0)
+    groups = [tuple(names[i : i + size]) for i in range(0, len(names) - size + 1, size)] or [()]
+    count = jobs or min(max(1, runs), len(groups) if names else cores)
+    return [Device(groups[i % len(groups)], max(1, cores // count)) for i in range(count)]
+
+
+def cores_here() -> int:
+    """The number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def log_line(text: str) -> None:
+    """Print a line of progress with the time."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)

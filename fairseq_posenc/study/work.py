@@ -1,0 +1,265 @@
+"""Making one run, step by step; a step that is done is not repeated."""
+
+import contextlib
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    Mapping,
+    Optional,
+    Sequence,
+)
+
+from fairseq_posenc.errors import UsageError
+from fairseq_posenc.study.commands import command, in_place, is_trained, shown
+from fairseq_posenc.study.environment import environment
+from fairseq_posenc.study.lock import Held, hold
+from fairseq_posenc.study.logs import last_lines
+from fairseq_posenc.study.markers import STEPS, copy_run, read_object, shared_steps, write_object
+from fairseq_posenc.study.processes import Device, Ended
+from fairseq_posenc.study.recipes.base import CHECKPOINTS, Step
+from fairseq_posenc.study.results import DONE, FAILED, RESULT, RUNS
+from fairseq_posenc.study.runs import Spec
+
+_SCORING = ("validate", "evaluate")  # the steps that read the checkpoint that is scored
+_TRIES = 2
+_LOOK_AGAIN = 5.0  # seconds between looks at a lock that another process holds
+
+Execute = Callable[[Sequence[str], Path, Mapping[str, str], int], Ended]
+Note = Callable[[str], None]
+
+
+class StepFailed(Exception):
+    """A step failed; the argument is the end of its log."""
+
+
+class Stale(Exception):
+    """A step is done, but what it made is gone."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Makes the runs of a study.
+
+    Args:
+        study: the folder of the study.
+        execute: runs a command.
+        note: is told of progress, line by line.
+    """
+
+    study: Path
+    execute: Execute
+    note: Note
+
+    def make(self, spec: Spec, device: Device, until: str = "") -> Dict[str, Any]:
+        """Make a run, unless it is finished, and return its result.
+
+        A step that fails is tried once more; then the run counts as failed.
+
+        Args:
+            spec: the run.
+            device: where.
+            until: the last step to do, for a trial, which has no ``result.json``.
+
+        Raises:
+            UsageError: the folder cannot be written to, for example because the disk is full.
+        """
+        folder = self.study / RUNS / spec.name
+        finished = _finished(folder, spec)
+        if finished is not None:
+            return finished
+        try:
+            with self._hold(folder) as lock:
+                finished = _finished(folder, spec)  # by whom the lock was waited for
+                return finished or self._attempt(spec, folder, device, until, lock)
+        except OSError as error:
+            raise UsageError(
+                f"{error.filename or folder}: {error.strerror or error}; once that is put right, "
+                "the same command goes on"
+            ) from error
+
+    @contextlib.contextmanager
+    def _hold(self, folder: Path) -> Iterator[int]:
+        told = False
+        while True:
+            with contextlib.ExitStack() as stack:
+                try:
+                    lock = stack.enter_context(hold(folder))
+                except Held as error:
+                    if not told:
+                        self.note(f"{folder.name}: waiting for {error}, which is at work there")
+                    told = True
+                else:
+                    yield lock
+                    return
+            time.sleep(_LOOK_AGAIN)
+
+    def _attempt(
+        self, spec: Spec, folder: Path, device: Device, until: str, lock: int
+    ) -> Dict[str, Any]:
+        self._adopt(spec, folder)
+        error = ""
+        for attempt in range(1, _TRIES + 1):
+            try:
+                return self._steps(spec, folder, device, until, lock)
+            except Stale as gone:
+                self.note(f"{spec.name}: {gone} is gone; beginning anew")
+                _begin_anew(folder)
+                error = f"{gone} is gone"
+            except StepFailed as failure:
+                error = str(failure)
+                again = "; trying once more" if attempt < _TRIES else ""
+                last = error.strip().splitlines()[-1:] or [""]
+                self.note(f"{spec.name}: failed{again}: {last[0]}")
+        result = self._result(spec, folder, device, {}, FAILED, error)
+        write_object(folder / RESULT, result)
+        return result
+
+    def _steps(
+        self, spec: Spec, folder: Path, device: Device, until: str, lock: int
+    ) -> Dict[str, Any]:
+        found: Dict[str, Any] = {}
+        for step, key in zip(spec.steps, spec.keys):
+            marker = read_object(folder / STEPS / f"{step.name}.json")
+            if marker.get("key") != key:
+                marker = self._do(spec, step, key, folder, device, lock)
+            found[step.name] = marker
+            if step.name == until:
+                return self._result(spec, folder, device, found, DONE)
+        result = self._result(spec, folder, device, found, DONE)
+        write_object(folder / RESULT, result)
+        _tidy(folder, result["checkpoint"])
+        self.note(f"{spec.name}: done")
+        return result
+
+    def _do(
+        self, spec: Spec, step: Step, key: str, folder: Path, device: Device, lock: int
+    ) -> Dict[str, Any]:
+        for name in step.inputs:
+            if not (folder / name).exists():
+                raise Stale(name)
+        if step.fresh:
+            shutil.rmtree(str(folder / step.fresh), ignore_errors=True)
+        words = command(step, spec, device)
+        ended = Ended(0)
+        log = folder / f"{step.name}.log"
+        if words and not (step.trains and is_trained(folder, log, words)):
+            for partial in folder.glob(f"{CHECKPOINTS}/*.pt.tmp"):
+                partial.unlink()  # what fairseq leaves when it is killed
+            if not step.trains:
+                log.write_text("", encoding="utf-8")
+            self.note(f"{spec.name}: {step.name}")
+            ended = self.execute(in_place(words, folder), log, device.environment(), lock)
+            if ended.status:
+                raise StepFailed(f"{step.name}: {_how(ended.status)}\n{last_lines(log)}")
+        try:
+            collected = step.collect(folder)
+        except (UsageError, OSError, ValueError, KeyError) as error:
+            raise StepFailed(f"{step.name}: {error}\n{last_lines(log)}") from error
+        marker = {
+            "key": key,
+            "result": collected,
+            "seconds": round(ended.seconds, 1),
+            "peak_memory_mb": round(ended.peak_memory_mb),
+            "command": shown(words, self.study, folder) if words else "",
+        }
+        write_object(folder / STEPS / f"{step.name}.json", marker)
+        return marker
+
+    def _adopt(self, spec: Spec, folder: Path) -> None:
+        """Take over the first steps of a finished run that shares them.
+
+        A changed plan so repeats only what depends on the change.
+        """
+        if (folder / STEPS).exists() or (folder / "train.log").exists():
+            return
+        for other in sorted((self.study / RUNS).glob(f"{spec.system}-seed{spec.seed}-*")):
+            if other == folder or read_object(other / RESULT).get("status") != DONE:
+                continue
+            shared = shared_steps(spec, other)
+            following = spec.steps[shared].inputs if shared < len(spec.steps) else ()
+            if shared and all((other / name).exists() for name in following):
+                copy_run(other, folder, [step.name for step in spec.steps[:shared]])
+                self.note(f"{spec.name}: has {shared} steps in common with {other.name}")
+                return
+
+    def _result(
+        self,
+        spec: Spec,
+        folder: Path,
+        device: Device,
+        markers: Mapping[str, Any],
+        status: str,
+        error: str = "",
+    ) -> Dict[str, Any]:
+        result: Dict[str, Any] = {
+            "system": spec.system,
+            "seed": spec.seed,
+            "digest": spec.digest,
+            "status": status,
+            "flags": spec.flags,
+            "base": list(spec.base),
+            "commands": [m["command"] for m in markers.values() if m["command"]],
+            "checkpoint": next((s.inputs[0] for s in spec.steps if s.name in _SCORING), ""),
+            "error": error,
+            "environment": environment(device),
+        }
+        seconds: Dict[str, float] = {}
+        for step in spec.steps:
+            marker = markers.get(step.name)
+            if marker is None:
+                continue
+            _add(result, marker["result"])
+            if step == spec.steps[0]:
+                result.setdefault("peak_memory_mb", marker["peak_memory_mb"])
+            if step.words and not step.trains:  # whose log has the time of all its starts
+                stage = step.stage or step.name
+                seconds[stage] = round(seconds.get(stage, 0) + marker["seconds"], 1)
+        _add(result, {"seconds": seconds})
+        return result
+
+
+def read_result(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
+    """The result of a run, if it has ended."""
+    found = read_object(folder / RESULT)
+    return found if found.get("digest") == spec.digest else None
+
+
+def _finished(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
+    """The result of a run that succeeded, or None."""
+    found = read_result(folder, spec)
+    return found if found is not None and found["status"] == DONE else None
+
+
+def _how(status: int) -> str:
+    if status == -9:
+        return "was killed (is the memory exhausted?)"
+    return f"ended with status {status}"
+
+
+def _add(result: Dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add entries to nested dictionaries."""
+    for key, value in more.items():
+        if isinstance(value, dict):
+            _add(result.setdefault(key, {}), value)
+        else:
+            result[key] = value
+
+
+def _begin_anew(folder: Path) -> None:
+    shutil.rmtree(str(folder / STEPS), ignore_errors=True)
+    shutil.rmtree(str(folder / CHECKPOINTS), ignore_errors=True)
+    for log in folder.glob("*.log"):
+        log.unlink()
+
+
+def _tidy(folder: Path, kept: str) -> None:
+    """Remove the checkpoints that are not needed any more."""
+    for path in folder.glob(f"{CHECKPOINTS}/*.pt"):
+        if path != folder / kept:
+            path.unlink()
