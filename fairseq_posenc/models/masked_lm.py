@@ -270,9 +270,8 @@ class MaskedLMModel(RobertaModel):
         features_only: bool = False,
         return_all_hiddens: bool = False,
         classification_head_name: Optional[str] = None,
-        masked_tokens: Optional[Tensor] = None,
-        *,
         relation: bool = False,
+        masked_tokens: Optional[Tensor] = None,
         **kwargs: object,
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens, or of a classification or token head.
@@ -283,8 +282,8 @@ class MaskedLMModel(RobertaModel):
             features_only: stop before the language-model head.
             return_all_hiddens: also return the states between layers.
             classification_head_name: apply this head instead.
-            masked_tokens: (B, T), True where logits are needed; default everywhere.
             relation: also apply the head of :meth:`register_relation_head`.
+            masked_tokens: (B, T), True where logits are needed; default everywhere.
             kwargs: see :meth:`MaskedLMEncoder.forward`.
 
         Returns:
