@@ -7,7 +7,10 @@ in your ``--user-dir`` that uses :func:`register_attention`.
 from fairseq_posenc.attention import softmax  # noqa: F401 - importing registers; the default first
 
 # isort: split
-from fairseq_posenc.attention import bigbird, linear, linformer, local, reformer  # noqa: F401
+from fairseq_posenc.attention import linear  # noqa: F401
+
+# isort: split
+from fairseq_posenc.attention import bigbird, linformer, local, reformer  # noqa: F401
 from fairseq_posenc.attention.base import AttentionKernel, Positions
 from fairseq_posenc.attention.kernels import check_attention, kernel_of
 from fairseq_posenc.attention.registry import ATTENTIONS, register_attention
