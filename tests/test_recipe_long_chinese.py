@@ -13,7 +13,7 @@ from fairseq_posenc.errors import UsageError
 RECIPE = EXAMPLES / "long_chinese"
 words = recipe_module("common", "words")
 cail = recipe_module("reading", "cail")
-table = recipe_module("long_chinese", "table")
+stages_table = recipe_module("long_chinese", "stages")
 lengths = recipe_module("long_chinese", "lengths")
 
 # --- words
@@ -126,12 +126,12 @@ def test_the_table_has_the_last_validation_of_each_stage(tmp_path):
         ]
         log = "\n".join([*lines, "2026 | done training in 3 seconds"])
         (tmp_path / f"stage{number}" / "train.log").write_text(log + "\n")
-    rows = table.render(tmp_path, "512x256x10 1536x256x5", paper=True)
+    rows = stages_table.render(tmp_path, "512x256x10 1536x256x5", paper=True)
     assert rows[2:] == [
         "| 1 | 512 | 256 | 10 | 1.39 | 52.0 | 65.0 |",
         "| 2 | 1536 | 256 | 5 | 0.69 | 51.0 | 66.8 |",
     ]
-    assert table.render(tmp_path, "512x256x10")[2].endswith("| 52.0 |  |")
+    assert stages_table.render(tmp_path, "512x256x10")[2].endswith("| 52.0 |  |")
 
 
 # --- CAIL2019-SCM

@@ -105,5 +105,5 @@ done
 done
 PUBLISHED=()
 [[ $STAGES != "$PAPER" ]] || PUBLISHED=(--paper)
-((NODE || DRY_RUN)) || python "$RECIPE/table.py" "$SAVE_DIR" --stages "$STAGES" \
+((NODE || DRY_RUN)) || python "$RECIPE/stages.py" "$SAVE_DIR" --stages "$STAGES" \
     ${PUBLISHED[@]+"${PUBLISHED[@]}"}

@@ -1,6 +1,6 @@
 """Print the stages of train.sh as RoFormer's Table 4 does.
 
-    python table.py RUN --stages "512x256x200000 ..." [--paper]
+    python stages.py RUN --stages "512x256x200000 ..." [--paper]
 
 RUN is the folder that train.sh writes, with stage1/train.log and so on. Loss (in nats) and accuracy
 are those of the last validation of each stage. With --paper, the table has the paper's accuracies.
