@@ -89,7 +89,7 @@ class PositionedStack:
     encodings: Dict[str, PositionEncoding]
     add_module: Callable[[str, Optional[nn.Module]], None]
     modules: Callable[[], Iterator[nn.Module]]
-    layers: nn.ModuleList
+    layers: Any
     training: bool
 
     def compose(self, cfg: Options, stack: Stack) -> Options:
