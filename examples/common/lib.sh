@@ -25,6 +25,8 @@
 #                                another COMMAND
 #     train_model FOLDER DATA FLAG...  run fairseq-train with FOLDER as --save-dir, locked; it
 #                                resumes there, and ends as if it had not been interrupted
+#     train_once FLAG FOLDER COMMAND...  run COMMAND, a recipe's train.sh with FOLDER as --save-dir,
+#                                unless that is trained; as for same_run
 #     pack_model FOLDER CHECKPOINT FLAG...  write the model folder, anew; with an export to
 #                                CTranslate2 if that is installed and can compute the model
 #     plugin_dir                 print the folder to pass to --user-dir
@@ -199,6 +201,21 @@ train_model() {
     fi
     run fairseq-train "$data" --save-dir "$folder" --update-epoch-batch-itr True "$@"
     ((!first)) || release
+}
+
+# fairseq would add an update to a completed training run. Standard output is for the table of the
+# caller, and for the commands of a dry run.
+train_once() {
+    local flag=$1 folder=$2
+    shift 2
+    same_run "$flag" "$folder" "$@"
+    # Without its checkpoint, a log is that of another training.
+    ((DRY_RUN)) || [[ -f $folder/checkpoint_last.pt ]] || rm -f "$folder/train.log"
+    if [[ -f $folder/train.log ]] && grep --quiet 'done training in' "$folder/train.log"; then
+        log "$folder: already trained"
+        return 0
+    fi
+    if ((DRY_RUN)); then "$@"; else interruptible "$@" >&2; fi
 }
 
 pack_model() {
