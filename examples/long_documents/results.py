@@ -22,6 +22,7 @@ from text import atomic_writer, fail, read_lines
 
 from fairseq_posenc.analysis.figures import curve_style, import_pyplot, save_figure
 from fairseq_posenc.analysis.training import parse_line
+from fairseq_posenc.cli.command import quieten
 from fairseq_posenc.errors import UsageError
 
 PARTS = {"language": "language model", "masked": "masked language model"}
@@ -101,9 +102,7 @@ def read_accuracies(folder: Path) -> Dict[str, float]:
     if not folder.is_dir():
         return {}
     table = collect(folder, "tupe", "best")
-    return {
-        name: cell.best("tupe")[1] for name, cells in table.items() for cell in cells.values()
-    }
+    return {name: cell.best("tupe")[1] for name, cells in table.items() for cell in cells.values()}
 
 
 def read_results(out: Path) -> List[Result]:
@@ -188,4 +187,5 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
 
 
 if __name__ == "__main__":
+    quieten()
     main()

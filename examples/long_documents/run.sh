@@ -33,7 +33,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$RECIPE/../common/lib.sh"
 
 # All numbers, of the large setting and of --small.
-SYSTEMS="rotary yarn local bigbird favor memory"
+ALL="rotary yarn local bigbird favor memory"
 
 use_settings() {
     SEEDS="1 2 3" # of fine-tuning
@@ -77,11 +77,11 @@ system_flags() {
         memory)
             SEGMENT=$SHORT
             FLAGS=(--task language_modeling_with_memory --memory-length $((length - SHORT))) ;;
-        *) die "--systems $system: expected some of $SYSTEMS linear ntk llama3" ;;
+        *) die "--systems $system: expected some of $ALL linear ntk llama3" ;;
     esac
 }
 
-DATA="" OUT="" PARTS="language masked" DRY=() DEVICE=() GPUS=() PLUGIN=()
+DATA="" OUT="" SYSTEMS=$ALL PARTS="language masked" DRY=() DEVICE=() GPUS=() PLUGIN=()
 use_settings base
 [[ " $* " != *" --small "* ]] || use_settings small # options may come before or after it
 while (($#)); do
@@ -131,12 +131,12 @@ STEPS=$OUT/steps
 COMMANDS=("${GPUS[@]}" "${DEVICE[@]}" "${PLUGIN[@]}" "${DRY[@]}") # options of all train.sh
 CORPUS=$OUT/corpus/data-bin
 
-# Run the script of another recipe.  Standard output is for the table.
+# Prepare or fine-tune with the script of another recipe.  Standard output is for the table.  In a dry
+# run there is nothing that it could read.
 recipe() {
-    local script=$1
+    local script=$REPO/examples/$1
     shift
-    script=$REPO/examples/$script
-    if ((DRY_RUN)); then "$script" "$@"; else interruptible "$script" "$@" >&2; fi
+    if ((DRY_RUN)); then run "$script" "$@"; else interruptible "$script" "$@" >&2; fi
 }
 
 shape() {
@@ -149,11 +149,12 @@ shape() {
 
 # Train in $1 with train.sh, whose arguments follow, unless it is done, and keep the peak memory.
 train() {
-    local folder=$1 measured=()
+    local folder=$1 name measured=()
     shift
+    name=${folder#"$OUT"/}
     ((DRY_RUN)) || measured=(python "$RECIPE/peak.py" "$folder/peak")
     hold "$folder"
-    step "train-${folder#"$OUT"/}" "$folder/checkpoint_last.pt" -- \
+    step "train-${name/\//-}" "$folder/checkpoint_last.pt" -- \
         train_once OUT "$folder" "${measured[@]}" "$@"
     release
 }
@@ -188,11 +189,11 @@ tune() {
     recipe glue/finetune.sh "$OUT/task/belongs" "$OUT/masked/$name-$length/checkpoint_last.pt" \
         "$OUT/tuned" --name "$name-$length" --seeds "$SEEDS" --epochs "$EPOCHS" \
         --lr "$TUNING_RATES" --batch "$EXAMPLES" --no-model "${DEVICE[@]}" "${PLUGIN[@]}" \
-        "${DRY[@]}" -- --max-positions "$length" --batch-size "$rows" --update-freq "$passes"
+        -- --max-positions "$length" --batch-size "$rows" --update-freq "$passes"
 }
 
 recipe bert_pretraining/prepare.sh "$DATA" "$OUT/corpus" --wikitext --max-line $((SHORT - 2)) \
-    "${SUBWORDS[@]}" "${DRY[@]}"
+    "${SUBWORDS[@]}"
 
 GIVEN=""
 ((DRY_RUN)) || GIVEN=$(sha256sum "$CORPUS"/{dict.txt,train.idx})$'\n'
@@ -218,8 +219,7 @@ if [[ " $PARTS " == *" masked "* ]]; then
     step headings "$OUT"/headings/{train,valid}.tsv -- \
         run python "$RECIPE/headings.py" "$DATA" "$OUT/headings" --words "$longest"
     run cp "$RECIPE/tasks.yaml" "$OUT/headings/tasks.yaml"
-    # In a dry run the table of the task is not there yet.
-    ((DRY_RUN)) || recipe glue/prepare.sh "$OUT/headings/tasks.yaml" "$CORPUS" "$OUT/task"
+    recipe glue/prepare.sh "$OUT/headings/tasks.yaml" "$CORPUS" "$OUT/task"
     tune short "$SHORT"
     for length in $LENGTHS; do
         for system in $SYSTEMS; do
