@@ -140,11 +140,10 @@ def made_up_run(folder, wps, perplexity, memory="", updates=20):
 def test_table_and_figure_of_made_up_runs(tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(figures, "RESOLUTION", 20)
-    for part in ("language", "masked"):
-        made_up_run(tmp_path / part / "short-128", 1000, 90.5)
-        for system, length in (("local", 512), ("local", 1024), ("yarn", 512)):
-            made_up_run(tmp_path / part / f"{system}-{length}", 500, 80, ", gb_free=78.5")
-    (tmp_path / "language" / "yarn-512" / "train.log").write_text("epoch 001: 1 / 9 wps=3\n")
+    made_up_run(tmp_path / "masked" / "short-128", 1000, 90.5)
+    for system, length in (("local", 512), ("local", 1024), ("yarn", 512)):
+        made_up_run(tmp_path / "masked" / f"{system}-{length}", 500, 80, ", gb_free=78.5")
+    (tmp_path / "masked" / "yarn-512" / "train.log").write_text("epoch 001: 1 / 9 wps=3\n")
     tuned = tmp_path / "tuned" / "local-512" / "belongs"
     (tuned / "lr1e-3-batch8-seed1").mkdir(parents=True)
     (tuned / "lr1e-3-batch8-seed1" / "train.log").write_text(
@@ -153,16 +152,16 @@ def test_table_and_figure_of_made_up_runs(tmp_path, capsys, monkeypatch):
     (tuned / "task.yaml").write_text((RUN.parent / "tasks.yaml").read_text())
     results.main([str(tmp_path)])
     with open(tmp_path / "results.csv") as file:
-        rows = {(r["part"], r["system"], r["length"]): r for r in csv.DictReader(file)}
-    assert len(rows) == 7  # without the training that is not done
-    start, local = rows["language", "short", "128"], rows["masked", "local", "512"]
+        rows = {(r["system"], r["length"]): r for r in csv.DictReader(file)}
+    assert len(rows) == 3  # without the training that is not done
+    start, local = rows["short", "128"], rows["local", "512"]
     assert float(start["microseconds"]) == 1000 and float(start["mebibytes"]) == 512
     assert start["accuracy"] == "" and float(start["perplexity"]) == 90.5
     assert float(local["microseconds"]) == 2000 and float(local["mebibytes"]) == 1.5 * 1024
     assert float(local["accuracy"]) == 62.5
     assert (tmp_path / "lengths.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     table = capsys.readouterr().out
-    assert table.count("\n| ") == 8 and "| `local` | 1,024 | 20 |" in table
+    assert table.count("\n| ") == 4 and "| `local` | 1,024 | 20 |" in table
     assert "no complete training" in error_of(results.main, [str(tmp_path / "tuned")])
 
 
