@@ -139,7 +139,9 @@ def draw(results: Sequence[Result], output: Path) -> None:
         results: of all runs; each system's curve begins at the model that it continues.
         output: the file.
     """
-    parts = [part for part in PARTS if any(r.part == part for r in results)]
+    parts = [part for part in PARTS if any(r.part == part and r.system != START for r in results)]
+    if not parts:
+        fail(f"{output}: nothing to draw, no model goes on from {START}; run run.sh to its end")
     systems = sorted({r.system for r in results} - {START})
     figure, panels = import_pyplot(str(output)).subplots(
         len(parts), 3, figsize=(10, 3.1 * len(parts)), constrained_layout=True, squeeze=False
@@ -163,7 +165,7 @@ def draw(results: Sequence[Result], output: Path) -> None:
             ticks = sorted({r.length for r in mine})
             panel.set_xticks(ticks, [f"{n:,}" for n in ticks])
             panel.minorticks_off()
-    panels[0][0].legend()
+        row[0].legend()
     save_figure(figure, output)
 
 
