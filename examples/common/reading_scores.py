@@ -4,8 +4,8 @@
 
 OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-batchN-seedSEED/train.log.
 The score of a run is that of its best epoch, or of its last. Over the seeds, the table gives the
-median for squad and race, as in the RoBERTa paper, otherwise the mean, and the standard deviation.
-The mean of the two scores of cmrc is what the GAU paper reports.
+median for squad, race and copa, as in the RoBERTa paper, otherwise the mean, and the standard
+deviation. The mean of the two scores of cmrc is what the GAU paper reports.
 """
 
 import argparse
@@ -18,8 +18,10 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 from text import fail, read_lines
 
 SPANS = ("squad", "cmrc")
+#: The validation sets of multiple choice as the table names them; those of RACE last.
+SETS = {"valid": "", "valid1": "test ", "valid2": "test, middle: ", "valid3": "test, high: "}
 RUN = re.compile(r"lr(.+)-batch(\d+)-seed(\d+)")
-MEDIAN = ("squad", "race")
+MEDIAN = ("squad", "race", "copa")
 
 
 def scores_of(log: Path, task: str, epoch: str) -> Dict[str, float]:
@@ -27,10 +29,12 @@ def scores_of(log: Path, task: str, epoch: str) -> Dict[str, float]:
 
     Args:
         log: a log of fairseq-train with --log-format json.
-        task: squad, cmrc, race, c3 or chid.
+        task: squad, cmrc, race, c3, chid or copa.
         epoch: best or last.
     """
-    names = ("valid_exact", "valid_f1") if task in SPANS else ("valid_accuracy", "valid1_accuracy")
+    names = [f"{subset}_accuracy" for subset in SETS]
+    if task in SPANS:
+        names = ["valid_exact", "valid_f1"]
     found: List[Dict[str, float]] = []
     for line in read_lines(str(log)):
         start = line.find('{"epoch"')
@@ -94,7 +98,8 @@ def render(out: Path, epoch: str) -> List[str]:
         for name in runs[0]:
             values = [run[name] for run in runs if name in run]
             spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-            title = name.replace("valid1_", "test ").replace("valid_", "")
+            subset, _, score = name.rpartition("_")
+            title = SETS.get(subset, "") + score
             shown.append(f"{title} {combine(values):.2f}{spread}")
         lines.append(f"| {task} | {model} | {rate} | {len(runs)} | {', '.join(shown)} |")
     return lines

@@ -3,8 +3,8 @@
 #
 #   prepare.sh TASK SOURCE PRETRAINED OUT [options]
 #
-# TASK is squad (1.1 or 2.0) or cmrc, whose answers are spans of a passage, or race, c3 or chid,
-# with choices. SOURCE is the folder with its files as they were published (see README.md).
+# TASK is squad (1.1 or 2.0) or cmrc, whose answers are spans of a passage, or race, c3, chid or
+# copa, with choices. SOURCE is the folder with its files as they were published (see README.md).
 # PRETRAINED is the data-bin folder that the model was pre-trained on: its dictionary, its subwords
 # and its treatment of capitals are used here too. OUT/TASK is then what finetune.sh takes. If
 # interrupted, run it again to resume.
@@ -52,8 +52,8 @@ while (($#)); do
 done
 [[ -n $OUT ]] || die "give the task and the folders of its files, of the pre-training's data and" \
     "of the output; see --help"
-[[ " squad cmrc race c3 chid " == *" $TASK "* ]] ||
-    die "$TASK: no such task; expected squad, cmrc, race, c3 or chid"
+[[ " squad cmrc race c3 chid copa " == *" $TASK "* ]] ||
+    die "$TASK: no such task; expected squad, cmrc, race, c3, chid or copa"
 whole_number --longest-choice "$LONGEST"
 whole_number --workers "$WORKERS"
 need python fairseq-preprocess
@@ -136,7 +136,7 @@ choices() {
     for split in $splits; do
         [[ $split == train ]] || VALID+=("$split")
         for input in "${INPUTS[@]}"; do
-            split_text "$split" "$input" "$([[ $TASK == race ]] && echo bert || echo clue)_pretraining"
+            split_text "$split" "$input" "$([[ $TASK == c* && $TASK != copa ]] && echo clue || echo bert)_pretraining"
             outputs+=("$OUT/$TASK/$input/$split".{bin,idx})
         done
     done
