@@ -65,5 +65,5 @@ def test_every_table_has_a_plan_for_a_cluster_and_one_for_a_cpu():
     names = {path.stem for path in PLANS}
     tables = {name for name in names if "table" in name}
     assert {f"{name}_small" for name in tables if not name.endswith("_small")} <= tables
-    assert len(tables) == 14 and {"multi30k", "masked_lm", "language_model"} <= names
+    assert len(tables) == 16 and {"multi30k", "masked_lm", "language_model"} <= names
     assert all(f"{name}.yaml" in (FOLDER / "README.md").read_text() for name in names)
