@@ -10,10 +10,12 @@ import torch
 from commands import TRAINING, USER_DIR, posenc, run, succeed
 from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
 from fairseq.data import Dictionary
+from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from helpers import VOCABULARY
 
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.reading.data import Passage, Record, Split
+from fairseq_posenc.reading.data import Passage, Record, Split, write_split
+from fairseq_posenc.reading.questions import Question, Reading
 from fairseq_posenc.reading.spans import best_spans, span_loss
 from fairseq_posenc.tasks.span_windows import Layout, SpanWindows
 
@@ -136,6 +138,38 @@ def test_choices_that_a_question_does_not_have_take_no_part():
     wanted = nll(scores[0].tolist(), range(3), 2) + nll(scores[1].tolist(), range(2), 1)
     assert float(loss) == pytest.approx(wanted, abs=1e-5)
     assert int(output["ncorrect"]) == 2
+
+
+@pytest.mark.parametrize(
+    "choices, labels, message",
+    [
+        (3, "0\n2\n", "--num-classes 3: the questions in .* have 2 choices; give --num-classes 2"),
+        (1, "0\n0\n", "--num-classes 1: the questions in .* have 2 choices"),
+        (
+            2,
+            "0\n2\n",
+            "valid.label, line 2: '2' is none of the 2 choices; expected a number from 0",
+        ),
+        (2, "0\n\n", "valid.label, line 2: '' is none"),
+    ],
+)
+def test_other_choices_than_the_questions_have_are_refused(tmp_path, choices, labels, message):
+    for name in ("input0", "input1", "input2", "label"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "valid.idx").touch()
+    (tmp_path / "label" / "valid.label").write_text(labels)
+    task = Namespace(args=Namespace(data=str(tmp_path), num_classes=choices))
+    with pytest.raises(UsageError, match=message):
+        SentenceRankingTask.load_dataset(task, "valid")
+
+
+def test_a_vocabulary_of_other_subwords_is_refused(tmp_path):
+    dictionary = Dictionary()
+    dictionary.add_symbol("cat")
+    reading = Reading(["cat cat sat there here"], [Question("q", "cat", 0)], [])
+    with pytest.raises(UsageError, match="train: 60% of the tokens are not in the dictionary .sat"):
+        write_split(str(tmp_path), "train", reading, str.split, str, dictionary)
+    assert not list(tmp_path.iterdir())
 
 
 # --- by the commands

@@ -147,6 +147,15 @@ def test_clue_has_the_answers_of_chid_beside_it(tmp_path):
         ),
         ("chid", lambda f: chid(f, groundTruth=["x", "y"]), "line 1: blank 0: its answer is none"),
         ("chid", lambda f: chid(f, content="x"), "line 1: has no blank"),
+        ("chid", lambda f: chid(f, groundTruth=["x"]), "line 1: has 2 blanks, but not as many"),
+        ("chid", lambda f: chid(f, candidates=[["x"]]), "line 1: has 2 blanks, but not as many"),
+        ("chid", lambda f: chid(f, candidates=[]), "line 1: content, candidates and groundTruth"),
+        ("chid", lambda f: chid(f, groundTruth=None), "line 1: blank 0: has no answer"),
+        ("race", lambda f: race(f, options=None), "1.txt: questions, options and answers have to"),
+        ("race", lambda f: race(f, options=[3, 4]), "question 0: its choices have to be a list"),
+        ("race", lambda f: race(f, answers=None), "question 0: has no answer"),
+        ("c3", lambda f: c3(f, {"a": 1}), "train.json: has to be a list of records"),
+        ("copa", lambda f: copa(f, label="1"), "line 1: its answer has to be the number of a"),
         ("copa", lambda f: copa(f, label=2), "line 1: its answer is none of the 2"),
         ("copa", lambda f: copa(f, question="why"), "line 1: has no 'why'; expected premise"),
     ],
@@ -154,6 +163,13 @@ def test_clue_has_the_answers_of_chid_beside_it(tmp_path):
 def test_damaged_files_are_one_line(tmp_path, task, write, words):
     message = error_of(choices.extract, task, str(write(tmp_path)), str(tmp_path / "out"))
     assert words in message and str(tmp_path) in message
+
+
+def test_more_choices_than_in_training_are_one_line(tmp_path):
+    c3(tmp_path, C3[:1])
+    (tmp_path / "dev.json").write_text(json.dumps(C3))
+    message = error_of(choices.extract, "c3", str(tmp_path), str(tmp_path / "out"))
+    assert "dev.json: record 1: question 0: has 3 choices, the training set 2" in message
 
 
 def test_long_choices_keep_their_end_and_none_is_lost(tmp_path):

@@ -66,6 +66,7 @@ export WORKERS
 SOURCE=$(absolute "$SOURCE") PRETRAINED=$(absolute "$PRETRAINED") OUT=$(absolute "$OUT")
 WORK=$OUT/work/$TASK STEPS=$OUT/work/$TASK/steps
 hold "$OUT"
+[[ -z $TOKENIZER ]] || check_symbols
 
 # The first of the files $2... in SOURCE; $1 is its name otherwise, or empty.
 published() {

@@ -42,7 +42,11 @@ def filled(question: str, choice: str) -> str:
     return f"{question} {choice}"
 
 
-def _record(key: str, passage: str, question: str, choices: Any, label: Optional[int]) -> Record:
+def _record(key: str, passage: str, question: str, choices: Any, label: Any) -> Record:
+    if not isinstance(choices, list):
+        fail(f"{key}: its choices have to be a list")
+    if label is not None and (isinstance(label, bool) or not isinstance(label, int)):
+        fail(f"{key}: its answer has to be the number of a choice, not {label!r}")
     texts = [passage, question, *choices]
     if not all(isinstance(text, str) for text in texts):
         fail(f"{key}: passage, question and choices have to be texts")
@@ -74,6 +78,8 @@ def read_race(folder: str) -> Iterator[Record]:
             article = entry["article"]
         except (AttributeError, KeyError, TypeError) as error:
             fail(f"{path}: has no {error}; expected article, questions, options and answers")
+        if not all(isinstance(part, list) for part in (*parts[:2], parts[2] or [])):
+            fail(f"{path}: questions, options and answers have to be lists")
         questions, options, answers = parts
         lengths = {len(part) for part in (questions, options, answers or questions)}
         if len(lengths) > 1:
@@ -86,7 +92,10 @@ def read_race(folder: str) -> Iterator[Record]:
 
 def read_c3(path: str) -> Iterator[Record]:
     """The records of a file of C3."""
-    for number, entry in enumerate(_json("\n".join(read_lines(path)), path)):
+    entries = _json("\n".join(read_lines(path)), path)
+    if not isinstance(entries, list):
+        fail(f"{path}: has to be a list of records")
+    for number, entry in enumerate(entries):
         where = f"{path}: record {number}"
         try:
             sentences, questions, *_ = entry
@@ -116,8 +125,18 @@ def read_chid(path: str) -> Iterator[Record]:
             right = entry.get("groundTruth")
         except (AttributeError, KeyError, TypeError) as error:
             fail(f"{where}: has no {error}; expected content and candidates")
+        contents = [contents] if isinstance(contents, str) else contents
+        lists = [contents, candidates] + ([] if right is None else [right])
+        if not all(isinstance(part, list) and part for part in lists):
+            fail(f"{where}: content, candidates and groundTruth have to be lists")
+        blanks = sum(len(_IDIOM.findall(str(content))) for content in contents)
+        if not blanks:
+            fail(f"{where}: has no blank (#idiom#)")
+        each = [part for part in lists[1:] if part is right or not isinstance(part[0], str)]
+        if any(len(part) != blanks for part in each):
+            fail(f"{where}: has {blanks} blanks, but not as many answers or lists of candidates")
         blank = 0
-        for content in [contents] if isinstance(contents, str) else contents:
+        for content in map(str, contents):
             for found in _IDIOM.finditer(content):
                 own = candidates if isinstance(candidates[0], str) else candidates[blank]
                 label = named.get(found.group())
@@ -129,8 +148,6 @@ def read_chid(path: str) -> Iterator[Record]:
                 key = f"{where}: blank {blank}"
                 yield _record(key, passage, question, own, label)
                 blank += 1
-        if not blank:
-            fail(f"{where}: has no blank (#idiom#)")
 
 
 def _around(content: str, start: int, end: int) -> Tuple[str, str]:
