@@ -9,7 +9,8 @@ import torch
 from commands import TRAINING, USER_DIR, average, read, run, succeed
 from helpers import ONE_OF_EACH_PLACE, kinds
 
-from fairseq_posenc.models.masked_lm import MODEL, PRESETS
+from fairseq_posenc.models.masked_lm import MODEL
+from fairseq_posenc.models.masked_lm_presets import PRESETS
 
 pytest_plugins = ["toy"]
 

@@ -20,7 +20,7 @@ from test_segments import by_hand, step_of
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.loading.same_kind import check_same_kind
 from fairseq_posenc.models.masked_lm import MaskedLMModel
-from fairseq_posenc.tasks import masked_lm_pairs
+from fairseq_posenc.tasks import masked_lm_pairs, masking_flags
 from fairseq_posenc.tasks.masked_lm_pairs import MaskedLMPairsConfig, MaskedLMPairsTask
 
 CLS, PAD, END = 0, 1, 2
@@ -182,7 +182,9 @@ def test_running_text_is_that_of_fairseqs_masked_lm(data):
 # --- masks
 
 
-@pytest.mark.parametrize("flags", [{"pairs": "nsp"}, {"sample_break_mode": "complete"}])
+@pytest.mark.parametrize(
+    "flags", [{"pairs": "nsp", "masking": "spans"}, {"sample_break_mode": "complete"}]
+)
 @pytest.mark.parametrize("masks", [0, 1, 3])
 def test_static_masks_are_taken_in_turn_and_dynamic_ones_are_new(masks, flags, data):
     task = task_of(data, static_masks=masks, **flags)
@@ -203,8 +205,8 @@ def test_static_masks_count_readings_of_all_shards(data):
 def test_whole_words_are_masked(data, monkeypatch):
     begins = torch.arange(4 + len(LINES) + 1) % 2  # the second half of each pair of symbols
     begins[:4] = 1
-    monkeypatch.setattr(masked_lm_pairs, "get_whole_word_mask", lambda *_: begins)
-    monkeypatch.setattr(MaskedLMPairsTask, "args", None, raising=False)
+    monkeypatch.setattr(masking_flags, "get_whole_word_mask", lambda *_: begins)
+    monkeypatch.setattr(masked_lm_pairs, "bpe_flags", lambda _: "gpt2")
     samples = samples_of(task_of(data, pairs="nsp", mask_whole_words=True, mask_prob=0.3), 1, 50)
     for (_, target, _), row in zip(samples, originals(samples)):
         for position in range(1, len(row)):
@@ -236,10 +238,10 @@ def equal(one, other):
     )
 
 
-@pytest.mark.parametrize("static", [0, 10])
-def test_workers_share_the_batches_of_one(static, data):
+@pytest.mark.parametrize("static, masking", [(0, "tokens"), (10, "spans")])
+def test_workers_share_the_batches_of_one(static, masking, data):
     def task():
-        return task_of(data, pairs="nsp", static_masks=static)
+        return task_of(data, pairs="nsp", static_masks=static, masking=masking)
 
     for epoch in (1, 12):
         alone = list(map(content, batches(task(), epoch).next_epoch_itr()))
@@ -254,16 +256,17 @@ def test_workers_share_the_batches_of_one(static, data):
         assert equal(together, alone) and len(alone) > 5
 
 
-@pytest.mark.parametrize("static", [0, 2])
-def test_a_resumed_epoch_goes_on_with_the_same_batches(static, data):
-    task = task_of(data, pairs="nsp", static_masks=static)
+@pytest.mark.parametrize("static, masking", [(0, "spans"), (2, "tokens")])
+def test_a_resumed_epoch_goes_on_with_the_same_batches(static, masking, data):
+    flags = {"pairs": "nsp", "static_masks": static, "masking": masking}
+    task = task_of(data, **flags)
     for epoch in (1, 2, 3):  # in one process
         iterator = batches(task, epoch)
         begun = iterator.next_epoch_itr()
         found = [content(next(begun)) for _ in range(5)]
         state = iterator.state_dict()
         found += map(content, begun)
-    resumed = batches(task_of(data, pairs="nsp", static_masks=static), 3)
+    resumed = batches(task_of(data, **flags), 3)
     resumed.load_state_dict(state)
     assert equal(list(map(content, resumed.next_epoch_itr())), found[5:])
 
@@ -381,7 +384,8 @@ def test_models_that_cannot_tell_pairs_apart_are_refused(model, message, data, m
 
 
 @pytest.mark.parametrize(
-    "name, before, now", [("pairs", "nsp", "sop"), ("unit", "segment", "sentence")]
+    "name, before, now",
+    [("pairs", "nsp", "sop"), ("unit", "segment", "sentence"), ("masking", "tokens", "spans")],
 )
 def test_a_run_keeps_its_samples(name, before, now):
     saved = {"cfg": {"task": {name: before}}}
@@ -417,6 +421,7 @@ PRETRAIN = [
     *("--arch", "roformer_masked_lm_tiny", *SMALL, "--num-segments", "2"),
     *("--tokens-per-sample", str(LONGEST), "--max-tokens", "1000", "--max-epoch", "4"),
     *("--update-epoch-batch-itr", "True", "--static-masks", "2"),
+    *("--masking", "spans", "--span-boundary-objective"),
 ]
 
 
@@ -437,7 +442,7 @@ def test_training_resumes_in_mid_epoch_and_fine_tunes(data, tmp_path, monkeypatc
     one, two = read(last)[0], read(other)[0]
     assert all(torch.equal(value, two[name]) for name, value in one.items())
     entry = resumed.entries("valid")[-1]
-    assert {"valid_mlm_loss", "valid_nsp_loss", "valid_nsp_accuracy"} < set(entry)
+    assert {"valid_mlm_loss", "valid_sbo_loss", "valid_nsp_loss", "valid_nsp_accuracy"} < set(entry)
 
     message = pretrain(data, tmp_path / "parts", "--static-masks", "3").message()
     assert "--static-masks 3: the run in" in message and "was trained with 2" in message
@@ -458,7 +463,9 @@ def test_training_resumes_in_mid_epoch_and_fine_tunes(data, tmp_path, monkeypatc
     task += ["--max-epoch", "1", "--save-dir", tmp_path / "tuned"]
     tuned = run("train", tmp_path, *USER_DIR, *TRAINING, *task)
     assert tuned.status == 0, tuned.err
-    assert "left out classification_heads.sentence_relation" in tuned.out + tuned.err
+    for head in ("classification_heads.sentence_relation", "span_boundary_head"):
+        assert f"left out {head}, which only --" in tuned.out + tuned.err
     assert "deleting classification head" not in tuned.out + tuned.err
     state, settings = read(tmp_path / "tuned" / "checkpoint_last.pt")
-    assert settings["segments"] == "pairs" and not any("sentence_relation" in n for n in state)
+    assert settings["segments"] == "pairs"
+    assert not any("sentence_relation" in name or "span_boundary" in name for name in state)

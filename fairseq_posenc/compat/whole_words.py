@@ -2,7 +2,9 @@
 
 from typing import Any, Optional
 
+from fairseq.tasks import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMTask
+from omegaconf import OmegaConf
 
 from fairseq_posenc.errors import UsageError
 
@@ -17,15 +19,21 @@ def mask_whole_words() -> None:
         MaskedLMTask.args = _FlagsOfBPE()
 
 
+def bpe_flags(task: FairseqTask) -> Optional[Any]:
+    """The settings of ``--bpe``, which are outside those of *task*; None if it is not given."""
+    parent = task.cfg._get_parent() if OmegaConf.is_config(task.cfg) else None
+    flags = None if parent is None else parent.get("bpe")
+    return None if flags is None or flags.get("_name") is None else flags
+
+
 class _FlagsOfBPE:
     """The settings of ``--bpe``, which are outside those of the task."""
 
     def __get__(self, task: Optional[MaskedLMTask], owner: Any = None) -> Any:
         if task is None:
             return self
-        parent = task.cfg._get_parent()
-        flags = None if parent is None else parent.get("bpe")
-        if flags is None or flags.get("_name") is None:
+        flags = bpe_flags(task)
+        if flags is None:
             raise UsageError(
                 "--mask-whole-words: needs --bpe to find beginnings of words, for example gpt2"
             )

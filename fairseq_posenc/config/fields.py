@@ -33,6 +33,7 @@ from fairseq_posenc.initialisation import InitialisationFlags
 from fairseq_posenc.norms import NORMS, NormFlags
 from fairseq_posenc.options import option
 from fairseq_posenc.settings import help_text, setting
+from fairseq_posenc.sharing import SharingFlags
 
 Field = Tuple[str, Any, Any]
 
@@ -149,7 +150,7 @@ def layer_flags() -> List["dataclasses.Field[Any]"]:
     fixed = (EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags)
     flags = [
         flag
-        for each in (*fixed, InitialisationFlags, CompileFlags)
+        for each in (*fixed, InitialisationFlags, CompileFlags, SharingFlags)
         for flag in dataclasses.fields(each)
     ]
     for registry in (ATTENTIONS, NORMS, FEED_FORWARDS):

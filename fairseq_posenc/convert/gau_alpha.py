@@ -30,7 +30,7 @@ from fairseq_posenc.convert.roformer_v2_gau_reference import (
     tied_head,
 )
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.models.masked_lm import RELEASED
+from fairseq_posenc.models.masked_lm_presets import RELEASED
 from fairseq_posenc.models.presets import GAU
 
 BASE = "gau_alpha."

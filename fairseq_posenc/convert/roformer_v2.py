@@ -30,7 +30,7 @@ from fairseq_posenc.convert.roformer_v2_gau_reference import (
     transformer_layer,
 )
 from fairseq_posenc.models import presets
-from fairseq_posenc.models.masked_lm import RELEASED
+from fairseq_posenc.models.masked_lm_presets import RELEASED
 
 
 def read(folder: Folder, vocabulary: Vocabulary) -> Imported:

@@ -8,6 +8,8 @@ from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
+from fairseq_posenc.criterions.recorded import Recorded
+
 
 @register_criterion("masked_lm_accuracy", dataclass=MaskedLmConfig)
 class MaskedLMAccuracyCriterion(MaskedLmLoss):
@@ -33,13 +35,9 @@ class MaskedLMAccuracyCriterion(MaskedLmLoss):
         Returns:
             the summed loss, the number of tokens to predict, and the logging output.
         """
-        outputs: List[Tensor] = []
-        hook = model.register_forward_hook(lambda _, __, output: outputs.append(output[0].detach()))
-        try:
-            loss, sample_size, logging_output = super().forward(model, sample, reduce)
-        finally:
-            hook.remove()
-        logits = outputs[0].flatten(0, -2)  # (B, T, V) or (N, V) -> (N, V)
+        recorded = Recorded(model)
+        loss, sample_size, logging_output = super().forward(recorded, sample, reduce)
+        logits = recorded.output[0].detach().flatten(0, -2)  # (B, T, V) or (N, V) -> (N, V)
         best = logits.argmax(dim=-1)
         targets = sample["target"].flatten()
         asked = targets.ne(self.padding_idx)

@@ -1,7 +1,7 @@
-"""Loss for ``--task masked_lm_pairs``: masked tokens, and the relation of pairs of texts.
+"""Loss for ``--task masked_lm_pairs``: masked tokens, boundaries of spans, and pairs of texts.
 
 BERT, Devlin et al., arXiv 1810.04805, section 3.1; ALBERT, Lan et al., arXiv 1909.11942, section
-3.1.
+3.1; SpanBERT, Joshi et al. 2020, arXiv 1907.10529, section 3.2.
 """
 
 import math
@@ -17,17 +17,19 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_posenc.criterions.masked_lm import MaskedLMAccuracyCriterion
+from fairseq_posenc.criterions.recorded import Recorded
 
 RELATIONS = ("nsp", "sop")
 
 
 @register_criterion("masked_lm_pairs", dataclass=MaskedLmConfig)
 class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
-    """The mean loss of the masked tokens plus that of the pairs, if the samples are pairs.
+    """The mean loss of the masked tokens, plus those of their span boundaries and of pairs.
 
-    The log has ``loss``, the sum; ``mlm_loss`` and ``accuracy`` of the masked tokens; and
-    ``nsp_loss`` and ``nsp_accuracy``, or ``sop_loss`` and ``sop_accuracy``, of the pairs.  All
-    losses are in bits, accuracies in percent; ``ppl`` is of the masked tokens.
+    The second is added with ``--span-boundary-objective``, the third if the samples are pairs.  The
+    log has ``loss``, the sum; ``mlm_loss`` and ``accuracy`` of the masked tokens; ``sbo_loss`` of
+    the boundaries; and ``nsp_loss`` and ``nsp_accuracy``, or ``sop_loss`` and ``sop_accuracy``, of
+    the pairs.  All losses are in bits, accuracies in percent; ``ppl`` is of the masked tokens.
 
     Args:
         cfg: fairseq's configuration of ``masked_lm``.
@@ -37,38 +39,44 @@ class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
     def __init__(self, cfg: MaskedLmConfig, task: FairseqTask) -> None:
         super().__init__(cfg, task)
         self.relation = getattr(task, "relation", None)
+        self.span_boundary = getattr(task, "span_boundary", False)
 
     def forward(
         self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
-        """Compute both losses.
+        """Compute the losses.
 
         Args:
-            model: a masked language model, with a head for the relation if there is one.
+            model: a masked language model, with heads for the losses that are added.
             sample: a batch of B samples; with ``relation`` (B,), 0 for pairs as in the text and 1
                 for others.
             reduce: unused, as fairseq passes it.
 
         Returns:
-            the summed loss of the masked tokens plus as many times the mean loss of the pairs, the
-            number of masked tokens, and the logging output.
+            the summed losses of the masked tokens plus as many times the mean loss of the pairs,
+            the number of masked tokens, and the logging output.
         """
-        if self.relation is None:
-            loss, size, output = super().forward(model, sample, reduce)
-            return loss, size, {**output, "mlm_loss": output["loss"]}
-        found: List[Tensor] = []
-        hook = model.register_forward_hook(lambda _, __, out: found.append(out[1]["relation"]))
-        inputs = {**sample["net_input"], "relation": True}
-        try:
-            loss, size, output = super().forward(model, {**sample, "net_input": inputs}, reduce)
-        finally:
-            hook.remove()
-        (logits,), targets = found, sample["relation"]
-        pairs = F.cross_entropy(logits.float(), targets, reduction="sum")
-        total = loss + size * (pairs / len(targets))
-        output["mlm_loss"], output["loss"] = output["loss"], total.detach()
-        output[f"{self.relation}_loss"] = pairs.detach()
-        output[f"{self.relation}_ncorrect"] = logits.argmax(dim=-1).eq(targets).sum()
+        inputs: Dict[str, object] = {}
+        if self.relation is not None:
+            inputs["relation"] = True
+        if self.span_boundary:
+            inputs["spans"] = sample["target"].ne(self.padding_idx)
+        recorded = Recorded(model, **inputs)
+        total, size, output = super().forward(recorded, sample, reduce)
+        output["mlm_loss"] = output["loss"]
+        if self.span_boundary:
+            targets = sample["target"][inputs["spans"]]
+            logits = recorded.output[1]["span_boundary"].float()
+            spans = F.cross_entropy(logits, targets, reduction="sum")
+            total = total + spans
+            output["sbo_loss"] = spans.detach()
+        if self.relation is not None:
+            logits, targets = recorded.output[1]["relation"], sample["relation"]
+            pairs = F.cross_entropy(logits.float(), targets, reduction="sum")
+            total = total + size * (pairs / len(targets))
+            output[f"{self.relation}_loss"] = pairs.detach()
+            output[f"{self.relation}_ncorrect"] = logits.argmax(dim=-1).eq(targets).sum()
+        output["loss"] = total.detach()
         return total, size, output
 
     @staticmethod
@@ -87,7 +95,9 @@ class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
             return sum(log.get(name, 0) for log in logging_outputs)
 
         tokens, pairs = total("sample_size"), total("nsentences")
-        metrics.log_scalar("mlm_loss", total("mlm_loss") / tokens / math.log(2), tokens, round=3)
+        for name in ("mlm_loss", "sbo_loss"):
+            if any(name in log for log in logging_outputs):
+                metrics.log_scalar(name, total(name) / tokens / math.log(2), tokens, round=3)
         for name in RELATIONS:
             if any(f"{name}_loss" in log for log in logging_outputs):
                 mean = total(f"{name}_loss") / pairs / math.log(2)

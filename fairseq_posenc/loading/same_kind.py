@@ -30,6 +30,8 @@ _KINDS = (
     _Kind("--pairs", "task", "pairs", ""),
     _Kind("--unit", "task", "unit", ""),
     _Kind("--static-masks", "task", "static_masks", ""),
+    _Kind("--masking", "task", "masking", ""),
+    _Kind("--span-boundary-objective", "task", "span_boundary_objective", ""),
     _Kind("--criterion", "criterion", "_name", "reset_optimizer"),
     _Kind("--optimizer", "optimizer", "_name", "reset_optimizer"),
     _Kind("--lr-scheduler", "lr_scheduler", "_name", "reset_lr_scheduler"),

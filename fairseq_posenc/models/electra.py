@@ -15,14 +15,8 @@ from torch import Tensor
 from fairseq_posenc.config.fields import Field, declared_fields
 from fairseq_posenc.config.stacks import masked_lm_stacks
 from fairseq_posenc.models.family import Family, Preset, task_settings
-from fairseq_posenc.models.masked_lm import (
-    BASE,
-    LARGE,
-    TINY,
-    MaskedLMModel,
-    complete_masked_lm,
-    own_fields,
-)
+from fairseq_posenc.models.masked_lm import MaskedLMModel, complete_masked_lm, own_fields
+from fairseq_posenc.models.masked_lm_presets import BASE, LARGE, TINY
 from fairseq_posenc.models.presets import ROTARY
 from fairseq_posenc.modules.electra import Generator, ReplacedHead, sample_tokens
 from fairseq_posenc.modules.masked_lm import MaskedLMEncoder

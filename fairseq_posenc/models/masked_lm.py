@@ -15,7 +15,7 @@ from fairseq.models.roberta.model import RobertaModel, base_architecture
 from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_posenc.config.fields import Field, declared_fields, flat_fields, stock_field
 from fairseq_posenc.config.funnel import FunnelFlags, check_funnel, complete_funnel
@@ -26,11 +26,12 @@ from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.initialisation import initialise
 from fairseq_posenc.loading.discriminator import take_discriminator
-from fairseq_posenc.loading.heads import RELATION_HEAD, leave_out_relation_head
+from fairseq_posenc.loading.heads import RELATION_HEAD
 from fairseq_posenc.loading.inherit import FINE_TUNING, inherit, is_fine_tuning
 from fairseq_posenc.loading.warm_start import State
 from fairseq_posenc.models.family import Family, Preset, task_settings
-from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
+from fairseq_posenc.models.heads import HeadedModel
+from fairseq_posenc.models.masked_lm_presets import PRESETS
 from fairseq_posenc.models.segments import SegmentFlags, refuse_pairs_in_blocks, resolve_segments
 from fairseq_posenc.modules.masked_lm import MaskedLMEncoder
 from fairseq_posenc.options import Options, option
@@ -94,51 +95,6 @@ def own_fields() -> List[Field]:
     return _roberta_fields() + transformer + declared_fields(own)
 
 
-def _sizes(channels: int, heads: int, layers: int) -> Dict[str, Any]:
-    return {
-        "encoder_embed_dim": channels,
-        "encoder_ffn_embed_dim": 4 * channels,
-        "encoder_attention_heads": heads,
-        "encoder_layers": layers,
-    }
-
-
-TINY, BASE, LARGE = _sizes(128, 4, 2), _sizes(768, 12, 12), _sizes(1024, 16, 24)
-# the released RoFormerV2 and GAU models
-RELEASED = {"lm_head": "tied", "num_segments": 2, "activation_fn": "relu"}
-_UNTIED = {"untie_cls": True, **BASE}
-PRESETS: Dict[str, Preset] = {
-    "roformer_masked_lm_tiny": {**ROTARY, **TINY},
-    "roformer_masked_lm_base": {**ROTARY, **BASE},
-    "roformer_masked_lm_large": {**ROTARY, **LARGE},
-    # TUPE Table 2, from BERT-A to its ablations
-    "bert_a_masked_lm_base": {"position_encoding": "learned", **BASE},
-    "bert_r_masked_lm_base": {"position_encoding": "learned+t5", **BASE},
-    "tupe_a_masked_lm_base": {"position_encoding": "tupe", **_UNTIED},
-    "tupe_r_masked_lm_base": {"position_encoding": "tupe+t5", **_UNTIED},
-    "tupe_a_tie_cls_masked_lm_base": {"position_encoding": "tupe", "untie_cls": False, **BASE},
-    "bert_ad_masked_lm_base": {"position_encoding": "bert_ad", **BASE},
-    # the relative positions of RoFormer Eq. 32 (keys alone), 34 and 37, in BERT's shape
-    "shaw_masked_lm_base": {"position_encoding": "shaw", **BASE},
-    "transformer_xl_masked_lm_base": {"position_encoding": "transformer_xl", **BASE},
-    "deberta_masked_lm_base": {"position_encoding": "deberta", **BASE},
-    # RoFormer section 4.4; its baseline without rotary is --position-encoding learned
-    "performer_masked_lm_tiny": {**PERFORMER, **TINY},
-    "performer_masked_lm_base": {**PERFORMER, **BASE},
-    # GAU sections 4.1 and 5.1
-    "roformer_v2_masked_lm_tiny": {**ROFORMER_V2, **RELEASED, **TINY},
-    "roformer_v2_masked_lm_base": {**ROFORMER_V2, **RELEASED, **BASE},
-    "roformer_v2_masked_lm_large": {**ROFORMER_V2, **RELEASED, **LARGE},
-    "gau_masked_lm_tiny": {
-        **GAU_TINY,
-        **RELEASED,
-        "encoder_embed_dim": 128,
-        "encoder_layers": 4,
-    },
-    "gau_masked_lm_base": {**GAU, **RELEASED, "encoder_embed_dim": 768, "encoder_layers": 24},
-}
-
-
 def complete_masked_lm(cfg: Options, preset: Preset, settings: Options, dataclass: type) -> None:
     """Complete and check, in place, the configuration of a masked language model.
 
@@ -195,7 +151,7 @@ MASKED_LM: Family = Family(
 
 
 @MASKED_LM.register
-class MaskedLMModel(RobertaModel):
+class MaskedLMModel(HeadedModel):
     """RoBERTa with position encodings in its attention.
 
     Args:
@@ -205,7 +161,6 @@ class MaskedLMModel(RobertaModel):
 
     def __init__(self, args: Options, encoder: MaskedLMEncoder) -> None:
         super().__init__(args, encoder)
-        self.token_heads = nn.ModuleDict()
         self.reads_pairs = encoder.sentence_encoder.reads_pairs
         initialise(self, args)
 
@@ -272,6 +227,8 @@ class MaskedLMModel(RobertaModel):
         classification_head_name: Optional[str] = None,
         relation: bool = False,
         masked_tokens: Optional[Tensor] = None,
+        *,
+        spans: Optional[Tensor] = None,
         **kwargs: object,
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens, or of a classification or token head.
@@ -284,17 +241,20 @@ class MaskedLMModel(RobertaModel):
             classification_head_name: apply this head instead.
             relation: also apply the head of :meth:`register_relation_head`.
             masked_tokens: (B, T), True where logits are needed; default everywhere.
+            spans: (B, T), True for tokens to which :meth:`register_span_boundary_head`'s head is
+                also applied.
             kwargs: see :meth:`MaskedLMEncoder.forward`.
 
         Returns:
             logits (B, T, V), or (N, V) for N *masked_tokens*, features (B, T, C), classes (B, N) of
             a classification head or (B, T, N) of a token head; and a dictionary with
-            ``inner_states``, and ``relation`` (B, 2) if asked for.
+            ``inner_states``, and ``relation`` (B, 2) and ``span_boundary`` (N, V) for N tokens of
+            *spans* if asked for.
         """
-        name = classification_head_name
+        name, several = classification_head_name, relation or spans is not None
         x, extra = self.encoder(
             src_tokens,
-            features_only=features_only or relation or name is not None,
+            features_only=features_only or several or name is not None,
             return_all_hiddens=return_all_hiddens,
             masked_tokens=masked_tokens,
             segment_labels=segment_labels,
@@ -303,38 +263,16 @@ class MaskedLMModel(RobertaModel):
         )
         if relation:
             extra["relation"] = self.classification_heads[RELATION_HEAD](x)
-            x = x if features_only else self.encoder.output_layer(x, masked_tokens=masked_tokens)
+        if spans is not None:
+            embedding = self.encoder.sentence_encoder.embed_tokens.weight
+            extra["span_boundary"] = self.span_boundary_head(x, spans, embedding)
+        if several and not features_only:
+            x = self.encoder.output_layer(x, masked_tokens=masked_tokens)
         if name is not None:
-            x = (self.token_heads if name in self.token_heads else self.classification_heads)[name](
-                x
-            )
+            x = self.head(name)(x)
         return x, extra
 
-    def register_relation_head(self) -> None:
-        """Add the head that tells pairs of texts in order from others, as BERT has it."""
-        self.register_classification_head(RELATION_HEAD, num_classes=2)
-
-    def register_token_head(self, name: str, num_classes: int) -> None:
-        """Add a token classifier, a projection of the features (B, T, C)."""
-        self.token_heads[name] = nn.Linear(self.args.encoder_embed_dim, num_classes)
-
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
-        """Adapt token heads, leave out those of pre-training, and do what fairseq does."""
-        if RELATION_HEAD not in self.classification_heads and not self.args.load_checkpoint_heads:
-            leave_out_relation_head(state_dict, name)
+        """Adapt heads, and leave out the generator of an ELECTRA checkpoint."""
         super().upgrade_state_dict_named(state_dict, name)
         take_discriminator(state_dict, name, self.state_dict())
-        prefix = f"{name}.token_heads." if name else "token_heads."
-        for key in [key for key in state_dict if key.startswith(prefix)]:
-            head = key[len(prefix) :].split(".")[0]
-            if head not in self.token_heads and self.args.load_checkpoint_heads:
-                self.register_token_head(head, len(state_dict[key]))
-            if head not in self.token_heads:
-                logger.warning("left out %s; --load-checkpoint-heads would keep it", key)
-                del state_dict[key]
-            elif len(state_dict[key]) != self.token_heads[head].out_features:
-                logger.warning("left out %s, which is of another size", key)
-                del state_dict[key]
-        for key, value in self.token_heads.state_dict().items():
-            if prefix + key not in state_dict:  # a new head, to be trained
-                state_dict[prefix + key] = value

@@ -16,6 +16,7 @@ from fairseq_posenc.encodings.random_positions import sample_positions
 from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.loading.warm_start import State, adapt_positions
 from fairseq_posenc.options import Layer, Options, option
+from fairseq_posenc.sharing import share_layers
 
 
 class Padding(NamedTuple):
@@ -88,6 +89,7 @@ class PositionedStack:
     encodings: Dict[str, PositionEncoding]
     add_module: Callable[[str, Optional[nn.Module]], None]
     modules: Callable[[], Iterator[nn.Module]]
+    layers: Any
     training: bool
 
     def compose(self, cfg: Options, stack: Stack) -> Options:
@@ -144,6 +146,7 @@ class PositionedStack:
         kinds = {(k.encoding.name, k.pattern): k for k in kernels if k.pattern is not None}
         self.__dict__["kinds"] = kinds or {(name, None): None for name in self.encodings}
         apply_norms_and_biases(cast(nn.Module, self), cfg)
+        share_layers(self.layers, cfg)
 
     @property
     def encoding(self) -> PositionEncoding:

@@ -8,41 +8,35 @@ SENTENCE-PAIR+NSP  ``--pairs nsp --unit sentence``
 FULL-SENTENCES     ``--pairs none --sample-break-mode complete``
 DOC-SENTENCES      ``--pairs none --sample-break-mode complete_doc``
 =================  ======================================================
+
+Masks are of single tokens, whole words, phrases, or spans as in SpanBERT, Joshi et al. 2020, arXiv
+1907.10529.
 """
 
 import logging
 import os
 from dataclasses import dataclass, field
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Optional
 
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion
 from fairseq.data import FairseqDataset, PrependTokenDataset, TokenBlockDataset, data_utils
-from fairseq.data.encoders.utils import get_whole_word_mask
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
-from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import nn
 
+from fairseq_posenc.compat.whole_words import bpe_flags
 from fairseq_posenc.errors import UsageError, flag_of
 from fairseq_posenc.options import option
 from fairseq_posenc.tasks.masked_samples import MaskedSamples
+from fairseq_posenc.tasks.masking_flags import MaskingConfig, check_masking, masks_of
 from fairseq_posenc.tasks.text_pairs import NEXT, ORDER, SEGMENT, SENTENCE, TextPairs
 
 logger = logging.getLogger(__name__)
 
 TASK = "masked_lm_pairs"
 NONE = "none"
-#: fairseq's flags of masking.
-_MASKING = (
-    "seed",
-    "mask_prob",
-    "leave_unmasked_prob",
-    "random_token_prob",
-    "freq_weighted_replacement",
-    "mask_multiple_length",
-    "mask_stdev",
-)
 #: fairseq's flags that this task does not support, with the values that switch them off.
 _UNSUPPORTED = {
     "shorten_method": "none",
@@ -53,7 +47,7 @@ _UNSUPPORTED = {
 
 
 @dataclass
-class MaskedLMPairsConfig(MaskedLMConfig):
+class MaskedLMPairsConfig(MaskingConfig):
     """Flags of ``--task masked_lm_pairs``, in addition to those of ``masked_lm``."""
 
     pairs: ChoiceEnum((NONE, NEXT, ORDER)) = field(  # type: ignore[valid-type]
@@ -72,13 +66,6 @@ class MaskedLMPairsConfig(MaskedLMConfig):
     )
     separator_token: Optional[int] = field(
         default=None, metadata={"help": "add separator token between the texts of a pair"}
-    )
-    static_masks: int = field(
-        default=0,
-        metadata={
-            "help": "number of different masks of a sample, which epochs take in turn (BERT: 10); "
-            "0 for dynamic masking, a new one in every epoch"
-        },
     )
 
 
@@ -107,6 +94,11 @@ class MaskedLMPairsTask(MaskedLMTask):
         """What the model predicts of pairs, ``nsp`` or ``sop``; None if there are no pairs."""
         return None if self.cfg.pairs == NONE else str(self.cfg.pairs)
 
+    @property
+    def span_boundary(self) -> bool:
+        """Whether tokens of spans are also predicted from the two next to the span."""
+        return bool(self.cfg.span_boundary_objective)
+
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: object
     ) -> None:
@@ -124,14 +116,14 @@ class MaskedLMPairsTask(MaskedLMTask):
         if not (lines.sizes > 1).any():
             raise UsageError(f"{path}: holds blank lines only; give a text")
         samples = self._running_text(lines) if self.relation is None else self._pairs(lines, path)
-        masking: Dict[str, Any] = {name: getattr(self.cfg, name) for name in _MASKING}
-        masking.update(
-            vocab=self.source_dictionary,
-            pad_idx=self.source_dictionary.pad(),
-            mask_idx=self.mask_idx,
-            mask_whole_words=self._beginnings_of_words(),
+        self.datasets[split] = MaskedSamples(
+            samples,
+            masks_of(self.cfg, samples, self.source_dictionary, self.mask_idx, bpe_flags(self)),
+            self.source_dictionary.pad(),
+            self.cfg.seed,
+            self.cfg.static_masks,
+            len(paths),
         )
-        self.datasets[split] = MaskedSamples(samples, masking, self.cfg.static_masks, len(paths))
 
     def _running_text(self, lines: FairseqDataset) -> FairseqDataset:
         words = self.source_dictionary
@@ -159,26 +151,19 @@ class MaskedLMPairsTask(MaskedLMTask):
             path,
         )
 
-    def _beginnings_of_words(self) -> Any:
-        if not self.cfg.mask_whole_words:
-            return None
-        return get_whole_word_mask(self.args, self.source_dictionary)
-
     def build_model(self, *args: Any, **kwargs: Any) -> nn.Module:
-        """Build the model, with a head for the relation of pairs.
+        """Build the model, with heads for the relation of pairs and the span boundary objective.
 
         Raises:
-            UsageError: it cannot have one, or does not tell the texts of a pair apart.
+            UsageError: it cannot have them, or does not tell the texts of a pair apart.
         """
         model = super().build_model(*args, **kwargs)
+        arch = option(args[0], "_name")
+        if self.span_boundary:
+            _registration("span_boundary", model, "--span-boundary-objective", arch)()
         if self.relation is None:
             return model
-        register = getattr(model, "register_relation_head", None)
-        if register is None:
-            raise UsageError(
-                f"--pairs {self.relation}: --arch {option(args[0], '_name')} has no head for it; "
-                "give one of this plug-in, for example --arch bert_a_masked_lm_base"
-            )
+        register = _registration("relation", model, f"--pairs {self.relation}", arch)
         encoder = model.encoder.sentence_encoder
         if encoder.num_segments and not model.reads_pairs:
             raise UsageError(
@@ -198,15 +183,28 @@ class MaskedLMPairsTask(MaskedLMTask):
         """Build the criterion.
 
         Raises:
-            UsageError: it does not train the head for the relation of pairs.
+            UsageError: it does not train the heads that this task asks for.
         """
         criterion = super().build_criterion(*args, **kwargs)
-        if self.relation is not None and not hasattr(criterion, "relation"):
+        pairs = None if self.relation is None else f"--pairs {self.relation}"
+        asked = pairs or ("--span-boundary-objective" if self.span_boundary else None)
+        if asked is not None and not hasattr(criterion, "relation"):
             raise UsageError(
-                f"--criterion {option(args[0], '_name')}: does not train what --pairs "
-                f"{self.relation} asks for; give --criterion {TASK}"
+                f"--criterion {option(args[0], '_name')}: does not train what {asked} asks for; "
+                f"give --criterion {TASK}"
             )
         return criterion
+
+
+def _registration(head: str, model: nn.Module, flag: str, arch: str) -> Callable[[], None]:
+    """The method of *model* that adds a head."""
+    register: Optional[Callable[[], None]] = getattr(model, f"register_{head}_head", None)
+    if register is None:
+        raise UsageError(
+            f"{flag}: --arch {arch} has no head for it; give one of this plug-in, for example "
+            "--arch bert_a_masked_lm_base"
+        )
+    return register
 
 
 def _check(cfg: MaskedLMPairsConfig) -> None:
@@ -215,10 +213,7 @@ def _check(cfg: MaskedLMPairsConfig) -> None:
         if value not in (off, None) and str(value) != off:
             given = flag_of(name) if value is True else f"{flag_of(name)} {value}"
             raise UsageError(f"{given}: --task {TASK} does not support it; drop it")
-    if cfg.static_masks < 0:
-        raise UsageError(
-            f"--static-masks {cfg.static_masks}: must be at least 0, for dynamic masking"
-        )
+    check_masking(cfg)
     if cfg.pairs == NONE:
         # of a model of pairs, validated on running text, the checkpoint has them
         for name in ("unit", "separator_token"):

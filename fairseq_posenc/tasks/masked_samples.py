@@ -1,34 +1,65 @@
 """Samples with masks: dynamic, drawn anew in every epoch, or static (RoBERTa section 4.1)."""
 
-from typing import Any, Collection, Dict, List
+from typing import Any, Collection, Dict, List, Tuple, Union
 
 import numpy as np
 import torch
 from fairseq.data import FairseqDataset, MaskTokensDataset, data_utils
+from torch import Tensor
+
+from fairseq_posenc.tasks.masking import UnitMasks
+
+
+class TokenMasks:
+    """Masks single tokens, by fairseq's ``MaskTokensDataset``.
+
+    Args:
+        samples: one-dimensional.
+        masking: arguments of ``MaskTokensDataset``.
+    """
+
+    def __init__(self, samples: FairseqDataset, masking: Dict[str, Any]) -> None:
+        # not by apply_mask, whose caches return samples of the epoch before
+        self.source = MaskTokensDataset(samples, **masking, return_masked_tokens=False)
+        self.target = MaskTokensDataset(samples, **masking, return_masked_tokens=True)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the masks of an epoch."""
+        self.source.set_epoch(epoch)
+        self.target.set_epoch(epoch)
+
+    def __getitem__(self, index: int) -> Tuple[Tensor, Tensor]:
+        """The masked sample (T,), and the tokens to predict (T,), padding elsewhere."""
+        return self.source[index], self.target[index]
 
 
 class MaskedSamples(FairseqDataset):
-    """Samples of running text or pairs, masked by fairseq's ``MaskTokensDataset``.
+    """Samples of running text or pairs, with masks.
 
     Masks depend on the seed, the epoch and the number of the sample alone.
 
     Args:
         samples: one-dimensional; with ``relations`` (N,) if they are pairs.
-        masking: arguments of ``MaskTokensDataset``, ``pad_idx`` and ``seed`` among them.
+        masks: of these samples.
+        padding: the token that fills up batches.
+        seed: of the order of samples.
         static: number of different masks of a sample, which epochs take in turn; 0 for a new one in
             each.
         shards: epochs in which fairseq reads the data once.
     """
 
     def __init__(
-        self, samples: FairseqDataset, masking: Dict[str, Any], static: int, shards: int
+        self,
+        samples: FairseqDataset,
+        masks: Union[TokenMasks, UnitMasks],
+        padding: int,
+        seed: int,
+        static: int,
+        shards: int,
     ) -> None:
         super().__init__()
-        self.samples, self.static, self.shards = samples, static, shards
-        self.padding, self.seed = masking["pad_idx"], masking["seed"]
-        # not by apply_mask, whose caches return samples of the epoch before
-        self.source = MaskTokensDataset(samples, **masking, return_masked_tokens=False)
-        self.target = MaskTokensDataset(samples, **masking, return_masked_tokens=True)
+        self.samples, self.masks, self.static, self.shards = samples, masks, static, shards
+        self.padding, self.seed = padding, seed
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
@@ -39,11 +70,11 @@ class MaskedSamples(FairseqDataset):
         """Choose the masks of an epoch, and with pairs the texts."""
         if self.static:
             epoch = (epoch - 1) // self.shards % self.static + 1
-        self.source.set_epoch(epoch)
-        self.target.set_epoch(epoch)
+        self.masks.set_epoch(epoch)
 
     def __getitem__(self, index: int) -> Dict[str, Any]:
-        sample = {"id": index, "source": self.source[index], "target": self.target[index]}
+        source, target = self.masks[index]
+        sample = {"id": index, "source": source, "target": target}
         if hasattr(self.samples, "relations"):
             sample["relation"] = int(self.samples.relations[index])
         return sample
