@@ -12,6 +12,7 @@ from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
 from fairseq.data import Dictionary
 from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from helpers import VOCABULARY
+from test_masked_lm import tiny as masked_lm
 
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.reading.data import Passage, Record, Split, write_split
@@ -170,6 +171,46 @@ def test_a_vocabulary_of_other_subwords_is_refused(tmp_path):
     with pytest.raises(UsageError, match="train: 60% of the tokens are not in the dictionary .sat"):
         write_split(str(tmp_path), "train", reading, str.split, str, dictionary)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_small_model_learns_choices():
+    """Which kind of word is asked for: the loss stays at that of equal scores for long, then falls."""
+    draw, start, eos = random.Random(1), VOCABULARY.bos(), VOCABULARY.eos()
+    model = masked_lm(
+        *("rotary", "--encoder-layers", "2"),
+        *("--encoder-embed-dim", "64", "--encoder-ffn-embed-dim", "128", "--max-positions", "32"),
+        *("--encoder-attention-heads", "4", "--dropout", "0.1", "--attention-dropout", "0.1"),
+    ).train()
+    model.register_classification_head("sentence_classification_head", num_classes=1)
+    criterion = SentenceRankingCriterion.__new__(SentenceRankingCriterion)
+    torch.nn.Module.__init__(criterion)
+    criterion.ranking_head_name, criterion.num_classes = "sentence_classification_head", 3
+    criterion.task = Namespace(args=Namespace(init_token=0), source_dictionary=VOCABULARY)
+    criterion.prediction_h = None
+    adam, right = torch.optim.AdamW(model.parameters(), 1e-3), []
+    for update in range(600):
+        rows, targets = [], []
+        for _ in range(32):
+            kinds = draw.sample(range(3), draw.choice([2, 3]))
+            targets.append(draw.randrange(len(kinds)))
+            words = [7 + 3 * kind + draw.randrange(3) for kind in kinds]
+            passage = draw.sample(words, len(words))
+            choices = [[4 + kinds[targets[-1]], word] for word in words] + [[]] * (3 - len(words))
+            full = [[start, *choice, eos, *passage, eos] for choice in choices]
+            rows.append([row + [VOCABULARY.pad()] * (8 - len(row)) for row in full])
+        batch = torch.tensor(rows)
+        sample = {f"net_input{n + 1}": {"src_tokens": batch[:, n]} for n in range(3)}
+        sample.update(target=torch.tensor(targets), ntokens=1)
+        for group in adam.param_groups:
+            group["lr"] = 1e-3 * min(1, (update + 1) / 50)
+        loss, size, output = criterion(model, sample)
+        adam.zero_grad()
+        (loss / size).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adam.step()
+        right.append(int(output["ncorrect"]) / size)
+    assert sum(right[:20]) / 20 < 0.6 and sum(right[-20:]) / 20 > 0.9
 
 
 # --- by the commands
