@@ -175,7 +175,7 @@ def test_a_vocabulary_of_other_subwords_is_refused(tmp_path):
 
 @pytest.mark.slow
 def test_a_small_model_learns_choices():
-    """Which kind of word is asked for: the loss stays at that of equal scores for long, then falls."""
+    """Which kind of word is asked for, which neither the question nor a choice alone tells."""
     draw, start, eos = random.Random(1), VOCABULARY.bos(), VOCABULARY.eos()
     model = masked_lm(
         *("rotary", "--encoder-layers", "2"),
