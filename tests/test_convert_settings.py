@@ -46,7 +46,7 @@ def other_value(name, value):
         return next(choice for choice in choices if choice != value)
     if isinstance(value, bool) or value is None:
         return not value
-    return f"other {value}" if isinstance(value, str) else value * 2
+    return f"other {value}" if isinstance(value, str) else value * 2 or 1
 
 
 @pytest.mark.parametrize("name", sorted(set(computing_settings()) - KEPT))

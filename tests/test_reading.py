@@ -10,10 +10,13 @@ import torch
 from commands import TRAINING, USER_DIR, posenc, run, succeed
 from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
 from fairseq.data import Dictionary
+from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from helpers import VOCABULARY
+from test_masked_lm import tiny as masked_lm
 
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.reading.data import Passage, Record, Split
+from fairseq_posenc.reading.data import Passage, Record, Split, write_split
+from fairseq_posenc.reading.questions import Question, Reading
 from fairseq_posenc.reading.spans import best_spans, span_loss
 from fairseq_posenc.tasks.span_windows import Layout, SpanWindows
 
@@ -136,6 +139,78 @@ def test_choices_that_a_question_does_not_have_take_no_part():
     wanted = nll(scores[0].tolist(), range(3), 2) + nll(scores[1].tolist(), range(2), 1)
     assert float(loss) == pytest.approx(wanted, abs=1e-5)
     assert int(output["ncorrect"]) == 2
+
+
+@pytest.mark.parametrize(
+    "choices, labels, message",
+    [
+        (3, "0\n2\n", "--num-classes 3: the questions in .* have 2 choices; give --num-classes 2"),
+        (1, "0\n0\n", "--num-classes 1: the questions in .* have 2 choices"),
+        (
+            2,
+            "0\n2\n",
+            "valid.label, line 2: '2' is none of the 2 choices; expected a number from 0",
+        ),
+        (2, "0\n\n", "valid.label, line 2: '' is none"),
+    ],
+)
+def test_other_choices_than_the_questions_have_are_refused(tmp_path, choices, labels, message):
+    for name in ("input0", "input1", "input2", "label"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "valid.idx").touch()
+    (tmp_path / "label" / "valid.label").write_text(labels)
+    task = Namespace(args=Namespace(data=str(tmp_path), num_classes=choices))
+    with pytest.raises(UsageError, match=message):
+        SentenceRankingTask.load_dataset(task, "valid")
+
+
+def test_a_vocabulary_of_other_subwords_is_refused(tmp_path):
+    dictionary = Dictionary()
+    dictionary.add_symbol("cat")
+    reading = Reading(["cat cat sat there here"], [Question("q", "cat", 0)], [])
+    with pytest.raises(UsageError, match="train: 60% of the tokens are not in the dictionary .sat"):
+        write_split(str(tmp_path), "train", reading, str.split, str, dictionary)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_small_model_learns_choices():
+    """Which kind of word is asked for, which neither the question nor a choice alone tells."""
+    draw, start, eos = random.Random(1), VOCABULARY.bos(), VOCABULARY.eos()
+    model = masked_lm(
+        *("rotary", "--encoder-layers", "2"),
+        *("--encoder-embed-dim", "64", "--encoder-ffn-embed-dim", "128", "--max-positions", "32"),
+        *("--encoder-attention-heads", "4", "--dropout", "0.1", "--attention-dropout", "0.1"),
+    ).train()
+    model.register_classification_head("sentence_classification_head", num_classes=1)
+    criterion = SentenceRankingCriterion.__new__(SentenceRankingCriterion)
+    torch.nn.Module.__init__(criterion)
+    criterion.ranking_head_name, criterion.num_classes = "sentence_classification_head", 3
+    criterion.task = Namespace(args=Namespace(init_token=0), source_dictionary=VOCABULARY)
+    criterion.prediction_h = None
+    adam, right = torch.optim.AdamW(model.parameters(), 1e-3), []
+    for update in range(600):
+        rows, targets = [], []
+        for _ in range(32):
+            kinds = draw.sample(range(3), draw.choice([2, 3]))
+            targets.append(draw.randrange(len(kinds)))
+            words = [7 + 3 * kind + draw.randrange(3) for kind in kinds]
+            passage = draw.sample(words, len(words))
+            choices = [[4 + kinds[targets[-1]], word] for word in words] + [[]] * (3 - len(words))
+            full = [[start, *choice, eos, *passage, eos] for choice in choices]
+            rows.append([row + [VOCABULARY.pad()] * (8 - len(row)) for row in full])
+        batch = torch.tensor(rows)
+        sample = {f"net_input{n + 1}": {"src_tokens": batch[:, n]} for n in range(3)}
+        sample.update(target=torch.tensor(targets), ntokens=1)
+        for group in adam.param_groups:
+            group["lr"] = 1e-3 * min(1, (update + 1) / 50)
+        loss, size, output = criterion(model, sample)
+        adam.zero_grad()
+        (loss / size).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adam.step()
+        right.append(int(output["ncorrect"]) / size)
+    assert sum(right[:20]) / 20 < 0.6 and sum(right[-20:]) / 20 > 0.9
 
 
 # --- by the commands

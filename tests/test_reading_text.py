@@ -221,3 +221,5 @@ def test_a_damaged_file_is_one_line(tmp_path, questions, words):
     with pytest.raises(UsageError) as caught:
         read_questions(path)
     assert words in str(caught.value) and path in str(caught.value)
+    with pytest.raises(UsageError, match="passage 0: its context is empty"):
+        read_questions(squad(tmp_path, asked("q"), context=" "))

@@ -25,6 +25,7 @@ RECIPE = EXAMPLES / "clue"
 
 TASKS = recipe_module("common", "tasks").read_table(str(RECIPE / "tasks.yaml"))
 files = recipe_module("common", "task_files")
+scores = recipe_module("common", "scores")
 
 
 def read(task, path):
@@ -247,5 +248,31 @@ def test_one_command_makes_table_5(tmp_path):
         _, model, task, _ = run["--save-dir"].rsplit("/", 3)
         settings = (run["--batch-size"], run["--max-epoch"], run["--lr"])
         assert settings == expected[task] and model in run["--restore-file"]
-    assert found[-1][1:] == [str(COMMON / "scores.py"), "--paper", "gau", "out/runs"]
+    table = [str(COMMON / "scores.py"), "--paper", "gau", "--epoch", "best"]
+    assert found[-1][1:] == [*table, "--reading", "out/reading", "out/runs"]
     assert_error(bash(RECIPE / "table5.sh", "CLUE", "data", "out", cwd=tmp_path), "checkpoints")
+
+
+def test_table_5_has_the_reading_tasks_beside_the_others(tmp_path):
+    """Prepared and fine-tuned by their own recipe, with its hyper-parameters, and in one table."""
+    few = ("--dry-run", "--seeds", "1", "--no-model", "--tasks", "CMRC2018 C3")
+    result = bash(RECIPE / "table5.sh", "CLUE", "d", "out", "m/gau/x.pt", *few, cwd=tmp_path)
+    found = commands(result)
+    runs = [flags_of(command) for command in found if command[0] == "fairseq-train"]
+    assert [(run["--task"], run["--lr"]) for run in runs] == [
+        ("span_prediction", "3e-5"),
+        ("sentence_ranking", "2e-5"),
+    ]
+    assert any(f"{tmp_path}/CLUE/CMRC2018/train-v2.0.json" in command for command in found)
+    assert any(f"{tmp_path}/CLUE/C3" in command for command in found)
+    for place, entry in (
+        ("runs/gau/TNEWS/lr2e-5-batch16", {"valid_accuracy": "50.0"}),
+        ("reading/gau/c3/lr2e-5-batch24", {"valid_accuracy": "60.0", "valid1_accuracy": "1.0"}),
+        ("reading/gau/cmrc/lr3e-5-batch32", {"valid_exact": "60.0", "valid_f1": "80.0"}),
+    ):
+        (tmp_path / f"{place}-seed1").mkdir(parents=True)
+        write(tmp_path / f"{place}-seed1" / "train.log", [json.dumps({"epoch": 1, **entry})])
+    table = scores.collect(tmp_path / "runs", "gau", "best", tmp_path / "reading")
+    lines = scores.render(table, "gau")
+    assert "TNEWS (accuracy) | CMRC (mean of EM and F1) | C3 (accuracy) | average" in lines[0]
+    assert lines[2] == "| gau | 50.00 | 70.00 | 60.00 | 60.00 |"

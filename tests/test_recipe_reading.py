@@ -36,10 +36,22 @@ CHID = {
 }
 
 
-def race(folder, **changes):
+COPA = {"premise": "It rained.", "choice1": "Sun.", "choice2": "Wet.", "label": 1, "idx": 0}
+
+
+def race(folder, schools=("high",), **changes):
     for split in ("train", "dev", "test"):
-        (folder / split / "high").mkdir(parents=True)
-        (folder / split / "high" / "1.txt").write_text(json.dumps({**ARTICLE, **changes}))
+        for school in schools:
+            (folder / split / school).mkdir(parents=True)
+            (folder / split / school / "1.txt").write_text(json.dumps({**ARTICLE, **changes}))
+    return folder
+
+
+def copa(folder, **changes):
+    for split in ("train", "val"):
+        lines = [{**COPA, "question": asked, **changes} for asked in ("cause", "effect")]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / f"{split}.jsonl").write_text(text)
     return folder
 
 
@@ -73,6 +85,21 @@ def test_race_fills_blanks_and_has_a_labelled_test_set(tmp_path):
     assert found["input4/train"] == ["Who sat? man", "The cat sat."]
     assert found["label/train"] == ["0", "3"]
     assert found["splits"] == ["train valid valid1"] and found["choices"] == ["4"]
+
+
+def test_the_schools_of_race_are_scored_separately_where_both_are_there(tmp_path):
+    found = extracted("race", race(tmp_path, ("middle", "high")))
+    assert found["splits"] == ["train valid valid1 valid2 valid3"]
+    assert [len(found[f"label/valid{n}"]) for n in ("", 1, 2, 3)] == [4, 4, 2, 2]
+
+
+def test_copa_asks_for_causes_and_effects(tmp_path):
+    found = extracted("copa", copa(tmp_path))
+    assert found["input0/train"] == ["It rained."] * 2 and found["label/valid"] == ["1", "1"]
+    assert found["input2/train"] == [
+        "What was the cause of this? Wet.",
+        "What happened as a result? Wet.",
+    ]
 
 
 def test_c3_has_empty_lines_for_choices_that_are_not_there(tmp_path):
@@ -120,11 +147,29 @@ def test_clue_has_the_answers_of_chid_beside_it(tmp_path):
         ),
         ("chid", lambda f: chid(f, groundTruth=["x", "y"]), "line 1: blank 0: its answer is none"),
         ("chid", lambda f: chid(f, content="x"), "line 1: has no blank"),
+        ("chid", lambda f: chid(f, groundTruth=["x"]), "line 1: has 2 blanks, but not as many"),
+        ("chid", lambda f: chid(f, candidates=[["x"]]), "line 1: has 2 blanks, but not as many"),
+        ("chid", lambda f: chid(f, candidates=[]), "line 1: content, candidates and groundTruth"),
+        ("chid", lambda f: chid(f, groundTruth=None), "line 1: blank 0: has no answer"),
+        ("race", lambda f: race(f, options=None), "1.txt: questions, options and answers have to"),
+        ("race", lambda f: race(f, options=[3, 4]), "question 0: its choices have to be a list"),
+        ("race", lambda f: race(f, answers=None), "question 0: has no answer"),
+        ("c3", lambda f: c3(f, {"a": 1}), "train.json: has to be a list of records"),
+        ("copa", lambda f: copa(f, label="1"), "line 1: its answer has to be the number of a"),
+        ("copa", lambda f: copa(f, label=2), "line 1: its answer is none of the 2"),
+        ("copa", lambda f: copa(f, question="why"), "line 1: has no 'why'; expected premise"),
     ],
 )
 def test_damaged_files_are_one_line(tmp_path, task, write, words):
     message = error_of(choices.extract, task, str(write(tmp_path)), str(tmp_path / "out"))
     assert words in message and str(tmp_path) in message
+
+
+def test_more_choices_than_in_training_are_one_line(tmp_path):
+    c3(tmp_path, C3[:1])
+    (tmp_path / "dev.json").write_text(json.dumps(C3))
+    message = error_of(choices.extract, "c3", str(tmp_path), str(tmp_path / "out"))
+    assert "dev.json: record 1: question 0: has 3 choices, the training set 2" in message
 
 
 def test_long_choices_keep_their_end_and_none_is_lost(tmp_path):
@@ -191,6 +236,7 @@ def test_choices_are_trained_by_fairseqs_own_task(tmp_path):
     [
         ("squad", "1.5e-5", "48", "2", "0.01", 5, "1e-6", "2"),
         ("race", "1e-5", "16", "4", "0.1", 5, "1e-6", "2"),
+        ("copa", "1e-5", "16", "10", "0.1", 5, "1e-6", "2"),
         ("cmrc", "3e-5", "32", "3", "0.01", 3, "1e-8", None),
         ("chid", "3e-5", "32", "3", "0.01", 3, "1e-8", None),
         ("c3", "2e-5", "24", "8", "0.01", 3, "1e-8", None),
@@ -218,7 +264,13 @@ def test_the_table_has_the_papers_statistics(tmp_path):
             ]
             lines = "".join(f"| INFO | valid | {json.dumps(entry)}\n" for entry in entries)
             (folder / "train.log").write_text(lines)
+    folder = tmp_path / "mine" / "race" / "lr1e-5-batch8-seed1"
+    folder.mkdir(parents=True)
+    values = {"valid": "60.0", "valid1": "61.0", "valid2": "70.0", "valid3": "50.0"}
+    lines = [json.dumps({"epoch": 1, f"{k}_accuracy": v}) for k, v in values.items()]
+    (folder / "train.log").write_text("\n".join(lines))
     found = table.render(tmp_path, "best")
+    assert any("test, middle: accuracy 70.00, test, high: accuracy 50.00" in r for r in found)
     assert "| squad | mine | 1e-5 x 8 | 3 | exact 1.00 ± 0.00, f1 80.00 ± 12.58 |" in found
     assert any("f1 81.67" in line and "mean of both 41.33" in line for line in found)
     assert any("f1 2.00" in line for line in table.render(tmp_path, "last"))

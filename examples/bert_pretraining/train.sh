@@ -78,13 +78,11 @@ done
 
 # The --tokens-per-sample among flags for fairseq-train.
 tokens_per_sample() {
-    local longest=512
-    while (($#)); do
-        case $1 in
-            --tokens-per-sample) longest=${2:-} ;;
-            --tokens-per-sample=*) longest=${1#*=} ;;
-        esac
-        shift
+    local longest=512 previous="" flag
+    for flag in "$@"; do
+        [[ $previous != --tokens-per-sample ]] || longest=$flag
+        [[ $flag != --tokens-per-sample=* ]] || longest=${flag#*=}
+        previous=$flag
     done
     whole_number --tokens-per-sample "$longest"
     printf '%s\n' "$longest"

@@ -1,15 +1,16 @@
 """Print a table of fine-tuning scores, with the best learning rate for each task.
 
-    python scores.py [--paper roformer] [--epoch last] OUT
+    python scores.py [--paper roformer] [--epoch last] [--reading READING] OUT
     python scores.py [--paper roformer] --best-runs N OUT/MODEL/TASK
 
 OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-batchN-seedSEED/train.log; in
 folders of earlier versions, lrRATE-seedSEED, the batch is the paper's. The score of a run is that
 of its best epoch, or of its last. Over the seeds of a learning rate (and batch size), the table
 gives the median, as in the papers of TUPE and RoBERTa, or with --paper roformer or gau the mean and
-standard deviation, and it reports the best learning rate. All scores are in percent. `--best-runs`
-prints the folders of the N best runs of one task, best first, and their scores on the (first)
-validation set.
+standard deviation, and it reports the best learning rate. All scores are in percent. With
+`--reading`, the table has the tasks of examples/reading, too: READING is the output folder of its
+finetune.sh. `--best-runs` prints the folders of the N best runs of one task, best first, and their
+scores on the (first) validation set.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import statistics
 from pathlib import Path
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+import reading_scores
 from tasks import Task, for_paper, read_table
 from text import fail, read_lines
 
@@ -135,8 +137,15 @@ class Column(NamedTuple):
 Table = Dict[str, Dict[Column, Cell]]
 
 
-def collect(out: Path, paper: str, epoch: str) -> Table:
-    """Scores by model and by validation set."""
+def collect(out: Path, paper: str, epoch: str, reading: Optional[Path] = None) -> Table:
+    """Scores by model and by validation set.
+
+    Args:
+        out: the output folder of finetune.sh.
+        paper: of which the table is.
+        epoch: best or last.
+        reading: that of the finetune.sh of examples/reading.
+    """
     table: Table = {}
     known = known_tasks()
     order = {name: number for number, name in enumerate(known)}
@@ -152,6 +161,13 @@ def collect(out: Path, paper: str, epoch: str) -> Table:
                 column = Column(place, folder.name, subset, f"{title} ({name})")
                 cell = table.setdefault(folder.parent.name, {}).setdefault(column, Cell({}))
                 cell.runs.setdefault(setting, []).append(score)
+    for model, task, name, rate, score in (
+        reading_scores.reported(reading, epoch) if reading else ()
+    ):
+        place = len(order) + 1 + reading_scores.TASKS.index(task)
+        column = Column(place, task, "valid", f"{task.upper()} ({name})")
+        cell = table.setdefault(model, {}).setdefault(column, Cell({}))
+        cell.runs.setdefault(rate, []).append(score)
     if not table:
         fail(f"{out}: contains no runs of finetune.sh (MODEL/TASK/lrRATE-seedSEED/train.log)")
     return table
@@ -201,13 +217,16 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     )
     parser.add_argument("--paper", choices=["tupe", "roformer", "roberta", "gau"], default="tupe")
     parser.add_argument("--epoch", choices=["best", "last"], default="best")
+    parser.add_argument("--reading", type=Path, help="runs of the tasks of examples/reading")
     parser.add_argument("--best-runs", type=int, metavar="N", help="print the N best runs' folders")
     parser.add_argument("out", type=Path)
     args = parser.parse_args(argv)
     if args.best_runs is not None:
         print("\n".join(best_runs(args.out, args.paper, args.best_runs)))
     else:
-        print("\n".join(render(collect(args.out, args.paper, args.epoch), args.paper)))
+        print(
+            "\n".join(render(collect(args.out, args.paper, args.epoch, args.reading), args.paper))
+        )
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@
 #   finetune.sh TASK CHECKPOINT OUT [options] [-- flags for fairseq-train]
 #
 # TASK is a folder that prepare.sh made (reading/squad), CHECKPOINT the result of pre-training.
-# Hyper-parameters are those of RoBERTa, Table 10 (squad, race), of GAU, Table 6 (cmrc, c3, chid),
-# or of RoFormer, section 4.3 (cail); the shape and the position encoding of the model come from the checkpoint. Logs, and the
+# Hyper-parameters are those of RoBERTa, Table 10 (squad, race; copa as GLUE), of GAU, Table 6 (cmrc,
+# c3, chid), or of RoFormer, section 4.3 (cail); the shape and the position encoding of the model come
+# from the checkpoint. Logs, and the
 # answers to squad and cmrc in the published formats, go to OUT/NAME/TASK; it ends with a table of
 # all models and tasks in OUT. Stopped and started again, it continues with the runs that are not
 # done.
@@ -20,7 +21,7 @@
 #   --classifier          of SQuAD 2.0: a classifier tells whether there is an answer, as in
 #                         RoBERTa, instead of the span of [CLS]
 #   --bert                pairs are [CLS] a [SEP] b [SEP] (cmrc, c3, chid), not
-#                         <s> a </s> </s> b </s> (squad, race, cail)
+#                         <s> a </s> </s> b </s> (squad, race, copa, cail)
 #   --cpu                 without GPU or fp16
 #   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
 #   --dry-run             print the commands without running them
@@ -72,6 +73,7 @@ TASK=${DATA##*/} CHOICES=4
 case $TASK in
     squad) PAPER=(1.5e-5 48 0.01 2 6) ;;
     race) PAPER=(1e-5 16 0.1 4 6) ;;
+    copa) PAPER=(1e-5 16 0.1 10 6) ;; # no paper here has any: RoBERTa's of GLUE
     cmrc | chid) PAPER=(3e-5 32 0.01 3 10) ;;
     c3) PAPER=(2e-5 24 0.01 8 10) ;;
     cail) PAPER=(2e-5 32 0.01 3 10) ;;
@@ -81,7 +83,7 @@ RATES=${RATES:-${PAPER[0]}} BATCH=${BATCH:-${PAPER[1]}} EPOCHS=${EPOCHS:-${PAPER
 # RoBERTa: everything else as in its pre-training (Table 9)
 FLAGS=(--adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 0.0) SEPARATOR=(--separator-token 2)
 case $TASK in
-    squad | race) SEEDS=${SEEDS:-1 2 3 4 5} ;;
+    squad | race | copa) SEEDS=${SEEDS:-1 2 3 4 5} ;;
     *)
         SEEDS=${SEEDS:-1 2 3}
         [[ $TASK == cail ]] || BERT=1
@@ -114,7 +116,11 @@ case $TASK in
         METRIC=accuracy
         # of two long texts, neither is cut for the other
         [[ $TASK != cail ]] || FLAGS+=(--max-positions 512 --max-option-length 256)
-        [[ ! -f $DATA/label/valid1.label ]] || FLAGS+=(--valid-subset valid,valid1)
+        SUBSETS=valid
+        for number in 1 2 3; do
+            [[ ! -f $DATA/label/valid$number.label ]] || SUBSETS+=,valid$number
+        done
+        FLAGS+=(--valid-subset "$SUBSETS")
         FLAGS+=(--task sentence_ranking --criterion sentence_ranking --num-classes "$CHOICES"
             --shorten-method truncate) ;;
 esac

@@ -3,8 +3,9 @@
 #
 #   prepare.sh TASK SOURCE PRETRAINED OUT [options]
 #
-# TASK is squad (1.1 or 2.0) or cmrc, whose answers are spans of a passage, or race, c3, chid or cail
-# (CAIL2019-SCM), with choices. SOURCE is the folder with its files as they were published (see README.md).
+# TASK is squad (1.1 or 2.0) or cmrc, whose answers are spans of a passage, or race, c3, chid, copa or
+# cail (CAIL2019-SCM), with choices. SOURCE is the folder with its files as they were published (see
+# README.md).
 # PRETRAINED is the data-bin folder that the model was pre-trained on: its dictionary, its subwords
 # and its treatment of capitals are used here too. OUT/TASK is then what finetune.sh takes. If
 # interrupted, run it again to resume.
@@ -52,9 +53,10 @@ while (($#)); do
 done
 [[ -n $OUT ]] || die "give the task and the folders of its files, of the pre-training's data and" \
     "of the output; see --help"
-[[ " squad cmrc race c3 chid cail " == *" $TASK "* ]] ||
-    die "$TASK: no such task; expected squad, cmrc, race, c3, chid or cail"
+[[ " squad cmrc race c3 chid copa cail " == *" $TASK "* ]] ||
+    die "$TASK: no such task; expected squad, cmrc, race, c3, chid, copa or cail"
 READER=(choices.py extract "$TASK") MOST=4
+[[ $TASK != copa ]] || MOST=2
 [[ $TASK != cail ]] || READER=(cail.py extract) MOST=2 LONGEST=${LONGEST:-1000000}
 LONGEST=${LONGEST:-128}
 whole_number --longest-choice "$LONGEST"
@@ -69,6 +71,7 @@ export WORKERS
 SOURCE=$(absolute "$SOURCE") PRETRAINED=$(absolute "$PRETRAINED") OUT=$(absolute "$OUT")
 WORK=$OUT/work/$TASK STEPS=$OUT/work/$TASK/steps
 hold "$OUT"
+[[ -z $TOKENIZER ]] || check_symbols
 
 # The first of the files $2... in SOURCE; $1 is its name otherwise, or empty.
 published() {
@@ -139,7 +142,7 @@ choices() {
     for split in $splits; do
         [[ $split == train ]] || VALID+=("$split")
         for input in "${INPUTS[@]}"; do
-            split_text "$split" "$input" "$([[ $TASK == race ]] && echo bert || echo clue)_pretraining"
+            split_text "$split" "$input" "$([[ $TASK == c* && $TASK != copa ]] && echo clue || echo bert)_pretraining"
             outputs+=("$OUT/$TASK/$input/$split".{bin,idx})
         done
     done

@@ -1,12 +1,15 @@
-"""Ranking among fewer choices than --num-classes."""
+"""Ranking among fewer choices than --num-classes, and checks of their number."""
 
 import math
+import os
 from typing import Any, Callable, Dict, Tuple
 
 from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
+from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from torch import Tensor
 
 from fairseq_posenc.compat.patching import wrap
+from fairseq_posenc.errors import UsageError
 
 
 def rank_given_choices() -> None:
@@ -16,8 +19,43 @@ def rank_given_choices() -> None:
     empty line in the place of a missing choice is scored like the others, and takes part in the
     softmax and in the accuracy.  With this its score is -inf.  A choice is empty if </s> is its
     first token, or with --init-token its second.
+
+    Data with another number of choices than --num-classes, and labels that are none of them, are
+    refused: with too large a number, fairseq fails with a traceback, and with too small a one it
+    never reads the last choices.
     """
     wrap(SentenceRankingCriterion, "forward", _without_empty_choices)
+    wrap(SentenceRankingTask, "load_dataset", _with_all_choices)
+
+
+def _with_all_choices(load: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(task: SentenceRankingTask, split: str, *args: Any, **kwargs: Any) -> Any:
+        data, given = task.args.data, task.args.num_classes
+        found = 0
+        while os.path.isfile(os.path.join(data, f"input{found + 1}", f"{split}.idx")):
+            found += 1
+        if found and found != given:
+            raise UsageError(
+                f"--num-classes {given}: the questions in {data} ({split}) have {found} choices; "
+                f"give --num-classes {found}"
+            )
+        _check_labels(os.path.join(data, "label", f"{split}.label"), given)
+        return load(task, split, *args, **kwargs)
+
+    return wrapper
+
+
+def _check_labels(path: str, choices: int) -> None:
+    if not os.path.isfile(path):
+        return
+    with open(path, encoding="utf-8") as stream:
+        for number, line in enumerate(stream, 1):
+            label = line.strip()
+            if not (label.isdecimal() and int(label) < choices):
+                raise UsageError(
+                    f"{path}, line {number}: {label!r} is none of the {choices} choices; expected "
+                    f"a number from 0 to {choices - 1}"
+                )
 
 
 def _without_empty_choices(forward: Callable[..., Any]) -> Callable[..., Any]:

@@ -190,7 +190,7 @@ class DistanceBias(SharedBias):
         reach = max(reach, self.sampled_from if self.training else 0)
         distances = key_positions.unsqueeze(1) - query_positions.unsqueeze(2)
         if distances.numel() < 2 * reach:
-            found = self.by_distance(distances.flatten())
+            found = self.by_distance(distances.flatten()).contiguous()
         else:
             rows = (distances + (reach - 1)).clamp(0, 2 * reach - 2)
             every = torch.arange(1 - reach, reach, device=key_positions.device)

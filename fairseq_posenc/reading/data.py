@@ -13,6 +13,7 @@
 
 import json
 import os
+from collections import Counter
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import torch
@@ -121,7 +122,8 @@ def write_split(
         dictionary: the model's.
 
     Raises:
-        UsageError: a question or a passage has no token, or no token stands for an answer.
+        UsageError: a question or a passage has no token, no token stands for an answer, or the
+            dictionary knows less than half of the tokens.
     """
     base = os.path.join(folder, split)
     passages = []
@@ -132,6 +134,7 @@ def write_split(
             raise UsageError(f"{split}: passage {number} (counted from 0) has no token: {text!r}")
         passages.append(Passage(text, token_offsets(text, [surface_of(token) for token in found])))
         tokens.append(found)
+    _check_known(tokens, dictionary, split)
     _write_tokens(base + ".passage", tokens, dictionary)
     records = [_record(question, passages, split) for question in reading.questions]
     questions = [tokens_of(question.text) for question in reading.questions]
@@ -163,6 +166,19 @@ def _record(question: Question, passages: Sequence[Passage], split: str) -> Reco
             f"{question.answers[0]!r}; correct it, or leave the question out"
         )
     return Record(question.id, question.passage, question.answers, *found)
+
+
+def _check_known(texts: Sequence[Sequence[str]], dictionary: Dictionary, split: str) -> None:
+    """Refuse a dictionary of another kind of subwords."""
+    counts = Counter(token for tokens in texts for token in tokens)
+    unknown = Counter({t: n for t, n in counts.items() if dictionary.index(t) == dictionary.unk()})
+    share = sum(unknown.values()) / max(1, sum(counts.values()))
+    if share > 0.5:
+        examples = ", ".join(token for token, _ in unknown.most_common(3))
+        raise UsageError(
+            f"{split}: {share:.0%} of the tokens are not in the dictionary ({examples}); split the "
+            "text as that of the pre-training (--tokenizer, --subwords, --lowercase)"
+        )
 
 
 def _write_tokens(path: str, texts: Sequence[Sequence[str]], dictionary: Dictionary) -> None:

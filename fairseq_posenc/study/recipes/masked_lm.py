@@ -119,9 +119,10 @@ def _task(finetune: Mapping[str, Any], name: str) -> Task:
 
 def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
     """The steps of a run."""
-    words = ["--task", "masked_lm"]
+    own = dict(flags)
+    words = ["--task", str(own.pop("--task", "masked_lm"))]
     found = [
-        training(plan, words, flags, seed),
+        training(plan, words, own, seed),
         *averaging(plan),
         validation(plan, words, {"--batch-size": 16}),
     ]

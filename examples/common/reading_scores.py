@@ -1,0 +1,120 @@
+"""Print a table of the scores of reading tasks.
+
+    python table.py [--epoch last] OUT
+
+OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-batchN-seedSEED/train.log.
+The score of a run is that of its best epoch, or of its last. Over the seeds, the table gives the
+median for squad, race and copa, as in the RoBERTa paper, otherwise the mean, and the standard
+deviation. The mean of the two scores of cmrc is what the GAU paper reports.
+"""
+
+import argparse
+import json
+import re
+import statistics
+from pathlib import Path
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+
+from text import fail, read_lines
+
+SPANS = ("squad", "cmrc")
+#: The validation sets of multiple choice as the table names them; those of RACE last.
+SETS = {"valid": "", "valid1": "test ", "valid2": "test, middle: ", "valid3": "test, high: "}
+RUN = re.compile(r"lr(.+)-batch(\d+)-seed(\d+)")
+MEDIAN = ("squad", "race", "copa")
+
+
+def scores_of(log: Path, task: str, epoch: str) -> Dict[str, float]:
+    """The scores of a run, by name.
+
+    Args:
+        log: a log of fairseq-train with --log-format json.
+        task: squad, cmrc, race, c3, chid or copa.
+        epoch: best or last.
+    """
+    names = [f"{subset}_accuracy" for subset in SETS]
+    if task in SPANS:
+        names = ["valid_exact", "valid_f1"]
+    found: List[Dict[str, float]] = []
+    for line in read_lines(str(log)):
+        start = line.find('{"epoch"')
+        entry = json.loads(line[start:]) if start >= 0 else {}
+        values = {name: float(entry[name]) for name in names if name in entry}
+        if names[0] in values:
+            found.append(values)
+        elif values:
+            found[-1].update(values)  # of the test set, after the validation set
+    if not found:
+        fail(f"{log}: has no {names[0]}")
+    chosen = found[-1]
+    if epoch == "best":
+        key = "valid_f1" if task in SPANS else names[0]
+        chosen = max(found, key=lambda values: values[key])
+    if task == "cmrc":
+        chosen["mean of both"] = (chosen["valid_exact"] + chosen["valid_f1"]) / 2
+    return chosen
+
+
+TASKS = ("squad", "race", "copa", "cmrc", "chid", "c3")  # in the order of the papers' tables
+#: What a paper reports of a task, with its name; of the others the accuracy.
+REPORTED = {"squad": ("valid_f1", "F1"), "cmrc": ("mean of both", "mean of EM and F1")}
+
+
+def reported(out: Path, epoch: str) -> Iterator[Tuple[str, str, str, str, float]]:
+    """The scores that papers report, of all runs in a folder.
+
+    Args:
+        out: the output folder of finetune.sh.
+        epoch: best or last.
+
+    Yields:
+        model, task, name of the score, learning rate and batch, and the score on the validation
+        set.
+    """
+    for log in sorted(out.glob("*/*/*/train.log")):
+        run = RUN.fullmatch(log.parent.name)
+        model, task = log.parts[-4], log.parts[-3]
+        if run:
+            key, name = REPORTED.get(task, ("valid_accuracy", "accuracy"))
+            score = scores_of(log, task, epoch)[key]
+            yield model, task, name, f"{run.group(1)} x {run.group(2)}", score
+
+
+def render(out: Path, epoch: str) -> List[str]:
+    """The table in Markdown, a row for each model, task, and learning rate."""
+    cells: Dict[Tuple[str, str, str], List[Dict[str, float]]] = {}
+    for log in sorted(out.glob("*/*/*/train.log")):
+        run = RUN.fullmatch(log.parent.name)
+        model, task = log.parts[-4], log.parts[-3]
+        if run:
+            key = (task, model, f"{run.group(1)} x {run.group(2)}")
+            cells.setdefault(key, []).append(scores_of(log, task, epoch))
+    if not cells:
+        fail(f"{out}: contains no runs of finetune.sh")
+    lines = ["| task | model | rate x batch | seeds | scores |", "| --- | --- | --- | --- | --- |"]
+    for (task, model, rate), runs in sorted(cells.items()):
+        combine = statistics.median if task in MEDIAN else statistics.mean
+        shown = []
+        for name in runs[0]:
+            values = [run[name] for run in runs if name in run]
+            spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+            subset, _, score = name.rpartition("_")
+            title = SETS.get(subset, "") + score
+            shown.append(f"{title} {combine(values):.2f}{spread}")
+        lines.append(f"| {task} | {model} | {rate} | {len(runs)} | {', '.join(shown)} |")
+    return lines
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--epoch", choices=["best", "last"], default="best")
+    parser.add_argument("out", type=Path)
+    args = parser.parse_args(argv)
+    print("\n".join(render(args.out, args.epoch)))
+
+
+if __name__ == "__main__":
+    main()

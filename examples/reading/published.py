@@ -1,0 +1,183 @@
+"""The published files of multiple choice, as records: RACE, C3, CHID and COPA."""
+
+import json
+import os
+import re
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
+
+from text import fail, read_lines
+
+BLANK = "_"
+REACH = 200  # characters of a passage on either side of CHID's blank
+_IDIOM = re.compile(r"#idiom\d*#")
+_SENTENCE_END = "。！？!?"
+
+
+class Record(NamedTuple):
+    """A question with its choices.
+
+    Args:
+        id: the file and its place there, for messages and predictions.
+        passage: the text that it is about.
+        choices: the question with each choice.
+        label: the number of the right one, from 0; None if it is not known.
+    """
+
+    id: str
+    passage: str
+    choices: List[str]
+    label: Optional[int]
+
+
+def filled(question: str, choice: str) -> str:
+    """The question with a choice in its blank, or behind it if it has none.
+
+    >>> filled("The cat is _ .", "old")
+    'The cat is old .'
+    >>> filled("Why?", "It is.")
+    'Why? It is.'
+    """
+    if BLANK in question:
+        return re.sub(r"_+", lambda _: choice, question, count=1)
+    return f"{question} {choice}"
+
+
+def _record(key: str, passage: str, question: str, choices: Any, label: Any) -> Record:
+    if not isinstance(choices, list):
+        fail(f"{key}: its choices have to be a list")
+    if label is not None and (isinstance(label, bool) or not isinstance(label, int)):
+        fail(f"{key}: its answer has to be the number of a choice, not {label!r}")
+    texts = [passage, question, *choices]
+    if not all(isinstance(text, str) for text in texts):
+        fail(f"{key}: passage, question and choices have to be texts")
+    if not all(text.strip() for text in [passage, *choices]):
+        fail(f"{key}: the passage or a choice is empty")
+    lines = [" ".join(text.split()) for text in texts]
+    return Record(key, lines[0], [filled(lines[1], choice) for choice in lines[2:]], label)
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        fail(f"{where}: is not JSON ({error})")
+
+
+def read_race(folder: str) -> Iterator[Record]:
+    """The records of a folder with middle/*.txt and high/*.txt, or with such files."""
+    paths = sorted(
+        os.path.join(part, name)
+        for part, _, names in os.walk(folder)
+        for name in names
+        if name.endswith(".txt")
+    )
+    for path in paths:
+        entry = _json("\n".join(read_lines(path)), path)
+        try:
+            parts = (entry["questions"], entry["options"], entry.get("answers"))
+            article = entry["article"]
+        except (AttributeError, KeyError, TypeError) as error:
+            fail(f"{path}: has no {error}; expected article, questions, options and answers")
+        if not all(isinstance(part, list) for part in (*parts[:2], parts[2] or [])):
+            fail(f"{path}: questions, options and answers have to be lists")
+        questions, options, answers = parts
+        lengths = {len(part) for part in (questions, options, answers or questions)}
+        if len(lengths) > 1:
+            fail(f"{path}: has different numbers of questions, options and answers")
+        for number, (question, choices) in enumerate(zip(questions, options)):
+            label = None if answers is None else "ABCDEFGHIJ".find(str(answers[number]))
+            name = os.path.relpath(path, folder)
+            yield _record(f"{folder}: {name}: question {number}", article, question, choices, label)
+
+
+def read_c3(path: str) -> Iterator[Record]:
+    """The records of a file of C3."""
+    entries = _json("\n".join(read_lines(path)), path)
+    if not isinstance(entries, list):
+        fail(f"{path}: has to be a list of records")
+    for number, entry in enumerate(entries):
+        where = f"{path}: record {number}"
+        try:
+            sentences, questions, *_ = entry
+            for at, asked in enumerate(questions):
+                key, choices = f"{where}: question {at}", asked["choice"]
+                label = None
+                if "answer" in asked:
+                    label = choices.index(asked["answer"]) if asked["answer"] in choices else -1
+                yield _record(key, " ".join(sentences), asked["question"], choices, label)
+        except (KeyError, TypeError, ValueError) as error:
+            fail(f"{where}: {error}; expected [sentences, questions with choice and answer, id]")
+
+
+def read_chid(path: str) -> Iterator[Record]:
+    """The records of a file of ChID: its own format, or CLUE's with the answers beside it."""
+    beside = re.sub(r"(\.json|\.txt)?$", r"_answer\1", path, count=1)
+    named = {}
+    if os.path.isfile(beside):
+        named = _json("\n".join(read_lines(beside)), beside)
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        where = f"{path}: line {number}"
+        entry = _json(line, where)
+        try:
+            contents, candidates = entry["content"], entry["candidates"]
+            right = entry.get("groundTruth")
+        except (AttributeError, KeyError, TypeError) as error:
+            fail(f"{where}: has no {error}; expected content and candidates")
+        contents = [contents] if isinstance(contents, str) else contents
+        lists = [contents, candidates] + ([] if right is None else [right])
+        if not all(isinstance(part, list) and part for part in lists):
+            fail(f"{where}: content, candidates and groundTruth have to be lists")
+        blanks = sum(len(_IDIOM.findall(str(content))) for content in contents)
+        if not blanks:
+            fail(f"{where}: has no blank (#idiom#)")
+        each = [part for part in lists[1:] if part is right or not isinstance(part[0], str)]
+        if any(len(part) != blanks for part in each):
+            fail(f"{where}: has {blanks} blanks, but not as many answers or lists of candidates")
+        blank = 0
+        for content in map(str, contents):
+            for found in _IDIOM.finditer(content):
+                own = candidates if isinstance(candidates[0], str) else candidates[blank]
+                label = named.get(found.group())
+                if right is not None:
+                    label = own.index(right[blank]) if right[blank] in own else -1
+                elif named and label is None:
+                    fail(f"{beside}: has no answer for {found.group()} of {where}")
+                question, passage = _around(content, found.start(), found.end())
+                key = f"{where}: blank {blank}"
+                yield _record(key, passage, question, own, label)
+                blank += 1
+
+
+def _around(content: str, start: int, end: int) -> Tuple[str, str]:
+    """The sentence of a blank, with others left out, and the passage near it."""
+    before = _IDIOM.sub("", content[max(start - REACH, 0) : start])
+    after = _IDIOM.sub("", content[end : end + REACH])
+    first = max(before.rfind(sign) for sign in _SENTENCE_END) + 1
+    ends = [after.find(sign) for sign in _SENTENCE_END if sign in after]
+    last = min(ends) + 1 if ends else len(after)
+    question = before[first:].replace(BLANK, " ") + BLANK + after[:last].replace(BLANK, " ")
+    return question, before + BLANK + after
+
+
+#: How COPA asks (Roemmele et al. 2011), by the word in its files.
+ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
+
+
+def read_copa(path: str) -> Iterator[Record]:
+    """The records of a file of SuperGLUE's COPA."""
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        where = f"{path}: line {number}"
+        entry = _json(line, where)
+        try:
+            premise, question = entry["premise"], ASKED[entry["question"]]
+            choices, label = [entry["choice1"], entry["choice2"]], entry.get("label")
+        except (AttributeError, KeyError, TypeError) as error:
+            fail(
+                f"{where}: has no {error}; expected premise, choice1, choice2 and question, "
+                f"{' or '.join(ASKED)}"
+            )
+        yield _record(where, premise, question, choices, label)
