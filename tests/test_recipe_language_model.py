@@ -150,6 +150,20 @@ def test_training_is_that_of_gpt3(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_the_larger_model_is_gpt3s_with_8k_updates_of_a_million_tokens(tmp_path):
+    flags = training(tmp_path, "rotary", "data", "--cpu", "--size", "medium")
+    expected = {
+        "--arch": "roformer_lm_medium",
+        "--max-update": "8000",
+        "--warmup-updates": "80",
+        "--lr": "2e-4",
+        "--min-lr": "2e-5",
+        "--save-dir": "runs/language_model/rotary-medium-seed1",
+    }
+    assert {name: flags.get(name) for name in expected} == expected
+    assert int(flags["--batch-size"]) * int(flags["--update-freq"]) * 2048 == 1 << 20
+
+
 def test_every_encoding_is_known_and_the_preset_of_its_name(tmp_path):
     listed = re.findall(r'^ENCODINGS\+?="(.*)"$', TRAIN.read_text(), re.MULTILINE)
     assert set(ENCODINGS) - set(" ".join(listed).split()) == {"bert_ad"}  # for masked LMs
@@ -177,6 +191,8 @@ def test_an_update_has_so_many_tokens_whatever_the_machine(tmp_path, nodes, gpus
         (["rotary"], ["--help"]),
         (["rope", "data", "--cpu"], ["rope: unknown encoding", "rotary"]),
         (["learned+gau", "data", "--cpu"], ["learned+gau", "unknown encoding"]),
+        (["rotary", "data", "--size", "huge"], ["--size huge", "small or medium"]),
+        (["gau", "data", "--size", "medium"], ["--size medium", "gated units"]),
         (["rotary", "data", "more"], ["more", "after --"]),
         (["rotary", "data", "--lr", "1"], ["--lr", "after --"]),
         (["rotary", "data", "--cpu"], ["data", "dict.txt", "prepare.sh"]),

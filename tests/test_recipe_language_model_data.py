@@ -1,6 +1,7 @@
 """Data of the language-model recipe: characters and bytes without loss, words as they are."""
 
 import gzip
+import json
 import os
 import random
 import subprocess
@@ -9,9 +10,10 @@ import sys
 import pytest
 from fairseq.data import Dictionary, data_utils
 from language_models import PREPARE, RECIPE, wikitext
-from recipes import assert_error, bash, recipe_module
+from recipes import assert_error, bash, commands, error_of, recipe_module
 
 characters = recipe_module("language_model", "characters")
+running_text = recipe_module("language_model", "running_text")
 
 
 # --- characters
@@ -124,3 +126,50 @@ def test_words_of_wikitext_stay_as_they_are(names, tmp_path):
         stream.write(" more\n")
     changed = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
     assert "already done" not in changed.stderr
+
+
+# --- running text in subwords
+
+
+def test_documents_of_both_formats_are_the_same_lines(tmp_path):
+    (tmp_path / "a.txt").write_text("\n\none \ntwo\n\n\n  three\n")
+    texts = ["one \n\ntwo\n", " ", "  three"]
+    lines = [json.dumps({"text": text, "meta": {}}) + "\n" for text in texts]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    for name in ("a.txt", "a.jsonl"):
+        running_text.main([str(tmp_path / name), str(tmp_path / "out")])
+        assert (tmp_path / "out").read_text() == "one\ntwo\n\n  three\n"
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [("{", "is not JSON"), ('{"body": ""}', "has no text"), ('{"text": 1}', "its text is 1")],
+)
+def test_a_wrong_document_is_one_line_with_its_number(line, message, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' + line + "\n")
+    arguments = [str(tmp_path / "a.jsonl"), str(tmp_path / "out")]
+    found = error_of(running_text.main, arguments)
+    assert "a.jsonl, line 2: " in found and message in found
+    assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
+@pytest.mark.parametrize("subwords, learner", [("byte-bpe", "byte_bpe"), ("sentencepiece", "spm")])
+def test_subwords_are_learned_and_kept_with_the_data(subwords, learner, tmp_path):
+    options = ["--subwords", subwords, "--vocabulary-size", "300", "--dry-run"]
+    found = commands(bash(PREPARE, "subwords", "text", "out", *options, cwd=tmp_path))
+    (learning,) = [command for command in found if "learn" in command]
+    assert learner in learning[1] and "300" in learning
+    (binarizing,) = [command for command in found if command[0] == "fairseq-preprocess"]
+    assert ("--srcdict" in binarizing) == (subwords == "byte-bpe")
+    kept = "tokenizer" if subwords == "byte-bpe" else "sentencepiece.model"
+    assert any(command[0] == "cp" and command[-1].endswith(kept) for command in found)
+
+
+def test_mistakes_of_subwords_are_one_line(tmp_path):
+    wrong = [
+        (["subwords", "text", "out", "--subwords", "bpe"], "expected byte-bpe or sentencepiece"),
+        (["text8", "text", "out", "--subwords", "byte-bpe"], "--subwords: has no effect on text8"),
+        (["subwords", "text", "out"], "text: has neither train.jsonl nor train.txt"),
+    ]
+    for arguments, message in wrong:
+        assert_error(bash(PREPARE, *arguments, cwd=tmp_path), message)

@@ -15,8 +15,11 @@
 #                         with jieba)
 #   --keep-case           do not lower-case (default: lower case)
 #   --symbols N           maximum size of the dictionary (20000)
-#   --bpe-operations N    merges for letters and digits that are not Chinese (8000)
-#   --tokenizer FOLDER    instead of the four above: split the texts as this tokenizer of
+#   --level LEVEL         piece: characters, and pieces of other scripts; word: the most frequent
+#                         words, and characters for the others; character (piece)
+#   --bpe-operations N    with --level piece, merges for letters and digits that are not Chinese 
+#                         (8000)
+#   --tokenizer FOLDER    instead of the five above: split the texts as this tokenizer of
 #                         transformers does; words are what it marks with ##
 #   --workers N           worker processes (all cores)
 #   --dry-run             print the commands without running them
@@ -30,7 +33,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$COMMON/tokens.sh"
 
 TEXT="" OUT="" BLANK_LINES="" LENGTHS=512 SEGMENTED="" KEEP_CASE=""
-TOKENIZER="" SYMBOLS=20000 OPERATIONS=8000 WORKERS=$(nproc)
+TOKENIZER="" SYMBOLS=20000 OPERATIONS=8000 LEVEL=piece SUBWORDS="" WORKERS=$(nproc)
 while (($#)); do
     case $1 in
         --help) usage ;;
@@ -40,6 +43,7 @@ while (($#)); do
         --keep-case) KEEP_CASE=$1; shift ;;
         --lengths) LENGTHS=$(value "$@"); shift 2 ;;
         --symbols) SYMBOLS=$(value "$@"); shift 2 ;;
+        --level) LEVEL=$(value "$@"); shift 2 ;;
         --bpe-operations) OPERATIONS=$(value "$@"); shift 2 ;;
         --tokenizer) TOKENIZER=$(value "$@"); shift 2 ;;
         --workers) WORKERS=$(value "$@"); shift 2 ;;
@@ -52,6 +56,13 @@ while (($#)); do
 done
 [[ -n $OUT ]] || die "give the folder of the texts and the folder to write to; see --help"
 [[ $LENGTHS == 512 || $LENGTHS == diff ]] || die "--lengths $LENGTHS: expected 512 or diff"
+case $LEVEL in
+    piece) ;;
+    word | character)
+        [[ -z $TOKENIZER ]] || die "--level $LEVEL: has no effect with --tokenizer; give one of them"
+        SUBWORDS=marked-words ;;
+    *) die "--level $LEVEL: expected piece, word or character" ;;
+esac
 whole_number --symbols "$SYMBOLS"
 whole_number --bpe-operations "$OPERATIONS"
 whole_number --workers "$WORKERS"
@@ -80,6 +91,10 @@ by_words() {
             python "$RECIPE/pieces.py" segment ${SEGMENTED:+"$SEGMENTED"} \
             ${KEEP_CASE:+"$KEEP_CASE"} "$OUT/documents/$split" "$OUT/words/$split"
     done
+    if [[ -n $SUBWORDS ]]; then
+        in_words
+        return
+    fi
     step latin-words "$OUT/bpe/latin" -- \
         python "$RECIPE/pieces.py" latin "$OUT/words/train" "$OUT/bpe/latin"
     step learn-bpe "$OUT/bpe/codes" -- \
@@ -88,6 +103,15 @@ by_words() {
     for split in "${SPLITS[@]}"; do
         step "split-$split" "$OUT/pieces/$split" -- python "$RECIPE/pieces.py" split "$OUT/bpe/codes" \
             "$OUT/words/$split" "$OUT/pieces/$split"
+    done
+}
+in_words() {
+    local split
+    step learn-words "$OUT/bpe/words.txt" -- python "$COMMON/words.py" learn --size "$SYMBOLS" \
+        --level "$LEVEL" "$OUT/bpe/words.txt" "$OUT/words/train"
+    for split in "${SPLITS[@]}"; do
+        step "split-$split" "$OUT/pieces/$split" -- python "$COMMON/words.py" apply \
+            "$OUT/bpe/words.txt" "$OUT/words/$split" "$OUT/pieces/$split"
     done
 }
 if [[ -n $TOKENIZER ]]; then by_tokenizer "$OUT/pieces"; else by_words; fi
@@ -119,7 +143,7 @@ binarize() {
     # Record how these texts were prepared: training and fine-tuning need to know.
     keep_splitting "$part"
     ((DRY_RUN)) || printf '%s %s\n' lengths "$LENGTHS" segmenter "$segmenter" \
-        keep-case "$KEEP_CASE" >"$part/text"
+        keep-case "$KEEP_CASE" ${SUBWORDS:+subwords "$SUBWORDS" level "$LEVEL"} >"$part/text"
     run rm -rf "$OUT/data-bin"
     run mv "$part" "$OUT/data-bin"
 }

@@ -25,6 +25,8 @@
 #                                another COMMAND
 #     train_model FOLDER DATA FLAG...  run fairseq-train with FOLDER as --save-dir, locked; it
 #                                resumes there, and ends as if it had not been interrupted
+#     logged LOG COMMAND...      run COMMAND; its output is shown and, when it ended well, in LOG
+#     trained FOLDER             true if FOLDER has a training that ended
 #     pack_model FOLDER CHECKPOINT FLAG...  write the model folder, anew; with an export to
 #                                CTranslate2 if that is installed and can compute the model
 #     plugin_dir                 print the folder to pass to --user-dir
@@ -199,6 +201,30 @@ train_model() {
     fi
     run fairseq-train "$data" --save-dir "$folder" --update-epoch-batch-itr True "$@"
     ((!first)) || release
+}
+
+copy_to() {
+    local log=$1
+    shift
+    run "$@" 2>&1 | tee "$log" >&2
+}
+
+# The stream that fairseq's commands write to depends on its version.
+logged() {
+    local log=$1
+    shift
+    if ((DRY_RUN)); then
+        run "$@"
+        return 0
+    fi
+    interruptible copy_to "$log.part" "$@"
+    run mv "$log.part" "$log"
+}
+
+# fairseq would add an update to one that ended.
+trained() {
+    ((!DRY_RUN)) && [[ -f $1/checkpoint_last.pt && -f $1/train.log ]] &&
+        grep --quiet 'done training in' "$1/train.log"
 }
 
 pack_model() {

@@ -121,6 +121,11 @@ split_text() {
         [[ $(recorded segmenter "$text") != spaces ]] || flags+=(--segmented)
         step "segment-$split-$input" "$words" -- python "$pieces" segment \
             ${flags[@]+"${flags[@]}"} ${case:+"$case"} "$source" "$words"
+        if [[ $(pretrained_subwords) == words.txt ]]; then
+            step "split-$split-$input" "$target" -- \
+                python "$COMMON/words.py" apply "$PRETRAINED/words.txt" "$words" "$target"
+            return
+        fi
         step "split-$split-$input" "$target" -- \
             python "$pieces" split "$PRETRAINED/bpe.codes" "$words" "$target"
     else

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # What texts are split by, for the prepare.sh of recipes; sourced after lib.sh. TOKENIZER is the
 # folder of a tokenizer of transformers, of a model or learned as byte-level BPE; or it is empty, and
-# SUBWORDS may be sentencepiece.
+# SUBWORDS may be sentencepiece, or marked-words, of words.py.
 
 # Check the value of --tokenizer, and make it absolute.
 check_tokenizer() {
@@ -75,7 +75,11 @@ splitting_kept() {
 
 # The name of the file of subwords of a kind, where it is no tokenizer.
 subword_file() {
-    if [[ $1 == sentencepiece ]]; then printf sentencepiece.model; else printf bpe.codes; fi
+    case $1 in
+        sentencepiece) printf sentencepiece.model ;;
+        marked-words) printf words.txt ;;
+        *) printf bpe.codes ;;
+    esac
 }
 
 # What the file text of a data folder says: recorded lang|keep-case|segmenter|kind|subwords FILE
@@ -104,6 +108,8 @@ text_flags() {
     fi
     segmenter=$(recorded segmenter "$data/text")
     case ${file##*/}$segmenter in
+        words.txtspaces) TEXT_FLAGS=(--tokenizer none --subwords marked-words) ;;
+        words.txt*) TEXT_FLAGS=(--tokenizer "$segmenter" --subwords marked-words) ;;
         sentencepiece.model) TEXT_FLAGS=(--tokenizer none --subwords sentencepiece) ;;
         bpe.codes) TEXT_FLAGS=(--tokenizer moses --source-lang "$(recorded lang "$data/text")"
             --subwords subword-nmt) ;;

@@ -13,7 +13,7 @@
 #   --subset NAME         subset to score: valid or test (valid)
 #   --length N            tokens per sample, in training and scoring (2048)
 #   --tokens-per-gpu N    maximum tokens per GPU and pass (16384)
-#   --updates N, --batch N, --adaptive N,N, --gpus N, --cpu, --user-dir DIR
+#   --size SIZE, --updates N, --batch N, --adaptive N,N, --gpus N, --cpu, --user-dir DIR
 #                         as for train.sh
 #   --dry-run             print the commands without running them
 #   --help                this text
@@ -37,7 +37,8 @@ while (($#)); do
         --length) LENGTH=$(value "$@"); shift 2 ;;
         --tokens-per-gpu) LIMIT=$(value "$@"); shift 2 ;;
         --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
-        --updates | --batch | --adaptive | --gpus) TRAINING+=("$1" "$(value "$@")"); shift 2 ;;
+        --size | --updates | --batch | --adaptive | --gpus)
+            TRAINING+=("$1" "$(value "$@")"); shift 2 ;;
         --) shift; break ;;
         -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
         *)
@@ -63,38 +64,18 @@ USER_DIR=${USER_DIR:-$(plugin_dir)}
 TRAINING+=(--length "$LENGTH" --tokens-per-gpu "$LIMIT" --user-dir "$USER_DIR")
 STEPS=$OUT/steps
 
-# fairseq would add an update to a completed training run. Standard output is for the table,
-# and for the commands of a dry run.
+# Standard output is for the table, and for the commands of a dry run.
 train() {
     local folder=$1
     shift
     same_run OUT "$folder" "$@"
     # Without its checkpoint, a log is that of another training.
     ((DRY_RUN)) || [[ -f $folder/checkpoint_last.pt ]] || rm -f "$folder/train.log"
-    if [[ -f $folder/train.log ]] && grep --quiet 'done training in' "$folder/train.log"; then
+    if trained "$folder"; then
         log "$folder: already trained"
         return 0
     fi
     if ((DRY_RUN)); then "$@"; else interruptible "$@" >&2; fi
-}
-
-copy_to() {
-    local log=$1
-    shift
-    run "$@" 2>&1 | tee "$log" >&2
-}
-
-# A log gets its final name when it is complete. The stream that fairseq-eval-lm writes to
-# depends on its version.
-score() {
-    local log=$1
-    shift
-    if ((DRY_RUN)); then
-        run "$@"
-        return 0
-    fi
-    interruptible copy_to "$log.part" "$@"
-    run mv "$log.part" "$log"
 }
 
 GIVEN=""
@@ -108,7 +89,7 @@ for seed in $SEEDS; do
             train "$folder" "$RECIPE/train.sh" "$encoding" "$DATA" \
             --save-dir "$folder" --seed "$seed" "${TRAINING[@]}" -- "$@"
         step "score-$SUBSET-$encoding-seed$seed" "$folder/score-$SUBSET.log" -- \
-            score "$folder/score-$SUBSET.log" fairseq-eval-lm "$DATA" --user-dir "$USER_DIR" \
+            logged "$folder/score-$SUBSET.log" fairseq-eval-lm "$DATA" --user-dir "$USER_DIR" \
             --path "$folder/checkpoint_last.pt" --gen-subset "$SUBSET" \
             --tokens-per-sample "$LENGTH" --max-tokens "$LIMIT" "${DEVICE[@]}"
         release

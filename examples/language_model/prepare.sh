@@ -8,9 +8,15 @@
 #               wiki.{train,valid,test}.tokens or {train,valid,test}.txt
 #   text8       the file text8: letters and spaces, a space becomes _
 #   enwik8      the file enwik8 or any other file, each byte a symbol
-# Files are split by position: 90 % train, 5 % valid, 5 % test. OUT/data-bin is
+#   subwords    a folder with running text such as OpenWebText2 or the Pile, {train,valid}.jsonl
+#               (a document a line, {"text": "..."}) or {train,valid}.txt (blank lines between
+#               documents), perhaps test: split into subwords, with </s> after every line
+# Single files are split by position: 90 % train, 5 % valid, 5 % test. OUT/data-bin is
 # then what train.sh and compare.sh take. Run again, it repeats no finished step.
 #
+#   --subwords NAME       of the kind subwords: byte-bpe, as in GPT-3 (pip install tokenizers), or
+#                         sentencepiece (byte-bpe)
+#   --vocabulary-size N   of the kind subwords: symbols (50000)
 #   --workers N           worker processes (all cores)
 #   --dry-run             print the commands without running them
 #   --help                this text
@@ -19,12 +25,16 @@ set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/lib.sh
 . "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/tokens.sh
+. "$COMMON/tokens.sh"
 
-KIND="" SOURCE="" OUT="" WORKERS=$(nproc)
+KIND="" SOURCE="" OUT="" WORKERS=$(nproc) SUBWORDS="" SIZE="" TOKENIZER="" SPLITS=()
 while (($#)); do
     case $1 in
         --help) usage ;;
         --dry-run) DRY_RUN=1; shift ;;
+        --subwords) SUBWORDS=$(value "$@"); shift 2 ;;
+        --vocabulary-size) SIZE=$(value "$@"); shift 2 ;;
         --workers) WORKERS=$(value "$@"); shift 2 ;;
         -*) die "$1: unknown option; see --help" ;;
         *)
@@ -35,6 +45,17 @@ while (($#)); do
 done
 [[ -n $OUT ]] || die "give the kind, the source and the folder to write to; see --help"
 whole_number --workers "$WORKERS"
+if [[ $KIND == subwords ]]; then
+    SUBWORDS=${SUBWORDS:-byte-bpe} SIZE=${SIZE:-50000}
+    [[ $SUBWORDS == byte-bpe || $SUBWORDS == sentencepiece ]] ||
+        die "--subwords $SUBWORDS: expected byte-bpe or sentencepiece"
+    whole_number --vocabulary-size "$SIZE"
+else
+    for given in "${SUBWORDS:+--subwords}" "${SIZE:+--vocabulary-size}"; do
+        [[ -z $given ]] || die "$given: has no effect on $KIND; it is for the kind subwords"
+    done
+fi
+export WORKERS
 need python fairseq-preprocess
 
 SOURCE=$(absolute "$SOURCE") OUT=$(absolute "$OUT")
@@ -73,21 +94,70 @@ characters() {
         log "$SOURCE: differs from the published $KIND; results are not comparable with the literature"
 }
 
+# Find the texts of SOURCE; set TEXTS to them.
+running_text() {
+    local split file
+    for split in train valid test; do
+        for file in "$SOURCE/$split.jsonl" "$SOURCE/$split.txt" ""; do
+            [[ ! -f $file ]] || break
+        done
+        [[ -n $file ]] || ((!DRY_RUN)) || [[ $split == test ]] || file=$SOURCE/$split.jsonl
+        [[ -n $file || $split == test ]] ||
+            die "$SOURCE: has neither $split.jsonl nor $split.txt"
+        [[ -n $file ]] || continue
+        SPLITS+=("$split") TEXTS+=("$file")
+        ((DRY_RUN)) || STEP_CHAIN+="$split $(sha256sum <"$file")"$'\n'
+    done
+}
+
+in_subwords() {
+    local number split prefixes=()
+    for number in "${!SPLITS[@]}"; do
+        step "documents-${SPLITS[number]}" "$OUT/documents/${SPLITS[number]}" -- \
+            python "$RECIPE/running_text.py" "${TEXTS[number]}" "$OUT/documents/${SPLITS[number]}"
+    done
+    if [[ $SUBWORDS == byte-bpe ]]; then
+        TOKENIZER=$OUT/bpe/tokenizer
+        step learn-bpe "$TOKENIZER"/tokenizer{,_config}.json -- \
+            python "$COMMON/byte_bpe.py" learn --vocabulary-size "$SIZE" "$TOKENIZER" \
+            "$OUT/documents/train"
+        by_tokenizer "$OUT/bpe"
+        prefixes=(--srcdict "$OUT/bpe/dict.txt")
+    else
+        local model=$OUT/bpe/sentencepiece.model
+        step learn-sentencepiece "$model" -- python "$COMMON/spm.py" learn \
+            --vocabulary-size "$SIZE" --byte-fallback "$model" "$OUT/documents/train"
+        for split in "${SPLITS[@]}"; do
+            step "apply-sentencepiece-$split" "$OUT/bpe/$split" -- \
+                python "$COMMON/spm.py" apply "$model" "$OUT/documents/$split" "$OUT/bpe/$split"
+        done
+    fi
+    for split in "${SPLITS[@]}"; do
+        prefixes+=("--${split}pref" "$OUT/bpe/$split")
+    done
+    MAKE=(fairseq-preprocess --only-source "${prefixes[@]}" --destdir "$PART" --workers "$WORKERS")
+}
+
 binarize() {
     run rm -rf "$PART"
     run "${MAKE[@]}"
+    [[ $KIND != subwords ]] || keep_splitting "$PART"
     # Record what the symbols are: who uses the model needs to know.
-    ((DRY_RUN)) || printf 'kind %s\n' "$KIND" >"$PART/text"
+    ((DRY_RUN)) || printf 'kind %s\n%s' "$KIND" \
+        "${SUBWORDS:+$(printf 'keep-case --keep-case\nsubwords %s' "$SUBWORDS")$'\n'}" >"$PART/text"
     run rm -rf "$OUT/data-bin"
     run mv "$PART" "$OUT/data-bin"
 }
 
+TEXTS=()
 case $KIND in
     wikitext) words ;;
     text8 | enwik8) characters ;;
-    *) die "$KIND: unknown kind; expected wikitext, text8 or enwik8" ;;
+    subwords) running_text ;;
+    *) die "$KIND: unknown kind; expected wikitext, text8, enwik8 or subwords" ;;
 esac
 hold "$OUT"
+[[ $KIND != subwords ]] || in_subwords
 step "binarize-$KIND" "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt,text} -- binarize "$KIND"
 
 log "data for train.sh: $OUT/data-bin"

@@ -6,19 +6,20 @@
 # ENCODING is one of learned sinusoidal t5 alibi shaw transformer_xl deberta rotary tupe
 # none xpos kerple fire sandwich nezha cope, several joined with +, or gau (gated units with
 # rotary). DATA is the data-bin folder that prepare.sh made. The model is GPT-3's of 125 M
-# parameters, as in RoFormer 4.6; flags after -- override its hyper-parameters. fairseq-train
-# starts one process per GPU: do not use torchrun. Run again with the same --save-dir, it
-# resumes from checkpoint_last.pt.
+# parameters (small) or of 1.3 B (medium), as in RoFormer 4.6 and 4.7; flags after -- override its
+# hyper-parameters. fairseq-train starts one process per GPU: do not use torchrun. Run again with
+# the same --save-dir, it resumes from checkpoint_last.pt.
 #
+#   --size SIZE           small: 55k updates of 0.5 M tokens; medium: 8k of 1 M (small)
 #   --save-dir DIR        checkpoints, train.log and at the end the model folder, model
-#                         (runs/language_model/ENCODING-seedN)
+#                         (runs/language_model/ENCODING-seedN, ENCODING-medium-seedN)
 #   --seed N              seed of fairseq-train (1)
-#   --updates N           number of updates (55000): the first hundredth is warm-up, a
-#                         checkpoint is kept at every tenth
+#   --updates N           number of updates, instead of the paper's: the first hundredth is
+#                         warm-up, a checkpoint is kept at every tenth
 #   --length N            tokens per sample (2048)
-#   --batch N             tokens per update, over all GPUs (524288)
-#   --tokens-per-gpu N    maximum tokens per GPU and pass (16384); the rest of the batch is
-#                         gathered over several passes (--update-freq)
+#   --batch N             tokens per update, over all GPUs (524288, of medium 1048576)
+#   --tokens-per-gpu N    maximum tokens per GPU and pass (16384, of medium 8192); the rest of the
+#                         batch is gathered over several passes (--update-freq)
 #   --adaptive N,N        adaptive input and softmax, tied: cutoffs of the clusters of rare
 #                         words, such as 20000,60000 (default: a full softmax)
 #   --gpus N              GPUs on this node (all visible ones)
@@ -43,12 +44,13 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ENCODINGS="learned sinusoidal t5 alibi shaw transformer_xl deberta rotary tupe none"
 ENCODINGS+=" xpos kerple fire sandwich nezha cope"
 ENCODING="" DATA="" SAVE_DIR="" USER_DIR="" ADAPTIVE="" SEED=1
-UPDATES=55000 LENGTH=2048 BATCH=524288 LIMIT=16384
+SIZE=small UPDATES="" LENGTH=2048 BATCH="" LIMIT=""
 while (($#)); do
     case $1 in
         --help) usage ;;
         --dry-run) DRY_RUN=1; shift ;;
         --save-dir) SAVE_DIR=$(value "$@"); shift 2 ;;
+        --size) SIZE=$(value "$@"); shift 2 ;;
         --seed) SEED=$(value "$@"); shift 2 ;;
         --updates) UPDATES=$(value "$@"); shift 2 ;;
         --length) LENGTH=$(value "$@"); shift 2 ;;
@@ -69,14 +71,23 @@ done
 # The remaining "$@" are passed to fairseq-train.
 
 [[ -n $DATA ]] || die "give the encoding and the data folder; see --help"
+# RoFormer, Table 6: updates; GPT-3, Table 2.1: tokens in an update, learning rate. The last column
+# is the tokens that one GPU computes at once, for its memory.
+case $SIZE in
+    small) NUMBERS=(55000 524288 6e-4 6e-5 16384) ;;
+    medium) NUMBERS=(8000 1048576 2e-4 2e-5 8192) ;;
+    *) die "--size $SIZE: expected small or medium" ;;
+esac
+UPDATES=${UPDATES:-${NUMBERS[0]}} BATCH=${BATCH:-${NUMBERS[1]}} LIMIT=${LIMIT:-${NUMBERS[4]}}
 if [[ $ENCODING == gau ]]; then
+    [[ $SIZE == small ]] || die "--size $SIZE: has no model of gated units; drop it, or gau"
     MODEL=(--arch gau_lm_small)
 else
     for name in ${ENCODING//+/ }; do
         [[ " $ENCODINGS " == *" $name "* ]] ||
             die "$ENCODING: unknown encoding; expected gau, or some of $ENCODINGS joined with +"
     done
-    MODEL=(--arch roformer_lm_small --position-encoding "$ENCODING")
+    MODEL=(--arch "roformer_lm_$SIZE" --position-encoding "$ENCODING")
 fi
 whole_number --seed "$SEED"
 whole_number --updates "$UPDATES"
@@ -99,7 +110,9 @@ cluster_flags
 ((DRY_RUN)) || [[ -f $DATA/dict.txt ]] ||
     die "$DATA: no dict.txt there; give the data-bin folder that prepare.sh made"
 USER_DIR=${USER_DIR:-$(plugin_dir)}
-SAVE_DIR=${SAVE_DIR:-runs/language_model/$ENCODING-seed$SEED}
+NAME=$ENCODING
+[[ $SIZE == small ]] || NAME+=-$SIZE
+SAVE_DIR=${SAVE_DIR:-runs/language_model/$NAME-seed$SEED}
 equal_shares "--batch $BATCH" $((BATCH / LENGTH)) $((LIMIT / LENGTH))
 
 # Epochs are irrelevant here: between two checkpoints, a small corpus has many and a large one
@@ -108,8 +121,8 @@ train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task language_modeling 
     --tokens-per-sample "$LENGTH" --sample-break-mode none "${CRITERION[@]}" \
     --dropout 0 --attention-dropout 0 \
     --optimizer adam --adam-betas '(0.9, 0.95)' --adam-eps 1e-8 --weight-decay 0.1 \
-    --clip-norm 1.0 --lr 6e-4 --lr-scheduler cosine --min-lr 6e-5 --warmup-init-lr 1e-7 \
-    --warmup-updates "$(fraction "$UPDATES" 100)" --max-update "$UPDATES" \
+    --clip-norm 1.0 --lr "${NUMBERS[2]}" --lr-scheduler cosine --min-lr "${NUMBERS[3]}" \
+    --warmup-init-lr 1e-7 --warmup-updates "$(fraction "$UPDATES" 100)" --max-update "$UPDATES" \
     --batch-size "$SHARE" --update-freq "$PASSES" --required-batch-size-multiple 1 \
     --seed "$SEED" --no-epoch-checkpoints \
     --save-interval 1000000 --validate-interval 1000000 \

@@ -90,7 +90,10 @@ def records(task: Task, folder: str, names: Sequence[str]) -> List[Record]:
 
 def extract(name: str, folder: str, out: str) -> None:
     """Write the texts and labels of a task."""
-    task = TASKS[name]
+    write(_sets(TASKS[name], name, folder), folder, out)
+
+
+def _sets(task: Task, name: str, folder: str) -> Dict[str, List[Record]]:
     sets: Dict[str, List[Record]] = {}
     for split, names in zip(("train", "valid", "valid1", "valid2", "valid3"), task.sources):
         found = records(task, folder, names)
@@ -106,6 +109,11 @@ def extract(name: str, folder: str, out: str) -> None:
             first = next(record for record in found if record.label is None)
             fail(f"{first.id}: has no answer")
         sets[split] = found
+    return sets
+
+
+def write(sets: Dict[str, List[Record]], folder: str, out: str) -> None:
+    """Write the records of each split; *folder* is where they come from."""
     most = max(len(record.choices) for record in sets["train"])
     for split, found in sets.items():
         for record in found:

@@ -4,23 +4,24 @@
 #   finetune.sh TASK CHECKPOINT OUT [options] [-- flags for fairseq-train]
 #
 # TASK is a folder that prepare.sh made (reading/squad), CHECKPOINT the result of pre-training.
-# Hyper-parameters are those of RoBERTa, Table 10 (squad, race; copa as GLUE), or of GAU, Table 6
-# (cmrc, c3, chid); the shape and the position encoding of the model come from the checkpoint. Logs, and the
+# Hyper-parameters are those of RoBERTa, Table 10 (squad, race; copa as GLUE), of GAU, Table 6 (cmrc,
+# c3, chid), or of RoFormer, section 4.3 (cail); the shape and the position encoding of the model come
+# from the checkpoint. Logs, and the
 # answers to squad and cmrc in the published formats, go to OUT/NAME/TASK; it ends with a table of
 # all models and tasks in OUT. Stopped and started again, it continues with the runs that are not
 # done.
 #
 #   --name NAME           name of the model in the table (the folder of CHECKPOINT)
 #   --lr "X ..."          learning rates (the paper's)
-#   --seeds "N ..."       seeds (1 2 3 4 5; for the tasks of GAU 1 2 3)
+#   --seeds "N ..."       seeds (1 2 3 4 5; for the others 1 2 3)
 #   --epochs N            passes over the training data, instead of the paper's
 #   --batch N             questions (choices) or windows (spans) per update
 #   --epoch WHICH         score of a run: that of its best or of its last epoch on the
 #                         validation set (best)
 #   --classifier          of SQuAD 2.0: a classifier tells whether there is an answer, as in
 #                         RoBERTa, instead of the span of [CLS]
-#   --bert                pairs are [CLS] a [SEP] b [SEP] (the tasks of GAU), not
-#                         <s> a </s> </s> b </s> (squad, race, copa)
+#   --bert                pairs are [CLS] a [SEP] b [SEP] (cmrc, c3, chid), not
+#                         <s> a </s> </s> b </s> (squad, race, copa, cail)
 #   --cpu                 without GPU or fp16
 #   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
 #   --dry-run             print the commands without running them
@@ -66,6 +67,7 @@ need python fairseq-train
 TASK=${DATA##*/} CHOICES=4
 ((DRY_RUN)) || [[ -f $DATA/task ]] ||
     die "$DATA: is not the folder of a task; give one that prepare.sh made, such as reading/squad"
+[[ $TASK != cail ]] || CHOICES=2
 [[ ! -f $DATA/task ]] || read -r TASK CHOICES <"$DATA/task" || true
 #              rate   batch decay epochs warm-up, percent
 case $TASK in
@@ -74,6 +76,7 @@ case $TASK in
     copa) PAPER=(1e-5 16 0.1 10 6) ;; # no paper here has any: RoBERTa's of GLUE
     cmrc | chid) PAPER=(3e-5 32 0.01 3 10) ;;
     c3) PAPER=(2e-5 24 0.01 8 10) ;;
+    cail) PAPER=(2e-5 32 0.01 3 10) ;;
     *) die "$DATA: $TASK is no task of this recipe; run prepare.sh" ;;
 esac
 RATES=${RATES:-${PAPER[0]}} BATCH=${BATCH:-${PAPER[1]}} EPOCHS=${EPOCHS:-${PAPER[3]}}
@@ -82,7 +85,8 @@ FLAGS=(--adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 0.0) SEPARATOR=(--
 case $TASK in
     squad | race | copa) SEEDS=${SEEDS:-1 2 3 4 5} ;;
     *)
-        SEEDS=${SEEDS:-1 2 3} BERT=1
+        SEEDS=${SEEDS:-1 2 3}
+        [[ $TASK == cail ]] || BERT=1
         FLAGS=(--adam-betas '(0.9, 0.999)' --adam-eps 1e-8 --clip-norm 1.0 --pooler-dropout 0.1) ;;
 esac
 ((!BERT)) || SEPARATOR=()
@@ -110,6 +114,8 @@ case $TASK in
         ((!${#CLASSIFIER[@]})) || die "--classifier: is for squad"
         [[ ! -f $DATA/examples ]] || EXAMPLES=$(<"$DATA/examples")
         METRIC=accuracy
+        # of two long texts, neither is cut for the other
+        [[ $TASK != cail ]] || FLAGS+=(--max-positions 512 --max-option-length 256)
         SUBSETS=valid
         for number in 1 2 3; do
             [[ ! -f $DATA/label/valid$number.label ]] || SUBSETS+=,valid$number

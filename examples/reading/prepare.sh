@@ -3,8 +3,9 @@
 #
 #   prepare.sh TASK SOURCE PRETRAINED OUT [options]
 #
-# TASK is squad (1.1 or 2.0) or cmrc, whose answers are spans of a passage, or race, c3, chid or
-# copa, with choices. SOURCE is the folder with its files as they were published (see README.md).
+# TASK is squad (1.1 or 2.0) or cmrc, whose answers are spans of a passage, or race, c3, chid, copa or
+# cail (CAIL2019-SCM), with choices. SOURCE is the folder with its files as they were published (see
+# README.md).
 # PRETRAINED is the data-bin folder that the model was pre-trained on: its dictionary, its subwords
 # and its treatment of capitals are used here too. OUT/TASK is then what finetune.sh takes. If
 # interrupted, run it again to resume.
@@ -13,7 +14,7 @@
 #                         of squad and cmrc, files with other names than the published
 #   --leave-out-wrong     leave out training questions whose answer is not where the file says
 #   --longest-choice N    symbols of a question with its answer; longer ones lose their beginning
-#                         (128, as in RoBERTa)
+#                         (128, as in RoBERTa; of cail none)
 #   --tokenizer FOLDER    split the texts as this tokenizer of transformers does; PRETRAINED is
 #                         then the folder of an imported model
 #   --workers N           worker processes (all cores)
@@ -28,7 +29,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$COMMON/sentence_tasks.sh"
 
 TASK="" SOURCE="" PRETRAINED="" OUT="" TRAIN="" VALID_FILE="" TEST_FILE="" LEAVE_OUT=()
-LONGEST=128 TOKENIZER="" WORKERS=$(nproc)
+LONGEST="" TOKENIZER="" WORKERS=$(nproc)
 while (($#)); do
     case $1 in
         --help) usage ;;
@@ -52,8 +53,12 @@ while (($#)); do
 done
 [[ -n $OUT ]] || die "give the task and the folders of its files, of the pre-training's data and" \
     "of the output; see --help"
-[[ " squad cmrc race c3 chid copa " == *" $TASK "* ]] ||
-    die "$TASK: no such task; expected squad, cmrc, race, c3, chid or copa"
+[[ " squad cmrc race c3 chid copa cail " == *" $TASK "* ]] ||
+    die "$TASK: no such task; expected squad, cmrc, race, c3, chid, copa or cail"
+READER=(choices.py extract "$TASK") MOST=4
+[[ $TASK != copa ]] || MOST=2
+[[ $TASK != cail ]] || READER=(cail.py extract) MOST=2 LONGEST=${LONGEST:-1000000}
+LONGEST=${LONGEST:-128}
 whole_number --longest-choice "$LONGEST"
 whole_number --workers "$WORKERS"
 need python fairseq-preprocess
@@ -125,11 +130,11 @@ binarize_choices() {
 }
 
 choices() {
-    local most=4 splits="train valid" split input outputs=() INPUTS=() VALID=() TEST=()
+    local most=$MOST splits="train valid" split input outputs=() INPUTS=() VALID=() TEST=()
     chain "$TASK"$'\n'
     ((DRY_RUN)) || STEP_CHAIN+=$(find "$SOURCE" -type f -print0 | sort -z | xargs -0 cat | sha256sum)$(splitting)$'\n'
     step extract "$WORK/text"/{choices,splits,input0/train,label/valid} -- \
-        python "$RECIPE/choices.py" extract "$TASK" "$SOURCE" "$WORK/text"
+        python "$RECIPE/${READER[0]}" "${READER[@]:1}" "$SOURCE" "$WORK/text"
     if ((!DRY_RUN)); then
         most=$(<"$WORK/text/choices") splits=$(<"$WORK/text/splits")
     fi

@@ -1,13 +1,14 @@
 """Language models of model folders, from Python."""
 
 import contextlib
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from fairseq.search import Sampling
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
+from fairseq_posenc.deploy.continuations import Continuation, continuations_of, first_new
 from fairseq_posenc.deploy.inputs import check_texts, refuse_too_long
 from fairseq_posenc.deploy.loaded import load, numbers_of, tokens_of
 from fairseq_posenc.deploy.model_folder import ModelFolder
@@ -130,6 +131,28 @@ class LanguageModel:
         dataset = self.task.build_dataset_for_inference(encoded, lengths)
         return scores_of(self._loaded, dataset, lengths)
 
+    def score_continuations(self, pairs: Sequence[Tuple[str, str]]) -> List[Continuation]:
+        """The log-probabilities of texts that follow others, as zero-shot choices need them.
+
+        The two are split as one text.  What is too long for the model loses its beginning.
+
+        Args:
+            pairs: raw text, and what follows it, with the space between them if there is one.
+
+        Raises:
+            UsageError: *pairs* is no list, or a continuation is empty or too long.
+        """
+        check_texts(pairs, "score_continuations")
+        wholes: List[Tensor] = []
+        starts: List[int] = []
+        contexts: Dict[str, Tensor] = {}
+        for context, continuation in pairs:
+            if context not in contexts:
+                contexts[context] = self._numbers(context)[:-1]
+            wholes.append(self._numbers(context + continuation))
+            starts.append(first_new(contexts[context], wholes[-1][:-1]))
+        return continuations_of(self._loaded, wholes, starts, self._longest)
+
     @torch.no_grad()
     def extract_features(self, text: str) -> Tensor:
         """The states of the last layer (T, C), for the symbols that :meth:`tokens` returns.
@@ -146,9 +169,12 @@ class LanguageModel:
 
     def _encoded(self, texts: Sequence[str], function: str) -> List[Tensor]:
         """Texts by number, with the </s> from which fairseq's data set tells them apart."""
-        encoded = [numbers_of(self._dictionary, self._text.source(text), True) for text in texts]
+        encoded = [self._numbers(text) for text in texts]
         refuse_too_long(encoded, self._longest, function)
         return encoded
+
+    def _numbers(self, text: str) -> Tensor:
+        return numbers_of(self._dictionary, self._text.source(text), True)
 
     def _inputs(self, text: str, function: str) -> Any:
         """The input of the model for one text: its start and its tokens (1, T)."""

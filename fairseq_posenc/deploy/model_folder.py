@@ -33,6 +33,7 @@ SUBWORD_FILES: Dict[str, Optional[str]] = {
     "subword-nmt": "codes",
     "sentencepiece": "sentencepiece.model",
     "marked-pieces": "codes",
+    "marked-words": "words.txt",
     "transformers": "tokenizer",
     "text8": None,
     "enwik8": None,

@@ -64,11 +64,33 @@ def _marked_pieces(path: Optional[str]) -> Subwords:
             found += [part] if len(part) == 1 else pieces.split()
         return found[:1] + ["##" + symbol for symbol in found[1:]]
 
+    return _marked(of_word)
+
+
+def _marked(of_word: Split) -> Subwords:
+    """Words of Chinese text, whose symbols are marked with ## but for the first."""
+
     def join(symbols: List[str]) -> str:
         text = (" " + " ".join(symbols)).replace(" ##", "").strip()
         return _BESIDE_HAN.sub("", text)
 
     return Subwords(lambda line: [s for word in line.split() for s in of_word(word)], join)
+
+
+def _marked_words(path: Optional[str]) -> Subwords:
+    """The words of a list, and the characters of others, as in ``examples/long_chinese``."""
+    try:
+        with open(str(path), encoding="utf-8") as stream:
+            known = set(stream.read().split("\n"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read as a list of words ({error})") from error
+
+    def of_word(word: str) -> List[str]:
+        if word in known:
+            return [word]
+        return [word[0], *("##" + character for character in word[1:])]
+
+    return _marked(of_word)
 
 
 def _sentencepiece(path: Optional[str]) -> Subwords:
@@ -112,6 +134,7 @@ KINDS: Dict[str, Callable[[Optional[str]], Subwords]] = {
     "none": _none,
     "subword-nmt": _subword_nmt,
     "marked-pieces": _marked_pieces,
+    "marked-words": _marked_words,
     "sentencepiece": _sentencepiece,
     "transformers": _transformers,
     "text8": _text8,

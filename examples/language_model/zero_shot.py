@@ -1,0 +1,223 @@
+"""Score a language model on published files without training: LAMBADA and multiple choice.
+
+    python zero_shot.py TASK FILE MODEL [--device cuda] [--limit N] [--output ANSWERS.jsonl]
+
+MODEL is a model folder, such as train.sh writes. FILE has one JSON object a line:
+
+    lambada    {"text": "..."}: the last word is to be predicted
+    hellaswag  {"activity_label": "...", "ctx": "...", "endings": [...], "label": 0}
+    arc        {"question": {"stem": "...", "choices": [{"text": "...", "label": "A"}, ...]},
+               "answerKey": "A"}: ARC and OpenBookQA
+    piqa       {"goal": "...", "sol1": "...", "sol2": "..."}, the labels in FILE-labels.lst
+    choices    {"context": "...", "choices": [...], "label": 0}: anything else
+
+It prints one JSON object. Of LAMBADA: `accuracy`, the share of last words whose tokens are each the
+most probable, and `perplexity` of the last word. Of the others: `accuracy`, the share of questions
+whose right choice has the highest log-probability given the text before it, and
+`accuracy_by_token`, the same with log-probabilities divided by the number of tokens.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import os
+import re
+import sys
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+
+from text import atomic_writer, fail, read_lines
+
+BLOCK = 64  # questions that are scored together
+
+
+class Question(NamedTuple):
+    """A text and what may follow it.
+
+    Args:
+        where: file and line, for messages.
+        context: the text.
+        choices: each with the space before it.
+        label: the number of the right one, from 0.
+    """
+
+    where: str
+    context: str
+    choices: List[str]
+    label: int
+
+
+def lambada(entry: Dict[str, Any], where: str) -> Question:
+    """The last word of a passage."""
+    context, _, word = entry["text"].strip().rpartition(" ")
+    if not context.strip():
+        fail(f"{where}: a single word; expected a passage, whose last word is predicted")
+    return Question(where, context.rstrip(), [f" {word}"], 0)
+
+
+def hellaswag(entry: Dict[str, Any], where: str) -> Question:
+    """The four endings of a description, behind the activity and the beginning."""
+    context = f"{entry['activity_label']}: {entry['ctx']}"
+    return _question(where, context, entry["endings"], entry["label"])
+
+
+def arc(entry: Dict[str, Any], where: str) -> Question:
+    """The choices of a question, whose labels are letters or digits."""
+    choices = entry["question"]["choices"]
+    labels = [choice["label"] for choice in choices]
+    if entry["answerKey"] not in labels:
+        fail(f"{where}: answerKey {entry['answerKey']!r} is none of {', '.join(map(str, labels))}")
+    context = f"Question: {entry['question']['stem']} Answer:"
+    texts = [choice["text"] for choice in choices]
+    return _question(where, context, texts, labels.index(entry["answerKey"]))
+
+
+def piqa(entry: Dict[str, Any], where: str) -> Question:
+    """Two ways to reach a goal."""
+    context = f"Question: {entry['goal']} Answer:"
+    return _question(where, context, [entry["sol1"], entry["sol2"]], entry["label"])
+
+
+def choices(entry: Dict[str, Any], where: str) -> Question:
+    """Choices behind any text."""
+    return _question(where, entry["context"], entry["choices"], entry["label"])
+
+
+def _question(where: str, context: Any, texts: Any, label: Any) -> Question:
+    if not isinstance(texts, list) or len(texts) < 2:
+        fail(f"{where}: expected a list of at least two choices")
+    if not all(isinstance(text, str) and text.strip() for text in [context, *texts]):
+        fail(f"{where}: the text and the choices have to be texts that are not empty")
+    if str(label) not in map(str, range(len(texts))):
+        fail(f"{where}: label {label!r}: expected a number from 0 to {len(texts) - 1}")
+    return Question(where, context.rstrip(), [f" {text.strip()}" for text in texts], int(label))
+
+
+TASKS: Dict[str, Callable[[Dict[str, Any], str], Question]] = {
+    "lambada": lambada,
+    "hellaswag": hellaswag,
+    "arc": arc,
+    "piqa": piqa,
+    "choices": choices,
+}
+
+
+def questions(task: str, path: str) -> Iterator[Question]:
+    """The questions of a published file; leaves with one line at the first mistake."""
+    beside = re.sub(r"(\.jsonl?)?$", "-labels.lst", path, count=1)
+    labels = None
+    if task == "piqa" and os.path.isfile(beside):
+        labels = list(read_lines(beside))
+    count = 0
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            fail(f"{where}: is not JSON ({error}); expected one object a line")
+        if labels is not None:
+            if count >= len(labels):
+                fail(f"{where}: {beside} has only {len(labels)} labels")
+            entry["label"] = labels[count].strip()
+        count += 1
+        try:
+            yield TASKS[task](entry, where)
+        except KeyError as error:
+            fail(f"{where}: has no {error}, which {task} needs")
+        except (AttributeError, TypeError):
+            fail(f"{where}: is not in the format of {task}; see --help")
+    if not count:
+        fail(f"{path}: has no questions")
+
+
+def _blocks(asked: Iterator[Question]) -> Iterator[List[Question]]:
+    return iter(lambda: list(itertools.islice(asked, BLOCK)), [])
+
+
+def answers(model: Any, asked: Iterator[Question]) -> Iterator[Dict[str, Any]]:
+    """Score each choice of each question.
+
+    Args:
+        model: a language model of ``fairseq_posenc.from_pretrained``.
+        asked: the questions.
+
+    Returns:
+        for each its place, the label, and of each choice the log-probability, the number of tokens
+        and whether it is what the model would say.
+    """
+    for block in _blocks(asked):
+        pairs = [(question.context, choice) for question in block for choice in question.choices]
+        scored = iter(model.score_continuations(pairs))
+        for question in block:
+            found = [next(scored) for _ in question.choices]
+            yield {
+                "where": question.where,
+                "label": question.label,
+                "log_probabilities": [each.total for each in found],
+                "tokens": [len(each.tokens) for each in found],
+                "greedy": [each.greedy for each in found],
+            }
+
+
+def _best(values: Sequence[float]) -> int:
+    return max(range(len(values)), key=values.__getitem__)
+
+
+def summary(task: str, given: Sequence[Dict[str, Any]]) -> Dict[str, float]:
+    """Accuracies in percent, of LAMBADA with the perplexity of the last word."""
+    count = len(given)
+    if task == "lambada":
+        mean = math.fsum(answer["log_probabilities"][0] for answer in given) / count
+        right = sum(answer["greedy"][0] for answer in given)
+        # the perplexity of a model that knows nothing may be too large for a number
+        perplexity = math.exp(-mean) if -mean < 700 else math.inf
+        return {"words": count, "accuracy": 100 * right / count, "perplexity": perplexity}
+    plain = by_token = 0
+    for answer in given:
+        values, tokens = answer["log_probabilities"], answer["tokens"]
+        plain += _best(values) == answer["label"]
+        means = [value / length for value, length in zip(values, tokens)]
+        by_token += _best(means) == answer["label"]
+    return {
+        "questions": count,
+        "accuracy": 100 * plain / count,
+        "accuracy_by_token": 100 * by_token / count,
+    }
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("task", choices=list(TASKS))
+    parser.add_argument("file")
+    parser.add_argument("model", help="a model folder")
+    parser.add_argument("--device", default="cpu", help="cpu, or a device of CUDA (cpu)")
+    parser.add_argument("--limit", type=int, metavar="N", help="the first N questions only")
+    parser.add_argument("--output", metavar="FILE", help="write the scores of every choice")
+    args = parser.parse_args(argv)
+    if args.limit is not None and args.limit < 1:
+        fail(f"--limit {args.limit}: expected 1 or more")
+    if not os.path.isfile(args.file):
+        fail(f"{args.file}: no such file")
+    import fairseq_posenc
+    from fairseq_posenc.errors import UsageError
+
+    try:
+        model = fairseq_posenc.from_pretrained(args.model, device=args.device)
+        if not hasattr(model, "score_continuations"):
+            fail(f"{args.model}: is no language model; give the model folder of train.sh")
+        given = list(answers(model, itertools.islice(questions(args.task, args.file), args.limit)))
+    except UsageError as error:
+        fail(str(error))
+    if args.output:
+        with atomic_writer(args.output) as stream:
+            stream.writelines(json.dumps(answer) + "\n" for answer in given)
+    print(json.dumps(summary(args.task, given)), file=sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

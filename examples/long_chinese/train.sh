@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Long Chinese text: pre-train a model in the six stages of RoFormer's Table 4.
+#
+#   train.sh MODEL DATA [options] [-- flags for fairseq-train]
+#
+# MODEL is roformer, or one of the baselines of Table 3: wobert (learned positions), nezha (clipped
+# relative positions) and bert (learned positions, for data in characters). DATA is the data-bin folder
+# that prepare.sh made. Each stage starts from the weights of the one before. Run again with the same
+# --save-dir, it goes on in the stage that was interrupted, from its checkpoint_last.pt.
+#
+#   --stages "LxBxU ..."  stages: tokens in a sample, samples in an update, updates (512x256x200000
+#                         1536x256x12500 256x256x120000 128x512x80000 1536x256x10000 512x512x30000)
+#   --save-dir DIR        stage1, stage2, ... with checkpoints, train.log and model folder each; at the
+#                         end checkpoint_last.pt and model of the last (runs/long_chinese/MODEL)
+#   --tokens-per-gpu N    maximum tokens per GPU and pass (16384); the rest of the batch is
+#                         gathered over several passes (--update-freq)
+#   --gpus N              GPUs on this node (all visible ones)
+#   --cpu                 one process without GPU or fp16, for a quick try
+#   --nodes N             number of nodes (1)
+#   --node-rank N         number of this node, from 0
+#   --slurm               take these two from SLURM_NNODES and SLURM_NODEID
+#   --init-method URL     tcp://HOST:PORT of the first node; needed for several nodes
+#   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
+#   --dry-run             print the commands without running them
+#   --help                this text
+
+set -euo pipefail
+RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../common/lib.sh
+. "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/tokens.sh
+. "$COMMON/tokens.sh"
+
+# RoFormer, Table 4: tokens in a sample, samples in an update, updates.
+PAPER="512x256x200000 1536x256x12500 256x256x120000 128x512x80000 1536x256x10000 512x512x30000"
+MODEL="" DATA="" SAVE_DIR="" LIMIT=16384 OPTIONS=() NODE=0 STAGES=$PAPER
+while (($#)); do
+    case $1 in
+        --help) usage ;;
+        --dry-run) DRY_RUN=1; OPTIONS+=("$1"); shift ;;
+        --stages) STAGES=$(value "$@"); shift 2 ;;
+        --save-dir) SAVE_DIR=$(value "$@"); shift 2 ;;
+        --tokens-per-gpu) LIMIT=$(value "$@"); shift 2 ;;
+        --cpu) OPTIONS+=("$1"); shift ;;
+        --slurm) OPTIONS+=("$1") NODE=${SLURM_NODEID:-0}; shift ;;
+        --node-rank) OPTIONS+=("$1" "$(value "$@")") NODE=$2; shift 2 ;;
+        --gpus | --nodes | --init-method | --user-dir)
+            OPTIONS+=("$1" "$(value "$@")"); shift 2 ;;
+        --) shift; break ;;
+        -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
+        *)
+            [[ -z $DATA ]] || die "$1: unexpected argument; flags for fairseq-train go after --"
+            if [[ -z $MODEL ]]; then MODEL=$1; else DATA=$1; fi
+            shift ;;
+    esac
+done
+# The remaining "$@" are passed to fairseq-train.
+
+[[ -n $DATA ]] || die "give the model and the data folder; see --help"
+[[ -n ${STAGES// /} ]] || die "--stages '$STAGES': expected stages such as 512x256x200000"
+LONGEST=0
+for stage in $STAGES; do
+    [[ $stage =~ ^[1-9][0-9]*x[1-9][0-9]*x[1-9][0-9]*$ ]] ||
+        die "--stages $stage: expected LENGTHxBATCHxUPDATES, such as 512x256x200000"
+    ((${stage%%x*} <= LONGEST)) || LONGEST=${stage%%x*}
+done
+whole_number --tokens-per-gpu "$LIMIT"
+# A table of positions has to be as long as the longest stage from the first one on.
+TABLE=(--position-encoding learned --max-positions "$LONGEST")
+case $MODEL in
+    roformer) LEVEL=word POSITIONS=(--position-encoding rotary) ;;
+    wobert) LEVEL=word POSITIONS=("${TABLE[@]}") ;;
+    nezha) LEVEL=character POSITIONS=(--position-encoding nezha) ;;
+    bert) LEVEL=character POSITIONS=("${TABLE[@]}") ;;
+    *) die "$MODEL: unknown model; expected roformer, wobert, nezha or bert" ;;
+esac
+((DRY_RUN)) || [[ -f $DATA/dict.txt ]] ||
+    die "$DATA: no dict.txt there; give the data-bin folder that prepare.sh made"
+FOUND=$(recorded level "$DATA/text")
+[[ -z $FOUND || $FOUND == "$LEVEL" ]] ||
+    log "$DATA: is in the level $FOUND; in the paper's Table 3, $MODEL reads the level $LEVEL"
+SAVE_DIR=${SAVE_DIR:-runs/long_chinese/$MODEL}
+
+# The rest is as in section 4.2, in bert_pretraining.
+number=0 BEFORE=()
+for stage in $STAGES; do
+    number=$((number + 1)) folder=$SAVE_DIR/stage$number
+    IFS=x read -r length batch updates <<<"$stage"
+    ((LIMIT >= length)) || die "--tokens-per-gpu $LIMIT: a sample of stage $number has $length"
+    ((NODE)) || same_run --save-dir "$folder" "$MODEL" "$stage" "$@"
+    if trained "$folder"; then
+        log "stage $number: already trained"
+    else
+        log "stage $number: $updates updates of $batch samples of $length tokens"
+        interruptible "$RECIPE/../bert_pretraining/train.sh" roformer "$DATA" --paper roformer \
+            --save-dir "$folder" --updates "$updates" --batch "$batch" \
+            --samples-per-gpu $((LIMIT / length)) ${OPTIONS[@]+"${OPTIONS[@]}"} -- \
+            --tokens-per-sample "$length" --sample-break-mode none "${POSITIONS[@]}" \
+            --criterion masked_lm_accuracy ${BEFORE[@]+"${BEFORE[@]}"} "$@" || exit
+    fi
+    BEFORE=(--finetune-from-model "$folder/checkpoint_last.pt")
+done
+((NODE)) || for name in checkpoint_last.pt model; do
+    run ln -sfn "stage$number/$name" "$SAVE_DIR/$name"
+done
+PUBLISHED=()
+[[ $STAGES != "$PAPER" ]] || PUBLISHED=(--paper)
+((NODE || DRY_RUN)) || python "$RECIPE/stages.py" "$SAVE_DIR" --stages "$STAGES" \
+    ${PUBLISHED[@]+"${PUBLISHED[@]}"}
