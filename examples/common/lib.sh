@@ -27,6 +27,8 @@
 #                                resumes there, and ends as if it had not been interrupted
 #     logged LOG COMMAND...      run COMMAND; its output is shown and, when it ended well, in LOG
 #     trained FOLDER             true if FOLDER has a training that ended
+#     train_once FLAG FOLDER COMMAND...  run COMMAND, a recipe's train.sh with FOLDER as --save-dir,
+#                                unless that is trained; as for same_run
 #     pack_model FOLDER CHECKPOINT FLAG...  write the model folder, anew; with an export to
 #                                CTranslate2 if that is installed and can compute the model
 #     plugin_dir                 print the folder to pass to --user-dir
@@ -225,6 +227,20 @@ logged() {
 trained() {
     ((!DRY_RUN)) && [[ -f $1/checkpoint_last.pt && -f $1/train.log ]] &&
         grep --quiet 'done training in' "$1/train.log"
+}
+
+# Standard output is for the table of the caller, and for the commands of a dry run.
+train_once() {
+    local flag=$1 folder=$2
+    shift 2
+    same_run "$flag" "$folder" "$@"
+    # Without its checkpoint, a log is that of another training.
+    ((DRY_RUN)) || [[ -f $folder/checkpoint_last.pt ]] || rm -f "$folder/train.log"
+    if trained "$folder"; then
+        log "$folder: already trained"
+        return 0
+    fi
+    if ((DRY_RUN)); then "$@"; else interruptible "$@" >&2; fi
 }
 
 pack_model() {

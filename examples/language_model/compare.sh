@@ -64,20 +64,6 @@ USER_DIR=${USER_DIR:-$(plugin_dir)}
 TRAINING+=(--length "$LENGTH" --tokens-per-gpu "$LIMIT" --user-dir "$USER_DIR")
 STEPS=$OUT/steps
 
-# Standard output is for the table, and for the commands of a dry run.
-train() {
-    local folder=$1
-    shift
-    same_run OUT "$folder" "$@"
-    # Without its checkpoint, a log is that of another training.
-    ((DRY_RUN)) || [[ -f $folder/checkpoint_last.pt ]] || rm -f "$folder/train.log"
-    if trained "$folder"; then
-        log "$folder: already trained"
-        return 0
-    fi
-    if ((DRY_RUN)); then "$@"; else interruptible "$@" >&2; fi
-}
-
 GIVEN=""
 ((DRY_RUN)) || GIVEN=$(sha256sum "$DATA/dict.txt" "$DATA/train.idx")$'\n'
 for seed in $SEEDS; do
@@ -86,7 +72,7 @@ for seed in $SEEDS; do
         chain "$GIVEN"
         hold "$folder"
         step "train-$encoding-seed$seed" "$folder/checkpoint_last.pt" -- \
-            train "$folder" "$RECIPE/train.sh" "$encoding" "$DATA" \
+            train_once OUT "$folder" "$RECIPE/train.sh" "$encoding" "$DATA" \
             --save-dir "$folder" --seed "$seed" "${TRAINING[@]}" -- "$@"
         step "score-$SUBSET-$encoding-seed$seed" "$folder/score-$SUBSET.log" -- \
             logged "$folder/score-$SUBSET.log" fairseq-eval-lm "$DATA" --user-dir "$USER_DIR" \

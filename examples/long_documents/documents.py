@@ -1,0 +1,1 @@
+../bert_pretraining/documents.py

@@ -1,0 +1,34 @@
+"""Run a command and record the peak memory of its largest process.
+
+    python peak.py FILE COMMAND...
+
+FILE gets the peak resident memory in MiB, or keeps that of an earlier part of the same training if
+it was larger. The exit status is that of the command.
+"""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Optional, Sequence
+
+from text import atomic_writer
+
+#: ru_maxrss is in KiB on Linux and in bytes on macOS.
+UNITS = {"darwin": 2**20}
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Run the command line."""
+    file, *command = sys.argv[1:] if argv is None else argv
+    status = subprocess.call(command)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / UNITS.get(sys.platform, 2**10)
+    before = float(Path(file).read_text()) if Path(file).is_file() else 0.0
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    with atomic_writer(file) as stream:
+        stream.write(f"{max(peak, before):.0f}\n")
+    return status if status >= 0 else 128 - status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+../common/task_settings.py
