@@ -124,7 +124,8 @@ case $TASK in
         FLAGS+=(--task sentence_ranking --criterion sentence_ranking --num-classes "$CHOICES"
             --shorten-method truncate) ;;
 esac
-UPDATES=$(((EXAMPLES + BATCH - 1) / BATCH * EPOCHS))
+PASS=$(((EXAMPLES + BATCH - 1) / BATCH)) # updates
+UPDATES=$((PASS * EPOCHS))
 
 # A log gets its final name when its run is complete.
 tune() {

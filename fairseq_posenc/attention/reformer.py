@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fairseq_posenc.attention.base import AttentionKernel
 from fairseq_posenc.attention.cache import IncrementalState, append_parts, reorder_cache
-from fairseq_posenc.attention.functional import attend, dropout_rate, separate_masks
+from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, separate_masks
 from fairseq_posenc.attention.hashing import CHUNKS, MOST_BUCKETS, Hashing
 from fairseq_posenc.attention.linear.precision import no_autocast
 from fairseq_posenc.attention.registry import register_attention
@@ -207,7 +207,7 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
         query_at = at[k.size(2) - q.size(2) :].unsqueeze(-1)
         found = found & (at <= query_at) if causal else found
         bias = (at == query_at).to(q.dtype).mul(SELF).expand(found.shape)
-        bias = bias.masked_fill(~found, float("-inf"))
+        bias = aligned(bias.masked_fill(~found, float("-inf")))
         return attend(q, k, v, self.encoding.scale, bias, dropout=dropout_rate(self.dropout_module))
 
     def _chunked(
