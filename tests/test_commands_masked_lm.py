@@ -98,6 +98,7 @@ def test_every_kind_of_architecture_trains_resumes_averages_and_validates(arch, 
     assert settings["untie_cls"] == PRESETS[arch].get("untie_cls", False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", [name for name in PRESETS if name not in KINDS])
 def test_every_other_architecture_trains(arch, corpora, tmp_path):
     assert "valid 1" in pretrain(corpora.text, tmp_path, arch).losses()

@@ -33,6 +33,7 @@ def test_every_kind_of_architecture_trains_resumes_averages_and_generates(arch, 
     assert sorted(generate(toy.separate, checkpoint).hypotheses()) == list(range(24))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", [name for name in PRESETS if name not in KINDS])
 def test_every_other_architecture_trains(arch, toy, tmp_path):
     assert len(train(toy.separate, tmp_path, "--arch", arch, *SMALL).losses()) == 6

@@ -193,6 +193,7 @@ class TestCache:
             seen = end
         torch.testing.assert_close(torch.cat(outputs, 1), full, atol=1e-6, rtol=1e-5)
 
+    @pytest.mark.slow
     @every_kernel
     @torch.no_grad()
     def test_4096_tokens_one_by_one(self, kernel):

@@ -204,6 +204,7 @@ def test_the_best_is_named_by_the_direction_of_the_measure(whole):
     )
 
 
+@pytest.mark.slow
 def test_another_report_says_the_same_and_repeats_no_test(whole, undrawn, monkeypatch):
     folder, _, markdown = whole
     monkeypatch.setattr(sentence_tests, "compare_translations", pytest.fail)

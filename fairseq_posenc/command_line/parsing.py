@@ -42,6 +42,7 @@ def _instead_of(arch: str) -> Optional[str]:
     """The model of the plug-in that is fairseq's *arch* with positions, or None."""
     stock = ARCH_MODEL_REGISTRY.get(arch)
     for family in FAMILIES.values():
-        if stock is not None and issubclass(stock, family.class_.__mro__[1]):
+        bases = (base for base in family.class_.__mro__ if base.__module__.startswith("fairseq."))
+        if stock is not None and issubclass(stock, next(bases)):
             return family.model
     return None

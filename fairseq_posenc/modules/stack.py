@@ -146,7 +146,7 @@ class PositionedStack:
         kinds = {(k.encoding.name, k.pattern): k for k in kernels if k.pattern is not None}
         self.__dict__["kinds"] = kinds or {(name, None): None for name in self.encodings}
         apply_norms_and_biases(cast(nn.Module, self), cfg)
-        share_layers(self.layers, cfg)
+        share_layers(self.layers.children(), cfg)  # to iterate over them may leave some out
 
     @property
     def encoding(self) -> PositionEncoding:
