@@ -52,6 +52,8 @@ def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
         UsageError: a gated unit has no such part, or the layers have different parameters.
     """
     value = option(options, "share_layers") or "none"
+    if value == "none":
+        return
     shared = SHARED[value]
     if value in ("attention", "feed_forward") and option(options, "layer") == "gated":
         raise UsageError(

@@ -13,6 +13,7 @@
 #     log TEXT                   print a line with the time on standard error
 #     value "$@"                 print the value of option $1; error if there is none
 #     whole_number FLAG VALUE    error unless VALUE is a whole number above 0
+#     learning_rate FLAG VALUE   error unless VALUE is a number such as 2e-5
 #     plain_name FLAG VALUE      error unless VALUE can be the name of a file in any folder
 #     fraction N PARTS           print N / PARTS rounded down, but at least 1
 #     absolute PATH              print PATH as an absolute path
@@ -78,6 +79,10 @@ value() {
 
 whole_number() {
     [[ $2 =~ ^[1-9][0-9]*$ ]] || die "$1 $2: expected a whole number above 0"
+}
+
+learning_rate() {
+    [[ $2 =~ ^[0-9.]+(e-[0-9]+)?$ ]] || die "$1 $2: expected numbers such as 2e-5"
 }
 
 plain_name() {

@@ -41,7 +41,7 @@ class Example(NamedTuple):
 
 
 def around(text: str, index: int, pronoun: str, where: str) -> Tuple[str, str]:
-    """What stands before and after the pronoun that begins word *index* of a text, from 0.
+    """The text before and after a pronoun at the start of word *index*, counted from 0.
 
     >>> around("She said (he left).", 2, "he", "")
     ('She said (', ' left).')

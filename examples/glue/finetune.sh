@@ -96,7 +96,7 @@ if [[ -z $SEEDS ]]; then
     [[ $PAPER != tupe && $PAPER != roberta ]] || SEEDS+=" 4 5"
 fi
 for rate in $RATES; do
-    [[ $rate =~ ^[0-9.]+(e-[0-9]+)?$ ]] || die "--lr $rate: expected numbers such as 2e-5"
+    learning_rate --lr "$rate"
 done
 for seed in $SEEDS; do
     whole_number --seeds "$seed"

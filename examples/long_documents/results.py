@@ -39,7 +39,7 @@ COLUMNS = {
 
 
 class Result(NamedTuple):
-    """What one training took, and what it gave.
+    """Cost and scores of one training run.
 
     Args:
         part: a key of PARTS.

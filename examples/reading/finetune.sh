@@ -91,7 +91,7 @@ case $TASK in
 esac
 ((!BERT)) || SEPARATOR=()
 for rate in $RATES; do
-    [[ $rate =~ ^[0-9.]+(e-[0-9]+)?$ ]] || die "--lr $rate: expected numbers such as 2e-5"
+    learning_rate --lr "$rate"
 done
 for seed in $SEEDS; do whole_number --seeds "$seed"; done
 whole_number --epochs "$EPOCHS"

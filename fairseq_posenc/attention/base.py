@@ -97,7 +97,7 @@ class AttentionKernel:
     #: Which keys a query sees, if not all: layers of equal patterns share the positions that
     #: :meth:`sparse_positions` returns.  Known after :meth:`set_layer_index`.
     pattern: Optional[Hashable] = None
-    #: the position encoding of the layer; needed only with a pattern
+    #: the position encoding of the layer
     encoding: PositionEncoding
     #: True if ``forward`` reads query_positions and key_positions
     needs_positions = False
@@ -181,6 +181,18 @@ class AttentionKernel:
     def relative_after_rotation(cls, options: Options) -> bool:
         """True if rotating q and k keeps the product a function of distance."""
         return True
+
+    def refuse_weights(self, need_weights: bool) -> None:
+        """For kernels that compute no attention weights.
+
+        Raises:
+            UsageError: *need_weights* is True.
+        """
+        if need_weights:
+            raise UsageError(
+                f"--attention {self.encoding.options.attention}: returns no attention weights; "
+                "use softmax"
+            )
 
     def sparse_positions(self, tokens: Tokens) -> Positions:
         """The masks and content-free logits of this layer's pattern, once per forward pass.

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.attention.base import Positions, Tokens
+from fairseq_posenc.attention.block_bias import pair_bias
 from fairseq_posenc.attention.blocks import Blocks
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
-from fairseq_posenc.attention.functional import aligned, product_dtype
 from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.attention.softmax import QKNormFlags
 from fairseq_posenc.attention.sparse import SparseAttention
@@ -208,12 +208,7 @@ class BigBirdAttention(SparseAttention):
             if chosen is not None:
                 padding = padding.gather(1, chosen.expand(len(padding), -1))
             visible = visible & ~padding.unsqueeze(1)
-        dtype = product_dtype(tokens.like)
-        bias = torch.zeros_like(visible, dtype=dtype).unsqueeze(1)
-        if tokens.logits is not None:
-            logits = tokens.logits.at_pairs(queries.clamp(min=0), keys, length)
-            bias = logits.to(dtype)
-        bias = aligned(bias.masked_fill(~visible.unsqueeze(1), float("-inf")))
+        bias = pair_bias(tokens, queries, keys, visible)
         empty = tokens.padding_mask is not None
         return {"bias": bias, "empty_rows": empty, "starts": starts, "chosen": chosen}
 

@@ -10,6 +10,29 @@ from fairseq_posenc.attention.blocks import Blocks
 from fairseq_posenc.attention.functional import aligned, product_dtype
 
 
+def masked_logits(visible: Tensor, logits: Optional[Tensor], dtype: torch.dtype) -> Tensor:
+    """-inf where a key is not *visible*, elsewhere the *logits*, or 0 without any."""
+    if logits is None:
+        return torch.zeros_like(visible, dtype=dtype).masked_fill_(~visible, float("-inf"))
+    return logits.to(dtype).masked_fill(~visible, float("-inf"))
+
+
+def pair_bias(tokens: Tokens, queries: Tensor, keys: Tensor, visible: Tensor) -> Tensor:
+    """The bias of some queries and keys, (1|B, 1|H, T, S).
+
+    Args:
+        tokens: of the forward pass.
+        queries: their positions, (1|B, T); below 0 at padding.
+        keys: likewise, (1|B, S).
+        visible: (1|B, T, S).
+    """
+    logits = None
+    if tokens.logits is not None:
+        at = (queries.clamp(min=0), keys.clamp(min=0))
+        logits = tokens.logits.at_pairs(*at, tokens.key_length)
+    return aligned(masked_logits(visible.unsqueeze(1), logits, product_dtype(tokens.like)))
+
+
 class BlockBias:
     """Parts of the bias of blocks of queries, (1|B, d, N, 1|H, L, number of keys) each.
 
@@ -36,12 +59,8 @@ class BlockBias:
         return torch.cat(parts, dim=2).unflatten(0, (len(x), -1))
 
     def _bias(self, visible: Tensor, logits: Optional[Tensor]) -> Tensor:
-        """-inf where a key is not *visible* (1|B, d, N, 1|L, ·), elsewhere the logits or 0."""
-        hidden = ~visible.unsqueeze(3)
-        if logits is None:
-            bias = torch.zeros_like(hidden, dtype=self.dtype)
-            return bias.masked_fill_(hidden, float("-inf"))
-        return logits.to(self.dtype).masked_fill(hidden, float("-inf"))
+        """The bias of keys that are *visible* (1|B, d, N, 1|L, ·) or not."""
+        return masked_logits(visible.unsqueeze(3), logits, self.dtype)
 
     def _at(self, queries: Tensor, keys: Tensor) -> Optional[Tensor]:
         """Logits (1|B, d, N, 1|H, L, ·) of positions (1|B, d, N, L) and (1|B, d, N, ·), or None."""
@@ -65,14 +84,8 @@ class BlockBias:
 
     def from_first(self, number: int) -> Tensor:
         """The bias of the first queries and all keys, (1|B, 1|H, G, S)."""
-        hidden = ~self.visible[:, None, None].expand(-1, 1, number, -1)
-        logits = self.tokens.logits
-        if logits is None:
-            bias = torch.zeros_like(hidden, dtype=self.dtype)
-            return aligned(bias.masked_fill_(hidden, float("-inf")))
-        length = self.tokens.key_length
-        found = logits.at_pairs(self.places[:, :number], self.places, length)
-        return aligned(found.to(self.dtype).masked_fill(hidden, float("-inf")))
+        visible = self.visible.unsqueeze(1).expand(-1, number, -1)
+        return pair_bias(self.tokens, self.places[:, :number], self.places, visible)
 
     def to_window(self, band: Tensor, first: int) -> Tensor:
         """Of the neighbouring keys in the *band* (L, K) that are not among the *first*."""

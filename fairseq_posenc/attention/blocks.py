@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 class Blocks(NamedTuple):
-    """How sequences are split, with the letters R sequences, N blocks of each and L tokens a block.
+    """The split of R sequences into N blocks of L tokens each.
 
     >>> blocks = Blocks(size=2, before=1, after=0)
     >>> parts = blocks.split(torch.arange(1, 6).unsqueeze(0))

@@ -147,10 +147,7 @@ class LinformerAttention(AttentionKernel, StockMultiheadAttention):
         Raises:
             UsageError: *need_weights* is True, or there are more than n tokens.
         """
-        if need_weights:
-            raise UsageError(
-                "--attention linformer: returns no attention weights to tokens; use softmax"
-            )
+        self.refuse_weights(need_weights)
         check_length(self.encoding.options, "linformer_length", x.size(1))
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         if padding_mask is not None:

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import Positions, Tokens
+from fairseq_posenc.attention.block_bias import pair_bias
 from fairseq_posenc.attention.blocks import Blocks
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
-from fairseq_posenc.attention.functional import aligned, product_dtype
 from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.attention.softmax import QKNormFlags
 from fairseq_posenc.attention.sparse import SparseAttention
@@ -148,8 +148,8 @@ class LocalAttention(SparseAttention):
         if new == 1:
             index = index[self._steps(len(index))]
         positions: Positions = {"bias": None, "empty_rows": False, "starts": starts}
-        padding, logits, whole = tokens.padding_mask, tokens.logits, self.global_tokens
-        if padding is None and logits is None and new == 1 and (first >= whole or not whole):
+        padding, whole = tokens.padding_mask, self.global_tokens
+        if padding is None and tokens.logits is None and new == 1 and (first >= whole or not whole):
             return positions  # all of them are visible
         queries = torch.arange(length - new, length, device=device).unsqueeze(0)  # (1|B, T)
         keys = index.unsqueeze(0)  # (1|B, ·)
@@ -166,12 +166,8 @@ class LocalAttention(SparseAttention):
             to_slots = (slots.unsqueeze(1) <= queries.unsqueeze(2)).expand(len(visible), -1, -1)
             visible = torch.cat((to_slots, visible), dim=2)
             keys = torch.cat((slots.expand(len(keys), -1), keys), dim=1)
-        dtype = product_dtype(tokens.like)
-        bias = torch.zeros_like(visible, dtype=dtype).unsqueeze(1)
-        if logits is not None:
-            bias = logits.at_pairs(queries.clamp(min=0), keys.clamp(min=0), length).to(dtype)
-        bias = bias.masked_fill(~visible.unsqueeze(1), float("-inf"))
-        return {**positions, "bias": aligned(bias), "empty_rows": padding is not None}
+        bias = pair_bias(tokens, queries, keys, visible)
+        return {**positions, "bias": bias, "empty_rows": padding is not None}
 
     def _steps(self, length: int) -> slice:
         """Those of *length* tokens that the last of them sees in its window."""

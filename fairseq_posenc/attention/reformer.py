@@ -140,8 +140,7 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
         Raises:
             UsageError: *need_weights* is True.
         """
-        if need_weights:
-            raise UsageError("--attention reformer: returns no attention weights; use softmax")
+        self.refuse_weights(need_weights)
         by_head = (*x.shape[:2], self.num_heads, self.head_dim)
         q, v = self.q_proj(x).view(by_head), self.v_proj(x).view(by_head)
         if padding_mask is not None:

@@ -21,8 +21,8 @@ from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options
 
-#: Queries on a CPU that are attended together, 4 MB: the memory of larger ones is taken anew each
-#: time.
+#: Most elements of the queries that are processed at once on a CPU: 4 MB, since larger blocks of
+#: memory are allocated again for every layer.
 SEGMENT = 1_048_576
 
 
@@ -148,11 +148,7 @@ class SparseAttention(MultiheadAttention):
         Raises:
             UsageError: *need_weights* is True.
         """
-        if need_weights:
-            raise UsageError(
-                f"--attention {self.encoding.options.attention}: returns no attention weights; "
-                "use softmax"
-            )
+        self.refuse_weights(need_weights)
         q, k, v = self.project(x, table)[:3]
         if self.cached_length(incremental_state):
             k, v = self._extend(k, v, starts, chosen, incremental_state)

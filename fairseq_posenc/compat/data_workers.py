@@ -8,7 +8,7 @@ from fairseq_posenc.compat.patching import wrap
 
 
 def data_workers_of_each_epoch() -> None:
-    """Start the processes that load data anew in every epoch.
+    """Restart the data-loading workers in every epoch.
 
     Measured, fairseq-fixed 0.12.3.1 with ``--num-workers`` 1 or 2: they live as long as the
     iterator, with the data set as it was in the first epoch, so that ``--task masked_lm`` repeats

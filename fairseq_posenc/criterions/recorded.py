@@ -21,7 +21,7 @@ class Recorded:
         self.output: Any = None
 
     def __call__(self, **inputs: object) -> Any:
-        """What the model returns."""
+        """The output of the model, which is also kept in ``output``."""
         self.output = self.model(**inputs, **self.inputs)
         return self.output
 

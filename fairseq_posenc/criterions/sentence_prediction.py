@@ -14,6 +14,7 @@ from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from fairseq_posenc.criterions.recorded import Recorded
 from fairseq_posenc.criterions.rows import Rows, rows_of_all_workers
 from fairseq_posenc.criterions.scores import SCORES, check, percent
 from fairseq_posenc.errors import UsageError, flag_of
@@ -112,13 +113,9 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
         """
         if model.training:
             return super().forward(model, sample, reduce)
-        outputs: List[Tensor] = []
-        hook = model.register_forward_hook(lambda _, __, output: outputs.append(output[0]))
-        try:
-            loss, sample_size, logging_output = super().forward(model, sample, reduce)
-        finally:
-            hook.remove()
-        (logits,) = outputs
+        recorded = Recorded(model)
+        loss, sample_size, logging_output = super().forward(recorded, sample, reduce)
+        logits = recorded.output[0]
         targets = model.get_targets(sample, [logits]).view(-1)
         predictions = logits.view(-1) if self.regression_target else logits.argmax(dim=-1)
         rows = torch.stack([predictions.double(), targets.double()], dim=1)

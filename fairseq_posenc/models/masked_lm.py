@@ -275,4 +275,5 @@ class MaskedLMModel(HeadedModel):
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> None:
         """Adapt heads, and leave out the generator of an ELECTRA checkpoint."""
         super().upgrade_state_dict_named(state_dict, name)
-        take_discriminator(state_dict, name, self.state_dict())
+        if self.encoder.lm_head is not None:  # not a discriminator itself
+            take_discriminator(state_dict, name, self.encoder.lm_head)

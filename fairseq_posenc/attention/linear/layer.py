@@ -183,11 +183,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         Raises:
             UsageError: *need_weights* is True.
         """
-        if need_weights:
-            raise UsageError(
-                f"--attention {self.encoding.options.attention}: returns no attention weights; "
-                "use softmax"
-            )
+        self.refuse_weights(need_weights)
         hidden = None if bias is None else bias[..., -x.size(1) :].transpose(-2, -1) < 0
         by_head = (x.size(0), x.size(1), self.num_heads, self.head_dim)
         q, k, v = (proj(x).view(by_head) for proj in (self.q_proj, self.k_proj, self.v_proj))
