@@ -21,8 +21,6 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from fairseq_posenc.attention import Positions
-from fairseq_posenc.attention.functional import add_terms, aligned, product_dtype
-from fairseq_posenc.attention.normalisers import visible_keys
 from fairseq_posenc.config.funnel import parse_stages
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.modules.sentence_encoder import SentenceEncoder
@@ -181,19 +179,12 @@ class FunnelEncoder(SentenceEncoder):
         bundles: Dict[Kind, Positions] = {}
         for kind in self.kinds:
             encoding = self.encodings[kind[0]]
-            shared, transform, dtype = encoding.shared_bias, encoding.transform, product_dtype(x)
-            bias, _ = self.kernel.masks(*sizes, False, mask, True, x)
+            shared, transform = encoding.shared_bias, encoding.transform
+            logits = None
             if shared is not None:
                 logits = shared.at_pairs(query_positions, key_positions, (length + step) * unit)
-                bias = add_terms(bias, logits.to(dtype))
-            bundle: Positions = {
-                "bias": None if bias is None else aligned(bias.to(dtype)),
-                "causal": False,
-                "empty_rows": mask is not None and empty,
-            }
-            if self.scales_by_length:
-                counts = visible_keys(*sizes, False, mask, x.device)
-                bundle["length_factor"] = self.kernel.length_factor(encoding.options, counts)
+            given = (False, mask, mask is not None and empty)
+            bundle = self.dense_positions(encoding, x, length, *given, logits)
             if transform is not None:
                 bundle["table"] = transform.table(query_positions)
                 if step > 1:

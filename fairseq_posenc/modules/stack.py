@@ -190,11 +190,21 @@ class PositionedStack:
             key_positions = key_positions if sampled is None else sampled[key_positions]
             query_positions = key_positions[:, length - x.size(1) :]
             if kernel is None:
-                bundle = self._dense(encoding, x, query_positions, key_positions, padding, causal)
+                logits, shared = None, encoding.shared_bias
+                if shared is not None:
+                    logits = shared(query_positions, key_positions, cls_first=not padding.left)
+                given = (causal, padding.mask, padding.empty_rows(causal))
+                bundle = self.dense_positions(encoding, x, length, *given, logits)
+                if encoding.content or self.kernel.needs_positions:
+                    bundle["query_positions"] = query_positions
+                    bundle["key_positions"] = key_positions
+                    bundle["padding_mask"] = padding.mask
+                if encoding.vectors is not None:
+                    bundle["distance_vectors"] = encoding.distance_vectors(x.size(1), length, x)
             else:
-                given = (causal, padding.mask, padding.left)
+                of_padding = (causal, padding.mask, padding.left)
                 counted = torch.arange(length, device=x.device) if sampled is None else sampled
-                tokens = Tokens(x.size(1), length, *given, counted, encoding.shared_bias, x)
+                tokens = Tokens(x.size(1), length, *of_padding, counted, encoding.shared_bias, x)
                 bundle = kernel.sparse_positions(tokens)
             if encoding.transform is not None:
                 bundle["table"] = encoding.transform.table(query_positions)
@@ -203,42 +213,40 @@ class PositionedStack:
             bundles[kind] = bundle
         return bundles
 
-    def _dense(
+    def dense_positions(
         self,
         encoding: PositionEncoding,
         x: Tensor,
-        query_positions: Tensor,
-        key_positions: Tensor,
-        padding: Padding,
+        length: int,
         causal: bool,
+        mask: Optional[Tensor],
+        empty_rows: bool,
+        logits: Optional[Tensor],
     ) -> Positions:
-        """Masks and logits for attention to all keys; *x* as in :meth:`positions_of_layers`.
+        """Masks and logits for attention to all keys, and the factor by their number.
 
         Args:
-            query_positions: (1|B, T).
-            key_positions: (1|B, S).
+            encoding: the composition of the layers.
+            x: the queries, (B, T, C).
+            length: S, the number of keys.
+            causal: hide later keys.
+            mask: padding of the keys, (B, S), or None.
+            empty_rows: whether a query may see no key at all.
+            logits: content-free ones, (1|B, 1|H, T, S), or None.
         """
-        shared, kernel, dtype = encoding.shared_bias, self.kernel, product_dtype(x)
-        sizes = (query_positions.size(1), key_positions.size(1))
-        in_bias = self.explicit_masks or shared is not None or encoding.content
-        bias, later_hidden = kernel.masks(*sizes, causal, padding.mask, bool(in_bias), x)
-        if shared is not None:
-            logits = shared(query_positions, key_positions, cls_first=not padding.left)
+        kernel, dtype, sizes = self.kernel, product_dtype(x), (x.size(1), length)
+        in_bias = self.explicit_masks or logits is not None or encoding.content
+        bias, later_hidden = kernel.masks(*sizes, causal, mask, bool(in_bias), x)
+        if logits is not None:
             bias = add_terms(bias, logits.to(dtype))
         bundle: Positions = {
             "bias": None if bias is None else aligned(bias.to(dtype)),
             "causal": later_hidden,
-            "empty_rows": padding.empty_rows(causal),
+            "empty_rows": empty_rows,
         }
         if self.scales_by_length:
-            counts = visible_keys(*sizes, causal, padding.mask, x.device)
+            counts = visible_keys(*sizes, causal, mask, x.device)
             bundle["length_factor"] = kernel.length_factor(encoding.options, counts)
-        if encoding.content or self.kernel.needs_positions:
-            bundle["query_positions"] = query_positions
-            bundle["key_positions"] = key_positions
-            bundle["padding_mask"] = padding.mask
-        if encoding.vectors is not None:
-            bundle["distance_vectors"] = encoding.distance_vectors(*sizes, x)
         return bundle
 
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
