@@ -1,11 +1,10 @@
 """What was computed for an earlier report of the same study, and is not computed again."""
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
-from fairseq_posenc.files import replace_file
+from fairseq_posenc.study.markers import read_object, write_object
 
 
 class Memory:
@@ -17,12 +16,7 @@ class Memory:
 
     def __init__(self, path: Optional[Path] = None) -> None:
         self.path = path
-        self.known: Dict[str, Any] = {}
-        try:
-            found = json.loads(path.read_text(encoding="utf-8")) if path else {}
-        except (OSError, ValueError):
-            return
-        self.known = found if isinstance(found, dict) else {}
+        self.known: Dict[str, Any] = read_object(path) if path else {}
 
     def get(self, inputs: Iterable[Any], compute: Callable[[], Any]) -> Any:
         """The result of *compute*, from the file if it is there.
@@ -51,8 +45,7 @@ class Memory:
     def save(self) -> None:
         """Write the file."""
         if self.path is not None:
-            with replace_file(self.path) as partial:
-                partial.write_text(json.dumps(self.known), encoding="utf-8")
+            write_object(self.path, self.known)
 
 
 def _digest(inputs: Iterable[Any]) -> str:
