@@ -214,8 +214,8 @@ REFUSED = {
     "tupe+t5": "tupe in --position-encoding tupe\\+t5",
     "fire": "fire in",
     "learned+bert_ad": "learned and bert_ad in",
-    "favor:rotary": "--attention favor takes no further keys; give --attention softmax",
-    "gated:rotary": "--layer gated takes no further keys; give --layer transformer",
+    "favor:rotary": "--attention favor has one input for queries and keys; give --attention",
+    "gated:rotary": "--layer gated has one input for queries and keys; give --layer transformer",
 }
 
 

@@ -6,9 +6,9 @@ Dai, Lai, Yang, Le, arXiv 2006.03236.
 from dataclasses import dataclass
 from typing import Any, List, Optional
 
-from fairseq_posenc.attention import kernel_of
+from fairseq_posenc.config.contradictions import refuse_flags, refuse_one_input
 from fairseq_posenc.encodings import Encoding, all_encodings
-from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options, option
 from fairseq_posenc.settings import setting
 
@@ -86,11 +86,7 @@ def check_funnel(cfg: Options) -> None:
     if cfg.funnel_stages is None:
         return
     given = f"--funnel-stages {cfg.funnel_stages}"
-    if not kernel_of(cfg).takes_keys:
-        gated = cfg.layer == "gated"
-        other = "--layer gated" if gated else f"--attention {cfg.attention}"
-        instead = "--layer transformer" if gated else "--attention softmax"
-        raise UsageError(f"{given}: {other} has one input for queries and keys; give {instead}")
+    refuse_one_input(cfg, given)
     why = {
         "causal": "a pooled token would see the later one that it holds",
         "untie_cls": "[CLS] is never pooled, but its logits are those of its position",
@@ -98,10 +94,7 @@ def check_funnel(cfg: Options) -> None:
         "encoder_layerdrop": "stages have a fixed number of layers",
         "encoder_layers_to_keep": "stages have a fixed number of layers",
     }
-    for name, reason in why.items():
-        if option(cfg, name):
-            value = "" if option(cfg, name) is True else f" {option(cfg, name)}"
-            raise UsageError(f"{given}: {reason}; drop {flag_of(name)}{value}")
+    refuse_flags(cfg, given, why)
     for encoding in all_encodings(cfg.position_encoding):
         problem = _problem(encoding, cfg)
         if problem:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fairseq_posenc.attention import kernel_of
+from fairseq_posenc.config.contradictions import refuse_one_input
 from fairseq_posenc.config.stacks import side_encoding
 from fairseq_posenc.encodings import Stack, build_encodings, parse_encodings
 from fairseq_posenc.errors import UsageError
@@ -25,11 +25,7 @@ def check_memory(cfg: Options, stack: Stack) -> None:
     if not cfg.memory_length:
         return
     given = f"--memory-length {cfg.memory_length}"
-    if not kernel_of(cfg).takes_keys:
-        gated = cfg.layer == "gated"
-        other = "--layer gated" if gated else f"--attention {cfg.attention}"
-        instead = "--layer transformer" if gated else "--attention softmax"
-        raise UsageError(f"{given}: {other} takes no further keys; give {instead}")
+    refuse_one_input(cfg, given)
     if cfg.decoder_layerdrop:
         raise UsageError(
             f"{given}: --decoder-layerdrop {cfg.decoder_layerdrop} skips layers, whose inputs the "

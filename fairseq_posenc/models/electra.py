@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fairseq_posenc.config.fields import Field, declared_fields
 from fairseq_posenc.config.stacks import masked_lm_stacks
+from fairseq_posenc.errors import UsageError
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.masked_lm import MaskedLMModel, complete_masked_lm, own_fields
 from fairseq_posenc.models.masked_lm_presets import BASE, LARGE, TINY
@@ -47,6 +48,11 @@ def _own_fields() -> List[Field]:
 
 def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     complete_masked_lm(cfg, preset, settings, ELECTRA.dataclass)
+    if cfg.mask_decoder_layers:
+        raise UsageError(
+            f"--mask-decoder-layers {cfg.mask_decoder_layers}: the discriminator of ELECTRA "
+            "predicts no masked tokens; drop it, or give --arch posenc_masked_lm"
+        )
 
 
 # ELECTRA Table 6: the fraction of the small, base and large models

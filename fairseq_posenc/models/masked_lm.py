@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fairseq_posenc.config.fields import Field, declared_fields, flat_fields, stock_field
 from fairseq_posenc.config.funnel import FunnelFlags, check_funnel, complete_funnel
+from fairseq_posenc.config.mask_decoder import MaskDecoderFlags, check_mask_decoder
 from fairseq_posenc.config.ranges import STOCK_RANGES
 from fairseq_posenc.config.resolve import configure, open_config
 from fairseq_posenc.config.stacks import masked_lm_stacks
@@ -91,7 +92,7 @@ _FROM_TRANSFORMER = ("checkpoint_activations", "offload_activations")
 def own_fields() -> List[Field]:
     """The flags of a masked language model, apart from those of positions and layers."""
     transformer = [f for f in flat_fields(TransformerConfig) if f[0] in _FROM_TRANSFORMER]
-    own = fields_of(MaskedLMFlags) + fields_of(FunnelFlags)
+    own = fields_of(MaskedLMFlags) + fields_of(FunnelFlags) + fields_of(MaskDecoderFlags)
     return _roberta_fields() + transformer + declared_fields(own)
 
 
@@ -114,6 +115,7 @@ def complete_masked_lm(cfg: Options, preset: Preset, settings: Options, dataclas
         complete_funnel(cfg)
     configure(cfg, dataclass, preset, masked_lm_stacks)
     check_funnel(cfg)
+    check_mask_decoder(cfg)
     resolve_segments(cfg, settings)
     if cfg.lm_head == "tied" and cfg.encoder_input_dim != cfg.encoder_embed_dim:
         raise UsageError(
@@ -259,6 +261,7 @@ class MaskedLMModel(HeadedModel):
             masked_tokens=masked_tokens,
             segment_labels=segment_labels,
             by_token=name is None or name in self.token_heads,
+            by_mask=name is None and not features_only,
             **kwargs,
         )
         if relation:

@@ -1,6 +1,6 @@
 """fairseq's Transformer encoder, with positions and masks computed once per forward pass."""
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -91,35 +91,71 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             without padding, encoder_embedding (B, T, C), encoder_states, fc_results, src_tokens,
             src_lengths (B, 1).
         """
-        is_padding = src_tokens.eq(self.padding_idx)
-        padding = find_padding((is_padding, False))[0] if padding is None else padding
-        length = src_tokens.size(1)
-        self.check_length(length)
-        x, embedding = self.forward_embedding(src_tokens, token_embeddings)
-        if padding.mask is not None:
-            x = x.masked_fill(padding.mask.unsqueeze(-1), 0.0)
-        positions = self.positions_of_layers(x, length, padding, self.encoding.stack.causal)
+        x, embedding, padding = self.begin(src_tokens, token_embeddings, padding)
+        causal = self.encoding.stack.causal
+        positions = self.positions_of_layers(x, src_tokens.size(1), padding, causal)
 
-        states = [x.transpose(0, 1)] if return_all_hiddens else []  # (T, B, C), as in fairseq
+        states = [x] if return_all_hiddens else []
         fc_results: List[Any] = []
         for layer in self.layers:
             x = layer(x, **layer_positions(layer, positions))
             x, fc_result = x if self.return_fc else (x, None)
             if return_all_hiddens:
-                states.append(x.transpose(0, 1))
+                states.append(x)
                 fc_results.append(fc_result)
+        return self.finish(src_tokens, x, padding.mask, embedding, states, fc_results)
+
+    forward_scriptable = forward
+
+    def begin(
+        self, src_tokens: Tensor, token_embeddings: Optional[Tensor], padding: Optional[Padding]
+    ) -> Tuple[Tensor, Tensor, Padding]:
+        """Input of the first layer (B, T, C), zero at padding; the embeddings; and the padding.
+
+        Args:
+            src_tokens: (B, T).
+            token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
+            padding: that of *src_tokens*, if it is known already.
+
+        Raises:
+            UsageError: the sequences are longer than a table of positions.
+        """
+        if padding is None:
+            padding = find_padding((src_tokens.eq(self.padding_idx), False))[0]
+        self.check_length(src_tokens.size(1))
+        x, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        if padding.mask is not None:
+            x = x.masked_fill(padding.mask.unsqueeze(-1), 0.0)
+        return x, embedding, padding
+
+    def finish(
+        self,
+        src_tokens: Tensor,
+        x: Tensor,
+        mask: Optional[Tensor],
+        embedding: Tensor,
+        states: Sequence[Tensor] = (),
+        fc_results: Sequence[Any] = (),
+    ) -> Dict[str, List[Tensor]]:
+        """fairseq's result of an encoder, see :meth:`forward`.
+
+        Args:
+            src_tokens: (B, T).
+            x: output of the last layer, (B, S, C).
+            mask: padding of *x*, (B, S), or None.
+            embedding: (B, T, C).
+            states: what to return of the states between layers, (B, S, C) each.
+            fc_results: feed-forward outputs of the layers.
+        """
         if self.layer_norm is not None:
             x = self.layer_norm(x)
-
-        lengths = (~is_padding).sum(dim=1, dtype=torch.int32).unsqueeze(1)
-        return {
+        lengths = src_tokens.ne(self.padding_idx).sum(dim=1, dtype=torch.int32).unsqueeze(1)
+        return {  # (B, S, C) -> (S, B, C), as in fairseq
             "encoder_out": [x.transpose(0, 1)],
-            "encoder_padding_mask": [] if padding.mask is None else [padding.mask],
+            "encoder_padding_mask": [] if mask is None else [mask],
             "encoder_embedding": [embedding],
-            "encoder_states": states,
-            "fc_results": fc_results,
+            "encoder_states": [state.transpose(0, 1) for state in states],
+            "fc_results": list(fc_results),
             "src_tokens": [],
             "src_lengths": [lengths],
         }
-
-    forward_scriptable = forward

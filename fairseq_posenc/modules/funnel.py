@@ -24,7 +24,7 @@ from fairseq_posenc.attention import Positions
 from fairseq_posenc.config.funnel import parse_stages
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.modules.sentence_encoder import SentenceEncoder
-from fairseq_posenc.modules.stack import Kind, Padding, find_padding, layer_positions
+from fairseq_posenc.modules.stack import Kind, Padding, layer_positions
 from fairseq_posenc.options import Options
 
 
@@ -107,15 +107,10 @@ class FunnelEncoder(SentenceEncoder):
         Raises:
             UsageError: a text is padded on the left.
         """
-        is_padding = src_tokens.eq(self.padding_idx)
-        padding = find_padding((is_padding, False))[0] if padding is None else padding
+        x, embedding, padding = self.begin(src_tokens, token_embeddings, padding)
         length, mask = src_tokens.size(1), padding.mask
         if padding.left and mask is not None and not torch.jit.is_tracing():
             _refuse_padding_left(mask)
-        self.check_length(length)
-        x, embedding = self.forward_embedding(src_tokens, token_embeddings)
-        if mask is not None:
-            x = x.masked_fill(mask.unsqueeze(-1), 0.0)
         unpooled = positions = self.positions_of_layers(x, length, padding, causal=False)
 
         states = [x]
@@ -141,19 +136,7 @@ class FunnelEncoder(SentenceEncoder):
             for layer in layers:
                 x = layer(x, **layer_positions(layer, unpooled))
                 states.append(x)
-        if self.layer_norm is not None:
-            x = self.layer_norm(x)
-
-        lengths = (~is_padding).sum(dim=1, dtype=torch.int32).unsqueeze(1)
-        return {
-            "encoder_out": [x.transpose(0, 1)],
-            "encoder_padding_mask": [] if mask is None else [mask],
-            "encoder_embedding": [embedding],
-            "encoder_states": [s.transpose(0, 1) for s in states] if return_all_hiddens else [],
-            "fc_results": [],
-            "src_tokens": [],
-            "src_lengths": [lengths],
-        }
+        return self.finish(src_tokens, x, mask, embedding, states if return_all_hiddens else ())
 
     forward_scriptable = forward
 

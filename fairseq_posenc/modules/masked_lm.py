@@ -14,6 +14,7 @@ from fairseq_posenc.config.resolve import nested
 from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.modules.funnel import FunnelEncoder
 from fairseq_posenc.modules.heads import MaskedLMHead, TiedHead
+from fairseq_posenc.modules.mask_decoder import MaskDecodingEncoder
 from fairseq_posenc.modules.sentence_encoder import SentenceEncoder
 from fairseq_posenc.options import Options
 
@@ -36,7 +37,11 @@ class MaskedLMEncoder(RobertaEncoder):
         """The sentence encoder, with BERT's initialisation."""
         cfg = nested(args)
         cfg.max_source_positions = args.num_positions  # the rows of fairseq's learned table
-        kind = SentenceEncoder if args.funnel_stages is None else FunnelEncoder
+        kind = SentenceEncoder
+        if args.funnel_stages is not None:
+            kind = FunnelEncoder
+        elif args.mask_decoder_layers:
+            kind = MaskDecodingEncoder
         return kind(cfg, dictionary, embed_tokens).apply(init_bert_params)
 
     def build_lm_head(
@@ -58,6 +63,7 @@ class MaskedLMEncoder(RobertaEncoder):
         masked_tokens: Optional[Tensor] = None,
         segment_labels: Optional[Tensor] = None,
         by_token: bool = True,
+        by_mask: Optional[bool] = None,
         **unused: object,
     ) -> Tuple[Tensor, Any]:
         """Logits of the tokens.
@@ -70,6 +76,8 @@ class MaskedLMEncoder(RobertaEncoder):
             segment_labels: (B, T) segment of each token; default: by ``--segments``.
             by_token: whether features of all tokens are needed, or that of [CLS] alone, for which a
                 Funnel encoder computes less.
+            by_mask: whether masked tokens are predicted from the features, which an enhanced mask
+                decoder makes; default: unless *features_only*.
             unused: ignored, as in fairseq (``src_lengths``).
 
         Returns:
@@ -77,11 +85,14 @@ class MaskedLMEncoder(RobertaEncoder):
             may be fewer unless *by_token*; and
             ``{"inner_states": [(T, B, C), ...] or None}``.
         """
-        encoded = self.sentence_encoder(
+        encoder = self.sentence_encoder
+        by_mask = not features_only if by_mask is None else by_mask
+        encoded = encoder(
             src_tokens,
             return_all_hiddens=return_all_hiddens,
-            token_embeddings=self.sentence_encoder.embed(src_tokens, segment_labels),
-            **({} if by_token else self.sentence_encoder.by_text),
+            token_embeddings=encoder.embed(src_tokens, segment_labels),
+            **({} if by_token else encoder.by_text),
+            **(encoder.by_mask if by_mask else {}),
         )
         x = encoded["encoder_out"][0].transpose(0, 1)  # (T, B, C) -> (B, T, C)
         extra = {"inner_states": encoded["encoder_states"] if return_all_hiddens else None}

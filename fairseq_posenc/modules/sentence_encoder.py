@@ -45,8 +45,9 @@ class SentenceEncoder(TransformerEncoder):
             self.layer_norm: Optional[nn.Module] = LayerNorm(channels)
         apply_norms_and_biases(self, cfg)
 
-    #: what to call it with where only [CLS] is read
+    #: what to call it with where only [CLS] is read, and where masked tokens are predicted
     by_text: Dict[str, bool] = {}
+    by_mask: Dict[str, bool] = {}
 
     def stack(self, cfg: Options) -> Stack:
         """The properties of this encoder that its position encodings depend on."""

@@ -186,7 +186,7 @@ class PositionedStack:
             sampled = sample_positions(length, self.sample_from, self.untie_cls, x.device)
         for kind, kernel in self.kinds.items():
             encoding = self.encodings[kind[0]]
-            key_positions = count_positions(encoding, length, padding, x.device)
+            key_positions = count_positions(encoding.relative, length, padding, x.device)
             key_positions = key_positions if sampled is None else sampled[key_positions]
             query_positions = key_positions[:, length - x.size(1) :]
             if kernel is None:
@@ -257,18 +257,18 @@ class PositionedStack:
 
 
 def count_positions(
-    encoding: PositionEncoding,
+    relative: bool,
     length: int,
     padding: Padding,
     device: torch.device,
 ) -> Tensor:
     """Positions of a sequence, counted from the first real token if necessary.
 
-    All rows share one set of positions if the encoding is relative, so that the offset has no
-    effect, or if there is no padding on the left.
+    All rows share one set of positions if an offset has no effect, or if there is no padding on the
+    left.
 
     Args:
-        encoding: the composition that receives the positions.
+        relative: whether only distances matter to what receives the positions.
         length: S.
         padding: that of the batch.
         device: device of the result.
@@ -276,7 +276,7 @@ def count_positions(
     Returns:
         (1, S) or (B, S), int64, from 0; padding gets the position of a neighbour.
     """
-    if padding.mask is None or encoding.relative or not padding.left:
+    if padding.mask is None or relative or not padding.left:
         return torch.arange(length, device=device).unsqueeze(0)
     return (torch.cumsum((~padding.mask).long(), dim=1) - 1).clamp(min=0)
 
