@@ -19,42 +19,27 @@ Nothing here depends on fairseq: encodings see positions, queries and keys, but 
 """
 
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Tuple, Type, cast
+from typing import Any, Dict, Optional, Tuple, Type
 
 import torch
 from torch import Tensor, nn
 
+from fairseq_posenc.encodings.content import Content, ContentBias, DistanceVectors
 from fairseq_posenc.encodings.distance import toeplitz
+from fairseq_posenc.encodings.stack import Stack
 from fairseq_posenc.options import Options, option
 
-
-@dataclass(frozen=True)
-class Stack:
-    """Properties of an encoder or decoder that its position encodings depend on.
-
-    >>> Stack("decoder", num_heads=8, head_dim=64, causal=True, max_positions=1024).has_cls
-    False
-
-    Args:
-        side: ``"encoder"`` or ``"decoder"``, used in messages and flag names.
-        num_heads: H.
-        head_dim: D; the number of features per head where linear attention rotates features.
-        causal: whether queries see only keys at or before their own position.
-        max_positions: longest sequence the stack accepts, in tokens.
-        has_cls: whether its input starts with a [CLS] token.
-        relative_after_rotation: whether rotating q and k keeps the product a function of distance;
-            false if a feature map is applied after the rotation.
-        size_flags: the flags that set *head_dim*, for error messages.
-    """
-
-    side: str
-    num_heads: int
-    head_dim: int
-    causal: bool
-    max_positions: int
-    has_cls: bool = False
-    relative_after_rotation: bool = True
-    size_flags: str = "the number of heads"
+__all__ = [
+    "Content",
+    "ContentBias",
+    "DistanceBias",
+    "DistanceVectors",
+    "Encoding",
+    "InputTable",
+    "QKVTransform",
+    "SharedBias",
+    "Stack",
+]
 
 
 class InputTable:
@@ -196,118 +181,6 @@ class DistanceBias(SharedBias):
             every = torch.arange(1 - reach, reach, device=key_positions.device)
             found = self.by_distance(every).index_select(1, rows.flatten())
         return found.view(-1, *distances.shape).transpose(0, 1)  # (H, N, T, S) -> (N, H, T, S)
-
-
-class DistanceVectors(nn.Module):
-    """A vector for every distance, shared by all layers of a stack and owned by the stack.
-
-    Args:
-        options: the model configuration, read for the flags of this encoding.
-        stack: the encoder or decoder.
-    """
-
-    def __init__(self, options: Options, stack: Stack) -> None:
-        super().__init__()
-
-    def forward(self, distances: Tensor) -> Tensor:
-        """Vectors (N, H·D) of *distances* (N), int64, key minus query, in tokens."""
-        raise NotImplementedError
-
-
-class Content:
-    """Inputs of the content-dependent terms of one layer; products are computed on demand.
-
-    Args:
-        x: input of the attention for the new tokens, (B, T, C).
-        q: queries (B, H, T, D), before other encodings transform them.
-        k: keys (B, H, S, D), likewise.
-        scale: factor on q·k, also applied to the products of the terms.
-        query_positions: (1|B, T); the last T of the key positions.
-        key_positions: (1|B, S).
-        padding_mask: (B, S), True at padding, or None if there is none.
-        step: distance between neighbouring queries, in keys; see :func:`.distance.align`.
-    """
-
-    def __init__(
-        self,
-        x: Tensor,
-        q: Tensor,
-        k: Tensor,
-        scale: float,
-        query_positions: Optional[Tensor],
-        key_positions: Optional[Tensor],
-        padding_mask: Optional[Tensor] = None,
-        step: int = 1,
-    ) -> None:
-        self.x, self.q, self.k, self.scale, self.step = x, q, k, scale, step
-        self.query_positions = cast(Tensor, query_positions)
-        self.key_positions = cast(Tensor, key_positions)
-        self.padding_mask = padding_mask
-        self._products: Optional[Tensor] = None
-
-    @property
-    def products(self) -> Tensor:
-        """scale · q kᵀ, (B, H, T, S), computed on first use and once per layer."""
-        if self._products is None:
-            self._products = torch.matmul(self.q * self.scale, self.k.transpose(-2, -1))
-        return self._products
-
-
-class ContentBias(nn.Module):
-    """Content-dependent terms of one layer; every layer has separate parameters.
-
-    Args:
-        options: the model configuration, read for the flags of this encoding.
-        stack: the encoder or decoder.
-    """
-
-    hook = "content"
-    #: True if :meth:`forward` heeds the *step* of its queries
-    takes_steps = False
-
-    def __init__(self, options: Options, stack: Stack) -> None:
-        super().__init__()
-        self.needs_weights = False  # True if relative_values() returns a tensor
-
-    @classmethod
-    def changes_values(cls, options: Options) -> Optional[str]:
-        """The enabled flag that makes :meth:`relative_values` return a tensor, or None."""
-        return None
-
-    def project(self, vectors: Tensor) -> Tensor:
-        """Project the encoding's distance vectors for :meth:`forward`; by default the identity.
-
-        The result is cached between the steps of incremental decoding.
-
-        Args:
-            vectors: (N, H·D), from :class:`DistanceVectors`.
-
-        Returns:
-            (…, N, D or H·D).
-        """
-        return vectors
-
-    def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
-        """Logits (B, H, T, S), scaled.
-
-        Args:
-            content: queries, keys, positions and the other inputs.
-            vectors: result of :meth:`project` for all distances from -n to n, with some
-                n ≥ S - 1; None if the encoding has no :class:`DistanceVectors`.
-        """
-        raise NotImplementedError
-
-    def relative_values(self, content: Content, weights: Tensor) -> Optional[Tensor]:
-        """Output added to the weighted mean of the values (Shaw et al., arXiv 1803.02155, Eq. 3).
-
-        Args:
-            content: as for :meth:`forward`.
-            weights: (B, H, T, S), after dropout.
-
-        Returns:
-            (B, H, T, D), or None for no such output, as by default.
-        """
-        return None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_posenc.attention import kernel_of
-from fairseq_posenc.attention.softmax import IncrementalState
+from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.loading.warm_start import State

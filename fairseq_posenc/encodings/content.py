@@ -1,0 +1,125 @@
+"""Interface of content-dependent terms: logits from queries, keys and distances, in every layer.
+
+Shaw et al., arXiv 1803.02155; Transformer-XL, Dai et al., arXiv 1901.02860; DeBERTa, He et al.,
+arXiv 2006.03654.  Shapes as in :mod:`fairseq_posenc.encodings.base`.
+"""
+
+from typing import Optional, cast
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.encodings.stack import Stack
+from fairseq_posenc.options import Options
+
+
+class DistanceVectors(nn.Module):
+    """A vector for every distance, shared by all layers of a stack and owned by the stack.
+
+    Args:
+        options: the model configuration, read for the flags of this encoding.
+        stack: the encoder or decoder.
+    """
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        super().__init__()
+
+    def forward(self, distances: Tensor) -> Tensor:
+        """Vectors (N, H·D) of *distances* (N), int64, key minus query, in tokens."""
+        raise NotImplementedError
+
+
+class Content:
+    """Inputs of the content-dependent terms of one layer; products are computed on demand.
+
+    Args:
+        x: input of the attention for the new tokens, (B, T, C).
+        q: queries (B, H, T, D), before other encodings transform them.
+        k: keys (B, H, S, D), likewise.
+        scale: factor on q·k, also applied to the products of the terms.
+        query_positions: (1|B, T); the last T of the key positions.
+        key_positions: (1|B, S).
+        padding_mask: (B, S), True at padding, or None if there is none.
+        step: distance between neighbouring queries, in keys; see :func:`.distance.align`.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        q: Tensor,
+        k: Tensor,
+        scale: float,
+        query_positions: Optional[Tensor],
+        key_positions: Optional[Tensor],
+        padding_mask: Optional[Tensor] = None,
+        step: int = 1,
+    ) -> None:
+        self.x, self.q, self.k, self.scale, self.step = x, q, k, scale, step
+        self.query_positions = cast(Tensor, query_positions)
+        self.key_positions = cast(Tensor, key_positions)
+        self.padding_mask = padding_mask
+        self._products: Optional[Tensor] = None
+
+    @property
+    def products(self) -> Tensor:
+        """scale · q kᵀ, (B, H, T, S), computed on first use and once per layer."""
+        if self._products is None:
+            self._products = torch.matmul(self.q * self.scale, self.k.transpose(-2, -1))
+        return self._products
+
+
+class ContentBias(nn.Module):
+    """Content-dependent terms of one layer; every layer has separate parameters.
+
+    Args:
+        options: the model configuration, read for the flags of this encoding.
+        stack: the encoder or decoder.
+    """
+
+    hook = "content"
+    #: True if :meth:`forward` heeds the *step* of its queries
+    takes_steps = False
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        super().__init__()
+        self.needs_weights = False  # True if relative_values() returns a tensor
+
+    @classmethod
+    def changes_values(cls, options: Options) -> Optional[str]:
+        """The enabled flag that makes :meth:`relative_values` return a tensor, or None."""
+        return None
+
+    def project(self, vectors: Tensor) -> Tensor:
+        """Project the encoding's distance vectors for :meth:`forward`; by default the identity.
+
+        The result is cached between the steps of incremental decoding.
+
+        Args:
+            vectors: (N, H·D), from :class:`DistanceVectors`.
+
+        Returns:
+            (…, N, D or H·D).
+        """
+        return vectors
+
+    def forward(self, content: Content, vectors: Optional[Tensor] = None) -> Tensor:
+        """Logits (B, H, T, S), scaled.
+
+        Args:
+            content: queries, keys, positions and the other inputs.
+            vectors: result of :meth:`project` for all distances from -n to n, with some
+                n ≥ S - 1; None if the encoding has no :class:`DistanceVectors`.
+        """
+        raise NotImplementedError
+
+    def relative_values(self, content: Content, weights: Tensor) -> Optional[Tensor]:
+        """Output added to the weighted mean of the values (Shaw et al., arXiv 1803.02155, Eq. 3).
+
+        Args:
+            content: as for :meth:`forward`.
+            weights: (B, H, T, S), after dropout.
+
+        Returns:
+            (B, H, T, D), or None for no such output, as by default.
+        """
+        return None

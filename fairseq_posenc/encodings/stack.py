@@ -1,0 +1,32 @@
+"""What position encodings know of the encoder or decoder that they act in."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Properties of an encoder or decoder that its position encodings depend on.
+
+    >>> Stack("decoder", num_heads=8, head_dim=64, causal=True, max_positions=1024).has_cls
+    False
+
+    Args:
+        side: ``"encoder"`` or ``"decoder"``, used in messages and flag names.
+        num_heads: H.
+        head_dim: D; the number of features per head where linear attention rotates features.
+        causal: whether queries see only keys at or before their own position.
+        max_positions: longest sequence the stack accepts, in tokens.
+        has_cls: whether its input starts with a [CLS] token.
+        relative_after_rotation: whether rotating q and k keeps the product a function of distance;
+            false if a feature map is applied after the rotation.
+        size_flags: the flags that set *head_dim*, for error messages.
+    """
+
+    side: str
+    num_heads: int
+    head_dim: int
+    causal: bool
+    max_positions: int
+    has_cls: bool = False
+    relative_after_rotation: bool = True
+    size_flags: str = "the number of heads"
