@@ -6,8 +6,8 @@ import random
 import statistics
 
 import pytest
+from glue_files import runs_of
 from recipes import recipe_module
-from test_recipe_glue import runs_of
 
 scores = recipe_module("common", "scores")
 

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 from commands import succeed
-from test_study import CPU, forked, message, study
+from studies import CPU, forked, message, study
 
 from fairseq_posenc.study.checks import check_plan
 from fairseq_posenc.study.logs import last_losses, read_training, training_is_done
