@@ -35,8 +35,8 @@ ENVIRONMENTS=(
 # Files, or single tests, that between them touch what differs between versions; test.sh runs all.
 COMMAND_TEST="test_every_kind_of_architecture_trains_resumes_averages_and_generates[roformer_tiny]"
 CORE_TESTS=(
-    tests/test_{properties,attention,content_free,rotary,checkpoints,config,files,compat}.py
-    tests/test_{masked_lm,language_model}.py
+    tests/test_{properties,attention,content_free,rotary,checkpoints,config,files}.py
+    tests/test_{compat,compat_batches,compat_checkpoints,masked_lm,masked_lm_tupe,language_model}.py
     "tests/test_commands_translation.py::$COMMAND_TEST"
 )
 # Slow, and close to others that are run.

@@ -1,10 +1,11 @@
-"""Layers and feature maps of linear attention, small, for the tests of it."""
+"""Layers, feature maps and models of linear attention, small, for the tests of it."""
 
 import math
 from argparse import Namespace
 
 import pytest
 import torch
+from commands import SMALL
 from helpers import LINEAR as LINEAR_ATTENTIONS
 from helpers import ROTATING, encoding_flags
 
@@ -35,6 +36,7 @@ LINEAR = {
     "cosformer_length": 10000,
     "softmax_features_denominator": "feature",
 }
+PERFORMER = ["--arch", "performer_tiny", *SMALL]
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 every_rotation = pytest.mark.parametrize(
     "kernel, rotary",
@@ -112,3 +114,7 @@ def table_of(layer, length):
     """The rotation of *length* positions from 0, or None without rotary."""
     transform = layer.encoding.transform
     return None if transform is None else transform.table(torch.arange(length)[None])
+
+
+def projections(state):
+    return {key: value for key, value in state.items() if key.endswith(".projection")}

@@ -5,9 +5,9 @@ from argparse import Namespace
 import pytest
 import torch
 from helpers import TINY, VOCABULARY, build, model_settings, tiny
+from masked_language_models import build as build_masked_lm
+from masked_language_models import tiny as masked_lm
 from own_encodings import OWN
-from test_masked_lm import build as build_masked_lm
-from test_masked_lm import tiny as masked_lm
 from test_plot_positions import save
 
 from fairseq_posenc.analysis import attention as analysis

@@ -2,54 +2,21 @@
 
 import argparse
 import fractions
-import itertools
 import os
 import shutil
 import weakref
 
 import pytest
 import torch
+from saved_states import state_with
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.cli import main
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.loading import averaging
 from fairseq_posenc.loading.averaging import average_checkpoints
 
 TYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 SPECIAL = [0.0, -0.0, 1.0, 1 / 3, -0.1, 6e-8, 3e4, 1e-38]
-
-
-UPDATES = itertools.count(100)
-
-
-def state_with(model, updates=None, **flags):
-    """Build a checkpoint as fairseq-train writes it for an architecture with argparse flags."""
-    updates = next(UPDATES) if updates is None else updates
-    run = {"lr": [0.1], "save_dir": "checkpoints", "left_pad_source": True, "adam_eps": 1e-8}
-    model_flags = {
-        "encoder_layers": 2,
-        "position_encoding": "rotary",
-        "dropout": 0.1,
-        "arch": "roformer_tiny",
-    }
-    namespace = argparse.Namespace(**{**run, **model_flags, **flags})
-    return {
-        "args": None,
-        "cfg": {
-            "_name": None,
-            "checkpoint": {"_name": None, "save_dir": namespace.save_dir},
-            "task": {"_name": "translation", "left_pad_source": namespace.left_pad_source},
-            "optimizer": {"_name": "adam", "adam_eps": namespace.adam_eps, "lr": namespace.lr},
-            "model": namespace,
-        },
-        "model": model,
-        "criterion": None,
-        "optimizer_history": [{"num_updates": updates}],
-        "task_state": {"updates": updates},
-        "extra_state": {"train_iterator": {"epoch": updates}},
-        "last_optimizer_state": {"state": {}},
-    }
 
 
 @pytest.fixture
@@ -272,109 +239,3 @@ def test_a_run_may_be_resumed_with_another_seed_and_moved(save):
 def test_no_input():
     with pytest.raises(UsageError, match="at least one"):
         average_checkpoints([])
-
-
-@pytest.fixture
-def training(tmp_path):
-    """Make the folder of a training with 12 epochs, a save every 5 updates, and 3 best."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-
-    def keep(name, value, updates, **checkpoint):
-        state = state_with({"w": torch.tensor([float(value)])}, updates)
-        state["cfg"]["checkpoint"].update(checkpoint)
-        torch.save(state, str(folder / name))
-
-    for epoch in range(1, 13):
-        keep(f"checkpoint{epoch}.pt", epoch, epoch * 7)
-        keep(f"checkpoint_{epoch}_{epoch * 5}.pt", 100 + epoch, epoch * 5)
-    for updates, score in enumerate(("4.2501", "10.1250", "4.1000"), start=1):
-        keep(f"checkpoint.best_loss_{score}.pt", score, updates)
-    keep("checkpoint_best.pt", 1000, 84)
-    keep("checkpoint_last.pt", 1000, 84)
-    return folder
-
-
-def run(capsys, *arguments):
-    main(["average", *map(str, arguments)])
-    return capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "flags, mean",
-    [
-        (["--num-epoch-checkpoints", 3], 11),
-        (["--num-epoch-checkpoints", 3, "--checkpoint-upper-bound", 10], 9),
-        (["--num-update-checkpoints", 2], 111.5),
-        (["--num-update-checkpoints", 2, "--checkpoint-upper-bound", 24], 103.5),
-        (["--num-best-checkpoints", 2], 4.17505),
-    ],
-)
-def test_finds_the_last_checkpoints_by_number(training, capsys, flags, mean):
-    output = training / "average.pt"
-    printed = run(capsys, "--inputs", training, "--output", output, *flags)
-    assert read_checkpoint(output)["model"]["w"].item() == pytest.approx(mean)
-    assert printed.count(str(training) + os.sep) == flags[1] + 1  # the inputs and the output
-
-
-def test_best_is_the_highest_where_the_training_maximised(training, capsys):
-    for path in training.glob("checkpoint.best*"):
-        state = read_checkpoint(path)
-        state["cfg"]["checkpoint"]["maximize_best_checkpoint_metric"] = True
-        torch.save(state, str(path))
-    output = training / "average.pt"
-    run(capsys, "--inputs", training, "--output", output, "--num-best-checkpoints", 2)
-    assert read_checkpoint(output)["model"]["w"].item() == pytest.approx((10.125 + 4.2501) / 2)
-
-
-def test_averages_the_files_that_are_named(training, capsys):
-    inputs = [training / "checkpoint2.pt", training / "checkpoint_last.pt"]
-    output = training.parent / "average.pt"
-    printed = run(capsys, "--inputs", *inputs, "--output", output)
-    assert read_checkpoint(output)["model"]["w"].item() == 501
-    assert all(str(path) in printed for path in [*inputs, output])
-
-
-@pytest.mark.parametrize(
-    "inputs, flags, says",
-    [
-        (["run"], ["--num-epoch-checkpoints", 13], "has 12 checkpoints named checkpointN.pt"),
-        (
-            ["run"],
-            ["--num-epoch-checkpoints", 5, "--checkpoint-upper-bound", 4],
-            "has 4 checkpoints named checkpointN.pt up to 4",
-        ),
-        (["run"], ["--num-best-checkpoints", 4], "has 3 checkpoints"),
-        (["run"], ["--num-epoch-checkpoints", 0], "--num-epoch-checkpoints 0"),
-        (["nowhere"], ["--num-epoch-checkpoints", 2], "nowhere: No such file"),
-        (["run"], [], "is a folder"),
-        (["run", "run"], ["--num-epoch-checkpoints", 2], "needs one folder"),
-        (
-            ["run/checkpoint1.pt"],
-            ["--checkpoint-upper-bound", 2],
-            "--checkpoint-upper-bound 2: needs",
-        ),
-        (["run/checkpoint1.pt", "run/lost.pt"], [], "lost.pt"),
-    ],
-)
-def test_refuses_and_leaves_the_output_as_it_was(training, monkeypatch, inputs, flags, says):
-    monkeypatch.chdir(training.parent)
-    with open("average.pt", "w") as file:
-        file.write("before")
-    arguments = ["--inputs", *inputs, "--output", "average.pt", *map(str, flags)]
-    with pytest.raises(UsageError, match=says):
-        main(["average", *arguments])
-    with open("average.pt") as file:
-        assert file.read() == "before"
-    assert sorted(os.listdir(".")) == ["average.pt", "run"]
-
-
-def test_refuses_outputs_that_lose_something(training):
-    inputs = [str(training / "checkpoint1.pt")]
-    before = (training / "checkpoint1.pt").read_bytes()
-    with pytest.raises(UsageError, match="is one of the inputs"):
-        output = training / ".." / "run" / "checkpoint1.pt"
-        main(["average", "--inputs", *inputs, "--output", str(output)])
-    assert (training / "checkpoint1.pt").read_bytes() == before
-    with pytest.raises(UsageError, match="there is no folder"):
-        main(["average", "--inputs", *inputs, "--output", str(training / "no" / "x.pt")])

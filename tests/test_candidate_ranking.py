@@ -8,8 +8,8 @@ import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
 from helpers import PAD, VOCABULARY
+from masked_language_models import tiny
 from recipes import error_of, recipe_module, write
-from test_masked_lm import tiny
 
 from fairseq_posenc.tasks.candidates import CandidateDataset
 

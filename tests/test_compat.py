@@ -1,9 +1,5 @@
 """Work-arounds for fairseq, PyTorch and NumPy: each quirk, and that nothing else changes."""
 
-import copy
-import io
-import os
-import shutil
 import sys
 import types
 import warnings
@@ -15,10 +11,7 @@ import pytest
 import torch
 from commands import Command
 from fairseq import checkpoint_utils, utils
-from fairseq.data import FairseqDataset, TokenBlockDataset, bucket_pad_length_dataset, data_utils
-from fairseq.file_io import PathManager
-from fairseq.models.transformer import TransformerConfig
-from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from fairseq.data import TokenBlockDataset, bucket_pad_length_dataset, data_utils
 from fairseq.tasks.fairseq_task import FairseqTask
 
 import fairseq_posenc
@@ -28,39 +21,6 @@ from fairseq_posenc.errors import UsageError
 from fairseq_posenc.versions import parse_version
 
 PACKAGE = Path(fairseq_posenc.__file__).resolve().parent
-SIZES = [1, 7, 8, 9, 461]
-
-
-class Epochs(FairseqDataset):
-    """Data that say which epoch it is."""
-
-    can_reuse_epoch_itr_across_epochs = True
-    epoch = 0
-
-    def set_epoch(self, epoch):
-        self.epoch = epoch
-
-    def __getitem__(self, index):
-        return self.epoch
-
-    def __len__(self):
-        return 4
-
-    def size(self, index):
-        return 1
-
-    num_tokens = size
-
-    def collater(self, samples):
-        return samples
-
-
-@pytest.mark.parametrize("processes", [0, 1])
-def test_processes_that_load_data_learn_of_the_epoch(processes):
-    task, data = FairseqTask(Namespace()), Epochs()
-    for epoch in (1, 2, 3):
-        batches = task.get_batch_iterator(data, max_sentences=2, epoch=epoch, num_workers=processes)
-        assert list(batches.next_epoch_itr()) == [[epoch, epoch]] * 2
 
 
 def test_applying_twice_changes_nothing():
@@ -78,84 +38,6 @@ def test_a_replacement_reaches_who_imported_the_original(monkeypatch):
     for _ in range(2):
         patching.wrap(home, "answer", lambda original: lambda: original() + 1)
     assert (home.answer(), importer.answer(), other.answer()) == (43, 43, 42)
-
-
-# No sentence is lost
-
-
-class Sentences(FairseqDataset):
-    """Sentences of given lengths; *shapes* and *vector* choose fairseq's way of batching them."""
-
-    def __init__(self, lengths, shapes=None, vector=True):
-        self.sizes, self.shapes, self.vector = np.asarray(lengths), shapes, vector
-
-    def __len__(self):
-        return len(self.sizes)
-
-    def __getitem__(self, index):
-        return index
-
-    def collater(self, samples):
-        return samples
-
-    def size(self, index):
-        return int(self.sizes[index])
-
-    num_tokens = size
-
-    def num_tokens_vec(self, indices):
-        if not self.vector:
-            raise NotImplementedError
-        return self.sizes[indices]
-
-    def ordered_indices(self):
-        return np.argsort(self.sizes, kind="stable")
-
-    def get_batch_shapes(self):
-        return self.shapes
-
-
-WAYS = {
-    "by vector": {},
-    "by function": {"vector": False},
-    "fixed shapes": {"shapes": [(8, 20), (16, 10), (32, 5)]},
-}
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("multiple", [1, 8])
-def test_batches_hold_every_sentence_once_and_in_order(size, way, multiple):
-    dataset = Sentences(np.random.RandomState(size).randint(1, 20, size), **WAYS[way])
-    indices = dataset.ordered_indices()
-    batches = dataset.batch_by_size(indices, max_tokens=330, required_batch_size_multiple=multiple)
-    assert np.concatenate(batches).tolist() == indices.tolist()
-    for batch in batches:
-        assert 0 < len(batch) * max(dataset.sizes[batch]) <= 330
-    for batch in batches[:-1]:
-        assert len(batch) < multiple or len(batch) % multiple == 0 or way == "fixed shapes"
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("shards", [1, 2])
-def test_an_epoch_has_every_sentence_once(size, shards):
-    seen = []
-    for shard in range(shards):
-        iterator = FairseqTask(Namespace()).get_batch_iterator(
-            Sentences(np.full(size, 7)),
-            max_sentences=16,
-            required_batch_size_multiple=8,
-            num_shards=shards,
-            shard_id=shard,
-        )
-        seen += [index for batch in iterator.next_epoch_itr(shuffle=True) for index in batch]
-    assert sorted(seen) == list(range(size))
-
-
-def test_no_sentence_makes_no_batch():
-    nothing = np.array([], dtype=np.int64)
-    assert data_utils.batch_by_size(nothing, len, required_batch_size_multiple=8) == []
-    assert list(data_utils.batch_by_size(iter([]), len, required_batch_size_multiple=8)) == []
 
 
 # --user-dir
@@ -228,92 +110,6 @@ def test_buckets_are_lower_percentiles(number):
         warnings.simplefilter("ignore")
         for module in (data_utils, bucket_pad_length_dataset):
             assert module.get_buckets(sizes, number).tolist() == expected
-
-
-# The fast path of fairseq 0.12.2
-
-
-def encoder_layer():
-    cfg = TransformerConfig()
-    cfg.encoder.embed_dim = cfg.encoder.ffn_embed_dim = 8
-    cfg.encoder.attention_heads = 2
-    cfg.dropout = 0.0
-    return TransformerEncoderLayerBase(cfg)
-
-
-NAMES = {
-    *(f"self_attn.{x}_proj.{y}" for x in ("q", "k", "v", "out") for y in ("weight", "bias")),
-    *(f"{x}.{y}" for x in ("fc1", "fc2") for y in ("weight", "bias")),
-    *(f"{x}_layer_norm.{y}" for x in ("self_attn", "final") for y in ("weight", "bias")),
-}
-
-
-def test_a_layer_calls_its_attention_after_loading():
-    layer = encoder_layer()
-    compat.no_fast_path(layer)
-    assert {name for name, _ in layer.named_parameters()} == set(layer.state_dict()) == NAMES
-    other = copy.deepcopy(layer)
-    layer.load_state_dict(layer.state_dict())
-    other.load_state_dict(layer.state_dict())
-    x = torch.randn(5, 3, 8)
-    padding = torch.tensor([[True, False, False, False, False], *[[False] * 5] * 2])
-    expected = layer.train()(x, padding)  # with dropout 0, and never a fast path
-    calls = []
-    other.self_attn.register_forward_hook(lambda *_: calls.append(1))
-    with torch.no_grad():
-        torch.testing.assert_close(other.eval()(x, padding), expected)
-        other(x, None)
-    assert len(calls) == 2
-
-
-def test_a_layer_loads_what_fairseq_0_12_2_saved_and_still_refuses_other_names():
-    layer = encoder_layer()
-    compat.no_fast_path(layer)
-    state = {name: torch.randn_like(value) for name, value in layer.state_dict().items()}
-    official = dict(state, in_proj_weight=torch.randn(24, 8), fc1_bias=torch.zeros(8))
-    stack = torch.nn.ModuleList([layer])
-    stack.load_state_dict({f"0.{name}": value for name, value in official.items()})
-    for name, value in layer.state_dict().items():
-        assert torch.equal(value, state[name])
-    with pytest.raises(RuntimeError, match="in_proj_x"):
-        layer.load_state_dict(dict(official, in_proj_x=torch.zeros(1)))
-    del state["fc1.bias"]
-    with pytest.raises(RuntimeError, match="fc1.bias"):
-        layer.load_state_dict(state)
-
-
-# Checkpoints that are complete or absent
-
-
-def test_a_checkpoint_is_replaced_when_the_next_is_complete(tmp_path, monkeypatch):
-    path, copy = tmp_path / "checkpoint1.pt", tmp_path / "checkpoint_last.pt"
-    (tmp_path / "checkpoint1.pt.tmp").write_text("of a killed run without the plug-in")
-    checkpoint_utils.torch_persistent_save({"number": 1}, str(path))
-    assert PathManager.copy(str(path), str(copy), overwrite=True)
-    assert sorted(os.listdir(tmp_path)) == ["checkpoint1.pt", "checkpoint_last.pt"]
-    before = copy.read_bytes()
-    assert before == path.read_bytes()
-
-    def half(source, target):
-        Path(target).write_bytes(before[:100])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(shutil, "copyfile", half)
-    with pytest.raises(UsageError, match="checkpoint_last.pt: cannot be written .No space left"):
-        PathManager.copy(str(path), str(copy), overwrite=True)
-    assert copy.read_bytes() == before
-    assert sorted(os.listdir(tmp_path)) == ["checkpoint1.pt", "checkpoint_last.pt"]
-
-
-def test_other_places_than_files_are_left_to_fairseq(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(shutil, "copyfile", lambda *paths: seen.append(paths) or "copied")
-    for source, target in (("a", "s3://b"), ("s3://a", "b")):
-        assert PathManager.copy(source, target, overwrite=True) == "copied"
-    assert seen == [("a", "s3://b"), ("s3://a", "b")]
-    buffer = io.BytesIO()
-    with pytest.raises(TypeError):  # as in stock
-        checkpoint_utils.torch_persistent_save({"number": 1}, buffer)
 
 
 # PyTorch

@@ -4,7 +4,7 @@ import pytest
 import torch
 from content_dependent import NAMES
 from helpers import PAD, TINY, build, encoding_of, parameters_of, sentences, tiny, without_values
-from test_masked_lm import count
+from masked_language_models import count
 from test_properties import decode_in_steps
 
 from fairseq_posenc.encodings import ENCODINGS

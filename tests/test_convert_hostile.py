@@ -8,8 +8,8 @@ import torch
 from conversion import CONFIG, SYMBOLS, convert, refuses, roformer_weights, write_folder
 from test_convert_gau import write as write_gau
 from test_convert_roformer import TABLE, trained
-from test_convert_tupe import ARGS, released
-from test_convert_tupe import write as write_tupe
+from tupe_checkpoints import ARGS, released
+from tupe_checkpoints import write as write_tupe
 
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
 

@@ -7,72 +7,13 @@ from argparse import Namespace
 import pytest
 import torch
 from conftest import SHARED
-from conversion import convert, linear, load, norm, refuses
+from conversion import convert, load, refuses
+from tupe_checkpoints import ARGS, FLAGS, SPECIAL, WORDS, released, write
 
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.convert.reader import Reader
 from fairseq_posenc.convert.tupe_reference import ReleasedModel
 from fairseq_posenc.errors import UsageError
-
-WORDS = [f"w{number}" for number in range(10)]
-SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>"]
-ARGS = {
-    **{"encoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 24},
-    **{"encoder_attention_heads": 2, "activation_fn": "gelu", "encoder_normalize_before": False},
-    **{"dropout": 0.2, "attention_dropout": 0.1, "activation_dropout": 0.0, "max_positions": 20},
-}
-# flags of the released model that args may leave out
-FLAGS = {"pooler_activation_fn": "tanh", "max_rel_pos": 128, "attn_scale_factor": 2, **ARGS}
-
-
-def released(relative=True, embedding_norm=True, before=False, early=False, heads=()):
-    """Random parameters of a released model, by their names."""
-    stack = "decoder.sentence_encoder."
-    size = len(SPECIAL) + len(WORDS) + 1
-    embedding = torch.randn(size, 16)
-    state = {
-        stack + "embed_tokens.weight": embedding,
-        stack + "pos.weight": torch.randn(21, 16),
-        **norm(stack + "pos_ln", 16),
-        "decoder.lm_head.weight": embedding,
-        "decoder.lm_head.bias": torch.randn(size),
-        **linear("decoder.lm_head.dense", 16, 16),
-        **norm("decoder.lm_head.layer_norm", 16),
-    }
-    if early:
-        state.update(linear(stack + "pos_proj", 32, 16))
-    else:
-        for side in "qk":
-            state.update(linear(f"{stack}pos_{side}_linear", 16, 16))
-    for number in range(2):
-        layer = f"{stack}layers.{number}."
-        both = linear(layer + "self_attn.in_proj", 48, 16)
-        state.update({key.replace("in_proj.", "in_proj_"): v for key, v in both.items()})
-        state.update(linear(layer + "self_attn.out_proj", 16, 16))
-        state.update(norm(layer + "self_attn_layer_norm", 16))
-        state.update(linear(layer + "fc1", 24, 16))
-        state.update(linear(layer + "fc2", 16, 24))
-        state.update(norm(layer + "final_layer_norm", 16))
-    if embedding_norm:
-        state.update(norm(stack + "emb_layer_norm", 16))
-    if before:
-        state.update(norm(stack + "emb_out_layer_norm", 16))
-    if relative:
-        state[stack + "relative_attention_bias.weight"] = torch.randn(33, 2)
-    for name, dense in heads:
-        state.update(linear(f"classification_heads.{name}.out_proj", 3, 16))
-        if dense:
-            state.update(linear(f"classification_heads.{name}.dense", 16, 16))
-    return state
-
-
-def write(folder, state, args=None, **more):
-    """A checkpoint with its dictionary, as fairseq 0.9 leaves them."""
-    folder.mkdir(exist_ok=True)
-    content = {"args": Namespace(**{**ARGS, **(args or {})}), "model": state, **more}
-    torch.save(content, folder / "checkpoint.pt")
-    (folder / "dict.txt").write_text("".join(f"{w} {9 - n}\n" for n, w in enumerate(WORDS)))
-    return folder / "checkpoint.pt"
 
 
 @pytest.fixture
@@ -264,77 +205,3 @@ def test_statistics_of_classes_that_are_gone(tmp_path, out, monkeypatch, zipped)
     assert set(load_file(out / "checkpoint.pt")) >= {"cfg", "model", "optimizer_history"}
     with pytest.raises(UsageError, match="fairseq.meters"):
         load_file(path)  # and afterwards, still
-
-
-class Harmful:
-    def __reduce__(self):
-        return exec, ("raise RuntimeError('it ran')",)
-
-
-class TestRefused:
-    def test_code(self, tmp_path, out):
-        path = write(tmp_path / "source", released(), extra_state=Harmful())
-        refuses([str(path), "exec"], "import", "tupe", path, out)
-
-    def test_no_table_of_positions(self, tmp_path, out):
-        state = released()
-        del state["decoder.sentence_encoder.pos.weight"]
-        path = write(tmp_path / "source", state)
-        refuses([str(path), "sentence_encoder.pos.weight"], "import", "tupe", path, out)
-
-    @pytest.mark.parametrize(
-        "args, words",
-        [
-            ({"activation_fn": "mish"}, ["activation_fn 'mish'"]),
-            ({"encoder_layers": 3}, ["no tensor decoder.sentence_encoder.layers.2."]),
-            ({"encoder_layers": 1}, ["unexpected tensor decoder.sentence_encoder.layers.1."]),
-            ({"encoder_ffn_embed_dim": 20}, ["fc1.weight", "24 x 16", "20 x 16"]),
-            ({"rel_pos_bins": 16}, ["rel_pos_bins is 16", "17 rows", "33 x 2"]),
-            ({"attn_scale_factor": 0}, ["attn_scale_factor 0", "above 0"]),
-            ({"max_rel_pos": "far"}, ["max_rel_pos 'far'", "whole number"]),
-            ({"encoder_layers": "2"}, ["encoder_layers '2'", "whole number"]),
-            ({"dropout": 2.0}, ["dropout 2.0", "between 0 and 1"]),
-            ({"encoder_attention_heads": 4}, ["relative_attention_bias.weight", "x 2", "x 4"]),
-        ],
-        ids=str,
-    )
-    def test_args(self, tmp_path, out, args, words):
-        path = write(tmp_path / "source", released(), args)
-        refuses([str(path), *words], "import", "tupe", path, out)
-        assert not out.exists()
-
-    def test_dictionaries(self, tmp_path, out):
-        path = write(tmp_path / "source", released())
-        dictionary = path.parent / "dict.txt"
-        lines = dictionary.read_text().splitlines(keepends=True)
-        dictionary.write_text("".join(lines[:-1]))
-        words = ["18 rows", "dict.txt", "17 symbols"]
-        refuses(words, "import", "tupe", path, out)
-        dictionary.write_text("".join([*lines[:-1], "nothing\n"]))
-        refuses(["dict.txt: line 10", "'nothing'"], "import", "tupe", path, out)
-        dictionary.write_text("".join([*lines[:-1], "<url> 3\n"]))
-        refuses(["'<url>' occurs twice"], "import", "tupe", path, out)
-        other = dictionary.rename(tmp_path / "other.txt")
-        refuses(["dict.txt", "--vocab"], "import", "tupe", path, out)
-        other.write_text("".join(lines))
-        convert("import", "tupe", path, out, "--vocab", other)
-
-    def test_other_files(self, tmp_path, out):
-        path = write(tmp_path / "source", released())
-        content = path.read_bytes()
-        refuses(["none.pt", "checkpoint.pt"], "import", "tupe", path.parent / "none.pt", out)
-        refuses(["source", "checkpoint.pt"], "import", "tupe", path.parent, out)
-        path.write_bytes(content[: len(content) // 2])
-        refuses(["checkpoint.pt", "truncated"], "import", "tupe", path, out)
-        torch.save([1], path)
-        refuses(["checkpoint.pt", "not a checkpoint of fairseq 0.9"], "import", "tupe", path, out)
-        convert("import", "tupe", write(tmp_path / "source", released()), out)
-        ours = out / "checkpoint.pt"
-        refuses(["not a checkpoint of fairseq 0.9"], "import", "tupe", ours, tmp_path / "again")
-
-    def test_export(self, tmp_path, out):
-        with pytest.raises(SystemExit):
-            convert("export", "tupe", tmp_path, out)
-        convert("import", "tupe", write(tmp_path / "source", released()), out)
-        words = ["--position-encoding tupe+t5", "rotary"]
-        refuses(words, "export", "hf-roformer", out / "checkpoint.pt", tmp_path / "back")

@@ -7,8 +7,8 @@ import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
 from helpers import PAD, VOCABULARY, copies
-from test_masked_lm import SMALL, build, texts
-from test_masked_lm import tiny as masked_lm
+from masked_language_models import SMALL, build, texts
+from masked_language_models import tiny as masked_lm
 
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.modules.electra import sample_tokens

@@ -7,7 +7,7 @@ import pytest
 import torch
 from golden import load
 from helpers import PAD
-from test_masked_lm import SMALL, Vocabulary, build, texts
+from masked_language_models import SMALL, Vocabulary, build, texts
 
 from fairseq_posenc.encodings.distance import align
 from fairseq_posenc.errors import UsageError

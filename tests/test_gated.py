@@ -6,7 +6,7 @@ from argparse import Namespace
 import pytest
 import torch
 from helpers import VOCABULARY, encoding_of, parse
-from test_masked_lm import Vocabulary, build, count, texts
+from masked_language_models import Vocabulary, build, count, texts
 
 from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.normalisers import DIVISORS

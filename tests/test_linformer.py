@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import encoding_flags, skip_without_cpu_kernels
 from helpers import tiny as translation
-from test_masked_lm import texts, tiny
+from masked_language_models import texts, tiny
 
 from fairseq_posenc.attention.linformer import SHARING, LinformerAttention
 from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import ENCODER_ENCODINGS, PAD
-from test_masked_lm import SMALL, build, texts
+from masked_language_models import SMALL, build, texts
 
 from fairseq_posenc.errors import UsageError
 

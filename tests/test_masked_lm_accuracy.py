@@ -7,7 +7,7 @@ import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
 from helpers import PAD, VOCABULARY
-from test_masked_lm import texts, tiny
+from masked_language_models import texts, tiny
 
 TASK = Namespace(target_dictionary=VOCABULARY)
 

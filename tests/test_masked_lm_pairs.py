@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
-from test_masked_lm import tiny
+from masked_language_models import tiny
 from test_segments import PAIRS as READS_PAIRS
 from test_segments import by_hand, step_of
 from text_pairs import (

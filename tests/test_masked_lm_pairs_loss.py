@@ -10,7 +10,7 @@ from commands import TRAINING, USER_DIR, read, run, succeed
 from conversion import write_ids
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
-from test_masked_lm import SMALL, tiny
+from masked_language_models import SMALL, tiny
 from test_segments import PAIRS as READS_PAIRS
 from text_pairs import CLS, END, LONGEST, PAD
 
@@ -93,7 +93,7 @@ def test_both_heads_learn_from_one_pass_and_running_text_needs_one():
     assert output["mlm_loss"] == output["loss"] == loss.detach()
 
 
-# --- mistakes
+# --- the head
 
 
 def test_the_head_is_left_out_where_it_is_not_needed():

@@ -7,8 +7,8 @@ import pytest
 import torch
 from conversion import write_ids
 from fairseq.tasks.masked_lm import MaskedLMTask
+from masked_language_models import tiny
 from omegaconf import OmegaConf
-from test_masked_lm import tiny
 from text_pairs import END, LINES, task_of
 
 from fairseq_posenc.errors import UsageError

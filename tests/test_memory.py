@@ -8,8 +8,8 @@ import pytest
 import torch
 from fairseq import models
 from helpers import EVERY_ENCODING, LAYERS, PAD, copies, model_settings, sentences
+from masked_language_models import Vocabulary
 from test_language_model import SMALL, task_of
-from test_masked_lm import Vocabulary
 
 from fairseq_posenc.encodings import ENCODINGS, all_encodings, parse_encodings
 from fairseq_posenc.errors import UsageError

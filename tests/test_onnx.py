@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 from conversion import convert, refuses
-from helpers import ENCODER_ENCODINGS, LAYERS, PAD, encoding_of
+from helpers import ENCODER_ENCODINGS, LAYERS, PAD, VOCABULARY, encoding_of
+from masked_language_models import tiny
 from test_convert_roformer import trained
-from test_masked_lm import VOCABULARY, tiny
 
 from fairseq_posenc.convert import onnx_export
 from fairseq_posenc.encodings import ENCODINGS

@@ -6,9 +6,9 @@ from argparse import Namespace
 import pytest
 import torch
 from helpers import TINY, build, model_settings, tiny
+from masked_language_models import tiny as masked_lm
 from test_language_model import SMALL as LM_SMALL
 from test_language_model import tiny as language_model
-from test_masked_lm import tiny as masked_lm
 
 from fairseq_posenc.analysis import positions as plotted
 from fairseq_posenc.cli import main

@@ -12,7 +12,7 @@ from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
 from fairseq.data import Dictionary
 from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from helpers import VOCABULARY
-from test_masked_lm import tiny as masked_lm
+from masked_language_models import tiny as masked_lm
 
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.reading.data import Passage, Record, Split, write_split

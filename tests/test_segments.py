@@ -12,7 +12,7 @@ from fairseq.distributed import ModuleProxyWrapper
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from helpers import PAD, VOCABULARY, model_settings, sentences
-from test_masked_lm import SMALL, tiny
+from masked_language_models import SMALL, tiny
 
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.models.masked_lm import MASKED_LM
