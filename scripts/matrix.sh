@@ -52,7 +52,7 @@ while (($#)); do
         --keep) KEEP=1; shift ;;
         --device) DEVICE=$(value "$@"); shift 2 ;;
         --output) OUTPUT=$(value "$@"); shift 2 ;;
-        *) die "$1: unknown option; see --help" ;;
+        *) unknown_option "$1" ;;
     esac
 done
 NAMES=("${ENVIRONMENTS[@]%% *}")

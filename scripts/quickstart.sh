@@ -33,7 +33,7 @@ while (($#)); do
         --pairs) PAIRS=$(value "$@"); shift 2 ;;
         --epochs) EPOCHS=$(value "$@"); shift 2 ;;
         --min-bleu) MIN_BLEU=$(value "$@"); shift 2 ;;
-        *) die "$1: unknown option; see --help" ;;
+        *) unknown_option "$1" ;;
     esac
 done
 whole_number --seed "$SEED"

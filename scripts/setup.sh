@@ -28,7 +28,7 @@ while (($#)); do
         --help) usage ;;
         --dry-run) DRY_RUN=1; shift ;;
         --device) DEVICE=$(value "$@"); shift 2 ;;
-        -*) die "$1: unknown option; see --help" ;;
+        -*) unknown_option "$1" ;;
         *) VENV=$(absolute "$1"); shift ;;
     esac
 done

@@ -47,11 +47,8 @@ while (($#)); do
         --bpe-operations) OPERATIONS=$(value "$@"); shift 2 ;;
         --tokenizer) TOKENIZER=$(value "$@"); shift 2 ;;
         --workers) WORKERS=$(value "$@"); shift 2 ;;
-        -*) die "$1: unknown option; see --help" ;;
-        *)
-            [[ -z $OUT ]] || die "$1: unexpected argument; see --help"
-            if [[ -z $TEXT ]]; then TEXT=$1; else OUT=$1; fi
-            shift ;;
+        -*) unknown_option "$1" ;;
+        *) positional "$1" TEXT OUT; shift ;;
     esac
 done
 [[ -n $OUT ]] || die "give the folder of the texts and the folder to write to; see --help"

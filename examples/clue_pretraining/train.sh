@@ -41,11 +41,8 @@ while (($#)); do
         --batch | --samples-per-gpu | --gpus | --nodes | --node-rank | --init-method)
             OPTIONS+=("$1" "$(value "$@")"); shift 2 ;;
         --) shift; break ;;
-        -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
-        *)
-            [[ -z $DATA ]] || die "$1: unexpected argument; flags for fairseq-train go after --"
-            if [[ -z $MODEL ]]; then MODEL=$1; else DATA=$1; fi
-            shift ;;
+        -*) unknown_option "$1" ;;
+        *) positional "$1" MODEL DATA; shift ;;
     esac
 done
 # The remaining "$@" are passed to fairseq-train.

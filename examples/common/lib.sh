@@ -77,6 +77,31 @@ value() {
     printf '%s' "$2"
 }
 
+# What may follow --, as the first lines of the script say, such as "flags for fairseq-train".
+passed_on() {
+    usage | sed -n 's/.*\[-- \(flags for [a-z-]*\)\]$/\1/p'
+}
+
+unknown_option() {
+    local flags
+    flags=$(passed_on)
+    die "$1: unknown option; see --help${flags:+ ($flags go after --)}"
+}
+
+# Give the argument $1 to the first of the named variables that has no value yet.
+positional() {
+    local argument=$1 name flags
+    shift
+    for name; do
+        if [[ -z ${!name} ]]; then
+            printf -v "$name" '%s' "$argument"
+            return
+        fi
+    done
+    flags=$(passed_on)
+    die "$argument: unexpected argument; ${flags:-see --help}${flags:+ go after --}"
+}
+
 whole_number() {
     [[ $2 =~ ^[1-9][0-9]*$ ]] || die "$1 $2: expected a whole number above 0"
 }

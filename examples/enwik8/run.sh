@@ -43,11 +43,8 @@ while (($#)); do
         --tokens-per-gpu) LIMIT=$(value "$@"); shift 2 ;;
         --gpus | --user-dir) OPTIONS+=("$1" "$(value "$@")"); shift 2 ;;
         --) shift; break ;;
-        -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
-        *)
-            [[ -z $OUT ]] || die "$1: unexpected argument; flags for fairseq-train go after --"
-            if [[ -z $SOURCE ]]; then SOURCE=$1; else OUT=$1; fi
-            shift ;;
+        -*) unknown_option "$1" ;;
+        *) positional "$1" SOURCE OUT; shift ;;
     esac
 done
 # The remaining "$@" are passed to fairseq-train.

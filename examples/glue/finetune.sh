@@ -67,13 +67,8 @@ while (($#)); do
         --epoch) EPOCH=$(value "$@"); shift 2 ;;
         --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
         --) shift; break ;;
-        -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
-        *)
-            [[ -z $OUT ]] || die "$1: unexpected argument; flags for fairseq-train go after --"
-            if [[ -z $DATA ]]; then DATA=$1
-            elif [[ -z $CHECKPOINT ]]; then CHECKPOINT=$1
-            else OUT=$1; fi
-            shift ;;
+        -*) unknown_option "$1" ;;
+        *) positional "$1" DATA CHECKPOINT OUT; shift ;;
     esac
 done
 # The remaining "$@" are passed to fairseq-train.

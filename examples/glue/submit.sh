@@ -28,13 +28,8 @@ while (($#)); do
         --tasks) TASKS=$(value "$@"); shift 2 ;;
         --device) DEVICE=$(value "$@"); shift 2 ;;
         --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
-        -*) die "$1: unknown option; see --help" ;;
-        *)
-            [[ -z $OUT ]] || die "$1: unexpected argument; see --help"
-            if [[ -z $DATA ]]; then DATA=$1
-            elif [[ -z $MODELS ]]; then MODELS=$1
-            else OUT=$1; fi
-            shift ;;
+        -*) unknown_option "$1" ;;
+        *) positional "$1" DATA MODELS OUT; shift ;;
     esac
 done
 [[ -n $OUT ]] || die "give the folders of the data, of a model's tasks and of the output; see --help"

@@ -36,11 +36,8 @@ while (($#)); do
         --subwords) SUBWORDS=$(value "$@"); shift 2 ;;
         --vocabulary-size) SIZE=$(value "$@"); shift 2 ;;
         --workers) WORKERS=$(value "$@"); shift 2 ;;
-        -*) die "$1: unknown option; see --help" ;;
-        *)
-            [[ -z $OUT ]] || die "$1: unexpected argument; see --help"
-            if [[ -z $KIND ]]; then KIND=$1; elif [[ -z $SOURCE ]]; then SOURCE=$1; else OUT=$1; fi
-            shift ;;
+        -*) unknown_option "$1" ;;
+        *) positional "$1" KIND SOURCE OUT; shift ;;
     esac
 done
 [[ -n $OUT ]] || die "give the kind, the source and the folder to write to; see --help"

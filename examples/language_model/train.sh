@@ -61,11 +61,8 @@ while (($#)); do
         --cpu | --slurm) cluster_switch "$1"; shift ;;
         --gpus | --nodes | --node-rank | --init-method) cluster_option "$@"; shift 2 ;;
         --) shift; break ;;
-        -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
-        *)
-            [[ -z $DATA ]] || die "$1: unexpected argument; flags for fairseq-train go after --"
-            if [[ -z $ENCODING ]]; then ENCODING=$1; else DATA=$1; fi
-            shift ;;
+        -*) unknown_option "$1" ;;
+        *) positional "$1" ENCODING DATA; shift ;;
     esac
 done
 # The remaining "$@" are passed to fairseq-train.

@@ -101,11 +101,8 @@ while (($#)); do
         --cpu) DEVICE=("$1"); shift ;;
         --gpus) GPUS=("$1" "$(value "$@")"); shift 2 ;;
         --user-dir) PLUGIN=("$1" "$(value "$@")"); shift 2 ;;
-        -*) die "$1: unknown option; see --help" ;;
-        *)
-            [[ -z $OUT ]] || die "$1: unexpected argument; see --help"
-            if [[ -z $DATA ]]; then DATA=$1; else OUT=$1; fi
-            shift ;;
+        -*) unknown_option "$1" ;;
+        *) positional "$1" DATA OUT; shift ;;
     esac
 done
 [[ -n $OUT ]] || die "give the folder of WikiText and the output folder; see --help"

@@ -34,10 +34,8 @@ while (($#)); do
         --help) usage ;;
         --dry-run) DRY_RUN=1; shift ;;
         --checksums) CHECKSUMS=$(value "$@"); shift 2 ;;
-        -*) die "$1: unknown option; see --help" ;;
-        *)
-            [[ -z $DATA ]] || die "$1: unexpected argument; see --help"
-            DATA=$1; shift ;;
+        -*) unknown_option "$1" ;;
+        *) positional "$1" DATA; shift ;;
     esac
 done
 [[ -n $DATA ]] || die "give the folder to write to; see --help"

@@ -34,11 +34,8 @@ while (($#)); do
         --bpe-operations) OPERATIONS=$(value "$@"); shift 2 ;;
         --name | --seed | --average | --user-dir) OPTIONS+=("$1" "$(value "$@")"); shift 2 ;;
         --) shift; break ;;
-        -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
-        *)
-            [[ -z $ARCH ]] || die "$1: unexpected argument; flags for fairseq-train go after --"
-            if [[ -z $DATA ]]; then DATA=$1; elif [[ -z $OUT ]]; then OUT=$1; else ARCH=$1; fi
-            shift ;;
+        -*) unknown_option "$1" ;;
+        *) positional "$1" DATA OUT ARCH; shift ;;
     esac
 done
 [[ -n $ARCH ]] || die "give the data folder, the output folder and the architecture; see --help"

@@ -104,11 +104,14 @@ def choice_questions(path: str, count: int, longest: int, seed: int) -> List[Any
 def baselines(spans: str, choices: str) -> Dict[str, float]:
     """Accuracy of guessing, in percent."""
     asked = []  # kind of the question, kinds to choose from
-    for paragraph in _load(spans)["data"][0]["paragraphs"]:
-        (question,) = paragraph["qas"]
-        if question["answers"]:
-            asked.append((question["question"], paragraph["context"].split()))
-    chosen = [(q["question"], q["choice"]) for _, (q,), _ in _load(choices)]
+    try:
+        for paragraph in _load(spans)["data"][0]["paragraphs"]:
+            (question,) = paragraph["qas"]
+            if question["answers"]:
+                asked.append((question["question"], paragraph["context"].split()))
+        chosen = [(q["question"], q["choice"]) for _, (q,), _ in _load(choices)]
+    except (IndexError, KeyError, TypeError, ValueError):
+        fail(f"{spans} {choices}: must be what 'spans' and 'choices' wrote, in this order")
     result = {}
     for name, entries in (("spans", asked), ("choices", chosen)):
         kinds = Counter(question.split()[0] for question, _ in entries)

@@ -41,14 +41,8 @@ while (($#)); do
         --longest-choice) LONGEST=$(value "$@"); shift 2 ;;
         --tokenizer) TOKENIZER=$(value "$@"); shift 2 ;;
         --workers) WORKERS=$(value "$@"); shift 2 ;;
-        -*) die "$1: unknown option; see --help" ;;
-        *)
-            [[ -z $OUT ]] || die "$1: unexpected argument; see --help"
-            if [[ -z $TASK ]]; then TASK=$1
-            elif [[ -z $SOURCE ]]; then SOURCE=$1
-            elif [[ -z $PRETRAINED ]]; then PRETRAINED=$1
-            else OUT=$1; fi
-            shift ;;
+        -*) unknown_option "$1" ;;
+        *) positional "$1" TASK SOURCE PRETRAINED OUT; shift ;;
     esac
 done
 [[ -n $OUT ]] || die "give the task and the folders of its files, of the pre-training's data and" \

@@ -27,7 +27,7 @@ while (($#)); do
             whole_number "$1" "$(value "$@")"
             OPTIONS+=("$1" "$2"); shift 2 ;;
         --output) OPTIONS+=("$1" "$(value "$@")"); shift 2 ;;
-        -*) die "$1: unknown option; see --help" ;;
+        -*) unknown_option "$1" ;;
         *) SYSTEMS+=("$1"); shift ;;
     esac
 done

@@ -61,11 +61,8 @@ while (($#)); do
         --about) ABOUT=$(value "$@"); shift 2 ;;
         --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
         --) shift; break ;;
-        -*) die "$1: unknown option; see --help (flags for fairseq-generate go after --)" ;;
-        *)
-            [[ -z $SAVE_DIR ]] || die "$1: unexpected argument; flags for fairseq-generate go after --"
-            if [[ -z $DATA ]]; then DATA=$1; else SAVE_DIR=$1; fi
-            shift ;;
+        -*) unknown_option "$1" ;;
+        *) positional "$1" DATA SAVE_DIR; shift ;;
     esac
 done
 # The remaining "$@" are passed to fairseq-generate.

@@ -69,11 +69,8 @@ while (($#)); do
         --ratio) RATIO=$(value "$@"); shift 2 ;;
         --longest) LONGEST=$(value "$@"); shift 2 ;;
         --workers) WORKERS=$(value "$@"); shift 2 ;;
-        -*) die "$1: unknown option; see --help" ;;
-        *)
-            [[ -z $OUT ]] || die "$1: unexpected argument; see --help"
-            if [[ -z $TEXTS ]]; then TEXTS=$1; else OUT=$1; fi
-            shift ;;
+        -*) unknown_option "$1" ;;
+        *) positional "$1" TEXTS OUT; shift ;;
     esac
 done
 [[ -n $OUT ]] || die "give the folder of the texts and the folder to write to; see --help"

@@ -31,7 +31,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/translation.sh
 . "$RECIPE/../common/translation.sh"
 
-POSITIONAL=() PREPARE=() TRAIN=() EVALUATE=() NAME="" SEED=1 EPOCHS=12 AVERAGE=5
+TEXTS="" OUT="" ARCH="" PREPARE=() TRAIN=() EVALUATE=() NAME="" SEED=1 EPOCHS=12 AVERAGE=5
 KEPT=10 # epoch checkpoints to keep, so that --average can be changed afterwards
 while (($#)); do
     case $1 in
@@ -55,29 +55,25 @@ while (($#)); do
         --compound-split) EVALUATE+=("$1"); shift ;;
         --user-dir) TRAIN+=("$1" "$(value "$@")") EVALUATE+=("$1" "$2"); shift 2 ;;
         --) shift; break ;;
-        -*) die "$1: unknown option; see --help (flags for fairseq-train go after --)" ;;
-        *)
-            ((${#POSITIONAL[@]} < 3)) ||
-                die "$1: unexpected argument; flags for fairseq-train go after --"
-            POSITIONAL+=("$1"); shift ;;
+        -*) unknown_option "$1" ;;
+        *) positional "$1" TEXTS OUT ARCH; shift ;;
     esac
 done
 # The remaining "$@" are passed to fairseq-train.
 
-((${#POSITIONAL[@]} == 3)) ||
+[[ -n $ARCH ]] ||
     die "give the folder of the texts, the output folder and the architecture; see --help"
 whole_number --seed "$SEED"
 whole_number --epochs "$EPOCHS"
 whole_number --average "$AVERAGE"
 ((AVERAGE <= (EPOCHS < KEPT ? EPOCHS : KEPT))) ||
     die "--average $AVERAGE: there are $EPOCHS epochs, and the last $KEPT checkpoints are kept"
-ARCH=${POSITIONAL[2]}
 NAME=${NAME:-$ARCH-seed$SEED}
 plain_name --name "$NAME"
 [[ $NAME != data ]] || die "--name data: is the folder of the data; give another name"
 need python fairseq-preprocess fairseq-train fairseq-generate
 
-TEXTS=$(absolute "${POSITIONAL[0]}") OUT=$(absolute "${POSITIONAL[1]}")
+TEXTS=$(absolute "$TEXTS") OUT=$(absolute "$OUT")
 RUN=$OUT/$NAME
 if ((DRY_RUN)); then # nothing is written that the scripts below could read
     TEXT_SETTINGS=$("$RECIPE/prepare.sh" "$TEXTS" "$OUT/data" ${PREPARE[@]+"${PREPARE[@]}"} --settings)

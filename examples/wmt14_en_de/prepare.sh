@@ -51,10 +51,8 @@ while (($#)); do
         --max-length) MAX_LENGTH=$(value "$@"); shift 2 ;;
         --ratio) RATIO=$(value "$@"); shift 2 ;;
         --workers) WORKERS=$(value "$@"); shift 2 ;;
-        -*) die "$1: unknown option; see --help" ;;
-        *)
-            [[ -z $OUT ]] || die "$1: unexpected argument; see --help"
-            OUT=$1; shift ;;
+        -*) unknown_option "$1" ;;
+        *) positional "$1" OUT; shift ;;
     esac
 done
 [[ -n $OUT ]] || die "give the folder to write to; see --help"

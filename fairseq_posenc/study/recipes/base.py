@@ -156,11 +156,13 @@ def averaging(plan: Plan) -> List[Step]:
     return steps
 
 
-def validation(plan: Plan, task: List[str], defaults: Mapping[str, Any]) -> Step:
-    """The loss on the validation set, of the checkpoint that is scored."""
+def validation(
+    plan: Plan, task: List[str], defaults: Mapping[str, Any], subset: str = "valid"
+) -> Step:
+    """The loss on the validation set or another *subset*, of the checkpoint that is scored."""
     words = [
         *("fairseq-validate", plan.data["folder"], "--user-dir", plan.user_dir or PLUG_IN, *task),
-        *("--path", f"{RUN}/{checkpoint(plan)}", "--valid-subset", "valid"),
+        *("--path", f"{RUN}/{checkpoint(plan)}", "--valid-subset", subset),
         *("--required-batch-size-multiple", "1", "--num-workers", "0", "--log-format", "json"),
         *words_of(merge(dict(defaults), plan.validate)),
     ]

@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 from typing import Any, Dict, List
 
+from fairseq_posenc.config.memory import TASK as WITH_MEMORY
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.study.flags import Flags, merge, words_of
 from fairseq_posenc.study.logs import last_losses
@@ -18,6 +19,7 @@ from fairseq_posenc.study.recipes.base import (
     need_files,
     training,
     usual_measures,
+    validation,
 )
 from fairseq_posenc.study.results import Measure
 
@@ -27,21 +29,27 @@ _CURVE = "extrapolation"  # a name for the only curve
 
 def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
     """The steps of a run."""
-    length = str(flags["--tokens-per-sample"])
-    evaluate = [
-        *("fairseq-eval-lm", plan.data["folder"], "--user-dir", plan.user_dir or PLUG_IN),
-        *("--path", f"{RUN}/{checkpoint(plan)}", "--gen-subset", _subset(plan)),
-        *("--tokens-per-sample", length, "--num-workers", "0"),
-        *words_of(merge({"--batch-size": 8}, plan.validate)),
-    ]
-    found = [
-        training(plan, ["--task", "language_modeling"], flags, seed),
-        *averaging(plan),
-        Step("evaluate", tuple(evaluate), score, inputs=(checkpoint(plan),)),
-    ]
+    own = dict(flags)
+    task = ["--task", str(own.pop("--task", "language_modeling"))]
+    found = [training(plan, task, own, seed), *averaging(plan)]
+    if task[1] == WITH_MEMORY:  # which fairseq-eval-lm does not carry from batch to batch
+        scored = validation(plan, task, {"--batch-size": 8}, _subset(plan))
+        found.append(scored._replace(name="evaluate", collect=score))
+    else:
+        found.append(_evaluation(plan, flags))
     if plan.extrapolation:
         found.append(_extrapolation(plan))
     return found
+
+
+def _evaluation(plan: Plan, flags: Flags) -> Step:
+    words = [
+        *("fairseq-eval-lm", plan.data["folder"], "--user-dir", plan.user_dir or PLUG_IN),
+        *("--path", f"{RUN}/{checkpoint(plan)}", "--gen-subset", _subset(plan)),
+        *("--tokens-per-sample", str(flags["--tokens-per-sample"]), "--num-workers", "0"),
+        *words_of(merge({"--batch-size": 8}, plan.validate)),
+    ]
+    return Step("evaluate", tuple(words), score, inputs=(checkpoint(plan),))
 
 
 def _subset(plan: Plan) -> str:
