@@ -96,6 +96,29 @@ def test_the_curve_of_extrapolation(tmp_path):
     assert language_model.read_curve(tmp_path) == {"extrapolation": {"16": 9.5, "32": 11.0}}
 
 
+def test_a_language_model_with_memory_is_scored_with_it():
+    content = {
+        "name": "language",
+        "recipe": "language_model",
+        "data": "text",
+        "base": {"--arch": "posenc_lm", "--tokens-per-sample": 32},
+        "systems": {
+            "blocks": {"--position-encoding": "rotary"},
+            "memory": {"--task": "language_modeling_with_memory", "--memory-length": 32},
+        },
+        "seeds": [1],
+        "budget": {"updates": 4},
+    }
+    blocks, memory = (spec.steps for spec in specs(read_plan(content, "plan"), {}))
+    assert [step.name for step in memory] == [step.name for step in blocks] == ["train", "evaluate"]
+    assert (
+        memory[0].words.count("--task") == 1 and "language_modeling_with_memory" in memory[0].words
+    )
+    assert "language_modeling" in blocks[0].words
+    assert (memory[1].words[0], blocks[1].words[0]) == ("fairseq-validate", "fairseq-eval-lm")
+    assert memory[1].collect is blocks[1].collect
+
+
 def test_fine_tuning_takes_the_shape_from_the_checkpoint_where_it_can():
     flags = {"--encoder-layers": "2", "--lr": "1"}
     assert flags_of_model({"--arch": "roformer_masked_lm_tiny", **flags}) == {
@@ -185,14 +208,21 @@ def test_a_study_of_language_models(texts):
         },
         "seeds": [1],
         "budget": {"updates": 4},
+        "validate": {"--batch-size": 2},
         "extrapolation": {"lengths": [32, 64], "last": 16},
+    }
+    content["systems"]["memory"] = {
+        **content["systems"]["rotary"],
+        "--task": "language_modeling_with_memory",
+        "--memory-length": 16,
     }
     plan = read_plan(content, "plan")
     check_plan(plan, CPU)
-    (spec, _) = specs(plan, {})
+    (spec, *_) = specs(plan, {})
     assert [step.name for step in spec.steps] == ["train", "evaluate", "extrapolation"]
     study(plan, texts / "study", forked)
-    rotary, learned = load_results(texts / "study").runs
+    rotary, learned, memory = load_results(texts / "study").runs
     assert rotary.done and learned.done, rotary.error + learned.error
+    assert memory.done and memory.scores["loss"] > 0, memory.error
     assert sorted(rotary.extrapolation) == [32, 64] and sorted(learned.extrapolation) == [32]
     assert rotary.scores["perplexity"] == pytest.approx(2 ** rotary.scores["loss"], rel=0.01)

@@ -34,12 +34,9 @@ def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
     found = [training(plan, task, own, seed), *averaging(plan)]
     if task[1] == WITH_MEMORY:  # which fairseq-eval-lm does not carry from batch to batch
         scored = validation(plan, task, {"--batch-size": 8}, _subset(plan))
-        found.append(scored._replace(name="evaluate", collect=score))
-    else:
-        found.append(_evaluation(plan, flags))
-    if plan.extrapolation:
-        found.append(_extrapolation(plan))
-    return found
+        return [*found, scored._replace(name="evaluate", collect=score)]
+    found.append(_evaluation(plan, flags))
+    return [*found, _extrapolation(plan)] if plan.extrapolation else found
 
 
 def _evaluation(plan: Plan, flags: Flags) -> Step:
