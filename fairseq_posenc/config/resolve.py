@@ -27,6 +27,18 @@ def open_config(cfg: Options) -> ContextManager[Any]:
     return open_dict(cfg) if isinstance(cfg, DictConfig) else contextlib.nullcontext()
 
 
+@contextlib.contextmanager
+def completed_within(cfg: Options) -> Iterator[None]:
+    """A context in which *cfg* accepts new entries, and after which a DictConfig accepts none.
+
+    Otherwise omegaconf 2.0 raises for a missing entry where ``getattr`` has a default.
+    """
+    with open_config(cfg):
+        yield
+    if isinstance(cfg, DictConfig):
+        OmegaConf.set_struct(cfg, True)
+
+
 def fill_missing(cfg: Options, preset: Mapping[str, Any]) -> None:
     """Fill settings that are missing from the DictConfig *cfg* from *preset*, in place."""
     with open_config(cfg):

@@ -6,13 +6,13 @@ replaced_token_detection``.  Fine-tuning takes the discriminator: ``--arch posen
 """
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple, cast
+from typing import Any, Dict, List, Optional, Tuple
 
 from fairseq.tasks import FairseqTask
-from omegaconf import OmegaConf
 from torch import Tensor
 
 from fairseq_posenc.config.fields import Field, declared_fields
+from fairseq_posenc.config.resolve import completed_within
 from fairseq_posenc.config.stacks import masked_lm_stacks
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.models.family import Family, Preset, task_settings
@@ -100,15 +100,12 @@ class ElectraModel(MaskedLMModel):
         Raises:
             UsageError: flags contradict each other.
         """
-        if OmegaConf.is_config(args):
-            OmegaConf.set_struct(cast(Any, args), False)  # fairseq's RoBERTa adds entries
-        ELECTRA.complete_for_task(args, task, task_settings(task))
-        encoder = MaskedLMEncoder(args, task.source_dictionary)
-        shared = encoder.sentence_encoder.embed_tokens
-        model = cls(args, encoder, Generator(args, task.source_dictionary, shared))
+        with completed_within(args):  # fairseq's RoBERTa adds entries, too
+            ELECTRA.complete_for_task(args, task, task_settings(task))
+            encoder = MaskedLMEncoder(args, task.source_dictionary)
+            shared = encoder.sentence_encoder.embed_tokens
+            model = cls(args, encoder, Generator(args, task.source_dictionary, shared))
         model.completed_settings = args
-        if OmegaConf.is_config(args):
-            OmegaConf.set_struct(cast(Any, args), True)
         return model
 
     def forward(

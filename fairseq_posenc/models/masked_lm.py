@@ -8,20 +8,19 @@ import argparse
 import logging
 from argparse import Namespace
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple, cast
+from typing import Any, Dict, List, Optional, Tuple
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models.roberta.model import RobertaModel, base_architecture
 from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks import FairseqTask
-from omegaconf import OmegaConf
 from torch import Tensor
 
 from fairseq_posenc.config.fields import Field, declared_fields, flat_fields, stock_field
 from fairseq_posenc.config.funnel import FunnelFlags, check_funnel, complete_funnel
 from fairseq_posenc.config.mask_decoder import MaskDecoderFlags, check_mask_decoder
 from fairseq_posenc.config.ranges import STOCK_RANGES
-from fairseq_posenc.config.resolve import configure, open_config
+from fairseq_posenc.config.resolve import completed_within, configure, open_config
 from fairseq_posenc.config.stacks import masked_lm_stacks
 from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.errors import UsageError
@@ -202,22 +201,18 @@ class MaskedLMModel(HeadedModel):
             UsageError: the task needs another family, or flags contradict each other.
         """
         settings = task_settings(task)
-        if OmegaConf.is_config(args):
-            OmegaConf.set_struct(cast(Any, args), False)  # fairseq's RoBERTa adds entries
-        MASKED_LM.complete_for_task(args, task, settings)
-        if args.untie_cls and option(settings, "init_token", 0) is None:
-            raise UsageError(
-                "--untie-cls: without --init-token 0 the input of this task has no [CLS]; give it"
-            )
-        model = cls(args, MaskedLMEncoder(args, task.source_dictionary))
+        with completed_within(args):  # fairseq's RoBERTa adds entries, too
+            MASKED_LM.complete_for_task(args, task, settings)
+            if args.untie_cls and option(settings, "init_token", 0) is None:
+                raise UsageError(
+                    "--untie-cls: without --init-token 0 the input of this task has no [CLS]; "
+                    "give it"
+                )
+            model = cls(args, MaskedLMEncoder(args, task.source_dictionary))
         model.completed_settings = args
         if is_fine_tuning(settings):
             model.encoder.sentence_encoder.strict_positions = True
             model.encoder.sentence_encoder.strict_advice = "give its encoding and options"
-        if OmegaConf.is_config(args):
-            OmegaConf.set_struct(
-                cast(Any, args), True
-            )  # omegaconf 2.0 needs it, or getattr gives no default
         return model
 
     def forward(
