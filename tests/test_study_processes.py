@@ -76,13 +76,16 @@ def test_a_surviving_command_keeps_its_run_locked(tmp_path):
     assert lock.holder(tmp_path) is None
 
 
-def test_devices_are_shared_out():
+def test_devices_are_shared_out(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     cores = os.sched_getaffinity(0)
     assert [d.gpus for d in devices_of(["0", "1"], 1, 0, 9)] == [("0",), ("1",)]
     assert [d.gpus for d in devices_of(["0"], 1, 3, 9)] == 3 * [("0",)]
     assert [d.gpus for d in devices_of(["0", "1", "2", "3"], 2, 0, 9)] == [("0", "1"), ("2", "3")]
     assert [d.gpus for d in devices_of(["0", "1", "2"], 8, 0, 9)] == [("0", "1")]
     assert [d.threads for d in devices_of([], 1, 1, 9)] == [len(cores)]
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert [d.threads for d in devices_of([], 1, 2, 9)] == [3, 3]
 
 
 def test_fewer_gpus_gather_the_same_batch(read, tmp_path):

@@ -181,6 +181,9 @@ def _plain(value: Any) -> Any:
 def devices_of(names: Sequence[str], per_run: int, jobs: int, runs: int) -> List[Device]:
     """The devices of the runs that go on at the same time.
 
+    They share the cores, unless ``OMP_NUM_THREADS`` says how many threads a run has, as it should
+    where other programs need some of the cores.
+
     Args:
         names: GPUs, as for CUDA_VISIBLE_DEVICES; none for the CPU.
         per_run: GPUs that the batch of a run is meant for; it gets fewer if there are fewer.
@@ -192,7 +195,9 @@ def devices_of(names: Sequence[str], per_run: int, jobs: int, runs: int) -> List
     size = max(n for n in range(1, max(1, len(names)) + 1) if per_run % n == 0)
     groups = [tuple(names[i : i + size]) for i in range(0, len(names) - size + 1, size)] or [()]
     count = jobs or min(max(1, runs), len(groups) if names else cores)
-    return [Device(groups[i % len(groups)], max(1, cores // count)) for i in range(count)]
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    threads = int(asked) if asked.isdigit() and int(asked) else max(1, cores // count)
+    return [Device(groups[i % len(groups)], threads) for i in range(count)]
 
 
 def cores_here() -> int:
