@@ -8,9 +8,8 @@ from helpers import encoding_of, skip_without_cpu_kernels, slow_attention, tiny
 from test_rotary import rotation_matrix
 
 from fairseq_posenc.attention import functional
-from fairseq_posenc.attention.cross import CrossAttention
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
-from fairseq_posenc.attention.softmax import MultiheadAttention
+from fairseq_posenc.attention.softmax import CrossAttention, MultiheadAttention
 from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.modules import stack
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from fairseq_posenc.analysis.figures import curve_style, figure_format, import_pyplot, save_figure
 from fairseq_posenc.analysis.inputs import Model, load, pack
+from fairseq_posenc.attention.content import content_logits
 from fairseq_posenc.attention.functional import add_terms, additive_mask
-from fairseq_posenc.attention.softmax import content_logits
 from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.extras import import_extra

@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import AttentionKernel
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
+from fairseq_posenc.attention.content import content_logits
 from fairseq_posenc.attention.functional import aligned, attend, drop, dropout_rate
 from fairseq_posenc.attention.gated_flags import RELU, SOFTMAX
 from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu
-from fairseq_posenc.attention.softmax import content_logits
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Encoding
 from fairseq_posenc.errors import UsageError

@@ -20,7 +20,7 @@ from fairseq_posenc.attention.block_bias import pair_bias
 from fairseq_posenc.attention.blocks import Blocks
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
 from fairseq_posenc.attention.registry import register_attention
-from fairseq_posenc.attention.softmax import QKNormFlags
+from fairseq_posenc.attention.softmax_flags import QKNormFlags
 from fairseq_posenc.attention.sparse import SparseAttention
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding

@@ -1,11 +1,10 @@
-"""Multi-head softmax self-attention.
+"""Multi-head softmax attention: self-attention and attention to the source.
 
 Parameter names are fairseq's (q_proj, k_proj, v_proj, out_proj), so checkpoints and the flags that
 rely on them (quantisation noise, pruning, initialisation) keep working.
 """
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Optional, Sequence, Tuple
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import AttentionKernel
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
+from fairseq_posenc.attention.content import content_logits
 from fairseq_posenc.attention.functional import (
     aligned,
     attend,
@@ -22,37 +22,10 @@ from fairseq_posenc.attention.functional import (
 )
 from fairseq_posenc.attention.joint import JointProjection, can_join
 from fairseq_posenc.attention.registry import register_attention
+from fairseq_posenc.attention.softmax_flags import SoftmaxFlags
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content
-from fairseq_posenc.options import Layer, Options, option
-from fairseq_posenc.settings import setting
-
-
-@dataclass
-class QKNormFlags:
-    """The flag of the norm of queries and keys."""
-
-    qk_norm: Optional[bool] = setting(
-        False,
-        "normalise the queries and the keys of each head, before positions, with the norm of "
-        "--norm",
-        role="model",
-    )
-
-
-@dataclass
-class SoftmaxFlags(QKNormFlags):
-    """Flags of softmax attention."""
-
-    log_length_scale: Optional[int] = setting(
-        None,
-        "multiply the products of queries and keys by log(n) / log(N), where n is the number of "
-        "keys that a query sees and N is this length, usually that of training, in tokens "
-        "(softmax_plus of gated units)",
-        role="model",
-        at_least=2,
-        at_most=2**31 - 1,
-    )
+from fairseq_posenc.options import Options, option
 
 
 @register_attention(
@@ -223,25 +196,83 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         return incremental_state
 
 
-def content_logits(
-    layer: Layer,
-    content: Content,
-    distance_vectors: Optional[Tensor],
-    incremental_state: IncrementalState,
-) -> Tensor:
-    """Scaled sum of the content-dependent terms of *layer*, (B, H, T, S).
+class CrossAttention(StockMultiheadAttention):
+    """Encoder-decoder attention (Vaswani et al. 2017, section 3.2.3) through the fused kernel.
 
-    Projected distance vectors are cached between decoding steps.  All hypotheses share them, so
-    beam search need not reorder them.
+    Source and target positions are not comparable, so no position encoding is applied.
 
     Args:
-        layer: the attention.
-        content: inputs of the terms.
-        distance_vectors: (N, L, H·D) for N terms and L distances, or None.
-        incremental_state: fairseq's cache, or None.
+        embed_dim: C of the decoder.
+        num_heads: H.
+        kwargs: passed to fairseq's attention (kdim, vdim, dropout, quantisation noise).
     """
-    projected: Any = layer.get_incremental_state(incremental_state, "position_terms") or {}
-    logits = layer.position_terms(content, distance_vectors, projected)
-    if incremental_state is not None:
-        layer.set_incremental_state(incremental_state, "position_terms", projected)
-    return logits
+
+    def __init__(self, embed_dim: int, num_heads: int, **kwargs: object) -> None:
+        super().__init__(embed_dim, num_heads, encoder_decoder_attention=True, **kwargs)
+
+    def forward(
+        self,
+        x: Tensor,
+        encoder_out: Tensor,
+        bias: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        need_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Attend from the new target tokens to the source.
+
+        Args:
+            x: decoder states, (B, T, C).
+            encoder_out: encoder output, (B, S, C of the encoder).
+            bias: padding mask of the source, (B, 1, 1, S), or None.
+            incremental_state: fairseq's cache; source keys and values are projected once.
+            need_weights: also return the attention weights.
+
+        Returns:
+            output (B, T, C) and weights (B, H, T, S) or None.
+        """
+        q = self.q_proj(x).view(x.size(0), x.size(1), self.num_heads, self.head_dim)
+        q = q.transpose(1, 2)  # (B, T, H, D) -> (B, H, T, D)
+        k, v = self._source(encoder_out, incremental_state)
+        beam = q.size(0) // k.size(0)
+        if beam > 1:  # all hypotheses of a sentence share its keys: fold them into one long query
+            q = _fold(q, beam)
+            bias = bias[::beam] if bias is not None else None
+        rate, weights = dropout_rate(self.dropout_module), None
+        if need_weights:
+            out, weights = attend_with_weights(q, k, v, self.scaling, bias, dropout=rate)
+        else:
+            out = attend(q, k, v, self.scaling, bias, dropout=rate)
+        if beam > 1:
+            out = _unfold(out, beam)
+            weights = _unfold(weights, beam) if weights is not None else None
+        out = out.transpose(1, 2).flatten(2)  # (B, H, T, D) -> (B, T, C)
+        return self.out_proj(out), weights
+
+    def _source(
+        self, encoder_out: Tensor, incremental_state: IncrementalState
+    ) -> Tuple[Tensor, Tensor]:
+        """Keys and values of the source, (B or B/beam, H, S, D), cached if there is a cache."""
+        if incremental_state is not None:
+            saved = self._get_input_buffer(incremental_state)
+            if saved.get("prev_key") is not None:
+                return saved["prev_key"], saved["prev_value"]
+            # equal rows for the hypotheses of one sentence: project and keep only one of them
+            encoder_out = encoder_out[:: getattr(self, "beam_size", 1)]
+        by_head = (*encoder_out.shape[:2], self.num_heads, self.head_dim)
+        # (B, S, C) -> (B, S, H, D) -> (B, H, S, D)
+        k = self.k_proj(encoder_out).view(by_head).transpose(1, 2)
+        v = self.v_proj(encoder_out).view(by_head).transpose(1, 2)
+        if incremental_state is not None:
+            k, v = k.contiguous(), v.contiguous()  # read at every step
+            self._set_input_buffer(incremental_state, {"prev_key": k, "prev_value": v})
+        return k, v
+
+
+def _fold(x: Tensor, beam: int) -> Tensor:
+    """(B·beam, H, T, D) -> (B, H, beam·T, D)."""
+    return x.reshape(-1, beam, *x.shape[1:]).transpose(1, 2).flatten(2, 3)
+
+
+def _unfold(x: Tensor, beam: int) -> Tensor:
+    """(B, H, beam·T, D) -> (B·beam, H, T, D)."""
+    return x.reshape(*x.shape[:2], beam, -1, x.size(-1)).transpose(1, 2).flatten(0, 1)

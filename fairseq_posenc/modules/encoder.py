@@ -92,16 +92,15 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             src_lengths (B, 1).
         """
         x, embedding, padding = self.begin(src_tokens, token_embeddings, padding)
-        causal = self.encoding.stack.causal
-        positions = self.positions_of_layers(x, src_tokens.size(1), padding, causal)
+        positions = self.positions_of_layers(x, src_tokens.size(1), padding, self.causal)
 
-        states = [x] if return_all_hiddens else []
+        states = [x.transpose(0, 1)] if return_all_hiddens else []  # (T, B, C), as in fairseq
         fc_results: List[Any] = []
         for layer in self.layers:
             x = layer(x, **layer_positions(layer, positions))
             x, fc_result = x if self.return_fc else (x, None)
             if return_all_hiddens:
-                states.append(x)
+                states.append(x.transpose(0, 1))
                 fc_results.append(fc_result)
         return self.finish(src_tokens, x, padding.mask, embedding, states, fc_results)
 
@@ -144,17 +143,17 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             x: output of the last layer, (B, S, C).
             mask: padding of *x*, (B, S), or None.
             embedding: (B, T, C).
-            states: what to return of the states between layers, (B, S, C) each.
+            states: what to return of the states between layers, (S, B, C) each.
             fc_results: feed-forward outputs of the layers.
         """
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         lengths = src_tokens.ne(self.padding_idx).sum(dim=1, dtype=torch.int32).unsqueeze(1)
-        return {  # (B, S, C) -> (S, B, C), as in fairseq
-            "encoder_out": [x.transpose(0, 1)],
+        return {
+            "encoder_out": [x.transpose(0, 1)],  # (B, S, C) -> (S, B, C), as in fairseq
             "encoder_padding_mask": [] if mask is None else [mask],
             "encoder_embedding": [embedding],
-            "encoder_states": [state.transpose(0, 1) for state in states],
+            "encoder_states": list(states),
             "fc_results": list(fc_results),
             "src_tokens": [],
             "src_lengths": [lengths],

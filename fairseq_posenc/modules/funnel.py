@@ -136,7 +136,8 @@ class FunnelEncoder(SentenceEncoder):
             for layer in layers:
                 x = layer(x, **layer_positions(layer, unpooled))
                 states.append(x)
-        return self.finish(src_tokens, x, mask, embedding, states if return_all_hiddens else ())
+        shown = [state.transpose(0, 1) for state in states] if return_all_hiddens else ()
+        return self.finish(src_tokens, x, mask, embedding, shown)
 
     forward_scriptable = forward
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention import AttentionKernel, kernel_of
 from fairseq_posenc.attention.cache import IncrementalState
-from fairseq_posenc.attention.cross import CrossAttention
 from fairseq_posenc.attention.functional import drop
+from fairseq_posenc.attention.softmax import CrossAttention
 from fairseq_posenc.compat.fast_path import no_fast_path
 from fairseq_posenc.compiled import compile_layer
 from fairseq_posenc.encodings import PositionEncoding

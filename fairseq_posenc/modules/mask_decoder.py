@@ -77,8 +77,8 @@ class MaskDecodingEncoder(SentenceEncoder):
         for _ in range(self.times):
             x = decoder(x, keys=below, **layer_positions(decoder, positions))
             states.append(x)
-        states = states if return_all_hiddens else []
-        return self.finish(src_tokens, x, padding.mask, embedding, states)
+        shown = [state.transpose(0, 1) for state in states] if return_all_hiddens else ()
+        return self.finish(src_tokens, x, padding.mask, embedding, shown)
 
     forward_scriptable = forward
 

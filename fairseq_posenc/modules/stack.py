@@ -111,6 +111,7 @@ class PositionedStack:
         names = [period[index % len(period)] for index in kept]
         self.__dict__["kept"] = list(kept)
         self.__dict__["next_encoding"] = iter([encodings[name] for name in names])
+        self.__dict__["causal"] = stack.causal
         self.__dict__["kernel"] = kernel_of(cfg)
         self.__dict__["explicit_masks"] = self.kernel.explicit_masks(cfg)
         self.__dict__["scales_by_length"] = self.kernel.scales_by_length(cfg)
@@ -125,6 +126,7 @@ class PositionedStack:
     next_encoding: Iterator[PositionEncoding]
     kept: List[int]
     kinds: Dict[Kind, Optional[AttentionKernel]]
+    causal: bool
     kernel: Any
     explicit_masks: bool
     scales_by_length: bool
