@@ -1,4 +1,4 @@
-"""What position encodings know of the encoder or decoder that they act in."""
+"""Properties of an encoder or decoder that its position encodings depend on."""
 
 from dataclasses import dataclass
 

@@ -71,6 +71,12 @@ LOSSES = (
 )
 
 
+def split_task(flags: Flags, usual: str) -> Tuple[List[str], Flags]:
+    """The words that select a system's task, by default the *usual* one, and its other flags."""
+    others = dict(flags)
+    return ["--task", str(others.pop("--task", usual))], others
+
+
 def training(plan: Plan, task: List[str], flags: Flags, seed: int) -> Step:
     """The training of a model, whose data order depends on *seed* alone.
 

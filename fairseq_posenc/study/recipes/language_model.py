@@ -17,6 +17,7 @@ from fairseq_posenc.study.recipes.base import (
     averaging,
     checkpoint,
     need_files,
+    split_task,
     training,
     usual_measures,
     validation,
@@ -29,8 +30,7 @@ _CURVE = "extrapolation"  # a name for the only curve
 
 def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
     """The steps of a run."""
-    own = dict(flags)
-    task = ["--task", str(own.pop("--task", "language_modeling"))]
+    task, own = split_task(flags, "language_modeling")
     found = [training(plan, task, own, seed), *averaging(plan)]
     if task[1] == WITH_MEMORY:  # which fairseq-eval-lm does not carry from batch to batch
         scored = validation(plan, task, {"--batch-size": 8}, _subset(plan))

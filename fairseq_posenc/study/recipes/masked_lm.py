@@ -23,6 +23,7 @@ from fairseq_posenc.study.recipes.base import (
     averaging,
     checkpoint,
     need_files,
+    split_task,
     training,
     usual_measures,
     validation,
@@ -119,8 +120,7 @@ def _task(finetune: Mapping[str, Any], name: str) -> Task:
 
 def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
     """The steps of a run."""
-    own = dict(flags)
-    words = ["--task", str(own.pop("--task", "masked_lm"))]
+    words, own = split_task(flags, "masked_lm")
     found = [
         training(plan, words, own, seed),
         *averaging(plan),
