@@ -3,7 +3,8 @@
     python killed_training.py SEED KILLS PROCESSES ARGUMENT...
 
 runs ``fairseq-train ARGUMENT...`` in PROCESSES forks of this process, of which one is killed with
-SIGKILL: inside a save, a copy, a removal or an update, or some milliseconds after its first update.
+SIGKILL: inside a save, a copy, a removal or an update, or some milliseconds after its first update
+(but before its third, so that a fast machine is not done with all updates before the last kill).
 The others are killed then, as a launcher does, and all are started anew.  After so many KILLS they
 run to the end.  Each moment is written to standard error.
 """
@@ -106,11 +107,11 @@ def be_trained(cfg, moment=None, occurrence=0, first_update=None):
 
 
 def die_at(moment, occurrence, first_update):
-    left = [occurrence]
+    awaited, left = (moment, [occurrence]) if moment != LATER else ("before train_step", [3])
 
     def is_it(what):
-        left[0] -= what == moment
-        return what == moment and left[0] == 0
+        left[0] -= what == awaited
+        return what == awaited and left[0] == 0
 
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
