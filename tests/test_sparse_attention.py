@@ -8,7 +8,7 @@ import torch
 from helpers import PAD, encoding_flags, sentences, tiny
 from sparse_layers import KERNELS
 
-from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.attention import ATTENTIONS, sparse
 from fairseq_posenc.attention.base import Tokens
 from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
 from fairseq_posenc.modules.stack import Padding, layer_positions
@@ -156,6 +156,23 @@ def test_gradients_of_all_parameters(kernel, causal):
     assert torch.autograd.gradcheck(output, parameters, fast_mode=True)
     output().sum().backward()
     assert all(parameter.grad is not None for parameter in parameters)
+
+
+@every_kernel
+@either_direction
+def test_parts_of_a_long_text_are_processed_as_the_whole(kernel, causal, monkeypatch):
+    model, length = model_of(kernel, "t5"), 150
+    stack = model.decoder if causal else model.encoder
+    x = torch.randn(2, length, 32, dtype=torch.float64, requires_grad=True)
+    mask = torch.zeros(2, length, dtype=torch.bool)
+    mask[0, :3] = True
+    found = []
+    for elements in (sparse.SEGMENT, 1):
+        monkeypatch.setattr(sparse, "SEGMENT", elements)
+        out = sparse_output(stack, 0, x, mask, causal)
+        weights = [p for p in stack.layers[0].self_attn.parameters() if p.requires_grad]
+        found.append([out, *torch.autograd.grad(out.sin().sum(), [x, *weights])])
+    torch.testing.assert_close(*found, atol=1e-11, rtol=0)
 
 
 @every_kernel

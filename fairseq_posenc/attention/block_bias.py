@@ -55,7 +55,7 @@ class BlockBias:
 
     def _around(self, x: Tensor) -> Tensor:
         """(1|B, S) -> (1|B, d, N, K)."""
-        (parts,) = self.blocks.neighbours(self.blocks.split(x))
+        (parts,) = self.blocks.neighbours([self.blocks.split(x)])
         return torch.cat(parts, dim=2).unflatten(0, (len(x), -1))
 
     def _bias(self, visible: Tensor, logits: Optional[Tensor]) -> Tensor:

@@ -7,7 +7,7 @@ A window with gaps of d tokens is a window without gaps in each of the d sequenc
 token.
 """
 
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,7 @@ class Blocks(NamedTuple):
     tensor([[[1, 2],
              [3, 4],
              [5, 0]]])
-    >>> torch.cat(blocks.neighbours(parts)[0], dim=2)
+    >>> torch.cat(blocks.neighbours([parts])[0], dim=2)
     tensor([[[0, 0, 1, 2],
              [1, 2, 3, 4],
              [3, 4, 5, 0]]])
@@ -66,29 +66,28 @@ class Blocks(NamedTuple):
             x = x.reshape(-1, self.dilation, x.size(1) * self.size, *rest).transpose(1, 2)
         return x.reshape(x.size(0), -1, *rest)[:, :length]
 
-    def neighbours(self, x: Tensor, step: Optional[int] = None) -> List[List[Tensor]]:
-        """The blocks before, at and after each block of (R, N, L, …), zeros beyond the ends.
+    def neighbours(self, segments: Sequence[Tensor]) -> List[List[Tensor]]:
+        """The blocks before, at and after each block, zeros beyond the ends.
 
         Args:
-            x: the blocks.
-            step: number of blocks to take together, or None for all.
+            segments: the blocks of all sequences in their order, (R, n, L, …) each, of which all
+                but the last have at least as many as a block has neighbours on one side.
 
         Returns:
-            for every *step* blocks n tensors (R, n, L, …), to be joined along the third dimension.
+            for every segment tensors (R, n, L, …), to be joined along the third dimension.
         """
-        step = max(step or x.size(1), self.before, self.after)
-        parts = x.split(step, dim=1)  # slices of the whole would each have a gradient of that size
         found = []
-        for index, part in enumerate(parts):
-            near = [parts[index - 1][:, step - self.before :]] if index and self.before else []
-            near.append(part)
-            near += [each[:, : self.after] for each in parts[index + 1 : index + 2] if self.after]
+        for index, segment in enumerate(segments):
+            near = [segments[index - 1][:, -self.before :]] if index and self.before else []
+            near.append(segment)
+            if self.after:
+                near += [each[:, : self.after] for each in segments[index + 1 : index + 2]]
             seen = near[0] if len(near) == 1 else torch.cat(near, dim=1)
+            number = segment.size(1)
             front = self.before if index == 0 else 0
-            gap = self.before + part.size(1) + self.after - front - seen.size(1)
+            gap = self.before + number + self.after - front - seen.size(1)
             if front or gap:
-                seen = F.pad(seen, [0, 0] * (x.dim() - 2) + [front, gap])
-            number = part.size(1)
+                seen = F.pad(seen, [0, 0] * (segment.dim() - 2) + [front, gap])
             shifts = range(self.before + 1 + self.after)
             found.append([seen[:, start : start + number] for start in shifts])
         return found

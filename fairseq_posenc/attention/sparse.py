@@ -201,7 +201,8 @@ class SparseAttention(MultiheadAttention):
         q = blocks.split(q.transpose(1, 2))
         step = q.size(1)
         if q.device.type == "cpu":
-            step = max(1, SEGMENT * step // q.numel(), blocks.before, blocks.after)
+            least = blocks.count(min(self.global_tokens, length))  # the first segment has them all
+            step = max(1, SEGMENT * step // q.numel(), blocks.before, blocks.after, least)
         keys = self._visible(k.transpose(1, 2), blocks, chosen, step)
         values = self._visible(v.transpose(1, 2), blocks, chosen, step)
         biases = bias.unflatten(0, q.shape[:2]).split(step, dim=1)
@@ -218,11 +219,12 @@ class SparseAttention(MultiheadAttention):
     ) -> List[Tensor]:
         """The keys or values (B, S, H, D) of every *step* blocks, (B·d·n, H, ·, D) each."""
         parts = blocks.split(x)
-        seen = blocks.neighbours(parts, step)
+        segments = parts.split(step, dim=1)  # slices of the whole each have a gradient of that size
+        seen = blocks.neighbours(segments)
         first = min(self.global_tokens, x.size(1))
         if first:
-            all_see = x[:, None, :first].expand(-1, blocks.dilation, *x[:, :first].shape[1:])
-            all_see = all_see.flatten(0, 1).unsqueeze(1)
+            all_see = blocks.join(segments[0], first)
+            all_see = all_see.repeat_interleave(blocks.dilation, dim=0).unsqueeze(1)
             for each in seen:
                 each.insert(0, all_see.expand(-1, each[0].size(1), *all_see.shape[2:]))
         if chosen is not None:
