@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import SubFigure
 
 
+class NothingToDraw(UsageError):
+    """A model without logits that depend on positions alone, and without a rotation."""
+
+
 def draw_row(figure: "SubFigure", row: Row) -> None:
     """Draw a row of heat maps with its colour bar."""
     figure.suptitle(row.title, x=0.01, ha="left", fontsize=10)
@@ -93,6 +97,7 @@ def plot(checkpoint: str, output: Path, length: Optional[int], default_length: i
 
     Raises:
         UsageError: the checkpoint cannot be read, or has nothing to draw at this length.
+        NothingToDraw: the encoding has nothing to draw at any length.
     """
     sides = read_sides(checkpoint)
     parts: List[Tuple[Callable[[Any, Any], None], Any]] = []
@@ -107,7 +112,7 @@ def plot(checkpoint: str, output: Path, length: Optional[int], default_length: i
         curves = decay(side, drawn)
         parts += [(draw_decay, curves)] if curves else []
     if not parts:
-        raise UsageError(
+        raise NothingToDraw(
             f"{checkpoint}: --position-encoding {sides[0].encoding.name} has neither content-free "
             "logits nor, with softmax in its layers, a rotation to draw"
         )

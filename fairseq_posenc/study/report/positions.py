@@ -2,12 +2,13 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, List
 
 from fairseq_posenc.analysis import positions_figure
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.study.report.document import Details, Figure, Points, Prose, Section
 from fairseq_posenc.study.report.evidence import Evidence
+from fairseq_posenc.study.report.words import names
 
 #: Positions drawn, fewer if the model has fewer.
 LENGTH = 64
@@ -16,7 +17,8 @@ LENGTH = 64
 def positions_section(evidence: Evidence) -> Section:
     """A figure for each system whose checkpoint is there and has something to draw."""
     parts: List[Any] = []
-    without: Dict[str, str] = {}
+    without: List[str] = []
+    failed: List[str] = []
     with tempfile.TemporaryDirectory() as folder:
         for index, name in enumerate(evidence.systems):
             run = evidence.study.of(name)[0]
@@ -26,8 +28,12 @@ def positions_section(evidence: Evidence) -> Section:
             output = Path(folder) / f"{index}.svg"
             try:
                 positions_figure.plot(str(checkpoint), output, None, LENGTH)
+            except positions_figure.NothingToDraw:
+                without.append(name)
+                continue
             except UsageError as error:
-                without[name] = str(error).replace(f"{checkpoint}: ", "")
+                reason = str(error).rpartition(f"{checkpoint}: ")[2]
+                failed.append(f"{name}: {reason}")
                 continue
             caption = f"{name}, seed {run.seed}: logits, or their decay, that depend on positions."
             svg = output.read_text(encoding="utf-8")
@@ -39,8 +45,9 @@ def positions_section(evidence: Evidence) -> Section:
             Prose(
                 "The parts of the attention logits that depend on positions alone, and the decay "
                 "of rotary logits with distance, after training."
+                + (f" Neither is in {names(without)}." if without else "")
             ),
         )
-        if without:
-            parts.append(Points([f"{name}: {reason}" for name, reason in without.items()]))
+        if failed:
+            parts.append(Points(failed))
     return Section("Positions learned", parts)
