@@ -77,7 +77,7 @@ def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
     """Plot all curves in one figure."""
     pyplot = import_pyplot("--output")
     ticker = import_extra("matplotlib.ticker", "--output")
-    figure, axes = pyplot.subplots(figsize=(7.5, 5), constrained_layout=True)
+    figure, axes = pyplot.subplots(figsize=(8.5, 5), constrained_layout=True)
     for number, (name, group) in enumerate(by_name(measurements).items()):
         style = curve_style(number)
         color = style["color"]
@@ -109,7 +109,7 @@ def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
         axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
         axis.set_minor_locator(ticker.NullLocator())
     axes.set(xlabel="context length (tokens)", ylabel=f"perplexity ({args.subset})")
-    axes.legend()
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the curves, which fill the axes
     save_figure(figure, args.output)
 
 
