@@ -3,12 +3,12 @@
     python choices.py extract TASK SOURCE OUT
     python choices.py cut TEXT PIECES OUT [--longest 128]
 
-`extract` reads TASK (race, c3, chid, copa) from the folder SOURCE and writes OUT/input0/SPLIT with
-the passages, OUT/input1/SPLIT to OUT/inputN/SPLIT with the question and one choice each, where N is
-the largest number of choices in the training set, and OUT/label/SPLIT with the number of the right
-one, from 0; a choice that a question does not have is an empty line. OUT/choices then has N,
-OUT/ids/SPLIT the ids, and OUT/splits the splits: train, valid, and valid1 if the test set has
-answers; of RACE also valid2 and valid3, its middle and high schools.
+`extract` reads TASK (race, c3, chid, copa, qnli) from the folder SOURCE and writes
+OUT/input0/SPLIT with the passages, OUT/input1/SPLIT to OUT/inputN/SPLIT with the question and one
+choice each, where N is the largest number of choices in the training set, and OUT/label/SPLIT with
+the number of the right one, from 0; a choice that a question does not have is an empty line.
+OUT/choices then has N, OUT/ids/SPLIT the ids, and OUT/splits the splits: train, valid, and valid1
+if the test set has answers; of RACE also valid2 and valid3, its middle and high schools.
 
 `cut` shortens the choices in symbols to the last LONGEST ones, so that the answer stays, and
 refuses those that have a text but no symbol. TEXT is a folder that `extract` wrote, PIECES that of
@@ -20,7 +20,7 @@ import os
 import sys
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from published import Record, read_c3, read_chid, read_copa, read_race
+from published import SENTENCES, Record, read_c3, read_chid, read_copa, read_qnli, read_race
 from text import atomic_writer, fail, read_lines
 
 
@@ -44,6 +44,7 @@ class Task(NamedTuple):
 TASKS: Dict[str, Task] = {
     "race": Task(read_race, (["train"], ["dev"], ["test"], ["test/middle"], ["test/high"]), 4, 4),
     "copa": Task(read_copa, (["train.jsonl"], ["val.jsonl", "dev.jsonl"], ["test.jsonl"]), 2, 2),
+    "qnli": Task(read_qnli, (["train.tsv"], ["dev.tsv"]), 2, SENTENCES),
     "c3": Task(
         read_c3,
         (

@@ -4,7 +4,7 @@
 #   finetune.sh TASK CHECKPOINT OUT [options] [-- flags for fairseq-train]
 #
 # TASK is a folder that prepare.sh made (reading/squad), CHECKPOINT the result of pre-training.
-# Hyper-parameters are those of RoBERTa, Table 10 (squad, race; copa as GLUE), of GAU, Table 6 (cmrc,
+# Hyper-parameters are those of RoBERTa, Table 10 (squad, race; copa and qnli as GLUE), of GAU, Table 6 (cmrc,
 # c3, chid), or of RoFormer, section 4.3 (cail); the shape and the position encoding of the model come
 # from the checkpoint. Logs, and the
 # answers to squad and cmrc in the published formats, go to OUT/NAME/TASK; it ends with a table of
@@ -21,7 +21,7 @@
 #   --classifier          of SQuAD 2.0: a classifier tells whether there is an answer, as in
 #                         RoBERTa, instead of the span of [CLS]
 #   --bert                pairs are [CLS] a [SEP] b [SEP] (cmrc, c3, chid), not
-#                         <s> a </s> </s> b </s> (squad, race, copa, cail)
+#                         <s> a </s> </s> b </s> (squad, race, copa, qnli, cail)
 #   --cpu                 without GPU or fp16
 #   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
 #   --dry-run             print the commands without running them
@@ -68,7 +68,7 @@ TASK=${DATA##*/} CHOICES=4
 case $TASK in
     squad) PAPER=(1.5e-5 48 0.01 2 6) ;;
     race) PAPER=(1e-5 16 0.1 4 6) ;;
-    copa) PAPER=(1e-5 16 0.1 10 6) ;; # no paper here has any: RoBERTa's of GLUE
+    copa | qnli) PAPER=(1e-5 16 0.1 10 6) ;; # RoBERTa's of GLUE; no paper here has any of COPA
     cmrc | chid) PAPER=(3e-5 32 0.01 3 10) ;;
     c3) PAPER=(2e-5 24 0.01 8 10) ;;
     cail) PAPER=(2e-5 32 0.01 3 10) ;;
@@ -78,7 +78,7 @@ RATES=${RATES:-${PAPER[0]}} BATCH=${BATCH:-${PAPER[1]}} EPOCHS=${EPOCHS:-${PAPER
 # RoBERTa: everything else as in its pre-training (Table 9)
 FLAGS=(--adam-betas '(0.9, 0.98)' --adam-eps 1e-6 --clip-norm 0.0) SEPARATOR=(--separator-token 2)
 case $TASK in
-    squad | race | copa) SEEDS=${SEEDS:-1 2 3 4 5} ;;
+    squad | race | copa | qnli) SEEDS=${SEEDS:-1 2 3 4 5} ;;
     *)
         SEEDS=${SEEDS:-1 2 3}
         [[ $TASK == cail ]] || BERT=1

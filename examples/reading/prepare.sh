@@ -3,8 +3,8 @@
 #
 #   prepare.sh TASK SOURCE PRETRAINED OUT [options]
 #
-# TASK is squad (1.1 or 2.0) or cmrc, whose answers are spans of a passage, or race, c3, chid, copa or
-# cail (CAIL2019-SCM), with choices. SOURCE is the folder with its files as they were published (see
+# TASK is squad (1.1 or 2.0) or cmrc, whose answers are spans of a passage, or race, c3, chid, copa,
+# qnli (which sentence answers?) or cail (CAIL2019-SCM), with choices. SOURCE is the folder with its files as they were published (see
 # README.md).
 # PRETRAINED is the data-bin folder that the model was pre-trained on: its dictionary, its subwords
 # and its treatment of capitals are used here too. OUT/TASK is then what finetune.sh takes. If
@@ -47,8 +47,8 @@ while (($#)); do
 done
 [[ -n $OUT ]] || die "give the task and the folders of its files, of the pre-training's data and" \
     "of the output; see --help"
-[[ " squad cmrc race c3 chid copa cail " == *" $TASK "* ]] ||
-    die "$TASK: no such task; expected squad, cmrc, race, c3, chid, copa or cail"
+[[ " squad cmrc race c3 chid copa qnli cail " == *" $TASK "* ]] ||
+    die "$TASK: no such task; expected squad, cmrc, race, c3, chid, copa, qnli or cail"
 READER=(choices.py extract "$TASK") MOST=4
 [[ $TASK != copa ]] || MOST=2
 [[ $TASK != cail ]] || READER=(cail.py extract) MOST=2 LONGEST=${LONGEST:-1000000}

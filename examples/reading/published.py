@@ -1,9 +1,10 @@
-"""The published files of multiple choice, as records: RACE, C3, CHID and COPA."""
+"""The published files of multiple choice, as records: RACE, C3, CHID, COPA and QNLI."""
 
 import json
 import os
 import re
-from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
+import sys
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from text import fail, read_lines
 
@@ -30,7 +31,7 @@ class Record(NamedTuple):
 
 
 def filled(question: str, choice: str) -> str:
-    """The question with a choice in its blank, or behind it if it has none.
+    """The question, if there is one, with a choice in its blank, or behind it if it has none.
 
     >>> filled("The cat is _ .", "old")
     'The cat is old .'
@@ -39,7 +40,7 @@ def filled(question: str, choice: str) -> str:
     """
     if BLANK in question:
         return re.sub(r"_+", lambda _: choice, question, count=1)
-    return f"{question} {choice}"
+    return f"{question} {choice}".lstrip()
 
 
 def _record(key: str, passage: str, question: str, choices: Any, label: Any) -> Record:
@@ -181,3 +182,49 @@ def read_copa(path: str) -> Iterator[Record]:
                 f"{' or '.join(ASKED)}"
             )
         yield _record(where, premise, question, choices, label)
+
+
+#: GLUE's labels of QNLI: does the sentence answer the question?
+ANSWERS = {"entailment": True, "not_entailment": False}
+SENTENCES = 4  # of a question of QNLI at most: the answer and the first of the others
+
+
+def read_qnli(path: str) -> Iterator[Record]:
+    """The questions of GLUE's QNLI, each with its sentences (RoBERTa, section 5.1).
+
+    Questions with no answer, with several, or with an answer alone are not ranked: they are left
+    out and counted, as are sentences beyond SENTENCES.
+    """
+    lines = enumerate(read_lines(path), 1)
+    header = next(lines, (1, ""))[1].split("\t")
+    columns = ("question", "sentence", "label")
+    if not set(columns) <= set(header):
+        fail(f"{path}: line 1: expected the columns {', '.join(columns)}, as in GLUE's QNLI")
+    asked: Dict[str, List[Tuple[int, str, bool]]] = {}
+    for number, line in lines:
+        fields = dict(zip(header, line.split("\t")))
+        try:
+            question, sentence, label = (fields[column] for column in columns)
+            asked.setdefault(question, []).append((number, sentence, ANSWERS[label]))
+        except KeyError as error:
+            fail(f"{path}: line {number}: has no {error}; expected {' or '.join(ANSWERS)}")
+    left_out = beyond = 0
+    for question, rows in asked.items():
+        wrong = [row for row in rows if not row[2]]
+        if len(rows) - len(wrong) != 1 or not wrong:
+            left_out += 1
+            continue
+        beyond += len(wrong[SENTENCES - 1 :])
+        kept = [row for row in rows if row[2] or row in wrong[: SENTENCES - 1]]
+        right = next(place for place, row in enumerate(kept) if row[2])
+        yield _record(
+            f"{path}: line {rows[0][0]}", question, "", [sentence for _, sentence, _ in kept], right
+        )
+    if left_out == len(asked):
+        fail(f"{path}: no question has one sentence that answers it and one that does not")
+    if left_out or beyond:
+        print(
+            f"{path}: left out {left_out} questions without a choice, and {beyond} sentences beyond"
+            f" {SENTENCES} of a question",
+            file=sys.stderr,
+        )
