@@ -2,15 +2,13 @@
 
 import pytest
 from fake_fairseq import FakeCommands
-from studies import CPU, message, results, study
+from studies import message, results, study
 
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.study import markers
 from fairseq_posenc.study.results import load_results
 from fairseq_posenc.study.runs import digest_of, specs
 from fairseq_posenc.study.status import table
-from fairseq_posenc.study.study import Pool, carry_out
-from fairseq_posenc.study.work import Worker
 
 pytest_plugins = ["studies"]
 
@@ -74,20 +72,6 @@ def test_a_study_runs_once_and_resumes_after_changes(read, plan, tmp_path):
     more = FakeCommands()
     study(read(seeds=[1, 2, 3]), tmp_path / "study", more)
     assert len(more.ran) == 2 * len(steps) and len(load_results(tmp_path / "study").runs) == 6
-
-
-def test_the_speed_is_measured_once_for_every_system(read, tmp_path):
-    plan, fake, alone = read(speed={"updates": 50}), FakeCommands(), FakeCommands()
-    pools = [Pool(Worker(tmp_path, made, str), [CPU], str) for made in (fake, alone)]
-    results = carry_out(plan, tmp_path, pools[0], str, pools[1])
-    assert len(results) == len(load_results(tmp_path).runs) == 4
-    assert [step for _, step in alone.ran] == ["speed", "speed"]
-    speed = load_results(tmp_path).speed
-    assert list(speed) == ["rotary", "stock"]
-    assert speed["stock"].scores == {"tokens_per_second": (500 + 333) / 2}
-    assert speed["stock"].peak_memory_mb == round(9.5 * 1024)
-    carry_out(plan, tmp_path, pools[0], str, pools[1])
-    assert len(alone.ran) == 2
 
 
 def test_the_search_tries_the_same_values_for_every_system(read, tmp_path):

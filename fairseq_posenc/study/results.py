@@ -5,7 +5,7 @@ A study is a folder with ``plan.yaml``, the plan as resolved, and a folder
 """
 
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import yaml
 
@@ -108,8 +108,8 @@ class Study(NamedTuple):
         seeds: in the order of the plan.
         runs: in the order of systems, then of seeds; those of earlier plans are left out.
         measures: by name, in the order of the plan.
-        speed: short trainings by system, made while nothing else was running; their score is
-            ``tokens_per_second``.
+        speed: rounds of short trainings by system, made while nothing else was running; their
+            score is ``tokens_per_second``.
     """
 
     folder: Path
@@ -118,7 +118,7 @@ class Study(NamedTuple):
     seeds: Tuple[int, ...]
     runs: Tuple[Run, ...]
     measures: Dict[str, Measure]
-    speed: Dict[str, Run] = {}
+    speed: Sequence[Dict[str, Run]] = ()
 
     def of(self, system: str) -> List[Run]:
         """The runs of *system* that succeeded, by seed."""
@@ -178,12 +178,18 @@ def load_results(folder: FilePath) -> Study:
     folders = sorted(path.parent for path in root.glob(f"{RUNS}/*/{RESULT}"))
     wanted = plan.get("runs")  # the names of its runs; those of earlier plans stay in the folder
     runs = [read_run(path) for path in folders if wanted is None or path.name in wanted]
-    timed = [read_run(path) for path in folders if path.name in plan.get("speed_runs", ())]
     known = [run for run in runs if run.system in systems and run.seed in seeds]
     known.sort(key=lambda run: (systems.index(run.system), seeds.index(run.seed)))
     measures = {name: Measure(name, **about) for name, about in plan["measures"].items()}
-    speed = {run.system: run for run in timed if run.done}
+    timed = [root / RUNS / name for name in plan.get("speed_runs", ())]
+    rounds = [timed[start : start + len(systems)] for start in range(0, len(timed), len(systems))]
+    speed = [_speeds(set(folders).intersection(made)) for made in rounds]
     return Study(root, plan, systems, seeds, tuple(known), measures, speed)
+
+
+def _speeds(folders: Iterable[Path]) -> Dict[str, Run]:
+    runs = map(read_run, folders)
+    return {run.system: run for run in runs if run.done}
 
 
 def read_plan(folder: Path) -> Dict[str, Any]:

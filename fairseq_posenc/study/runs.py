@@ -15,6 +15,7 @@ from fairseq_posenc.version import __version__
 
 _WHOLE = 1 << 26  # bytes of a file that are read; of a larger one, as many at both ends
 _NOT_DATA = (".log", ".part")
+SPEED_ROUNDS = 3
 
 
 class Spec(NamedTuple):
@@ -141,7 +142,9 @@ def specs(plan: Plan, chosen: Chosen) -> List[Spec]:
 
 
 def speed_specs(plan: Plan, chosen: Chosen) -> List[Spec]:
-    """The measurements of the speed, one for each system, if the plan asks for them.
+    """The measurements of the speed, if the plan asks for them: rounds of all systems.
+
+    A machine is not equally fast all the time; the systems of a round are measured close together.
 
     Args:
         plan: the plan.
@@ -149,10 +152,13 @@ def speed_specs(plan: Plan, chosen: Chosen) -> List[Spec]:
     """
     if not plan.speed:
         return []
-    found = []
+    once = []
     for system in plan.systems:
         spec = spec_of(plan, system, plan.seeds[0], chosen.get(system, {}))
         step = speed_step(spec.steps[0], plan.speed["updates"])
-        key = _digest([spec.keys[0], step.words])
-        found.append(spec._replace(steps=(step,), keys=(key,)))
-    return found
+        once.append(spec._replace(steps=(step,), keys=(_digest([spec.keys[0], step.words]),)))
+    return [
+        spec._replace(keys=(_digest([*spec.keys, number]),)) if number else spec
+        for number in range(SPEED_ROUNDS)
+        for spec in once
+    ]
