@@ -51,7 +51,7 @@ def test_every_system_goes_on_from_one_model_for_equally_many_tokens(tmp_path):
         sample = "128" if system == "memory" else length
         assert flags["--tokens-per-sample"] == sample
         rows = int(flags["--batch-size"]) * int(flags["--update-freq"])
-        assert rows * int(sample) == 2048
+        assert rows * int(sample) == 4096
         if length == "1024":
             assert {n: flags[n] for n in SYSTEM_FLAGS & set(flags)} == {
                 n: value for n, value in LANGUAGE[system].items() if n != "--task"
@@ -66,7 +66,7 @@ def test_masked_language_models_are_tuned_at_their_length(tmp_path):
     assert set(runs) == {"masked/short-128", "masked/local-512"}  # memory is for language models
     flags = runs["masked/local-512"]
     assert flags["--local-global-tokens"] == "1"  # [CLS]
-    assert flags["--tokens-per-sample"] == "512" and flags["--batch-size"] == "4"
+    assert flags["--tokens-per-sample"] == "512" and flags["--batch-size"] == "8"
     tuned = [command for command in found if command[0].endswith("glue/finetune.sh")]
     names = {flags_of(c)["--name"]: flags_of(c)["--max-positions"] for c in tuned}
     assert names == {"short-128": "128", "local-512": "512"}

@@ -49,7 +49,7 @@ use_settings() {
             EPOCHS=5 EXAMPLES=32 TUNING_RATES="2e-5 5e-5" ;;
         small)
             SHORT=128 LENGTHS="512 1024" UPDATES=200 LONG_UPDATES=20 SAVES=1
-            TOKENS=2048 LIMIT=2048
+            TOKENS=4096 LIMIT=4096
             SHAPE="layers 2 embed-dim 64 ffn-embed-dim 256 attention-heads 2"
             WINDOW=64 BLOCK=16
             SUBWORDS=(--bpe-operations 1000)
