@@ -1,0 +1,1 @@
+../common/reading_scores.py
