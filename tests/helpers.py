@@ -199,7 +199,7 @@ OTHER_LAYERS += [
     "gated:learned+deberta",
 ]
 OTHER_LAYERS += ["favor_relu:rotary", "power:kerple", "scaled:rotary+cope"]
-OTHER_LAYERS += ["local:rotary", "bigbird:t5"]
+OTHER_LAYERS += ["local:rotary", "local:alibi", "local:sinusoidal", "bigbird:t5", "bigbird:learned"]
 OTHER_LAYERS += [
     f"{name}:{e}"
     for name in LINEAR

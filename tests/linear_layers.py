@@ -22,7 +22,13 @@ from fairseq_posenc.attention.linear.prefix_sums import (
 from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
 
 B, H, T, D, M = 2, 3, 7, 8, 12
-KERNELS = [*LINEAR_ATTENTIONS, "favor_relu"]
+#: other forms of registered attentions: of which, and by which settings
+FORMS = {
+    "favor_relu": ("favor", {"favor_kernel": "relu"}),
+    "favor_hyperbolic": ("favor", {"favor_kernel": "hyperbolic"}),
+    "one_denominator": ("softmax_features", {"softmax_features_denominator": "query"}),
+}
+KERNELS = [*LINEAR_ATTENTIONS, *FORMS]
 ROTARY = ["none", "features", "inputs"]
 LINEAR = {
     "linear_rotary": "features",
@@ -40,16 +46,19 @@ PERFORMER = ["--arch", "performer_tiny", *SMALL]
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 every_rotation = pytest.mark.parametrize(
     "kernel, rotary",
-    [(k, r) for k in KERNELS for r in ROTARY if r != "features" or k in (*ROTATING, "favor_relu")],
+    [
+        (kernel, rotary)
+        for kernel in KERNELS
+        for rotary in ROTARY
+        if rotary != "features" or FORMS.get(kernel, (kernel,))[0] in ROTATING
+    ],
 )
 either_direction = pytest.mark.parametrize("causal", [False, True])
 
 
 def options_of(kernel, **changes):
-    attention, _, variant = kernel.partition("_relu")
-    changes = {**({"favor_kernel": "relu"} if kernel == "favor_relu" else {}), **changes}
-    changes["attention"] = attention if variant == "" else kernel
-    return {**LINEAR, **changes}
+    attention, settings = FORMS.get(kernel, (kernel, {}))
+    return {**LINEAR, **settings, **changes, "attention": attention}
 
 
 def feature_map(kernel, head_dim=D, **changes):

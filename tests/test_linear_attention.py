@@ -66,24 +66,8 @@ def plain_features(kernel, m, q, k, projection, seen, causal):
     return phi(q, float((projection @ q * scaled).max())), {n: phi(k[n], top) for n in seen}
 
 
-class TestOtherForms:
-    """RoFormer Eq. 11 with one denominator for a query, and pairs of random features."""
-
-    @either_direction
-    @pytest.mark.parametrize("kernel, name, value", [
-        ("softmax_features", "softmax_features_denominator", "query"),
-        ("favor", "favor_kernel", "hyperbolic"),
-    ])  # fmt: skip
-    @torch.no_grad()
-    def test_the_whole_layer(self, kernel, name, value, causal, monkeypatch):
-        layer = layer_of(kernel, "features", causal=causal, **{name: value})
-        x, padding, table = torch.randn(B, T, H * D), PADDINGS["left"], table_of(layer, T)
-        formula = "one_denominator" if kernel == "softmax_features" else kernel
-        want = by_hand(layer, formula, "features", x, causal, padding)[~padding]
-        for chunk in 64, 2:
-            cut(monkeypatch, layer, chunk, 1)
-            got = apply(layer, x, padding_bias(padding), causal, table)
-            torch.testing.assert_close(got.double()[~padding], want, atol=2e-5, rtol=1e-4)
+class TestPairsOfRandomFeatures:
+    """Choromanski et al. 2020, the hyperbolic kernel."""
 
     def test_half_of_the_features_have_the_opposite_exponents(self):
         favor = feature_map("favor", favor_kernel="hyperbolic", favor_epsilon=0.0)

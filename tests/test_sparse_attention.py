@@ -101,7 +101,7 @@ def sparse_output(stack, index, x, mask, causal):
 @pytest.mark.parametrize(
     "kernel, encoding",
     [(kernel, "rotary") for kernel in KERNELS]
-    + [(kernel, e) for kernel in ("global", "random") for e in ("t5", "fire", "tupe")]
+    + [(kernel, e) for kernel in ("global", "random") for e in ("t5", "alibi", "fire", "tupe")]
     + [("dilated", "tupe")],
 )
 @torch.no_grad()
@@ -136,6 +136,19 @@ def test_short_texts_and_rows_of_padding(kernel, causal):
         torch.testing.assert_close(got[:1], dense(stack, 0, x, causal), atol=1e-9, rtol=0)
         bias = stack.layers[0].self_attn.out_proj.bias
         assert torch.equal(got[1], bias.expand_as(got[1]))  # of zeros
+
+
+@torch.no_grad()
+def test_windows_wider_than_the_text_are_full_attention():
+    """And cost no more: blocks have no neighbours that are not there."""
+    wide = tiny("rotary", "--attention", "local", "--local-window", "2000000000")
+    full = tiny("rotary")
+    full.load_state_dict(wide.state_dict())
+    tokens = sentences(2, 300)
+    got, want = (model.encoder(tokens)["encoder_out"][0] for model in (wide, full))
+    torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
+    got, want = (model.decoder(tokens, features_only=True)[0] for model in (wide, full))
+    torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kernel", ["global", "random"])

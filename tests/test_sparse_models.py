@@ -71,6 +71,8 @@ def test_checkpoints_of_other_random_blocks_are_not_averaged(tmp_path):
     [
         (["--local-window", "32,7"], "--local-window 32,7: '7' is refused; give even numbers"),
         (["--local-window", "32,"], "--local-window 32,: '' is refused"),
+        (["--local-window", "²"], "--local-window ²: '²' is refused"),
+        (["--local-dilation", "1,2,4"], "--local-dilation 1,2,4: has 3 numbers for 2 layers"),
         (["--local-dilation", "0"], "--local-dilation 0: '0' is refused; give numbers from 1"),
         (["--local-global-tokens", "-1"], "--local-global-tokens -1: must be at least 0"),
         (["--attention", "bigbird", "--bigbird-window-blocks", "4"], "must be odd.* give 5"),

@@ -145,7 +145,7 @@ def learn_or_apply(doc: str, file: str, units: str) -> Tuple[Any, Any]:
 def add_workers_flag(parser: Any) -> None:
     """Add ``--workers``, whose default is the environment's WORKERS or 1."""
     default = os.environ.get("WORKERS", "1")
-    if not default.isdigit() or int(default) < 1:
+    if not default.isdecimal() or int(default) < 1:
         fail(f"WORKERS={default}: expected a whole number above 0")
     parser.add_argument(
         "--workers", type=int, default=int(default), help="processes (default: $WORKERS or 1)"

@@ -49,6 +49,15 @@ class Blocks(NamedTuple):
         """N for sequences of *length* tokens."""
         return -(-length // (self.dilation * self.size))
 
+    def within(self, length: int) -> "Blocks":
+        """The same split of *length* tokens, without neighbours that no block of them has.
+
+        >>> Blocks(size=2, before=9, after=0).within(5).before
+        2
+        """
+        most = self.count(length) - 1
+        return self._replace(before=min(self.before, most), after=min(self.after, most))
+
     def split(self, x: Tensor) -> Tensor:
         """(R, S, …) -> (R·d, N, L, …), with zeros after the last token."""
         number, rest = self.count(x.size(1)), x.shape[2:]

@@ -25,7 +25,7 @@ from fairseq_posenc.attention.sparse import SparseAttention
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 from fairseq_posenc.settings import setting
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def numbers(flag: str, value: str, least: int, even: bool) -> List[int]:
     """
     found = [part.strip() for part in str(value).split(",")]
     for part in found:
-        valid = part.isdigit() and least <= int(part) < 2**31
+        valid = part.isdecimal() and least <= int(part) < 2**31
         if not valid or (even and int(part) % 2):
             what = "even numbers" if even else "numbers"
             raise UsageError(
@@ -111,14 +111,23 @@ class LocalAttention(SparseAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding]) -> None:
-        """Refuse windows and dilations that are no lists of numbers.
+        """Refuse windows and dilations that are no lists of numbers, or longer than the model.
 
         Raises:
             UsageError: naming the flag.
         """
         super().check(options, encodings)
-        numbers("--local-window", options.local_window, 2, even=True)
-        numbers("--local-dilation", options.local_dilation, 1, even=False)
+        layers = max(int(option(options, f"{side}_layers", 0)) for side in ("encoder", "decoder"))
+        for flag, value, least in (
+            ("--local-window", options.local_window, 2),
+            ("--local-dilation", options.local_dilation, 1),
+        ):
+            found = numbers(flag, value, least, even=least == 2)
+            if len(found) > max(layers, 1):
+                raise UsageError(
+                    f"{flag} {value}: has {len(found)} numbers for {layers} layers; give one, or "
+                    "at most one a layer"
+                )
 
     def set_layer_index(self, index: int) -> None:
         """Choose the window and the dilation of layer *index*."""

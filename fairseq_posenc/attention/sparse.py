@@ -76,7 +76,7 @@ class SparseAttention(MultiheadAttention):
 
     def _block_positions(self, tokens: Tokens, starts: Optional[Tensor]) -> Positions:
         length, device = tokens.key_length, tokens.like.device
-        blocks = self.causal_blocks if tokens.causal else self.both_blocks
+        blocks = self._blocks(tokens.causal, length)
         index = torch.arange(length, device=device).unsqueeze(0)
         visible = torch.ones_like(index, dtype=torch.bool)  # (1|B, S)
         if tokens.padding_mask is not None:
@@ -104,6 +104,10 @@ class SparseAttention(MultiheadAttention):
             "starts": starts,
             "chosen": chosen,
         }
+
+    def _blocks(self, causal: bool, length: int) -> Blocks:
+        """How *length* tokens are split; a window wider than the text costs no more."""
+        return (self.causal_blocks if causal else self.both_blocks).within(length)
 
     def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
         """Which of the neighbouring tokens each token of a block sees, (L, K)."""
@@ -195,8 +199,8 @@ class SparseAttention(MultiheadAttention):
         chosen: Optional[Tensor],
     ) -> Tensor:
         """Attention to the first tokens, the window and the chosen blocks, (B, H, T, D)."""
-        blocks = self.causal_blocks if causal else self.both_blocks
         length, rate = q.size(2), dropout_rate(self.dropout_module)
+        blocks = self._blocks(causal, length)
         # (B, H, T, D) -> (B·d, N, L, H, D)
         q = blocks.split(q.transpose(1, 2))
         step = q.size(1)

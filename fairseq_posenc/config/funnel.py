@@ -44,7 +44,7 @@ def parse_stages(value: str) -> List[int]:
         UsageError: *value* is no list of two or more positive integers.
     """
     parts = [part.strip() for part in str(value).split(",")]
-    if len(parts) < 2 or not all(part.isdigit() and int(part) for part in parts):
+    if len(parts) < 2 or not all(part.isdecimal() and int(part) for part in parts):
         raise UsageError(
             f"--funnel-stages {value}: must be the layers of two or more stages, such as 4,4,4"
         )

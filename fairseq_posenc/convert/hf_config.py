@@ -99,7 +99,7 @@ class Config:
             UsageError: ``id2label`` does not map numbers to names.
         """
         names: Dict[str, str] = self.get("id2label", {})
-        if not isinstance(names, dict) or not all(number.isdigit() for number in names):
+        if not isinstance(names, dict) or not all(number.isdecimal() for number in names):
             raise UsageError(f"{self.path}: id2label is {names!r}; it must name classes by number")
         classes = ", ".join(f"{number} {names[number]}" for number in sorted(names, key=int))
         return f"head {head}, classes: {classes or '0 LABEL_0, 1 LABEL_1'}"

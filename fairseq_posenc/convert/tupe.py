@@ -141,7 +141,7 @@ def read_vocabulary(path: str, vocab: Optional[str]) -> Vocabulary:
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 symbol, _, count = line.rstrip("\n").rpartition(" ")
-                if not symbol or not count.isdigit():
+                if not symbol or not count.isdecimal():
                     raise UsageError(
                         f"{path}: line {number} is {line.rstrip()!r}, but every line of a "
                         "dictionary is a symbol, a space and a count"

@@ -27,7 +27,7 @@ def places_of(columns: str, header: Optional[str]) -> List[int]:
     for column in columns.split(","):
         if column in names:
             places.append(names.index(column))
-        elif column.isdigit() and int(column) > 0:
+        elif column.isdecimal() and int(column) > 0:
             places.append(int(column) - 1)
         elif header is None:
             raise UsageError(

@@ -187,7 +187,7 @@ def parse_pattern(value: str, flag: str = FLAG) -> List[str]:
     period: List[str] = []
     for item in value.split(","):
         names, star, count = (part.strip() for part in item.partition("*"))
-        if star and not (count.isdigit() and int(count) >= 1):
+        if star and not (count.isdecimal() and int(count) >= 1):
             raise UsageError(
                 f"{flag} {value}: {item.strip()!r} is not NAME*N with N of at least 1; for "
                 "example rotary*3,none"

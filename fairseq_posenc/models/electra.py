@@ -72,6 +72,7 @@ ELECTRA: Family = Family(
     presets=PRESETS,
     stacks=masked_lm_stacks,
     complete=_complete,
+    criterion="replaced_token_detection",
 )
 
 

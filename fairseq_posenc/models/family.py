@@ -39,6 +39,7 @@ class Family:
         what: the name of its models in messages.
         example: an architecture to suggest.
         tasks: fairseq tasks that need it.
+        criterion: the one that trains its models, where no other does.
         own_fields: its flags, apart from those of positions, attention and layers.
         presets: settings by architecture; those of *model* are empty.
         stacks: returns the stacks of a complete configuration.
@@ -58,6 +59,7 @@ class Family:
     complete: Callable[[Any, Preset, Any], None]
     inherit: Callable[[Any, str, Preset], None] = lambda args, arch, preset: None
     for_hydra: bool = True
+    criterion: Optional[str] = None
 
     def __post_init__(self) -> None:
         self.presets = {self.model: {}, **self.presets}
@@ -111,7 +113,7 @@ class Family:
                 self.inherit(cfg, name, preset)
                 with left_open(cfg):
                     self.complete(cfg, preset, cfg)
-            refuse_other_criterions(cfg)
+            self.refuse_other_criterions(name, cfg)
 
         return architecture
 
@@ -148,6 +150,30 @@ class Family:
                     f"--arch {arch} is {self.what} for --task {self.tasks[0]}, but --task {task} "
                     f"needs {other.what}, for example --arch {other.example}"
                 )
+
+    def refuse_other_criterions(self, arch: str, args: Options) -> None:
+        """Refuse a criterion that needs another family, or does not match the output layer.
+
+        Args:
+            arch: the value of ``--arch``.
+            args: parsed command line, with the settings of the architecture.
+
+        Raises:
+            UsageError: naming an architecture, a criterion or a flag that fits.
+        """
+        criterion = option(args, "criterion")
+        if self.criterion is not None and criterion not in (None, self.criterion):
+            raise UsageError(
+                f"--criterion {criterion}: does not train {self.what}, as --arch {arch} is; give "
+                f"--criterion {self.criterion}"
+            )
+        for other in FAMILIES.values():
+            if criterion is not None and other.criterion == criterion and other is not self:
+                raise UsageError(
+                    f"--criterion {criterion}: needs {other.what}, and --arch {arch} is "
+                    f"{self.what}; give for example --arch {other.example}"
+                )
+        refuse_other_criterions(args)
 
 
 FAMILIES: Dict[str, Family] = {}

@@ -54,7 +54,7 @@ def parse_settings(text: str) -> Dict[str, Any]:
         name, equals, value = entry.partition("=")
         if not (name.strip() and equals and value):
             raise UsageError(f"--slurm {text}: {entry!r}: expected KEY=VALUE, as partition=gpu")
-        settings[name.strip()] = int(value) if value.isdigit() else value
+        settings[name.strip()] = int(value) if value.isdecimal() else value
     return settings
 
 

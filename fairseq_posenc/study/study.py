@@ -196,7 +196,7 @@ def devices_of(names: Sequence[str], per_run: int, jobs: int, runs: int) -> List
     groups = [tuple(names[i : i + size]) for i in range(0, len(names) - size + 1, size)] or [()]
     count = jobs or min(max(1, runs), len(groups) if names else cores)
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    threads = int(asked) if asked.isdigit() and int(asked) else max(1, cores // count)
+    threads = int(asked) if asked.isdecimal() and int(asked) else max(1, cores // count)
     return [Device(groups[i % len(groups)], threads) for i in range(count)]
 
 

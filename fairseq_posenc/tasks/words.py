@@ -115,12 +115,17 @@ def read_phrases(path: str, dictionary: Dictionary) -> Phrases:
     Phrases with unknown symbols are left out.
 
     Raises:
-        UsageError: there is no such file, or no phrase in it is of known symbols.
+        UsageError: there is no such file of text, or no phrase in it is of known symbols.
     """
     if not os.path.isfile(path):
         raise UsageError(f"--phrases {path}: no such file; give a text file, a phrase in each line")
-    with open(path, encoding="utf-8") as file:
-        lines = [line.split() for line in file if line.strip()]
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = [line.split() for line in file if line.strip()]
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"--phrases {path}: the text is not UTF-8; convert it, for example with iconv -t UTF-8"
+        ) from error
     phrases = [[dictionary.index(symbol) for symbol in line] for line in lines]
     known = [phrase for phrase in phrases if min(phrase) >= dictionary.nspecial]
     if not known:
