@@ -38,7 +38,7 @@ def _version(distribution: str) -> Optional[str]:
 
 def _numbers(version: str) -> Tuple[int, ...]:
     digits = version.split("+")[0].split(".")[:2]
-    return tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in digits)
+    return tuple(int("".join(c for c in part if c.isdecimal()) or 0) for part in digits)
 
 
 def check_python() -> List[Finding]:

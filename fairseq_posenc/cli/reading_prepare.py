@@ -48,11 +48,11 @@ def run(args: argparse.Namespace) -> None:
     refuse_existing(args.out_dir)
     from fairseq_posenc.reading.questions import read_questions
 
+    # a place is needed to train on an answer, not to score one
+    misplaced = dict.fromkeys(names, "keep")
+    misplaced["train"] = "leave out" if args.leave_out_wrong else "refuse"
     found = {
-        name: read_questions(
-            getattr(args, name), name != "test", args.leave_out_wrong and name == "train"
-        )
-        for name in names
+        name: read_questions(getattr(args, name), name != "test", misplaced[name]) for name in names
     }
     load_plug_in()
     from fairseq.data import Dictionary
@@ -92,7 +92,8 @@ def run(args: argparse.Namespace) -> None:
                 f"{getattr(args, name)}: {written.questions} questions on {written.passages} "
                 f"passages, {sum(not q.answers for q in reading.questions)} without an answer; "
                 f"{written.inexact} answers begin or end within a token; "
-                f"{len(reading.left_out)} left out"
+                f"{len(reading.misplaced)} not where the file says"
+                + (" (left out)" if name == "train" else "")
             )
         labelled = [reading for name, reading in found.items() if name != "test"]
         unanswerable = any(not q.answers for reading in labelled for q in reading.questions)

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_posenc.reading.questions import read_questions
     from fairseq_posenc.reading.scores import RULES, scores
 
-    answers = read_questions(args.questions).answers
+    answers = read_questions(args.questions, misplaced="keep").answers
     predictions = read_json_object(args.predictions, args.predictions, "give a file of predictions")
     no_answer = None
     if args.na_prob:
