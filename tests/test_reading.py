@@ -277,6 +277,33 @@ def test_spans_are_trained_answered_and_scored(prepared, tmp_path):
     assert "position encoding rotary" in result.out + result.err
 
 
+def test_a_wrong_place_matters_in_training_alone(prepared, tmp_path):
+    content = json.loads((prepared / "valid.json").read_text())
+    content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 1
+    wrong, text = tmp_path / "wrong.json", content["data"][0]["paragraphs"][0]["context"]
+    wrong.write_text(json.dumps(content))
+
+    def prepare(name, *words):
+        return posenc(
+            "reading", "prepare", tmp_path / name, "--dict", prepared / "dict.txt", *words
+        )
+
+    message = prepare("refused", "--train", wrong).message()
+    assert "wrong.json: question q0: the answer" in message and "--leave-out-wrong" in message
+    found = prepare("without", "--train", wrong, "--leave-out-wrong")
+    assert "wrong.json: 17 questions" in found.out and "1 not where the file says (left out)" in (
+        found.out
+    )
+    found = prepare("data", "--train", prepared / "train.json", "--valid", wrong)
+    assert "wrong.json: 18 questions" in found.out and "1 not where the file says" in found.out
+    record = json.loads((tmp_path / "data" / "valid.questions.jsonl").read_text().split("\n")[0])
+    assert record["start"] == -1 and record["answers"][0] in text
+    predictions = tmp_path / "predictions.json"
+    predictions.write_text(json.dumps({"q0": record["answers"][0]}))
+    found = json.loads(posenc("reading", "score", wrong, predictions).out)
+    assert found["HasAns_exact"] == pytest.approx(100 / 9)
+
+
 def test_mistakes_are_one_line(prepared, tmp_path):
     usual = [prepared / "data", *USER_DIR, *TRAINING, *SHAPE, "--save-dir", tmp_path]
     short = run("train", *usual, *SPANS, "--batch-size", "4", "--max-positions", "5").message()

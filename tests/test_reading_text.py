@@ -197,7 +197,11 @@ def test_a_published_file(tmp_path):
     assert reading.questions[1].answers == () and reading.questions[1].start == -1
     path = squad(tmp_path, asked("q"), asked("r", start=5))
     assert read_questions(path, answered=False).answers == {"q": (), "r": ()}
-    assert read_questions(path, leave_out=True).left_out == ["r"]
+    without = read_questions(path, misplaced="leave out")
+    assert without.misplaced == ["r"] and without.answers == {"q": ("cat",)}
+    kept = read_questions(path, misplaced="keep")
+    assert kept.misplaced == ["r"] and kept.answers == {"q": ("cat",), "r": ("cat",)}
+    assert [question.start for question in kept.questions] == [4, -1]
 
 
 @pytest.mark.parametrize(

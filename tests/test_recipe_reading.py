@@ -1,10 +1,11 @@
 """Reading recipe: a training of choices, what would run, tables, mistakes."""
 
 import json
+import math
 
 import pytest
 from commands import TRAINING, USER_DIR, posenc, succeed
-from multiple_choice import extracted
+from multiple_choice import copa, extracted
 from recipes import EXAMPLES, assert_error, bash, commands, flags_of, recipe_module
 
 RECIPE = EXAMPLES / "reading"
@@ -77,7 +78,41 @@ def test_hyper_parameters_are_the_papers(
     assert runs[0]["--adam-eps"] == epsilon and runs[0].get("--separator-token") == separator
 
 
+@pytest.mark.parametrize("flags, longest, stride", [([], 512, 128), (["40", "8"], 40, 8)])
+def test_the_decay_ends_with_the_last_window(tmp_path, flags, longest, stride):
+    """Of long passages, which have several windows; a batch is one of windows."""
+    lengths = [5, 30, 36, 37, 60, 700]
+    paragraphs = [
+        {
+            "context": " ".join("a" * length),
+            "qas": [
+                {"id": str(n), "question": "b ?", "answers": [{"text": "a", "answer_start": 2}]}
+            ],
+        }
+        for n, length in enumerate(lengths)
+    ]
+    (tmp_path / "train.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    (tmp_path / "dict.txt").write_text("a 1\nb 1\n? 1\n")
+    data = tmp_path / "squad"
+    made = posenc("reading", "prepare", data, "--dict", tmp_path / "dict.txt", "--train",
+                  tmp_path / "train.json")  # fmt: skip
+    assert made.status == 0, made.err
+    given = [word for pair in zip(("--max-positions", "--stride"), flags) for word in pair]
+    words = ("squad", "mine/last.pt", "out", "--dry-run", "--seeds", "1", "--batch", "4")
+    result = bash(FINETUNE, *words, "--epochs", "10", "--", *given, cwd=tmp_path)
+    (run,) = [flags_of(command) for command in commands(result) if command[0] == "fairseq-train"]
+    room = longest - 6  # <s>, the question's two tokens, </s> </s>, and </s> at the end
+    windows = sum(1 + math.ceil(max(0, length - room) / stride) for length in lengths)
+    assert windows > len(lengths)
+    assert run["--total-num-update"] == str(10 * math.ceil(windows / 4))
+
+
 def test_the_table_has_the_papers_statistics(tmp_path):
+    for seed, value in enumerate((70, 80, 95)):
+        folder = tmp_path / "mine" / "qnli" / f"lr1e-5-batch16-seed{seed}"
+        folder.mkdir(parents=True)
+        line = json.dumps({"epoch": 1, "valid_accuracy": str(value)})
+        (folder / "train.log").write_text(line + "\n")
     for task, rows in (("squad", (70, 80, 95)), ("cmrc", (70, 80, 95))):
         for seed, value in enumerate(rows):
             folder = tmp_path / "mine" / task / f"lr1e-5-batch8-seed{seed}"
@@ -96,8 +131,27 @@ def test_the_table_has_the_papers_statistics(tmp_path):
     found = table.render(tmp_path, "best")
     assert any("test, middle: accuracy 70.00, test, high: accuracy 50.00" in r for r in found)
     assert "| squad | mine | 1e-5 x 8 | 3 | exact 1.00 ± 0.00, f1 80.00 ± 12.58 |" in found
+    assert any("| qnli | mine |" in line and "accuracy 80.00" in line for line in found)
     assert any("f1 81.67" in line and "mean of both 41.33" in line for line in found)
     assert any("f1 2.00" in line for line in table.render(tmp_path, "last"))
+
+
+def test_data_of_other_subwords_are_refused(tmp_path):
+    """Texts in characters, and a dictionary of words."""
+    copa(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    given = ("copa", ".", "other", "data", "--workers", "1")
+    (other / "dict.txt").write_text("rain 3\nSun. 2\n")
+    result = bash(PREPARE, *given, cwd=tmp_path)
+    assert_error(result, "other: no bpe.codes there; give the data-bin that")
+    assert len(result.stderr.strip().split("\n")) == 1
+    assert_error(bash(PREPARE, "squad", *given[1:], cwd=tmp_path), "other: no bpe.codes there")
+    (other / "bpe.codes").write_text("#version: 0.2\nq u\n")
+    (other / "text").write_text("lang en\n")
+    result = bash(PREPARE, *given, cwd=tmp_path)
+    assert_error(result, "fairseq-posenc stopped with status 1")
+    assert "cut/pieces/input0/train: 100% of the tokens are not in the dictionary" in result.stderr
 
 
 def test_mistakes_are_one_line(tmp_path):

@@ -4,7 +4,7 @@
 
 OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-batchN-seedSEED/train.log.
 The score of a run is that of its best epoch, or of its last. Over the seeds, the table gives the
-median for squad, race and copa, as in the RoBERTa paper, otherwise the mean, and the standard
+median for squad, race, copa and qnli, as in the RoBERTa paper, otherwise the mean, and the standard
 deviation. The mean of the two scores of cmrc is what the GAU paper reports.
 """
 
@@ -21,7 +21,7 @@ SPANS = ("squad", "cmrc")
 #: The validation sets of multiple choice as the table names them; those of RACE last.
 SETS = {"valid": "", "valid1": "test ", "valid2": "test, middle: ", "valid3": "test, high: "}
 RUN = re.compile(r"lr(.+)-batch(\d+)-seed(\d+)")
-MEDIAN = ("squad", "race", "copa")
+MEDIAN = ("squad", "race", "copa", "qnli")
 
 
 def scores_of(log: Path, task: str, epoch: str) -> Dict[str, float]:
@@ -29,7 +29,7 @@ def scores_of(log: Path, task: str, epoch: str) -> Dict[str, float]:
 
     Args:
         log: a log of fairseq-train with --log-format json.
-        task: squad, cmrc, race, c3, chid or copa.
+        task: one of TASKS.
         epoch: best or last.
     """
     names = [f"{subset}_accuracy" for subset in SETS]

@@ -155,8 +155,14 @@ prefixes() {
 #   binarize TASK classes|numbers
 # VALID and TEST name the validation and test sets.
 binarize() {
-    local task=$1 labels=$2 input split tests
+    local task=$1 labels=$2 input split tests texts=()
     local part=$OUT/$task.part
+    for input in "${INPUTS[@]}"; do
+        for split in train "${VALID[@]}" ${TEST[@]+"${TEST[@]}"}; do
+            texts+=("$WORK/pieces/$input/$split")
+        done
+    done
+    run fairseq-posenc check-text "$PRETRAINED/dict.txt" "${texts[@]}"
     run rm -rf "$part"
     for input in "${INPUTS[@]}"; do
         tests=()

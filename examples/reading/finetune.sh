@@ -99,12 +99,14 @@ USER_DIR=${USER_DIR:-$(plugin_dir)}
 EXAMPLES=1 METRIC=f1
 case $TASK in
     squad | cmrc)
-        # windows, not questions: their number is a little larger, and depends on their length
-        [[ ! -f $DATA/train.questions.jsonl ]] || EXAMPLES=$(wc -l <"$DATA/train.questions.jsonl")
         LONGEST=30
         [[ $TASK == squad ]] || LONGEST=64
         FLAGS+=(--task span_prediction --criterion span_prediction --longest-question 64
-            --longest-answer "$LONGEST" ${CLASSIFIER[@]+"${CLASSIFIER[@]}"}) ;;
+            --longest-answer "$LONGEST" ${CLASSIFIER[@]+"${CLASSIFIER[@]}"})
+        # batches are of windows, of which a long passage has several
+        [[ ! -f $DATA/train.questions.jsonl ]] ||
+            EXAMPLES=$(fairseq-posenc reading windows "$DATA" \
+                ${SEPARATOR[@]+"${SEPARATOR[@]}"} "${FLAGS[@]}" "$@") ;;
     *)
         ((!${#CLASSIFIER[@]})) || die "--classifier: is for squad"
         [[ ! -f $DATA/examples ]] || EXAMPLES=$(<"$DATA/examples")

@@ -4,8 +4,8 @@
 #   prepare.sh TASK SOURCE PRETRAINED OUT [options]
 #
 # TASK is squad (1.1 or 2.0) or cmrc, whose answers are spans of a passage, or race, c3, chid, copa,
-# qnli (which sentence answers?) or cail (CAIL2019-SCM), with choices. SOURCE is the folder with its files as they were published (see
-# README.md).
+# qnli (which sentence answers?) or cail (CAIL2019-SCM), with choices. SOURCE is the folder with its
+# files as they were published (see README.md).
 # PRETRAINED is the data-bin folder that the model was pre-trained on: its dictionary, its subwords
 # and its treatment of capitals are used here too. OUT/TASK is then what finetune.sh takes. If
 # interrupted, run it again to resume.
@@ -56,15 +56,11 @@ LONGEST=${LONGEST:-128}
 whole_number --longest-choice "$LONGEST"
 whole_number --workers "$WORKERS"
 need python fairseq-preprocess
-[[ -n $TOKENIZER || ! -d $PRETRAINED/tokenizer ]] || TOKENIZER=$PRETRAINED/tokenizer
-check_tokenizer
 ((DRY_RUN)) || [[ -d $SOURCE ]] || die "$SOURCE: no such folder"
-((DRY_RUN)) || [[ -f $PRETRAINED/dict.txt ]] ||
-    die "$PRETRAINED: no dict.txt there; give the data-bin of the pre-training"
-export WORKERS
-SOURCE=$(absolute "$SOURCE") PRETRAINED=$(absolute "$PRETRAINED") OUT=$(absolute "$OUT")
+PRETRAINING=bert_pretraining # the recipe that makes PRETRAINED
+[[ $TASK != c* || $TASK == copa ]] || PRETRAINING=clue_pretraining
+read_pretrained "$PRETRAINING"
 WORK=$OUT/work/$TASK STEPS=$OUT/work/$TASK/steps
-hold "$OUT"
 [[ -z $TOKENIZER ]] || check_symbols
 
 # The first of the files $2... in SOURCE; $1 is its name otherwise, or empty.
@@ -136,7 +132,7 @@ choices() {
     for split in $splits; do
         [[ $split == train ]] || VALID+=("$split")
         for input in "${INPUTS[@]}"; do
-            split_text "$split" "$input" "$([[ $TASK == c* && $TASK != copa ]] && echo clue || echo bert)_pretraining"
+            split_text "$split" "$input" "$PRETRAINING"
             outputs+=("$OUT/$TASK/$input/$split".{bin,idx})
         done
     done

@@ -2,10 +2,15 @@
 
 import argparse
 
-from fairseq_posenc.cli import reading_answer, reading_prepare, reading_score
+from fairseq_posenc.cli import reading_answer, reading_prepare, reading_score, reading_windows
 from fairseq_posenc.cli.command import Command, add_commands
 
-STEPS = (reading_prepare.COMMAND, reading_answer.COMMAND, reading_score.COMMAND)
+STEPS = (
+    reading_prepare.COMMAND,
+    reading_windows.COMMAND,
+    reading_answer.COMMAND,
+    reading_score.COMMAND,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

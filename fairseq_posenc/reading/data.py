@@ -13,7 +13,6 @@
 
 import json
 import os
-from collections import Counter
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import torch
@@ -26,6 +25,7 @@ from fairseq_posenc.json_object import read_json_object
 from fairseq_posenc.reading.alignment import Span, covering, token_offsets
 from fairseq_posenc.reading.questions import Question, Reading
 from fairseq_posenc.reading.scores import RULES
+from fairseq_posenc.unknown_tokens import check_known
 
 SETTINGS = "reading.json"
 _PREPARE = "give a folder that `fairseq-posenc reading prepare` wrote"
@@ -38,7 +38,8 @@ class Record(NamedTuple):
         id: its name in predictions.
         passage: the number of its passage.
         answers: texts of the right answers.
-        start: the first token of the answer in the passage; -1 if there is none.
+        start: the first token of the answer in the passage; -1 if there is none, or if its place is
+            not known.
         end: its last token.
     """
 
@@ -134,7 +135,12 @@ def write_split(
             raise UsageError(f"{split}: passage {number} (counted from 0) has no token: {text!r}")
         passages.append(Passage(text, token_offsets(text, [surface_of(token) for token in found])))
         tokens.append(found)
-    _check_known(tokens, dictionary, split)
+    check_known(
+        tokens,
+        lambda token: dictionary.index(token) != dictionary.unk(),
+        split,
+        "split the text as that of the pre-training (--tokenizer, --subwords, --lowercase)",
+    )
     _write_tokens(base + ".passage", tokens, dictionary)
     records = [_record(question, passages, split) for question in reading.questions]
     questions = [tokens_of(question.text) for question in reading.questions]
@@ -166,19 +172,6 @@ def _record(question: Question, passages: Sequence[Passage], split: str) -> Reco
             f"{question.answers[0]!r}; correct it, or leave the question out"
         )
     return Record(question.id, question.passage, question.answers, *found)
-
-
-def _check_known(texts: Sequence[Sequence[str]], dictionary: Dictionary, split: str) -> None:
-    """Refuse a dictionary of another kind of subwords."""
-    counts = Counter(token for tokens in texts for token in tokens)
-    unknown = Counter({t: n for t, n in counts.items() if dictionary.index(t) == dictionary.unk()})
-    share = sum(unknown.values()) / max(1, sum(counts.values()))
-    if share > 0.5:
-        examples = ", ".join(token for token, _ in unknown.most_common(3))
-        raise UsageError(
-            f"{split}: {share:.0%} of the tokens are not in the dictionary ({examples}); split the "
-            "text as that of the pre-training (--tokenizer, --subwords, --lowercase)"
-        )
 
 
 def _write_tokens(path: str, texts: Sequence[Sequence[str]], dictionary: Dictionary) -> None:

@@ -18,7 +18,8 @@ class Question(NamedTuple):
         text: the question.
         passage: the number of its passage in the file.
         answers: texts of the right answers; none if it has no answer.
-        start: the first character of the first answer; -1 if there is none.
+        start: the first character of the first answer; -1 if there is none, or if it is not where
+            the file says.
     """
 
     id: str
@@ -34,12 +35,12 @@ class Reading(NamedTuple):
     Args:
         passages: the texts.
         questions: on them.
-        left_out: ids of questions whose answer is not where the file says.
+        misplaced: ids of questions whose answer is not where the file says.
     """
 
     passages: List[str]
     questions: List[Question]
-    left_out: List[str]
+    misplaced: List[str]
 
     @property
     def answers(self) -> Dict[str, Sequence[str]]:
@@ -47,19 +48,19 @@ class Reading(NamedTuple):
         return {question.id: question.answers for question in self.questions}
 
 
-def read_questions(path: str, answered: bool = True, leave_out: bool = False) -> Reading:
+def read_questions(path: str, answered: bool = True, misplaced: str = "refuse") -> Reading:
     """Read a file of SQuAD 1.1, SQuAD 2.0 or CMRC 2018.
 
     Args:
         path: the file.
         answered: whether every question must have an answer or, as in SQuAD 2.0, say that it is
             impossible; otherwise answers are ignored.
-        leave_out: leave out questions whose answer is not where the file says, instead of refusing
-            the file.
+        misplaced: what to do where an answer is not at the place that the file says: refuse the
+            file, leave out the question, or keep it without a place, as scores need no place.
 
     Raises:
-        UsageError: it is no such file, an id occurs twice, or an answer is missing or is not where
-            the file says.
+        UsageError: it is no such file, an id occurs twice, or an answer is missing or, where
+            that is refused, is not where the file says.
     """
     content = read_json_object(path, path, "give the file as it was published")
     reading = Reading([], [], [])
@@ -69,7 +70,7 @@ def read_questions(path: str, answered: bool = True, leave_out: bool = False) ->
             text = _text(paragraph, "context", f"{path}: passage {len(reading.passages)}")
             reading.passages.append(text)
             for entry in _entries(paragraph, "qas", path):
-                question = _question(entry, reading, path, answered, leave_out)
+                question = _question(entry, reading, path, answered, misplaced)
                 if question is None:
                     continue
                 if question.id in seen:
@@ -86,7 +87,7 @@ def read_questions(path: str, answered: bool = True, leave_out: bool = False) ->
 
 
 def _question(
-    entry: Dict[str, Any], reading: Reading, path: str, answered: bool, leave_out: bool
+    entry: Dict[str, Any], reading: Reading, path: str, answered: bool, misplaced: str
 ) -> Any:
     """A question, or None if it is left out."""
     passage = len(reading.passages) - 1
@@ -104,21 +105,28 @@ def _question(
             "pass the file as a test set"
         )
     context = reading.passages[passage]
-    for answer in answers[:1] if leave_out else answers:
-        found, start = _answer(answer, where)
-        if not 0 <= start < len(context) or context[start : start + len(found)] != found:
-            if leave_out:
-                reading.left_out.append(key)
-                return None
-            raise UsageError(
-                f"{where}: the answer {found!r} is not at character {start} of its passage, where "
-                f"there is {context[max(start, 0) :][: len(found)]!r}; correct answer_start, or "
-                "leave such questions out with --leave-out-wrong"
-            )
-    first, start = _answer(answers[0], where)
-    texts = tuple(_answer(answer, where)[0] for answer in answers)
-    shift = len(first) - len(first.lstrip())
-    return Question(key, text, passage, texts, start + shift)
+    found = [_answer(answer, where) for answer in answers]
+    wrong = [entry for entry in found if not _stands(context, *entry)]
+    if wrong and misplaced == "refuse":
+        answer, start = wrong[0]
+        raise UsageError(
+            f"{where}: the answer {answer!r} is not at character {start} of its passage, where "
+            f"there is {context[max(start, 0) :][: len(answer)]!r}; correct answer_start, or "
+            "leave such questions out with --leave-out-wrong"
+        )
+    first, place = found[0]
+    place += len(first) - len(first.lstrip())
+    if found[0] in wrong:
+        reading.misplaced.append(key)
+        if misplaced == "leave out":
+            return None
+        place = -1
+    return Question(key, text, passage, tuple(answer for answer, _ in found), place)
+
+
+def _stands(context: str, answer: str, start: int) -> bool:
+    """Whether an answer is where the file says."""
+    return 0 <= start < len(context) and context.startswith(answer, start)
 
 
 def _answer(answer: Any, where: str) -> Tuple[str, int]:
