@@ -73,6 +73,8 @@ def test_clue_has_the_answers_of_chid_beside_it(tmp_path):
     [
         ("race", lambda f: race(f, options=[["a"] * 4, ["b"] * 3]), "question 1: has 3 choices"),
         ("race", lambda f: race(f, answers=["A", "E"]), "question 1: its answer is none of the 4"),
+        ("race", lambda f: race(f, answers=["A", ""]), "question 1: its answer is none of the 4"),
+        ("race", lambda f: race(f, answers=["BC", "A"]), "question 0: its answer is none of the 4"),
         ("race", lambda f: race(f, answers=["A"]), "1.txt: has different numbers"),
         ("race", lambda f: race(f, article=" "), "question 0: the passage or a choice is empty"),
         ("race", lambda f: race(f, article=3), "question 0: passage, question and choices"),
@@ -92,6 +94,11 @@ def test_clue_has_the_answers_of_chid_beside_it(tmp_path):
         ("chid", lambda f: chid(f, content="x"), "line 1: has no blank"),
         ("chid", lambda f: chid(f, groundTruth=["x"]), "line 1: has 2 blanks, but not as many"),
         ("chid", lambda f: chid(f, candidates=[["x"]]), "line 1: has 2 blanks, but not as many"),
+        (
+            "chid",
+            lambda f: chid(f, candidates=[["x"], 3]),
+            "blank 1: its choices have to be a list",
+        ),
         ("chid", lambda f: chid(f, candidates=[]), "line 1: content, candidates and groundTruth"),
         ("chid", lambda f: chid(f, groundTruth=None), "line 1: blank 0: has no answer"),
         ("race", lambda f: race(f, options=None), "1.txt: questions, options and answers have to"),
@@ -103,6 +110,11 @@ def test_clue_has_the_answers_of_chid_beside_it(tmp_path):
         ("copa", lambda f: copa(f, question="why"), "line 1: has no 'why'; expected premise"),
         ("qnli", lambda f: qnli(f, ("q", "s", "yes")), "line 2: has no 'yes'; expected entailment"),
         ("qnli", lambda f: qnli(f, ("q", "s")), "line 2: has no 'label'; expected entailment"),
+        (
+            "qnli",
+            lambda f: qnli(f, ("q", "s", "entailment"), ("q", " ", "not_entailment")),
+            "train.tsv: line 3: the question or the sentence is empty",
+        ),
         ("qnli", lambda f: qnli(f, header="a\tb"), "line 1: expected the columns question"),
         ("qnli", lambda f: qnli(f, *QNLI[-1:]), "train.tsv: no question has one sentence that"),
     ],
@@ -110,6 +122,13 @@ def test_clue_has_the_answers_of_chid_beside_it(tmp_path):
 def test_damaged_files_are_one_line(tmp_path, task, write, words):
     message = error_of(choices.extract, task, str(write(tmp_path)), str(tmp_path / "out"))
     assert words in message and str(tmp_path) in message
+
+
+def test_answers_beside_chid_that_are_no_object_are_one_line(tmp_path):
+    chid(tmp_path, groundTruth=None)
+    (tmp_path / "train_answer.json").write_text("[2, 0]")
+    message = error_of(choices.extract, "chid", str(tmp_path), str(tmp_path / "out"))
+    assert "train_answer.json: has to be an object with the answer for each blank" in message
 
 
 def test_more_choices_than_in_training_are_one_line(tmp_path):

@@ -75,6 +75,9 @@ def test_fine_tuning_ends_with_the_table_and_goes_on_where_it_was(glue, pretrain
     assert f"mcc {max(map(float, found.values())):.2f} on the validation set" in card.read_text()
     again = finetune(glue, pretrained, "CoLA")
     assert again.stdout == table and "model: already done" in again.stderr
+    assert "--models" not in again.stderr
+    more = finetune(glue, pretrained, "CoLA", "--models", "2")
+    assert "--models 2: only 1 runs have a checkpoint" in more.stderr and more.stdout == table
     assert (log.parent / "checkpoint_best.pt").exists() and not list(worse.glob("*.pt"))
 
 

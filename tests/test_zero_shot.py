@@ -117,6 +117,8 @@ def test_labels_of_piqa_stand_in_a_file_beside(tmp_path):
     (tmp_path / "file-labels.lst").write_text("1\n")
     message = error_of(list, zero_shot.questions("piqa", str(path)))
     assert "line 2" in message and "has only 1 labels" in message
+    message = error_of(list, zero_shot.questions("piqa", str(written(tmp_path, ["the", "cat"]))))
+    assert "line 1: is not in the format of piqa" in message
 
 
 def test_accuracies_are_those_of_the_log_likelihoods(model, tmp_path, capsys):

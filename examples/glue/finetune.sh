@@ -229,6 +229,9 @@ if [[ $KEEP != none && $OBJECTIVE == sentence_prediction ]]; then
     BEST_RUNS=("${FOLDERS[@]:0:MODELS}") BEST_SCORES=()
     hold "$RUNS" wait
     ((DRY_RUN)) || best_runs
+    ((DRY_RUN || ${#BEST_RUNS[@]} == MODELS)) ||
+        log "--models $MODELS: only ${#BEST_RUNS[@]} runs have a checkpoint (a call with fewer" \
+            "models removes those of other runs); to train a run again, remove its folder in $RUNS"
     for number in "${!BEST_RUNS[@]}"; do
         name=model run=${BEST_RUNS[number]}
         ((!number)) || name+=-$((number + 1))

@@ -117,12 +117,12 @@ def questions(task: str, path: str) -> Iterator[Question]:
             entry = json.loads(line)
         except ValueError as error:
             fail(f"{where}: is not JSON ({error}); expected one object a line")
-        if labels is not None:
-            if count >= len(labels):
-                fail(f"{where}: {beside} has only {len(labels)} labels")
-            entry["label"] = labels[count].strip()
+        if labels is not None and count >= len(labels):
+            fail(f"{where}: {beside} has only {len(labels)} labels")
         count += 1
         try:
+            if labels is not None:
+                entry["label"] = labels[count - 1].strip()
             yield TASKS[task](entry, where)
         except KeyError as error:
             fail(f"{where}: has no {error}, which {task} needs")

@@ -57,11 +57,19 @@ def _record(key: str, passage: str, question: str, choices: Any, label: Any) -> 
     return Record(key, lines[0], [filled(lines[1], choice) for choice in lines[2:]], label)
 
 
+def _place(answer: Any, choices: Any) -> int:
+    """The number of the answer among the choices; -1 if it is none of them."""
+    return choices.index(answer) if isinstance(choices, list) and answer in choices else -1
+
+
 def _json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
         fail(f"{where}: is not JSON ({error})")
+
+
+LETTERS = list("ABCDEFGHIJ")  # that name the choices of RACE
 
 
 def read_race(folder: str) -> Iterator[Record]:
@@ -86,7 +94,7 @@ def read_race(folder: str) -> Iterator[Record]:
         if len(lengths) > 1:
             fail(f"{path}: has different numbers of questions, options and answers")
         for number, (question, choices) in enumerate(zip(questions, options)):
-            label = None if answers is None else "ABCDEFGHIJ".find(str(answers[number]))
+            label = None if answers is None else _place(answers[number], LETTERS)
             name = os.path.relpath(path, folder)
             yield _record(f"{folder}: {name}: question {number}", article, question, choices, label)
 
@@ -102,9 +110,7 @@ def read_c3(path: str) -> Iterator[Record]:
             sentences, questions, *_ = entry
             for at, asked in enumerate(questions):
                 key, choices = f"{where}: question {at}", asked["choice"]
-                label = None
-                if "answer" in asked:
-                    label = choices.index(asked["answer"]) if asked["answer"] in choices else -1
+                label = _place(asked["answer"], choices) if "answer" in asked else None
                 yield _record(key, " ".join(sentences), asked["question"], choices, label)
         except (KeyError, TypeError, ValueError) as error:
             fail(f"{where}: {error}; expected [sentences, questions with choice and answer, id]")
@@ -116,6 +122,8 @@ def read_chid(path: str) -> Iterator[Record]:
     named = {}
     if os.path.isfile(beside):
         named = _json("\n".join(read_lines(beside)), beside)
+        if not isinstance(named, dict):
+            fail(f"{beside}: has to be an object with the answer for each blank")
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
@@ -142,7 +150,7 @@ def read_chid(path: str) -> Iterator[Record]:
                 own = candidates if isinstance(candidates[0], str) else candidates[blank]
                 label = named.get(found.group())
                 if right is not None:
-                    label = own.index(right[blank]) if right[blank] in own else -1
+                    label = _place(right[blank], own)
                 elif named and label is None:
                     fail(f"{beside}: has no answer for {found.group()} of {where}")
                 question, passage = _around(content, found.start(), found.end())
@@ -208,6 +216,8 @@ def read_qnli(path: str) -> Iterator[Record]:
             asked.setdefault(question, []).append((number, sentence, ANSWERS[label]))
         except KeyError as error:
             fail(f"{path}: line {number}: has no {error}; expected {' or '.join(ANSWERS)}")
+        if not question.strip() or not sentence.strip():
+            fail(f"{path}: line {number}: the question or the sentence is empty")
     left_out = beyond = 0
     for question, rows in asked.items():
         wrong = [row for row in rows if not row[2]]
