@@ -3,10 +3,14 @@
 import pytest
 import torch
 from helpers import PAD, TINY, build, encoding_of, sentences, tiny
+from masked_language_models import CLS, Vocabulary
+from masked_language_models import tiny as masked_lm
 from sparse_layers import BIGBIRD, KERNELS, LOCAL
 
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.loading.averaging import average_checkpoints
+
+EOS = Vocabulary.eos()
 
 # --- checkpoints
 
@@ -77,6 +81,10 @@ def test_checkpoints_of_other_random_blocks_are_not_averaged(tmp_path):
         (["--local-global-tokens", "-1"], "--local-global-tokens -1: must be at least 0"),
         (["--attention", "bigbird", "--bigbird-window-blocks", "4"], "must be odd.* give 5"),
         (["--position-encoding", "shaw"], "--attention local: --position-encoding shaw has conten"),
+        (
+            ["--local-global-tokens", "2", "--local-global-first-text", "9"],
+            "give --arch posenc_masked_lm",
+        ),
         (["--layer", "gated"], "--attention local: gated attention units replace"),
         (["--log-length-scale", "9"], "--log-length-scale 9: has no effect with --attention local"),
     ],
@@ -84,6 +92,35 @@ def test_checkpoints_of_other_random_blocks_are_not_averaged(tmp_path):
 def test_settings_that_do_not_fit_are_refused(flags, message):
     with pytest.raises(UsageError, match=message):
         build("posenc_transformer", *TINY, "--attention", "local", *flags)
+
+
+@pytest.mark.parametrize("encoding", ["rotary", "t5", "tupe", "learned"])
+@torch.no_grad()
+def test_the_tokens_of_the_first_text_are_global(encoding):
+    """As many in each row as if all rows had so many; the question is shorter, longer, or all."""
+    flags = [*LOCAL, "6", "--local-global-tokens", "4", "--local-global-first-text", "9"]
+    model = masked_lm(encoding, *flags).double().eval()
+    for name, parameter in model.named_parameters():
+        if "global" in name or "position" in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    encoder = model.encoder.sentence_encoder
+    # padding on the left, length of the first text if there is another, end of the second
+    rows = [(5, 4, 40), (0, 6, 33), (0, 14, 40), (1, None, 20), (3, 3, 40)]
+    tokens = torch.full((len(rows), 40), PAD)
+    for row, (start, first, end) in enumerate(rows):
+        tokens[row, start:end] = sentences(1, end - start, seed=row).clamp(min=EOS + 1)
+        tokens[row, start], tokens[row, end - 1] = CLS, EOS
+        if first is not None:
+            tokens[row, start + first - 1] = EOS
+    tokens[1, 4] = EOS  # two separators, as RoBERTa has them
+    got = model(tokens, features_only=True)[0]
+    encoder.global_first_text = False
+    for row, (_, first, _) in enumerate(rows):
+        real = tokens[row].ne(PAD)
+        for layer in encoder.layers:
+            layer.self_attn.global_tokens = max(4, min(first or 9, 9))
+        want = model(tokens[row, real].unsqueeze(0), features_only=True)[0][0]
+        torch.testing.assert_close(got[row, real], want, atol=1e-5, rtol=0)
 
 
 def test_layers_have_windows_and_dilations_of_their_own():

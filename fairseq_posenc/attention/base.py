@@ -35,6 +35,7 @@ class Positions(TypedDict, total=False):
         padding_mask: (B, S), True at padding, likewise; None without padding.
         distance_vectors: (N, L, H·D) for N content-dependent terms and L distances, or None.
         global_bias: of kernels with global tokens: the bias of these as queries, (1|B, 1|H, G, S).
+        global_rows: which of them are global, where sequences differ: (B, 1, G, 1), or None.
         starts: of kernels with a pattern: padding tokens that a sequence begins with, (B, 1), or
             None if there are none.
         chosen: of kernels with a pattern: the keys or blocks of keys that it selects.
@@ -53,6 +54,7 @@ class Positions(TypedDict, total=False):
     padding_mask: Optional[Tensor]
     distance_vectors: Optional[Tensor]
     global_bias: Optional[Tensor]
+    global_rows: Optional[Tensor]
     starts: Optional[Tensor]
     chosen: Optional[Tensor]
 
@@ -69,6 +71,7 @@ class Tokens(NamedTuple):
         positions: of a sequence without such padding, (S), int64.
         logits: the content-free logits of the encoding, or None.
         like: input of the first layer for the new tokens, (B, T, C).
+        first_text: length of the first text of each pair, (B, 1), if it is global.
     """
 
     query_length: int
@@ -79,6 +82,7 @@ class Tokens(NamedTuple):
     positions: Tensor
     logits: Optional[SharedBiasSum]
     like: Tensor
+    first_text: Optional[Tensor] = None
 
 
 class AttentionKernel:

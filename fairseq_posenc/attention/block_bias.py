@@ -71,9 +71,9 @@ class BlockBias:
         found = self.tokens.logits.at_pairs(queries, keys, self.tokens.key_length)
         return found.unflatten(0, outer)
 
-    def to_first(self, number: int) -> Tensor:
-        """Of the first keys."""
-        visible = self.visible[:, None, None, None, :number]
+    def to_first(self, number: int, is_global: Tensor) -> Tensor:
+        """Of the first keys, as far as they are global, (1|B, S)."""
+        visible = (self.visible & is_global)[:, None, None, None, :number]
         keys = self.index[0, :number]
         if self.tokens.causal:
             visible = visible & (keys <= self.queries.unsqueeze(-1))
@@ -87,9 +87,9 @@ class BlockBias:
         visible = self.visible.unsqueeze(1).expand(-1, number, -1)
         return pair_bias(self.tokens, self.places[:, :number], self.places, visible)
 
-    def to_window(self, band: Tensor, first: int) -> Tensor:
-        """Of the neighbouring keys in the *band* (L, K) that are not among the *first*."""
-        visible = self._around(self.visible & (self.index >= first)).unsqueeze(3) & band
+    def to_window(self, band: Tensor, is_global: Tensor) -> Tensor:
+        """Of the neighbouring keys in the *band* (L, K) that are not global, (1|B, S)."""
+        visible = self._around(self.visible & ~is_global).unsqueeze(3) & band
         if self.tokens.logits is None or not self.tokens.logits.distance_alone:
             return self._bias(
                 visible, self._at(self._split(self.places), self._around(self.places))

@@ -60,6 +60,15 @@ class LocalFlags(QKNormFlags):
         at_least=0,
         at_most=4096,
     )
+    local_global_first_text: Optional[int] = setting(
+        0,
+        "of pairs of texts, the first is global as well, up to that many tokens from the start: "
+        "the question of a reading task",
+        role="free",
+        at_least=0,
+        at_most=4096,
+        needs={"local_global_tokens": None},  # its projections
+    )
 
 
 def numbers(flag: str, value: str, least: int, even: bool) -> List[int]:
@@ -97,7 +106,8 @@ class LocalAttention(SparseAttention):
     ) -> None:
         super().__init__(embed_dim, num_heads, encoding, **kwargs)
         options = encoding.options
-        self.global_tokens = int(options.local_global_tokens)
+        self.always_global = int(options.local_global_tokens)
+        self.global_tokens = max(self.always_global, int(options.local_global_first_text or 0))
         self.causal = encoding.stack.causal
         self.global_q_proj: Optional[nn.Module] = None
         self.global_k_proj: Optional[nn.Module] = None
@@ -117,6 +127,12 @@ class LocalAttention(SparseAttention):
             UsageError: naming the flag.
         """
         super().check(options, encodings)
+        if options.local_global_first_text and option(options, "causal", True):
+            raise UsageError(
+                f"--local-global-first-text {options.local_global_first_text}: is for pairs of "
+                "texts in bidirectional masked language models; drop it, or give --arch "
+                "posenc_masked_lm"
+            )
         layers = max(int(option(options, f"{side}_layers", 0)) for side in ("encoder", "decoder"))
         for flag, value, least in (
             ("--local-window", options.local_window, 2),

@@ -35,8 +35,8 @@ class SparseAttention(MultiheadAttention):
 
     traceable = False
     takes_keys = False
-    #: G
-    global_tokens = 0
+    #: G, and how many of them are global whatever the length of the first text
+    global_tokens = always_global = 0
     #: how sequences are split, in causal and in bidirectional attention
     causal_blocks: Blocks
     both_blocks: Blocks
@@ -84,12 +84,16 @@ class SparseAttention(MultiheadAttention):
             visible = visible if starts is None else turned(visible, starts)
         maker = BlockBias(tokens, blocks, visible)
         parts, first = [], min(self.global_tokens, length)
-        global_bias = None
+        global_bias = global_rows = None
+        is_global = index < first  # (1|B, S)
+        if tokens.first_text is not None:
+            is_global = index < tokens.first_text.clamp(self.always_global, first)
+            global_rows = is_global[:, None, :first, None]
         if first:
-            parts.append(maker.to_first(first))
+            parts.append(maker.to_first(first, is_global))
             if not tokens.causal:
                 global_bias = maker.from_first(first)
-        parts.append(maker.to_window(self.band(blocks, tokens.causal, device), first))
+        parts.append(maker.to_window(self.band(blocks, tokens.causal, device), is_global))
         chosen = self._choose(tokens, visible)
         if chosen is not None:
             parts.append(maker.to_chosen(chosen, first))
@@ -101,6 +105,7 @@ class SparseAttention(MultiheadAttention):
             "causal": tokens.causal,
             "empty_rows": tokens.padding_mask is not None or not whole,
             "global_bias": global_bias,
+            "global_rows": global_rows,
             "starts": starts,
             "chosen": chosen,
         }
@@ -131,6 +136,7 @@ class SparseAttention(MultiheadAttention):
         table: Optional[Tensor] = None,
         empty_rows: bool = True,
         global_bias: Optional[Tensor] = None,
+        global_rows: Optional[Tensor] = None,
         starts: Optional[Tensor] = None,
         chosen: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
@@ -169,7 +175,7 @@ class SparseAttention(MultiheadAttention):
             if global_bias is not None and from_global is not None:
                 if starts is not None:
                     from_global = tuple(turned(each, starts, 2) for each in from_global)
-                out = self._with_global_rows(out, from_global, global_bias)
+                out = self._with_global_rows(out, from_global, global_bias, global_rows)
             out = out if starts is None else turned(out, -starts, 2)
         return self.out_proj(out.transpose(1, 2).flatten(2)), None  # (B, H, T, D) -> (B, T, C)
 
@@ -180,12 +186,25 @@ class SparseAttention(MultiheadAttention):
         return q, k, v
 
     def _with_global_rows(
-        self, out: Tensor, from_global: Tuple[Tensor, ...], global_bias: Tensor
+        self,
+        out: Tensor,
+        from_global: Tuple[Tensor, ...],
+        global_bias: Tensor,
+        global_rows: Optional[Tensor],
     ) -> Tensor:
-        """*out* (B, H, T, D) with its first rows replaced by attention to all keys."""
+        """*out* (B, H, T, D) with its first rows replaced by attention to all keys.
+
+        Args:
+            out: of the pattern.
+            from_global: queries, keys and values of global tokens, (B, H, T, D) each.
+            global_bias: (1|B, 1|H, G, S).
+            global_rows: which of the first rows are replaced, (B, 1, G, 1); None for all.
+        """
         q, k, v = from_global
         first, rate = global_bias.size(2), dropout_rate(self.dropout_module)
         rows = attend(q[:, :, :first], k, v, self.encoding.scale, global_bias, dropout=rate)
+        if global_rows is not None:
+            rows = torch.where(global_rows, rows, out[:, :, :first])
         return torch.cat((rows, out[:, :, first:]), dim=2)
 
     def _by_blocks(

@@ -29,3 +29,22 @@ def segment_labels(tokens: Tensor, padding: int, separator: int, num_segments: i
     begins[:, :1] = False
     texts = begins.long().cumsum(dim=1).clamp(max=num_segments - 1)
     return texts.masked_fill(~real, 0)
+
+
+def first_text_lengths(tokens: Tensor, padding: int, separator: int) -> Tensor:
+    """The number of tokens of the first text of a pair, [CLS] and separators included.
+
+    >>> import torch
+    >>> first_text_lengths(torch.tensor([[0, 7, 8, 2, 9, 2, 1]]), 1, 2)
+    tensor([[4]])
+
+    Args:
+        tokens: (B, T), padded on either side.
+        padding: index of the padding symbol.
+        separator: index of the separator.
+
+    Returns:
+        numbers (B, 1), int64; of a text without another, all of its tokens.
+    """
+    first = segment_labels(tokens, padding, separator, 2).eq(0) & tokens.ne(padding)
+    return first.sum(dim=1, keepdim=True)

@@ -14,8 +14,9 @@ from fairseq_posenc.config.stacks import masked_lm_stack
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.modules.encoder import TransformerEncoder
-from fairseq_posenc.modules.segments import segment_labels
-from fairseq_posenc.options import Options
+from fairseq_posenc.modules.segments import first_text_lengths, segment_labels
+from fairseq_posenc.modules.stack import Padding
+from fairseq_posenc.options import Options, option
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class SentenceEncoder(TransformerEncoder):
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
         self.num_segments = cfg.num_segments
         self.reads_pairs = cfg.segments == "pairs"
+        self.global_first_text = bool(option(cfg, "local_global_first_text"))
         self.separator = dictionary.eos()
         self.batches_to_wait = PATIENCE if cfg.num_segments > 1 else 0
         self.embed_project = nn.Linear(size, channels) if size != channels else None
@@ -82,6 +84,16 @@ class SentenceEncoder(TransformerEncoder):
                 self.num_segments,
                 PATIENCE,
             )
+
+    def begin(
+        self, src_tokens: Tensor, token_embeddings: Optional[Tensor], padding: Optional[Padding]
+    ) -> Tuple[Tensor, Tensor, Padding]:
+        """As in the base class; the padding tells where the first text ends, if that matters."""
+        x, embedding, padding = super().begin(src_tokens, token_embeddings, padding)
+        if self.global_first_text:
+            first = first_text_lengths(src_tokens, self.padding_idx, self.separator)
+            padding = padding._replace(first_text=first)
+        return x, embedding, padding
 
     def forward_embedding(
         self, src_tokens: Tensor, token_embedding: Optional[Tensor] = None

@@ -26,11 +26,13 @@ class Padding(NamedTuple):
         mask: (B, S), True at padding; None if no real token could see any.
         left: whether a sequence begins with padding.
         empty: whether a sequence has nothing but padding.
+        first_text: length of the first text of each pair, (B, 1), for patterns that depend on it.
     """
 
     mask: Optional[Tensor] = None
     left: bool = False
     empty: bool = False
+    first_text: Optional[Tensor] = None
 
     def empty_rows(self, causal: bool) -> bool:
         """True if a query may see no key at all."""
@@ -206,7 +208,8 @@ class PositionedStack:
             else:
                 of_padding = (causal, padding.mask, padding.left)
                 counted = torch.arange(length, device=x.device) if sampled is None else sampled
-                tokens = Tokens(x.size(1), length, *of_padding, counted, encoding.shared_bias, x)
+                logits, first = encoding.shared_bias, padding.first_text
+                tokens = Tokens(x.size(1), length, *of_padding, counted, logits, x, first)
                 bundle = kernel.sparse_positions(tokens)
             if encoding.transform is not None:
                 bundle["table"] = encoding.transform.table(query_positions)
