@@ -74,6 +74,11 @@ def kinds(presets):
     return list(first.values())
 
 
+def own_criterion(family):
+    """The flag of the criterion that models of a family need, if they need one."""
+    return ["--criterion", family.criterion] if family is not None and family.criterion else []
+
+
 def encoding_of_sides(encoding):
     """The flags that give a translation model an encoding, on both sides if it can have it."""
     other = ["--encoder-position-encoding", "rotary"] if causal_only(encoding) else []
@@ -178,7 +183,7 @@ LAYERS = {
     # every registered attention, norm and feed-forward
     **{name: ["--attention", name] for name in ATTENTIONS if name != "softmax"},
     # smaller than the texts of the tests
-    "local": ["--attention", "local", "--local-window", "4,2", "--local-global-tokens", "2"],
+    "local": ["--attention", "local", "--local-window", "4", "--local-global-tokens", "2"],
     "bigbird": [
         *("--attention", "bigbird", "--bigbird-block-size", "1", "--bigbird-window-blocks", "3"),
         *("--bigbird-random-blocks", "2"),

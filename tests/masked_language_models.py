@@ -4,7 +4,17 @@ from argparse import Namespace
 from unittest import mock
 
 from fairseq import models
-from helpers import PAD, VOCABULARY, copies, model_settings, sentences, without_values
+from helpers import (
+    PAD,
+    VOCABULARY,
+    copies,
+    model_settings,
+    own_criterion,
+    sentences,
+    without_values,
+)
+
+from fairseq_posenc.models import family_of
 
 CLS = VOCABULARY.bos()
 SMALL = [
@@ -23,7 +33,8 @@ class Vocabulary(list):
 
 def build(arch, *flags, vocabulary=VOCABULARY, length=64, **settings):
     """A model of *arch*, built as fairseq-train does."""
-    cfg = model_settings(arch, "--tokens-per-sample", str(length), *flags, task="masked_lm")
+    flags = ["--tokens-per-sample", str(length), *own_criterion(family_of(arch)), *flags]
+    cfg = model_settings(arch, *flags, task="masked_lm")
     settings = Namespace(**{"_name": "masked_lm", "tokens_per_sample": length, **settings})
     return models.build_model(cfg, Namespace(source_dictionary=vocabulary, cfg=settings)).eval()
 

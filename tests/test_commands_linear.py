@@ -62,9 +62,7 @@ class TestCommands:
         flags = [*PERFORMER, "--favor-redraw", "2", "--dropout", "0", "--batch-size", "6"]
         flags += ["--update-epoch-batch-itr", "True"]
         alone = train(toy.separate, tmp_path / "one", *flags, "--update-freq", "2").losses()
-        together = train_together(
-            toy.separate, tmp_path / "two", "--arch", "performer_tiny", "--favor-redraw", "2"
-        )
+        together = train_together(toy.separate, tmp_path / "two", *flags)
         assert together.losses() == pytest.approx(alone, abs=2e-3)
         one, two = (read(tmp_path / name / "checkpoint_last.pt")[0] for name in ("one", "two"))
         assert projections(one) and all(

@@ -5,7 +5,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from helpers import parse
+from helpers import own_criterion, parse
 from omegaconf import OmegaConf
 
 from fairseq_posenc.config.fields import plug_in_flags, role_of
@@ -48,6 +48,7 @@ def other_value(field, value):
 def configuration(family):
     """What fairseq-train would work with, as a checkpoint keeps it."""
     flags = ["--langs", "de,en"] if not family.for_hydra else []
+    flags += own_criterion(family)
     return parse(family.model, *flags, task=TASKS[family.model])
 
 
