@@ -133,7 +133,7 @@ class LocalAttention(SparseAttention):
                 "texts in bidirectional masked language models; drop it, or give --arch "
                 "posenc_masked_lm"
             )
-        layers = max(int(option(options, f"{side}_layers", 0)) for side in ("encoder", "decoder"))
+        layers = max(option(options, f"{side}_layers") or 0 for side in ("encoder", "decoder"))
         for flag, value, least in (
             ("--local-window", options.local_window, 2),
             ("--local-dilation", options.local_dilation, 1),

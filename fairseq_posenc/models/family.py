@@ -173,7 +173,7 @@ class Family:
                     f"--criterion {criterion}: needs {other.what}, and --arch {arch} is "
                     f"{self.what}; give for example --arch {other.example}"
                 )
-        refuse_other_criterions(args)
+        check_output(criterion, args)
 
 
 FAMILIES: Dict[str, Family] = {}
@@ -195,17 +195,16 @@ def task_settings(task: FairseqTask) -> Any:
     return getattr(task, "cfg", None) or getattr(task, "args", None)
 
 
-def refuse_other_criterions(args: Options) -> None:
+def check_output(criterion: Optional[str], args: Options) -> None:
     """Refuse a criterion that does not match the output layer.
 
     Args:
-        args: parsed command line, with the settings of the architecture; accepted if it has no
-            criterion, as in commands other than training.
+        criterion: None in commands other than training.
+        args: parsed command line, with the settings of the architecture.
 
     Raises:
         UsageError: naming the missing flag.
     """
-    criterion = option(args, "criterion")
     classifies = option(args, "task") == "sentence_prediction" and criterion is not None
     if classifies and not hasattr(args, "classification_head_name"):  # a flag of those that fit
         raise UsageError(
