@@ -12,7 +12,7 @@
 #   --output DIR      folder for data, checkpoints and results (runs/quickstart)
 #   --venv DIR        environment to create or use (.venv), see setup.sh
 #   --pairs N         sentence pairs to train on (10000)
-#   --epochs N        passes over them; the last 5 are averaged (10)
+#   --epochs N        passes over them; the last 5, or all if there are fewer, are averaged (10)
 #   --min-bleu X      fail if BLEU is lower (90)
 #   --help            this text
 
@@ -39,6 +39,7 @@ done
 whole_number --seed "$SEED"
 whole_number --pairs "$PAIRS"
 whole_number --epochs "$EPOCHS"
+((EPOCHS >= AVERAGE)) || AVERAGE=$EPOCHS
 [[ $MIN_BLEU =~ ^[0-9]+([.][0-9]+)?$ ]] || die "--min-bleu $MIN_BLEU: expected a number"
 OUT=$(absolute "$OUT") VENV=$(absolute "$VENV")
 [[ ! -d $OUT || -d $OUT/steps || -z $(contents "$OUT") ]] ||

@@ -118,11 +118,11 @@ def test_quickstart_from_end_to_end(tmp_path):
         "--pairs",
         "300",
         "--epochs",
-        "5",
+        "3",  # fewer than are averaged otherwise
     ]
     first = shell(*command, "--min-bleu", "0", timeout=600)
     assert first.returncode == 0, first.stderr
-    assert "epoch 5 of 5, loss on valid" in first.stdout
+    assert "epoch 3 of 3, loss on valid" in first.stdout
     assert "BLEU|" in first.stdout and "    reference " in first.stdout
     assert len((tmp_path / "out" / "output.de").read_text().splitlines()) == 500
     assert (tmp_path / "out" / "training.png").read_bytes()[:4] == b"\x89PNG"
