@@ -4,12 +4,11 @@
 #   finetune.sh TASK CHECKPOINT OUT [options] [-- flags for fairseq-train]
 #
 # TASK is a folder that prepare.sh made (reading/squad), CHECKPOINT the result of pre-training.
-# Hyper-parameters are those of RoBERTa, Table 10 (squad, race; copa and qnli as GLUE), of GAU, Table 6 (cmrc,
-# c3, chid), or of RoFormer, section 4.3 (cail); the shape and the position encoding of the model come
-# from the checkpoint. Logs, and the
-# answers to squad and cmrc in the published formats, go to OUT/NAME/TASK; it ends with a table of
-# all models and tasks in OUT. Stopped and started again, it continues with the runs that are not
-# done.
+# Hyper-parameters are those of RoBERTa, Table 10 (squad, race; copa and qnli as GLUE), of GAU, Table 6
+# (cmrc, c3, chid), or of RoFormer, section 4.3 (cail); the shape and the position encoding of the model
+# come from the checkpoint. Logs, and the answers to squad and cmrc in the published formats, go to
+# OUT/NAME/TASK; it ends with a table of all models and tasks in OUT. Stopped and started again, it
+# continues with the runs that are not done.
 #
 #   --name NAME           name of the model in the table (the folder of CHECKPOINT)
 #   --lr "X ..."          learning rates (the paper's)

@@ -147,6 +147,11 @@ class AttentionKernel:
         return False
 
     @classmethod
+    def reads_first_text(cls, options: Options) -> bool:
+        """True if :meth:`sparse_positions` reads the length of the first text of a pair."""
+        return False
+
+    @classmethod
     def scales_by_length(cls, options: Options) -> bool:
         """True if ``forward`` reads *length_factor*."""
         return False

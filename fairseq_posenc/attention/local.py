@@ -92,6 +92,14 @@ def numbers(flag: str, value: str, least: int, even: bool) -> List[int]:
     return [int(part) for part in found]
 
 
+def numbers_by_layer(options: Options) -> Dict[str, List[int]]:
+    """The windows and the dilations by their flags, to be repeated over the layers."""
+    return {
+        "--local-window": numbers("--local-window", options.local_window, 2, even=True),
+        "--local-dilation": numbers("--local-dilation", options.local_dilation, 1, even=False),
+    }
+
+
 @register_attention(
     "local",
     paper="Beltagy et al. 2020, arXiv 2004.05150",
@@ -107,7 +115,7 @@ class LocalAttention(SparseAttention):
         super().__init__(embed_dim, num_heads, encoding, **kwargs)
         options = encoding.options
         self.always_global = int(options.local_global_tokens)
-        self.global_tokens = max(self.always_global, int(options.local_global_first_text or 0))
+        self.global_tokens = max(self.always_global, int(options.local_global_first_text))
         self.causal = encoding.stack.causal
         self.global_q_proj: Optional[nn.Module] = None
         self.global_k_proj: Optional[nn.Module] = None
@@ -115,8 +123,7 @@ class LocalAttention(SparseAttention):
         if self.global_tokens and not self.causal:
             for name in _PROJECTIONS:
                 setattr(self, f"global_{name}", copy.deepcopy(getattr(self, name)))
-        self.windows = numbers("--local-window", options.local_window, 2, even=True)
-        self.dilations = numbers("--local-dilation", options.local_dilation, 1, even=False)
+        self.windows, self.dilations = numbers_by_layer(options).values()
         self.set_layer_index(0)
 
     @classmethod
@@ -127,23 +134,24 @@ class LocalAttention(SparseAttention):
             UsageError: naming the flag.
         """
         super().check(options, encodings)
-        if options.local_global_first_text and option(options, "causal", True):
+        first = options.local_global_first_text
+        if first and option(options, "causal", True):
             raise UsageError(
-                f"--local-global-first-text {options.local_global_first_text}: is for pairs of "
-                "texts in bidirectional masked language models; drop it, or give --arch "
-                "posenc_masked_lm"
+                f"--local-global-first-text {first}: is for pairs of texts in bidirectional masked "
+                "language models; drop it, or give --arch posenc_masked_lm"
             )
         layers = max(option(options, f"{side}_layers") or 0 for side in ("encoder", "decoder"))
-        for flag, value, least in (
-            ("--local-window", options.local_window, 2),
-            ("--local-dilation", options.local_dilation, 1),
-        ):
-            found = numbers(flag, value, least, even=least == 2)
+        for flag, found in numbers_by_layer(options).items():
             if len(found) > max(layers, 1):
                 raise UsageError(
-                    f"{flag} {value}: has {len(found)} numbers for {layers} layers; give one, or "
-                    "at most one a layer"
+                    f"{flag} {','.join(map(str, found))}: has {len(found)} numbers for {layers} "
+                    "layers; give one, or at most one a layer"
                 )
+
+    @classmethod
+    def reads_first_text(cls, options: Options) -> bool:
+        """Yes, if the first text is global."""
+        return bool(options.local_global_first_text)
 
     def set_layer_index(self, index: int) -> None:
         """Choose the window and the dilation of layer *index*."""

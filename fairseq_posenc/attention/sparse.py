@@ -111,7 +111,7 @@ class SparseAttention(MultiheadAttention):
         }
 
     def _blocks(self, causal: bool, length: int) -> Blocks:
-        """How *length* tokens are split; a window wider than the text costs no more."""
+        """The split of *length* tokens into blocks, none of whose neighbours lies outside."""
         return (self.causal_blocks if causal else self.both_blocks).within(length)
 
     def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
@@ -196,7 +196,7 @@ class SparseAttention(MultiheadAttention):
 
         Args:
             out: of the pattern.
-            from_global: queries, keys and values of global tokens, (B, H, T, D) each.
+            from_global: queries, keys and values, (B, H, T, D) each.
             global_bias: (1|B, 1|H, G, S).
             global_rows: which of the first rows are replaced, (B, 1, G, 1); None for all.
         """
@@ -204,7 +204,7 @@ class SparseAttention(MultiheadAttention):
         first, rate = global_bias.size(2), dropout_rate(self.dropout_module)
         rows = attend(q[:, :, :first], k, v, self.encoding.scale, global_bias, dropout=rate)
         if global_rows is not None:
-            rows = torch.where(global_rows, rows, out[:, :, :first])
+            rows = rows.where(global_rows, out[:, :, :first])
         return torch.cat((rows, out[:, :, first:]), dim=2)
 
     def _by_blocks(

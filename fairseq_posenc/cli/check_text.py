@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Check the texts."""
-    from fairseq_posenc.cli.tokenize import read_lines
+    from fairseq_posenc.text_lines import read_lines
     from fairseq_posenc.unknown_tokens import check_known
 
     known = {line.split(" ", 1)[0] for line in read_lines(args.dict)}.union(SPECIAL)

@@ -2,7 +2,6 @@
 
 import argparse
 from pathlib import Path
-from typing import Iterator
 
 from fairseq_posenc.cli.command import Command
 from fairseq_posenc.errors import UsageError
@@ -30,27 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a text, split at line feeds only.
-
-    Raises:
-        UsageError: it cannot be read, or is not UTF-8.
-    """
-    try:
-        with open(path, encoding="utf-8-sig", newline="\n") as stream:
-            for line in stream:
-                yield line.rstrip("\n")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{path}: is not UTF-8 ({error.reason}); convert it, for example with iconv -t UTF-8"
-        ) from error
-
-
 def run(args: argparse.Namespace) -> None:
     """Write the symbols, the dictionary, or both."""
     from fairseq_posenc.files import check_writable, replace_file
+    from fairseq_posenc.text_lines import read_lines
     from fairseq_posenc.tokenizer import dictionary, tokenize
 
     if args.input is None and args.dictionary is None:

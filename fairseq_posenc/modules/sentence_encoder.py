@@ -16,7 +16,7 @@ from fairseq_posenc.initialisation import apply_norms_and_biases
 from fairseq_posenc.modules.encoder import TransformerEncoder
 from fairseq_posenc.modules.segments import first_text_lengths, segment_labels
 from fairseq_posenc.modules.stack import Padding
-from fairseq_posenc.options import Options, option
+from fairseq_posenc.options import Options
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class SentenceEncoder(TransformerEncoder):
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
         self.num_segments = cfg.num_segments
         self.reads_pairs = cfg.segments == "pairs"
-        self.global_first_text = bool(option(cfg, "local_global_first_text"))
+        self.global_first_text = self.kernel.reads_first_text(cfg)
         self.separator = dictionary.eos()
         self.batches_to_wait = PATIENCE if cfg.num_segments > 1 else 0
         self.embed_project = nn.Linear(size, channels) if size != channels else None

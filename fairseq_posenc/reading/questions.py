@@ -106,7 +106,7 @@ def _question(
         )
     context = reading.passages[passage]
     found = [_answer(answer, where) for answer in answers]
-    wrong = [entry for entry in found if not _stands(context, *entry)]
+    wrong = [pair for pair in found if not _occurs_at(context, *pair)]
     if wrong and misplaced == "refuse":
         answer, start = wrong[0]
         raise UsageError(
@@ -124,8 +124,8 @@ def _question(
     return Question(key, text, passage, tuple(answer for answer, _ in found), place)
 
 
-def _stands(context: str, answer: str, start: int) -> bool:
-    """Whether an answer is where the file says."""
+def _occurs_at(context: str, answer: str, start: int) -> bool:
+    """Whether *answer* begins at character *start* of *context*."""
     return 0 <= start < len(context) and context.startswith(answer, start)
 
 

@@ -183,7 +183,8 @@ def load_results(folder: FilePath) -> Study:
     measures = {name: Measure(name, **about) for name, about in plan["measures"].items()}
     timed = [root / RUNS / name for name in plan.get("speed_runs", ())]
     rounds = [timed[start : start + len(systems)] for start in range(0, len(timed), len(systems))]
-    speed = [_speeds(set(folders).intersection(made)) for made in rounds]
+    ended = set(folders)
+    speed = [_speeds(ended.intersection(made)) for made in rounds]
     return Study(root, plan, systems, seeds, tuple(known), measures, speed)
 
 

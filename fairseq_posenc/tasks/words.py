@@ -9,6 +9,7 @@ import numpy as np
 from fairseq.data import Dictionary
 
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.text_lines import read_lines
 
 logger = logging.getLogger(__name__)
 
@@ -119,13 +120,8 @@ def read_phrases(path: str, dictionary: Dictionary) -> Phrases:
     """
     if not os.path.isfile(path):
         raise UsageError(f"--phrases {path}: no such file; give a text file, a phrase in each line")
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = [line.split() for line in file if line.strip()]
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"--phrases {path}: the text is not UTF-8; convert it, for example with iconv -t UTF-8"
-        ) from error
+    texts = read_lines(path, f"--phrases {path}: the text")
+    lines = [line.split() for line in texts if line.strip()]
     phrases = [[dictionary.index(symbol) for symbol in line] for line in lines]
     known = [phrase for phrase in phrases if min(phrase) >= dictionary.nspecial]
     if not known:
