@@ -1,5 +1,8 @@
 """Runs of studies: their identity, resuming after changes, search, speed and failures."""
 
+import json
+from pathlib import Path
+
 import pytest
 from fake_fairseq import FakeCommands
 from studies import message, results, study
@@ -23,6 +26,8 @@ def test_digests_depend_on_all_that_decides_a_result(read, plan, tmp_path):
         {"average": 3},
         {"decode": {"--beam": 5}},
         {"gpus": 2},
+        {"data": {"folder": plan["data"], "tokenizer": "moses"}},
+        {"data": {"folder": plan["data"], "subword_file": str(tmp_path / "data/dict.a.txt")}},
     ):
         assert digests.isdisjoint({spec.digest for spec in specs(read(**changes), {})}), changes
     more = {**plan["systems"], "t5": {"--position-encoding": "t5"}}
@@ -32,6 +37,22 @@ def test_digests_depend_on_all_that_decides_a_result(read, plan, tmp_path):
     (tmp_path / "moved" / "train.a-b.a.idx").write_text("other")
     digest_of.cache_clear()
     assert digests.isdisjoint({s.digest for s in specs(read(data=str(tmp_path / "moved")), {})})
+
+
+def test_compiled_files_of_a_users_encodings_do_not_count(read, tmp_path):
+    own = tmp_path / "own"
+    (own / "__pycache__").mkdir(parents=True)
+    (own / "__init__.py").write_text("")
+
+    def digests():
+        digest_of.cache_clear()
+        return {spec.digest for spec in specs(read(user_dir=str(own)), {})}
+
+    before = digests()
+    (own / "__pycache__" / "__init__.cpython-38.pyc").write_text("compiled")
+    assert digests() == before
+    (own / "__init__.py").write_text("changed")
+    assert digests().isdisjoint(before)
 
 
 def test_a_study_runs_once_and_resumes_after_changes(read, plan, tmp_path):
@@ -86,6 +107,24 @@ def test_the_search_tries_the_same_values_for_every_system(read, tmp_path):
         assert content["chosen"][system] == {"--lr": best.split()[1]}
         runs = load_results(tmp_path).of(system)
         assert [run.flags["--lr"] for run in runs] == 2 * [best.split()[1]]
+
+
+def test_a_training_that_diverged_is_not_the_best(read, tmp_path):
+    class Diverging(FakeCommands):
+        def validate(self, words, log):
+            if "--lr" in Path(log.name).with_name("train.log").read_text():
+                log.write(json.dumps({"valid_loss": "nan"}) + "\n")
+            else:
+                super().validate(words, log)
+
+        def train(self, words, log):
+            log.write("--lr diverges\n" if words[words.index("--lr") + 1] == "9" else "")
+            super().train(words, log)
+
+    study(read(search={"--lr": ["9", "1"]}, seeds=[1]), tmp_path, Diverging())
+    content = load_results(tmp_path).plan
+    assert content["chosen"] == {name: {"--lr": "1"} for name in content["systems"]}
+    assert {name for tried in content["tried"].values() for name in tried} == {"--lr 1"}
 
 
 def test_a_system_whose_search_fails_does_not_stop_the_others(read, tmp_path):

@@ -47,6 +47,18 @@ pytest_plugins = ["studies"]
         ({"average": 4}, "average: epochs: 4: there will be 3 checkpoints"),
         ({"average": {"updates": 2}}, "average: updates: 2: needs --save-interval-updates"),
         ({"budget": {"tokens": 9}}, "budget: tokens: 9: needs --batch-size"),
+        ({"data": {"source_lang": "a"}}, "data: folder: missing"),
+        ({"finetune": {"data": "x"}}, "finetune: tasks: missing"),
+        ({"finetune": {"data": "x", "tasks": ["y"]}}, "finetune: has no meaning for the recipe tr"),
+        ({"extrapolation": {"lengths": [8]}}, "extrapolation: has no meaning for the recipe tr"),
+        ({"finetune": {"data": "x", "tasks": {"y": {"--save-dir": "z"}}}}, "finetune: y: --save-d"),
+        ({"search": {"--max-update": [1, 2]}}, "search: --max-update: give budget instead"),
+        ({"search": {"--lr": []}}, "search: expected one flag with a list of values"),
+        ({"base": {"--update-freq": "x"}}, "base: --update-freq x: expected a whole number above"),
+        (
+            {"average": {"updates": 2}, "base": {"--save-interval-updates": "x"}},
+            "base: --save-interval-updates x: expected a whole number above 0",
+        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
@@ -65,6 +77,8 @@ def test_a_key_given_twice_and_damaged_files_are_refused(read, tmp_path):
     path = tmp_path / "other.yaml"
     path.write_text("systems:\n  a: {}\n  a: {--lr: 1}\n")
     assert "line 3 of the plan: a: given twice" in message(load_plan, path)
+    path.write_text("data: {{x}}")
+    assert "line 1 of the plan: {'x': None}: expected a name" in message(load_plan, path)
     path.write_text("systems: {")
     assert "is not YAML" in message(load_plan, path)
     assert "No such file" in message(load_plan, tmp_path / "nowhere.yaml")
@@ -76,6 +90,15 @@ def test_fp16_needs_a_gpu(read, tmp_path):
     assert plan.base["--max-tokens"] == "200"
     assert "base: --fp16: needs a GPU" in message(check_plan, plan, CPU)
     assert "follows no flag" in message(load_plan, tmp_path / "plan.yaml", "fp16")
+    assert "close the quotes" in message(load_plan, tmp_path / "plan.yaml", "--lr '1")
+
+
+def test_a_merge_key_may_be_overridden(read, tmp_path):
+    read(base={"--lr": 1}, systems={"a": {}})
+    text = "systems:\n  a: &a {--dropout: 1, --arch: x}\n  b: {<<: *a, --dropout: 2}\n"
+    path = tmp_path / "plan.yaml"
+    path.write_text(path.read_text().replace("systems:\n  a: {}\n", text))
+    assert load_plan(path).systems["b"] == {"--dropout": "2", "--arch": "x"}
 
 
 def test_a_token_budget_is_a_number_of_updates(read):

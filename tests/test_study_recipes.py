@@ -6,7 +6,7 @@ from commands import succeed
 from studies import CPU, forked, message, study
 
 from fairseq_posenc.study.checks import check_plan
-from fairseq_posenc.study.logs import last_losses, read_training, training_is_done
+from fairseq_posenc.study.logs import last_losses, lines_of, read_training, training_is_done
 from fairseq_posenc.study.model_flags import flags_of_model
 from fairseq_posenc.study.plan import read_plan
 from fairseq_posenc.study.recipes import language_model, masked_lm, translation
@@ -14,6 +14,9 @@ from fairseq_posenc.study.results import load_results
 from fairseq_posenc.study.runs import specs
 
 pytest_plugins = ["toy"]
+
+
+LOSS = "Loss (base 2): 3.0000, Perplexity: 8.00"
 
 
 # --- logs
@@ -61,12 +64,21 @@ def test_an_interrupted_training_counts_once(tmp_path):
 
 def test_losses_are_read_from_either_command(tmp_path):
     log = tmp_path / "log"
-    log.write_text("x | INFO | Loss (base 2): 3.0000, Perplexity: 8.00\n")
+    log.write_text(f"x | INFO | {LOSS}\n")
     assert last_losses(log) == {"loss": 3.0, "perplexity": 8.0}
     log.write_text('x {"valid_loss": "4", "valid_nll_loss": "3", "valid_accuracy": "12.5"}\n')
     assert last_losses(log) == {"loss": 4.0, "perplexity": 8.0, "accuracy": 12.5}
-    log.write_text("")
+    log.write_text('x {"test_loss": "3"}\n')
+    assert last_losses(log, "test") == {"loss": 3.0, "perplexity": 8.0}
     assert "has no loss" in message(last_losses, log)
+
+
+def test_only_line_feeds_end_a_line(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("a\u2028b\x85c\n\nd\n\n")
+    assert lines_of(text) == ["a\u2028b\x85c", "", "d", ""]
+    text.write_text("")
+    assert lines_of(text) == lines_of(tmp_path / "none") == []
 
 
 def test_hypotheses_are_put_in_order(tmp_path):
@@ -96,7 +108,7 @@ def test_the_curve_of_extrapolation(tmp_path):
     assert language_model.read_curve(tmp_path) == {"extrapolation": {"16": 9.5, "32": 11.0}}
 
 
-def test_a_language_model_with_memory_is_scored_with_it():
+def test_a_language_model_with_memory_is_scored_with_it(tmp_path):
     content = {
         "name": "language",
         "recipe": "language_model",
@@ -108,6 +120,7 @@ def test_a_language_model_with_memory_is_scored_with_it():
         },
         "seeds": [1],
         "budget": {"updates": 4},
+        "subset": "test",
     }
     blocks, memory = (spec.steps for spec in specs(read_plan(content, "plan"), {}))
     assert [step.name for step in memory] == [step.name for step in blocks] == ["train", "evaluate"]
@@ -116,7 +129,9 @@ def test_a_language_model_with_memory_is_scored_with_it():
     )
     assert "language_modeling" in blocks[0].words
     assert (memory[1].words[0], blocks[1].words[0]) == ("fairseq-validate", "fairseq-eval-lm")
-    assert memory[1].collect is blocks[1].collect
+    for step, line in ((memory[1], '{"test_loss": "3"}'), (blocks[1], LOSS)):
+        (tmp_path / "evaluate.log").write_text(f"{line}\n")
+        assert step.collect(tmp_path) == {"scores": {"loss": 3.0, "perplexity": 8.0}}
 
 
 def test_fine_tuning_takes_the_shape_from_the_checkpoint_where_it_can():

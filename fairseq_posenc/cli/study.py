@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> Optional[int]:
     if args.status:
         print("\n".join(table(_all_runs(plan, study, runs), study)))
         return None
-    before = Path(args.plan).read_bytes()
+    before = _content(args.plan)
     make: Any = studies.local_pool(study, devices, studies.log_line)
     alone = make._replace(devices=devices[:1])
     if args.slurm:
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> Optional[int]:
         results = studies.carry_out(plan, study, make, studies.log_line, alone)
     except KeyboardInterrupt:
         raise UsageError("interrupted; the same command goes on where it was") from None
-    if Path(args.plan).read_bytes() != before:
+    if _content(args.plan) != before:
         print(f"{args.plan}: was changed meanwhile; run the command again for the changes")
     status = _summary(results, study)
     try:
@@ -103,6 +103,14 @@ def run(args: argparse.Namespace) -> Optional[int]:
     except UsageError as error:  # a package of the extra is missing; the runs are there
         print(f"no report: {str(error).partition('error: ')[2]}")
     return status
+
+
+def _content(path: str) -> bytes:
+    """The content of a file; nothing once it has been moved away."""
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
 
 
 def _all_runs(plan: Any, study: Path, runs: List[Any]) -> List[Any]:

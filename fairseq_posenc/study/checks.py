@@ -10,7 +10,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.study.commands import command
-from fairseq_posenc.study.flags import merge
+from fairseq_posenc.study.flags import merge, whole_number
 from fairseq_posenc.study.plan import Plan, plan_of
 from fairseq_posenc.study.processes import Device
 from fairseq_posenc.study.recipes import RECIPES
@@ -37,6 +37,9 @@ def check_plan(plan: Plan, device: Device) -> None:
         UsageError: naming the system, the flag, and what would work.
     """
     recipe = RECIPES[plan.recipe]
+    for key in {key for other in RECIPES.values() for key in other.keys} - set(recipe.keys):
+        if getattr(plan, key):
+            raise UsageError(f"{key}: has no meaning for the recipe {plan.recipe}; remove it")
     for system in plan.systems:
         recipe.check(plan_of(plan, system))
     known = recipe.measures(plan)
@@ -67,7 +70,7 @@ def _check_average(plan: Plan) -> None:
                 raise UsageError(
                     f"average: updates: {count}: needs --save-interval-updates in the base"
                 )
-            every = int(plan.base["--save-interval-updates"])
+            every = whole_number(plan.base, "--save-interval-updates", "base")
         made = plan.budget.get(kind, count * every) // every
         if made < count:
             raise UsageError(

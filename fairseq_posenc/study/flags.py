@@ -36,11 +36,15 @@ def parse_flags(text: str, where: str) -> Flags:
     {'--fp16': True, '--lr': '1e-3', '--update-freq': '2'}
 
     Raises:
-        UsageError: a word belongs to no flag.
+        UsageError: a word belongs to no flag, or a quotation mark is not closed.
     """
     flags: Flags = {}
     name = ""
-    for word in shlex.split(text):
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{where} {text}: {error}; close the quotes") from error
+    for word in words:
         if re.match(r"--[a-z]", word):
             name, equals, value = word.partition("=")
             flags[name] = value if equals else True
@@ -49,3 +53,22 @@ def parse_flags(text: str, where: str) -> Flags:
         else:
             raise UsageError(f"{where} {text}: {word} follows no flag; expected --flag value ...")
     return flags
+
+
+def whole_number(flags: Flags, flag: str, where: str, default: int = 0) -> int:
+    """The value of a flag that has to be a whole number above 0; of a list like ``[4]``, the first.
+
+    Args:
+        flags: flags with their values.
+        flag: one of them.
+        where: the key of the plan, for messages.
+        default: the value where the flag is not given; without one, it has to be.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    value = flags.get(flag, default or "nothing")
+    first = str(value).strip("[]() ").split(",")[0].strip()
+    if isinstance(value, bool) or not (first.isdecimal() and int(first)):
+        raise UsageError(f"{where}: {flag} {value}: expected a whole number above 0")
+    return int(first)

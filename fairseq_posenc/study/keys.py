@@ -87,8 +87,10 @@ def _several(read: Callable[[Any], Any]) -> Callable[[Any], Tuple[Any, ...]]:
     return several
 
 
-def _keys(**known: Callable[[Any], Any]) -> Callable[[Any], Dict[str, Any]]:
-    """A mapping with some of the keys *known*, read by these functions."""
+def _keys(
+    needed: Tuple[str, ...] = (), **known: Callable[[Any], Any]
+) -> Callable[[Any], Dict[str, Any]]:
+    """A mapping with some of the keys *known*, read by these functions, and all *needed* ones."""
 
     def read(value: Any) -> Dict[str, Any]:
         if not isinstance(value, dict):
@@ -96,6 +98,9 @@ def _keys(**known: Callable[[Any], Any]) -> Callable[[Any], Dict[str, Any]]:
         for key in value:
             if key not in known:
                 raise ValueError(f"{key}: unknown key" + near(str(key), list(known)))
+        for key in needed:
+            if key not in value:
+                raise ValueError(f"{key}: missing")
         return {key: _of(key, known[key], setting) for key, setting in value.items()}
 
     return read
@@ -129,9 +134,10 @@ def _seed(value: Any) -> int:
 
 
 def _search(value: Any) -> Dict[str, List[str]]:
-    if not isinstance(value, dict) or len(value) != 1:
+    values = next(iter(value.values())) if isinstance(value, dict) and len(value) == 1 else []
+    if not values:
         raise ValueError("expected one flag with a list of values, such as {--lr: [1e-3, 3e-3]}")
-    return {flag: list(_several(_text)(values)) for flag, values in value.items()}
+    return {flag: list(_several(_text)(values)) for flag in value}
 
 
 def _tasks(value: Any) -> Dict[str, Flags]:
@@ -147,6 +153,7 @@ READ: Dict[str, Callable[[Any], Any]] = {
     "data": _or_key(
         "folder",
         _keys(
+            ("folder",),
             folder=_text,
             source_lang=_text,
             target_lang=_text,
@@ -174,6 +181,7 @@ READ: Dict[str, Callable[[Any], Any]] = {
     "validate": _flags,
     "decode": _flags,
     "finetune": _keys(
+        ("data", "tasks"),
         data=_text,
         tasks=_tasks,
         flags=_flags,

@@ -17,11 +17,14 @@ MEGABYTES = 1024.0  # in a gigabyte
 
 
 def lines_of(path: Path) -> List[str]:
-    """The lines of a log, or none if there is no such file."""
+    """The lines of a file, or none if there is no such file."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
+    # not splitlines, for which U+2028 and others end a line, too
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def last_lines(path: Path, count: int = 15) -> str:
@@ -112,8 +115,12 @@ def _number(fields: Mapping[str, str], key: str) -> float:
     return float(fields.get(key, 0))
 
 
-def last_losses(path: Path) -> Dict[str, float]:
+def last_losses(path: Path, subset: str = "valid") -> Dict[str, float]:
     """Loss in bits and perplexity, from the output of fairseq-validate or fairseq-eval-lm.
+
+    Args:
+        path: the log.
+        subset: what was validated, with which fairseq begins the names of the values.
 
     Raises:
         UsageError: there is none.
@@ -121,16 +128,16 @@ def last_losses(path: Path) -> Dict[str, float]:
     found: Optional[Dict[str, float]] = None
     for line in lines_of(path):
         score = _SCORE.search(line)
-        start = line.find('{"valid_')
+        start = line.find(f'{{"{subset}_')
         if score:
             found = {"loss": float(score.group(1)), "perplexity": float(score.group(2))}
         elif start >= 0:
             fields = json.loads(line[start:])
-            found = {"loss": float(fields["valid_loss"])}
-            bits = float(fields.get("valid_nll_loss", found["loss"]))
+            found = {"loss": float(fields[f"{subset}_loss"])}
+            bits = float(fields.get(f"{subset}_nll_loss", found["loss"]))
             found["perplexity"] = round(2.0**bits, 3)
-            if "valid_accuracy" in fields:
-                found["accuracy"] = float(fields["valid_accuracy"])
+            if f"{subset}_accuracy" in fields:
+                found["accuracy"] = float(fields[f"{subset}_accuracy"])
     if found is None:
         raise UsageError(f"{path}: has no loss; remove the folder of this run to repeat it")
     return found

@@ -1,7 +1,7 @@
 """Plans of studies: the YAML file, and what it may contain; imports neither PyTorch nor fairseq."""
 
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Hashable, List, Mapping, NamedTuple, Sequence, Tuple
 
 import yaml
 
@@ -22,6 +22,8 @@ RESERVED = {
         "nothing: the study sets it",
     ),
 }
+
+FINETUNE_BUDGET = ("--max-epoch", "--max-update")  # which a fine-tuning has of its own
 
 
 class Plan(NamedTuple):
@@ -80,13 +82,19 @@ class _Loader(yaml.SafeLoader):
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> Dict[Any, Any]:
+    own = [key for key, _ in node.value]  # not those of a merge key, which may be overridden
     loader.flatten_mapping(node)
+    seen = set()
     found: Dict[Any, Any] = {}
     for key_node, value_node in node.value:
         key = loader.construct_object(key_node, deep=True)
-        if key in found:
-            line = key_node.start_mark.line + 1
-            raise UsageError(f"line {line} of the plan: {key}: given twice; rename or remove one")
+        line = f"line {key_node.start_mark.line + 1} of the plan"
+        if not isinstance(key, Hashable):
+            raise UsageError(f"{line}: {key}: expected a name before the colon")
+        if key in seen:
+            raise UsageError(f"{line}: {key}: given twice; rename or remove one")
+        if key_node in own:
+            seen.add(key)
         found[key] = loader.construct_object(value_node, deep=True)
     return found
 
@@ -144,10 +152,13 @@ def read_plan(found: Mapping[str, Any], where: str) -> Plan:
             values[key] = READ[key](value)
         except ValueError as error:
             raise UsageError(f"{where}: {key}: {error}") from error
-    for key in ("base", "validate", "decode"):
+    for key in ("base", "validate", "decode", "search"):
         _refuse_reserved(f"{where}: {key}", values.get(key, {}))
     for name, flags in values["systems"].items():
         _refuse_reserved(f"{where}: systems: {name}", flags)
+    finetune = values.get("finetune", {})
+    for name, flags in {"flags": finetune.get("flags", {}), **finetune.get("tasks", {})}.items():
+        _refuse_reserved(f"{where}: finetune: {name}", flags, FINETUNE_BUDGET)
     plan = Plan(**values)
     if plan.baseline and plan.baseline not in plan.systems:
         advice = near(plan.baseline, list(plan.systems))
@@ -166,9 +177,9 @@ def refuse_unknown(where: str, found: Mapping[str, Any], known: Sequence[str]) -
             raise UsageError(f"{where}: {key}: unknown key" + near(str(key), known))
 
 
-def _refuse_reserved(where: str, flags: Flags) -> None:
+def _refuse_reserved(where: str, flags: Flags, allowed: Sequence[str] = ()) -> None:
     for flag in flags:
-        if flag in RESERVED:
+        if flag in RESERVED and flag not in allowed:
             raise UsageError(f"{where}: {flag}: give {RESERVED[flag]} instead")
 
 

@@ -3,18 +3,17 @@
 import functools
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 from fairseq_posenc.study.flags import Flags, merge, words_of
 from fairseq_posenc.study.plan import Plan, plan_of
 from fairseq_posenc.study.recipes import RECIPES
-from fairseq_posenc.study.recipes.base import Step, speed_step
+from fairseq_posenc.study.recipes.base import Step, passes_of, speed_step
 from fairseq_posenc.version import __version__
 
 _WHOLE = 1 << 26  # bytes of a file that are read; of a larger one, as many at both ends
-_NOT_DATA = (".log", ".part")
+_NOT_DATA = (".log", ".part", ".pyc")
 SPEED_ROUNDS = 3
 
 
@@ -66,8 +65,8 @@ def spec_of(plan: Plan, system: str, seed: int, chosen: Mapping[str, str]) -> Sp
     flags = merge(plan.base, own)
     steps = tuple(RECIPES[plan.recipe].steps(plan, flags, seed))
     keys = tuple(_chain(plan, steps))
-    frequency = int(str(flags.get("--update-freq", 1)).strip("[]() ").split(",")[0])
-    return Spec(system, seed, own, tuple(words_of(plan.base)), steps, keys, plan.gpus, frequency)
+    base, passes = tuple(words_of(plan.base)), passes_of(flags)
+    return Spec(system, seed, own, base, steps, keys, plan.gpus, passes)
 
 
 def _chain(plan: Plan, steps: Tuple[Step, ...]) -> Iterator[str]:
@@ -75,12 +74,12 @@ def _chain(plan: Plan, steps: Tuple[Step, ...]) -> Iterator[str]:
     for step in steps:
         # the content of folders and files decides, not their place
         places = {plan.data["folder"], *step.depends}
-        if "data" in plan.finetune:
-            places |= {os.path.join(plan.finetune["data"], task) for task in plan.finetune["tasks"]}
+        if plan.finetune:
+            places |= {str(Path(plan.finetune["data"], task)) for task in plan.finetune["tasks"]}
         used = [place for place in step.words if place in places]
         words = [digest_of(word) if word in places else word for word in step.words]
         read = [digest_of(place) for place in step.depends if place not in used]
-        key = _digest([key, step.name, words, read])
+        key = _digest([key, step.name, words, read, *step.settings])
         yield key
 
 

@@ -1,17 +1,18 @@
 """Making runs on a Slurm cluster, through submitit: one array, which survives preemption."""
 
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.extras import import_extra
 from fairseq_posenc.study.processes import Device, Processes
-from fairseq_posenc.study.results import FAILED
+from fairseq_posenc.study.results import RUNS
 from fairseq_posenc.study.study import Job, Results, cores_here, log_line
-from fairseq_posenc.study.work import Worker
+from fairseq_posenc.study.work import TRIES, Worker, finished_result
 
 LOGS = "slurm"  # the folder of the jobs' own logs
 _MINUTES = 24 * 60  # of a job, if the user does not say
+_TIMES_UP = 10_000  # how often a job's time may be up: a long training needs many jobs
 _NOTHING_ELSE = "cluster"  # the only setting that is not one of the executor's parameters
 
 
@@ -28,8 +29,17 @@ class OnNode:
 
     def __call__(self, job: Job) -> Dict[str, Any]:
         """Make a run, or a part of it."""
-        device = Device(("0",) * self.gpus, cores_here(), visible=False)
-        return Worker(self.study, Processes(), log_line).make(job[0], device, job[1])
+        return self._worker().make(job[0], self._device(), job[1])
+
+    def fail(self, job: Job, error: str) -> Dict[str, Any]:
+        """Note that the job of a run has died; *error* is the end of what it said."""
+        return self._worker().fail(job[0], self._device(), error)
+
+    def _worker(self) -> Worker:
+        return Worker(self.study, Processes(), log_line)
+
+    def _device(self) -> Device:
+        return Device(("0",) * self.gpus, cores_here(), visible=False)
 
     def checkpoint(self, job: Job) -> Any:
         """What to submit again when the job is preempted or its time is up: the same.
@@ -59,52 +69,77 @@ def parse_settings(text: str) -> Dict[str, Any]:
 
 
 def cluster(
-    study: Path, text: str, jobs: Optional[int], gpus: int
+    study: Path, text: str, at_a_time: Optional[int], gpus: int
 ) -> Callable[[Sequence[Job]], Results]:
     """A function that makes runs on the cluster and waits for them.
+
+    What is finished is not submitted. A run whose job dies is submitted once more; then it counts
+    as failed, and is tried again when the study is started again.
 
     Args:
         study: the folder of the study, which all nodes see.
         text: settings of submitit's executor, for example ``partition=gpu,timeout_min=600``;
             ``cluster=local`` runs them on this machine.
-        jobs: runs at a time.
-        gpus: GPUs of a run; 0 for the CPU, with ``gpus_per_node=0``.
+        at_a_time: runs at a time.
+        gpus: GPUs that the batch of a run is meant for. A job has as many, or ``gpus_per_node``,
+            0 for the CPU.
 
     Raises:
-        UsageError: submitit is missing, or does not know a setting.
+        UsageError: submitit is missing, does not know a setting, or there is no Slurm here; or the
+            batch cannot be shared by that many GPUs.
     """
     submitit = import_extra("submitit", f"--slurm {text}")
     settings = parse_settings(text)
-    kind = settings.pop(_NOTHING_ELSE, None)
-    gpus = int(settings.pop("gpus_per_node", gpus))
-    executor = submitit.AutoExecutor(folder=str(study / LOGS), cluster=kind)
-    names = {"timeout_min": _MINUTES, "gpus_per_node": gpus, "name": study.name, **settings}
+    kind = str(settings.pop(_NOTHING_ELSE, "slurm"))
+    asked = settings.pop("gpus_per_node", gpus)
+    if asked not in range(gpus + 1) or (asked and gpus % asked):
+        raise UsageError(
+            f"--slurm {text}: gpus_per_node {asked}: the batch of a run is meant for {gpus} "
+            f"GPU{'s' * (gpus > 1)} (the plan's key gpus); give a number that divides it, or 0"
+        )
+    names = {"timeout_min": _MINUTES, "gpus_per_node": asked, "name": study.name, **settings}
     known = {"partition", "account", "qos", "array_parallelism", "constraint", "time", "mem"}
     parameters = {f"slurm_{k}" if k in known else k: v for k, v in names.items()}
-    if jobs:
-        parameters["slurm_array_parallelism"] = jobs
+    if at_a_time:
+        parameters["slurm_array_parallelism"] = at_a_time
     try:
+        executor = submitit.AutoExecutor(
+            folder=str(study / LOGS), cluster=kind, slurm_max_num_timeout=_TIMES_UP
+        )
         executor.update_parameters(**parameters)
-    except (NameError, TypeError, ValueError) as error:
-        raise UsageError(f"--slurm {text}: {error}") from error
+    except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(f"--slurm {text}: {' '.join(str(error).split())}") from error
 
-    def make(todo: Sequence[Job]) -> Results:
+    on_node = OnNode(study, int(asked))
+
+    def submit(todo: Sequence[Job]) -> List[Any]:
         try:
-            submitted = executor.map_array(OnNode(study, gpus), list(todo))
+            submitted: List[Any] = executor.map_array(on_node, list(todo))
         except RuntimeError as error:
             raise UsageError(f"--slurm {text}: cannot be submitted: {error}") from error
-        log_line(f"{len(submitted)} jobs: {submitted[0].job_id if submitted else ''} ...")
-        return [_result(job, one) for job, one in zip(submitted, todo)]
+        log_line(f"{len(submitted)} jobs: {submitted[0].job_id} ...")
+        return submitted
+
+    def make(todo: Sequence[Job]) -> Results:
+        found = [finished_result(study / RUNS / spec.name, spec) for spec, _ in todo]
+        errors: Dict[int, str] = {}
+        for _ in range(TRIES):
+            left = [number for number, result in enumerate(found) if result is None]
+            jobs = submit([todo[number] for number in left]) if left else []
+            for number, job in zip(left, jobs):
+                found[number], errors[number] = _result(job)
+        return [
+            on_node.fail(todo[number], errors[number]) if result is None else result
+            for number, result in enumerate(found)
+        ]
 
     return make
 
 
-def _result(job: Any, one: Job) -> Dict[str, Any]:
-    """The result of a job; one that was killed counts as failed, and goes on when started again."""
+def _result(job: Any) -> Tuple[Optional[Dict[str, Any]], str]:
+    """The result of a job, or none and the last lines of why it died."""
     try:
-        found: Dict[str, Any] = job.result()
-        return found
+        return job.result(), ""
     except Exception as error:  # whatever happened on the node
-        lines: List[str] = [line for line in str(error).splitlines() if line.strip()]
-        last = "\n".join(lines[-15:])
-        return {"system": one[0].system, "seed": one[0].seed, "status": FAILED, "error": last}
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        return None, "\n".join(lines[-15:])

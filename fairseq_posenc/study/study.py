@@ -120,7 +120,8 @@ def search(
     """Try the values of the search with the first seed, and choose by the validation loss.
 
     Returns:
-        the chosen flags, and the loss of every value that succeeded, by system.
+        the chosen flags, and the loss of every value that succeeded and did not diverge, by
+            system.
     """
     found = trials(plan)
     until = RECIPES[plan.recipe].until
@@ -134,7 +135,7 @@ def search(
         losses[system] = {
             name: result["scores"]["loss"]
             for name, result in of_system.items()
-            if result["status"] == DONE
+            if result["status"] == DONE and math.isfinite(result["scores"]["loss"])
         }
         # where every value failed, the runs of this system fail, too, and say why
         best = min(flags, key=lambda name: losses[system].get(name, math.inf))

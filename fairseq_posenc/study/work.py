@@ -27,7 +27,7 @@ from fairseq_posenc.study.results import DONE, FAILED, RESULT, RUNS
 from fairseq_posenc.study.runs import Spec
 
 _SCORING = ("validate", "evaluate")  # the steps that read the checkpoint that is scored
-_TRIES = 2
+TRIES = 2
 _LOOK_AGAIN = 5.0  # seconds between looks at a lock that another process holds
 
 Execute = Callable[[Sequence[str], Path, Mapping[str, str], int], Ended]
@@ -70,12 +70,12 @@ class Worker:
             UsageError: the folder cannot be written to, for example because the disk is full.
         """
         folder = self.study / RUNS / spec.name
-        finished = _finished(folder, spec)
+        finished = finished_result(folder, spec)
         if finished is not None:
             return finished
         try:
             with self._hold(folder) as lock:
-                finished = _finished(folder, spec)  # by whom the lock was waited for
+                finished = finished_result(folder, spec)  # by whom the lock was waited for
                 return finished or self._attempt(spec, folder, device, until, lock)
         except OSError as error:
             raise UsageError(
@@ -104,18 +104,29 @@ class Worker:
     ) -> Dict[str, Any]:
         self._adopt(spec, folder)
         error = ""
-        for attempt in range(1, _TRIES + 1):
+        for attempt in range(1, TRIES + 1):
             try:
                 return self._steps(spec, folder, device, until, lock)
             except Stale as gone:
-                self.note(f"{spec.name}: {gone} is gone; beginning anew")
-                _begin_anew(folder)
+                first = _forget(spec, folder, str(gone))
+                self.note(f"{spec.name}: {gone} is gone; beginning anew with {first}")
                 error = f"{gone} is gone"
             except StepFailed as failure:
                 error = str(failure)
-                again = "; trying once more" if attempt < _TRIES else ""
+                again = "; trying once more" if attempt < TRIES else ""
                 last = error.strip().splitlines()[-1:] or [""]
                 self.note(f"{spec.name}: failed{again}: {last[0]}")
+        return self.fail(spec, device, error)
+
+    def fail(self, spec: Spec, device: Device, error: str) -> Dict[str, Any]:
+        """Note that a run has failed, and return its result.
+
+        Args:
+            spec: the run.
+            device: where it was tried.
+            error: the last lines of its log.
+        """
+        folder = self.study / RUNS / spec.name
         result = self._result(spec, folder, device, {}, FAILED, error)
         write_object(folder / RESULT, result)
         return result
@@ -161,6 +172,8 @@ class Worker:
             collected = step.collect(folder)
         except (UsageError, OSError, ValueError, KeyError) as error:
             raise StepFailed(f"{step.name}: {error}\n{last_lines(log)}") from error
+        if step.trains:
+            collected = {**collected, "environment": environment(device)}
         marker = {
             "key": key,
             "result": collected,
@@ -169,6 +182,9 @@ class Worker:
             "command": shown(words, self.study, folder) if words else "",
         }
         write_object(folder / STEPS / f"{step.name}.json", marker)
+        if step.discards:
+            for path in folder.glob(step.discards):
+                path.unlink()
         return marker
 
     def _adopt(self, spec: Spec, folder: Path) -> None:
@@ -230,7 +246,7 @@ def read_result(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
     return found if found.get("digest") == spec.digest else None
 
 
-def _finished(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
+def finished_result(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
     """The result of a run that succeeded, or None."""
     found = read_result(folder, spec)
     return found if found is not None and found["status"] == DONE else None
@@ -251,11 +267,17 @@ def _add(result: Dict[str, Any], more: Mapping[str, Any]) -> None:
             result[key] = value
 
 
-def _begin_anew(folder: Path) -> None:
-    shutil.rmtree(str(folder / STEPS), ignore_errors=True)
-    shutil.rmtree(str(folder / CHECKPOINTS), ignore_errors=True)
-    for log in folder.glob("*.log"):
-        log.unlink()
+def _forget(spec: Spec, folder: Path, gone: str) -> str:
+    """Forget the step that made a file which is gone, and all after it; return its name."""
+    made_by = (step for step in spec.steps if step.fresh and gone.startswith(f"{step.fresh}/"))
+    first = next(made_by, spec.steps[0])
+    for step in spec.steps[spec.steps.index(first) :]:
+        for path in (folder / STEPS / f"{step.name}.json", folder / f"{step.name}.log"):
+            with contextlib.suppress(OSError):
+                path.unlink()
+    if first.trains:
+        shutil.rmtree(str(folder / CHECKPOINTS), ignore_errors=True)
+    return first.name
 
 
 def _tidy(folder: Path, kept: str) -> None:

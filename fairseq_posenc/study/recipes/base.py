@@ -1,11 +1,12 @@
 """Steps of a run, and those that all recipes have: training, averaging, validation."""
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.study.flags import Flags, merge, words_of
+from fairseq_posenc.study.flags import Flags, merge, whole_number, words_of
 from fairseq_posenc.study.logs import last_losses, read_speed, read_training
 from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.results import Measure
@@ -33,6 +34,8 @@ class Step(NamedTuple):
         fresh: a folder to remove before the step is tried, for what cannot resume.
         on_device: the command takes ``--cpu``.
         depends: other files that decide its result.
+        settings: what else decides its result, and is not in the command.
+        discards: files to remove once it is done, a pattern.
         stage: what its time counts for, if that is not its name.
     """
 
@@ -44,6 +47,8 @@ class Step(NamedTuple):
     fresh: str = ""
     on_device: bool = True
     depends: Tuple[str, ...] = ()
+    settings: Tuple[str, ...] = ()
+    discards: str = ""
     stage: str = ""
 
 
@@ -56,6 +61,7 @@ class Recipe(NamedTuple):
         until: the step after which runs of a search can be compared.
         measures: the scores that a plan can compare.
         check: raises UsageError unless the data that a plan names are there.
+        keys: keys of a plan that have a meaning for some recipes, and for this one.
     """
 
     task: str
@@ -63,6 +69,7 @@ class Recipe(NamedTuple):
     until: str
     measures: Callable[[Plan], Dict[str, Measure]]
     check: Callable[[Plan], None]
+    keys: Tuple[str, ...]
 
 
 LOSSES = (
@@ -123,15 +130,20 @@ def budget(plan: Plan, flags: Flags) -> List[str]:
             "hours": "--stop-time-hours",
         }[kind]
         return [flag, str(amount)]
-    sizes = [flags.get(flag) for flag in ("--batch-size", "--tokens-per-sample")]
-    if not all(sizes):
+    sizes = ("--batch-size", "--tokens-per-sample")
+    if not all(map(flags.get, sizes)):
         raise UsageError(
             f"budget: tokens: {amount}: needs --batch-size and --tokens-per-sample in the base; "
             "give updates or epochs, which all systems fill with the same batches"
         )
-    passes = flags.get("--update-freq", 1)
-    per_update = math.prod(map(int, [*sizes, passes, plan.gpus]))
+    numbers = [whole_number(flags, flag, "base") for flag in sizes]
+    per_update = math.prod([*numbers, passes_of(flags), plan.gpus])
     return ["--max-update", str(math.ceil(amount / per_update))]
+
+
+def passes_of(flags: Flags) -> int:
+    """Passes that gather a batch: ``--update-freq``."""
+    return whole_number(flags, "--update-freq", "base", default=1)
 
 
 def _saving(plan: Plan) -> List[str]:
@@ -172,12 +184,13 @@ def validation(
         *("--required-batch-size-multiple", "1", "--num-workers", "0", "--log-format", "json"),
         *words_of(merge(dict(defaults), plan.validate)),
     ]
-    return Step("validate", tuple(words), losses, inputs=(checkpoint(plan),))
+    collect = partial(losses, subset=subset)
+    return Step("validate", tuple(words), collect, inputs=(checkpoint(plan),))
 
 
-def losses(folder: Path) -> Dict[str, Any]:
-    """Loss and perplexity in the log of a validation."""
-    return {"scores": last_losses(folder / "validate.log")}
+def losses(folder: Path, subset: str) -> Dict[str, Any]:
+    """Loss and perplexity of a *subset*, in the log of its validation."""
+    return {"scores": last_losses(folder / "validate.log", subset)}
 
 
 def need_files(plan: Plan, names: List[str], made_by: str) -> None:

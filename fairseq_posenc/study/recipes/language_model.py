@@ -1,6 +1,7 @@
 """Language models: train, score a text, and read contexts longer than in training."""
 
 import csv
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -34,7 +35,8 @@ def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
     found = [training(plan, task, own, seed), *averaging(plan)]
     if task[1] == WITH_MEMORY:  # which fairseq-eval-lm does not carry from batch to batch
         scored = validation(plan, task, {"--batch-size": 8}, _subset(plan))
-        return [*found, scored._replace(name="evaluate", collect=score)]
+        collect = partial(score, subset=_subset(plan))
+        return [*found, scored._replace(name="evaluate", collect=collect)]
     found.append(_evaluation(plan, flags))
     return [*found, _extrapolation(plan)] if plan.extrapolation else found
 
@@ -67,9 +69,9 @@ def _extrapolation(plan: Plan) -> Step:
     return Step("extrapolation", tuple(words), read_curve, inputs=(checkpoint(plan),))
 
 
-def score(folder: Path) -> Dict[str, Any]:
-    """Loss and perplexity of the text."""
-    return {"scores": last_losses(folder / "evaluate.log")}
+def score(folder: Path, subset: str = "valid") -> Dict[str, Any]:
+    """Loss and perplexity of the text; the log of fairseq-validate names the *subset*."""
+    return {"scores": last_losses(folder / "evaluate.log", subset)}
 
 
 def read_curve(folder: Path) -> Dict[str, Any]:
@@ -94,4 +96,6 @@ def check(plan: Plan) -> None:
     need_files(plan, names, _MADE_BY)
 
 
-RECIPE = Recipe("language_modeling", steps, "evaluate", measures, check)
+RECIPE = Recipe(
+    "language_modeling", steps, "evaluate", measures, check, ("extrapolation", "subset")
+)

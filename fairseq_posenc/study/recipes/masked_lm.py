@@ -11,7 +11,7 @@ import yaml
 from fairseq_posenc.criterions.scores import percent
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.study.answers import read_answers
-from fairseq_posenc.study.flags import Flags, merge, words_of
+from fairseq_posenc.study.flags import Flags, merge, whole_number, words_of
 from fairseq_posenc.study.logs import lines_of
 from fairseq_posenc.study.model_flags import flags_of_model
 from fairseq_posenc.study.plan import Plan
@@ -152,8 +152,8 @@ def _finetuning(plan: Plan, task: Task, flags: Flags, seed: int) -> List[Step]:
             Step(
                 f"{name}-answers",
                 answers,
-                partial(_remove, place=place),
                 inputs=(best,),
+                discards=f"{place}/*.pt",
                 stage="finetune",
             )
         )
@@ -166,8 +166,10 @@ def _training_words(
     plan: Plan, task: Task, given: Flags, flags: Flags, seed: int, place: str
 ) -> Tuple[str, ...]:
     chosen = merge(_FINETUNE, given)
-    batch, epochs = int(chosen["--batch-size"]), int(chosen["--max-epoch"])
-    updates = int(chosen.get("--max-update", -(-task.examples // batch) * epochs))
+    where = f"finetune: {task.name}"
+    batch = whole_number(chosen, "--batch-size", where)
+    epochs = whole_number(chosen, "--max-epoch", where)
+    updates = whole_number(chosen, "--max-update", where, -(-task.examples // batch) * epochs)
     schedule = {"--total-num-update": updates, "--warmup-updates": int(updates * _WARMUP)}
     target = ["--num-classes", str(len(task.labels) or 1)]
     target += [] if task.labels else ["--regression-target"]
@@ -184,13 +186,6 @@ def _training_words(
         *words_of(merge(schedule, chosen)),
         *("--seed", str(seed), "--no-epoch-checkpoints", kept, "--log-format", "json"),
     )
-
-
-def _remove(folder: Path, place: str) -> Dict[str, Any]:
-    """Remove the checkpoints of a fine-tuning, whose answers are known."""
-    for path in (folder / place).glob("*.pt"):
-        path.unlink()
-    return {}
 
 
 def score_task(folder: Path, task: Task, places: Tuple[str, ...]) -> Dict[str, Any]:
@@ -242,4 +237,4 @@ def check(plan: Plan) -> None:
             )
 
 
-RECIPE = Recipe("masked_lm", steps, "validate", measures, check)
+RECIPE = Recipe("masked_lm", steps, "validate", measures, check, ("finetune",))

@@ -118,7 +118,8 @@ def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
             "score",
             collect=scored,
             inputs=(f"generate-{subset}.txt",),
-            depends=(text.references, text.sources),
+            depends=tuple(filter(None, (text.references, text.sources, text.subword_file))),
+            settings=(text.tokenizer, text.subwords),
         ),
     ]
 
@@ -197,7 +198,8 @@ def measures(plan: Plan) -> Dict[str, Measure]:
 
 
 def check(plan: Plan) -> None:
-    """Check that data and references exist."""
+    """Check that data, references and sacreBLEU are there."""
+    import_extra("sacrebleu.metrics", "a study of translation")
     need_files(plan, [], _MADE_BY)
     text = text_of(plan)
     pair = f"{text.source}-{text.target}"
@@ -210,4 +212,4 @@ def check(plan: Plan) -> None:
             raise UsageError(f"data: {path}: no such file; {_MADE_BY} makes it, or give its path")
 
 
-RECIPE = Recipe("translation", steps, "validate", measures, check)
+RECIPE = Recipe("translation", steps, "validate", measures, check, ("decode", "subset"))
