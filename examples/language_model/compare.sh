@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Language models: train all encodings with all seeds, score them, print the table.
+# Language models: train several encodings with several seeds, score them, print the table.
 #
 #   compare.sh DATA OUT [options] [-- flags for fairseq-train]
 #
