@@ -1,4 +1,4 @@
-"""Pages of the documentation: links lead to files as GitHub follows them, and includes are whole."""
+"""Pages of the documentation: links lead to files as GitHub follows them, includes are whole."""
 
 import importlib.util
 import re
