@@ -41,9 +41,13 @@ def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
         with open(partial, "rb") as file:
             os.fsync(file.fileno())
         os.replace(partial, target)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
+        # on a full disk torch.save fails with an error of its own, while the disk's is handled
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError):
+            raise
         raise UsageError(
-            f"{shown}: cannot be written ({error.strerror or error}); give a file in an existing "
+            f"{shown}: cannot be written ({cause.strerror or cause}); give a file in an existing "
             "folder with free space"
         ) from error
     finally:

@@ -163,6 +163,15 @@ def test_list_tells_presets_apart(line_of, arch, words):
     assert "layer gated" not in line_of("roformer_base")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device to write to")
+def test_a_full_disk_under_standard_output_is_one_line():
+    with open("/dev/full", "w") as full:
+        words = [sys.executable, "-m", "fairseq_posenc", "path"]
+        done = subprocess.run(words, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and "standard output: cannot be written" in done.stderr
+
+
 # --- doctor
 
 
@@ -216,6 +225,16 @@ def test_doctor_names_the_fix_for_known_incompatibilities(monkeypatch):
     assert any("pip<24.1" in finding.fix for finding in doctor_checks.check_fairseq())
     monkeypatch.setattr(doctor_checks.sys, "version_info", (3, 14, 0))
     assert doctor_checks.check_python()[0].level == doctor_checks.FAIL
+    fits = {"sm_70": (7, 2), "sm_120": (12, 0), "sm_90a": (9, 0), "compute_90": (12, 0)}
+    misfits = {
+        "sm_70": (8, 0),
+        "sm_86": (8, 0),
+        "sm_90a": (9, 1),
+        "compute_90": (8, 9),
+        "gfx": (9, 0),
+    }
+    assert all(doctor_checks.runs_on(arch, *gpu) for arch, gpu in fits.items())
+    assert not any(doctor_checks.runs_on(arch, *gpu) for arch, gpu in misfits.items())
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     assert doctor_checks.check_environment()[0].level == doctor_checks.WARN
 

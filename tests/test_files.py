@@ -37,6 +37,19 @@ def test_nothing_is_left_of_what_failed(tmp_path):
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["out"]
 
 
+def test_a_full_disk_is_one_line_however_it_shows(tmp_path):
+    def torch_does():
+        try:
+            raise OSError(28, "No space left on device")
+        finally:
+            raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64")
+
+    with pytest.raises(UsageError, match="No space left on device"), replace_file(tmp_path / "out"):
+        torch_does()
+    with pytest.raises(RuntimeError, match="another"), replace_file(tmp_path / "out"):
+        raise RuntimeError("another")
+
+
 def test_a_new_file_has_the_usual_permissions(tmp_path):
     (tmp_path / "usual").write_text("")
     write(tmp_path / "out")

@@ -13,6 +13,8 @@ from model_folders import write_model
 from fairseq_posenc import cli
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.deploy import benchmark
+from fairseq_posenc.deploy.engine import Hardware
+from fairseq_posenc.deploy.engines import engine_for
 from fairseq_posenc.deploy.model_folder import Text, read_model_folder
 
 WHY = "an extra: the engine of the exported models"
@@ -73,6 +75,8 @@ def test_a_missing_piece_is_named(folder, tmp_path, piece):
         read_model_folder(str(copy))
 
 
+START = '{"format": 1, "task": "translation", "search":'
+BPE = '"text": {"subwords": "subword-nmt", "subword_file":'
 DAMAGED = {
     "not json": ("{", "is not JSON"),
     "a list": ("[]", "holds no JSON object"),
@@ -82,6 +86,10 @@ DAMAGED = {
         '{"format": 1, "task": "translation", "search": {}, "text": {"tokenizer": "kytea"}}',
         "tokenizer 'kytea'; it must be moses or jieba or none",
     ),
+    "a number for a file": (f"{START} {{}}, {BPE} 5}}}}", "damaged .subword_file: 5"),
+    "a text for a number": (f'{START} {{"beam": "4"}}, {BPE} "c"}}}}', "damaged .beam: '4'"),
+    "a file elsewhere": (f'{START} {{}}, {BPE} "../c"}}}}', r"\.\./c: is no file of the folder"),
+    "an absolute path": (f'{START} {{}}, {BPE} "/c"}}}}', "/c: is no file of the folder"),
 }
 
 
@@ -232,3 +240,27 @@ def test_benchmark_takes_the_start_off(folder, tmp_path, monkeypatch):
     reference.write_text("one line\n")
     with pytest.raises(SystemExit, match="has 1 lines, and .* has 2"):
         benchmark.measure(folder, str(source), str(reference), settings, 1)
+    reference.write_bytes(b"\xe9\n")
+    with pytest.raises(SystemExit, match="is not UTF-8"):
+        benchmark.measure(folder, str(source), str(reference), settings, 1)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--repeat", "0"], "--repeat 0: expected 1 or more"),
+        (["--device", "cuda"], "--device: has no effect with --translate"),
+        (["--csv", "x"], "--csv: has no effect with --translate"),
+    ],
+)
+def test_benchmark_refuses_what_does_not_apply_to_a_folder(flags, message):
+    with pytest.raises(SystemExit, match=message):
+        posenc("benchmark", "--translate", "folder", "source", "reference", *flags)
+
+
+def test_weights_are_chosen_for_ctranslate2_alone(model, tmp_path):
+    folder = read_model_folder(str(packed(model, tmp_path / "out")))
+    with pytest.raises(SystemExit, match="--compute-type int8: is of --engine ctranslate2"):
+        engine_for(folder, Hardware(compute_type="int8"))
+    with pytest.raises(SystemExit, match="--dash-splits: has no effect without"):
+        posenc("pack", model / "model.pt", tmp_path / "no", "--data", model, "--dash-splits")

@@ -24,6 +24,7 @@ SIMPLE_LOG = """\
 x | INFO | train_inner | epoch 001:     10 / 20 loss=9.5, nll_loss=9.1, ppl=548, num_updates=10
 epoch 001:     20 / 20 loss=8.25, nll_loss=8.0, ppl=256, num_updates=20, lr=0.1
 x | INFO | valid | epoch 001 | valid on 'valid' subset | loss 7.5 | nll_loss 7 | num_updates 20
+x | INFO | valid1 | epoch 001 | valid on 'valid1' subset | loss 5 | nll_loss 5 | num_updates 20
 x | INFO | train | epoch 001 | loss 8.9 | nll_loss 8.5 | num_updates 20
 x | INFO | valid | epoch 002 | valid on 'valid' subset | loss 6.5 | bleu 3.5 | num_updates 40
 """

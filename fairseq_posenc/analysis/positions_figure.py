@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple
 
-import torch
+import numpy as np
 
 from fairseq_posenc.analysis.figures import (
     COLORS,
@@ -29,7 +29,7 @@ def draw_row(figure: "SubFigure", row: Row) -> None:
     figure.suptitle(row.title, x=0.01, ha="left", fontsize=10)
     axes = figure.subplots(1, row.columns, squeeze=False, sharey=True)[0]
     # from the 1st to the 99th percentile, or a single extreme logit would hide all others
-    low, high = row.maps.flatten().nanquantile(torch.tensor([0.01, 0.99])).tolist()
+    low, high = np.nanquantile(row.maps.numpy(), [0.01, 0.99])  # PyTorch's takes 2^24 values
     used = axes[: len(row.maps)]
     for head, (ax, values) in enumerate(zip(used, row.maps), row.first_head + 1):
         image = ax.imshow(

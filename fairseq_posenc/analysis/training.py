@@ -17,7 +17,7 @@ METRICS = {  # name: axis title, with the unit
 }
 MINIMUM_UPDATES = 2  # that a curve needs to be drawn
 SIMPLE_INNER = re.compile(r"epoch (\d+):\s+\d+ / \d+ (.*)")
-SIMPLE_STATS = re.compile(r"epoch (\d+) \| (valid) on '[^']*' subset \| (.*)")
+SIMPLE_STATS = re.compile(r"epoch (\d+) \| valid on '([^']*)' subset \| (.*)")
 
 
 class Curves(NamedTuple):
@@ -28,7 +28,10 @@ class Curves(NamedTuple):
 
 
 def parse_line(line: str) -> Dict[str, str]:
-    """Parse a line of a log; validation keys begin with ``valid_``. Other lines give {}."""
+    """Parse a line of a log; keys of a validation begin with its subset, as in ``valid_loss``.
+
+    Other lines give {}.
+    """
     start = line.find('{"epoch"')
     if start >= 0:
         try:
@@ -41,7 +44,7 @@ def parse_line(line: str) -> Dict[str, str]:
     stats = SIMPLE_STATS.search(line)
     if stats:
         pairs = (field.rsplit(" ", 1) for field in stats.group(3).split(" | "))
-        return {f"valid_{pair[0]}": pair[1] for pair in pairs if len(pair) == 2}
+        return {f"{stats.group(2)}_{pair[0]}": pair[1] for pair in pairs if len(pair) == 2}
     return {}
 
 

@@ -26,6 +26,7 @@ from fairseq_posenc.cli import (
     translate,
 )
 from fairseq_posenc.cli.command import add_commands
+from fairseq_posenc.deploy.streams import standard_output
 from fairseq_posenc.usage import OneLineParser
 
 COMMANDS = (
@@ -66,4 +67,5 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         UsageError: one line saying what the user has to change.
     """
     args = get_parser().parse_args(argv)
-    return args.run(args) or 0
+    with standard_output():
+        return args.run(args) or 0

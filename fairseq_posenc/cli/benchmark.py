@@ -4,6 +4,7 @@ import argparse
 
 from fairseq_posenc.benchmark.options import DTYPES, JOBS, SIZES
 from fairseq_posenc.cli.command import Command, load_plug_in
+from fairseq_posenc.errors import UsageError, flag_of
 
 DESCRIPTION = """\
 Time training steps, beam search and attention of architectures against each other.
@@ -141,6 +142,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Measure and report."""
     if args.translate:
+        _refuse_others(args)
         from fairseq_posenc.deploy import benchmark
         from fairseq_posenc.deploy.model_folder import read_model_folder
 
@@ -153,6 +155,19 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_posenc.benchmark.report import run as run_benchmark
 
     run_benchmark(args)
+
+
+def _refuse_others(args: argparse.Namespace) -> None:
+    """Refuse flags that have no meaning for a model folder, and fewer rounds than one."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    for name, usual in vars(parser.parse_args([])).items():
+        if name not in ("translate", "threads", "repeat") and getattr(args, name) != usual:
+            raise UsageError(f"{flag_of(name)}: has no effect with --translate; drop it")
+    for name in ("threads", "repeat"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise UsageError(f"{flag_of(name)} {value}: expected 1 or more")
 
 
 COMMAND = Command(

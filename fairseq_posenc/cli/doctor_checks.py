@@ -7,6 +7,7 @@ where fairseq cannot be imported.
 import importlib
 import importlib.util
 import os
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -65,11 +66,29 @@ def check_torch() -> List[Finding]:
     for index in range(torch.cuda.device_count()):
         major, minor = torch.cuda.get_device_capability(index)
         text = f"GPU {index}: {torch.cuda.get_device_name(index)} (sm_{major}{minor})"
-        # a build for a lower minor version of the same generation runs as well
-        fits = any(a.startswith(f"sm_{major}") and int(a[4:]) <= minor for a in built_for)
+        fits = any(runs_on(arch, major, minor) for arch in built_for)
         fix = "" if fits else "this torch is not built for it; see constraints/v100.txt for sm_70"
         found.append(Finding(OK if fits else FAIL, text, fix))
     return found
+
+
+def runs_on(arch: str, major: int, minor: int) -> bool:
+    """Whether code that PyTorch was built for runs on a GPU.
+
+    Args:
+        arch: such as ``sm_70``, ``sm_90a`` for that GPU alone, or ``compute_90``, which is compiled
+            when it is first used.
+        major: of the GPU's compute capability.
+        minor: of the same.
+    """
+    found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)
+    if not found:
+        return False
+    built = int(found[2]), int(found[3])
+    if found[4]:
+        return built == (major, minor)
+    # a build for a lower minor version of the same generation runs as well
+    return built <= (major, minor) and (found[1] == "compute" or built[0] == major)
 
 
 def check_numpy() -> List[Finding]:

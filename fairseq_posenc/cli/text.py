@@ -32,6 +32,8 @@ def check_text_arguments(args: argparse.Namespace) -> None:
             f"--subwords {args.subwords}: give one of {', '.join(with_file)} with --subword-file, "
             "or another without"
         )
+    if args.dash_splits and args.tokenizer != "moses":
+        raise UsageError("--dash-splits: has no effect without --tokenizer moses; drop it")
     if args.subwords in RAW and (args.tokenizer, args.lowercase) != ("none", False):
         raise UsageError(
             f"--subwords {args.subwords}: takes the text as it is; drop --tokenizer and --lowercase"

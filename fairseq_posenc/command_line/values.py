@@ -19,7 +19,8 @@ RANGES: Dict[str, Mapping[str, float]] = {
     **dict.fromkeys(("required_batch_size_multiple", "distributed_world_size"), _POSITIVE),
     **dict.fromkeys(("prefix_size", "warmup_updates", "clip_norm", "weight_decay"), _NOT_NEGATIVE),
     **dict.fromkeys(("lr", "num_workers", "save_interval_updates"), _NOT_NEGATIVE),
-    **dict.fromkeys(("max_len_a", "max_len_b", "min_len", "temperature"), _NOT_NEGATIVE),
+    **dict.fromkeys(("max_len_a", "max_len_b", "min_len"), _NOT_NEGATIVE),
+    "temperature": {"above": 0},
     "label_smoothing": {"at_least": 0, "at_most": 1},
 }
 

@@ -12,6 +12,7 @@ from fairseq_posenc.compat.diverse_beam import diverse_beam_groups
 from fairseq_posenc.compat.empty_data import empty_data
 from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padding
 from fairseq_posenc.compat.language_model import eval_lm_needs_tokens, prompts_padded_left
+from fairseq_posenc.compat.literals import settings_are_values
 from fairseq_posenc.compat.log_file import log_lines_once
 from fairseq_posenc.compat.numpy2 import numpy_compat_long, percentile_interpolation
 from fairseq_posenc.compat.ranking import rank_given_choices
@@ -26,6 +27,7 @@ def apply() -> None:
     """Install all workarounds; idempotent."""
     allow_fairseq_checkpoints()
     load_with_allow_list()
+    settings_are_values()
     atomic_checkpoints()
     keep_every_sentence()
     data_workers_of_each_epoch()

@@ -15,6 +15,7 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple
 from fairseq_posenc.deploy.model_folder import ModelFolder
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.extras import import_extra
+from fairseq_posenc.text_lines import read_lines
 
 
 class Setting(NamedTuple):
@@ -89,7 +90,14 @@ def measure(
     Raises:
         UsageError: a file cannot be read, or a process fails.
     """
-    text, expected = _read(source), _read(reference).decode("utf-8").split("\n")[:-1]
+    text, expected = _read(source), list(read_lines(reference))
+    metric = import_extra("sacrebleu", "benchmark --translate").metrics.BLEU()
+    sentences = len(list(read_lines(source)))
+    if sentences != len(expected):
+        raise UsageError(
+            f"{reference}: has {len(expected)} lines, and {source} has {sentences}; give the "
+            "reference of the same sentences"
+        )
     starts: Dict[Setting, List[Times]] = {setting: [] for setting in settings}
     totals: Dict[Setting, List[Times]] = {setting: [] for setting in settings}
     outputs: Dict[Setting, List[str]] = {}
@@ -99,17 +107,11 @@ def measure(
             taken, written = _run(folder, setting, text)
             totals[setting].append(taken)
             outputs[setting] = written.decode("utf-8").split("\n")[:-1]
-    metric = import_extra("sacrebleu", "benchmark --translate").metrics.BLEU()
     rows, first = [], outputs[settings[0]]
     for setting in settings:
         start, total = _median(starts[setting]), _median(totals[setting])
         rest = total.processor - start.processor
         out = outputs[setting]
-        if len(out) != len(expected):
-            raise UsageError(
-                f"{reference}: has {len(expected)} lines, and {source} has {len(out)}; give the "
-                "reference of the same sentences"
-            )
         bleu = metric.corpus_score(out, [expected]).score
         same = sum(a == b for a, b in zip(first, out))
         rows.append(Row(setting, start.processor, rest, total.wall, f"{bleu:.2f}", same))

@@ -29,7 +29,13 @@ class CTranslate2Engine:
                 f"--model {folder.path}: holds the export of {settings.get('kind')}; give one of a "
                 "translation model"
             )
-        self.longest = {side: int(length) for side, length in settings["longest"].items()}
+        try:
+            self.longest = {side: int(length) for side, length in settings["longest"].items()}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"--model {folder.path}: {EXPORT_SETTINGS} is damaged ({error}); export the "
+                "checkpoint again"
+            ) from error
         if hardware.compute_type != "default":
             _check_compute_type(module, hardware)
         try:

@@ -29,11 +29,15 @@ def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = No
         name: a key of :data:`ENGINES`, to choose.
 
     Raises:
-        UsageError: the folder has no model for it.
+        UsageError: the folder has no model for it, or it has no such weights.
     """
     has = {"ctranslate2": folder.export, "fairseq": folder.checkpoint}
     chosen = name or ("ctranslate2" if folder.export else "fairseq")
     if has[chosen] is None:
         other = next(each for each in has if each != chosen)
         raise UsageError(f"--engine {chosen}: {folder.path} has a model for {other} only")
+    if chosen == "fairseq" and hardware.compute_type != "default":
+        raise UsageError(
+            f"--compute-type {hardware.compute_type}: is of --engine ctranslate2; drop it"
+        )
     return ENGINES[chosen](folder, hardware)

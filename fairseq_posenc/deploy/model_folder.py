@@ -17,7 +17,18 @@ This file imports neither PyTorch nor fairseq.
 
 import json
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+    TypeVar,
+    get_type_hints,
+)
 
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.json_object import read_json_object
@@ -166,8 +177,8 @@ def read_model_folder(path: str, flag: str = "--model") -> ModelFolder:
             f"{FORMAT}; install the version that wrote it"
         )
     try:
-        text, search = Text(**entries["text"]), Search(**entries["search"])
-        head = Head(**entries["head"]) if entries.get("head") else None
+        text, search = _made(Text, entries["text"]), _made(Search, entries["search"])
+        head = _made(Head, entries["head"]) if entries.get("head") else None
         folder = ModelFolder(path, str(entries["task"]), text, search, head)
     except (KeyError, TypeError) as error:
         raise UsageError(
@@ -199,7 +210,32 @@ def read_settings(path: str, shown: str) -> Dict[str, Any]:
     return read_json_object(path, f"{shown}: its {os.path.basename(path)}", advice)
 
 
+_Entries = TypeVar("_Entries")
+_TYPES: Dict[Any, Any] = {  # of values in JSON
+    str: str,
+    bool: bool,
+    int: int,
+    float: (int, float),
+    Optional[str]: (str, type(None)),
+    Optional[int]: (int, type(None)),
+    List[str]: list,
+    Tuple[float, float]: (list, tuple),
+}
+
+
+def _made(kind: Callable[..., _Entries], entries: Mapping[str, Any]) -> _Entries:
+    """A part of the settings; TypeError if it has other entries, or values of another type."""
+    hints = get_type_hints(kind)
+    for name, value in entries.items():
+        if name in hints and not isinstance(value, _TYPES[hints[name]]):
+            raise TypeError(f"{name}: {value!r}")
+    return kind(**entries)
+
+
 def _check_text(text: Text, shown: str) -> None:
+    for file in filter(None, (text.subword_file, text.target_subword_file)):
+        if os.path.basename(file) != file or file in (os.curdir, os.pardir):
+            raise UsageError(f"{shown}: {SETTINGS}: {file}: is no file of the folder itself")
     for name, known in (("tokenizer", TOKENIZERS), ("subwords", SUBWORDS)):
         value = getattr(text, name)
         if value not in known:

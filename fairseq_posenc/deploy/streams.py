@@ -2,7 +2,9 @@
 
 import codecs
 import contextlib
+import errno
 import itertools
+import os
 import sys
 import time
 from typing import IO, Iterable, Iterator, List, Optional
@@ -108,8 +110,27 @@ def write_file(path: str, flag: str, lines: Iterable[str]) -> None:
 def write_standard_output(lines: Iterable[str]) -> None:
     """Write *lines* to standard output as they come."""
     out = open(sys.stdout.fileno(), "w", encoding="utf-8", newline="\n", closefd=False)
+    write_lines(lines, out, None if sys.stdout.isatty() else Progress(sys.stderr))
+
+
+@contextlib.contextmanager
+def standard_output() -> Iterator[None]:
+    """Say in one line that standard output cannot be written, and nothing if its reader is gone.
+
+    Raises:
+        UsageError: the disk is full.
+        SystemExit: nobody reads on, such as head.
+    """
     try:
-        write_lines(lines, out, None if sys.stdout.isatty() else Progress(sys.stderr))
-    except BrokenPipeError:  # such as head
-        sys.stderr.close()
-        raise SystemExit(1) from None
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
+        # or Python tries again when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:
+            raise SystemExit(1) from None
+        raise UsageError(
+            f"standard output: cannot be written ({error.strerror}); free some space"
+        ) from error

@@ -1,0 +1,64 @@
+"""Settings that fairseq passes to ``eval``, also those of checkpoints: values, never code."""
+
+import ast
+import operator
+import sys
+from typing import Any, Callable, Dict
+
+from fairseq_posenc.errors import UsageError
+
+_LONGEST = 10_000  # of a list that is repeated
+_OPERATORS: Dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+}
+
+
+def settings_are_values() -> None:
+    """Give the modules of fairseq an ``eval`` of literals and arithmetic.
+
+    A language model of fairseq's builds its convolutions by ``eval(args.character_filters)``, its
+    convolutional models all their layers, and ``args`` may be a checkpoint's. ``weights_only`` does
+    not help, since such a setting is a plain text.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in ("fairseq", "fairseq_cli") and module is not None:
+            vars(module).setdefault("eval", value_of)
+
+
+def value_of(text: str) -> Any:
+    """The value of literals, and of their sums and products.
+
+    >>> value_of("[(512, 3)] * 2 + [(256, 1)]")
+    [(512, 3), (512, 3), (256, 1)]
+
+    Raises:
+        UsageError: the text is something else.
+    """
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (ArithmeticError, RecursionError, SyntaxError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"the setting {text!r}: expected numbers, texts, lists and their sums and products, "
+            "such as [(512, 3)] * 4; settings are not run as code"
+        ) from error
+
+
+def _value(node: ast.AST) -> Any:
+    operation = _OPERATORS.get(type(getattr(node, "op", node)))
+    if isinstance(node, ast.BinOp) and operation:
+        left, right = _value(node.left), _value(node.right)
+        for items, times in ((left, right), (right, left)):
+            if hasattr(items, "__len__") and isinstance(times, int):
+                if len(items) * times > _LONGEST:
+                    raise ValueError("too long")
+        return operation(left, right)
+    if isinstance(node, ast.UnaryOp) and operation:
+        return operation(_value(node.operand))
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return (list if isinstance(node, ast.List) else tuple)(map(_value, node.elts))
+    return ast.literal_eval(node)
