@@ -157,10 +157,10 @@ def test_a_picture_is_drawn(encoding, tmp_path):
     "encoding, model, flags, words",
     [
         (
-            "learned",
+            "shaw",
             [],
             [],
-            "learned has neither content-free logits nor, with softmax in its layers, a rotation",
+            "shaw has no learned table, no logits from positions alone and, with softmax in its",
         ),
         ("rotary", ["--attention", "favor"], [], "rotary has .* with softmax in its layers"),
         ("rotary", ["--layer", "gated"], [], "rotary has .* with softmax in its layers"),

@@ -1,20 +1,15 @@
 """Reports of made-up studies."""
 
-import json
 import re
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import pytest
-import yaml
+from made_up_studies import MEASURES, SOURCE, SYSTEMS, make, undraw, written
 
-from fairseq_posenc.analysis import positions_figure
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.study import report, sentences, statistics
+from fairseq_posenc.study import sentences, statistics
 from fairseq_posenc.study.report import (
     figures,
     overview,
-    positions,
     render,
     reproduction,
     sentence_tests,
@@ -24,18 +19,10 @@ from fairseq_posenc.study.report import (
 from fairseq_posenc.study.report.document import Report, Section
 from fairseq_posenc.study.report.memory import Memory
 
-pyplot = pytest.importorskip("matplotlib.pyplot", reason="an extra: study")
-for package in ("statsmodels", "sacrebleu", "jinja2"):
+for package in ("matplotlib", "statsmodels", "sacrebleu", "jinja2"):
     pytest.importorskip(package, reason="an extra: study")
 
-SYSTEMS = ("stock", "rotary", "t5")
-REFERENCE = [f"a <b>man</b> & {n} dogs | run in the *park* ." for n in range(12)]
-SOURCE = [" ".join(["word"] * (3 + n)) for n in range(12)]
-MEASURES = {
-    "bleu": {"better": "higher", "label": "BLEU"},
-    "perplexity": {"better": "lower", "label": "perplexity"},
-    "cola_accuracy": {"better": "higher", "label": "CoLA accuracy", "unit": "%"},
-}
+pytest_plugins = ["made_up_studies"]
 EMPTY = {"link", "meta", "br"}
 
 
@@ -68,68 +55,6 @@ class Checked(HTMLParser):
 
     def handle_data(self, data):
         self.texts.append(data)
-
-
-def make(folder, seeds=(1, 2), without=(), failed=(), measures=MEASURES):
-    """Write a study: rotary has the best scores, stock the worst."""
-    folder.mkdir(exist_ok=True)
-    plan = {"name": "<made & up>", "systems": dict.fromkeys(SYSTEMS), "seeds": list(seeds)}
-    plan["measures"] = measures
-    (folder / "plan.yaml").write_text(yaml.safe_dump(plan, sort_keys=False))
-    for place, system in enumerate(("rotary", "t5", "stock")):
-        for seed in seeds:
-            if (system, seed) not in without:
-                write_run(folder, place, system, seed, (system, seed) in failed)
-    return folder
-
-
-def write_run(folder, place, system, seed, failed):
-    run = folder / "runs" / f"{system}-seed{seed}-01234567"
-    run.mkdir(parents=True)
-    result = {
-        "system": system, "seed": seed, "digest": "0123456789", "status": "done",
-        "flags": {"--arch": "tiny", "--position-encoding": system}, "base": ["--lr", "1"],
-        "commands": [f"fairseq-train data --seed {seed} --save-dir runs/{run.name}"],
-        "environment": {"torch": "2.13", "cpu": {"threads": 1}},
-    }  # fmt: skip
-    if failed:
-        result.update(status="failed", error="out of <memory>")
-        (run / "result.json").write_text(json.dumps(result))
-        return
-    kept = 12 - 4 * place
-    lines = [line if i < kept else "<i>no" for i, line in enumerate(REFERENCE)]
-    texts = {"hypotheses": lines, "references": REFERENCE, "sources": SOURCE}
-    for name, text in texts.items():
-        (run / f"{name}.txt").write_text("\n".join(text) + "\n")
-    (run / "cola.tsv").write_text("".join(f"1\t{int(i < kept)}\n" for i in range(12)))
-    noise = 0.01 * ((3 * seed + place) % 4)
-    result.update(
-        parameters=1000 + place, updates=10, tokens=1000, peak_memory_mb=50,
-        seconds={"train": 10 + place, "decode": 1},
-        scores={"bleu": 90 - place + noise, "perplexity": 5 + place + noise,
-                "cola_accuracy": 100 * kept / 12},
-        signatures={"bleu": "nrefs:1|case:mixed|tok:13a"},
-        curve=[{"update": n, "train_loss": 9 - n, "valid_loss": 9 - n + place} for n in (1, 2, 3)],
-        extrapolation={"64": 5 + place, "128": 7 + noise},
-        files={**{name: f"{name}.txt" for name in texts}, "answers": {"cola": "cola.tsv"}},
-    )  # fmt: skip
-    (run / "result.json").write_text(json.dumps(result))
-
-
-def written(folder):
-    pages = report.write_report(folder)
-    return tuple(page.read_text(encoding="utf-8") for page in pages)
-
-
-def undraw(figure):
-    """Stands for to_svg, which takes half a second for each figure."""
-    pyplot.close(figure)
-    return '<svg width="1" height="1"></svg>'
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    monkeypatch.setattr(figures, "to_svg", undraw)
 
 
 @pytest.fixture(scope="module")
@@ -245,39 +170,9 @@ def test_systems_that_failed_with_every_seed(systems, undrawn, tmp_path):
 # --- parts
 
 
-def test_positions_are_drawn_where_there_are_any(monkeypatch, tmp_path):
-    def plot(checkpoint, output, *_):
-        if "none" in checkpoint:
-            raise positions_figure.NothingToDraw(f"{checkpoint}: has neither")
-        if "stock" in checkpoint:
-            raise UsageError(f"{checkpoint}: names no encoding")
-        output.write_text("<svg></svg>")
-
-    monkeypatch.setattr(positions_figure, "plot", plot)
-    systems = [tmp_path / name for name in ("t5", "none", "stock")]
-    for path in systems:
-        path.touch()
-    of = {
-        path.name: [SimpleNamespace(folder=tmp_path, checkpoint=path.name, seed=1)]
-        for path in systems
-    }
-    evidence = SimpleNamespace(systems=list(of), study=SimpleNamespace(of=of.get))
-    prose, drawn, failed = positions.positions_section(evidence).parts
-    assert prose.text.endswith("Neither is in none.")
-    assert drawn.parts[0].svg == "<svg></svg>"
-    assert failed.items == ["stock: names no encoding"]
-
-
 def test_only_flags_that_differ_are_shown():
     flags = {"a": {"--arch": "x", "--lr": 1}, "b": {"--arch": "x", "--lr": 2}, "c": {"--arch": "x"}}
     assert overview.differing(flags) == {"a": {"--lr": 1}, "b": {"--lr": 2}, "c": {}}
-
-
-def test_words_that_differ_from_the_reference_are_marked():
-    pieces = translations.mark("the big dog runs", "the dog runs fast")
-    assert [piece.text for piece in pieces if piece.marked] == ["big", translations.MISSING]
-    assert " ".join(piece.text for piece in pieces[:-1]) == "the big dog runs"
-    assert not any(piece.marked for piece in translations.mark("a b", "a b"))
 
 
 def test_each_sentence_is_in_one_bucket():

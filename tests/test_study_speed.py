@@ -55,5 +55,6 @@ def test_speed_is_compared_within_a_round():
         ["t5", "65", "0.85 (0.80 to 0.90)", "500"],
     ]
     assert "in 3 rounds" in table.caption
-    empty = SimpleNamespace(speed=[{}], systems=("stock", "rotary", "t5"))
+    assert "Slurm" not in table.caption and "nothing else" not in table.caption
+    empty = SimpleNamespace(speed=[{}], systems=("stock", "rotary", "t5"), plan={})
     assert not speed_section(SimpleNamespace(study=empty, baseline="stock")).parts

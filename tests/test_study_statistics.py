@@ -2,16 +2,15 @@
 
 import math
 import random
+import warnings
 
 import numpy as np
 import pytest
 
-from fairseq_posenc.criterions.scores import SCORES
-from fairseq_posenc.study import sentences, statistics
+from fairseq_posenc.study import statistics
 
 stats = pytest.importorskip("scipy.stats", reason="an extra: study")
-for package in ("statsmodels", "sacrebleu"):
-    pytest.importorskip(package, reason="an extra: study")
+pytest.importorskip("statsmodels", reason="an extra: study")
 
 FIRST = {1: 30.1, 2: 31.4, 3: 29.9, 4: 30.6}
 SECOND = {1: 29.8, 2: 30.2, 3: 29.7, 4: 30.1}
@@ -127,86 +126,46 @@ def test_a_system_that_dominates_the_error_is_named():
     assert statistics.compare(scores, "higher").noisy == "s2"
 
 
-# --- sentences
+def test_scores_of_another_seed_are_no_error():
+    """The third seed, on which only s0 was trained, is worse for all systems."""
+    scores = {name: {1: 30.0, 2: 31.0} for name in ("s0", "s1", "s2", "s3")}
+    scores["s0"][3] = 10.0
+    scores["s1"][2] += 0.1
+    assert statistics.compare(scores, "higher").noisy == "s1"
 
 
-def answers(error, seed, number=200):
-    draw = np.random.default_rng(seed)
-    labels = np.random.default_rng(0).integers(2, size=number)
-    return labels, np.where(draw.random(number) < error, 1 - labels, labels)
-
-
-def test_mcnemar_is_the_binomial_test_of_the_sentences_with_one_right_answer():
-    labels, first = answers(0.1, 1)
-    second = answers(0.2, 2)[1]
-    only_first = int(((first == labels) & (second != labels)).sum())
-    only_second = int(((first != labels) & (second == labels)).sum())
-    want = stats.binomtest(only_first, only_first + only_second).pvalue
-    assert sentences.mcnemar(first, second, labels) == pytest.approx(want)
-    assert sentences.mcnemar(first, first, labels) == 1
-
-
-@pytest.mark.parametrize("kind", list(sentences.ROW_SCORES))
-def test_scores_of_many_rows_are_those_of_one(kind):
-    labels, _ = answers(0, 0)
-    rows = np.array([answers(error, 3)[1] for error in (0.0, 0.2, 0.6)] + [np.ones(200)])
-    rows = rows + (kind in ("pearson", "spearman")) * 0.3 * np.arange(200) / 200
-    want = [SCORES[kind].compute(row, labels, 1) for row in rows]
-    found = sentences.ROW_SCORES[kind](rows, labels)
-    np.testing.assert_allclose(found, want, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["mcc", "f1", "spearman"])
-def test_permutation_separates_what_differs(kind, monkeypatch):
-    monkeypatch.setattr(sentences, "RESAMPLES", 99)
-    labels, good = answers(0.05, 1)
-    texts = [[str(x) for x in side] for side in (good, answers(0.4, 2)[1], labels)]
-    test, p = sentences.compare_answers(kind, *texts)
-    assert test == "permutation" and p <= 0.05
-    assert sentences.compare_answers(kind, texts[0], texts[0], texts[2])[1] == 1
-
-
-def test_classes_that_a_score_does_not_have():
-    with pytest.raises(ValueError, match="3 classes"):
-        sentences.compare_answers("mcc", ["a"], ["b"], ["c"])
-
-
-REFERENCES = [f"the {animal} sees {n} red houses ." for animal in ("dog", "cat") for n in range(30)]
-
-
-def spoiled(every):
-    return [
-        line.replace("red", "blue") if i % every == 0 else line for i, line in enumerate(REFERENCES)
-    ]
-
-
-@pytest.mark.parametrize("name", ["bleu", "chrf"])
-def test_translations_are_tested_by_sacrebleu(name, monkeypatch):
-    monkeypatch.setattr(sentences, "RESAMPLES", 100)
-    scorer = sentences.metric(name, "", REFERENCES)
-    found = sentences.compare_translations(
-        scorer, spoiled(10), {"same": spoiled(10), "worse": spoiled(2)}
-    )
-    assert all(p <= 0.05 for p in found["worse"].values())
-    assert all(p > 0.5 for p in found["same"].values())
-    assert set(found["same"]) == {"bootstrap", "randomisation"}
+def test_the_direction_is_that_of_the_same_seeds():
+    """The mean of b is the best, because b has only the best seed, with which it is the worst."""
+    scores = {name: {1: 10.0 + x, 2: 20.0 - x, 3: 30.0} for name, x in zip("acd", (0, 0.1, -0.05))}
+    scores["b"] = {3: 29.0}
+    compared = statistics.compare(scores, "higher")
+    assert compared.order[0] == "b" and compared.unbalanced
+    assert compared.differences["b", "a"].mean == pytest.approx(-1.0, abs=0.05)
+    assert [compared.relation("b", name) for name in "acd"] == [-1, -1, -1]
+    assert [compared.relation(name, "b") for name in "acd"] == [1, 1, 1]
+    assert statistics.compare(scores, "lower").relation("b", "a") == 1
 
 
 @pytest.mark.parametrize(
-    "name, settings",
+    "scores",
     [
-        ("bleu", {"tokenize": "char", "lowercase": True}),
-        ("bleu", {}),
-        ("chrf", {"word_order": 2, "char_order": 5}),
-        ("chrf", {"whitespace": True, "lowercase": True}),
-        ("ter", {"case_sensitive": True, "no_punct": True}),
+        made_up(),
+        {"a": FIRST, "b": SECOND},
+        {"a": {1: 3.0, 2: 3.1}, "b": {3: 2.0, 4: 2.2}, "c": {1: 2.9, 2: 3.2}},
+        {"a": {1: 3.0}, "b": {1: 2.0}},
     ],
 )
-def test_a_signature_gives_its_metric_back(name, settings):
-    from sacrebleu.metrics import BLEU, CHRF, TER
+def test_nothing_is_printed_about_the_design(scores):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        statistics.compare(scores, "higher")
 
-    theirs = {"bleu": BLEU, "chrf": CHRF, "ter": TER}[name](**settings)
-    hypotheses = [line.upper() if i % 3 else line for i, line in enumerate(spoiled(2))]
-    want = theirs.corpus_score(hypotheses, [REFERENCES]).score
-    ours = sentences.metric(name, str(theirs.get_signature()), REFERENCES)
-    assert ours.corpus_score(hypotheses, None).score == pytest.approx(want)
+
+def test_without_a_test_a_difference_is_still_that_of_the_same_seeds():
+    found = statistics.differences({"a": {1: 10.0, 2: 20.0}, "b": {2: 21.0}})["b", "a"]
+    assert found.mean == pytest.approx(1.0) and found.p is None
+
+
+def test_scores_around_an_infinite_one_have_no_interval():
+    found = statistics.summarise([1.0, math.inf])
+    assert found.mean == math.inf and found.sd is None and found.interval is None

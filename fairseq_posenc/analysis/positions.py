@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.config.fields import defaults_of
 from fairseq_posenc.config.stacks import side_encoding
-from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings
+from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
 from fairseq_posenc.encodings.bert_ad import UntiedProjections
 from fairseq_posenc.encodings.rotary import Rotary, frequencies
 from fairseq_posenc.errors import UsageError
@@ -37,19 +37,29 @@ class Decay(NamedTuple):
     title: str
     formula: Tensor  # (distances,)
     trained: Tensor  # (layers, distances)
+    layers: List[int]
 
 
 class Side(NamedTuple):
-    """The encoder or decoder of a model; parameter names are fairseq's without the prefix."""
+    """The layers of an encoder or decoder that have the same encoding.
+
+    Args:
+        stack: the encoder or decoder.
+        encoding: that of these layers.
+        layers: their indices.
+        state: parameters of the whole stack, by fairseq's names without the prefix.
+        cfg: the model's configuration.
+    """
 
     stack: Stack
     encoding: PositionEncoding
+    layers: List[int]
     state: State
     cfg: Namespace
 
 
 def read_sides(path: str) -> List[Side]:
-    """The stacks of a checkpoint, with their encodings.
+    """The stacks of a checkpoint, one entry for each of the encodings in their layers.
 
     Raises:
         UsageError: the file cannot be read, or its model is not of this plug-in.
@@ -72,9 +82,18 @@ def read_sides(path: str) -> List[Side]:
     for stack in family.stacks(cfg):
         prefix = f"{stack.side}.sentence_encoder." if is_masked_lm else f"{stack.side}."
         own = {k[len(prefix) :]: v.float() for k, v in state.items() if k.startswith(prefix)}
-        encodings = build_encodings(cfg, stack, side_encoding(cfg, stack.side))
-        sides.append(Side(stack, next(iter(encodings.values())), own, cfg))
+        count = 1 + max((int(k.split(".")[1]) for k in own if k.startswith("layers.")), default=-1)
+        pattern = side_encoding(cfg, stack.side)
+        names = parse_pattern(pattern)
+        for name, encoding in build_encodings(cfg, stack, pattern).items():
+            layers = [n for n in range(count) if names[n % len(names)] == name]
+            sides.append(Side(stack, encoding, layers, own, cfg))
     return sides
+
+
+def prefix_of(module: nn.Module, side: Side) -> str:
+    """How the names of a module of the stack's begin in a checkpoint."""
+    return next(f"{name}." for name, own in side.encoding.modules.items() if own is module)
 
 
 def load(module: nn.Module, prefix: str, side: Side) -> None:
@@ -103,14 +122,14 @@ def heat_maps(side: Side, length: int) -> List[Row]:
     terms = side.encoding.shared_bias
     functions: Dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
     if terms is not None:
-        load(terms, "position_bias.", side)
+        load(terms, prefix_of(terms, side), side)
         functions.update(terms.items())
     if terms is not None and (len(functions) > 1 or terms.untie_cls):
         sum_of = " + ".join(functions)
         functions[f"{sum_of}, [CLS] untied" if terms.untie_cls else sum_of] = terms
     separate = side.encoding.transform
     if isinstance(separate, UntiedProjections):
-        load(separate, "position_map.", side)
+        load(separate, prefix_of(separate, side), side)
         functions["bert_ad"] = partial(correlation, separate, side.encoding.scale)
     rows = []
     positions = torch.arange(length).unsqueeze(0)
@@ -158,12 +177,10 @@ def decay(side: Side, length: int) -> Optional[Decay]:
         return None
     sums = partial_sums(rotary, length)
     curves = []
-    for layer in range(
-        1 + max(int(k.split(".")[1]) for k in side.state if k.startswith("layers."))
-    ):
+    for layer in side.layers:
         h = expected_products(side, rotary, layer)
         steps = torch.cat((h, torch.zeros_like(h[:, :1])), dim=1).diff(dim=1).abs()  # (H, d/2)
         bound = steps @ sums.t()  # (H, distances)
         curves.append((bound / bound[:, :1]).mean(dim=0))
     title = f"{side.stack.side}: rotary, d = {rotary.dim}, base {rotary.base:g}"
-    return Decay(title, sums.mean(dim=1), torch.stack(curves))
+    return Decay(title, sums.mean(dim=1), torch.stack(curves), side.layers)

@@ -1,4 +1,4 @@
-"""Heat maps of content-free logits, and curves of the decay of rotary logits."""
+"""Heat maps of content-free logits and learned tables, and the decay of rotary logits."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple
@@ -13,6 +13,7 @@ from fairseq_posenc.analysis.figures import (
     import_pyplot,
     save_figure,
 )
+from fairseq_posenc.analysis.learned_positions import Table, layer_terms, learned_table
 from fairseq_posenc.analysis.positions import Decay, Row, decay, heat_maps, read_sides
 from fairseq_posenc.errors import UsageError
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class NothingToDraw(UsageError):
-    """A model without logits that depend on positions alone, and without a rotation."""
+    """A model without a learned table, logits that depend on positions alone, and a rotation."""
 
 
 def draw_row(figure: "SubFigure", row: Row) -> None:
@@ -54,15 +55,31 @@ def draw_decay(figure: "SubFigure", curves: Decay) -> None:
     left.plot(curves.formula.numpy(), color=COLORS[0])
     left.set_ylabel("2/d Σ|S_i| (formula)", fontsize=8)
     colors = layer_colors(len(curves.trained))
-    for layer, (curve, color) in enumerate(zip(curves.trained, colors), 1):
-        dash = DASHES[(layer - 1) % len(DASHES)]
-        right.plot(curve.numpy(), dash, color=color, label=f"layer {layer}")
+    for number, (layer, curve) in enumerate(zip(curves.layers, curves.trained)):
+        dash = DASHES[number % len(DASHES)]
+        right.plot(curve.numpy(), dash, color=colors[number], label=f"layer {layer + 1}")
     right.set_ylabel("relative to distance 0 (trained)", fontsize=8)
     right.set_ylim(bottom=0)
     right.legend(fontsize=7, ncol=2 if len(colors) > 6 else 1, frameon=False)
     for ax in (left, right):
         ax.set_xlabel("relative distance (tokens)", fontsize=8)
         ax.tick_params(labelsize=7)
+
+
+def draw_table(figure: "SubFigure", table: Table) -> None:
+    """Draw the similarities of a table as a heat map with its colour bar."""
+    figure.suptitle(table.title, x=0.01, ha="left", fontsize=10)
+    axes, right = figure.subplots(1, 2)
+    right.set_visible(False)
+    values = table.similarities.numpy()
+    image = axes.imshow(values, cmap=HEAT, interpolation="nearest", vmin=-1, vmax=1)
+    axes.tick_params(labelsize=7)
+    axes.set_xlabel("position (tokens)", fontsize=7)
+    axes.set_ylabel("position (tokens)", fontsize=7)
+    axes.grid(False)
+    bar = figure.colorbar(image, ax=axes, fraction=0.02, pad=0.01)
+    bar.ax.tick_params(labelsize=7)
+    bar.set_label("cosine similarity, less the mean vector", fontsize=7)
 
 
 def layer_colors(count: int) -> List[Any]:
@@ -108,12 +125,14 @@ def plot(checkpoint: str, output: Path, length: Optional[int], default_length: i
             raise UsageError(f"--length {drawn}: expected 2 or more")
         if side.encoding.bounded and drawn > longest:
             raise UsageError(f"--length {drawn}: the table has {longest} positions")
-        parts += [(draw_row, row) for row in heat_maps(side, drawn)]
+        table = learned_table(side, drawn)
+        parts += [(draw_table, table)] if table else []
+        parts += [(draw_row, row) for row in (*heat_maps(side, drawn), *layer_terms(side, drawn))]
         curves = decay(side, drawn)
         parts += [(draw_decay, curves)] if curves else []
     if not parts:
         raise NothingToDraw(
-            f"{checkpoint}: --position-encoding {sides[0].encoding.name} has neither content-free "
-            "logits nor, with softmax in its layers, a rotation to draw"
+            f"{checkpoint}: --position-encoding {sides[0].encoding.name} has no learned table, no "
+            "logits from positions alone and, with softmax in its layers, no rotation to draw"
         )
     draw(parts, output)

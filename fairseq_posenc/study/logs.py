@@ -22,7 +22,11 @@ def lines_of(path: Path) -> List[str]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    # not splitlines, for which U+2028 and others end a line, too
+    return split_lines(text)
+
+
+def split_lines(text: str) -> List[str]:
+    """The lines of a text; unlike ``str.splitlines``, it knows no ends but line feeds."""
     lines = text.split("\n")
     return lines if lines[-1] else lines[:-1]
 

@@ -6,7 +6,7 @@ They say whether a difference would hold on other sentences, not whether it woul
 import contextlib
 import logging
 import re
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -19,24 +19,23 @@ _SEED = 12345
 _TESTS = {"bootstrap": "bs", "randomisation": "ar"}
 
 
-class Tested(NamedTuple):
-    """A test of one system against another with the same seed.
-
-    Args:
-        test: name of the test.
-        seed: of both runs.
-        p: two-sided p-value, not corrected.
-    """
-
-    test: str
-    seed: int
-    p: float
+class Untestable(ValueError):
+    """There is no test for a score, or it cannot be computed here; the argument says why."""
 
 
 def _bleu(fields: Mapping[str, str], references: List[List[str]]) -> Any:
-    metrics = import_extra("sacrebleu", "study --report").metrics
+    bleu = import_extra("sacrebleu", "study --report").metrics.BLEU
     lower, tokenizer = fields.get("case") == "lc", fields.get("tok", "13a")
-    return metrics.BLEU(lowercase=lower, tokenize=tokenizer, references=references)
+    # some add their version to their name: ja-mecab-0.996-IPA
+    known = (name for name in bleu.TOKENIZERS if f"{tokenizer}-".startswith(f"{name}-"))
+    name = max(known, key=len, default="")
+    if not name:
+        raise Untestable(f"this version of sacreBLEU has no tokenizer {tokenizer}")
+    try:
+        return bleu(lowercase=lower, tokenize=name, references=references)
+    except (ImportError, OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise Untestable(f"the tokenizer {tokenizer} cannot be used here: {reason}") from error
 
 
 def _chrf(fields: Mapping[str, str], references: List[List[str]]) -> Any:
@@ -77,6 +76,9 @@ def metric(name: str, signature: str, references: Sequence[str]) -> Any:
         signature: such as ``nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0``; the
             defaults if it is empty.
         references: one for each sentence.
+
+    Raises:
+        Untestable: the tokenizer of BLEU is not there.
     """
     fields = dict(re.findall(r"([^|:]+):([^|]*)", signature))
     return _extracting_once(TRANSLATION_METRICS[name](fields, [list(references)]))
@@ -231,7 +233,11 @@ ROW_SCORES: Dict[str, RowScore] = {
 
 
 def compare_answers(
-    kind: str, first: Sequence[str], second: Sequence[str], labels: Sequence[str]
+    kind: str,
+    first: Sequence[str],
+    second: Sequence[str],
+    labels: Sequence[str],
+    positive: Optional[str] = None,
 ) -> Tuple[str, float]:
     """The test that suits a score of answers, and its p-value.
 
@@ -240,18 +246,49 @@ def compare_answers(
         first: answers of one system.
         second: answers of the other.
         labels: the right answers.
+        positive: the class whose F1 is the score; read for F1 alone.
 
     Raises:
-        ValueError: Matthews's correlation or F1 of other than two classes, or answers of a
-            regression that are no numbers.
+        Untestable: Matthews's correlation of more than two classes, F1 without a positive one, or
+            answers of a regression that are not finite numbers.
     """
+    sides = first, second, labels
     if kind == "accuracy":
-        return "McNemar", mcnemar(*(np.array(side) for side in (first, second, labels)))
-    if kind in ("mcc", "f1"):
-        classes = sorted({*first, *second, *labels})
-        if len(classes) > 2:
-            raise ValueError(f"{len(classes)} classes")
-        sides = [np.array([float(classes.index(x)) for x in s]) for s in (first, second, labels)]
-    else:
-        sides = [np.array([float(x) for x in side]) for side in (first, second, labels)]
-    return "permutation", permutation(sides[0], sides[1], sides[2], ROW_SCORES[kind])
+        return "McNemar", mcnemar(*(np.array(side) for side in sides))
+    numbers = _NUMBERS[kind](sides, positive)
+    return "permutation", permutation(numbers[0], numbers[1], numbers[2], ROW_SCORES[kind])
+
+
+_Sides = Sequence[Sequence[str]]
+
+
+def _of_two_classes(sides: _Sides, positive: Optional[str]) -> List[np.ndarray]:
+    classes = sorted({label for side in sides for label in side})
+    if len(classes) > 2:
+        raise Untestable(f"the test is for two classes, and there are {len(classes)} classes")
+    return [np.array([float(classes.index(label)) for label in side]) for side in sides]
+
+
+def _of_positive_class(sides: _Sides, positive: Optional[str]) -> List[np.ndarray]:
+    if positive is None:
+        raise Untestable("the commands of the runs do not name the positive class")
+    return [np.array([float(label == positive) for label in side]) for side in sides]
+
+
+def _of_regression(sides: _Sides, positive: Optional[str]) -> List[np.ndarray]:
+    try:
+        numbers = [np.array([float(label) for label in side]) for side in sides]
+    except ValueError as error:
+        raise Untestable(f"an answer is no number ({error})") from error
+    if not all(np.isfinite(side).all() for side in numbers):
+        raise Untestable("an answer is not a finite number")
+    return numbers
+
+
+#: From the two systems' answers and the right ones to numbers, by the kind of the score.
+_NUMBERS: Dict[str, Callable[[_Sides, Optional[str]], List[np.ndarray]]] = {
+    "mcc": _of_two_classes,
+    "f1": _of_positive_class,
+    "pearson": _of_regression,
+    "spearman": _of_regression,
+}

@@ -1,9 +1,8 @@
 """Differences between systems across seeds: intervals, corrected p-values and letters.
 
-Runs with the same seed see their data in the same order, so seeds are blocks: a score is the sum of
-an effect of its system, an effect of its seed and an error.  The least-squares estimates of this
-model and their t-tests are the paired t-test where there are two systems; with more, the variance
-of the error is pooled over all of them, because two or three seeds alone say little about it.
+The t-tests of the differences in the additive model of systems and seeds are the paired t-test
+where there are two systems; with more, the variance of the error is pooled over all of them,
+because two or three seeds alone say little about it.
 """
 
 import warnings
@@ -13,13 +12,12 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from fairseq_posenc.extras import import_extra
+from fairseq_posenc.study.additive_model import AdditiveModel, Estimate, Scores, fit
+from fairseq_posenc.study.letters import Pair, compact_letters
 
 #: Of the intervals, and 1 minus the error rate of the tests.
 CONFIDENCE = 0.95
 LEVEL = 1 - CONFIDENCE
-#: Scores of one measure: by system, then by seed.
-Scores = Mapping[str, Mapping[int, float]]
-Pair = Tuple[str, str]
 Interval = Optional[Tuple[float, float]]
 
 
@@ -71,6 +69,7 @@ class Comparison(NamedTuple):
         differences: by pair of systems, in both orders.
         letters: compact letter display: two systems share a letter if and only if they are not
             separable; empty without a test.
+        better: ``higher`` or ``lower``.
         noisy: the system that more than half of the pooled error comes from, if there is one among
             four or more; it hides differences between the others.
     """
@@ -79,6 +78,7 @@ class Comparison(NamedTuple):
     summaries: Dict[str, Summary]
     differences: Dict[Pair, Difference]
     letters: Dict[str, str]
+    better: str
     noisy: Optional[str] = None
 
     @property
@@ -86,15 +86,31 @@ class Comparison(NamedTuple):
         """Whether any pair could be tested, which takes two seeds."""
         return any(found.p is not None for found in self.differences.values())
 
+    def relation(self, first: str, second: str) -> int:
+        """1 if *first* is better than *second*, -1 if it is worse, 0 if they are not separable.
+
+        Their means may be in another order where one of them lacks seeds.
+        """
+        found = self.differences[first, second]
+        if not found.separable:
+            return 0
+        return 1 if (found.mean > 0) == (self.better == "higher") else -1
+
+    @property
+    def unbalanced(self) -> bool:
+        """Whether some system has fewer seeds than another one."""
+        return len({summary.seeds for summary in self.summaries.values()}) > 1
+
 
 def summarise(values: Sequence[float]) -> Summary:
     """Mean, standard deviation and interval of the mean.
 
     Args:
-        values: one score for each seed.
+        values: one score for each seed; around an infinite one there is neither a deviation nor an
+            interval.
     """
     mean, number = float(np.mean(values)), len(values)
-    if number < 2:
+    if number < 2 or not np.isfinite(mean):
         return Summary(mean, None, number, None)
     sd = float(np.std(values, ddof=1))
     return Summary(mean, sd, number, _interval(mean, sd / number**0.5, number - 1))
@@ -144,42 +160,33 @@ def differences(scores: Scores) -> Dict[Pair, Difference]:
     Args:
         scores: of one measure; seeds may be missing.
     """
-    systems = list(scores)
-    seeds = sorted({seed for found in scores.values() for seed in found})
-    rows = [(name, seed, value) for name in systems for seed, value in scores[name].items()]
-    design = np.zeros((len(rows), len(systems) + len(seeds)))
-    for row, (name, seed, _) in zip(design, rows):
-        row[systems.index(name)] = row[len(systems) + seeds.index(seed)] = 1
-    values = np.array([value for _, _, value in rows])
-    degrees = len(rows) - (int(np.linalg.matrix_rank(design)) if rows else 0)
-    fit = None
-    if degrees > 0:
-        linear = import_extra("statsmodels.regression.linear_model", "study --report")
-        fit = linear.OLS(values, design).fit()
-    row_space = np.linalg.pinv(design) @ design
-    found: Dict[Pair, Difference] = {}
-    for first, second in combinations(systems, 2):
-        contrast = np.zeros(design.shape[1])
-        contrast[systems.index(first)], contrast[systems.index(second)] = 1, -1
-        means = [float(np.mean(list(scores[name].values()))) for name in (first, second)]
-        # neither has a seed in common with the other, not even by way of a third system
-        linked = np.allclose(contrast @ row_space, contrast)
-        if fit is None or not linked:
-            found[first, second] = Difference(means[0] - means[1])
-            continue
-        mean = float(contrast @ fit.params)
-        error = float(contrast @ fit.cov_params() @ contrast) ** 0.5
-        # a sum of rounding errors must not be significant
-        exact = 1e-9 * float(np.abs(values).max())
-        test = float(abs(mean) < exact) if error < exact else _two_sided(mean, error, degrees)
-        alone = paired_t(scores[first], scores[second])
-        interval = _interval(mean, error, degrees)
-        found[first, second] = Difference(mean, interval, test, None, alone)
+    return _differences(scores, fit(scores))
+
+
+def _differences(scores: Scores, model: AdditiveModel) -> Dict[Pair, Difference]:
+    found = {
+        (first, second): _difference(scores[first], scores[second], model.difference(first, second))
+        for first, second in combinations(scores, 2)
+    }
     tested = [pair for pair, difference in found.items() if difference.p is not None]
     adjusted = holm([found[pair].p or 0.0 for pair in tested])
     for pair, p in zip(tested, adjusted):
         found[pair] = found[pair]._replace(adjusted=p)
     return {**found, **{(b, a): _turned(value) for (a, b), value in found.items()}}
+
+
+def _difference(
+    first: Mapping[int, float], second: Mapping[int, float], estimate: Optional[Estimate]
+) -> Difference:
+    if estimate is None:
+        means = [float(np.mean(list(side.values()))) for side in (first, second)]
+        return Difference(means[0] - means[1])
+    mean, error, degrees = estimate
+    if not degrees:
+        return Difference(mean)
+    p = _two_sided(mean, error, degrees) if error else float(not mean)
+    alone = paired_t(first, second)
+    return Difference(mean, _interval(mean, error, degrees), p, None, alone)
 
 
 def _two_sided(mean: float, error: float, degrees: float) -> float:
@@ -193,53 +200,6 @@ def _turned(difference: Difference) -> Difference:
     return difference._replace(mean=-difference.mean, interval=turned)
 
 
-def compact_letters(order: Sequence[str], separable: Mapping[Pair, bool]) -> Dict[str, str]:
-    """Compact letter display by insertion and absorption (Piepho 2004).
-
-    >>> compact_letters("xyz", {("x", "z"): True})
-    {'x': 'a', 'y': 'ab', 'z': 'b'}
-
-    Args:
-        order: systems, in the order in which letters are given out.
-        separable: whether two systems differ, by pair in either order; pairs left out do not.
-
-    Returns:
-        letters such that two systems share one if and only if they are not separable.
-    """
-    groups = [frozenset(order)]
-    for first, second in combinations(order, 2):
-        if not (separable.get((first, second)) or separable.get((second, first))):
-            continue
-        split = [group for group in groups if not {first, second} <= group]
-        for group in groups:
-            if {first, second} <= group:
-                split += [group - {first}, group - {second}]
-        unique = list(dict.fromkeys(split))
-        groups = [group for group in unique if not any(group < other for other in unique)]
-    groups.sort(key=lambda group: [name not in group for name in order])
-    return {
-        name: "".join(_letter(i) for i, group in enumerate(groups) if name in group)
-        for name in order
-    }
-
-
-def _noisy(scores: Scores) -> Optional[str]:
-    squares = {
-        name: float(np.var(list(found.values()))) * len(found) for name, found in scores.items()
-    }
-    worst = max(squares, key=lambda name: squares[name], default=None)
-    if worst is None or len(scores) < 4 or squares[worst] <= sum(squares.values()) / 2:
-        return None
-    return worst
-
-
-def _letter(number: int) -> str:
-    """a to z, A to Z, then a1, b1 and so on."""
-    alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    turn, place = divmod(number, len(alphabet))
-    return alphabet[place] + (str(turn) if turn else "")
-
-
 def compare(scores: Scores, better: str) -> Comparison:
     """Compare all systems on one measure.
 
@@ -251,8 +211,9 @@ def compare(scores: Scores, better: str) -> Comparison:
     summaries = {name: summarise(list(found.values())) for name, found in scores.items()}
     sign = -1 if better == "higher" else 1
     order = tuple(sorted(summaries, key=lambda name: sign * summaries[name].mean))
-    found = differences(scores)
-    comparison = Comparison(order, summaries, found, {}, _noisy(scores))
+    model = fit(scores)
+    found = _differences(scores, model)
+    comparison = Comparison(order, summaries, found, {}, better, model.noisy())
     if not comparison.tested:
         return comparison
     separable = {pair: difference.separable for pair, difference in found.items()}

@@ -88,7 +88,7 @@ class Output(NamedTuple):
 
     Args:
         systems: their names.
-        pieces: the output.
+        pieces: the output, with its spaces.
     """
 
     systems: Sequence[str]

@@ -1,9 +1,11 @@
 """What all sections of a report are made from: a study, and the comparison on each measure."""
 
+import math
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.errors import UsageError
+from fairseq_posenc.study.logs import split_lines
 from fairseq_posenc.study.report.memory import Memory
 from fairseq_posenc.study.results import Measure, Run, Study
 from fairseq_posenc.study.statistics import Comparison, compare
@@ -15,7 +17,7 @@ class Evidence(NamedTuple):
     Args:
         study: the results.
         baseline: the system that all others are compared with.
-        scores: by measure, system and seed.
+        scores: the finite ones by measure, system and seed.
         comparisons: by measure that has a score.
         memory: of earlier reports of this study.
     """
@@ -48,6 +50,19 @@ class Evidence(NamedTuple):
         """The runs that failed."""
         return [run for run in self.study.runs if not run.done]
 
+    @property
+    def diverged(self) -> Dict[str, List[Tuple[str, int]]]:
+        """Systems and seeds of finished runs with an infinite score or none (NaN), by measure."""
+        found = {
+            name: [
+                (run.system, run.seed)
+                for run in self.study.runs
+                if run.done and not math.isfinite(run.scores.get(name) or 0.0)
+            ]
+            for name in self.study.measures
+        }
+        return {name: keys for name, keys in found.items() if keys}
+
     def run(self, system: str, seed: int) -> Optional[Run]:
         """The finished run of *system* with *seed*, if there is one."""
         return next((run for run in self.study.of(system) if run.seed == seed), None)
@@ -79,8 +94,8 @@ def _scores(study: Study, measure: str) -> Dict[str, Dict[int, float]]:
     found: Dict[str, Dict[int, float]] = {}
     for name in study.systems:
         values = {run.seed: run.scores.get(measure) for run in study.of(name)}
-        # neither absent nor NaN, which is unequal to itself
-        found[name] = {s: float(v) for s, v in values.items() if v is not None and v == v}
+        known = {seed: float(value) for seed, value in values.items() if value is not None}
+        found[name] = {seed: value for seed, value in known.items() if math.isfinite(value)}
     return found
 
 
@@ -107,4 +122,4 @@ def read_lines(run: Run, *keys: str) -> List[str]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); remove its run to repeat it") from None
-    return text.rstrip("\n").split("\n") if text else []
+    return split_lines(text)

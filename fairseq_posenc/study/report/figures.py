@@ -116,6 +116,8 @@ def small_multiples(
         for value in ends
     ]
     limits = _limits(values, 4.0, scales[1])
+    # all panels share their ticks, and systems may have different positions
+    positions = sorted({x for found in curves.values() for x in found.x})
 
     def draw(columns: int, width: float) -> str:
         columns = min(columns, len(curves))
@@ -139,7 +141,7 @@ def small_multiples(
             axes.set(xscale=scales[0], yscale=scales[1], ylim=limits)
             axes.tick_params(labelsize=7)
             if scales[0] == "log":  # few positions, each of which is named
-                axes.set_xticks(list(front.x), [f"{x:g}" for x in front.x])
+                axes.set_xticks(positions, [f"{x:g}" for x in positions])
                 axes.xaxis.minorticks_off()
             for axis, scale in zip("xy", scales):
                 if scale == "linear":

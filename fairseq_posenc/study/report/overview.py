@@ -3,12 +3,14 @@
 import shlex
 from typing import Any, Dict, List
 
-from fairseq_posenc.study.flags import words_of
+from fairseq_posenc.study.flags import DATA, words_of
+from fairseq_posenc.study.report.design import design
 from fairseq_posenc.study.report.document import Details, Listing, Prose, Section, Table
 from fairseq_posenc.study.report.evidence import Evidence
 from fairseq_posenc.study.report.words import names, number, plural
 
 ABSENT = "Failed and missing runs"
+_SOFTWARE = ("python", "torch", "fairseq", "fairseq_posenc")  # of the environment of a run
 
 
 def flag_texts(flags: Dict[str, Any]) -> List[str]:
@@ -19,12 +21,16 @@ def flag_texts(flags: Dict[str, Any]) -> List[str]:
 
     Args:
         flags: values by flag; True for a flag without a value, False for one of the base that is
-            dropped.
+            dropped. ``data`` is the folder of a system with other data than the others.
     """
-    return [
-        f"without {flag}" if value is False else " ".join(map(shlex.quote, words_of({flag: value})))
-        for flag, value in flags.items()
-    ]
+    return [_flag_text(flag, value) for flag, value in flags.items()]
+
+
+def _flag_text(flag: str, value: Any) -> str:
+    if value is False:
+        return f"without {flag}"
+    words = [DATA, str(value)] if flag == DATA else words_of({flag: value})
+    return " ".join(map(shlex.quote, words))
 
 
 def flags_by_system(evidence: Evidence) -> Dict[str, Dict[str, Any]]:
@@ -76,6 +82,8 @@ def systems_section(evidence: Evidence) -> Section:
     header = ["system", "flags", "parameters", "relative", "runs"]
     about = str(study.plan.get("about") or "").strip()
     parts: List[Any] = [Prose(" ".join(about.split()))] if about else []
+    setting = design(study)
+    parts += [Prose(setting)] if setting else []
     parts += [
         Prose(
             f"{plural(len(study.systems), 'system')}, each with "
@@ -137,4 +145,19 @@ def warnings(evidence: Evidence) -> List[str]:
     said = [f"{plural(failed, 'run')} failed"] if failed else []
     if missing:
         said.append(f"{plural(missing, 'run')} {'is' if missing == 1 else 'are'} missing")
-    return [f"{names(said)}: see “{ABSENT}”."] if said else []
+    told = [f"{names(said)}: see “{ABSENT}”."] if said else []
+    for measure, keys in evidence.diverged.items():
+        listed = "; ".join(f"{system}, seed {seed}" for system, seed in keys)
+        told.append(
+            f"No finite {evidence.study.measures[measure].label}: {listed}. The comparison is made "
+            "without, which is to the advantage of systems whose training diverges."
+        )
+    for name in _SOFTWARE:
+        environments = [run.environment for run in evidence.study.runs if run.done]
+        versions = dict.fromkeys(str(one[name]) for one in environments if name in one)
+        if len(versions) > 1:
+            told.append(
+                f"Runs were made with different versions of {name}, {names(list(versions))}, which "
+                "may have a part in the differences between them: see “To repeat it”."
+            )
+    return told

@@ -35,19 +35,19 @@ def positions_section(evidence: Evidence) -> Section:
                 reason = str(error).rpartition(f"{checkpoint}: ")[2]
                 failed.append(f"{name}: {reason}")
                 continue
-            caption = f"{name}, seed {run.seed}: logits, or their decay, that depend on positions."
+            caption = f"{name}, seed {run.seed}: what it has learned of positions."
             svg = output.read_text(encoding="utf-8")
             figure = Figure(f"positions-{index}", caption, svg, themed=False)
             parts.append(Details(name, [figure]))
     if parts:
-        parts.insert(
-            0,
-            Prose(
-                "The parts of the attention logits that depend on positions alone, and the decay "
-                "of rotary logits with distance, after training."
-                + (f" Neither is in {names(without)}." if without else "")
-            ),
+        told = (
+            "After training: the parts of the attention logits that depend on positions alone, the "
+            "decay of rotary logits with distance, and how similar the vectors of a learned table "
+            "are."
         )
+        if without:
+            told += f" Not drawn for {names(without)}."
+        parts.insert(0, Prose(told))
         if failed:
             parts.append(Points(failed))
     return Section("Positions learned", parts)

@@ -78,12 +78,12 @@ def _environment(autoescape: bool) -> Any:
 def escape_markdown(text: str) -> str:
     """Plain text that Markdown shows as it is, also in the cell of a table.
 
-    >>> escape_markdown("a|b *c* <d>")
-    'a\\\\|b \\\\*c\\\\* &lt;d&gt;'
+    >>> escape_markdown("a|b *c* <d>\\ne")
+    'a\\\\|b \\\\*c\\\\* &lt;d&gt;<br>e'
     """
     escaped = re.sub(r"([\\`*_\[\]|~])", r"\\\1", text)
     escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"^([#+-]|\d+\.)(?=\s)", r"\\\1", escaped).replace("\n", " ")
+    return re.sub(r"^([#+-]|\d+\.)(?=\s)", r"\\\1", escaped).replace("\n", "<br>")
 
 
 def inline_code(text: str) -> str:

@@ -11,14 +11,17 @@ from fairseq_posenc.study.report.words import (
     details,
     number,
     p_value,
+    plural,
     signed,
     spread,
     verdict,
 )
 from fairseq_posenc.study.results import Measure
+from fairseq_posenc.study.statistics import Comparison
 
 METHOD = (
-    "Mean ± standard deviation over the seeds.",
+    "Mean ± standard deviation over the seeds, and in brackets the 95 % interval of the mean by "
+    "Student's t over the seeds of one system.",
     "Systems that share a letter in a column are not separable at the 5 % level; systems that "
     "share none are.",
     "The test is the t-test of differences paired by seed. With more than two systems its error "
@@ -62,7 +65,7 @@ def _overall(evidence: Evidence) -> Table:
         best.append((order.index(comparison.order[0]), len(header)))
         header.append(_heading(measure))
         for row in rows:
-            row.append(spread(comparison.summaries.get(row[0])))
+            row.append(_cell(comparison, row[0]))
         if comparison.letters:
             text.append(len(header))
             header.append("group")
@@ -72,9 +75,31 @@ def _overall(evidence: Evidence) -> Table:
         f"All measures, by {evidence.measures[0].label}. ↑ higher is better, ↓ lower is better. "
         "The best mean of each is bold."
     )
+    if any(s.interval for c in evidence.comparisons.values() for s in c.summaries.values()):
+        caption += " Mean ± standard deviation over the seeds, and the 95 % interval of the mean."
     if text:
         caption += " Systems that share a letter of a group are not separable."
+    if any(comparison.unbalanced for comparison in evidence.comparisons.values()):
+        caption += (
+            " Where seeds are missing, compare letters and differences, which are those of the "
+            "same seeds, not means."
+        )
     return Table(caption, header, rows, text=text, strong=best)
+
+
+def _cell(comparison: Comparison, system: str) -> str:
+    """Mean, deviation, interval, and the number of seeds if others have more, line by line."""
+    summary = comparison.summaries.get(system)
+    if summary is None:
+        return spread(summary)
+    lines = [spread(summary)]
+    if summary.interval is not None:
+        low, high = (number(end, summary.mean) for end in summary.interval)
+        lines.append(f"({low} to {high})")
+    most = max(other.seeds for other in comparison.summaries.values())
+    if summary.seeds < most:
+        lines.append(f"{summary.seeds} of {plural(most, 'seed')}")
+    return "\n".join(lines)
 
 
 def _measure(evidence: Evidence, measure: Measure) -> List[Any]:
@@ -100,13 +125,13 @@ def _measure(evidence: Evidence, measure: Measure) -> List[Any]:
             )
         )
     if baseline in comparison.summaries and len(comparison.order) > 1:
-        parts.append(_differences(evidence, measure))
+        parts += _differences(evidence, measure)
     return parts
 
 
-def _differences(evidence: Evidence, measure: Measure) -> Table:
+def _differences(evidence: Evidence, measure: Measure) -> List[Any]:
     comparison, baseline = evidence.comparisons[measure.name], evidence.baseline
-    by_test = sentence_tests(evidence, measure.name)
+    by_test, reasons = sentence_tests(evidence, measure.name)
     header = ["system", f"difference in {measure.label}"]
     header += ["95 % interval", "p (Holm)", "this pair alone"] if comparison.tested else []
     text = list(range(len(header), len(header) + len(by_test)))
@@ -130,4 +155,7 @@ def _differences(evidence: Evidence, measure: Measure) -> Table:
     caption = f"{capitalised(measure.label)}: difference to {baseline}."
     if by_test:
         caption += " Last: in how many seeds a test on the sentences finds a difference."
-    return Table(caption, header, rows, text=text)
+    parts: List[Any] = [Table(caption, header, rows, text=text)]
+    if reasons:
+        parts.append(Prose(f"Tests on sentences are missing because {'; '.join(reasons)}."))
+    return parts

@@ -1,8 +1,10 @@
 """Tests on the sentences of a test set, of each system against the baseline, in each seed."""
 
 from functools import partial
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from fairseq_posenc.study.report.commands import values_of
 from fairseq_posenc.study.report.evidence import Evidence, read_lines
 from fairseq_posenc.study.report.words import plural
 from fairseq_posenc.study.results import Run
@@ -10,6 +12,7 @@ from fairseq_posenc.study.sentences import (
     RESAMPLES,
     ROW_SCORES,
     TRANSLATION_METRICS,
+    Untestable,
     compare_answers,
     compare_translations,
     metric,
@@ -18,6 +21,8 @@ from fairseq_posenc.study.statistics import LEVEL, holm
 
 #: p-values by test, then by system.
 PValues = Dict[str, Dict[str, float]]
+#: Why tests are left out: in order, once each.
+Reasons = Dict[str, None]
 
 
 class Outcome(NamedTuple):
@@ -36,6 +41,18 @@ class Outcome(NamedTuple):
         return ", ".join(f"{word} in {n}" for word, n in told if n) + f" of {self.seeds}"
 
 
+class SentenceTests(NamedTuple):
+    """The tests of one measure.
+
+    Args:
+        outcomes: by test and system; nothing for a measure that has no answers of its own.
+        reasons: why tests are left out.
+    """
+
+    outcomes: Dict[str, Dict[str, Outcome]]
+    reasons: List[str]
+
+
 def answers_key(measure: str, tasks: List[str]) -> Optional[Tuple[str, str]]:
     """The task and the score that a measure is named after, such as ``cola_mcc``.
 
@@ -50,8 +67,22 @@ def answers_key(measure: str, tasks: List[str]) -> Optional[Tuple[str, str]]:
     return None
 
 
-def sentence_tests(evidence: Evidence, measure: str) -> Dict[str, Dict[str, Outcome]]:
-    """Outcomes by test and system; nothing for a measure that has no answers of its own.
+def positive_class(commands: Sequence[str], task: str) -> Optional[str]:
+    """The class whose F1 a task reports; None if the commands do not say.
+
+    Args:
+        commands: of a run, with the fine-tunings on all tasks.
+        task: its key, with which the folders of its fine-tunings begin.
+    """
+    for command in commands:
+        folders = values_of([command], "--save-dir")
+        if any(Path(folder).name.startswith(f"{task}-lr") for folder in folders):
+            return next(iter(values_of([command], "--positive-label")), None)
+    return None
+
+
+def sentence_tests(evidence: Evidence, measure: str) -> SentenceTests:
+    """Compare each system with the baseline, seed by seed.
 
     Args:
         evidence: the study.
@@ -60,36 +91,38 @@ def sentence_tests(evidence: Evidence, measure: str) -> Dict[str, Dict[str, Outc
     sign = 1 if evidence.study.measures[measure].better == "higher" else -1
     scores = evidence.scores[measure]
     found: Dict[str, Dict[str, List[int]]] = {}
-    for seed, by_test in _by_seed(evidence, measure):
+    reasons: Reasons = {}
+    for seed, by_test in _by_seed(evidence, measure, reasons):
         for test, p_values in by_test.items():
             for system, p in zip(p_values, holm(list(p_values.values()))):
                 higher = scores[system][seed] - scores[evidence.baseline][seed]
                 outcome = 0 if p >= LEVEL or not higher else (1 if sign * higher > 0 else -1)
                 found.setdefault(test, {}).setdefault(system, []).append(outcome)
-    return {
+    counted = {
         test: {
             system: Outcome(outcomes.count(1), outcomes.count(-1), len(outcomes))
             for system, outcomes in by_system.items()
         }
         for test, by_system in found.items()
     }
+    return SentenceTests(counted, list(reasons))
 
 
-def _by_seed(evidence: Evidence, measure: str) -> Iterator[Tuple[int, PValues]]:
+def _by_seed(evidence: Evidence, measure: str, reasons: Reasons) -> Iterator[Tuple[int, PValues]]:
+    test = _translations if measure in TRANSLATION_METRICS else _answers
     for seed in evidence.study.seeds:
         base = evidence.run(evidence.baseline, seed)
         if base is None or seed not in evidence.scores[measure].get(evidence.baseline, {}):
             continue
         runs = [evidence.run(name, seed) for name in evidence.systems if name != evidence.baseline]
         others = [run for run in runs if run and seed in evidence.scores[measure][run.system]]
-        if measure in TRANSLATION_METRICS:
-            yield seed, _translations(evidence, measure, base, others)
-        else:
-            yield seed, _answers(evidence, measure, base, others)
+        yield seed, test(evidence, measure, base, others, reasons)
         evidence.memory.save()
 
 
-def _translations(evidence: Evidence, measure: str, base: Run, others: List[Run]) -> PValues:
+def _translations(
+    evidence: Evidence, measure: str, base: Run, others: List[Run], reasons: Reasons
+) -> PValues:
     references, hypotheses = read_lines(base, "references"), read_lines(base, "hypotheses")
     same = {
         run.system: read_lines(run, "hypotheses")
@@ -100,7 +133,11 @@ def _translations(evidence: Evidence, measure: str, base: Run, others: List[Run]
     if not same or not references or len(hypotheses) != len(references):
         return {}
     signature = base.signatures.get(measure, "")
-    scorer = metric(measure, signature, references)
+    try:
+        scorer = metric(measure, signature, references)
+    except Untestable as error:
+        reasons[str(error)] = None
+        return {}
     names = list(same)
 
     def compute(unknown: List[int]) -> List[Dict[str, float]]:
@@ -115,23 +152,25 @@ def _translations(evidence: Evidence, measure: str, base: Run, others: List[Run]
     }
 
 
-def _answers(evidence: Evidence, measure: str, base: Run, others: List[Run]) -> PValues:
+def _answers(
+    evidence: Evidence, measure: str, base: Run, others: List[Run], reasons: Reasons
+) -> PValues:
     key = answers_key(measure, list(base.files.get("answers") or {}))
     if key is None:
         return {}
     task, kind = key
     labels, first = _columns(base, task)
+    positive = positive_class(base.commands, task) if kind == "f1" else None
     found: PValues = {}
     for run in others:
         own_labels, second = _columns(run, task)
         if not labels or own_labels != labels:
             continue
+        given = (kind, first, second, labels, positive)
         try:
-            inputs = (kind, RESAMPLES, first, second, labels)
-            test, p = evidence.memory.get(
-                inputs, partial(compare_answers, kind, first, second, labels)
-            )
-        except ValueError:  # classes or numbers that this test is not made for
+            test, p = evidence.memory.get((*given, RESAMPLES), partial(compare_answers, *given))
+        except Untestable as error:
+            reasons[str(error)] = None
             continue
         found.setdefault(test, {})[run.system] = p
     return found

@@ -1,24 +1,33 @@
-"""Speed and memory of the training, measured while nothing else was running."""
+"""Speed and memory of the training, measured in short trainings of their own."""
 
 import statistics
-from typing import Dict, List, Sequence
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
 
-from fairseq_posenc.study.report.document import Section, Table
+from fairseq_posenc.study.report.document import Points, Section, Table
 from fairseq_posenc.study.report.evidence import Evidence
-from fairseq_posenc.study.report.words import plural
-from fairseq_posenc.study.results import Run
+from fairseq_posenc.study.report.words import names, plural
+from fairseq_posenc.study.results import RESULT, RUNS, Run, read_run
+
+TITLE = "Speed of the training"
+#: How the measurements were made, by what starts them.
+_HOW = {
+    "local": "one system after the other, with nothing else of this study running",
+    "slurm": "each as a job of Slurm, which may have run at the same time as others, on other "
+    "machines of the cluster, or beside other programs",
+}
 
 
 def speed_section(evidence: Evidence) -> Section:
     """Tokens per second, relative to the baseline, and memory; empty without measurements."""
-    title = "Speed, alone on the device"
+    absent = _absent(evidence) if evidence.study.plan.get("speed_runs") else []
     rounds = [made for made in evidence.study.speed if made]
     found = {
         name: [made[name] for made in rounds if name in made] for name in evidence.study.systems
     }
     found = {name: runs for name, runs in found.items() if runs}
     if not found:
-        return Section(title, [])
+        return Section(TITLE, absent)
     rows = [
         [
             name,
@@ -28,15 +37,37 @@ def speed_section(evidence: Evidence) -> Section:
         ]
         for name, runs in found.items()
     ]
-    device = next(iter(found.values()))[0].environment.get("device", "the device")
+    environments = [run.environment for runs in found.values() for run in runs]
+    devices = list(dict.fromkeys(str(one.get("device", "the device")) for one in environments))
+    starters = dict.fromkeys(str(one.get("scheduler", "")) for one in environments)
+    how = "".join(f", {_HOW[starter]}" for starter in starters if starter in _HOW)
     caption = (
-        f"The first {evidence.study.plan['speed']['updates']} updates of the training, one system "
-        f"after the other on {device}, in {plural(len(rounds), 'round')}: median over the last two "
-        f"thirds of the updates and over the rounds, and relative to {evidence.baseline} in the "
-        "same round, the median and the range."
+        f"The first {evidence.study.plan['speed']['updates']} updates of the training on "
+        f"{names(devices)}, in {plural(len(rounds), 'round')} of all systems{how}. Median over the "
+        f"last two thirds of the updates and over the rounds; relative to {evidence.baseline} in "
+        "the same round, the median and the range."
     )
     header = ["system", "target tokens/s", "relative", "memory, MB"]
-    return Section(title, [Table(caption, header, rows)])
+    return Section(TITLE, [Table(caption, header, rows), *absent])
+
+
+def _absent(evidence: Evidence) -> List[Any]:
+    """The measurements that failed, with the end of their logs, and those still to be made."""
+    planned = [evidence.study.folder / RUNS / name for name in evidence.study.plan["speed_runs"]]
+    ended = [(number, read_run(path)) for number, path in enumerate(planned) if _ended(path)]
+    told = []
+    for number, run in ended:
+        if not run.done:
+            turn = number // len(evidence.study.systems) + 1
+            last = (run.error.strip().splitlines() or ["no message"])[-1]
+            told.append(f"{run.system}, round {turn}: failed: {last}")
+    if len(ended) < len(planned):
+        told.append(f"{len(planned) - len(ended)} of {len(planned)} are not measured yet.")
+    return [Points(told)] if told else []
+
+
+def _ended(folder: Path) -> bool:
+    return (folder / RESULT).is_file()
 
 
 def _rate(run: Run) -> float:

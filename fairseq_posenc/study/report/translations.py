@@ -19,8 +19,9 @@ from fairseq_posenc.study.report.document import (
 )
 from fairseq_posenc.study.report.evidence import Evidence, read_lines
 from fairseq_posenc.study.report.figures import small_multiples
+from fairseq_posenc.study.report.units import find_units, unit_of, units
 from fairseq_posenc.study.report.words import spread
-from fairseq_posenc.study.sentences import TRANSLATION_METRICS, metric
+from fairseq_posenc.study.sentences import TRANSLATION_METRICS, Untestable, metric
 from fairseq_posenc.study.statistics import summarise
 
 BUCKETS = 5
@@ -67,7 +68,7 @@ def read_translations(evidence: Evidence) -> Optional[Translations]:
 
 
 def buckets(sources: Sequence[str], count: int = BUCKETS) -> List[Tuple[str, int, List[int]]]:
-    """Divide sentences by the number of their words into parts of about equal size.
+    """Divide sentences by their length into parts of about equal size.
 
     Args:
         sources: sentences.
@@ -76,7 +77,7 @@ def buckets(sources: Sequence[str], count: int = BUCKETS) -> List[Tuple[str, int
     Returns:
         for each part its name, the median length, and the indices of its sentences.
     """
-    lengths = np.array([len(source.split()) for source in sources])
+    lengths = np.array([len(units(source)) for source in sources])
     edges = np.unique(np.percentile(lengths, np.linspace(0, 100, count + 1)[1:-1], method="lower"))
     parts = np.searchsorted(edges, lengths, side="left")
     found = []
@@ -89,35 +90,40 @@ def buckets(sources: Sequence[str], count: int = BUCKETS) -> List[Tuple[str, int
 
 
 def length_section(evidence: Evidence, translations: Optional[Translations]) -> Section:
-    """The first measure of translations by the number of words of the source."""
+    """The first measure of translations by the length of the source, in words or characters."""
     title = "Quality by sentence length"
     measures = [m for m in evidence.measures if m.name in TRANSLATION_METRICS][:1]
     if translations is None or not translations.sources or not measures:
         return Section(title, [])
     parts: List[Any] = []
-    divided = buckets(translations.sources)
+    divided, unit = buckets(translations.sources), unit_of(translations.sources)
+    if len(divided) < 2:  # all sentences are equally long
+        return Section(title, [])
     for measure in measures:
         signatures = (run.signatures.get(measure.name, "") for run in evidence.study.runs)
         signature = next(filter(None, signatures), "")
-        scores = _scores(evidence, translations, divided, measure.name, signature)
+        try:
+            scores = _scores(evidence, translations, divided, measure.name, signature)
+        except Untestable as error:
+            return Section(title, [Prose(f"Not computed: {error}.")])
         rows = []
         for name, runs in scores.items():
             columns = zip(*(run.values() for run in runs))
             rows.append([name, *(spread(summarise(list(column))) for column in columns)])
-        header = ["system", *(f"{words} words" for words, _, _ in divided)]
+        header = ["system", *(f"{length} {unit}" for length, _, _ in divided)]
         sizes = ", ".join(str(len(chosen)) for _, _, chosen in divided)
         table = Table(
-            f"{measure.label} by the number of words of the source, mean ± standard deviation over "
-            f"the seeds; {sizes} sentences.",
+            f"{measure.label} by the number of {unit} of the source, mean ± standard deviation "
+            f"over the seeds; {sizes} sentences.",
             header,
             rows,
         )
         caption = (
-            f"{measure.label} by the number of words of the source: mean and range over the seeds "
+            f"{measure.label} by the number of {unit} of the source: mean and range over the seeds "
             f"(blue line and band), {evidence.baseline} (dashed) and all others (thin lines). "
             "Values far from all others may lie beyond the edge."
         )
-        labels = ("words in the source (median of the part)", measure.label)
+        labels = (f"{unit} in the source (median of the part)", measure.label)
         figure = small_multiples(
             f"length-{measure.name}", caption, panels(scores), evidence.baseline, labels
         )
@@ -154,20 +160,33 @@ def _score(scorer: Any, hypotheses: List[str]) -> float:
 def mark(output: str, reference: str) -> List[Piece]:
     """Mark the words of an output that differ from the reference, and the places of missing ones.
 
-    >>> mark("a big dog", "a dog runs")
-    [Piece(text='a', marked=False), Piece(text='big', marked=True), \
-Piece(text='dog', marked=False), Piece(text='‸', marked=True)]
+    Where a script has no spaces, characters stand for words.
+
+    >>> pieces = mark("a big dog", "a dog runs")
+    >>> "".join(f"[{piece.text}]" if piece.marked else piece.text for piece in pieces)
+    'a [big] dog [‸] '
 
     Args:
         output: a translation.
         reference: what it is compared with.
+
+    Returns:
+        the parts of the output, with its spaces.
     """
-    words = output.split()
-    pieces = []
-    matcher = SequenceMatcher(None, reference.split(), words, autojunk=False)
+    found = find_units(output)
+    matcher = SequenceMatcher(
+        None, units(reference), [word.group() for word in found], autojunk=False
+    )
+    pieces: List[Piece] = []
+    place = 0
     for kind, _, _, start, end in matcher.get_opcodes():
-        pieces.append(Piece(" ".join(words[start:end]) or MISSING, kind != "equal"))
-    return pieces
+        if start == end:
+            pieces += [Piece(" "), Piece(MISSING, True), Piece(" ")]
+            continue
+        begin, stop = found[start].start(), found[end - 1].end()
+        pieces += [Piece(output[place:begin]), Piece(output[begin:stop], kind != "equal")]
+        place = stop
+    return [piece for piece in pieces if piece.text]
 
 
 def samples_section(evidence: Evidence, translations: Optional[Translations]) -> Section:
@@ -177,14 +196,17 @@ def samples_section(evidence: Evidence, translations: Optional[Translations]) ->
         return Section(title, [])
     seed = next(s for s in evidence.study.seeds if any(s in r for r in _runs(translations)))
     outputs = {name: runs[seed] for name, runs in translations.hypotheses.items() if seed in runs}
+    number = len(translations.references)
+    step = _distance(number)
+    among = f", of one sentence in {step}," if step > 1 else ""
+    unit = unit_of(translations.references)
     parts: List[Any] = [
         Prose(
-            f"Outputs with seed {seed}; marked are words that differ from the reference, and "
-            f"{MISSING} where words are missing. First sentences at equal distances in the test "
-            "set, then those on which the systems differ the most."
+            f"Outputs with seed {seed}; marked are {unit} that differ from the reference, and "
+            f"{MISSING} where {unit} are missing. First sentences at equal distances in the test "
+            f"set, then{among} those whose chrF differs the most between systems with this seed."
         )
     ]
-    number = len(translations.references)
     typical = sorted({round((i + 0.5) * number / TYPICAL - 0.5) for i in range(TYPICAL)})
     contested = [i for i in _contested(translations, outputs) if i not in typical][:CONTESTED]
     for index in (*typical, *contested):
@@ -204,6 +226,11 @@ def _runs(translations: Translations) -> List[Dict[int, List[str]]]:
     return list(translations.hypotheses.values())
 
 
+def _distance(number: int) -> int:
+    """Between the sentences among which the contested ones are looked for."""
+    return max(1, number // CONSIDERED)
+
+
 def _contested(translations: Translations, outputs: Dict[str, List[str]]) -> List[int]:
     """Sentences by the standard deviation of chrF over the systems, the largest first."""
     if len(outputs) < 2:
@@ -211,7 +238,7 @@ def _contested(translations: Translations, outputs: Dict[str, List[str]]) -> Lis
     scorer = import_extra("sacrebleu", "study --report").metrics.CHRF()
     spreads = {}
     number = len(translations.references)
-    for index in range(0, number, max(1, number // CONSIDERED)):
+    for index in range(0, number, _distance(number)):
         reference = translations.references[index]
         known = {
             text: scorer.sentence_score(text, [reference]).score

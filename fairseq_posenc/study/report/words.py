@@ -92,28 +92,24 @@ def against(comparison: Comparison, system: str) -> List[str]:
     Returns:
         parts of a sentence: than which it is better, worse, and from which it is not separable.
     """
-    place = comparison.order.index(system)
     told = []
-    for relation, side in (
-        ("better than", comparison.order[place + 1 :]),
-        ("worse than", comparison.order[:place]),
-    ):
+    for words, relation in (("better than", 1), ("worse than", -1)):
         listed = [
             f"{name} ({equation(comparison.differences[system, name].adjusted)})"
-            for name in side
-            if comparison.differences[system, name].separable
+            for name in _related(comparison, system, relation)
         ]
         if listed:
-            told.append(f"{relation} {names(listed)}")
-    same = _not_separable(comparison, system)
+            told.append(f"{words} {names(listed)}")
+    same = _related(comparison, system, 0)
     if same:
         told.append(f"not separable with {seeds_of(comparison)} from {names(same)}")
     return told
 
 
-def _not_separable(comparison: Comparison, system: str) -> List[str]:
-    others = [name for name in comparison.order if name != system]
-    return [name for name in others if not comparison.differences[system, name].separable]
+def _related(comparison: Comparison, system: str, relation: int) -> List[str]:
+    """The others than which *system* is better (1), worse (-1), or neither (0)."""
+    others = (name for name in comparison.order if name != system)
+    return [name for name in others if comparison.relation(system, name) == relation]
 
 
 def capitalised(text: str) -> str:
@@ -166,20 +162,18 @@ def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
             "repeat with two or more."
         )
         return " ".join(told)
-    same = _not_separable(comparison, best)
+    same, worse, better = (_related(comparison, best, relation) for relation in (0, -1, 1))
     if same:
-        rest = len(comparison.order) - 1 - len(same)
         told.append(f"Not separable from it with {seeds_of(comparison)}: {names(same)}.")
-        told.append(f"It is better than the other {rest}." if rest else "")
-    else:
-        told.append("It is better than all others.")
+    if worse:  # it lacks the seeds with which scores are worse
+        told.append(f"Better than it with the same seeds: {names(worse)}.")
+    if better:
+        rest = f"the other {len(better)}" if same or worse else "all others"
+        told.append(f"It is better than {rest}.")
     if baseline in comparison.summaries and baseline != best:
-        place = comparison.order.index(baseline)
-        apart = set(comparison.order) - {baseline, *_not_separable(comparison, baseline)}
-        better = [name for name in comparison.order[:place] if name in apart]
-        worse = [name for name in comparison.order[place:] if name in apart]
         told.append(
-            f"Compared with {baseline}: better: {names(better) or 'none'}; "
-            f"worse: {names(worse) or 'none'}; the others: not separable."
+            f"Compared with {baseline}: better: "
+            f"{names(_related(comparison, baseline, -1)) or 'none'}; worse: "
+            f"{names(_related(comparison, baseline, 1)) or 'none'}; the others: not separable."
         )
-    return " ".join(filter(None, told))
+    return " ".join(told)
