@@ -4,7 +4,7 @@ ALBERT, Lan et al. 2020, arXiv 1909.11942, section 3.1 and Table 4.
 """
 
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterable, Optional
+from typing import Callable, Dict, Iterable, Iterator, Optional, Tuple
 
 from torch import nn
 
@@ -39,6 +39,14 @@ class SharingFlags:
     )
 
 
+def _named_parameters(layer: nn.Module) -> Iterator[Tuple[str, nn.Parameter]]:
+    """Also those that another name of the layer has already, such as Linformer's tied E and F."""
+    for path, module in layer.named_modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                yield f"{path}.{name}".lstrip("."), parameter
+
+
 def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
     """Let all layers have the parameters of the first, in place, as ``share_layers`` says.
 
@@ -61,7 +69,7 @@ def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
         )
     first: Optional[Dict[str, nn.Parameter]] = None
     for layer in layers:
-        own = {name: value for name, value in layer.named_parameters() if shared(name)}
+        own = {name: value for name, value in _named_parameters(layer) if shared(name)}
         if first is None:
             first = own
             continue

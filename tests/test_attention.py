@@ -108,6 +108,19 @@ def test_logits_beyond_the_range_of_half_precision_stay_finite():
     assert torch.isfinite(out).all() and torch.isfinite(weights).all()
 
 
+def test_a_product_with_a_hidden_key_may_be_infinite():
+    """As with xPos, whose products with later keys grow."""
+    skip_without_cpu_kernels(torch.float16)
+    q, k, v = (x.half() for x in qkv())
+    k[:, :, -1] = 60000 * q[:, :, -1].sign()
+    mask = additive_mask(T, S, True, None, q)
+    out, weights = attend_with_weights(q, k, v, 1.0, mask)
+    assert torch.isfinite(out[:, :, :-1]).all() and (weights[:, :, :-1, -1] == 0).all()
+    k[:, :, -1] = 0
+    want = attend_with_weights(q, k, v, 1.0, mask)[0]
+    torch.testing.assert_close(out[:, :, :-1], want[:, :, :-1])
+
+
 @pytest.mark.parametrize("pairing", ["interleaved", "half"])
 def test_the_whole_rotary_layer_is_equations_1_to_8(pairing):
     """Projections, rotation matrices, softmax and output projection, in float64 by hand."""

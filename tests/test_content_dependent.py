@@ -14,6 +14,7 @@ from fairseq_posenc.attention.functional import attend_with_weights
 from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.encodings.base import Content
+from fairseq_posenc.encodings.nezha import sinusoids
 
 
 @pytest.mark.parametrize("length, keys", LENGTHS)
@@ -131,3 +132,10 @@ def test_gated_units_by_hand(name, normaliser):
     mixed = (logits * factor).masked_fill(~allowed, -math.inf).softmax(-1) @ v
     want = unit.out_proj(u * mixed.squeeze(1))
     torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
+
+
+def test_a_table_made_in_inference_serves_a_training():
+    sinusoids.cache_clear()
+    with torch.inference_mode():
+        table = sinusoids(3, 4, torch.float32, torch.device("cpu"))
+    assert not table.is_inference()

@@ -2,6 +2,7 @@
 
 import math
 from argparse import Namespace
+from functools import partial
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from helpers import VOCABULARY, encoding_of, parse
 from masked_language_models import Vocabulary, build, count, texts
 
 from fairseq_posenc.attention.gated import GatedAttention
-from fairseq_posenc.attention.normalisers import DIVISORS
+from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.norms import RMSNorm
 
@@ -145,6 +146,21 @@ def test_half_precision_is_safe_at_4096_tokens(normaliser, dtype):
     assert torch.isfinite(got).all()
     error = (got.float() - want).abs().max() / want.abs().max()
     assert error < (0.02 if dtype == torch.float16 else 0.12)
+
+
+@pytest.mark.parametrize("divisor", ["n*n", "n*s*s"])
+def test_small_squares_survive_autocast(divisor):
+    """Under --amp products would be in float16, in which squares of 1e-4 are zero."""
+    from helpers import skip_without_cpu_kernels
+
+    skip_without_cpu_kernels(torch.bfloat16)
+    q, k = 0.1 * torch.randn(2, 1, 1, 512, S)
+    n = torch.full((1, 1, 1, 1), 2048.0)
+    weigh = partial(squared_relu, q, k, None, 1 / DIVISORS[divisor](n, S), scaled=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = weigh()
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got, weigh())
 
 
 @pytest.mark.parametrize("normaliser", ["softmax_plus", "squared_relu", "scaled_squared_relu"])

@@ -11,6 +11,7 @@ from helpers import EVERY_ENCODING, LAYERS, PAD, copies, model_settings, sentenc
 from masked_language_models import Vocabulary
 from test_language_model import SMALL, task_of
 
+from fairseq_posenc.attention.memory import moved_on
 from fairseq_posenc.encodings import ENCODINGS, all_encodings, parse_encodings
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.models.language_model import MODEL
@@ -49,6 +50,13 @@ def test_segments_with_all_their_past_as_memory_give_the_full_forward(name):
     got, memory = read(model, text, [T] * SEGMENTS)
     torch.testing.assert_close(got, model(text)[0], atol=1e-9, rtol=0)
     assert [layer.shape for layer in memory] == [(B, SEGMENTS * T, 32)] * 2
+
+
+def test_a_memory_takes_the_type_and_the_device_of_what_follows():
+    """That of a checkpoint is on the CPU."""
+    memory, inputs = [torch.zeros(1, 3, 2)], [torch.zeros(1, 2, 2, dtype=torch.half, device="meta")]
+    (moved,) = moved_on(memory, inputs, length=4)
+    assert (moved.shape, moved.dtype, moved.device.type) == ((1, 4, 2), torch.half, "meta")
 
 
 @torch.no_grad()

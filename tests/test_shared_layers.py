@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers import PAD, sentences, tiny
+from masked_language_models import tiny as masked_lm
 
 from fairseq_posenc.errors import UsageError
 
@@ -51,6 +52,15 @@ def test_cached_decoding_equals_the_full_forward():
         prefix = TARGET[:, :length]
         outputs.append(model.decoder(prefix, encoder_out=encoder_out, incremental_state=state)[0])
     torch.testing.assert_close(torch.cat(outputs, dim=1), full, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("value", ["all", "attention"])
+def test_parameters_that_are_tied_in_a_layer_stay_so(value):
+    flags = ["--attention", "linformer", "--linformer-size", "4"]
+    model = masked_lm("none", *flags, "--linformer-sharing", "key_value", "--share-layers", value)
+    first, second = (layer.self_attn for layer in model.encoder.sentence_encoder.layers)
+    for layer in (first, second):
+        assert layer.key_projection is layer.value_projection is first.key_projection
 
 
 @pytest.mark.parametrize(

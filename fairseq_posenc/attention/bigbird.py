@@ -32,7 +32,7 @@ from fairseq_posenc.attention.sparse import SparseAttention
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
+from fairseq_posenc.options import Options, option
 from fairseq_posenc.settings import setting
 
 #: Blocks of queries with random numbers of their own; the next ones have those of the first again.
@@ -144,7 +144,7 @@ class BigBirdAttention(SparseAttention):
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding]) -> None:
-        """Refuse a window without a middle.
+        """Refuse a window without a middle, and averages of the numbers that were drawn.
 
         Raises:
             UsageError: naming the flag.
@@ -155,6 +155,11 @@ class BigBirdAttention(SparseAttention):
                 f"--bigbird-window-blocks {options.bigbird_window_blocks}: must be odd, so that "
                 "the block of the query is in the middle; give "
                 f"{options.bigbird_window_blocks + 1}"
+            )
+        if option(options, "store_ema", False):
+            raise UsageError(
+                "--attention bigbird: --store-ema would average the random numbers of its blocks, "
+                "which are whole; drop it, and average checkpoints instead"
             )
 
     def set_layer_index(self, index: int) -> None:

@@ -19,6 +19,7 @@ Parts = Dict[str, Tensor]
 _STATE, _BUFFERS = "attn_state", "buffers"  # keys in the incremental state; fairseq's, and ours
 _BLOCK = 64  # tokens
 _ALWAYS = 2**62  # of a hypothesis and itself
+_TRACKED = 512  # the most hypotheses whose shared tokens are kept, a table of their pairs
 
 
 class KeyValueBuffers:
@@ -47,8 +48,8 @@ class KeyValueBuffers:
         #: leading tokens that hypotheses share, (B, B), where known
         self.shared: Optional[Tensor] = None
         # is_cuda is also true where a GPU's work is counted on a CPU
-        if first.device.type == "cpu" and not first.is_cuda:
-            rows = first.size(0)
+        rows = first.size(0)
+        if first.device.type == "cpu" and not first.is_cuda and rows <= _TRACKED:
             self.shared = torch.zeros(rows, rows, dtype=torch.int64).fill_diagonal_(_ALWAYS)
         self._grow(first.size(2))
         self.append(parts)

@@ -237,6 +237,8 @@ def attend_with_weights(
     logits = torch.matmul(q * scale, k.transpose(-2, -1))  # (B, H, T, S)
     logits = logits.to(torch.promote_types(q.dtype, torch.float32))
     if bias is not None:
+        if q.dtype == torch.float16:  # a product with a hidden key may be inf, and inf - inf NaN
+            logits = logits.masked_fill(bias == float("-inf"), 0.0)
         logits += bias
     weights = torch.softmax(logits, dim=-1)
     if masked is not None:

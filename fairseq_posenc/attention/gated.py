@@ -27,6 +27,7 @@ from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, re
 from fairseq_posenc.attention.content import content_logits
 from fairseq_posenc.attention.functional import aligned, attend, drop, dropout_rate
 from fairseq_posenc.attention.gated_flags import RELU, SOFTMAX
+from fairseq_posenc.attention.linear.precision import no_autocast
 from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Encoding
@@ -228,7 +229,8 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
 
     def _attend(self, weights: Tensor, v: Tensor) -> Tensor:
         weights = drop(weights, self.dropout_module)
-        return torch.matmul(weights, v.to(weights)).type_as(v)
+        with no_autocast(v.device):
+            return torch.matmul(weights, v.to(weights)).type_as(v)
 
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""

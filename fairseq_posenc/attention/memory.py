@@ -58,4 +58,5 @@ def moved_on(memory: Memory, inputs: List[Tensor], length: int) -> Memory:
     if not memory:
         return [x.clone() for x in last]  # not a view, which would keep the rest
     kept = max(0, min(remembered(memory), length - inputs[0].size(1)))
-    return [torch.cat((m[:, m.size(1) - kept :], x), dim=1) for m, x in zip(memory, last)]
+    # a memory from a checkpoint is on the CPU
+    return [torch.cat((m[:, m.size(1) - kept :].to(x), x), dim=1) for m, x in zip(memory, last)]

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_posenc.attention.linear.precision import no_autocast
+
 # square roots of the divisors of GAU Table 1, applied before squaring; n keys, key size s
 DIVISORS: Dict[str, Callable[[Tensor, int], Tensor]] = {
     "n*n": lambda n, s: n,
@@ -67,11 +69,12 @@ def squared_relu(
         weights (B, 1, T, S), float32; zero at hidden keys.
     """
     wide = torch.promote_types(q.dtype, torch.float32)
-    logits = torch.matmul(q.to(wide) * scale, k.to(wide).transpose(-2, -1))
-    if bias is not None:
-        logits = logits + bias
-    weights = F.relu(logits).square()
-    if scaled:
-        total = weights.sum(dim=-1, keepdim=True)
-        weights = weights / total.clamp(min=torch.finfo(torch.float32).tiny)
-    return weights
+    with no_autocast(q.device):  # which would cast the products, and small squares to zero
+        logits = torch.matmul(q.to(wide) * scale, k.to(wide).transpose(-2, -1))
+        if bias is not None:
+            logits = logits + bias
+        weights = F.relu(logits).square()
+        if scaled:
+            total = weights.sum(dim=-1, keepdim=True)
+            weights = weights / total.clamp(min=torch.finfo(torch.float32).tiny)
+        return weights

@@ -45,10 +45,11 @@ def sinusoids(max_distance: int, dim: int, dtype: torch.dtype, device: torch.dev
             [ 0.0000,  1.0000],
             [ 0.8415,  0.5403]])
     """
-    distances = torch.arange(-max_distance, max_distance + 1, dtype=torch.float64)
-    even = torch.arange(0, dim, 2, dtype=torch.float64)
-    angles = distances.unsqueeze(1) * 10000.0 ** (-even / dim)
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).to(device, dtype)
+    with torch.inference_mode(False):  # kept, also for a training afterwards
+        distances = torch.arange(-max_distance, max_distance + 1, dtype=torch.float64)
+        even = torch.arange(0, dim, 2, dtype=torch.float64)
+        angles = distances.unsqueeze(1) * 10000.0 ** (-even / dim)
+        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).to(device, dtype)
 
 
 @register_encoding(
