@@ -7,7 +7,7 @@ from fairseq_posenc.files import FilePath
 
 
 def read_lines(path: FilePath, subject: Optional[str] = None) -> Iterator[str]:
-    """The lines of a text, split at line feeds only.
+    """The lines of a text, split at line feeds only, without carriage returns at their ends.
 
     Args:
         path: its file.
@@ -20,7 +20,7 @@ def read_lines(path: FilePath, subject: Optional[str] = None) -> Iterator[str]:
     try:
         with open(path, encoding="utf-8-sig", newline="\n") as stream:
             for line in stream:
-                yield line.rstrip("\n")
+                yield line.rstrip("\r\n")
     except OSError as error:
         raise UsageError(f"{subject} cannot be read ({error.strerror or error})") from error
     except UnicodeDecodeError as error:

@@ -11,6 +11,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from recipes import assert_error, bash, commands, flags_of, training_of
 
+from fairseq_posenc import register
 from fairseq_posenc.deploy.model_folder import Text, read_model_folder
 from fairseq_posenc.errors import UsageError
 
@@ -43,6 +44,7 @@ def test_documents_of_varied_length_are_lines_that_fit(chinese):
 
 
 def masked_lm(data, *flags):
+    register()
     parser = options.get_training_parser()
     arguments = [
         str(data),

@@ -136,6 +136,11 @@ def test_bpe_errors_are_one_line(tmp_path, workers):
     assert "nowhere" in error_of(bpe.main, ["apply", *flags, "nowhere", some, "out"])
     empty = write(tmp_path / "empty", [])
     assert "no words" in error_of(bpe.main, ["learn", str(tmp_path / "c"), empty])
+    for lines in (["a b a b"], ["ab cd"]):  # apply would refuse codes without merges
+        text = write(tmp_path / "text", lines)
+        message = error_of(bpe.main, ["learn", str(tmp_path / "c"), text])
+        assert f"{text}: no two characters stand together twice" in message
+    assert not (tmp_path / "c").exists()
     for flag in ("--operations", "--words"):
         assert f"{flag} 0" in error_of(bpe.main, ["learn", flag, "0", str(tmp_path / "c"), some])
 

@@ -104,7 +104,12 @@ def test_every_task_is_prepared(prepared, tmp_path):
 def test_models_of_an_ensemble_are_packed_and_submitted(tmp_path):
     few = ("--models", "2", "--seeds", "1 2 3", "--lr", "1e-5")
     given = ("glue/RTE", "models/mine/last.pt", "out", "--dry-run", *few)
-    packs = [c[3] for c in commands(bash(FINETUNE, *given, cwd=tmp_path)) if c[1:2] == ["pack"]]
+    found = commands(bash(FINETUNE, *given, cwd=tmp_path))
+    packs = [words[2] for words in found if words[0] == "mv" and "/model" in words[2]]
+    assert [words[3] for words in found if words[1:2] == ["pack"]] == [
+        f"{os.path.dirname(folder)}/.{name}.part/{name}"
+        for folder, name in ((folder, os.path.basename(folder)) for folder in packs)
+    ]
     assert packs == [f"{tmp_path}/out/mine/RTE/{name}" for name in ("model", "model-2")]
     (tmp_path / "glue" / "RTE" / "test").mkdir(parents=True)
     (tmp_path / "glue" / "RTE" / "test" / "RTE.tsv").touch()

@@ -161,7 +161,7 @@ def archives(tmp_path):
 
 
 def test_a_download_goes_on_and_appears_when_it_is_whole(archives, tmp_path):
-    given = ("new", "--checksums", "digests")
+    given = ("new//", "--checksums", "digests")
     result = bash(DOWNLOAD, *given, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     for name, content in corpus():

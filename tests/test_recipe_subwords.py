@@ -1,12 +1,13 @@
 """Byte-level BPE and SentencePiece: learned by recipes, applied alike by all that read the data."""
 
+import os
 from types import SimpleNamespace
 
 import pytest
 from fairseq.data import Dictionary
 from recipes import COMMON, EXAMPLES, bash, commands, error_of, recipe_module, write
 
-from fairseq_posenc import tokenizer
+from fairseq_posenc import cli, text_lines, tokenizer
 from fairseq_posenc.deploy.masked_lm import MaskedLanguageModel
 from fairseq_posenc.deploy.model_folder import ModelFolder, Text
 from fairseq_posenc.deploy.text import Preparation
@@ -48,6 +49,41 @@ def test_a_vocabulary_that_the_text_cannot_give_is_one_line(tmp_path):
     assert "no more than" in error_of(byte_bpe.main, [*learn, "5000"])
     assert "the bytes alone are 256" in error_of(byte_bpe.main, [*learn, "256"])
     assert not (tmp_path / "out").exists()
+
+
+def test_carriage_returns_at_the_ends_of_lines_are_no_symbols(tmp_path):
+    learn = ["learn", "--vocabulary-size", "275"]
+    for name, end in (("unix", "\n"), ("windows", "\r\n")):
+        text, folder = tmp_path / f"{name}.txt", str(tmp_path / name)
+        text.write_bytes(end.join(LEARNED).encode() + end.encode())
+        byte_bpe.main([*learn, folder, str(text)])
+        cli.main(["tokenize", str(tmp_path / "unix"), str(text), f"{folder}.pieces"])
+        assert list(text_lines.read_lines(text)) == LEARNED
+    for name in ("{}/tokenizer.json", "{}.pieces"):
+        one, two = ((tmp_path / name.format(kind)).read_bytes() for kind in ("unix", "windows"))
+        assert one == two
+
+
+def test_a_folder_of_other_files_is_not_replaced(tmp_path):
+    source, other = write(tmp_path / "in", LEARNED), tmp_path / "runs"
+    other.mkdir()
+    (other / "tokenizer.json").touch()  # as in a model of transformers
+    (other / "pytorch_model.bin").touch()
+    learn = ["learn", "--vocabulary-size", "270"]
+    for folder in (other, f"{other}/"):
+        message = error_of(byte_bpe.main, [*learn, str(folder), source])
+        assert f"{other}: would be replaced, and there is pytorch_model.bin in it" in message
+    assert "give a new one" in error_of(byte_bpe.main, [*learn, source, source])
+    other.rename(tmp_path / "new.part")
+    assert "new.part: would be" in error_of(byte_bpe.main, [*learn, str(tmp_path / "new"), source])
+    assert sorted(os.listdir(tmp_path / "new.part")) == ["pytorch_model.bin", "tokenizer.json"]
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    for name in ("empty", "empty/", "link", "absent/"):  # twice the same, with and without a slash
+        byte_bpe.main([*learn, f"{tmp_path}/{name}", source])
+        files = sorted(os.listdir(tmp_path / name))
+        assert files == ["tokenizer.json", "tokenizer_config.json"]
+    assert (tmp_path / "link").is_symlink() and not (tmp_path / "empty.part").exists()
 
 
 def test_sentencepiece_is_the_same_in_recipes_and_model_folders(tmp_path):

@@ -24,11 +24,14 @@ def test_positions_are_drawn_where_there_are_any(monkeypatch, tmp_path):
     for path in systems:
         path.touch()
     of = {
-        path.name: [SimpleNamespace(folder=tmp_path, checkpoint=path.name, seed=1)]
+        path.name: [
+            SimpleNamespace(folder=tmp_path, checkpoint=checkpoint, seed=seed)
+            for seed, checkpoint in ((1, ""), (2, "gone"), (3, path.name))
+        ]
         for path in systems
     }
     evidence = SimpleNamespace(systems=list(of), study=SimpleNamespace(of=of.get))
     prose, drawn, failed = positions.positions_section(evidence).parts
     assert prose.text.endswith("Not drawn for none.")
-    assert drawn.parts[0].svg == "<svg></svg>"
+    assert drawn.parts[0].svg == "<svg></svg>" and "seed 3" in drawn.parts[0].caption
     assert failed.items == ["stock: names no encoding"]

@@ -98,6 +98,7 @@ for split in "${SPLITS[@]}"; do
     ((DRY_RUN)) || STEP_CHAIN+="$split $(sha256sum <"$TEXT/$split.txt")"$'\n'
 done
 hold "$OUT"
+replaceable OUT "$OUT/data-bin" text "$TEXT" ${TOKENIZER:+"$TOKENIZER"}
 
 for split in "${SPLITS[@]}"; do
     step "documents-$split" "$OUT/documents/$split" -- \
@@ -156,8 +157,7 @@ binarize() {
     keep_splitting "$part"
     ((DRY_RUN)) || printf 'lang %s\nkeep-case %s\nsubwords %s\n' \
         "$TEXT_LANG" "$KEEP_CASE" "$SUBWORDS" >"$part/text"
-    run rm -rf "$OUT/data-bin"
-    run mv "$part" "$OUT/data-bin"
+    replace_folder "$part" "$OUT/data-bin"
 }
 step binarize "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt,"$(splitting_kept)",text} -- binarize
 

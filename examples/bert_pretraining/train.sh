@@ -144,6 +144,7 @@ else
     INPUT+=(--static-masks "$STATIC")
 fi
 
+((NODE_RANK)) || replaceable --save-dir "$SAVE_DIR/model" model.json
 # Epochs are irrelevant here: between two checkpoints, a small corpus has many and a large one
 # less than one.
 train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task "$TASK" \
@@ -158,4 +159,4 @@ train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task "$TASK" \
     --keep-interval-updates-pattern "$(fraction "$UPDATES" 10)" \
     --log-format simple --log-interval 100 --log-file "$SAVE_DIR/train.log" \
     "${CLUSTER[@]}" "$@"
-pack_trained "$SAVE_DIR/model" "$SAVE_DIR/checkpoint_last.pt" "$DATA" "Pre-trained on $DATA."
+pack_trained --save-dir "$SAVE_DIR/model" "$SAVE_DIR/checkpoint_last.pt" "$DATA" "Pre-trained on $DATA."

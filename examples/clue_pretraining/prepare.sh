@@ -76,6 +76,7 @@ for split in "${SPLITS[@]}"; do
     ((DRY_RUN)) || STEP_CHAIN+="$split $(sha256sum <"$TEXT/$split.txt")"$'\n'
 done
 hold "$OUT"
+replaceable OUT "$OUT/data-bin" text "$TEXT" ${TOKENIZER:+"$TOKENIZER"}
 
 for split in "${SPLITS[@]}"; do
     step "documents-$split" "$OUT/documents/$split" -- python "$RECIPE/pieces.py" documents \
@@ -141,8 +142,7 @@ binarize() {
     keep_splitting "$part"
     ((DRY_RUN)) || printf '%s %s\n' lengths "$LENGTHS" segmenter "$segmenter" \
         keep-case "$KEEP_CASE" ${SUBWORDS:+subwords "$SUBWORDS" level "$LEVEL"} >"$part/text"
-    run rm -rf "$OUT/data-bin"
-    run mv "$part" "$OUT/data-bin"
+    replace_folder "$part" "$OUT/data-bin"
 }
 step binarize "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt,"$(splitting_kept)",text} -- \
     binarize "$LENGTHS" "$SYMBOLS"

@@ -87,12 +87,17 @@ def learn(
     if any(len(word) > 1 for word in words):
         dictionary = io.StringIO("".join(f"{word} {count}\n" for word, count in words.items()))
         learn_bpe(dictionary, merges, operations, is_dict=True)
-    found = merges.getvalue().count("\n") - 1
+    found = max(merges.getvalue().count("\n") - 1, 0)
     if vocabulary_size is not None and found < operations:
-        most = vocabulary_size - operations + max(found, 0)
+        most = vocabulary_size - operations + found
         fail(f"--vocabulary-size {vocabulary_size}: the text gives no more than {most}")
+    if not found:  # subword-nmt does not read codes without merges
+        fail(
+            "{}: no two characters stand together twice in a word, so there is nothing to merge; "
+            "give more text, or other subwords".format(" ".join(paths))
+        )
     with atomic_writer(codes) as stream:
-        stream.write(merges.getvalue() or "#version: 0.2\n")
+        stream.write(merges.getvalue())
 
 
 def segmenter(codes: str) -> Callable[[str], str]:

@@ -4,7 +4,8 @@
 
 Symbols are of bytes, so no text has unknown ones; a space is part of the word after it. FOLDER gets
 tokenizer.json and tokenizer_config.json, which `fairseq-posenc tokenize FOLDER` and the library
-transformers read. The vocabulary is N symbols beside the five special ones, the bytes among them.
+transformers read; it is new, or has nothing but these two. The vocabulary is N symbols beside the
+five special ones, the bytes among them.
 """
 
 import argparse
@@ -29,14 +30,27 @@ SPECIAL: Dict[str, str] = {
     "unk_token": "<unk>",
     "mask_token": "<mask>",
 }
+FILES = ("tokenizer.json", "tokenizer_config.json")
+
+
+def refuse_others(folder: str) -> None:
+    """Exit with an error unless a folder is new or empty, or one that this script wrote."""
+    if not os.path.lexists(folder):
+        return
+    if not os.path.isdir(folder):
+        fail(f"{folder}: is no folder; give a new one")
+    others = sorted(set(os.listdir(folder)) - set(FILES))
+    if others:
+        fail(f"{folder}: would be replaced, and there is {others[0]} in it; give a new folder")
 
 
 def lines_of(paths: Sequence[str]) -> Iterator[str]:
-    """The lines of several texts, without those that are empty."""
+    """The lines of several texts, as `fairseq-posenc tokenize` reads them, but for empty ones."""
     for path in paths:
         progress, number = Progress(path), 0
         for number, line in enumerate(read_lines(path, progress), 1):
             progress.at(number)
+            line = line.rstrip("\r")
             if line:
                 yield line
         progress.end(number)
@@ -46,11 +60,15 @@ def learn(folder: str, paths: Sequence[str], size: int, lower_case: bool) -> Non
     """Learn a vocabulary and write its folder.
 
     Args:
-        folder: to write.
+        folder: to write; new or empty, or one that this script wrote.
         paths: the texts.
         size: number of symbols beside the special ones.
         lower_case: whether the tokenizer lower-cases text before it splits it.
     """
+    folder = os.path.realpath(folder)
+    part = folder + ".part"
+    for place in (folder, part):
+        refuse_others(place)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     if size <= len(alphabet):
         fail(f"--vocabulary-size {size}: the bytes alone are {len(alphabet)}; give more")
@@ -70,11 +88,10 @@ def learn(folder: str, paths: Sequence[str], size: int, lower_case: bool) -> Non
     if found < size:
         fail(f"--vocabulary-size {size}: the text gives no more than {found}")
     settings: Dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", **SPECIAL}
-    part = folder + ".part"
     shutil.rmtree(part, ignore_errors=True)
     os.makedirs(part)
-    tokenizer.save(os.path.join(part, "tokenizer.json"))
-    with open(os.path.join(part, "tokenizer_config.json"), "w", encoding="utf-8") as stream:
+    tokenizer.save(os.path.join(part, FILES[0]))
+    with open(os.path.join(part, FILES[1]), "w", encoding="utf-8") as stream:
         json.dump(settings, stream, indent=2)
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(part, folder)

@@ -16,26 +16,22 @@
 #     learning_rate FLAG VALUE   error unless VALUE is a number such as 2e-5
 #     plain_name FLAG VALUE      error unless VALUE can be the name of a file in any folder
 #     fraction N PARTS           print N / PARTS rounded down, but at least 1
-#     absolute PATH              print PATH as an absolute path
+#     absolute PATH              print PATH as an absolute path, without slashes at its end
 #     need COMMAND...            error unless every command is installed (not in a dry run)
 #     run COMMAND...             print the command and, except in a dry run, run it
 #     chain TEXT                 begin a chain of steps, which depend on TEXT
 #     step NAME [OUTPUT...] -- COMMAND...  run COMMAND, which makes the outputs, unless it is done;
 #                                STEPS names the folder of the markers
-#     same_run FLAG FOLDER COMMAND...  error if FOLDER, which FLAG can change, was started with
-#                                another COMMAND
 #     train_model FOLDER DATA FLAG...  run fairseq-train with FOLDER as --save-dir, locked; it
 #                                resumes there, and ends as if it had not been interrupted
 #     logged LOG COMMAND...      run COMMAND; its output is shown and, when it ended well, in LOG
 #     trained FOLDER             true if FOLDER has a training that ended
 #     train_once FLAG FOLDER COMMAND...  run COMMAND, a recipe's train.sh with FOLDER as --save-dir,
-#                                unless that is trained; as for same_run
-#     pack_model FOLDER CHECKPOINT FLAG...  write the model folder, anew; with an export to
-#                                CTranslate2 if that is installed and can compute the model
+#                                unless that is trained; as for same_run and same_data
 #     plugin_dir                 print the folder to pass to --user-dir
 #     fairseq-posenc COMMAND...  the plug-in's command line, of the same copy
 #
-# and what signals.sh and lock.sh define.
+# and what signals.sh, lock.sh and folders.sh define.
 
 COMMON=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 REPO=$(cd "$COMMON/../.." && pwd)
@@ -49,6 +45,8 @@ fi
 . "$COMMON/signals.sh"
 # shellcheck source=lock.sh
 . "$COMMON/lock.sh"
+# shellcheck source=folders.sh
+. "$COMMON/folders.sh"
 
 usage() {
     sed -n '2,/^[^#]/{/^#SBATCH/d;/^#/s/^# \{0,1\}//p}' "$0"
@@ -120,9 +118,11 @@ fraction() {
 }
 
 absolute() {
-    case $1 in
-        /*) printf '%s' "$1" ;;
-        *) printf '%s/%s' "$PWD" "$1" ;;
+    local path=$1
+    while [[ $path == ?*/ ]]; do path=${path%/}; done
+    case $path in
+        /*) printf '%s' "$path" ;;
+        *) printf '%s/%s' "$PWD" "$path" ;;
     esac
 }
 
@@ -155,8 +155,9 @@ chain() {
     STEP_CHAIN=$1
 }
 
-# A marker holds a hash of this step's command and of all steps before it, so a changed option
-# repeats the steps that depend on it and no others. A step that is repeated because an output is
+# A marker holds a hash of this step's command, of all steps before it and of the data in use, so a
+# changed option repeats the steps that depend on it and no others. Of earlier versions it is without
+# the data, and is believed if it is newer than these. A step that is repeated because an output is
 # gone adds a unique word, which the steps after it depend on. While it is repeated, its marker says
 # "unfinished": its outputs may be half those of another command.
 step() {
@@ -168,10 +169,13 @@ step() {
     done
     shift
     STEP_CHAIN+="$name: $*"$'\n'
-    key=$(printf '%s' "$STEP_CHAIN" | sha256sum)
-    key=${key%% *}
+    key=$(step_key "$DATA_DIGEST")
     if ((!DRY_RUN)) && [[ -f $marker ]]; then
         read -r seen _ again <"$marker" || true
+        if [[ -n $DATA_DIGEST && $seen == "$(step_key "")" ]] && data_older_than "$marker"; then
+            seen=$key
+            mark "$marker" "$key" "$again"
+        fi
         [[ $seen == "$key" || $seen == unfinished ]] || again=""
     fi
     if [[ $seen == "$key" ]]; then
@@ -202,22 +206,13 @@ step() {
     mark "$marker" "$key" "$again"
 }
 
+step_key() {
+    printf '%s' "$STEP_CHAIN$1" | sha256sum | cut -d ' ' -f 1
+}
+
 mark() {
     printf '%s  - %s\n' "$2" "$3" >"$1.part"
     mv "$1.part" "$1"
-}
-
-# A run can only be resumed with the command that started it.
-same_run() {
-    local flag=$1 folder=$2 begun
-    shift 2
-    ((DRY_RUN)) && return 0
-    printf -v begun '%q ' "$@"
-    [[ ! -f $folder/command || $(<"$folder/command") == "$begun" ]] ||
-        die "$folder was started with other flags (see its file command); give another $flag"
-    mkdir -p "$folder"
-    printf '%s\n' "$begun" >"$folder/command.part"
-    mv "$folder/command.part" "$folder/command"
 }
 
 # Without --update-epoch-batch-itr, the batches of a resumed epoch differ from those of an
@@ -263,6 +258,7 @@ trained() {
 train_once() {
     local flag=$1 folder=$2
     shift 2
+    same_data "$flag" "$folder"
     same_run "$flag" "$folder" "$@"
     # Without its checkpoint, a log is that of another training.
     ((DRY_RUN)) || [[ -f $folder/checkpoint_last.pt ]] || rm -f "$folder/train.log"
@@ -271,13 +267,6 @@ train_once() {
         return 0
     fi
     if ((DRY_RUN)); then "$@"; else interruptible "$@" >&2; fi
-}
-
-pack_model() {
-    local folder=$1 checkpoint=$2
-    shift 2
-    run rm -rf "$folder"
-    run fairseq-posenc pack "$checkpoint" "$folder" --ctranslate2 auto "$@"
 }
 
 # Where checkpoint_last.pt is damaged, go on from the newest whole checkpoint beside it.

@@ -77,6 +77,12 @@ folder_of() {
     if [[ $TABLE == "$RECIPE"/*.yaml ]]; then printf '%s' "$SOURCE/$1"; else dirname "$TABLE"; fi
 }
 
+# Refuse to replace $OUT/$1 unless it is data prepared here, with file $2, and holds no input; $3 and
+# further arguments are inputs beside PRETRAINED and TOKENIZER.
+check_output() {
+    replaceable OUT "$OUT/$1" "${@:2}" "$PRETRAINED" ${TOKENIZER:+"$TOKENIZER"}
+}
+
 # Refuse a tokenizer that is not the model's.
 check_symbols() {
     local STEPS=$OUT/work/steps
@@ -185,13 +191,12 @@ binarize() {
         run cp "$PRETRAINED"/{"$(pretrained_subwords)",text} "$part"
     fi
     ((DRY_RUN)) || wc -l <"$WORK/text/label/train" >"$part/examples"
-    run rm -rf "${OUT:?}/$task"
-    run mv "$part" "$OUT/$task"
+    replace_folder "$part" "$OUT/$task"
 }
 
 # Prepare a task of TABLE: prepare_task TASK PRETRAINING
 prepare_task() {
-    local TASK=$1 pretraining=$2 folder plan labels reading split file input outputs planned=()
+    local TASK=$1 pretraining=$2 folder plan labels reading split file input outputs planned=() files=()
     local WORK=$OUT/work/$1 STEPS=$OUT/work/$1/steps INPUTS=() VALID=() TEST=()
     folder=$(folder_of "$TASK")
     planned=(python "$COMMON/tasks.py" plan "$TABLE" "$TASK" "$folder")
@@ -202,8 +207,10 @@ prepare_task() {
     ((DRY_RUN)) || STEP_CHAIN+=$(splitting)$'\n'
     while IFS=$'\t' read -r split file; do
         case $split in valid*) VALID+=("$split") ;; test*) TEST+=("$split") ;; esac
+        files+=("$file")
         ((DRY_RUN)) || STEP_CHAIN+="$split ${file##*/} $(sha256sum <"$file")"$'\n'
     done < <(tail -n +4 <<<"$plan")
+    check_output "$TASK" examples "$folder" "${files[@]}"
     outputs=("$WORK"/text/{found.yaml,label/train})
     for split in train "${VALID[@]}" ${TEST[@]+"${TEST[@]}"}; do
         outputs+=("${INPUTS[@]/%//$split}")

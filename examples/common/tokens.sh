@@ -120,14 +120,15 @@ text_flags() {
     [[ -n $(recorded keep-case "$data/text") ]] || TEXT_FLAGS+=(--lowercase)
 }
 
-# Write model folder $1 of checkpoint $2, trained on data folder $3 with --user-dir USER_DIR; $4 is
-# a sentence on the data, and further arguments are flags for `fairseq-posenc pack`.
+# Write model folder $2, which flag $1 can change, of checkpoint $3, trained on data folder $4 with
+# --user-dir USER_DIR; $5 is a sentence on the data, and further arguments are flags for
+# `fairseq-posenc pack`.
 pack_trained() {
-    local folder=$1 checkpoint=$2 data=$3 about=$4
-    shift 4
+    local flag=$1 folder=$2 checkpoint=$3 data=$4 about=$5
+    shift 5
     ((${NODE_RANK:-0} == 0)) || return 0
     text_flags "$data"
     [[ ${USER_DIR##*/} == fairseq_posenc ]] || TEXT_FLAGS+=(--user-dir "$USER_DIR")
-    pack_model "$folder" "$checkpoint" --data "$data" --ctranslate2 no "${TEXT_FLAGS[@]}" \
+    pack_model "$flag" "$folder" "$checkpoint" --data "$data" --ctranslate2 no "${TEXT_FLAGS[@]}" \
         --about "$about" "$@"
 }

@@ -174,7 +174,7 @@ best_runs() {
 pack_best() {
     local stream=$((2 - DRY_RUN)) flags=()
     [[ $KIND == classes ]] || flags=(--regression-range "${KIND%,*}" "${KIND#*,}")
-    pack_trained "$1" "$2/checkpoint_best.pt" "$DATA" \
+    pack_trained OUT "$1" "$2/checkpoint_best.pt" "$DATA" \
         "Fine-tuned on $TASK ($EXAMPLES examples): $3." ${flags[@]+"${flags[@]}"} >&"$stream"
 }
 
@@ -186,6 +186,7 @@ if [[ -f $DATA/task.yaml ]]; then
 fi
 GIVEN=""
 ((DRY_RUN)) || GIVEN=$(sha256sum "$CHECKPOINT")$'\n'
+use_data "$DATA"
 # Fine-tune once, unless it is done: sweep RATE BATCH SEED, then flags for fairseq-train.
 sweep() {
     local rate=$1 batch=$2 seed=$3 run_name folder per_epoch updates
@@ -210,6 +211,7 @@ sweep() {
         --max-epoch "$EPOCHS" --batch-size "$batch" --required-batch-size-multiple 1 \
         --seed "$seed" "${SAVE[@]}" ${PATIENCE[@]+"${PATIENCE[@]}"} --distributed-world-size 1 \
         --log-format json --log-interval 100 "${DEVICE[@]}" "$@"
+    note_data "$folder"
     release
     if [[ $KEEP == best ]] && ((!DRY_RUN)); then
         hold "$RUNS" wait
@@ -225,6 +227,7 @@ for batch in $BATCHES; do
         done
     done
 done
+warn_of_other_data "$RUNS"/lr*-seed*
 if [[ $KEEP != none && $OBJECTIVE == sentence_prediction ]]; then
     BEST_RUNS=("${FOLDERS[@]:0:MODELS}") BEST_SCORES=()
     hold "$RUNS" wait
@@ -241,7 +244,8 @@ if [[ $KEEP != none && $OBJECTIVE == sentence_prediction ]]; then
             pack_best "$RUNS/$name" "$run" "${BEST_SCORES[number]:-}"
     done
     for folder in "$RUNS"/model-*; do # of an earlier call with more
-        [[ ! -d $folder ]] || ((${folder##*-} <= MODELS)) || run rm -rf "$folder"
+        [[ ! -f $folder/model.json || ! $folder =~ /model-[0-9]+$ ]] ||
+            ((${folder##*-} <= MODELS)) || run rm -rf "$folder"
     done
     release
 fi

@@ -40,6 +40,7 @@ read_pretrained bert_pretraining
 ((DRY_RUN)) || [[ -d $SOURCE ]] || die "$SOURCE: no such folder"
 [[ -z $TOKENIZER ]] || check_symbols
 VALID=(valid) TEST=() WORK=$OUT/work/WSC STEPS=$OUT/work/WSC/steps COUNT=4
+check_output WSC examples "$SOURCE"
 chain ""
 ((DRY_RUN)) || STEP_CHAIN+=$(splitting)$'\n'
 for file in "$SOURCE"/{train,val,dev}.{jsonl,tsv}; do

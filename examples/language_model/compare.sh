@@ -63,6 +63,10 @@ STEPS=$OUT/steps
 
 GIVEN=""
 ((DRY_RUN)) || GIVEN=$(sha256sum "$DATA/dict.txt" "$DATA/train.idx")$'\n'
+use_data "$DATA"
+SCORED="" # what that leaves out
+((DRY_RUN)) || [[ $SUBSET == train || $SUBSET == valid ]] ||
+    SCORED=$(cat "$DATA/$SUBSET".{bin,idx} | sha256sum)$'\n'
 for seed in $SEEDS; do
     for encoding in $ENCODINGS; do
         folder=$OUT/$encoding-seed$seed
@@ -71,6 +75,7 @@ for seed in $SEEDS; do
         step "train-$encoding-seed$seed" "$folder/checkpoint_last.pt" -- \
             train_once OUT "$folder" "$RECIPE/train.sh" "$encoding" "$DATA" \
             --save-dir "$folder" --seed "$seed" "${TRAINING[@]}" -- "$@"
+        STEP_CHAIN+=$SCORED
         step "score-$SUBSET-$encoding-seed$seed" "$folder/score-$SUBSET.log" -- \
             logged "$folder/score-$SUBSET.log" fairseq-eval-lm "$DATA" --user-dir "$USER_DIR" \
             --path "$folder/checkpoint_last.pt" --gen-subset "$SUBSET" \
@@ -78,4 +83,5 @@ for seed in $SEEDS; do
         release
     done
 done
+warn_of_other_data "$OUT"/*-seed*
 run python "$RECIPE/perplexities.py" --subset "$SUBSET" "$OUT"

@@ -142,8 +142,7 @@ binarize() {
     # Record what the symbols are: who uses the model needs to know.
     ((DRY_RUN)) || printf 'kind %s\n%s' "$KIND" \
         "${SUBWORDS:+$(printf 'keep-case --keep-case\nsubwords %s' "$SUBWORDS")$'\n'}" >"$PART/text"
-    run rm -rf "$OUT/data-bin"
-    run mv "$PART" "$OUT/data-bin"
+    replace_folder "$PART" "$OUT/data-bin"
 }
 
 TEXTS=()
@@ -154,6 +153,7 @@ case $KIND in
     *) die "$KIND: unknown kind; expected wikitext, text8, enwik8 or subwords" ;;
 esac
 hold "$OUT"
+replaceable OUT "$OUT/data-bin" text "$SOURCE"
 [[ $KIND != subwords ]] || in_subwords
 step "binarize-$KIND" "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt,text} -- binarize "$KIND"
 

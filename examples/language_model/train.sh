@@ -112,6 +112,7 @@ NAME=$ENCODING
 SAVE_DIR=${SAVE_DIR:-runs/language_model/$NAME-seed$SEED}
 equal_shares "--batch $BATCH" $((BATCH / LENGTH)) $((LIMIT / LENGTH))
 
+((NODE_RANK)) || replaceable --save-dir "$SAVE_DIR/model" model.json
 # Epochs are irrelevant here: between two checkpoints, a small corpus has many and a large one
 # less than one.
 train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task language_modeling "${MODEL[@]}" \
@@ -127,4 +128,4 @@ train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task language_modeling 
     --keep-interval-updates-pattern "$(fraction "$UPDATES" 10)" \
     --log-format simple --log-interval 100 --log-file "$SAVE_DIR/train.log" \
     "${CLUSTER[@]}" "$@"
-pack_trained "$SAVE_DIR/model" "$SAVE_DIR/checkpoint_last.pt" "$DATA" "Trained on $DATA."
+pack_trained --save-dir "$SAVE_DIR/model" "$SAVE_DIR/checkpoint_last.pt" "$DATA" "Trained on $DATA."

@@ -55,26 +55,37 @@ plain_name --name "$NAME"
     die "$DATA: is not the data of CAIL; give what examples/reading/prepare.sh cail made"
 USER_DIR=${USER_DIR:-$(plugin_dir)}
 
-score() {
-    local run=$1 length=$2 log=$1/score-$2.log
-    [[ ! -f $log ]] || return 0
-    log "${run#"$OUT"/}: scoring at $length tokens"
-    logged "$log" fairseq-validate "$DATA" --user-dir "$USER_DIR" --path "$run/checkpoint_best.pt" \
-        --task sentence_ranking --num-classes 2 --valid-subset valid,valid1 --batch-size 8 \
-        --required-batch-size-multiple 1 --log-format simple \
-        --model-overrides "{'max_positions': $length, 'max_option_length': $((length / 2))}" \
-        ${DEVICE[@]+"${DEVICE[@]}"}
+forget_scores() {
+    run rm -f "$1"/score-*.log
 }
 
+# Score run $1 at all lengths, and forget the scores of an earlier training in its folder.
+score() {
+    local run=$1 name=${1##*/} length begun
+    STEPS=${run%/*}/steps
+    hold "$run" wait
+    chain "$(sha256sum <"$run/train.log")"$'\n'
+    step "forget-scores-$name" -- forget_scores "$run"
+    begun=$STEP_CHAIN
+    for length in $SCORED; do
+        chain "$begun"
+        step "score-$length-$name" "$run/score-$length.log" -- logged "$run/score-$length.log" \
+            fairseq-validate "$DATA" --user-dir "$USER_DIR" --path "$run/checkpoint_best.pt" \
+            --task sentence_ranking --num-classes 2 --valid-subset valid,valid1 --batch-size 8 \
+            --required-batch-size-multiple 1 --log-format simple \
+            --model-overrides "{'max_positions': $length, 'max_option_length': $((length / 2))}" \
+            ${DEVICE[@]+"${DEVICE[@]}"}
+    done
+    release
+}
+
+use_data "$DATA"
 for length in $LENGTHS; do
     interruptible "$RECIPE/../reading/finetune.sh" "$DATA" "$CHECKPOINT" "$OUT" \
         --name "$NAME-$length" --user-dir "$USER_DIR" ${OPTIONS[@]+"${OPTIONS[@]}"} -- \
         --max-positions "$length" --max-option-length $((length / 2)) "$@" || exit
     for run in "$OUT/$NAME-$length"/cail/lr*-seed*/; do
-        [[ -f $run/train.log ]] || continue
-        for scored in $SCORED; do
-            score "${run%/}" "$scored"
-        done
+        [[ ! -f $run/train.log ]] || score "${run%/}"
     done
 done
 ((DRY_RUN)) || python "$RECIPE/lengths.py" "$OUT"

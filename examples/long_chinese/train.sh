@@ -80,10 +80,12 @@ SAVE_DIR=${SAVE_DIR:-runs/long_chinese/$MODEL}
 
 # The rest is as in section 4.2, in bert_pretraining.
 number=0 BEFORE=()
+((NODE)) || use_data "$DATA"
 for stage in $STAGES; do
     number=$((number + 1)) folder=$SAVE_DIR/stage$number
     IFS=x read -r length batch updates <<<"$stage"
     ((LIMIT >= length)) || die "--tokens-per-gpu $LIMIT: a sample of stage $number has $length"
+    ((NODE)) || same_data --save-dir "$folder"
     ((NODE)) || same_run --save-dir "$folder" "$MODEL" "$stage" "$@"
     if trained "$folder"; then
         log "stage $number: already trained"

@@ -194,6 +194,7 @@ recipe bert_pretraining/prepare.sh "$DATA" "$OUT/corpus" --wikitext --max-line $
 
 GIVEN=""
 ((DRY_RUN)) || GIVEN=$(sha256sum "$CORPUS"/{dict.txt,train.idx})$'\n'
+use_data "$CORPUS"
 for part in $PARTS; do
     chain "$GIVEN"
     system_flags rotary "$SHORT" "$part"

@@ -40,6 +40,7 @@ while (($#)); do
 done
 [[ -n $DATA ]] || die "give the folder to write to; see --help"
 [[ -z $CHECKSUMS || -f $CHECKSUMS ]] || die "--checksums $CHECKSUMS: no such file"
+DATA=$(absolute "$DATA") # a slash at its end would put the .part below in it
 [[ ! -e $DATA ]] || die "$DATA: already exists; give a new folder"
 
 PART=$DATA.part

@@ -141,6 +141,7 @@ RUNS=$OUT/$NAME/$TASK
 STEPS=$RUNS/steps
 GIVEN=""
 ((DRY_RUN)) || GIVEN=$(sha256sum "$CHECKPOINT")$'\n'
+use_data "$DATA"
 for rate in $RATES; do
     for seed in $SEEDS; do
         run_name=lr$rate-batch$BATCH-seed$seed
@@ -158,7 +159,9 @@ for rate in $RATES; do
             --batch-size "$BATCH" --required-batch-size-multiple 1 --seed "$seed" \
             --no-epoch-checkpoints --no-last-checkpoints --no-save-optimizer-state \
             --distributed-world-size 1 --log-format json --log-interval 100 "${DEVICE[@]}" "$@"
+        note_data "$folder"
         release
     done
 done
+warn_of_other_data "$RUNS"/lr*-seed*
 ((DRY_RUN)) || run python "$RECIPE/table.py" --epoch "$EPOCH" "$OUT"

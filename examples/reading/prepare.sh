@@ -28,7 +28,7 @@ RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/sentence_tasks.sh
 . "$COMMON/sentence_tasks.sh"
 
-TASK="" SOURCE="" PRETRAINED="" OUT="" TRAIN="" VALID_FILE="" TEST_FILE="" LEAVE_OUT=()
+TASK="" SOURCE="" PRETRAINED="" OUT="" TRAIN="" VALID_FILE="" TEST_FILE="" LEAVE_OUT=""
 LONGEST="" TOKENIZER="" WORKERS=$(nproc)
 while (($#)); do
     case $1 in
@@ -37,7 +37,7 @@ while (($#)); do
         --train) TRAIN=$(value "$@"); shift 2 ;;
         --valid) VALID_FILE=$(value "$@"); shift 2 ;;
         --test) TEST_FILE=$(value "$@"); shift 2 ;;
-        --leave-out-wrong) LEAVE_OUT=("$1"); shift ;;
+        --leave-out-wrong) LEAVE_OUT=$1; shift ;;
         --longest-choice) LONGEST=$(value "$@"); shift 2 ;;
         --tokenizer) TOKENIZER=$(value "$@"); shift 2 ;;
         --workers) WORKERS=$(value "$@"); shift 2 ;;
@@ -82,10 +82,9 @@ prepare_spans() {
     [[ -z $TEST_FILE ]] || flags+=(--test "$TEST_FILE")
     run rm -rf "$part"
     run fairseq-posenc reading prepare "$part" --dict "$PRETRAINED/dict.txt" "${flags[@]}" \
-        --rules "$TASK" ${LEAVE_OUT[@]+"${LEAVE_OUT[@]}"} ${TEXT_FLAGS[@]+"${TEXT_FLAGS[@]}"}
+        --rules "$TASK" ${LEAVE_OUT:+"$LEAVE_OUT"} ${TEXT_FLAGS[@]+"${TEXT_FLAGS[@]}"}
     ((DRY_RUN)) || echo "$TASK" >"$part/task"
-    run rm -rf "${OUT:?}/$TASK"
-    run mv "$part" "$OUT/$TASK"
+    replace_folder "$part" "$OUT/$TASK"
 }
 
 spans() {
@@ -97,6 +96,7 @@ spans() {
         [[ -n $file ]] || die "$SOURCE: no file of questions there; give --train and --valid"
         ((DRY_RUN)) || [[ -f $file ]] || die "$file: no such file"
     done
+    check_output "$TASK" task "$SOURCE" "$TRAIN" "$VALID_FILE" ${TEST_FILE:+"$TEST_FILE"}
     if [[ -n $TOKENIZER ]]; then
         TEXT_FLAGS=(--subwords transformers --subword-file "$TOKENIZER")
     else
@@ -104,7 +104,8 @@ spans() {
     fi
     chain ""
     ((DRY_RUN)) || STEP_CHAIN+=$(cat "$TRAIN" "$VALID_FILE" ${TEST_FILE:+"$TEST_FILE"} | sha256sum)$(splitting)$'\n'
-    step prepare "$OUT/$TASK"/{dict.txt,reading.json,task,{train,valid}.passage.idx} -- prepare_spans
+    step prepare "$OUT/$TASK"/{dict.txt,reading.json,task,{train,valid}.passage.idx} -- \
+        prepare_spans "${LEAVE_OUT:-all questions}"
 }
 
 # Binarise the texts in symbols.
@@ -121,6 +122,7 @@ binarize_choices() {
 
 choices() {
     local most=$MOST splits="train valid" split input outputs=() INPUTS=() VALID=() TEST=()
+    check_output "$TASK" examples "$SOURCE"
     chain "$TASK"$'\n'
     ((DRY_RUN)) || STEP_CHAIN+=$(find "$SOURCE" -type f -print0 | sort -z | xargs -0 cat | sha256sum)$(splitting)$'\n'
     step extract "$WORK/text"/{choices,splits,input0/train,label/valid} -- \

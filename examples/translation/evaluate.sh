@@ -21,7 +21,7 @@
 #   --bleu-tokenizer NAME  sacreBLEU's tokeniser (by the target language)
 #   --comet MODEL         also COMET: a checkpoint, or a name to download; needs unbabel-comet
 #   --results DIR         the folder RESULTS (SAVE_DIR/evaluate-SUBSET)
-#   --model DIR           model folder for raw text, written anew (SAVE_DIR/model)
+#   --model DIR           model folder for raw text, new or to be replaced (SAVE_DIR/model)
 #   --no-model            write none
 #   --about TEXT          a sentence on the data, for its card
 #   --cpu                 without GPU
@@ -86,7 +86,8 @@ if ((!DRY_RUN)); then
     [[ -z $CHECKPOINT || -f $CHECKPOINT ]] || die "--checkpoint $CHECKPOINT: no such file"
 fi
 USER_DIR=${USER_DIR:-$(plugin_dir)}
-RESULTS=${RESULTS:-$SAVE_DIR/evaluate-$SUBSET}
+RESULTS=${RESULTS:-$SAVE_DIR/evaluate-$SUBSET} MODEL=${MODEL:-$SAVE_DIR/model}
+((!PACK)) || replaceable --model "$MODEL" model.json
 hold "$RESULTS"
 
 if [[ -z $CHECKPOINT ]]; then
@@ -119,7 +120,7 @@ run cp "$REFERENCE.$TARGET" "$RESULTS/reference.txt"
 FILES=()
 [[ -z $SUBWORD_FILE ]] || FILES+=(--subword-file "$DATA/$SUBWORD_FILE")
 [[ -z $TARGET_SUBWORD_FILE ]] || FILES+=(--target-subword-file "$DATA/$TARGET_SUBWORD_FILE")
-pack_model "${MODEL:-$SAVE_DIR/model}" "$CHECKPOINT" --data "$DATA" \
+pack_model --model "$MODEL" "$CHECKPOINT" --data "$DATA" \
     ${SOURCE:+--source-lang "$SOURCE" --target-lang "$TARGET"} \
     --tokenizer "$TOKENIZER" ${DASH_SPLITS:+"$DASH_SPLITS"} \
     --subwords "$SUBWORDS" ${FILES[@]+"${FILES[@]}"} --beam "$BEAM" --lenpen "$LENPEN" \

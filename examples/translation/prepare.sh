@@ -156,6 +156,7 @@ for split in "${SPLITS[@]}"; do
     done
 done
 hold "$OUT"
+replaceable OUT "$OUT/data-bin" text.settings "$TEXTS"
 for split in "${SPLITS[@]}"; do
     for lang in "${LANGS[@]}"; do
         ((DRY_RUN)) || STEP_CHAIN+="$split.$lang $(sha256sum <"${TEXT[$split.$lang]}")"$'\n'
@@ -256,8 +257,7 @@ binarize() {
         [[ -z $file ]] || run cp "$OUT/subwords/$file" "$part/$file"
     done
     ((DRY_RUN)) || text_settings >"$part/text.settings"
-    run rm -rf "$OUT/data-bin"
-    run mv "$part" "$OUT/data-bin"
+    replace_folder "$part" "$OUT/data-bin"
 }
 BINARY=()
 for split in "${SPLITS[@]}"; do

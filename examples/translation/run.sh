@@ -90,6 +90,8 @@ if [[ -z $CPU ]]; then
 fi
 [[ -z $CPU ]] || { TRAIN+=(--cpu) && EVALUATE+=(--cpu); }
 TRAIN+=(--seed "$SEED" --keep-epochs "$KEPT")
+use_data "$OUT/data/data-bin"
+same_data --name "$RUN"
 # A larger --epochs is allowed.
 same_run --name "$RUN" "$ARCH" "${TRAIN[@]}" "$@"
 with_dry_run "$RECIPE/train.sh" "$ARCH" "$OUT/data/data-bin" --save-dir "$RUN" \

@@ -9,22 +9,28 @@ from fairseq_posenc.errors import UsageError
 from fairseq_posenc.study.report.document import Details, Figure, Points, Prose, Section
 from fairseq_posenc.study.report.evidence import Evidence
 from fairseq_posenc.study.report.words import names
+from fairseq_posenc.study.results import Run
 
 #: Positions drawn, fewer if the model has fewer.
 LENGTH = 64
 
 
+def _has_checkpoint(run: Run) -> bool:
+    return bool(run.checkpoint) and (run.folder / run.checkpoint).is_file()
+
+
 def positions_section(evidence: Evidence) -> Section:
-    """A figure for each system whose checkpoint is there and has something to draw."""
+    """A figure for each system of which a checkpoint is there that has something to draw."""
     parts: List[Any] = []
     without: List[str] = []
     failed: List[str] = []
     with tempfile.TemporaryDirectory() as folder:
         for index, name in enumerate(evidence.systems):
-            run = evidence.study.of(name)[0]
-            checkpoint = run.folder / run.checkpoint
-            if not run.checkpoint or not checkpoint.is_file():
+            kept = (run for run in evidence.study.of(name) if _has_checkpoint(run))
+            run = next(kept, None)
+            if run is None:
                 continue
+            checkpoint = run.folder / run.checkpoint
             output = Path(folder) / f"{index}.svg"
             try:
                 positions_figure.plot(str(checkpoint), output, None, LENGTH)
