@@ -2,6 +2,7 @@
 
 import os
 import re
+from argparse import Namespace
 
 import pytest
 from chinese import RECIPE
@@ -9,9 +10,9 @@ from fairseq import options, tasks
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.utils import import_user_module
 from recipes import assert_error, bash, commands, flags_of, training_of
 
-from fairseq_posenc import register
 from fairseq_posenc.deploy.model_folder import Text, read_model_folder
 from fairseq_posenc.errors import UsageError
 
@@ -44,7 +45,7 @@ def test_documents_of_varied_length_are_lines_that_fit(chinese):
 
 
 def masked_lm(data, *flags):
-    register()
+    import_user_module(Namespace(user_dir=str(RECIPE / "whole_words")))
     parser = options.get_training_parser()
     arguments = [
         str(data),
