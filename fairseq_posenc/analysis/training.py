@@ -80,7 +80,7 @@ def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
         output: the file of the figure.
     """
     figure, axes = import_pyplot("--output").subplots(figsize=(7, 4.5), constrained_layout=True)
-    drawn = []
+    drawn: List[str] = []
     for number, (label, runs) in enumerate(curves.items()):
         style = curve_style(number)
         lines = {
@@ -93,15 +93,18 @@ def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
         for part, (points, look) in lines.items():
             if points:
                 means = [statistics.mean(values) for values in points.values()]
-                axes.plot(list(points), means, **{**style, **look}, label=f"{label}, {part}")
+                # a name has one entry in the legend, its validation if there is one
+                named = label if part == "validation" or not lines["validation"][0] else ""
+                axes.plot(list(points), means, **{**style, **look}, label=named)
                 drawn.append(part)
         valid = lines["validation"][0]
         if len(runs) > 1:
             low, high = [min(v) for v in valid.values()], [max(v) for v in valid.values()]
             axes.fill_between(list(valid), low, high, color=style["color"], alpha=0.2, linewidth=0)
-    parts = " and ".join(part for part in lines if part in drawn)
-    axes.set(xlabel="updates", ylabel=f"{parts} {METRICS[metric]}")
-    axes.legend()
+    marks = {"training": "training (open marks)", "validation": "validation (filled marks)"}
+    parts = " and ".join(text for part, text in marks.items() if part in drawn)
+    axes.set(xlabel="updates", ylabel=f"{METRICS[metric]}\n{parts}")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the curves, which fill the axes
     save_figure(figure, output)
 
 
