@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fairseq.models import transformer_lm
-from fairseq.utils import eval_str_dict, eval_str_list
+from fairseq.utils import eval_bool, eval_str_dict, eval_str_list
 
 from fairseq_posenc.compat.literals import value_of
 from fairseq_posenc.errors import UsageError
@@ -62,3 +62,7 @@ def test_the_models_of_fairseq_evaluate_values_alone():
     assert transformer_lm.eval is value_of
     assert eval_str_list("[0.1, 2]") == [0.1, 2.0] and eval_str_list("3", int) == [3]
     assert eval_str_dict("{'a': 1}") == {"a": 1}
+    # what is a value already is not evaluated
+    assert [eval_bool(x, "default") for x in ("True", "0", True, None)] == [
+        True, False, "default", "default"
+    ]  # fmt: skip

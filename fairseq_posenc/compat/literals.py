@@ -37,8 +37,11 @@ def value_of(text: str) -> Any:
     [(512, 3), (512, 3), (256, 1)]
 
     Raises:
+        TypeError: there is no text, which fairseq expects of ``eval``.
         UsageError: the text is something else.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"value_of() takes a text, not {text!r}")
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (ArithmeticError, RecursionError, SyntaxError, TypeError, ValueError) as error:
