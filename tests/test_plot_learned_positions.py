@@ -48,6 +48,8 @@ def test_encodings_that_differ_by_layer(tmp_path):
     assert row.title == "encoder, layer 2: transformer_xl without content"
     t5, rotary = read_sides(masked_lm_file(tmp_path, "t5,rotary")[1])
     assert decay(rotary, 5).layers == [1] and decay(t5, 5) is None
+    (only,) = read_sides(masked_lm_file(tmp_path, "rotary*2,t5")[1])
+    assert only.encoding.name == "rotary" and decay(only, 5).layers == [0, 1]
     assert heat_maps(rotary, 5) == [] and len(heat_maps(t5, 5)) == 1
     model, path = masked_lm_file(tmp_path, "alibi,t5")
     terms = model.encoder.sentence_encoder.position_bias_1["t5"]

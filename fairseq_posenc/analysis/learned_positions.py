@@ -1,4 +1,4 @@
-"""What a checkpoint holds of positions beside logits of a whole stack: tables, terms of layers."""
+"""Learned tables of positions, and the logits that single layers compute from positions alone."""
 
 import re
 from typing import Any, List, NamedTuple, Optional
@@ -6,7 +6,7 @@ from typing import Any, List, NamedTuple, Optional
 import torch
 from torch import Tensor
 
-from fairseq_posenc.analysis.positions import HEADS_A_ROW, Row, Side, load
+from fairseq_posenc.analysis.positions import Row, Side, load, rows_of
 from fairseq_posenc.encodings.base import Content
 
 _TABLE = "embed_positions.weight"
@@ -58,16 +58,12 @@ def layer_terms(side: Side, length: int) -> List[Row]:
     zeros = torch.zeros(1, stack.num_heads, length, stack.head_dim)
     x = zeros.transpose(1, 2).flatten(2)
     positions = torch.arange(length).unsqueeze(0)
-    later = torch.ones(length, length, dtype=torch.bool).triu(1)
     rows: List[Row] = []
     for layer in dict.fromkeys((side.layers[0], side.layers[-1])):
         load(terms, prefixes.get(layer, ""), side)
         content = Content(x, zeros, zeros, encoding.scale, positions, positions)
         (maps,) = terms(content, encoding.distance_vectors(length, length, zeros), {})
         if maps.any():
-            maps = maps.masked_fill(later, torch.nan) if stack.causal else maps
             title = f"{stack.side}, layer {layer + 1}: {encoding.name} without content"
-            columns = min(len(maps), HEADS_A_ROW)
-            parts = zip(range(0, len(maps), HEADS_A_ROW), maps.split(HEADS_A_ROW))
-            rows += [Row(title, part, first, columns) for first, part in parts]
+            rows += rows_of(title, maps, stack)
     return rows

@@ -87,12 +87,13 @@ def read_sides(path: str) -> List[Side]:
         names = parse_pattern(pattern)
         for name, encoding in build_encodings(cfg, stack, pattern).items():
             layers = [n for n in range(count) if names[n % len(names)] == name]
-            sides.append(Side(stack, encoding, layers, own, cfg))
+            if layers:  # a pattern may be longer than the stack
+                sides.append(Side(stack, encoding, layers, own, cfg))
     return sides
 
 
 def prefix_of(module: nn.Module, side: Side) -> str:
-    """How the names of a module of the stack's begin in a checkpoint."""
+    """The prefix of the parameters of a stack's module in a checkpoint."""
     return next(f"{name}." for name, own in side.encoding.modules.items() if own is module)
 
 
@@ -135,12 +136,24 @@ def heat_maps(side: Side, length: int) -> List[Row]:
     positions = torch.arange(length).unsqueeze(0)
     for name, function in functions.items():
         maps = function(positions, positions)[0].expand(side.stack.num_heads, -1, -1)
-        if side.stack.causal:
-            maps = maps.masked_fill(torch.ones(length, length, dtype=torch.bool).triu(1), torch.nan)
-        for first, part in zip(range(0, len(maps), HEADS_A_ROW), maps.split(HEADS_A_ROW)):
-            columns = min(len(maps), HEADS_A_ROW)
-            rows.append(Row(f"{side.stack.side}: {name}", part, first, columns))
+        rows += rows_of(f"{side.stack.side}: {name}", maps, side.stack)
     return rows
+
+
+def rows_of(title: str, maps: Tensor, stack: Stack) -> List[Row]:
+    """Heat maps, a few heads to a row; a causal stack shows no later keys.
+
+    Args:
+        title: of each row.
+        maps: logits (H, T, T).
+        stack: the encoder or decoder.
+    """
+    if stack.causal:
+        later = torch.ones(maps.shape[1:], dtype=torch.bool).triu(1)
+        maps = maps.masked_fill(later, torch.nan)
+    columns = min(len(maps), HEADS_A_ROW)
+    parts = zip(range(0, len(maps), HEADS_A_ROW), maps.split(HEADS_A_ROW))
+    return [Row(title, part, first, columns) for first, part in parts]
 
 
 def partial_sums(rotary: Rotary, length: int) -> Tensor:

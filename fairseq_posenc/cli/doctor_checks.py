@@ -73,7 +73,7 @@ def check_torch() -> List[Finding]:
 
 
 def runs_on(arch: str, major: int, minor: int) -> bool:
-    """Whether code that PyTorch was built for runs on a GPU.
+    """True if a GPU runs code that was compiled for an architecture.
 
     Args:
         arch: such as ``sm_70``, ``sm_90a`` for that GPU alone, or ``compute_90``, which is compiled

@@ -1,4 +1,4 @@
-"""What all systems of a study have in common, in two sentences."""
+"""The setting that all systems of a study share, in two sentences."""
 
 import shlex
 from typing import Any, Dict, List, Mapping

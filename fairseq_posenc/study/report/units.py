@@ -25,7 +25,7 @@ def units(sentence: str) -> List[str]:
 
 
 def unit_of(sentences: Sequence[str]) -> str:
-    """What most units of some sentences are: ``words`` or ``characters``."""
+    """The unit of length that suits most of the text: ``words`` or ``characters``."""
     spaceless = sum(len(re.findall(f"[{_SPACELESS}]", sentence)) for sentence in sentences)
     every = sum(len(units(sentence)) for sentence in sentences)
     return "characters" if spaceless > every / 2 else "words"
