@@ -84,6 +84,12 @@ def test_a_step_trains_every_parameter_and_adds_nothing_up(form):
         torch.testing.assert_close(p.grad, first[name])
 
 
+@pytest.mark.parametrize("entry", ["local --local-window 8", "bigbird --bigbird-block-size 8"])
+def test_attention_with_a_pattern_of_its_own_takes_several_sentences(entry):
+    made = subject(entry, "--batch", "2")
+    made.bidirectional()(), made.causal()()
+
+
 # --- the peer
 
 

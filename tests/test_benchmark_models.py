@@ -73,7 +73,10 @@ def test_an_entry_may_have_a_vocabulary_of_its_own():
 
 
 def test_gau_alpha_computes_what_ours_does():
-    pytest.importorskip("gau_alpha", reason="needs pip install gau-alpha 'transformers<4.47'")
+    try:
+        import gau_alpha  # noqa: F401
+    except ImportError:  # of the package, or of what newer transformers do not have
+        pytest.skip("needs pip install gau-alpha 'transformers<4.47'")
     theirs = masked_lm("gau-alpha", "--size", "bert-base", "--layers", "1")
     assert len(theirs.model.gau_alpha.encoder.layer) == 2
     ours = masked_lm("gau_masked_lm_base --encoder-layers 2", "--size", "bert-base")

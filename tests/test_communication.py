@@ -64,7 +64,9 @@ def exchanged(rank, folder, backend, answers):
 
 @pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
 def test_an_update_exchanges_every_gradient_once(backend, tmp_path):
-    fork = multiprocessing.get_context("fork")  # imports nothing again
+    # a fork imports nothing again, but cannot have autograd's threads for a GPU
+    start = "spawn" if torch.cuda.is_available() else "fork"
+    fork = multiprocessing.get_context(start)
     ours, theirs = fork.Pipe(duplex=False)
     group = [
         fork.Process(target=exchanged, args=(rank, tmp_path, backend, theirs)) for rank in (0, 1)

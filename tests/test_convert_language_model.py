@@ -21,6 +21,7 @@ from conversion import (
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
 from fairseq_posenc.convert import native
 from fairseq_posenc.convert.kinds import CAUSAL
+from fairseq_posenc.errors import UsageError
 from fairseq_posenc.models.language_model import LanguageModel
 from fairseq_posenc.models.masked_lm import MaskedLMModel
 
@@ -86,6 +87,22 @@ def scored(transformers, tmp_path_factory):
         "preprocess", *flags, *text, "--testpref", folder / "text", "--destdir", folder / "data"
     )
     return original, folder
+
+
+def test_a_transformers_that_hides_no_later_tokens_is_named(transformers, tmp_path, monkeypatch):
+    """As in 5.10 to 5.17."""
+    module = pytest.importorskip("transformers.models.roformer.modeling_roformer")
+    if not hasattr(module, "create_causal_mask"):
+        pytest.skip("this transformers makes the mask otherwise")
+
+    def both_ways(*args, past_key_values=None, **kwargs):
+        return module.create_bidirectional_mask(*args, **kwargs)
+
+    monkeypatch.setattr(module, "create_causal_mask", both_ways)
+    foreign(transformers, NAME, tmp_path / "source", is_decoder=True)
+    with pytest.raises(UsageError, match="reads later tokens.*transformers 5.18"):
+        convert("import", "hf-roformer", tmp_path / "source", tmp_path / "ours", "--verify")
+    assert not (tmp_path / "ours").exists()
 
 
 def words_of(folder):

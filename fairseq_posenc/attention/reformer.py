@@ -23,9 +23,6 @@ from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import Options
 from fairseq_posenc.settings import setting
 
-#: The logit of a token with itself: enough to be seen where there is no other.
-SELF = -1e5
-
 
 @dataclass
 class ReformerFlags:
@@ -205,7 +202,8 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
         at = torch.arange(k.size(2), device=k.device)
         query_at = at[k.size(2) - q.size(2) :].unsqueeze(-1)
         found = found & (at <= query_at) if causal else found
-        bias = (at == query_at).to(q.dtype).mul(SELF).expand(found.shape)
+        found = _without_itself(found, at == query_at)[0]
+        bias = torch.zeros(found.shape, dtype=q.dtype, device=q.device)
         bias = aligned(bias.masked_fill(~found, float("-inf")))
         return attend(q, k, v, self.encoding.scale, bias, dropout=dropout_rate(self.dropout_module))
 
@@ -242,15 +240,18 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
             times = times + found.to(q.dtype)
         query_at = token.view(chunks).unsqueeze(-1)
         key_at = _with_previous(query_at).transpose(-2, -1)
-        hidden = ~torch.stack(own, dim=2)
-        hidden = hidden | (key_at > query_at) if causal else hidden
+        found = torch.stack(own, dim=2)
+        found = found & (key_at <= query_at) if causal else found
+        found, others = _without_itself(found, key_at == query_at)
         products = torch.matmul(
             at_places(q) * self.encoding.scale, _with_previous(at_places(k)).transpose(-2, -1)
         )
-        logits = products - times.clamp(min=1).log() + (key_at == query_at).to(q.dtype) * SELF
-        logits = logits.masked_fill(hidden, torch.finfo(q.dtype).min)
+        nothing = torch.finfo(q.dtype).min
+        logits = (products - times.clamp(min=1).log()).masked_fill(~found, nothing)
         sums = logits.logsumexp(dim=-1, keepdim=True)  # (B, H, R, N, C, 1)
         weights = (logits - sums).exp()
+        # a round in which a token is alone counts where all rounds are so
+        sums = sums.masked_fill(~others, nothing)
         rate = dropout_rate(self.dropout_module)
         weights = F.dropout(weights, rate) if rate > 0 else weights
         out = torch.matmul(weights, _with_previous(at_places(v)))
@@ -274,6 +275,20 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
     ) -> None:
         """Reorder the cache along with the hypotheses of a beam search."""
         reorder_cache(self, incremental_state, new_order)
+
+
+def _without_itself(found: Tensor, own: Tensor) -> Tuple[Tensor, Tensor]:
+    """Which keys queries attend to: themselves only where there is no other.
+
+    Args:
+        found: (..., T, S), True where a query may attend to a key.
+        own: (..., T, S), True where a query and a key are of the same token.
+
+    Returns:
+        like *found*, and (..., T, 1), True where there are others.
+    """
+    others = (found & ~own).any(dim=-1, keepdim=True)
+    return found & ~(own & others), others
 
 
 def _with_previous(x: Tensor) -> Tensor:

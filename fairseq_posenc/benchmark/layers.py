@@ -65,7 +65,7 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
             "--lengths give rotary, sinusoidal, learned or none"
         )
     length, like = args.length[0], stack.embed_tokens.weight
-    x = like.new_zeros(1, length, layer.embed_dim)
+    x = like.new_zeros(args.batch, length, layer.embed_dim)
     given = layer_positions(layer, stack.positions_of_layers(x, length, Padding(), causal))
     attention = layer.self_attn
     return Layer(attention, lambda x: attention(x, **given)[0], layer.embed_dim)

@@ -7,6 +7,7 @@ of fairseq are replaced in this folder only; ``hooks.py`` does so for :mod:`fair
 from fairseq_posenc.checkpoints.reading import allow_fairseq_checkpoints
 from fairseq_posenc.compat.atomic_files import atomic_checkpoints
 from fairseq_posenc.compat.batching import keep_every_sentence
+from fairseq_posenc.compat.clip_norm import clip_where_gradients_are
 from fairseq_posenc.compat.data_workers import data_workers_of_each_epoch
 from fairseq_posenc.compat.diverse_beam import diverse_beam_groups
 from fairseq_posenc.compat.empty_data import empty_data
@@ -31,6 +32,7 @@ def apply() -> None:
     atomic_checkpoints()
     keep_every_sentence()
     data_workers_of_each_epoch()
+    clip_where_gradients_are()
     empty_data()
     eval_lm_needs_tokens()
     prompts_padded_left()

@@ -5,7 +5,7 @@ from typing import Any, Dict, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.convert.base import ForeignModel
+from fairseq_posenc.convert.base import ForeignModel, Logits
 from fairseq_posenc.convert.kinds import MASKED, PAD, Kind
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.options import option
@@ -67,6 +67,12 @@ def compare(
             difference = difference[tokens.ne(PAD)]
         largest = float(difference.max())
         if not largest <= TOLERANCE:
+            if kind is not MASKED and _reads_later_tokens(logits, tokens, segments):
+                raise UsageError(
+                    f"{source}: {foreign.description} reads later tokens, so there is nothing to "
+                    "compare with (5.10 to 5.17 do); install transformers 5.18 or newer; nothing "
+                    "was written"
+                )
             of_head = f" in head {name}" if name in foreign.heads else ""
             raise UsageError(
                 f"{source}: the largest difference from {foreign.description}{of_head} is "
@@ -74,6 +80,14 @@ def compare(
             )
         differences.append(largest)
     return max(differences)
+
+
+def _reads_later_tokens(logits: Logits, tokens: Tensor, segments: Tensor) -> bool:
+    """True if the last token (B, T) changes the logits of the first."""
+    others = torch.cat((tokens[:1, :-1], tokens[:1, 1:2]), dim=1)
+    with torch.no_grad():
+        one, other = (logits(x, segments[:1])[0, 0] for x in (tokens[:1], others))
+    return not torch.allclose(one, other)
 
 
 def _inputs(kind: Kind, head: Optional[str], segments: Optional[Tensor]) -> Dict[str, Any]:

@@ -6,9 +6,8 @@ their position, so that their product depends on the distance only (Eq. 8):
     (R_m q)·(R_n k) = q · R_{n-m} k,    R_m = diag of 2x2 rotations by m·θ_i   (Eq. 7)
     θ_i = base^{-2(i-1)/d},  i = 1 … d/2,  base = 10000
 
-A 2x2 rotation is a complex multiplication (Eq. 4), which is how it is computed here: a pair of
-channels is one complex number, multiplied by e^{i m θ}.  Graphs that are exported or compiled
-use the real numbers of rotary_real.py instead.
+A 2x2 rotation is computed as a complex multiplication (Eq. 4): a pair of channels is one complex
+number, multiplied by e^{i m θ}.  Exported and compiled graphs have real numbers (rotary_real.py).
 """
 
 import logging
@@ -145,14 +144,12 @@ def multiply(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Te
             product = torch.view_as_complex(x.view(*x.shape[:-1], -1, 2)) * table
             products.append(torch.view_as_real(product).flatten(-2).type_as(x))
         return tuple(products)
-    sizes = (len(tensors), *first.shape)
-    numbers = torch.empty((*sizes[:-1], sizes[-1] // 2, 2), dtype=wide, device=first.device)
-    for target, x in zip(numbers, tensors):
-        target.copy_(pairs_of(x, pairing))
+    # few and large operations: on a GPU the host takes longer than the device for small ones
+    dense: Any = {"copy": True, "memory_format": torch.contiguous_format}
+    numbers = pairs_of(torch.stack(list(tensors)), pairing).to(wide, **dense)
     torch.view_as_complex(numbers).mul_(table)
-    out = torch.empty(sizes, dtype=first.dtype, device=first.device)
-    pairs_of(out, pairing).copy_(numbers)
-    return out.unbind()
+    numbers = numbers.transpose(-1, -2) if pairing == "half" else numbers
+    return numbers.to(first.dtype, **dense).flatten(-2).unbind()
 
 
 class Multiply(torch.autograd.Function):
@@ -237,11 +234,7 @@ class Rotary(QKVTransform):
         return "--rotary-value" if options.rotary_value else None
 
     def set_trained_length(self, length: int) -> None:
-        """Replace the length in training, which frequencies that are not scaled do not depend on.
-
-        Args:
-            length: in tokens.
-        """
+        """Replace the length in training, in tokens, unless frequencies are scaled by it."""
         if self.scaling.rule == "none":
             self.scaling, self.reach = self.scaling._replace(length=length), length
 
@@ -295,10 +288,11 @@ class Rotary(QKVTransform):
         """
         whole = self.dim == tensors[0].size(-1)
         heads = tensors if whole else tuple(x[..., : self.dim] for x in tensors)
-        if table.is_complex():
+        if table.is_complex() and torch.is_grad_enabled():
             rotated = Multiply.apply(table, self.pairing, *heads)
         else:
-            rotated = multiply_real(heads, table, self.pairing)
+            product = multiply if table.is_complex() else multiply_real
+            rotated = product(heads, table, self.pairing)
         if whole:
             return rotated
         return tuple(torch.cat((r, x[..., self.dim :]), -1) for r, x in zip(rotated, tensors))

@@ -1,0 +1,189 @@
+"""On a GPU: what the CPU computes, in half precision, with a cache, and without waiting for it."""
+
+import contextlib
+import copy
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq import utils
+from helpers import EVERY_ENCODING, OTHER_LAYERS, PAD, sentences, tiny
+from masked_language_models import texts
+from masked_language_models import tiny as tiny_masked_lm
+from torch.overrides import TorchFunctionMode
+
+from fairseq_posenc.benchmark.fused import AttentionCall, fused_kernel
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
+every_layer = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
+half_precision = pytest.mark.parametrize(
+    "dtype, bound", [(torch.float16, 0.01), (torch.bfloat16, 0.08)]
+)
+# rounding moves tokens to other buckets of the Reformer's hash
+NO_HASH = [name for name in EVERY_ENCODING + OTHER_LAYERS if "reformer" not in name]
+
+
+def batch(device="cuda"):
+    """Sources padded on the left, targets on the right, of odd lengths."""
+    source, target = sentences(3, 7), sentences(3, 9, seed=1)
+    source[0, :2], target[1, -3:] = PAD, PAD
+    return source.to(device), target.to(device)
+
+
+def real(target):
+    return target.ne(PAD)
+
+
+def logits_and_gradients(model, source, target):
+    """Logits (N, V) of the real tokens, and the gradient of each parameter, on the CPU."""
+    model.zero_grad()
+    logits = model(source, None, target)[0].float()[real(target)]
+    weights = torch.linspace(-1, 1, logits.numel(), device=logits.device).view_as(logits)
+    (logits * weights).sum().backward()
+    given = {k: p.grad for k, p in model.named_parameters() if p.grad is not None}
+    return logits.detach().cpu(), {k: g.float().cpu() for k, g in given.items()}
+
+
+def error(got, want):
+    """Norm of the difference over the norm of what is wanted."""
+    return float((got.double() - want.double()).norm() / want.double().norm().clamp(min=1e-6))
+
+
+def slope_error(found, want):
+    """The largest difference of a parameter's gradient, over the norm of the largest gradient."""
+    assert found.keys() == want.keys()
+    top = max(float(g.norm()) for g in want.values())
+    return max(float((found[k] - g).norm()) for k, g in want.items()) / top
+
+
+@every_layer
+def test_logits_and_gradients_are_those_of_the_cpu(name):
+    model = tiny(name)
+    want, slopes = logits_and_gradients(model, *batch("cpu"))
+    got, found = logits_and_gradients(copy.deepcopy(model).cuda(), *batch())
+    assert error(got, want) < 1e-5 and slope_error(found, slopes) < 1e-4
+
+
+@pytest.mark.parametrize("name", NO_HASH)
+@half_precision
+def test_half_precision_is_near_float32(name, dtype, bound):
+    """The weights are those that half precision can hold, so that only arithmetic differs."""
+    rounded = tiny(name).cuda().to(dtype)
+    want, slopes = logits_and_gradients(copy.deepcopy(rounded).float(), *batch())
+    got, found = logits_and_gradients(rounded, *batch())
+    assert error(got, want) < bound and slope_error(found, slopes) < 4 * bound
+
+
+@pytest.mark.parametrize("name", NO_HASH)
+@pytest.mark.parametrize(
+    "dtype, bound", [(torch.float32, 1e-5), (torch.float16, 0.01), (torch.bfloat16, 0.08)]
+)
+@torch.no_grad()
+def test_cached_decoding_with_reordered_beams_equals_the_full_forward(name, dtype, bound):
+    model, beam = tiny(name).cuda().to(dtype), 2
+    source = batch()[0].repeat_interleave(beam, dim=0)
+    target = sentences(3 * beam, 9, seed=1).cuda()
+    model.make_generation_fast_(need_attn=False)
+    model.decoder.set_beam_size(beam)
+    encoder_out, state = model.encoder(source, None), {}
+    order = torch.tensor([1, 0, 2, 3, 4, 4], device="cuda")
+    for length in range(1, target.size(1) + 1):
+        prefix = target[:, :length]
+        got, _ = model.decoder(prefix, encoder_out=encoder_out, incremental_state=state)
+        full, _ = model.decoder(prefix, encoder_out=encoder_out)
+        assert error(got[:, -1], full[:, -1]) < bound
+        model.decoder.reorder_incremental_state_scripting(state, order)
+        target = target[order]
+
+
+@contextlib.contextmanager
+def waits():
+    """The operations, in a list, that make the host wait for the GPU, as PyTorch reports them."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        found = []
+        try:
+            yield found
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+            found += [w for w in caught if "synchronizing CUDA operation" in str(w.message)]
+
+
+#: blocks of a multiple of 8 tokens, as models have them; those of other tests have one token
+BLOCKS = {"bigbird": ["--bigbird-block-size", "8"], "reformer": ["--reformer-chunk", "8"]}
+
+
+@every_layer
+def test_one_wait_a_step_and_none_a_token(name):
+    model = tiny(name, *BLOCKS.get(name.rpartition(":")[0], ())).cuda().half().train()
+    source, target = batch()
+    logits_and_gradients(model, source, target)  # makes constants
+    model.zero_grad()
+    with waits() as step:
+        model(source, None, target)[0].float().sum().backward()
+    model.eval().make_generation_fast_(need_attn=False)
+    with torch.no_grad():
+        encoder_out, state = model.encoder(source, None), {}
+        for length in range(1, target.size(1)):
+            model.decoder(target[:, :length], encoder_out=encoder_out, incremental_state=state)
+        with waits() as token:
+            model.decoder(target, encoder_out=encoder_out, incremental_state=state)
+    assert len(step) == 1 and not token
+
+
+@pytest.mark.parametrize("name", ["learned", "rotary", "tupe+t5", "shaw", "deberta"])
+@half_precision
+def test_masked_language_models(name, dtype, bound):
+    rounded = tiny_masked_lm(name).cuda().to(dtype)
+    tokens = texts().cuda()
+    tokens[1, -3:] = PAD
+    with torch.no_grad():
+        want = copy.deepcopy(rounded).float()(tokens)[0][real(tokens)]
+        assert error(rounded(tokens)[0][real(tokens)], want) < bound
+
+
+#: PyTorch's kernels of fused attention: no fused one, Flash, memory-efficient, cuDNN's
+KERNELS = [None, "flash", "memory-efficient", "cudnn"]
+
+
+class Attention(TorchFunctionMode):
+    """Notes which kernel is predicted for each call of fused attention, and which is taken."""
+
+    def __init__(self, capability):
+        super().__init__()
+        self.capability, self.predicted, self.taken = capability, [], []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is F.scaled_dot_product_attention:
+            given = dict(zip(("query", "key", "value", "attn_mask"), args), **(kwargs or {}))
+            call = AttentionCall.of(**given)
+            self.predicted.append(fused_kernel(call, self.capability).kernel)
+            call = [given["query"], given["key"], given["value"], given.get("attn_mask")]
+            call += [given.get("dropout_p", 0.0), given.get("is_causal", False)]
+            self.taken.append(KERNELS[torch._fused_sdp_choice(*call)])
+        return func(*args, **(kwargs or {}))
+
+
+@every_layer
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_the_predicted_kernels_are_those_that_pytorch_takes(name, dtype):
+    model = tiny(name, *BLOCKS.get(name.rpartition(":")[0], ())).cuda().to(dtype).train()
+    major, minor = torch.cuda.get_device_capability()
+    with Attention(10 * major + minor) as noted:
+        logits_and_gradients(model, *batch())
+    taken = [p if t == "cudnn" and p else t for p, t in zip(noted.predicted, noted.taken)]
+    assert taken == noted.predicted
+
+
+def test_gradients_on_the_cpu_are_clipped_where_they_are():
+    weights = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2))]
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    norm = utils.clip_grad_norm_(weights, 1.0)
+    assert norm.device.type == "cpu" and float(norm) == pytest.approx(5**0.5)
+    assert weights[0].grad.norm() ** 2 + weights[1].grad.norm() ** 2 == pytest.approx(1)
