@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import ENCODER_ENCODINGS
 from test_plot_positions import masked_lm_file, translation_file
 
 from fairseq_posenc.analysis import learned_positions, positions_figure
@@ -31,11 +32,13 @@ def test_a_decoder_shows_no_later_key(tmp_path):
     assert first.isnan().equal(later.expand_as(first))
 
 
-@pytest.mark.parametrize("encoding", ["shaw", "none"])
-def test_what_has_no_such_term(encoding, tmp_path):
+@pytest.mark.parametrize("encoding", ENCODER_ENCODINGS)
+def test_what_has_such_a_term_or_a_table(encoding, tmp_path):
     (side,) = read_sides(masked_lm_file(tmp_path, encoding)[1])
-    assert learned_positions.layer_terms(side, 5) == []
-    assert learned_positions.learned_table(side, 5) is None
+    has_term = encoding == "transformer_xl"
+    assert bool(learned_positions.layer_terms(side, 5)) == has_term
+    has_table = "learned" in encoding.split("+")
+    assert (learned_positions.learned_table(side, 5) is not None) == has_table
 
 
 def test_encodings_that_differ_by_layer(tmp_path):

@@ -60,7 +60,8 @@ def layer_terms(side: Side, length: int) -> List[Row]:
     positions = torch.arange(length).unsqueeze(0)
     rows: List[Row] = []
     for layer in dict.fromkeys((side.layers[0], side.layers[-1])):
-        load(terms, prefixes.get(layer, ""), side)
+        if layer in prefixes:  # NEZHA's has no parameters
+            load(terms, prefixes[layer], side)
         content = Content(x, zeros, zeros, encoding.scale, positions, positions)
         (maps,) = terms(content, encoding.distance_vectors(length, length, zeros), {})
         if maps.any():
