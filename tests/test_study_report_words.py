@@ -19,13 +19,15 @@ for package in ("matplotlib", "statsmodels", "sacrebleu", "jinja2"):
 ONE = {"perplexity": MEASURES["perplexity"]}
 
 
-@pytest.mark.parametrize("better, than_d", [("higher", ("none", "b")), ("lower", ("b", "none"))])
+@pytest.mark.parametrize(
+    "better, than_d", [("higher", ("no system", "b")), ("lower", ("b", "no system"))]
+)
 def test_better_and_worse_are_those_of_the_same_seeds(better, than_d):
     """b has the best seed alone, so its mean is the highest, though it is below all others."""
     scores = {name: {1: 10.0 + x, 2: 20.0 - x, 3: 30.0} for name, x in zip("acd", (0, 0.1, -0.05))}
     compared = statistics.compare({**scores, "b": {3: 29.0}}, better)
     said = words.verdict(compared, Measure("x", better, "score"), "d")
-    assert f"Compared with d: better: {than_d[0]}; worse: {than_d[1]};" in said
+    assert f"Compared with the baseline, d, better: {than_d[0]}; worse: {than_d[1]};" in said
     told = " ".join(words.details(compared, "d"))
     assert ("d is better than b (p" in told) == (better == "higher")
     if better == "higher":

@@ -48,7 +48,7 @@ def cost_section(evidence: Evidence) -> Section:
         header.insert(2, "relative")
     caption = (
         "Measured in the runs of this study, mean ± standard deviation over the seeds; runs that "
-        f"ran side by side shared the machine. Relative to {evidence.baseline}. Memory is the peak "
-        "of the training."
+        "ran side by side shared the machine. Relative to the baseline, "
+        f"{evidence.baseline}. Memory is the peak of the training."
     )
     return Section("Speed and memory", [Table(caption, header, rows)])

@@ -34,7 +34,8 @@ def learning_section(evidence: Evidence) -> Section:
             early = " Values of the first quarter may lie above the edge."
             caption = (
                 f"{subset.capitalize()} loss (bits per token): mean and range over the seeds (blue "
-                f"line and band), {evidence.baseline} (dashed) and all others (thin lines).{early}"
+                f"line and band), the baseline {evidence.baseline} (dashed) and all others (thin "
+                f"lines).{early}"
             )
             labels = ("updates", f"{subset} loss (bits per token)")
             figure = small_multiples(
@@ -59,8 +60,8 @@ def extrapolation_section(evidence: Evidence) -> Section:
     if lines:
         caption = (
             "Perplexity by the length of the context: mean and range over the seeds (blue line and "
-            f"band), {evidence.baseline} (dashed) and all others (thin lines); both axes are "
-            "logarithmic, and perplexities far above all others are beyond the edge."
+            f"band), the baseline {evidence.baseline} (dashed) and all others (thin lines); both "
+            "axes are logarithmic, and perplexities far above all others are beyond the edge."
         )
         labels = ("length of the context (tokens)", "perplexity")
         scales = ("log", "log")

@@ -75,7 +75,7 @@ def systems_section(evidence: Evidence) -> Section:
         rows.append([name, text, count, relative.replace("-", "−"), done])
     runs = [run for run in study.runs if run.done]
     caption = (
-        f"Systems and the flags in which they differ; parameters, and relative to "
+        "Systems and the flags in which they differ; parameters, and relative to the baseline, "
         f"{evidence.baseline}. Each trained for {_count([run.updates for run in runs])} updates "
         f"on {_count([run.tokens for run in runs])} tokens."
     )

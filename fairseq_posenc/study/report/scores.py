@@ -109,7 +109,7 @@ def _measure(evidence: Evidence, measure: Measure) -> List[Any]:
     caption = (
         f"{capitalised(measure.label)}{unit}, {measure.better} is better: mean over the seeds "
         "(dot), each seed (tick) and the 95 % interval of the mean (line); lines that reach the "
-        f"edge go on. The diamond and the dashed line are {baseline}."
+        f"edge go on. The diamond and the dashed line are the baseline, {baseline}."
     )
     figure = dot_plot(
         f"score-{measure.name}", caption, comparison, points, baseline, f"{measure.label}{unit}"
@@ -152,7 +152,7 @@ def _differences(evidence: Evidence, measure: Measure) -> List[Any]:
         for found in by_test.values():
             row.append(found[name].text if name in found else "–")
         rows.append(row)
-    caption = f"{capitalised(measure.label)}: difference to {baseline}."
+    caption = f"{capitalised(measure.label)}: difference to the baseline, {baseline}."
     if by_test:
         caption += " Last: in how many seeds a test on the sentences finds a difference."
     parts: List[Any] = [Table(caption, header, rows, text=text)]

@@ -44,8 +44,8 @@ def speed_section(evidence: Evidence) -> Section:
     caption = (
         f"The first {evidence.study.plan['speed']['updates']} updates of the training on "
         f"{names(devices)}, in {plural(len(rounds), 'round')} of all systems{how}. Median over the "
-        f"last two thirds of the updates and over the rounds; relative to {evidence.baseline} in "
-        "the same round, the median and the range."
+        "last two thirds of the updates and over the rounds; relative to the baseline, "
+        f"{evidence.baseline}, in the same round, the median and the range."
     )
     header = ["system", "target tokens/s", "relative", "memory, MB"]
     return Section(TITLE, [Table(caption, header, rows), *absent])

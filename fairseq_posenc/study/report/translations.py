@@ -120,8 +120,8 @@ def length_section(evidence: Evidence, translations: Optional[Translations]) -> 
         )
         caption = (
             f"{measure.label} by the number of {unit} of the source: mean and range over the seeds "
-            f"(blue line and band), {evidence.baseline} (dashed) and all others (thin lines). "
-            "Values far from all others may lie beyond the edge."
+            f"(blue line and band), the baseline {evidence.baseline} (dashed) and all others (thin "
+            "lines). Values far from all others may lie beyond the edge."
         )
         labels = (f"{unit} in the source (median of the part)", measure.label)
         figure = small_multiples(

@@ -172,8 +172,8 @@ def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
         told.append(f"It is better than {rest}.")
     if baseline in comparison.summaries and baseline != best:
         told.append(
-            f"Compared with {baseline}: better: "
-            f"{names(_related(comparison, baseline, -1)) or 'none'}; worse: "
-            f"{names(_related(comparison, baseline, 1)) or 'none'}; the others: not separable."
+            f"Compared with the baseline, {baseline}, better: "
+            f"{names(_related(comparison, baseline, -1)) or 'no system'}; worse: "
+            f"{names(_related(comparison, baseline, 1)) or 'no system'}; the others: not separable."
         )
     return " ".join(told)
