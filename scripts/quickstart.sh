@@ -174,7 +174,7 @@ awk -v bleu="$BLEU" -v least="$MIN_BLEU" 'BEGIN { exit !(bleu >= least) }' ||
     die "BLEU $BLEU is below $MIN_BLEU"
 
 title "model folder"
-pack_model "$OUT/model" "$OUT/average.pt" --data "$BINARY" --tokenizer moses \
+pack_model --output "$OUT/model" "$OUT/average.pt" --data "$BINARY" --tokenizer moses \
     --subwords subword-nmt --subword-file "$DATA/codes" \
     --about "A toy grammar, $PAIRS pairs, seed $SEED." --scores "$OUT/bleu.txt"
 sed -n 6p "$DATA/test.en" | run fairseq-posenc translate --model "$OUT/model"
