@@ -16,7 +16,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 
 import fairseq_posenc
 from fairseq_posenc import compat, versions
-from fairseq_posenc.compat import numpy2, patching
+from fairseq_posenc.compat import clip_norm, numpy2, patching
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.versions import parse_version
 
@@ -171,3 +171,29 @@ print(len(before) > 1000, changed)
         finished = Command(str(script), []).finish()
         assert finished.status == 0, finished.err
         assert expected in finished.out
+
+
+# clipping
+
+
+@pytest.mark.parametrize("aggregate", [None, lambda norm: norm * 2])
+def test_the_norm_of_gradients_is_moved_to_their_device(aggregate):
+    """As if fairseq had computed it on another one."""
+    weights = [None, torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))]
+    weights[2].grad = torch.ones(2)
+    moved = []
+
+    class Norm(float):
+        def __mul__(self, other):
+            return Norm(float(self) * other)
+
+        def to(self, device):
+            moved.append(device)
+            return float(self)
+
+    def clip(params, max_norm, aggregate_norm_fn):
+        assert params == weights and max_norm == 3.0
+        return aggregate_norm_fn(Norm(7))
+
+    found = clip_norm._on_their_device(clip)(iter(weights), 3.0, aggregate)
+    assert found == (7 if aggregate is None else 14) and moved == [torch.device("cpu")]

@@ -23,6 +23,8 @@ every_layer = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
 half_precision = pytest.mark.parametrize(
     "dtype, bound", [(torch.float16, 0.01), (torch.bfloat16, 0.08)]
 )
+#: of the gradient of each parameter; one that is missing has an error of 1
+SLOPE_BOUNDS = {torch.float32: 0.01, torch.float16: 0.3, torch.bfloat16: 0.6}
 # rounding moves tokens to other buckets of the Reformer's hash
 NO_HASH = [name for name in EVERY_ENCODING + OTHER_LAYERS if "reformer" not in name]
 
@@ -54,10 +56,14 @@ def error(got, want):
 
 
 def slope_error(found, want):
-    """The largest difference of a parameter's gradient, over the norm of the largest gradient."""
-    assert found.keys() == want.keys()
-    top = max(float(g.norm()) for g in want.values())
-    return max(float((found[k] - g).norm()) for k, g in want.items()) / top
+    """The largest error of a parameter's gradient, in units of its norm.
+
+    Gradients that are zero but for rounding are measured by 1 / 1,000 of the largest.
+    """
+    assert found.keys() == want.keys() and all(g.isfinite().all() for g in found.values())
+    norms = {k: float(g.norm()) for k, g in want.items()}
+    least = max(norms.values()) / 1000
+    return max(float((found[k] - g).norm()) / max(norms[k], least) for k, g in want.items())
 
 
 @every_layer
@@ -65,7 +71,8 @@ def test_logits_and_gradients_are_those_of_the_cpu(name):
     model = tiny(name)
     want, slopes = logits_and_gradients(model, *batch("cpu"))
     got, found = logits_and_gradients(copy.deepcopy(model).cuda(), *batch())
-    assert error(got, want) < 1e-5 and slope_error(found, slopes) < 1e-4
+    assert error(got, want) < 1e-5
+    assert slope_error(found, slopes) < SLOPE_BOUNDS[torch.float32]
 
 
 @pytest.mark.parametrize("name", NO_HASH)
@@ -75,7 +82,7 @@ def test_half_precision_is_near_float32(name, dtype, bound):
     rounded = tiny(name).cuda().to(dtype)
     want, slopes = logits_and_gradients(copy.deepcopy(rounded).float(), *batch())
     got, found = logits_and_gradients(rounded, *batch())
-    assert error(got, want) < bound and slope_error(found, slopes) < 4 * bound
+    assert error(got, want) < bound and slope_error(found, slopes) < SLOPE_BOUNDS[dtype]
 
 
 @pytest.mark.parametrize("name", NO_HASH)
@@ -147,8 +154,8 @@ def test_masked_language_models(name, dtype, bound):
         assert error(rounded(tokens)[0][real(tokens)], want) < bound
 
 
-#: PyTorch's kernels of fused attention: no fused one, Flash, memory-efficient, cuDNN's
-KERNELS = [None, "flash", "memory-efficient", "cudnn"]
+#: PyTorch's numbers of the kernels of fused attention
+KERNELS = {0: None, 1: "flash", 2: "memory-efficient", 3: "cudnn"}
 
 
 class Attention(TorchFunctionMode):

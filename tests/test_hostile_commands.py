@@ -37,7 +37,7 @@ _MLM = f"{_TRAINING} --task masked_lm --criterion masked_lm --tokens-per-sample 
 #: parts of a line whose outcome is that of a machine without a GPU, or without TensorBoard
 ELSEWHERE = {
     "no GPU": torch.cuda.is_available(),
-    "--tensorboard-logdir": importlib.util.find_spec("tensorboard") is not None,
+    "--tensorboard-logdir": any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))),
 }
 COMMANDS = {
     "train": f"fairseq_cli.train {{separate}} {_TRAINING} {_SMALL}",

@@ -5,7 +5,7 @@ import torch
 from helpers import PAD, encoding_flags, sentences, skip_without_cpu_kernels, tiny
 from test_rotary import rotation_matrix
 
-from fairseq_posenc.attention.reformer import ReformerAttention
+from fairseq_posenc.attention.reformer import ReformerAttention, _without_itself
 from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
 from fairseq_posenc.errors import UsageError
 from fairseq_posenc.loading.averaging import IDENTICAL_SUFFIXES
@@ -84,6 +84,33 @@ def test_the_layer_attends_to_what_shares_a_bucket(causal, dense, padding):
 
 
 @torch.no_grad()
+def test_a_token_attends_to_itself_where_there_is_no_other():
+    """By masks alone: a low logit would round away its product in float32."""
+    found = torch.tensor([[True, False, False], [True, True, False], [False, False, False]])
+    kept, others = _without_itself(found, torch.eye(3, dtype=torch.bool))
+    assert kept.tolist() == [[True, False, False], [True, False, False], [False] * 3]
+    assert others.flatten().tolist() == [False, True, False]
+
+
+@either_way
+def test_a_token_alone_has_its_value(dense):
+    """To the last bit in float32, and its gradient is that of its value alone."""
+    layer = layer_of("none", dense=dense, reformer_buckets=64, reformer_rounds=2).float()
+    q = torch.randn(1, H, 1, D).repeat(1, 1, T, 1).requires_grad_()
+    v = torch.randn(1, H, T, D, requires_grad=True)
+    alone = torch.arange(T).expand(1, H, ROUNDS - 1, T)  # each token in a bucket of its own
+    codes = layer.hashing.codes(alone, None)
+    k = torch.nn.functional.normalize(q, dim=-1)
+    if dense:
+        out = layer._dense(q, k, v, codes, codes, False)
+    else:
+        out = layer._chunked(q, k, v, alone, codes, False)
+    assert torch.equal(out, v)
+    slopes = torch.autograd.grad(out.sum(), [q, v])
+    assert torch.equal(slopes[0], torch.zeros_like(q))
+    torch.testing.assert_close(slopes[1], torch.ones_like(v), atol=1e-6, rtol=0)
+
+
 def test_some_keys_are_found_and_some_are_not():
     """Or the test above would compare two softmax attentions."""
     layer, x = layer_of(), torch.randn(T, D).double()

@@ -24,10 +24,11 @@ def _on_their_device(clip: Callable[..., Tensor]) -> Callable[..., Tensor]:
         aggregate_norm_fn: Optional[Callable[[Any], Any]] = None,
     ) -> Tensor:
         params = [params] if isinstance(params, Tensor) else list(params)
-        device = params[0].device if params else "cpu"
+        given = [p.grad for p in params if p is not None and p.grad is not None]
 
-        def aggregate(norm: Tensor) -> Tensor:
-            return (aggregate_norm_fn(norm) if aggregate_norm_fn else norm).to(device)
+        def aggregate(norm: Tensor) -> Tensor:  # fairseq calls it if there are gradients
+            norm = aggregate_norm_fn(norm) if aggregate_norm_fn else norm
+            return norm.to(given[0].device)
 
         return clip(params, max_norm, aggregate)
 

@@ -70,7 +70,7 @@ def compare(
             if kind is not MASKED and _reads_later_tokens(logits, tokens, segments):
                 raise UsageError(
                     f"{source}: {foreign.description} reads later tokens, so there is nothing to "
-                    "compare with (5.10 to 5.17 do); install transformers 5.18 or newer; nothing "
+                    "compare with (5.9 to 5.17 do); install transformers 5.18 or newer; nothing "
                     "was written"
                 )
             of_head = f" in head {name}" if name in foreign.heads else ""
@@ -83,11 +83,11 @@ def compare(
 
 
 def _reads_later_tokens(logits: Logits, tokens: Tensor, segments: Tensor) -> bool:
-    """True if the last token (B, T) changes the logits of the first."""
+    """True if the last token of the first row (B, T) changes the logits of its first token."""
     others = torch.cat((tokens[:1, :-1], tokens[:1, 1:2]), dim=1)
     with torch.no_grad():
         one, other = (logits(x, segments[:1])[0, 0] for x in (tokens[:1], others))
-    return not torch.allclose(one, other)
+    return not torch.allclose(one, other, equal_nan=True)
 
 
 def _inputs(kind: Kind, head: Optional[str], segments: Optional[Tensor]) -> Dict[str, Any]:

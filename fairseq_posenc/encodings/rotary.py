@@ -145,11 +145,10 @@ def multiply(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Te
             products.append(torch.view_as_real(product).flatten(-2).type_as(x))
         return tuple(products)
     # few and large operations: on a GPU the host takes longer than the device for small ones
-    dense: Any = {"copy": True, "memory_format": torch.contiguous_format}
-    numbers = pairs_of(torch.stack(list(tensors)), pairing).to(wide, **dense)
+    numbers = torch.stack([pairs_of(x, pairing) for x in tensors]).to(wide)
     torch.view_as_complex(numbers).mul_(table)
     numbers = numbers.transpose(-1, -2) if pairing == "half" else numbers
-    return numbers.to(first.dtype, **dense).flatten(-2).unbind()
+    return numbers.to(first.dtype, memory_format=torch.contiguous_format).flatten(-2).unbind()
 
 
 class Multiply(torch.autograd.Function):
