@@ -45,6 +45,14 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.module.__name__ not in FIRST)
 
 
+def pytest_runtest_setup(item):
+    """Skip the tests of a GPU where there is none."""
+    import torch
+
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+
+
 @pytest.fixture(autouse=True)
 def deterministic():
     """The same random numbers for every test, whatever ran before."""

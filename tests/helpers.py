@@ -192,6 +192,7 @@ LAYERS = {
     **{f"norm_{name}": ["--norm", name] for name in NORMS},
     **{f"ffn_{name}": ["--feed-forward", name] for name in FEED_FORWARDS},
 }
+_MODEL_BLOCKS = {"bigbird": ["--bigbird-block-size", "8"], "reformer": ["--reformer-chunk", "8"]}
 #: the registered attentions with feature maps
 LINEAR = [name for name, entry in ATTENTIONS.items() if issubclass(entry.thing, LinearAttention)]
 #: those of them that can rotate features
@@ -229,6 +230,11 @@ def tiny(name, *flags):
     return build("posenc_transformer", *flags).eval()
 
 
+def tiny_in_blocks(name):
+    """The same with blocks of a multiple of 8 tokens, as models have; usually they have one."""
+    return tiny(name, *_MODEL_BLOCKS.get(name.rpartition(":")[0], ()))
+
+
 def parameters_of(model):
     """Parameters by name, without the copies that fairseq 0.12.2 keeps of its encoder layers'."""
     copies = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
@@ -254,6 +260,24 @@ def sentences(batch, length, seed=0):
     """Random tokens (B, T) without padding."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(4, len(VOCABULARY), (batch, length), generator=generator)
+
+
+def padded_batch(source_length=7, target_length=9):
+    """Random tokens of 3 sentences, padded as fairseq does it: sources left, targets right."""
+    source, target = sentences(3, source_length), sentences(3, target_length, seed=1)
+    source[0, :2], target[1, -3:] = PAD, PAD
+    return source, target
+
+
+@torch.no_grad()
+def last_token(model, source, target):
+    """A function that decodes the last token of *target*; the others are in the cache."""
+    model.eval().make_generation_fast_(need_attn=False)
+    encoder_out, state = model.encoder(source, None), {}
+    for length in range(1, target.size(1)):
+        model.decoder(target[:, :length], encoder_out=encoder_out, incremental_state=state)
+    decode = functools.partial(model.decoder, encoder_out=encoder_out, incremental_state=state)
+    return torch.no_grad()(lambda: decode(target))
 
 
 def encoding_flags(name="rotary", **changes):

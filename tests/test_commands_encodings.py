@@ -90,8 +90,7 @@ def test_quantisation_noise_is_in_training_alone(toy, tmp_path, plain):
 
 @pytest.mark.gpu
 def test_scalar_quantisation_noise(toy, tmp_path, plain):
-    if not torch.cuda.is_available():
-        pytest.skip("fairseq's scalar quantisation moves its scales to CUDA, in stock models too")
+    """fairseq moves its scales to CUDA, in stock models too."""
     losses = train(toy.joined, tmp_path, *ROFORMER, "--quant-noise-scalar", "0.5").losses()
     assert losses["update 1"] != plain["update 1"]
 

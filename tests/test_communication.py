@@ -65,11 +65,10 @@ def exchanged(rank, folder, backend, answers):
 @pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
 def test_an_update_exchanges_every_gradient_once(backend, tmp_path):
     # a fork imports nothing again, but cannot have autograd's threads for a GPU
-    start = "spawn" if torch.cuda.is_available() else "fork"
-    fork = multiprocessing.get_context(start)
-    ours, theirs = fork.Pipe(duplex=False)
+    context = multiprocessing.get_context("spawn" if torch.cuda.is_available() else "fork")
+    ours, theirs = context.Pipe(duplex=False)
     group = [
-        fork.Process(target=exchanged, args=(rank, tmp_path, backend, theirs)) for rank in (0, 1)
+        context.Process(target=exchanged, args=(rank, tmp_path, backend, theirs)) for rank in (0, 1)
     ]
     for process in group:
         process.start()

@@ -4,7 +4,7 @@ import functools
 
 import pytest
 import torch
-from helpers import EVERY_ENCODING, OTHER_LAYERS, PAD, build, sentences, tiny
+from helpers import EVERY_ENCODING, OTHER_LAYERS, build, last_token, padded_batch, tiny_in_blocks
 
 from fairseq_posenc.benchmark.counting import count
 from fairseq_posenc.benchmark.fused import GPUS, AttentionCall, fused_kernel
@@ -12,13 +12,6 @@ from fairseq_posenc.versions import HAS_SDPA
 
 if not HAS_SDPA:
     pytest.skip("this PyTorch has no fused attention to count", allow_module_level=True)
-
-
-def batch(source_length=7, target_length=9):
-    """Padded as fairseq does it: sources on the left, targets on the right."""
-    source, target = sentences(3, source_length), sentences(3, target_length, seed=1)
-    source[0, :2], target[1, -3:] = PAD, PAD
-    return source, target
 
 
 def count_training(model, source, target):
@@ -30,15 +23,9 @@ def count_training(model, source, target):
     return count(step, model.parameters())
 
 
-@torch.no_grad()
 def count_token(model, source, target):
     """The counts of decoding the last token of *target*."""
-    model.eval().make_generation_fast_(need_attn=False)
-    encoder_out, state = model.encoder(source, None), {}
-    for length in range(1, target.size(1)):
-        model.decoder(target[:, :length], encoder_out=encoder_out, incremental_state=state)
-    last = functools.partial(model.decoder, encoder_out=encoder_out, incremental_state=state)
-    return count(lambda: last(target), model.parameters())
+    return count(last_token(model, source, target), model.parameters())
 
 
 def choices(counts):
@@ -49,15 +36,10 @@ def choices(counts):
             yield fused_kernel(call._replace(dtype=torch.float16, mask=mask), gpu)
 
 
-#: blocks of a multiple of 8 tokens, as models have them; those of other tests have one token
-BLOCKS = {"bigbird": ["--bigbird-block-size", "8"], "reformer": ["--reformer-chunk", "8"]}
-
-
 @pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
 def test_one_wait_a_step_none_a_token_and_fused_attention(name):
     """The lengths are odd, so masks whose rows are not aligned would be copied."""
-    blocks = BLOCKS.get(name.rpartition(":")[0], ())
-    model, (source, target) = tiny(name, *blocks).train(), batch()
+    model, (source, target) = tiny_in_blocks(name).train(), padded_batch()
     trained = count_training(model, source, target)
     token = count_token(model, source, target)
     assert sum(trained.waits.values()) == 1 and not token.waits
@@ -80,7 +62,7 @@ SIZES = [
 def counted(arch, *flags):
     """Kernels of a training step in bfloat16, of a token, and bytes saved, with 6 + 6 layers."""
     torch.manual_seed(0)
-    model, given = build(arch, *SIZES, *flags).bfloat16().train(), batch(16, 16)
+    model, given = build(arch, *SIZES, *flags).bfloat16().train(), padded_batch(16, 16)
     trained = count_training(model, *given)
     return trained.total, count_token(model, *given).total, trained.saved
 

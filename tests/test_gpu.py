@@ -8,17 +8,23 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq import utils
-from helpers import EVERY_ENCODING, OTHER_LAYERS, PAD, sentences, tiny
+from helpers import (
+    EVERY_ENCODING,
+    OTHER_LAYERS,
+    PAD,
+    last_token,
+    padded_batch,
+    sentences,
+    tiny,
+    tiny_in_blocks,
+)
 from masked_language_models import texts
 from masked_language_models import tiny as tiny_masked_lm
 from torch.overrides import TorchFunctionMode
 
 from fairseq_posenc.benchmark.fused import AttentionCall, fused_kernel
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-]
+pytestmark = pytest.mark.gpu
 every_layer = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
 half_precision = pytest.mark.parametrize(
     "dtype, bound", [(torch.float16, 0.01), (torch.bfloat16, 0.08)]
@@ -30,10 +36,8 @@ NO_HASH = [name for name in EVERY_ENCODING + OTHER_LAYERS if "reformer" not in n
 
 
 def batch(device="cuda"):
-    """Sources padded on the left, targets on the right, of odd lengths."""
-    source, target = sentences(3, 7), sentences(3, 9, seed=1)
-    source[0, :2], target[1, -3:] = PAD, PAD
-    return source.to(device), target.to(device)
+    """Sources and targets with padding, of odd lengths."""
+    return [tokens.to(device) for tokens in padded_batch()]
 
 
 def real(target):
@@ -121,25 +125,17 @@ def waits():
             found += [w for w in caught if "synchronizing CUDA operation" in str(w.message)]
 
 
-#: blocks of a multiple of 8 tokens, as models have them; those of other tests have one token
-BLOCKS = {"bigbird": ["--bigbird-block-size", "8"], "reformer": ["--reformer-chunk", "8"]}
-
-
 @every_layer
 def test_one_wait_a_step_and_none_a_token(name):
-    model = tiny(name, *BLOCKS.get(name.rpartition(":")[0], ())).cuda().half().train()
+    model = tiny_in_blocks(name).cuda().half().train()
     source, target = batch()
     logits_and_gradients(model, source, target)  # makes constants
     model.zero_grad()
     with waits() as step:
         model(source, None, target)[0].float().sum().backward()
-    model.eval().make_generation_fast_(need_attn=False)
-    with torch.no_grad():
-        encoder_out, state = model.encoder(source, None), {}
-        for length in range(1, target.size(1)):
-            model.decoder(target[:, :length], encoder_out=encoder_out, incremental_state=state)
-        with waits() as token:
-            model.decoder(target, encoder_out=encoder_out, incremental_state=state)
+    decode = last_token(model, source, target)
+    with waits() as token:
+        decode()
     assert len(step) == 1 and not token
 
 
@@ -179,7 +175,7 @@ class Attention(TorchFunctionMode):
 @every_layer
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_the_predicted_kernels_are_those_that_pytorch_takes(name, dtype):
-    model = tiny(name, *BLOCKS.get(name.rpartition(":")[0], ())).cuda().to(dtype).train()
+    model = tiny_in_blocks(name).cuda().to(dtype).train()
     major, minor = torch.cuda.get_device_capability()
     with Attention(10 * major + minor) as noted:
         logits_and_gradients(model, *batch())

@@ -1,4 +1,4 @@
-"""Runs know their data: other data are trained on anew or refused, equal ones go on."""
+"""Changed data are trained on again, or refused; with unchanged data, recipes resume."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def test_of_large_files_both_ends_are_read(tmp_path):
 # --- steps and runs
 
 
-def test_steps_are_repeated_for_other_data_and_believed_for_equal_ones(tmp_path):
+def test_steps_are_repeated_if_the_data_have_changed_and_skipped_if_not(tmp_path):
     body = "STEPS=steps\nuse_data data\nchain x\nstep a -- true\nstep b -- true"
     data(tmp_path / "data")
 
@@ -91,7 +91,7 @@ def test_steps_are_repeated_for_other_data_and_believed_for_equal_ones(tmp_path)
     assert shell("DRY_RUN=1\nuse_data absent", tmp_path).returncode == 0
 
 
-def test_steps_of_an_earlier_version_are_believed_if_they_are_newer_than_the_data(tmp_path):
+def test_steps_of_an_earlier_version_are_skipped_if_they_are_newer_than_the_data(tmp_path):
     earlier = "STEPS=steps\nchain x\nstep a -- true\nstep b -- true"
     now = earlier.replace("chain", "use_data data\nchain")
     data(tmp_path / "data")

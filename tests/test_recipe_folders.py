@@ -17,7 +17,7 @@ def tree(folder):
 
 
 def pretrained(folder):
-    """What recipes of fine-tuning need of the data of a pre-training."""
+    """The files of pre-training data that the fine-tuning recipes read."""
     folder.mkdir(parents=True)
     write(folder / "dict.txt", ["a 1"])
     write(folder / "bpe.codes", ["#version: 0.2", "a b"])

@@ -106,11 +106,10 @@ def test_models_of_an_ensemble_are_packed_and_submitted(tmp_path):
     given = ("glue/RTE", "models/mine/last.pt", "out", "--dry-run", *few)
     found = commands(bash(FINETUNE, *given, cwd=tmp_path))
     packs = [words[2] for words in found if words[0] == "mv" and "/model" in words[2]]
-    assert [words[3] for words in found if words[1:2] == ["pack"]] == [
-        f"{os.path.dirname(folder)}/.{name}.part/{name}"
-        for folder, name in ((folder, os.path.basename(folder)) for folder in packs)
-    ]
-    assert packs == [f"{tmp_path}/out/mine/RTE/{name}" for name in ("model", "model-2")]
+    runs, names = f"{tmp_path}/out/mine/RTE", ("model", "model-2")
+    parts = [words[3] for words in found if words[1:2] == ["pack"]]
+    assert parts == [f"{runs}/.{name}.part/{name}" for name in names]
+    assert packs == [f"{runs}/{name}" for name in names]
     (tmp_path / "glue" / "RTE" / "test").mkdir(parents=True)
     (tmp_path / "glue" / "RTE" / "test" / "RTE.tsv").touch()
     for folder in packs:

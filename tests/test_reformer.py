@@ -83,7 +83,6 @@ def test_the_layer_attends_to_what_shares_a_bucket(causal, dense, padding):
         torch.testing.assert_close(got, want)  # zeros at padding, before the last projection
 
 
-@torch.no_grad()
 def test_a_token_attends_to_itself_where_there_is_no_other():
     """By masks alone: a low logit would round away its product in float32."""
     found = torch.tensor([[True, False, False], [True, True, False], [False, False, False]])
@@ -111,6 +110,7 @@ def test_a_token_alone_has_its_value(dense):
     torch.testing.assert_close(slopes[1], torch.ones_like(v), atol=1e-6, rtol=0)
 
 
+@torch.no_grad()
 def test_some_keys_are_found_and_some_are_not():
     """Or the test above would compare two softmax attentions."""
     layer, x = layer_of(), torch.randn(T, D).double()

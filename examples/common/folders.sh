@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Folders that a script replaces, and the data that runs are of. Sourced by lib.sh; defines
+# Folders that a script replaces, and the data that runs were trained on. Sourced by lib.sh; defines
 #
 #     replaceable FLAG FOLDER FILE [INPUT...]  error if FOLDER, which FLAG can change, is there and not
 #                                as the script makes it, with FILE in it, or if an INPUT lies in it
@@ -8,11 +8,11 @@
 #                                CTranslate2 if that is installed and can compute the model
 #     same_run FLAG FOLDER COMMAND...  error if FOLDER, which FLAG can change, was started with
 #                                another COMMAND
-#     use_data FOLDER            the steps and runs that follow are of the data in FOLDER: sets
+#     use_data FOLDER            the steps and runs that follow use the data in FOLDER: sets
 #                                DATA_FOLDER, and DATA_DIGEST, which steps depend on
 #     same_data FLAG FOLDER      error if FOLDER, which FLAG can change, was trained on other data
-#     note_data FOLDER           note in FOLDER, a run, that it is of these data
-#     warn_of_other_data FOLDER...  say which of these runs are of other data
+#     note_data FOLDER           record in FOLDER, a run, that it was trained on these data
+#     warn_of_other_data FOLDER...  say which of these runs were trained on other data
 
 DATA_FOLDER="" DATA_DIGEST=""
 
@@ -76,8 +76,7 @@ same_run() {
     [[ ! -f $folder/command || $(<"$folder/command") == "$begun" ]] ||
         die "$folder was started with other flags (see its file command); give another $flag"
     mkdir -p "$folder"
-    printf '%s\n' "$begun" >"$folder/command.part"
-    mv "$folder/command.part" "$folder/command"
+    write_line "$folder/command" "$begun"
 }
 
 # What a training reads of data folder $1, by `find`, whose actions are the further arguments. Test
@@ -110,7 +109,7 @@ use_data() {
     DATA_FOLDER=$1 DATA_DIGEST=$(data_digest "$1")
 }
 
-# True if none of the data is newer than file $1: earlier versions did not note the data of a run.
+# True if none of the data is newer than file $1: earlier versions did not record the data of a run.
 data_older_than() {
     [[ -z $(data_files "$DATA_FOLDER" -newer "$1") ]]
 }
@@ -136,8 +135,7 @@ same_data() {
 note_data() {
     ((DRY_RUN)) && return 0
     mkdir -p "$1"
-    printf '%s\n' "$DATA_DIGEST" >"$1/data.sha256.part"
-    mv "$1/data.sha256.part" "$1/data.sha256"
+    write_line "$1/data.sha256" "$DATA_DIGEST"
 }
 
 warn_of_other_data() {

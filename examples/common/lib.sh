@@ -24,6 +24,7 @@
 #                                STEPS names the folder of the markers
 #     train_model FOLDER DATA FLAG...  run fairseq-train with FOLDER as --save-dir, locked; it
 #                                resumes there, and ends as if it had not been interrupted
+#     write_line FILE TEXT       write FILE whole or not at all
 #     logged LOG COMMAND...      run COMMAND; its output is shown and, when it ended well, in LOG
 #     trained FOLDER             true if FOLDER has a training that ended
 #     train_once FLAG FOLDER COMMAND...  run COMMAND, a recipe's train.sh with FOLDER as --save-dir,
@@ -157,7 +158,7 @@ chain() {
 
 # A marker holds a hash of this step's command, of all steps before it and of the data in use, so a
 # changed option repeats the steps that depend on it and no others. Of earlier versions it is without
-# the data, and is believed if it is newer than these. A step that is repeated because an output is
+# the data, and counts if it is newer than these. A step that is repeated because an output is
 # gone adds a unique word, which the steps after it depend on. While it is repeated, its marker says
 # "unfinished": its outputs may be half those of another command.
 step() {
@@ -206,13 +207,17 @@ step() {
     mark "$marker" "$key" "$again"
 }
 
+write_line() {
+    printf '%s\n' "$2" >"$1.part"
+    mv "$1.part" "$1"
+}
+
 step_key() {
     printf '%s' "$STEP_CHAIN$1" | sha256sum | cut -d ' ' -f 1
 }
 
 mark() {
-    printf '%s  - %s\n' "$2" "$3" >"$1.part"
-    mv "$1.part" "$1"
+    write_line "$1" "$2  - $3"
 }
 
 # Without --update-epoch-batch-itr, the batches of a resumed epoch differ from those of an

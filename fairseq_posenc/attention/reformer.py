@@ -12,6 +12,7 @@ from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor
 
 from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.block_bias import masked_logits
 from fairseq_posenc.attention.cache import IncrementalState, append_parts, reorder_cache
 from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, separate_masks
 from fairseq_posenc.attention.hashing import CHUNKS, MOST_BUCKETS, Hashing
@@ -203,8 +204,7 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
         query_at = at[k.size(2) - q.size(2) :].unsqueeze(-1)
         found = found & (at <= query_at) if causal else found
         found = _without_itself(found, at == query_at)[0]
-        bias = torch.zeros(found.shape, dtype=q.dtype, device=q.device)
-        bias = aligned(bias.masked_fill(~found, float("-inf")))
+        bias = aligned(masked_logits(found, None, q.dtype))
         return attend(q, k, v, self.encoding.scale, bias, dropout=dropout_rate(self.dropout_module))
 
     def _chunked(
@@ -240,14 +240,14 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
             times = times + found.to(q.dtype)
         query_at = token.view(chunks).unsqueeze(-1)
         key_at = _with_previous(query_at).transpose(-2, -1)
-        found = torch.stack(own, dim=2)
-        found = found & (key_at <= query_at) if causal else found
-        found, others = _without_itself(found, key_at == query_at)
+        visible = torch.stack(own, dim=2)
+        visible = visible & (key_at <= query_at) if causal else visible
+        visible, others = _without_itself(visible, key_at == query_at)
         products = torch.matmul(
             at_places(q) * self.encoding.scale, _with_previous(at_places(k)).transpose(-2, -1)
         )
         nothing = torch.finfo(q.dtype).min
-        logits = (products - times.clamp(min=1).log()).masked_fill(~found, nothing)
+        logits = (products - times.clamp(min=1).log()).masked_fill(~visible, nothing)
         sums = logits.logsumexp(dim=-1, keepdim=True)  # (B, H, R, N, C, 1)
         weights = (logits - sums).exp()
         # a round in which a token is alone counts where all rounds are so
