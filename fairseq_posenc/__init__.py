@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Union
 
 if TYPE_CHECKING:
-    from fairseq_posenc.deploy.pretrained import PretrainedModel
+    from fairseq_posenc.serving.pretrained import PretrainedModel
 
 if __name__ != "fairseq_posenc":  # fairseq imports a --user-dir under the name of its folder
     raise SystemExit(
@@ -29,15 +29,16 @@ NO_REPAIRS = "FAIRSEQ_POSENC_NO_REPAIRS"
 
 def register() -> None:
     """Register the plug-in with fairseq, and repair the installed fairseq unless disabled."""
-    from fairseq_posenc import criterions, models, optim, tasks  # noqa: F401 - importing registers
+    from fairseq_posenc import models  # noqa: F401 - importing registers
+    from fairseq_posenc.training import amos, criterions, tasks  # noqa: F401
 
     if os.environ.get(NO_REPAIRS, "0") in ("", "0"):
         from fairseq_posenc import compat
+        from fairseq_posenc.checkpoints.install import install
         from fairseq_posenc.command_line import install as command_line
-        from fairseq_posenc.deploy import hub
-        from fairseq_posenc.loading.install import install
         from fairseq_posenc.models.segments import label_batches
-        from fairseq_posenc.tasks.carried import save_all_memories
+        from fairseq_posenc.serving import hub
+        from fairseq_posenc.training.tasks.carried import save_all_memories
 
         compat.apply()
         install()
@@ -58,14 +59,14 @@ def from_pretrained(
 
     Returns:
         by the task of the model, a
-        :class:`~fairseq_posenc.deploy.translation.TranslationModel`, a
-        :class:`~fairseq_posenc.deploy.masked_lm.MaskedLanguageModel` (classifiers, too) or a
-        :class:`~fairseq_posenc.deploy.language_model.LanguageModel`.
+        :class:`~fairseq_posenc.serving.translation.TranslationModel`, a
+        :class:`~fairseq_posenc.serving.masked_lm.MaskedLanguageModel` (classifiers, too) or a
+        :class:`~fairseq_posenc.serving.language_model.LanguageModel`.
 
     Raises:
         UsageError: it is no model folder, or a piece is missing or damaged.
     """
-    from fairseq_posenc.deploy.pretrained import load_folder
+    from fairseq_posenc.serving.pretrained import load_folder
 
     return load_folder(os.fspath(folder), device)
 

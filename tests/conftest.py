@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from sharing import filled
+from support.sharing import filled
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start
 
@@ -22,7 +22,7 @@ def pytest_configure(config):
 
 def pytest_collectstart():
     """Load the plug-in where tests run; pytest-xdist's first process only hands them out."""
-    import quick_hydra
+    from support import quick_hydra
 
     import fairseq_posenc  # noqa: F401
 
@@ -37,12 +37,14 @@ def pytest_collection_finish():
 
 
 # with the longest tests, or with servers to start: last, one process would wait for the other
-FIRST = ("test_recipe_multi30k", "test_recipe_wmt14", "test_benchmark", "test_killed_training")
+FIRST = ("examples/test_multi30k", "examples/test_wmt14", "benchmark/", "checkpoints/test_killed")
 
 
 def pytest_collection_modifyitems(items):
     """Begin with the longest tests."""
-    items.sort(key=lambda item: item.module.__name__ not in FIRST)
+    items.sort(
+        key=lambda item: not item.nodeid.startswith(tuple(f"tests/{name}" for name in FIRST))
+    )
 
 
 def pytest_runtest_setup(item):

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq import utils
-from helpers import (
+from support.helpers import (
     EVERY_ENCODING,
     OTHER_LAYERS,
     PAD,
@@ -18,8 +18,8 @@ from helpers import (
     tiny,
     tiny_in_blocks,
 )
-from masked_language_models import texts
-from masked_language_models import tiny as tiny_masked_lm
+from support.masked_language_models import texts
+from support.masked_language_models import tiny as tiny_masked_lm
 from torch.overrides import TorchFunctionMode
 
 from fairseq_posenc.benchmark.fused import AttentionCall, fused_kernel

@@ -1,7 +1,7 @@
 """What the tests build their models from is what fairseq-train would work with."""
 
 import pytest
-from helpers import LAYERS, TINY, model_settings, parse
+from support.helpers import LAYERS, TINY, model_settings, parse
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import functools
 
 import pytest
 import torch
-from helpers import (
+from support.helpers import (
     EVERY_ENCODING,
     OTHER_LAYERS,
     PAD,
@@ -19,11 +19,11 @@ from helpers import (
     skip_without_cpu_kernels,
     tiny,
 )
-from own_encodings import OWN
+from support.own_encodings import OWN
 
+from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.encodings import ENCODINGS, parse_encodings
-from fairseq_posenc.modules import stack
-from fairseq_posenc.versions import TORCH_VERSION
+from fairseq_posenc.stacks import stack
 
 NAMES = EVERY_ENCODING + OTHER_LAYERS + sorted(OWN)
 NAMES += ["own_shared+own_absolute+own_layer+rotary", "shaw_values:tupe+shaw+transformer_xl"]

@@ -6,9 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import fairseq
-import pytest
 import torch
-from helpers import build, sentences
+from support.helpers import build, sentences
 
 PACKAGE = Path(__file__).resolve().parents[1] / "fairseq_posenc"
 FILES = {
@@ -87,17 +86,23 @@ def test_no_folder_imports_what_imports_it():
     assert circle_in(folders()) == []
 
 
-@pytest.mark.parametrize(
-    "floor, below",
-    [
-        ("errors", set()),
-        ("versions", set()),
-        ("encodings", {"errors", "options", "registry", "settings"}),
-        ("compat", {"checkpoints", "errors", "files", "versions"}),
-    ],
-)
-def test_lower_floors_know_nothing_of_higher_ones(floor, below):
-    assert folders()[floor] <= below
+#: The folders from the ground up: each imports only from those before it.
+FLOORS = (
+    "basics compat flags text steps encodings attention layers configuration checkpoints stacks "
+    "models training command_line exchange serving analysis benchmark study cli"
+).split()
+
+
+def test_every_folder_stands_on_a_floor_and_imports_from_those_below():
+    graph = {name: others for name, others in folders().items() if name in FLOORS}
+    assert sorted(graph) == sorted(FLOORS)
+    for height, name in enumerate(FLOORS):
+        above = graph[name] & set(FLOORS[height:])
+        assert not above, f"{name} imports from {sorted(above)}"
+
+
+def test_the_root_holds_six_modules_at_most():
+    assert len(list(PACKAGE.glob("*.py"))) <= 6
 
 
 def test_encodings_know_no_fairseq():

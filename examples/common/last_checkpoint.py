@@ -12,10 +12,10 @@ import shutil
 import sys
 from typing import Optional, Sequence
 
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.checkpoints.archive import numbered
 from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.files import replace_file
 
 LAST = "checkpoint_last.pt"
 

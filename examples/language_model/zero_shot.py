@@ -204,7 +204,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     if not os.path.isfile(args.file):
         fail(f"{args.file}: no such file")
     import fairseq_posenc
-    from fairseq_posenc.errors import UsageError
+    from fairseq_posenc.basics.errors import UsageError
 
     try:
         model = fairseq_posenc.from_pretrained(args.model, device=args.device)

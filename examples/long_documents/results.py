@@ -22,8 +22,8 @@ from text import atomic_writer, fail, read_lines
 
 from fairseq_posenc.analysis.figures import curve_style, import_pyplot, save_figure
 from fairseq_posenc.analysis.training import parse_line
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import quieten
-from fairseq_posenc.errors import UsageError
 
 PARTS = {"language": "language model", "masked": "masked language model"}
 #: the model that all others continue

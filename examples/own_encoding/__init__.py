@@ -17,7 +17,7 @@ from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.encodings import Stack, register_encoding
 from fairseq_posenc.encodings.base import SharedBias
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.settings import setting
 
 
 @dataclass

@@ -13,11 +13,11 @@ from fairseq_posenc.analysis.figures import curve_style, figure_format, import_p
 from fairseq_posenc.analysis.inputs import Model, load, pack
 from fairseq_posenc.attention.content import content_logits
 from fairseq_posenc.attention.functional import add_terms, additive_mask
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import check_writable
+from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.encodings.base import Content
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.extras import import_extra
-from fairseq_posenc.files import check_writable
-from fairseq_posenc.modules.stack import Padding, layer_positions
+from fairseq_posenc.stacks.stack import Padding, layer_positions
 
 MATRICES = ("q·k", "softmax", "ReLU²")
 

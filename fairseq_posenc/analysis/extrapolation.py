@@ -16,9 +16,9 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
 from fairseq_posenc.encodings import encoding_flags
-from fairseq_posenc.errors import UsageError
 
 
 class EvalConfig(NamedTuple):

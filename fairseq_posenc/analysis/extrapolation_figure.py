@@ -13,10 +13,10 @@ from fairseq_posenc.analysis.extrapolation import (
 )
 from fairseq_posenc.analysis.figures import curve_style, figure_format, import_pyplot, save_figure
 from fairseq_posenc.analysis.lengths import parse_lengths
-from fairseq_posenc.errors import UsageError, flag_of
-from fairseq_posenc.extras import import_extra
-from fairseq_posenc.files import check_writable, replace_file
-from fairseq_posenc.options import option
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.files import check_writable, replace_file
+from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.flags.options import option
 
 WIDE = 3  # ratio of perplexities above which their axis is logarithmic
 

@@ -8,9 +8,9 @@ and ordered for the largest differences in normal vision and without red, green 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict
 
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.extras import import_extra
-from fairseq_posenc.files import replace_file
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import replace_file
+from fairseq_posenc.basics.packages import import_extra
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

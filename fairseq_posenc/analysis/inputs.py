@@ -9,14 +9,14 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.dictionary import find_dictionary
 from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
-from fairseq_posenc.config.resolve import configure, nested
-from fairseq_posenc.convert.dictionary import read_dictionary
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.configuration.resolve import configure, nested
+from fairseq_posenc.exchange.dictionary import read_dictionary
 from fairseq_posenc.models.masked_lm import MaskedLMModel
 from fairseq_posenc.models.translation import TRANSLATION
-from fairseq_posenc.modules.encoder import TransformerEncoder
+from fairseq_posenc.stacks.encoder import TransformerEncoder
 
 
 class Model(NamedTuple):

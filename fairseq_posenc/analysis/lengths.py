@@ -2,7 +2,7 @@
 
 from typing import List
 
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
 
 
 def parse_lengths(text: str) -> List[int]:

@@ -7,15 +7,15 @@ from typing import Callable, Dict, List, NamedTuple, Optional
 import torch
 from torch import Tensor, nn
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.config.fields import defaults_of
-from fairseq_posenc.config.stacks import side_encoding
+from fairseq_posenc.checkpoints.settings import saved_settings
+from fairseq_posenc.configuration.fields import defaults_of
+from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
 from fairseq_posenc.encodings.bert_ad import UntiedProjections
 from fairseq_posenc.encodings.rotary import Rotary, frequencies
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.initialisation import apply_norms_and_biases
-from fairseq_posenc.loading.settings import saved_settings
+from fairseq_posenc.layers.initialisation import apply_norms_and_biases
 from fairseq_posenc.models import family_of, masked_lm
 
 HEADS_A_ROW = 6

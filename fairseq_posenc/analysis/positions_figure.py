@@ -15,7 +15,7 @@ from fairseq_posenc.analysis.figures import (
 )
 from fairseq_posenc.analysis.learned_positions import Table, layer_terms, learned_table
 from fairseq_posenc.analysis.positions import Decay, Row, decay, heat_maps, read_sides
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import SubFigure

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Sequence
 
 from fairseq_posenc.analysis.figures import curve_style, import_pyplot, save_figure
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
 
 METRICS = {  # name: axis title, with the unit
     "loss": "loss (bits per token)",

@@ -5,11 +5,11 @@ from typing import Hashable, List, NamedTuple, Optional, Tuple, TypedDict
 from torch import Tensor
 
 from fairseq_posenc.attention.functional import combined_masks
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding, Stack
 from fairseq_posenc.encodings.shared_bias import SharedBiasSum
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options, option
+from fairseq_posenc.flags.options import Options, option
 
 
 class Positions(TypedDict, total=False):

@@ -29,11 +29,11 @@ from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
 from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.attention.softmax_flags import QKNormFlags
 from fairseq_posenc.attention.sparse import SparseAttention
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options, option
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.settings import setting
 
 #: Blocks of queries with random numbers of their own; the next ones have those of the first again.
 ROWS = 1024

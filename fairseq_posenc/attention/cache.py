@@ -10,8 +10,8 @@ from typing import Any, Dict, Optional, Tuple
 import torch
 from torch import Tensor
 
-from fairseq_posenc.options import Layer
-from fairseq_posenc.versions import is_compiling
+from fairseq_posenc.basics.versions import is_compiling
+from fairseq_posenc.flags.options import Layer
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 Parts = Dict[str, Tensor]

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.encodings.base import Content
-from fairseq_posenc.options import Layer
+from fairseq_posenc.flags.options import Layer
 
 
 def content_logits(

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-from fairseq_posenc.versions import HAS_SDPA, SDPA_HAS_SCALE, SDPA_SAFE_MASKS
+from fairseq_posenc.basics.versions import HAS_SDPA, SDPA_HAS_SCALE, SDPA_SAFE_MASKS
 
 #: Widest heads of PyTorch's fused kernels on a GPU.  Wider values, as in gated attention units, get
 #: one that accumulates its output in global memory, at every block of keys.

@@ -29,10 +29,10 @@ from fairseq_posenc.attention.functional import aligned, attend, drop, dropout_r
 from fairseq_posenc.attention.gated_flags import RELU, SOFTMAX
 from fairseq_posenc.attention.linear.precision import no_autocast
 from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Encoding
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
+from fairseq_posenc.flags.options import Options
 
 Bias = Optional[Tensor]
 

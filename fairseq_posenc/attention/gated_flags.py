@@ -1,31 +1,15 @@
-"""Flags of gated attention units, and fairseq's flags of the sub-layers that units replace."""
+"""Flags of gated attention units."""
 
 from dataclasses import dataclass
-from typing import Dict, Optional
+from typing import Optional
 
 from fairseq_posenc.attention.normalisers import DIVISORS
-from fairseq_posenc.feed_forward import forms_with_activation
-from fairseq_posenc.settings import Needs, setting
+from fairseq_posenc.flags.settings import Needs, setting
 
 LENGTHS = ("visible", "reference")
 NORMALISERS = ("softmax_plus", "softmax", "squared_relu", "scaled_squared_relu")
 SOFTMAX, RELU = NORMALISERS[:2], NORMALISERS[2:]
 _GATED: Needs = {"layer": ("gated",)}
-_TRANSFORMER: Needs = {"layer": ("transformer",)}
-
-#: fairseq's flags of the sub-layers that units replace, with their ``needs``.
-REPLACED: Dict[str, Needs] = {
-    **dict.fromkeys(("scale_attn", "scale_fc", "scale_heads", "scale_resids"), _TRANSFORMER),
-    **dict.fromkeys(("activation_dropout", "relu_dropout"), _TRANSFORMER),
-    **dict.fromkeys(("encoder_ffn_embed_dim", "decoder_ffn_embed_dim"), _TRANSFORMER),
-    # a masked language model's head has an activation, too
-    "activation_fn": {"feed_forward": forms_with_activation, "lm_head": ("roberta",)},
-    "encoder_attention_heads": _TRANSFORMER,
-    # the attention to the source has heads, too
-    "decoder_attention_heads": {**_TRANSFORMER, "no_cross_attention": (False,)},
-}
-#: Those of them that change no formula: recipes give them to all their models.
-SIZES = tuple(name for name in REPLACED if not name.startswith("scale_"))
 
 
 @dataclass

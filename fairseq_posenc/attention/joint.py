@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.functional import product_dtype
-from fairseq_posenc.versions import is_compiling
+from fairseq_posenc.basics.versions import is_compiling
 
 
 class JointProjection:

@@ -6,9 +6,9 @@ from fairseq_posenc.attention.base import AttentionKernel
 from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
 from fairseq_posenc.attention.registry import ATTENTIONS
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options, option
+from fairseq_posenc.flags.options import Options, option
 
 
 def kernel_of(options: Options) -> Type[AttentionKernel]:

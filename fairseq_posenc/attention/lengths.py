@@ -2,9 +2,9 @@
 
 from typing import List
 
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings.base import Stack
-from fairseq_posenc.errors import UsageError, flag_of
-from fairseq_posenc.options import Options, option
+from fairseq_posenc.flags.options import Options, option
 
 
 def complete_length(options: Options, name: str, stacks: List[Stack], reason: str) -> None:

@@ -15,11 +15,11 @@ from fairseq_posenc.attention.functional import attend, dropout_rate, separate_m
 from fairseq_posenc.attention.lengths import check_length, complete_length
 from fairseq_posenc.attention.padding import real_first
 from fairseq_posenc.attention.registry import register_attention
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding, Stack
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import setting
 
 #: Sharing of projections (Wang et al. section 4), from none to all.
 SHARING = ("none", "headwise", "key_value", "layerwise")

@@ -15,7 +15,7 @@ from typing import List, Optional
 import torch
 from torch import Tensor
 
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.settings import setting
 
 #: The inputs of every layer for the same earlier tokens, (B, M, C) each; none at the first segment.
 Memory = List[Tensor]

@@ -15,10 +15,10 @@ from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.linear.precision import no_autocast
 from fairseq_posenc.attention.normalisers import squared_relu
 from fairseq_posenc.attention.padding import put_back, real_first
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
+from fairseq_posenc.flags.options import Options
 
 
 class Tokens(NamedTuple):

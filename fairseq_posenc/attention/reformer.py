@@ -18,11 +18,11 @@ from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, s
 from fairseq_posenc.attention.hashing import CHUNKS, MOST_BUCKETS, Hashing
 from fairseq_posenc.attention.linear.precision import no_autocast
 from fairseq_posenc.attention.registry import register_attention
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import setting
 
 
 @dataclass

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Optional
 
-from fairseq_posenc.registry import ClassRegistry
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.registry import ClassRegistry
+from fairseq_posenc.flags.settings import setting
 
 ATTENTIONS = ClassRegistry("--attention")
 #: Decorates a subclass of :class:`~fairseq_posenc.attention.base.AttentionKernel`.

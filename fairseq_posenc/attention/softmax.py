@@ -25,7 +25,7 @@ from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.attention.softmax_flags import SoftmaxFlags
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content
-from fairseq_posenc.options import Options, option
+from fairseq_posenc.flags.options import Options, option
 
 
 @register_attention(

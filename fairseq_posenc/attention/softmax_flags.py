@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Optional
 
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.settings import setting
 
 
 @dataclass

@@ -17,9 +17,9 @@ from fairseq_posenc.attention.blocks import Blocks
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
 from fairseq_posenc.attention.functional import aligned, attend, dropout_rate
 from fairseq_posenc.attention.softmax import MultiheadAttention
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
+from fairseq_posenc.flags.options import Options
 
 #: Most elements of the queries that are processed at once on a CPU: 4 MB, since larger blocks of
 #: memory are allocated again for every layer.

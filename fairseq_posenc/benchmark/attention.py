@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from fairseq_posenc.attention.registry import ATTENTIONS
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.benchmark.attention_peers import PEERS, peer_layer
 from fairseq_posenc.benchmark.layers import Layer, plug_in_layer
 from fairseq_posenc.benchmark.translation import Run
-from fairseq_posenc.errors import UsageError
 
 
 def check_entry(entry: str) -> None:

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.benchmark.layers import Layer, plug_in_layer
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.extras import import_extra
 
 CHECKED = 100  # tokens on which a peer is compared with our layer
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")

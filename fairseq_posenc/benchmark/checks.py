@@ -9,6 +9,9 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_posenc.analysis.figures import figure_format, import_pyplot
 from fairseq_posenc.analysis.lengths import parse_lengths
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.files import check_writable
+from fairseq_posenc.basics.versions import HAS_SDPA
 from fairseq_posenc.benchmark.attention import check_entry
 from fairseq_posenc.benchmark.masked_lm import EXPLICIT, split_entry
 from fairseq_posenc.benchmark.options import (
@@ -19,10 +22,7 @@ from fairseq_posenc.benchmark.options import (
     JOBS,
 )
 from fairseq_posenc.benchmark.peers import PEERS
-from fairseq_posenc.errors import UsageError, flag_of
-from fairseq_posenc.files import check_writable
-from fairseq_posenc.options import option
-from fairseq_posenc.versions import HAS_SDPA
+from fairseq_posenc.flags.options import option
 
 
 def complete(args: Namespace) -> None:

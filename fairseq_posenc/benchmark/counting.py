@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fairseq_posenc.basics.versions import HAS_FUSED_RMS_NORM
 from fairseq_posenc.benchmark.fused import AttentionCall, fused_kernel
-from fairseq_posenc.options import Layer
-from fairseq_posenc.versions import HAS_FUSED_RMS_NORM
+from fairseq_posenc.flags.options import Layer
 
 #: Operations that make the host wait for the device.
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique", "_unique2")

@@ -7,10 +7,10 @@ from typing import Any, Callable, List, NamedTuple
 from torch import Tensor
 
 from fairseq_posenc.attention.registry import ATTENTIONS
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.benchmark.masked_lm import MaskedLMSubject
 from fairseq_posenc.benchmark.translation import TranslationSubject
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.modules.stack import Padding, layer_positions
+from fairseq_posenc.stacks.stack import Padding, layer_positions
 
 
 class Layer(NamedTuple):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 from fairseq_posenc.analysis.figures import curve_style, import_pyplot, save_figure
-from fairseq_posenc.extras import import_extra
+from fairseq_posenc.basics.packages import import_extra
 
 Row = Dict[str, Any]
 Curve = Tuple[List[int], List[float]]

@@ -15,7 +15,7 @@ from torch import Tensor
 from fairseq_posenc.benchmark.options import SIZES
 from fairseq_posenc.benchmark.peers import PEERS
 from fairseq_posenc.benchmark.translation import Run, parse_training
-from fairseq_posenc.options import Options
+from fairseq_posenc.flags.options import Options
 
 EXPLICIT = "explicit"  # before an architecture: no fused attention
 MASKED = 0.15  # share of tokens to predict

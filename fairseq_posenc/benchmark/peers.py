@@ -6,10 +6,10 @@ from typing import Any, Callable, Dict, List
 import torch
 from fairseq.data import Dictionary
 
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.benchmark.options import SIZES
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.extras import import_extra
-from fairseq_posenc.options import Layer
+from fairseq_posenc.flags.options import Layer
 
 GATED = "gau_masked_lm_base"  # gau-alpha gets its weights
 

@@ -11,12 +11,12 @@ from typing import Any, Dict, List
 
 import torch
 
+from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.benchmark import lengths
 from fairseq_posenc.benchmark.checks import check, complete
 from fairseq_posenc.benchmark.counted import count_table, counted
 from fairseq_posenc.benchmark.measure import measure
 from fairseq_posenc.benchmark.options import BEAM
-from fairseq_posenc.files import replace_file
 
 
 def settings(args: Namespace) -> Dict[str, Any]:

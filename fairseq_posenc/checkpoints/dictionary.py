@@ -5,7 +5,7 @@ from typing import Any, Mapping
 
 from fairseq.data import data_utils
 
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
 
 
 def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:

@@ -9,10 +9,10 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
 
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.checkpoints.archive import damaged_member, remedy
 from fairseq_posenc.checkpoints.restricted_pickle import load_restricted
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.files import replace_file
 
 Path = Union[str, "os.PathLike[str]"]
 #: Content of a checkpoint file: "model" with the parameters, "cfg" with the settings, and more.

@@ -26,8 +26,8 @@ from fairseq_posenc.cli import (
     translate,
 )
 from fairseq_posenc.cli.command import add_commands
-from fairseq_posenc.deploy.streams import standard_output
-from fairseq_posenc.usage import OneLineParser
+from fairseq_posenc.flags.usage import OneLineParser
+from fairseq_posenc.serving.streams import standard_output
 
 COMMANDS = (
     path.COMMAND,

@@ -4,8 +4,8 @@ import argparse
 import os
 from typing import List
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import Command, load_plug_in
-from fairseq_posenc.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def select(args: argparse.Namespace) -> List[str]:
     Raises:
         UsageError: the flags contradict each other, or there are too few checkpoints.
     """
-    from fairseq_posenc.loading import averaging
+    from fairseq_posenc.checkpoints import averaging
 
     counts = (
         (averaging.EPOCH, args.num_epoch_checkpoints),
@@ -81,9 +81,9 @@ def select(args: argparse.Namespace) -> List[str]:
 def run(args: argparse.Namespace) -> None:
     """Average the checkpoints and write the result."""
     load_plug_in()
+    from fairseq_posenc.basics.files import check_writable
+    from fairseq_posenc.checkpoints.averaging import average_checkpoints
     from fairseq_posenc.checkpoints.reading import write_checkpoint
-    from fairseq_posenc.files import check_writable
-    from fairseq_posenc.loading.averaging import average_checkpoints
 
     paths = select(args)
     check_writable(args.output, "--output")

@@ -2,9 +2,9 @@
 
 import argparse
 
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.benchmark.options import DTYPES, JOBS, SIZES
 from fairseq_posenc.cli.command import Command, load_plug_in
-from fairseq_posenc.errors import UsageError, flag_of
 
 DESCRIPTION = """\
 Time training steps, beam search and attention of architectures against each other.
@@ -143,8 +143,8 @@ def run(args: argparse.Namespace) -> None:
     """Measure and report."""
     if args.translate:
         _refuse_others(args)
-        from fairseq_posenc.deploy import benchmark
-        from fairseq_posenc.deploy.model_folder import read_model_folder
+        from fairseq_posenc.serving import benchmark
+        from fairseq_posenc.serving.model_folder import read_model_folder
 
         path, source, reference = args.translate
         threads = [args.threads] if args.threads else [1, 2]

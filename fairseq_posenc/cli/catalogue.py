@@ -5,14 +5,14 @@ from argparse import Namespace
 from typing import Any, Dict, List
 
 from fairseq_posenc.attention.registry import ATTENTIONS
-from fairseq_posenc.config.stacks import side_encoding
-from fairseq_posenc.convert import FORMATS, onnx_export
-from fairseq_posenc.deploy import export as ctranslate2
+from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import ENCODINGS
-from fairseq_posenc.feed_forward import FEED_FORWARDS
+from fairseq_posenc.exchange import FORMATS, onnx_export
+from fairseq_posenc.flags.registry import Registry
+from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
+from fairseq_posenc.layers.norms import NORMS
 from fairseq_posenc.models import FAMILIES, Family
-from fairseq_posenc.norms import NORMS
-from fairseq_posenc.registry import Registry
+from fairseq_posenc.serving import export as ctranslate2
 
 # settings in which presets differ, besides encoding and size
 DISTINGUISHING = ("attention", "layer", "norm", "feed_forward", "no_bias", "untie_cls", "causal")

@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Check the texts."""
-    from fairseq_posenc.text_lines import read_lines
-    from fairseq_posenc.unknown_tokens import check_known
+    from fairseq_posenc.basics.lines import read_lines
+    from fairseq_posenc.text.unknown_tokens import check_known
 
     known = {line.split(" ", 1)[0] for line in read_lines(args.dict)}.union(SPECIAL)
     advice = f"split the text as that of {args.dict} was, by the subwords learned with it"

@@ -6,7 +6,7 @@ import sys
 import warnings
 from typing import Callable, NamedTuple, Optional, Sequence
 
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
 
 
 class Command(NamedTuple):

@@ -5,11 +5,11 @@ import ast
 import os
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.cli.command import Command, load_plug_in
-from fairseq_posenc.errors import UsageError, flag_of
 
 if TYPE_CHECKING:
-    from fairseq_posenc.convert.transfer import Report
+    from fairseq_posenc.exchange.transfer import Report
 
 #: The format for an engine, which can only be exported; it has flags of its own.
 ENGINE = "ctranslate2"
@@ -71,7 +71,7 @@ def _add_common_arguments(parser: argparse.ArgumentParser, out: str, what: str) 
 def run_import(args: argparse.Namespace) -> None:
     """Import a model of another toolkit."""
     load_plug_in()
-    from fairseq_posenc.convert import FORMATS, import_checkpoint
+    from fairseq_posenc.exchange import FORMATS, import_checkpoint
 
     _check_format(args.format, list(FORMATS), "import")
     paths = (FORMATS[args.format], args.source, args.out_dir, args.vocab)
@@ -88,7 +88,7 @@ def run_export(args: argparse.Namespace) -> None:
             flag = flag_of(name)
             raise UsageError(f"{flag} {getattr(args, name)}: is for export {ENGINE}; drop it")
     load_plug_in()
-    from fairseq_posenc.convert import FORMATS, export_checkpoint, onnx_export
+    from fairseq_posenc.exchange import FORMATS, export_checkpoint, onnx_export
 
     writable = [name for name, entry in FORMATS.items() if entry.write]
     _check_format(args.format, [*writable, ENGINE, onnx_export.NAME], "export")
@@ -112,7 +112,7 @@ def _export_engine(args: argparse.Namespace) -> None:
             raise UsageError(f"--data {args.data}: there is no such folder")
         overrides["data"] = args.data
     load_plug_in()
-    from fairseq_posenc.deploy.export import export_ctranslate2
+    from fairseq_posenc.serving.export import export_ctranslate2
 
     report = export_ctranslate2(
         args.source, args.out_dir, overrides, args.quantization, args.verify, args.verify_file

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from fairseq_posenc import __version__, register
-from fairseq_posenc.extras import EXTRAS, Extra
+from fairseq_posenc.basics.packages import EXTRAS, Extra
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 

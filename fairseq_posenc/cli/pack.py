@@ -3,10 +3,10 @@
 import argparse
 import math
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import Command, add_user_dir, load_plug_in
 from fairseq_posenc.cli.text import add_text_arguments, check_text_arguments
-from fairseq_posenc.deploy.model_folder import Search, Text
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.serving.model_folder import Search, Text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
     check_text_arguments(args)
     load_plug_in(args.user_dir)
-    from fairseq_posenc.deploy.pack import Pack, pack
+    from fairseq_posenc.serving.pack import Pack, pack
 
     text = Text(
         args.source_lang,

@@ -5,8 +5,8 @@ import json
 import os
 from typing import Any, Dict
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import Command, add_user_dir, load_plug_in
-from fairseq_posenc.errors import UsageError
 
 DESCRIPTION = """\
 Answer the questions of a data folder, and write the answers in the published formats.
@@ -57,13 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the answers."""
-    from fairseq_posenc.files import new_folder, refuse_existing
+    from fairseq_posenc.basics.files import new_folder, refuse_existing
 
     refuse_existing(args.output)
     if args.batch_size < 1:
         raise UsageError(f"--batch-size {args.batch_size}: must be at least 1")
     load_plug_in(args.user_dir)
-    from fairseq_posenc.tasks.answering import answer_questions
+    from fairseq_posenc.training.answering import answer_questions
 
     given = {name: getattr(args, name) for name in _OVERRIDES}
     overrides = {name: value for name, value in given.items() if value is not None}

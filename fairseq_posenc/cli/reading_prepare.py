@@ -4,9 +4,9 @@ import argparse
 import os
 import shutil
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import Command, load_plug_in
 from fairseq_posenc.cli.text import add_text_arguments, check_text_arguments
-from fairseq_posenc.errors import UsageError
 
 DESCRIPTION = """\
 Split the questions and passages of SQuAD 1.1, SQuAD 2.0 or CMRC 2018 into the symbols of a model.
@@ -39,14 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write a data folder."""
-    from fairseq_posenc.files import new_folder, refuse_existing
+    from fairseq_posenc.basics.files import new_folder, refuse_existing
 
     names = [name for name in ("train", "valid", "test") if getattr(args, name)]
     if not names:
         raise UsageError("reading prepare: give --train, --valid or --test")
     check_text_arguments(args)
     refuse_existing(args.out_dir)
-    from fairseq_posenc.reading.questions import read_questions
+    from fairseq_posenc.training.reading.questions import read_questions
 
     # a place is needed to train on an answer, not to score one
     misplaced = dict.fromkeys(names, "keep")
@@ -57,9 +57,9 @@ def run(args: argparse.Namespace) -> None:
     load_plug_in()
     from fairseq.data import Dictionary
 
-    from fairseq_posenc.deploy.model_folder import ModelFolder, Text
-    from fairseq_posenc.deploy.text import Preparation
-    from fairseq_posenc.reading.data import Settings, write_settings, write_split
+    from fairseq_posenc.serving.model_folder import ModelFolder, Text
+    from fairseq_posenc.serving.text import Preparation
+    from fairseq_posenc.training.reading.data import Settings, write_settings, write_split
 
     if not os.path.isfile(args.dict):
         raise UsageError(f"--dict {args.dict}: no such file; give that of the pre-training")

@@ -3,8 +3,8 @@
 import argparse
 import json
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import Command
-from fairseq_posenc.errors import UsageError
 
 DESCRIPTION = """\
 Exact match and F1 of predictions in the published format, in percent, as JSON.
@@ -34,9 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print the scores."""
-    from fairseq_posenc.json_object import read_json_object
-    from fairseq_posenc.reading.questions import read_questions
-    from fairseq_posenc.reading.scores import RULES, scores
+    from fairseq_posenc.basics.json_object import read_json_object
+    from fairseq_posenc.training.reading.questions import read_questions
+    from fairseq_posenc.training.reading.scores import RULES, scores
 
     answers = read_questions(args.questions, misplaced="keep").answers
     predictions = read_json_object(args.predictions, args.predictions, "give a file of predictions")

@@ -3,8 +3,8 @@
 import argparse
 from typing import Any
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import Command, load_plug_in
-from fairseq_posenc.errors import UsageError
 
 DESCRIPTION = """\
 Print the number of windows of the training set, to set the length of a training.
@@ -28,8 +28,11 @@ def run(args: argparse.Namespace) -> None:
     load_plug_in()
     from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-    from fairseq_posenc.tasks.span_prediction import SpanPredictionConfig, SpanPredictionTask
-    from fairseq_posenc.usage import OneLineParser
+    from fairseq_posenc.flags.usage import OneLineParser
+    from fairseq_posenc.training.tasks.span_prediction import (
+        SpanPredictionConfig,
+        SpanPredictionTask,
+    )
 
     parser = OneLineParser(prog="fairseq-posenc reading windows")
     gen_parser_from_dataclass(parser, SpanPredictionConfig())

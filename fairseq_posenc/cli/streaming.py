@@ -3,15 +3,15 @@
 import argparse
 import sys
 
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.cli.command import add_user_dir
-from fairseq_posenc.errors import UsageError, flag_of
 
 _LEAST = {"max_tokens": 1, "buffer": 1, "threads": 0}
 
 
 def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    from fairseq_posenc.deploy.streams import BUFFER
+    from fairseq_posenc.serving.streams import BUFFER
 
     add = parser.add_argument
     add(
@@ -47,7 +47,7 @@ def check_least(args: argparse.Namespace, **least: int) -> None:
 
 def buffer_of(args: argparse.Namespace) -> int:
     """Number of lines to read before the model is run."""
-    from fairseq_posenc.deploy.streams import BUFFER
+    from fairseq_posenc.serving.streams import BUFFER
 
     typed = getattr(args, "input", None) is None and sys.stdin.isatty()
     return args.buffer or (1 if typed else BUFFER)

@@ -5,8 +5,8 @@ import signal
 from pathlib import Path
 from typing import Any, List, Optional
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import Command, load_plug_in
-from fairseq_posenc.errors import UsageError
 
 DESCRIPTION = """\
 Compare systems: train, average, decode and score each of them with several seeds, and report.

@@ -2,8 +2,8 @@
 
 import argparse
 
-from fairseq_posenc.deploy.model_folder import RAW, SUBWORD_FILES, SUBWORDS, TOKENIZERS
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.serving.model_folder import RAW, SUBWORD_FILES, SUBWORDS, TOKENIZERS
 
 
 def add_text_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import Command
-from fairseq_posenc.errors import UsageError
 
 DESCRIPTION = """\
 Split text into symbols as the tokenizer of a model of transformers does.
@@ -31,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the symbols, the dictionary, or both."""
-    from fairseq_posenc.files import check_writable, replace_file
-    from fairseq_posenc.text_lines import read_lines
-    from fairseq_posenc.tokenizer import dictionary, tokenize
+    from fairseq_posenc.basics.files import check_writable, replace_file
+    from fairseq_posenc.basics.lines import read_lines
+    from fairseq_posenc.text.tokenizer import dictionary, tokenize
 
     if args.input is None and args.dictionary is None:
         raise UsageError("tokenize: give INPUT and OUTPUT, or --dictionary FILE, or both")

@@ -3,9 +3,9 @@
 import argparse
 import sys
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import Command, load_plug_in
 from fairseq_posenc.cli.streaming import add_stream_arguments, buffer_of, check_least
-from fairseq_posenc.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,12 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Translate standard input to standard output."""
-    from fairseq_posenc.deploy.engine import Beam, Hardware
-    from fairseq_posenc.deploy.engines import engine_for
-    from fairseq_posenc.deploy.model_folder import read_model_folder
-    from fairseq_posenc.deploy.streams import read_lines, write_standard_output
-    from fairseq_posenc.deploy.text import Preparation
-    from fairseq_posenc.deploy.translate import Format, Translator
+    from fairseq_posenc.serving.engine import Beam, Hardware
+    from fairseq_posenc.serving.engines import engine_for
+    from fairseq_posenc.serving.model_folder import read_model_folder
+    from fairseq_posenc.serving.streams import read_lines, write_standard_output
+    from fairseq_posenc.serving.text import Preparation
+    from fairseq_posenc.serving.translate import Format, Translator
 
     folder = read_model_folder(args.model)
     check_least(args, beam=1, n_best=1, max_length=1)

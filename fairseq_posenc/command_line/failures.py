@@ -4,7 +4,7 @@ import os
 import re
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Type
 
-from fairseq_posenc.errors import UsageError, flag_of
+from fairseq_posenc.basics.errors import UsageError, flag_of
 
 _FOLDER = "give a folder written by fairseq-preprocess"
 

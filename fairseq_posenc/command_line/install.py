@@ -5,11 +5,11 @@ import sys
 from types import TracebackType
 from typing import Any, Callable, List, NoReturn, Optional, Type
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.command_line.failures import explained
 from fairseq_posenc.command_line.parsing import parse_error
-from fairseq_posenc.command_line.values import check_values
 from fairseq_posenc.compat.hooks import hook_commands
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.flags.values import check_values
 
 
 def install() -> None:

@@ -5,10 +5,10 @@ from typing import Optional, Sequence
 
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from fairseq_posenc.config.fields import plug_in_flags
-from fairseq_posenc.errors import flag_of
+from fairseq_posenc.basics.errors import flag_of
+from fairseq_posenc.configuration.fields import plug_in_flags
+from fairseq_posenc.flags.usage import flags_of_parser, one_line
 from fairseq_posenc.models import FAMILIES, family_of
-from fairseq_posenc.usage import flags_of_parser, one_line
 
 
 def parse_error(message: str, parser: argparse.ArgumentParser, words: Sequence[str]) -> str:

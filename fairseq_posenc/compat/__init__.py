@@ -1,10 +1,9 @@
 """Workarounds for bugs of fairseq, PyTorch and NumPy versions, one function for each.
 
 :func:`apply` calls them all.  Each is idempotent, and does nothing if its bug is absent.  Functions
-of fairseq are replaced in this folder only; ``hooks.py`` does so for :mod:`fairseq_posenc.loading`.
+of fairseq are replaced in this folder only; ``hooks.py`` does so for other folders.
 """
 
-from fairseq_posenc.checkpoints.reading import allow_fairseq_checkpoints
 from fairseq_posenc.compat.atomic_files import atomic_checkpoints
 from fairseq_posenc.compat.batching import keep_every_sentence
 from fairseq_posenc.compat.clip_norm import clip_where_gradients_are
@@ -17,7 +16,6 @@ from fairseq_posenc.compat.literals import settings_are_values
 from fairseq_posenc.compat.log_file import log_lines_once
 from fairseq_posenc.compat.numpy2 import numpy_compat_long, percentile_interpolation
 from fairseq_posenc.compat.ranking import rank_given_choices
-from fairseq_posenc.compat.safe_loading import load_with_allow_list
 from fairseq_posenc.compat.user_dir import user_dir_twice
 from fairseq_posenc.compat.whole_words import mask_whole_words
 
@@ -26,8 +24,6 @@ __all__ = ["apply", "no_fast_path"]
 
 def apply() -> None:
     """Install all workarounds; idempotent."""
-    allow_fairseq_checkpoints()
-    load_with_allow_list()
     settings_are_values()
     atomic_checkpoints()
     keep_every_sentence()

@@ -9,8 +9,8 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
+from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.compat.patching import wrap
-from fairseq_posenc.files import replace_file
 
 
 def atomic_checkpoints() -> None:

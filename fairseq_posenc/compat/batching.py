@@ -5,8 +5,8 @@ from typing import Any, Callable, Iterable, List
 import numpy as np
 from fairseq.data import data_utils
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.compat.patching import wrap
-from fairseq_posenc.errors import UsageError
 
 
 def keep_every_sentence() -> None:

@@ -8,8 +8,8 @@ from fairseq.data import indexed_dataset
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.compat.patching import wrap
-from fairseq_posenc.errors import UsageError
 
 
 def empty_data() -> None:

@@ -6,8 +6,8 @@ from typing import Callable, Dict
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.compat.patching import wrap
-from fairseq_posenc.versions import TORCH_VERSION
 
 #: Duplicates of a layer's parameters, which fairseq 0.12.2 registers and saves.
 _DUPLICATES = (

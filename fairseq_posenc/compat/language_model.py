@@ -9,8 +9,8 @@ from fairseq.utils import convert_padding_direction
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.compat.patching import wrap
-from fairseq_posenc.errors import UsageError
 
 
 def eval_lm_needs_tokens() -> None:

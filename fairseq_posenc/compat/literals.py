@@ -5,7 +5,7 @@ import operator
 import sys
 from typing import Any, Callable, Dict
 
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
 
 _LONGEST = 10_000  # of a list that is repeated
 _OPERATORS: Dict[type, Callable[..., Any]] = {

@@ -8,8 +8,8 @@ from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
 from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from torch import Tensor
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.compat.patching import wrap
-from fairseq_posenc.errors import UsageError
 
 
 def rank_given_choices() -> None:

@@ -5,8 +5,8 @@ from typing import Any, Callable
 
 from fairseq import utils
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.compat.patching import wrap
-from fairseq_posenc.errors import UsageError
 
 _HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 

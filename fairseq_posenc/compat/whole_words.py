@@ -6,7 +6,7 @@ from fairseq.tasks import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMTask
 from omegaconf import OmegaConf
 
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
 
 
 def mask_whole_words() -> None:

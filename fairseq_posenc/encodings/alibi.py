@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fairseq_posenc.encodings.base import DistanceBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.options import Options
+from fairseq_posenc.flags.options import Options
 
 
 def slopes(num_heads: int) -> List[float]:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from fairseq_posenc.encodings.content import Content, ContentBias, DistanceVectors
 from fairseq_posenc.encodings.distance import toeplitz
 from fairseq_posenc.encodings.stack import Stack
-from fairseq_posenc.options import Options, option
+from fairseq_posenc.flags.options import Options, option
 
 __all__ = [
     "Content",

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.encodings.base import QKVTransform, Stack
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.options import Options
+from fairseq_posenc.flags.options import Options
 
 
 @register_encoding(

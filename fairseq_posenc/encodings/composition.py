@@ -5,16 +5,16 @@ from typing import Dict, List, Optional
 import torch
 from torch import Tensor, nn
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding, QKVTransform, Stack
 from fairseq_posenc.encodings.content_bias import ContentBiasSum
 from fairseq_posenc.encodings.distance import all_distances
 from fairseq_posenc.encodings.random_positions import check_random_positions
 from fairseq_posenc.encodings.registry import parse_encodings, parse_pattern
 from fairseq_posenc.encodings.shared_bias import SharedBiasSum
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
-from fairseq_posenc.registry import fields_of
-from fairseq_posenc.settings import check_settings
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.registry import fields_of
+from fairseq_posenc.flags.settings import check_settings
 
 
 class PositionEncoding:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.encodings.stack import Stack
-from fairseq_posenc.options import Options
+from fairseq_posenc.flags.options import Options
 
 
 class DistanceVectors(nn.Module):

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from fairseq_posenc.encodings.base import Content, ContentBias, DistanceVectors, Stack
 from fairseq_posenc.encodings.distance import align, products, within_reach
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.options import Options
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import setting
 
 
 @dataclass

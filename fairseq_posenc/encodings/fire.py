@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from fairseq_posenc.encodings.base import SharedBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.options import Options
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import setting
 
 
 @dataclass

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from fairseq_posenc.encodings.base import DistanceBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.options import Options
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import setting
 
 #: The largest penalty: float16 holds it, and no softmax tells it from a larger one.
 MOST = 6e4

@@ -15,12 +15,12 @@ from typing import Optional
 import torch
 from torch import Tensor
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.encodings.shaw import ClippedDistances
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import setting
 
 
 @dataclass

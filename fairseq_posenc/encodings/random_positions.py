@@ -12,8 +12,8 @@ from typing import Iterable, Optional
 import torch
 from torch import Tensor
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding, Stack
-from fairseq_posenc.errors import UsageError
 
 
 def check_random_positions(

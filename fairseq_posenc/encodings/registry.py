@@ -8,10 +8,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Callable, List, Optional, Type, TypeVar
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import DistanceVectors, Encoding
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.registry import Registry
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.registry import Registry
+from fairseq_posenc.flags.settings import setting
 
 FLAG = "--position-encoding"
 ENCODINGS: Registry[Encoding] = Registry(FLAG)
@@ -90,7 +90,7 @@ def register_encoding(
         name: its value of ``--position-encoding``.
         paper: authors, year and arXiv number or venue.
         summary: one clause.
-        flags: dataclass of its flags, declared with :func:`~fairseq_posenc.settings.setting`.
+        flags: dataclass of its flags, declared with :func:`~fairseq_posenc.flags.settings.setting`.
         distances: class of the vectors that content-dependent terms project in every layer.
         logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
         relative: whether the encoding is invariant to shifting all positions by the same amount.

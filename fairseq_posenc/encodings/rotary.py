@@ -18,6 +18,7 @@ from typing import Any, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import QKVTransform, Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.encodings.rotary_real import multiply_real, real_table
@@ -28,9 +29,8 @@ from fairseq_posenc.encodings.rotary_scaling import (
     ScalingFlags,
     read_scaling,
 )
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Layer, Options, option
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.options import Layer, Options, option
+from fairseq_posenc.flags.settings import setting
 
 PAIRINGS = ("interleaved", "half")
 logger = logging.getLogger(__name__)

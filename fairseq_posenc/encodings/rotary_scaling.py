@@ -25,9 +25,9 @@ from typing import Callable, Dict, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
-from fairseq_posenc.settings import setting
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import setting
 
 # rotations within L tokens: pairs with more keep their frequency, pairs with fewer are interpolated
 # (β and α of Peng et al. section 3.2, for Llama)

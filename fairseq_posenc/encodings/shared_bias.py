@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.encodings.base import SharedBias, Stack
-from fairseq_posenc.options import Options
+from fairseq_posenc.flags.options import Options
 
 
 class SharedBiasSum(nn.ModuleDict):

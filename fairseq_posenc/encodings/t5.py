@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import DistanceBias, Stack
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import setting
 
 
 @dataclass

@@ -13,11 +13,11 @@ from typing import Optional, cast
 import torch
 from torch import Tensor, nn
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Content, ContentBias, DistanceVectors, Stack
 from fairseq_posenc.encodings.distance import align, products, within_reach
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
+from fairseq_posenc.flags.options import Options
 
 
 class Sinusoids(DistanceVectors):

@@ -19,12 +19,12 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Stack
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.encodings.rotary import Rotary, RotaryFlags
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import setting
 
 #: log of the largest scale: the product of two, of a query and a hidden later key, is finite
 RANGE = {torch.float16: math.log(2.0**10), torch.float32: 40.0}

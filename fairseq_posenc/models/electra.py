@@ -11,19 +11,19 @@ from typing import Any, Dict, List, Optional, Tuple
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from fairseq_posenc.config.fields import Field, declared_fields
-from fairseq_posenc.config.resolve import completed_within
-from fairseq_posenc.config.stacks import masked_lm_stacks
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.configuration.fields import Field, declared_fields
+from fairseq_posenc.configuration.resolve import completed_within
+from fairseq_posenc.configuration.stacks import masked_lm_stacks
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.registry import fields_of
+from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.masked_lm import MaskedLMModel, complete_masked_lm, own_fields
 from fairseq_posenc.models.masked_lm_presets import BASE, LARGE, TINY
 from fairseq_posenc.models.presets import ROTARY
-from fairseq_posenc.modules.electra import Generator, ReplacedHead, sample_tokens
-from fairseq_posenc.modules.masked_lm import MaskedLMEncoder
-from fairseq_posenc.options import Options
-from fairseq_posenc.registry import fields_of
-from fairseq_posenc.settings import setting
+from fairseq_posenc.stacks.electra import Generator, ReplacedHead, sample_tokens
+from fairseq_posenc.stacks.masked_lm import MaskedLMEncoder
 
 MODEL = "posenc_electra"
 

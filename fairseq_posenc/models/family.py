@@ -15,13 +15,13 @@ from fairseq.tasks import FairseqTask
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from fairseq_posenc import registry
-from fairseq_posenc.config.fields import Field, layer_fields, make_dataclass
-from fairseq_posenc.config.given import checking_given
-from fairseq_posenc.config.resolve import fill_missing, left_open, modernise, open_config
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.configuration.fields import Field, layer_fields, make_dataclass
+from fairseq_posenc.configuration.given import checking_given
+from fairseq_posenc.configuration.resolve import fill_missing, left_open, modernise, open_config
 from fairseq_posenc.encodings import Stack
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options, option
+from fairseq_posenc.flags import registry
+from fairseq_posenc.flags.options import Options, option
 
 Preset = Mapping[str, Any]
 Model = TypeVar("Model", bound=type)

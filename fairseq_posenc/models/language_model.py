@@ -12,20 +12,20 @@ from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 from fairseq.tasks import FairseqTask
 
 from fairseq_posenc.attention.memory import MemoryFlags
-from fairseq_posenc.config.fields import Field, declared_fields, flat_fields
-from fairseq_posenc.config.memory import TASK, check_memory, check_memory_task
-from fairseq_posenc.config.ranges import STOCK_RANGES
-from fairseq_posenc.config.resolve import configure, is_complete, nested, open_config
-from fairseq_posenc.config.stacks import language_model_stacks
-from fairseq_posenc.errors import UsageError, flag_of
-from fairseq_posenc.initialisation import initialise
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields
+from fairseq_posenc.configuration.memory import TASK, check_memory, check_memory_task
+from fairseq_posenc.configuration.ranges import STOCK_RANGES
+from fairseq_posenc.configuration.resolve import configure, is_complete, nested, open_config
+from fairseq_posenc.configuration.stacks import language_model_stacks
+from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.registry import fields_of
+from fairseq_posenc.flags.settings import check_option
+from fairseq_posenc.layers.initialisation import initialise
+from fairseq_posenc.layers.token_embedding import build_embedding, check_embedding
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.presets import GAU, PERFORMER, ROTARY
-from fairseq_posenc.modules.language_model import LanguageModelDecoder, LanguageModelFlags
-from fairseq_posenc.modules.token_embedding import build_embedding, check_embedding
-from fairseq_posenc.options import Options, option
-from fairseq_posenc.registry import fields_of
-from fairseq_posenc.settings import check_option
+from fairseq_posenc.stacks.language_model import LanguageModelDecoder, LanguageModelFlags
 
 MODEL = "posenc_lm"
 DEFAULT_LENGTH = 1024  # fairseq's, in tokens

@@ -16,27 +16,27 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from fairseq_posenc.config.fields import Field, declared_fields, flat_fields, stock_field
-from fairseq_posenc.config.funnel import FunnelFlags, check_funnel, complete_funnel
-from fairseq_posenc.config.mask_decoder import MaskDecoderFlags, check_mask_decoder
-from fairseq_posenc.config.ranges import STOCK_RANGES
-from fairseq_posenc.config.resolve import completed_within, configure, open_config
-from fairseq_posenc.config.stacks import masked_lm_stacks
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.discriminator import take_discriminator
+from fairseq_posenc.checkpoints.heads import RELATION_HEAD
+from fairseq_posenc.checkpoints.inherit import FINE_TUNING, inherit, is_fine_tuning
+from fairseq_posenc.checkpoints.warm_start import State
+from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields, stock_field
+from fairseq_posenc.configuration.funnel import FunnelFlags, check_funnel, complete_funnel
+from fairseq_posenc.configuration.mask_decoder import MaskDecoderFlags, check_mask_decoder
+from fairseq_posenc.configuration.ranges import STOCK_RANGES
+from fairseq_posenc.configuration.resolve import completed_within, configure, open_config
+from fairseq_posenc.configuration.stacks import masked_lm_stacks
 from fairseq_posenc.encodings import all_encodings
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.initialisation import initialise
-from fairseq_posenc.loading.discriminator import take_discriminator
-from fairseq_posenc.loading.heads import RELATION_HEAD
-from fairseq_posenc.loading.inherit import FINE_TUNING, inherit, is_fine_tuning
-from fairseq_posenc.loading.warm_start import State
+from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.registry import fields_of
+from fairseq_posenc.flags.settings import check_option, setting
+from fairseq_posenc.layers.initialisation import initialise
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.heads import HeadedModel
 from fairseq_posenc.models.masked_lm_presets import PRESETS
 from fairseq_posenc.models.segments import SegmentFlags, refuse_pairs_in_blocks, resolve_segments
-from fairseq_posenc.modules.masked_lm import MaskedLMEncoder
-from fairseq_posenc.options import Options, option
-from fairseq_posenc.registry import fields_of
-from fairseq_posenc.settings import check_option, setting
+from fairseq_posenc.stacks.masked_lm import MaskedLMEncoder
 
 MODEL = "posenc_masked_lm"
 logger = logging.getLogger(__name__)

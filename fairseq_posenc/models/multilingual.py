@@ -12,17 +12,17 @@ from fairseq.models.multilingual_transformer import MultilingualTransformerModel
 from fairseq.tasks import FairseqTask
 from torch import nn
 
-from fairseq_posenc.config.fields import Field, stock_field
-from fairseq_posenc.config.resolve import configure, nested
-from fairseq_posenc.config.stacks import translation_stacks
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.initialisation import initialise
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.configuration.fields import Field, stock_field
+from fairseq_posenc.configuration.resolve import configure, nested
+from fairseq_posenc.configuration.stacks import translation_stacks
+from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.layers.initialisation import initialise
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.presets import ROTARY
 from fairseq_posenc.models.translation import transformer_fields
-from fairseq_posenc.modules.decoder import TransformerDecoder
-from fairseq_posenc.modules.encoder import TransformerEncoder
-from fairseq_posenc.options import Options, option
+from fairseq_posenc.stacks.decoder import TransformerDecoder
+from fairseq_posenc.stacks.encoder import TransformerEncoder
 
 TASK = "multilingual_translation"
 

@@ -6,12 +6,12 @@ from typing import Any, Callable, Dict, Optional
 import torch
 from fairseq.tasks import FairseqTask
 
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.inherit import is_fine_tuning
 from fairseq_posenc.compat.hooks import hook_steps
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.loading.inherit import is_fine_tuning
+from fairseq_posenc.flags.options import Layer, Options, option
+from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models.family import task_settings
-from fairseq_posenc.options import Layer, Options, option
-from fairseq_posenc.settings import setting
 
 SINGLE, PAIRS = "single", "pairs"
 

@@ -8,17 +8,23 @@ from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_posenc.config.fields import Field, SideFlags, declared_fields, flat_fields, stock_field
-from fairseq_posenc.config.resolve import configure, nested
-from fairseq_posenc.config.stacks import translation_stacks
-from fairseq_posenc.initialisation import initialise
+from fairseq_posenc.configuration.fields import (
+    Field,
+    SideFlags,
+    declared_fields,
+    flat_fields,
+    stock_field,
+)
+from fairseq_posenc.configuration.resolve import configure, nested
+from fairseq_posenc.configuration.stacks import translation_stacks
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.registry import fields_of
+from fairseq_posenc.layers.initialisation import initialise
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
-from fairseq_posenc.modules.decoder import TransformerDecoder
-from fairseq_posenc.modules.encoder import TransformerEncoder
-from fairseq_posenc.modules.stack import find_padding
-from fairseq_posenc.options import Options
-from fairseq_posenc.registry import fields_of
+from fairseq_posenc.stacks.decoder import TransformerDecoder
+from fairseq_posenc.stacks.encoder import TransformerEncoder
+from fairseq_posenc.stacks.stack import find_padding
 
 MODEL = "posenc_transformer"
 

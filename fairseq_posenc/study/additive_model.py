@@ -8,7 +8,7 @@ from typing import List, Mapping, NamedTuple, Optional
 
 import numpy as np
 
-from fairseq_posenc.extras import import_extra
+from fairseq_posenc.basics.packages import import_extra
 
 #: Scores of one measure: by system, then by seed.
 Scores = Mapping[str, Mapping[int, float]]

@@ -9,9 +9,9 @@ import argparse
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.files import replace_file
-from fairseq_posenc.usage import OneLineParser
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import replace_file
+from fairseq_posenc.flags.usage import OneLineParser
 
 _HEAD = "sentence_classification_head"
 

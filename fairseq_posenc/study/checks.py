@@ -8,14 +8,14 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.flags.usage import near
 from fairseq_posenc.study.commands import command
 from fairseq_posenc.study.flags import merge, whole_number
 from fairseq_posenc.study.plan import Plan, plan_of
 from fairseq_posenc.study.processes import Device
 from fairseq_posenc.study.recipes import RECIPES
 from fairseq_posenc.study.runs import spec_of
-from fairseq_posenc.usage import near
 
 _PARSERS = {
     "fairseq-train": options.get_training_parser,

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import List, Sequence
 
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.study.logs import training_is_done
 from fairseq_posenc.study.processes import PACKAGE, Device
 from fairseq_posenc.study.recipes.base import CHECKPOINTS, PLUG_IN, RUN, Step

@@ -4,7 +4,7 @@ import re
 import shlex
 from typing import Any, Dict, List
 
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
 
 Flags = Dict[str, Any]  # "--flag": value, or True for a flag without one
 DATA = "data"  # among the flags of a system: its own data folder

@@ -3,8 +3,8 @@
 import re
 from typing import Any, Callable, Dict, List, Tuple
 
+from fairseq_posenc.flags.usage import near
 from fairseq_posenc.study.flags import DATA, Flags, parse_flags
-from fairseq_posenc.usage import near
 
 
 def _text(value: Any) -> str:

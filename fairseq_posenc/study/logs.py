@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from fairseq_posenc.analysis.training import parse_line
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
 
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 _MEMORY = re.compile(r"total memory = ([\d.]+) GB")

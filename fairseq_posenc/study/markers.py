@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Dict, Mapping, Sequence
 
-from fairseq_posenc.files import replace_file
+from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.study.results import RESULT
 from fairseq_posenc.study.runs import Spec
 

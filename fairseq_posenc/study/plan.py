@@ -5,11 +5,11 @@ from typing import Any, Dict, Hashable, List, Mapping, NamedTuple, Sequence, Tup
 
 import yaml
 
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.files import FilePath
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import FilePath
+from fairseq_posenc.flags.usage import near
 from fairseq_posenc.study.flags import DATA, Flags, merge, parse_flags
 from fairseq_posenc.study.keys import READ
-from fairseq_posenc.usage import near
 
 #: Flags that a study sets itself, and what to write instead.
 RESERVED = {

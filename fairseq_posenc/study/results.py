@@ -9,9 +9,9 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 import yaml
 
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.files import FilePath
-from fairseq_posenc.json_object import read_json_object
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import FilePath
+from fairseq_posenc.basics.json_object import read_json_object
 
 PLAN = "plan.yaml"
 RUNS = "runs"

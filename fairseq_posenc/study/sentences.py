@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 import numpy as np
 
-from fairseq_posenc.extras import import_extra
+from fairseq_posenc.basics.packages import import_extra
 
 #: Of bootstrap resamples, and of random permutations.
 RESAMPLES = 1000

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.extras import import_extra
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.study.processes import Device, Processes
 from fairseq_posenc.study.results import RUNS
 from fairseq_posenc.study.study import Job, Results, cores_here, log_line

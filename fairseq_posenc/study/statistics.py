@@ -11,7 +11,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from fairseq_posenc.extras import import_extra
+from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.study.additive_model import AdditiveModel, Estimate, Scores, fit
 from fairseq_posenc.study.letters import Pair, compact_letters
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import List, Sequence
 
 from fairseq_posenc.analysis.training import parse_line
+from fairseq_posenc.steps.lock import holder
 from fairseq_posenc.study.commands import command, shown
-from fairseq_posenc.study.lock import holder
 from fairseq_posenc.study.logs import lines_of
 from fairseq_posenc.study.markers import STEPS
 from fairseq_posenc.study.processes import Device

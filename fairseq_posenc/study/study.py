@@ -10,9 +10,9 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 import yaml
 
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.files import replace_file
-from fairseq_posenc.study.lock import Held, hold
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import replace_file
+from fairseq_posenc.steps.lock import Held, hold
 from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.processes import Device, Processes, Stopped
 from fairseq_posenc.study.recipes import RECIPES

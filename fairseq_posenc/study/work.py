@@ -15,10 +15,10 @@ from typing import (
     Sequence,
 )
 
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.steps.lock import Held, hold
 from fairseq_posenc.study.commands import command, in_place, is_trained, shown
 from fairseq_posenc.study.environment import environment
-from fairseq_posenc.study.lock import Held, hold
 from fairseq_posenc.study.logs import last_lines
 from fairseq_posenc.study.markers import STEPS, copy_run, read_object, shared_steps, write_object
 from fairseq_posenc.study.processes import Device, Ended

@@ -21,10 +21,10 @@ from fairseq_posenc.attention.linear.random_features import (
     projected,
 )
 from fairseq_posenc.attention.registry import register_attention
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options, option
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.settings import setting
 
 #: Clamps exponents where there is no stabiliser: exp(20) · exp(20), squared in a gradient, is still
 #: finite in float32.

@@ -8,7 +8,7 @@ from typing import List, Optional, Tuple
 
 from torch import Tensor, nn
 
-from fairseq_posenc.options import Options
+from fairseq_posenc.flags.options import Options
 
 #: Keys (B, H, S, D) of consecutive tokens and their padding (B, 1, S, 1), True there, or None.
 MaskedKeys = Tuple[Tensor, Optional[Tensor]]

@@ -28,11 +28,11 @@ from fairseq_posenc.attention.linear.prefix_sums import (
     identity,
     summarize_keys,
 )
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS, PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.errors import UsageError
-from fairseq_posenc.options import Options
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import setting
 
 #: Features of a segment on a CPU, 2.4 MB: 256 tokens of 8 heads with 266 features.
 SEGMENT = 600_000

@@ -6,7 +6,7 @@ from typing import Any, ContextManager, Tuple
 import torch
 from torch import Tensor
 
-from fairseq_posenc.options import Layer
+from fairseq_posenc.flags.options import Layer
 
 
 def no_autocast(device: torch.device) -> ContextManager[Any]:

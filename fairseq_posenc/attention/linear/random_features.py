@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_posenc.options import Layer
+from fairseq_posenc.flags.options import Layer
 
 
 def generator_of(key: str) -> torch.Generator:

@@ -11,8 +11,8 @@ from torch import Tensor
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.attention.registry import register_attention
-from fairseq_posenc.options import Options
-from fairseq_posenc.settings import setting
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import setting
 
 #: Keys are clamped to ±20: exp(20) / exp(-20), squared in a gradient, is still finite in float32.
 LARGEST_EXPONENT = 20.0

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.study.flags import Flags, merge, whole_number, words_of
 from fairseq_posenc.study.logs import last_losses, read_speed, read_training
 from fairseq_posenc.study.plan import Plan

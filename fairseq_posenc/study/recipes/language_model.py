@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List
 
-from fairseq_posenc.config.memory import TASK as WITH_MEMORY
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.configuration.memory import TASK as WITH_MEMORY
 from fairseq_posenc.study.flags import Flags, merge, words_of
 from fairseq_posenc.study.logs import last_losses
 from fairseq_posenc.study.plan import Plan

@@ -8,8 +8,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 import numpy as np
 import yaml
 
-from fairseq_posenc.criterions.scores import percent
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.study.answers import read_answers
 from fairseq_posenc.study.flags import Flags, merge, whole_number, words_of
 from fairseq_posenc.study.logs import lines_of
@@ -29,6 +28,7 @@ from fairseq_posenc.study.recipes.base import (
     validation,
 )
 from fairseq_posenc.study.results import Measure
+from fairseq_posenc.training.criterions.scores import percent
 
 _MADE_BY = "examples/bert_pretraining/prepare.sh"
 _TASKS_MADE_BY = "examples/glue/prepare.sh"

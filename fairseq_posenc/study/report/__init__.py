@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Tuple
 
-from fairseq_posenc.files import FilePath, replace_file
+from fairseq_posenc.basics.files import FilePath, replace_file
 from fairseq_posenc.study.report.cost import cost_section
 from fairseq_posenc.study.report.curves import extrapolation_section, learning_section
 from fairseq_posenc.study.report.document import Report

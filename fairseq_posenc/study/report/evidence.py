@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.study.logs import split_lines
 from fairseq_posenc.study.report.memory import Memory
 from fairseq_posenc.study.results import Measure, Run, Study

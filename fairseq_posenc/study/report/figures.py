@@ -12,7 +12,7 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from fairseq_posenc.analysis.figures import COLORS, import_pyplot
-from fairseq_posenc.extras import import_extra
+from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.study.report.document import Figure
 from fairseq_posenc.study.statistics import Comparison, Summary
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, List
 
 from fairseq_posenc.analysis import positions_figure
-from fairseq_posenc.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.study.report.document import Details, Figure, Points, Prose, Section
 from fairseq_posenc.study.report.evidence import Evidence
 from fairseq_posenc.study.report.words import names

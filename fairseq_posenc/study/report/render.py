@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any, List
 
-from fairseq_posenc.extras import import_extra
+from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.study.report.document import Figure, Report
 from fairseq_posenc.study.report.figures import themed
 

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from fairseq_posenc.extras import import_extra
+from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.study.report.curves import panels
 from fairseq_posenc.study.report.document import (
     Details,

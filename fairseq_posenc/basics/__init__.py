@@ -1,0 +1,1 @@
+"""Errors, optional packages, versions and files: what every other folder may use."""

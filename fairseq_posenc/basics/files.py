@@ -1,0 +1,166 @@
+"""Writing files that are complete or absent."""
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import stat
+from pathlib import Path
+from typing import Iterator, Union
+
+from fairseq_posenc.basics.errors import UsageError
+
+FilePath = Union[str, "os.PathLike[str]"]
+
+
+@contextlib.contextmanager
+def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
+    """Write a temporary file that atomically replaces *path* at the end.
+
+    A symbolic link is followed: the file that it points to is replaced, and the link stays.
+    Temporary files of writers of the same *path* that were killed are removed.
+
+    Args:
+        path: the file to write.
+        flag: the flag that *path* was given by, for error messages.
+
+    Yields:
+        the path of a temporary file in the same folder, which is removed if writing fails.
+
+    Raises:
+        UsageError: *path* is a folder, a device or a pipe, or cannot be written.
+    """
+    shown = f"{flag} {os.fspath(path)}".strip()
+    target = Path(os.path.realpath(os.fspath(path)))
+    _check_replaceable(target, shown)
+    partial = target.with_name(temporary_name(f".{target.name}"))
+    remove_leftovers(target.parent, f".{target.name}")
+    try:
+        yield partial
+        with open(partial, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+    except (OSError, RuntimeError) as error:
+        # on a full disk torch.save fails with an error of its own, while the disk's is handled
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError):
+            raise
+        raise UsageError(
+            f"{shown}: cannot be written ({cause.strerror or cause}); give a file in an existing "
+            "folder with free space"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+
+
+@contextlib.contextmanager
+def new_folder(path: FilePath) -> Iterator[str]:
+    """Write a temporary folder that becomes *path* at the end, complete.
+
+    Temporary folders of writers of the same *path* that were killed are removed.
+
+    Args:
+        path: a folder that does not exist, or is empty; its parents are created.
+
+    Yields:
+        the path of an empty folder beside *path*, which is removed if writing fails.
+
+    Raises:
+        UsageError: *path* exists and is not an empty folder, or cannot be written.
+    """
+    target = Path(os.path.realpath(os.fspath(path)))
+    refuse_existing(path)
+    partial = target.with_name(temporary_name(f".{target.name}"))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(target.parent, f".{target.name}")
+        partial.mkdir()
+        yield str(partial)
+        os.replace(partial, target)
+    except OSError as error:
+        raise UsageError(
+            f"{os.fspath(path)}: cannot be written ({error.strerror or error}); give a folder that "
+            "can be created, on a disk with free space"
+        ) from error
+    finally:
+        shutil.rmtree(str(partial), ignore_errors=True)
+
+
+def refuse_existing(path: FilePath) -> None:
+    """Refuse a folder to write that exists and is not empty.
+
+    Raises:
+        UsageError: naming it.
+    """
+    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
+        raise UsageError(f"{os.fspath(path)}: exists already; give a new folder, or remove it")
+
+
+def temporary_name(prefix: str) -> str:
+    """A name for a temporary file or folder that identifies this machine and process."""
+    return f"{prefix}.{socket.gethostname()}.{os.getpid()}.partial"
+
+
+def remove_leftovers(folder: FilePath, prefix: str) -> None:
+    """Remove what killed processes of this machine left under a :func:`temporary_name`.
+
+    Args:
+        folder: where to look.
+        prefix: as for :func:`temporary_name`.
+    """
+    pattern = re.escape(f"{prefix}.{socket.gethostname()}.") + r"(\d+)\.partial"
+    with contextlib.suppress(OSError):  # there is no such folder
+        for name in os.listdir(os.fspath(folder)):
+            match = re.fullmatch(pattern, name)
+            if match and not _is_running(int(match.group(1))):
+                _remove(Path(folder, name))
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # the process of another user
+        return True
+    return True
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder; another process may be doing the same."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(str(path), ignore_errors=True)
+        return
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def check_writable(path: FilePath, flag: str = "") -> None:
+    """Check, before a long computation, that its result can be written.
+
+    Args:
+        path: the file to write.
+        flag: the flag that *path* was given by, for error messages.
+
+    Raises:
+        UsageError: its folder does not exist, or it is a folder, a device or a pipe.
+    """
+    shown = f"{flag} {os.fspath(path)}".strip()
+    target = Path(os.path.realpath(os.fspath(path)))
+    _check_replaceable(target, shown)
+    if not target.parent.is_dir():
+        raise UsageError(f"{shown}: there is no folder {target.parent}; create it first")
+
+
+def _check_replaceable(target: Path, shown: str) -> None:
+    try:
+        mode = target.stat().st_mode
+    except OSError:  # the file or its folder does not exist
+        return
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"{shown}: is a directory; give the name of a file to write")
+    if not stat.S_ISREG(mode):
+        kind = "a pipe" if stat.S_ISFIFO(mode) else "a device or socket"
+        raise UsageError(f"{shown}: is {kind}, not a file; give the name of a file to write")

@@ -1,0 +1,235 @@
+"""Averaging the parameters of several checkpoints of one training run."""
+
+import os
+import re
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.reading import checkpoints_near, read_checkpoint
+from fairseq_posenc.checkpoints.same_run import SameRun, num_updates
+from fairseq_posenc.checkpoints.settings import saved_settings, settings_by_role
+
+_RANDOM_FEATURES = ".feature_map.projection"
+
+#: Name suffixes of buffers that must be identical in all checkpoints because their mean is
+#: meaningless, such as random projections.
+IDENTICAL_SUFFIXES: Tuple[str, ...] = (_RANDOM_FEATURES, ".self_attn.hashing.rotations")
+
+
+class _Kind(NamedTuple):
+    """A naming scheme of fairseq checkpoints; group 1 of *pattern* is the number to sort by."""
+
+    flag: str
+    name: str
+    pattern: str
+
+
+EPOCH = _Kind("--num-epoch-checkpoints", "checkpointN.pt", r"checkpoint(\d+)\.pt")
+UPDATE = _Kind("--num-update-checkpoints", "checkpoint_N_M.pt", r"checkpoint_\d+_(\d+)\.pt")
+BEST = _Kind(
+    "--num-best-checkpoints",
+    "checkpoint.best_METRIC_SCORE.pt",
+    r"checkpoint\.best_.+_(-?\d+(?:\.\d+)?)\.pt",
+)
+
+
+def find_checkpoints(
+    folder: str, kind: _Kind, count: int, upper_bound: Optional[int] = None
+) -> List[str]:
+    """Find the last or the best checkpoints of a training run.
+
+    Args:
+        folder: its ``--save-dir``.
+        kind: :data:`EPOCH`, :data:`UPDATE` or :data:`BEST`.
+        count: number of checkpoints.
+        upper_bound: the last epoch, or update, to consider.
+
+    Returns:
+        their paths, oldest (or worst) first.
+
+    Raises:
+        UsageError: there are fewer than *count*, or the folder cannot be read.
+    """
+    if count < 1:
+        raise UsageError(f"{kind.flag} {count}: give a number from 1")
+    try:
+        names = os.listdir(folder)
+    except OSError as error:
+        raise UsageError(f"--inputs {folder}: {error.strerror}; give a folder") from error
+    matches = [match for match in (re.fullmatch(kind.pattern, name) for name in names) if match]
+    found = sorted((float(match.group(1)), match.group(0)) for match in matches)
+    bound = ""
+    if upper_bound is not None:
+        bound = f" up to {upper_bound}"
+        found = [(number, name) for number, name in found if number <= upper_bound]
+    if len(found) < count:
+        raise UsageError(
+            f"{kind.flag} {count}: {folder} has {len(found)} checkpoints named {kind.name}{bound}; "
+            f"ask for fewer, or train with settings that keep more; {checkpoints_near(folder)}"
+        )
+    paths = [os.path.join(folder, name) for _, name in found]
+    if kind is BEST and not _higher_is_better(paths[0]):
+        paths.reverse()
+    return paths[-count:]
+
+
+def average_checkpoints(
+    paths: Sequence[str], identical: Iterable[str] = IDENTICAL_SUFFIXES
+) -> Dict[str, Any]:
+    """Average the parameters of checkpoints, one file in memory at a time.
+
+    The mean is accumulated in float64 and cast back at the end, so the mean of equal checkpoints
+    is bitwise equal to them.  Tensors that share memory in the files (tied embeddings) are averaged
+    once and stay shared.  Settings, task state, history and training progress are those of the
+    checkpoint with the most updates.  The optimiser's state is dropped, because its moments do not
+    belong to the mean; a later ``--restore-file`` starts a new optimiser (fairseq's own script
+    keeps the moments of one checkpoint).
+
+    Args:
+        paths: the checkpoints.
+        identical: name suffixes of floating-point tensors to compare instead of averaging.
+
+    Returns:
+        a checkpoint that fairseq can load.
+
+    Raises:
+        UsageError: the checkpoints are incompatible (keys, shapes, types, settings of the model,
+            tied tensors or integers differ), of different training runs, given twice, damaged or
+            not finite; the message names the file and the key.
+    """
+    if not paths:
+        raise UsageError("--inputs: give at least one checkpoint")
+    mean: Optional[_RunningMean] = None
+    newest: Dict[str, Any] = {}
+    same_run = SameRun()
+    for path in paths:
+        state = read_checkpoint(path)
+        parameters = state.pop("model")
+        state.pop("last_optimizer_state", None)
+        if mean is None:
+            mean = _RunningMean(path, parameters, settings_to_match(state), tuple(identical))
+        mean.add(path, parameters, settings_to_match(state))
+        same_run.add(path, state)
+        del parameters
+        if not newest or num_updates(state) >= num_updates(newest):
+            newest = state
+    assert mean is not None
+    newest["model"] = mean.result()
+    return newest
+
+
+def settings_to_match(state: Dict[str, Any]) -> Dict[str, Any]:
+    """The settings that averaged checkpoints must share: all except those of training.
+
+    Args:
+        state: a checkpoint as :func:`read_checkpoint` returns it.
+
+    Returns:
+        values by name, starting with the architecture, which is reported first.
+    """
+    saved = saved_settings(state)
+    arch = {name: saved[name] for name in ("arch", "_name") if saved.get(name) is not None}
+    return {**arch, **settings_by_role(state, ("model", "free"))}
+
+
+class _RunningMean:
+    """The mean of the checkpoints so far, and the properties that further ones must share."""
+
+    def __init__(
+        self,
+        path: str,
+        parameters: Dict[str, Tensor],
+        settings: Dict[str, Any],
+        identical: Tuple[str, ...],
+    ) -> None:
+        self.path = path
+        self.settings = settings
+        self.types = {key: (value.dtype, tuple(value.shape)) for key, value in parameters.items()}
+        self.leader = _leaders(parameters)
+        self.count = 0
+        self.averaged: Dict[str, Tensor] = {}
+        self.fixed: Dict[str, Tensor] = {}
+        for key, value in parameters.items():
+            if self.leader[key] != key:
+                continue
+            if value.is_floating_point() and not (identical and key.endswith(identical)):
+                self.averaged[key] = value.to(torch.float64, copy=True)
+            else:
+                self.fixed[key] = value.clone()
+
+    def add(self, path: str, parameters: Dict[str, Tensor], settings: Dict[str, Any]) -> None:
+        """Add a checkpoint to the mean."""
+        self._check_same(path, "setting", self.settings, settings)
+        types = {key: (value.dtype, tuple(value.shape)) for key, value in parameters.items()}
+        self._check_same(path, "parameter", self.types, types)
+        for key, leader in self.leader.items():
+            if leader != key and not torch.equal(parameters[key], parameters[leader]):
+                raise UsageError(
+                    f"{path}: {key} and {leader} differ, but in {self.path} they are one tensor; "
+                    "average checkpoints of one training run"
+                )
+        for key, value in self.fixed.items():
+            if not torch.equal(parameters[key], value):
+                what = "average checkpoints between which it did not change"
+                if key.endswith(_RANDOM_FEATURES):
+                    what = (
+                        "the random features were redrawn in between; average checkpoints after "
+                        "--favor-redraw-until, or train with --favor-redraw 0"
+                    )
+                raise UsageError(
+                    f"{path}: {key} is not the same as in {self.path}, and its mean would be "
+                    f"meaningless; {what}"
+                )
+        self.count += 1
+        for key, mean in self.averaged.items():
+            value = parameters[key].double()
+            if not torch.isfinite(value).all():
+                raise UsageError(f"{path}: {key} has values that are infinite or not a number")
+            # leaves equal values unchanged, including the sign of zero
+            self.averaged[key] = torch.where(
+                value == mean, mean, mean + (value - mean) / self.count
+            )
+
+    def result(self) -> Dict[str, Tensor]:
+        """The mean, with the types, order and shared tensors of the checkpoints."""
+        leaders = dict(self.fixed)
+        for key, mean in self.averaged.items():
+            leaders[key] = mean.to(self.types[key][0])
+        return {key: leaders[leader] for key, leader in self.leader.items()}
+
+    def _check_same(
+        self, path: str, what: str, first: Dict[str, Any], other: Dict[str, Any]
+    ) -> None:
+        for key in [*first, *(key for key in other if key not in first)]:
+            if (key in first, first.get(key)) != (key in other, other.get(key)):
+                raise UsageError(
+                    f"{path}: {what} {key} is {_shown(other, key)}, but {_shown(first, key)} in "
+                    f"{self.path}; average checkpoints of one training run"
+                )
+
+
+def _leaders(parameters: Dict[str, Tensor]) -> Dict[str, str]:
+    """Map each name to the first name of the same memory."""
+    first: Dict[Any, str] = {}
+    leaders = {}
+    for key, value in parameters.items():
+        view = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
+        leaders[key] = first.setdefault(view if value.numel() else key, key)
+    return leaders
+
+
+def _shown(group: Dict[str, Any], key: str) -> str:
+    if key not in group:
+        return "absent"
+    value = group[key]
+    if isinstance(value, tuple) and value and isinstance(value[0], torch.dtype):
+        return f"{value[0]} of shape {list(value[1])}"
+    return repr(value)
+
+
+def _higher_is_better(path: str) -> bool:
+    settings = (read_checkpoint(path).get("cfg") or {}).get("checkpoint") or {}
+    return bool(settings.get("maximize_best_checkpoint_metric"))

@@ -1,0 +1,223 @@
+"""Settings that fine-tuning and resuming take from a checkpoint.
+
+Fine-tuning with ``--task sentence_prediction`` starts from ``--restore-file`` or
+``--finetune-from-model``, or resumes in its ``--save-dir``.  Settings of the trained model are read
+from that file and need not be repeated on the command line; contradicting flags are an error, where
+fairseq would start from random weights.  A run that resumes must match its checkpoint as well.
+"""
+
+import dataclasses
+import logging
+import os
+import re
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from fairseq.file_io import PathManager
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.checkpoints.heads import RELATION_HEAD
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.checkpoints.settings import is_ours, saved_settings, task_of, trained_settings
+from fairseq_posenc.checkpoints.stages import LENGTHS, accepts_any_length
+from fairseq_posenc.configuration.fields import plug_in_flags
+from fairseq_posenc.flags.options import Options, option
+
+logger = logging.getLogger(__name__)
+
+#: tasks that start from a pre-trained masked language model
+FINE_TUNING = (
+    "sentence_prediction",
+    "sentence_ranking",
+    "span_prediction",
+    "candidate_ranking",
+)
+# of heads, which a pre-trained checkpoint need not have
+_HEADS = ("pooler_activation_fn", "spectral_norm_classification_head")
+_PRETRAINING = ("generator_size",)  # of what fine-tuning leaves out
+_HEAD = re.compile(rf"classification_heads\.(?!{RELATION_HEAD}\.)|token_heads\.")
+_BY_TASK = "segments"  # which a task for fine-tuning chooses for a model without such heads
+_TABLE = "num_positions"  # see _inherit_positions
+
+
+def inherited_flags(family: type) -> Dict[str, str]:
+    """The flags that fine-tuning takes from the checkpoint, with their roles.
+
+    These are all flags with the role ``model``, and those of the plug-in with the role ``free``,
+    which the command line can override.
+
+    Args:
+        family: dataclass of the family's flags.
+    """
+    own = plug_in_flags()
+    roles = {field.name: field.metadata.get("role", "") for field in dataclasses.fields(family)}
+    inherited = {
+        name: role
+        for name, role in roles.items()
+        if name != _TABLE and (role == "model" or (role == "free" and name in own))
+    }
+    # the first conflict is reported
+    return dict(sorted(inherited.items(), key=lambda item: item[0] not in own))
+
+
+def is_fine_tuning(settings: Options) -> bool:
+    """True for the settings of a task that starts from a pre-trained model."""
+    names = (option(settings, "_name"), option(settings, "task"))
+    return any(name in FINE_TUNING for name in names)
+
+
+def _source(args: Options) -> Optional[Tuple[str, str]]:
+    """The flag that gives the initial checkpoint, and its path, in fairseq's order."""
+    named = option(args, "restore_file") or "checkpoint_last.pt"
+    own = os.path.join(option(args, "save_dir") or "", "checkpoint_last.pt")
+    if named != "checkpoint_last.pt" and os.path.abspath(named) != os.path.abspath(own):
+        return "--restore-file", named
+    if PathManager.isfile(own):
+        return "--save-dir, resuming from", own
+    pretrained = option(args, "finetune_from_model")
+    return ("--finetune-from-model", pretrained) if pretrained else None
+
+
+def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -> None:
+    """Complete a parsed command line, in place, with settings of the pre-trained checkpoint.
+
+    Does nothing unless the task fine-tunes and there is a checkpoint.
+
+    Args:
+        args: parsed command line; flags that were not given are absent or None.
+        family: dataclass of the family's flags.
+        arch: the value of ``--arch``.
+        preset: its settings.
+
+    Raises:
+        UsageError: the file is missing or not a masked language model, or a flag or *arch*
+            contradicts it.
+    """
+    source = _source(args) if is_fine_tuning(args) else None
+    if source is None:
+        return
+    saved = _settings_of(*source)
+    where = " ".join(source)
+    for name, role in inherited_flags(family).items():
+        value = saved.get(name)
+        if value is None:  # the flag is newer than the checkpoint
+            continue
+        given = option(args, name)
+        if given is not None and role == "free":
+            continue
+        if given is not None and given != value:
+            raise UsageError(
+                f"{flag_of(name)} {given}: {where} was trained with {value}; drop the flag"
+            )
+        if given is None and preset.get(name, value) != value:
+            raise UsageError(
+                f"--arch {arch} has {flag_of(name)} {preset[name]}, but {where} has {value}; use "
+                "--arch posenc_masked_lm, which takes shape and encoding from the checkpoint"
+            )
+        setattr(args, name, value)
+    _inherit_positions(args, saved, where)
+    logger.info("%s: position encoding %s", where, saved["position_encoding"])
+
+
+def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
+    """Compare the settings of an initial checkpoint with those of the model to train.
+
+    Settings without parameters cannot be checked in any other way.
+
+    Args:
+        path: the checkpoint.
+        cfg: fairseq's complete configuration.
+        resumes: whether the run resumes in its own folder.
+
+    Returns:
+        True for a warm start: the settings differ, which is logged.
+
+    Raises:
+        UsageError: they differ, and the run resumes or fine-tunes; or the rotary scaling is for a
+            different length.
+    """
+    if option(cfg.model, "position_encoding") is None:  # a model of fairseq's
+        return False
+    checkpoint = read_checkpoint(path, lazy=True)
+    saved = saved_settings(checkpoint)
+    if not is_ours(saved):
+        return True
+    own, trained = plug_in_flags(), trained_settings(checkpoint)
+    free = {n: saved[n] for n in own if own[n].metadata["role"] == "free" and n in saved}
+    differences = {
+        name: (value, option(cfg.model, name))
+        for name, value in {**trained, **free}.items()
+        if value != option(cfg.model, name)
+    }
+    if accepts_any_length(cfg.model):
+        differences = {n: both for n, both in differences.items() if n not in LENGTHS}
+    accepted = _HEADS if resumes else (*_HEADS, *_PRETRAINING, _BY_TASK)
+    refused = [name for name in differences if name in trained and name not in accepted]
+    if refused and is_fine_tuning(cfg.task):
+        listed = ", ".join(_difference(name, *differences[name]) for name in refused)
+        raise UsageError(
+            f"{path}: was trained with other settings ({listed}); use --arch posenc_masked_lm "
+            "without such flags, or under hydra give those of the file"
+        )
+    if refused and resumes:
+        before, now = differences[refused[0]]
+        raise UsageError(
+            f"{flag_of(refused[0])} {now}: the run in {os.path.dirname(path) or '.'} was trained "
+            f"with {before}; give another --save-dir, and --finetune-from-model {path} to start "
+            "from its parameters"
+        )
+    for name, values in differences.items():
+        logger.warning("warm start: %s", _difference(name, *values))
+    _check_trained_length(path, cfg.model, saved)
+    return bool(differences)
+
+
+def _difference(name: str, before: object, now: object) -> str:
+    return f"{flag_of(name)} {before} -> {now}"
+
+
+def _check_trained_length(path: str, model: Options, saved: Mapping[str, Any]) -> None:
+    """Refuse frequencies scaled for another length than that of the checkpoint."""
+    trained, taken = saved.get("rotary_original_length"), model.rotary_original_length
+    if model.rotary_scaling != "none" and trained is not None and trained != taken:
+        raise UsageError(
+            f"--rotary-scaling {model.rotary_scaling}: {path} was trained on {trained} tokens, and "
+            f"its frequencies would be scaled as if on {taken}; give --rotary-original-length "
+            f"{trained}"
+        )
+
+
+def _settings_of(flag: str, path: str) -> Dict[str, Any]:
+    """The model settings in a checkpoint of a masked language model, stock RoBERTa included."""
+    if not PathManager.isfile(path):
+        raise UsageError(
+            f"{flag} {path}: no such file (the path is relative to the current folder, "
+            f"{os.getcwd()}, and not to --save-dir)"
+        )
+    state = read_checkpoint(PathManager.get_local_path(path), lazy=True)
+    if not any("sentence_encoder.embed_tokens" in key for key in state.get("model") or ()):
+        raise UsageError(
+            f"{flag} {path}: is not a masked language model (it has no sentence_encoder); give a "
+            "checkpoint of --task masked_lm"
+        )
+    saved = saved_settings(state)
+    if not any(_HEAD.match(key) for key in state["model"]):
+        for name in (*_HEADS, _BY_TASK):
+            saved.pop(name, None)
+    elif is_fine_tuning(task_of(state)):
+        saved.setdefault(_BY_TASK, "single")  # before there was a choice
+    saved.setdefault("position_encoding", "learned")  # fairseq's RoBERTa
+    if saved.get("encoder_input_dim") is None:
+        saved["encoder_input_dim"] = saved["encoder_embed_dim"]
+    saved.setdefault("attention", "softmax")
+    return saved
+
+
+def _inherit_positions(args: Options, saved: Mapping[str, Any], source: str) -> None:
+    """Keep the size of the position table, and set the maximal length unless it was given."""
+    rows = saved.get("num_positions") or saved.get("max_positions") or 512
+    given = option(args, "num_positions")
+    if given is not None and given != rows:
+        raise UsageError(f"--num-positions {given}: {source} has {rows}; drop the flag")
+    args.num_positions = rows
+    if option(args, "max_positions") is None:
+        args.max_positions = rows

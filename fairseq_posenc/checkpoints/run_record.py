@@ -1,0 +1,106 @@
+"""The record of a training run in its checkpoints: an identifier, and digests of dictionaries.
+
+fairseq records neither, so files of two trainings look alike, and so do two dictionaries of equal
+size.  The record is in ``extra_state``, which fairseq saves as it is; the identifier stays the same
+for as long as a run is resumed.
+"""
+
+import contextlib
+import hashlib
+import logging
+import uuid
+import weakref
+from typing import Any, Callable, Dict, Mapping, MutableMapping
+
+from fairseq.tasks import FairseqTask
+from fairseq.trainer import Trainer
+
+from fairseq_posenc.basics.errors import UsageError
+
+logger = logging.getLogger(__name__)
+
+Record = Dict[str, Any]
+_KEY = "fairseq_posenc"
+_records: MutableMapping[Trainer, Record] = weakref.WeakKeyDictionary()
+
+
+def record_of(checkpoint: Mapping[str, Any]) -> Record:
+    """The record in a checkpoint, empty in files without one."""
+    return (checkpoint.get("extra_state") or {}).get(_KEY) or {}
+
+
+def saving(state_dict: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap ``Trainer.state_dict`` to add the record."""
+
+    def wrapper(trainer: Trainer) -> Any:
+        state = state_dict(trainer)
+        state["extra_state"][_KEY] = _records.setdefault(trainer, _new_record(trainer.task))
+        return state
+
+    return wrapper
+
+
+def start_record(trainer: Trainer, path: str, checkpoint: Mapping[str, Any], goes_on: bool) -> None:
+    """Continue the record of a checkpoint, or start another, and compare the dictionaries.
+
+    Args:
+        trainer: about to be restored.
+        path: the checkpoint, for messages.
+        checkpoint: its content.
+        goes_on: True if the run goes on with the optimiser's state, False for a warm start, for
+            which another dictionary is no error.
+
+    Raises:
+        UsageError: the run goes on, and a dictionary has other words or another order.
+    """
+    record, earlier = _new_record(trainer.task), record_of(checkpoint)
+    if goes_on:
+        record["run"] = earlier.get("run", record["run"])
+    _records[trainer] = record
+    try:
+        check_dictionaries(path, checkpoint, trainer.task)
+    except UsageError as error:
+        if goes_on:
+            raise
+        logger.warning("warm start: %s", str(error).partition("error: ")[2])
+
+
+def check_dictionaries(path: str, checkpoint: Mapping[str, Any], task: FairseqTask) -> None:
+    """Refuse dictionaries of the right size with other words, or with the words in another order.
+
+    Args:
+        path: the checkpoint, for messages.
+        checkpoint: its content.
+        task: holds the dictionaries.
+
+    Raises:
+        UsageError: naming the dictionary.
+    """
+    saved = record_of(checkpoint).get("dictionaries") or {}
+    for name, now in _dictionaries(task).items():
+        before = saved.get(name, now)
+        if before["size"] == now["size"] and before["digest"] != now["digest"]:
+            raise UsageError(
+                f"{path}: was trained with another {name.replace('_', ' ')} of {now['size']} words "
+                "(other words, or another order); give the data folder that it was trained on"
+            )
+
+
+def _new_record(task: FairseqTask) -> Record:
+    return {"run": uuid.uuid4().hex, "dictionaries": _dictionaries(task)}
+
+
+def _dictionaries(task: FairseqTask) -> Dict[str, Record]:
+    """Size and digest of every dictionary; multilingual tasks have one for each language."""
+    languages: Mapping[str, Any] = getattr(task, "dicts", None) or {}
+    named = {f"{language}_dictionary": each for language, each in languages.items()}
+    for name in () if named else ("source_dictionary", "target_dictionary"):
+        with contextlib.suppress(NotImplementedError, AttributeError, KeyError):  # it has none
+            named[name] = getattr(task, name)
+    found = {}
+    for name, dictionary in named.items():
+        symbols = getattr(dictionary, "symbols", None)
+        if symbols:
+            digest = hashlib.sha256("\n".join(symbols).encode("utf-8", "surrogatepass"))
+            found[name] = {"size": len(symbols), "digest": digest.hexdigest()}
+    return found

@@ -1,0 +1,85 @@
+"""The model settings of a checkpoint, under their present names and by role."""
+
+from argparse import Namespace
+from typing import Any, Dict, Mapping, Set, Tuple
+
+from fairseq_posenc.checkpoints.reading import model_settings
+from fairseq_posenc.configuration.fields import plug_in_flags, role_of
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.flags.settings import modernised
+
+
+def saved_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
+    """The settings of a checkpoint's model, with former names and values replaced.
+
+    Args:
+        checkpoint: as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns it.
+    """
+    saved = model_settings(checkpoint)
+    saved.update(modernised(saved, plug_in_flags().values()))
+    return saved
+
+
+def task_of(checkpoint: Mapping[str, Any]) -> Options:
+    """The settings of the task that a checkpoint was trained on, as saved."""
+    cfg = checkpoint.get("cfg")
+    settings = checkpoint["args"] if cfg is None else cfg["task"]
+    return Namespace(**settings) if isinstance(settings, Mapping) else settings
+
+
+def is_ours(settings: Mapping[str, Any]) -> bool:
+    """True for the settings of a model of this plug-in."""
+    return settings.get("position_encoding") is not None
+
+
+def trained_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
+    """The settings that are part of the trained model."""
+    trained = settings_by_role(checkpoint, ("model",))
+    if needs_segments(trained):
+        trained["segments"] = "single"  # before there was a choice
+    return trained
+
+
+def needs_segments(settings: Mapping[str, Any]) -> bool:
+    """True for a masked language model with segments that is older than ``--segments``.
+
+    Args:
+        settings: of a model, by name.
+    """
+    several = (settings.get("num_segments") or 0) > 1
+    is_masked_lm = settings.get("encoder_layers") is not None  # decoders have num_segments, too
+    return several and is_masked_lm and settings.get("segments") is None
+
+
+def settings_by_role(checkpoint: Mapping[str, Any], roles: Tuple[str, ...]) -> Dict[str, Any]:
+    """The settings of a checkpoint's model that have one of *roles*.
+
+    An architecture defined with argparse stores all flags of the run with those of its model; flags
+    that are also in another group (task, optimiser, paths) are left out.  Flags newer than the
+    checkpoint get their default, with which it was trained.
+
+    Args:
+        checkpoint: as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns it.
+        roles: some of :data:`fairseq_posenc.flags.settings.ROLES`.
+    """
+    saved = saved_settings(checkpoint)
+    given, own = dict(saved), plug_in_flags()
+    if is_ours(saved):
+        defaults = {name: flag.metadata["default"] for name, flag in own.items()}
+        younger = [name for name in own if saved.get(name) is None]
+        given.update({name: defaults[name] for name in younger if defaults[name] is not None})
+    elsewhere = _names_elsewhere(checkpoint)
+    return {
+        name: value
+        for name, value in given.items()
+        if name not in elsewhere and not name.startswith("_") and role_of(name, own) in roles
+    }
+
+
+def _names_elsewhere(checkpoint: Mapping[str, Any]) -> Set[str]:
+    groups = checkpoint.get("cfg") or {}
+    names = set(groups)
+    for group, settings in groups.items():
+        if group != "model" and isinstance(settings, Mapping):
+            names.update(set(settings))
+    return names

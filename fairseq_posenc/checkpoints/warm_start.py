@@ -1,0 +1,138 @@
+"""Loading a checkpoint that was trained with another position encoding or attention.
+
+Apart from position state, parameters have the same names for every encoding and in stock fairseq,
+and fairseq loads them strictly.  Position state and random features are an exception: entries that
+the model lacks are left out, entries that the checkpoint lacks keep their initial values, and both
+are logged.
+"""
+
+import logging
+import re
+from collections import Counter
+from typing import Any, Dict, Iterable, List, Optional, Set
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.flags.options import Layer
+
+State = Dict[str, Tensor]
+logger = logging.getLogger(__name__)
+
+_FEATURES = ".feature_map."
+_POSITION_STATE = re.compile(
+    r"\.(embed_positions|position_(bias|map|terms|vectors)(_\d+)?|feature_map)\."
+)
+_UNTRAINED = ("._float_tensor", ".projection")  # of fairseq's sinusoids, of random features
+
+
+def _kind(key: str) -> str:
+    """The key without its layer index, because pruning renumbers the layers later."""
+    return re.sub(r"\.layers\.\d+\.", ".layers.*.", key)
+
+
+def _position_keys(keys: Iterable[str], prefix: str) -> List[str]:
+    return [key for key in keys if key.startswith(prefix) and _POSITION_STATE.search(key)]
+
+
+def position_difference(keys: Iterable[str], others: Iterable[str]) -> Optional[str]:
+    """A trained position parameter that is in only one of the two, or None."""
+
+    def trained(names: Iterable[str]) -> Set[str]:
+        return {k for k in names if _POSITION_STATE.search(k) and not k.endswith(_UNTRAINED)}
+
+    return min(trained(keys) ^ trained(others), default=None)
+
+
+def log_taken(path: str, keys: Iterable[str], own: Iterable[str]) -> None:
+    """Log the parameters in *keys* that a model with parameters *own* took from *path*."""
+    taken = set(keys) & set(own)
+    kinds = Counter(_kind(key) for key in sorted(taken))
+    names = ", ".join(f"{kind} ({n})" if n > 1 else kind for kind, n in kinds.items())
+    logger.info("warm start: took %d tensors from %s: %s", len(taken), path, names)
+
+
+def refuse_projection(stack: Layer, state_dict: State, name: str) -> None:
+    """Refuse projected embeddings in a checkpoint if *stack* has no such projection.
+
+    The embeddings of fairseq's language models have 512 channels by default.
+
+    Args:
+        stack: the decoder about to be loaded.
+        state_dict: the checkpoint's parameters.
+        name: name of *stack* in it.
+
+    Raises:
+        UsageError: naming the flags that create the projection.
+    """
+    weight = state_dict.get(f"{name}.project_in_dim.weight")
+    if weight is not None and stack.project_in_dim is None:
+        width = weight.size(1)
+        raise UsageError(
+            f"--decoder-input-dim: the checkpoint's embeddings have {width} channels and are "
+            f"projected to {weight.size(0)}; give --decoder-input-dim {width} and "
+            f"--decoder-output-dim {width}"
+        )
+
+
+def repeat_positions(stack: Any, state_dict: State, key: str) -> None:
+    """Fill a learned table longer than the checkpoint's with copies of the latter, in place.
+
+    Longformer, Beltagy et al., arXiv 2004.05150, section 5: copies keep what was learned of
+    neighbouring positions everywhere but where two copies meet.
+
+    Args:
+        stack: the encoder or decoder about to be loaded.
+        state_dict: the checkpoint's parameters.
+        key: name of the table in it.
+    """
+    table: Any = getattr(stack, "embed_positions", None)
+    saved = state_dict.get(key)
+    own = getattr(table, "weight", None)
+    if own is None or saved is None or len(own) <= len(saved):
+        return
+    first = table.padding_idx + 1 if table.padding_idx is not None else 0  # of the positions
+    places = torch.arange(len(own) - first, device=saved.device) % (len(saved) - first)
+    state_dict[key] = torch.cat((saved[:first], saved[first:][places]))
+    logger.warning(
+        "warm start: %s has %d positions in the checkpoint, repeated to fill %d",
+        key,
+        len(saved) - first,
+        len(own) - first,
+    )
+
+
+def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
+    """Adapt the position state in *state_dict* to *stack*, in place, and log every difference.
+
+    Args:
+        stack: the encoder or decoder about to be loaded.
+        state_dict: the checkpoint's parameters.
+        name: name of *stack* in it, for example ``encoder``.
+
+    Raises:
+        UsageError: there is a difference and *stack* is strict about positions.
+    """
+    own = {f"{name}.{key}": value for key, value in stack.state_dict().items()}
+    wanted = {_kind(key) for key in own}
+    left_out = [k for k in _position_keys(state_dict, f"{name}.") if _kind(k) not in wanted]
+    present = {_kind(key) for key in state_dict}
+    new = [k for k in _position_keys(own, f"{name}.") if _kind(k) not in present]
+    if stack.strict_positions and left_out + new:
+        odd = (left_out + new)[0]
+        given = f"--position-encoding {stack.encoding.name}"
+        if _FEATURES in odd:
+            given = f"--attention {stack.encoding.options.attention}"
+        raise UsageError(
+            f"{given}: the checkpoint was trained differently (first difference: {odd}, only in "
+            f"{'it' if left_out else 'this model'}); {stack.strict_advice}"
+        )
+    for key in left_out:
+        shape = tuple(state_dict.pop(key).shape)
+        logger.warning("warm start: left out %s %s, which this model does not have", key, shape)
+    if not stack.strict_positions:
+        repeat_positions(stack, state_dict, f"{name}.embed_positions.weight")
+    for key in new:
+        state_dict[key] = own[key]
+        logger.warning("warm start: %s %s starts untrained", key, tuple(own[key].shape))

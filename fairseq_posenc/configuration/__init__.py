@@ -1,0 +1,1 @@
+"""The flags of the model families, completed and checked."""

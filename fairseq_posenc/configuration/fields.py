@@ -1,0 +1,210 @@
+"""The flags of the model families: fairseq's own, and those of all registries.
+
+fairseq has two forms of the Transformer's configuration: flat on the command line
+(``--encoder-embed-dim``) and nested inside its modules (``cfg.encoder.embed_dim``).  The flat form
+is derived here from the nested form of the installed fairseq, with all its flags and help texts;
+encodings, attentions and layers add theirs.
+
+In the flat form every field starts as None, "not given", to distinguish a user's choice from a
+preset.  This also works under ``fairseq-hydra-train``, where fairseq fills in dataclass defaults
+before it applies presets, and so loses its own.
+"""
+
+import argparse
+import dataclasses
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+
+from fairseq.dataclass import FairseqDataclass
+
+from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.attention.gated_flags import GatedFlags
+from fairseq_posenc.attention.memory import MemoryFlags
+from fairseq_posenc.attention.registry import AttentionFlags
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.configuration.ranges import STOCK_RANGES
+from fairseq_posenc.configuration.roles import REPLACED, stock_role
+from fairseq_posenc.encodings import ENCODINGS, encoding_flags
+from fairseq_posenc.encodings.registry import modern_name
+from fairseq_posenc.flags.options import option
+from fairseq_posenc.flags.settings import help_text, setting
+from fairseq_posenc.layers.compiled import CompileFlags
+from fairseq_posenc.layers.feed_forward import FEED_FORWARDS, FeedForwardFlags
+from fairseq_posenc.layers.initialisation import InitialisationFlags
+from fairseq_posenc.layers.norms import NORMS, NormFlags
+from fairseq_posenc.layers.sharing import SharingFlags
+
+Field = Tuple[str, Any, Any]
+
+# fairseq reads these as comma-separated text, whatever type it declares
+_AS_TEXT = ("layers_to_keep", "adaptive_softmax_cutoff")
+# under hydra, fairseq's trainer compares these with a number before the model completes them
+_NEVER_NONE = ("base_layers",)
+
+
+@dataclass
+class LayerFlags:
+    """The flag that selects the kind of layer."""
+
+    layer: Optional[str] = setting(
+        "transformer",
+        "{choices}: attention and feed-forward, or gated attention units",
+        role="model",
+        choices=("transformer", "gated"),
+    )
+
+
+@dataclass
+class EncodingFlags:
+    """The flag that selects the position encoding."""
+
+    position_encoding: Optional[str] = setting(
+        None,
+        "position encoding: {names}; several joined by +, or a pattern over the layers such as "
+        "rotary*3,none",
+        role="model",
+        names=ENCODINGS,
+        former_values=modern_name,
+    )
+
+
+@dataclass
+class SideFlags:
+    """The flags that select the position encoding of one side of an encoder-decoder."""
+
+    encoder_position_encoding: Optional[str] = setting(
+        None,
+        "position encoding of the encoder (default: --position-encoding)",
+        role="model",
+        former_values=modern_name,
+    )
+    decoder_position_encoding: Optional[str] = setting(
+        None,
+        "position encoding of the decoder (default: --position-encoding)",
+        role="model",
+        former_values=modern_name,
+    )
+
+
+def optional(name: str, kind: Any, metadata: Mapping[str, Any]) -> Field:
+    """A field that starts as None, with its default and help text in *metadata*."""
+    metadata = dict(metadata, help=help_text(metadata))
+    start = metadata.get("default") if name in _NEVER_NONE else None
+    return name, Optional[kind], dataclasses.field(default=start, metadata=metadata)
+
+
+def declared_fields(flags: Iterable["dataclasses.Field[Any]"]) -> List[Field]:
+    """Fields for flags declared with ``setting``, and hidden fields for their former names."""
+    fields: List[Field] = []
+    for flag in flags:
+        fields.append((flag.name, flag.type, optional(flag.name, str, flag.metadata)[2]))
+        if flag.metadata.get("formerly"):
+            hidden = {"help": argparse.SUPPRESS, "role": "former"}
+            fields.append(
+                (
+                    flag.metadata["formerly"],
+                    flag.type,
+                    dataclasses.field(default=None, metadata=hidden),
+                )
+            )
+    return fields
+
+
+def stock_field(name: str, kind: Any, help: Optional[str], default: object) -> Field:
+    """A field for a flag of fairseq's, with its role, its range and the flags that it needs."""
+    return optional(name, kind, {"default": default, **_stock_metadata(name, help)})
+
+
+def _stock_metadata(name: str, help: Optional[str] = None) -> Dict[str, Any]:
+    return {
+        "help": help or name.replace("_", " "),
+        "role": stock_role(name),
+        "needs": REPLACED.get(name),
+        **STOCK_RANGES.get(name, {}),
+    }
+
+
+def flat_fields(nested: type, prefix: str = "") -> List[Field]:
+    """Flat optional fields of a nested dataclass: ``encoder.layers`` becomes ``encoder_layers``."""
+    fields: List[Field] = []
+    defaults = nested()
+    for field in dataclasses.fields(nested):
+        value = option(defaults, field.name)
+        value = value() if isinstance(value, type) else value
+        if field.name.startswith("_"):
+            continue
+        if isinstance(value, FairseqDataclass):
+            fields += flat_fields(type(value), f"{field.name}_")
+            continue
+        kind = str if field.name.endswith(_AS_TEXT) else field.type
+        default = None if isinstance(value, str) and value.startswith("${") else value
+        default = getattr(default, "value", default)
+        name = prefix + field.name
+        fields.append(stock_field(name, kind, field.metadata.get("help"), default))
+    return fields
+
+
+def layer_flags() -> List["dataclasses.Field[Any]"]:
+    """The flags of positions, attention and layers that every family has."""
+    fixed = (EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags)
+    flags = [
+        flag
+        for each in (*fixed, InitialisationFlags, CompileFlags, SharingFlags)
+        for flag in dataclasses.fields(each)
+    ]
+    for registry in (ATTENTIONS, NORMS, FEED_FORWARDS):
+        flags += registry.flags()
+    return flags + encoding_flags()
+
+
+def layer_fields() -> List[Field]:
+    """The result of :func:`layer_flags` as fields of a family's dataclass."""
+    return declared_fields(layer_flags())
+
+
+def make_dataclass(name: str, fields: List[Field]) -> type:
+    """The dataclass of a family's flags.
+
+    Raises:
+        UsageError: two flags have the same name.
+    """
+    counts = Counter(field[0] for field in fields)
+    for field, count in counts.items():
+        if count > 1:
+            raise UsageError(
+                f"{flag_of(field)}: declared twice, there is a flag of this name already; choose "
+                "another name"
+            )
+    return dataclasses.make_dataclass(name, fields, bases=(FairseqDataclass,))
+
+
+def defaults_of(family: type) -> Dict[str, Any]:
+    """The default of every flag of a family's dataclass, by name."""
+    return {
+        field.name: field.metadata.get("default")
+        for field in dataclasses.fields(family)
+        if field.metadata.get("role") != "former"
+    }
+
+
+def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
+    """The flags that the plug-in adds to fairseq's in some family, by name."""
+    some = (*dataclasses.fields(SideFlags), *dataclasses.fields(MemoryFlags))
+    return {flag.name: flag for flag in (*layer_flags(), *some)}
+
+
+def role_of(name: str, own: Optional[Mapping[str, Any]] = None) -> str:
+    """The role of a model flag, the plug-in's or fairseq's own.
+
+    Args:
+        name: of the flag.
+        own: result of :func:`plug_in_flags`, to reuse it over many calls.
+    """
+    return metadata_of(name, own)["role"]
+
+
+def metadata_of(name: str, own: Optional[Mapping[str, Any]] = None) -> Mapping[str, Any]:
+    """The declaration of a model flag; arguments as for :func:`role_of`."""
+    flag = (plug_in_flags() if own is None else own).get(name)
+    return _stock_metadata(name) if flag is None else flag.metadata

@@ -1,0 +1,66 @@
+"""The stacks that a configuration describes, as position encodings see them."""
+
+from typing import List
+
+from fairseq_posenc.attention import kernel_of
+from fairseq_posenc.encodings import Stack
+from fairseq_posenc.flags.options import Options, option
+
+SIDES = ("encoder", "decoder")
+
+
+def side_encoding(cfg: Options, side: str) -> str:
+    """The position encoding of one *side*: that of its own flag, else ``--position-encoding``."""
+    return option(cfg, f"{side}_position_encoding") or cfg.position_encoding
+
+
+def make_stack(cfg: Options, side: str, causal: bool, max_positions: int, has_cls: bool) -> Stack:
+    """A :class:`Stack` with the heads of the self-attention that *cfg* selects.
+
+    Args:
+        cfg: model configuration, flat or nested with the flat one's attributes, complete.
+        side: encoder or decoder.
+        causal: whether later keys are hidden.
+        max_positions: longest sequence, in tokens.
+        has_cls: whether the input starts with [CLS].
+    """
+    kernel = kernel_of(cfg)
+    heads, size = kernel.heads(cfg, side)
+    return Stack(
+        side,
+        heads,
+        size,
+        causal,
+        max_positions,
+        has_cls,
+        kernel.relative_after_rotation(cfg),
+        kernel.size_flags(cfg, side),
+    )
+
+
+def stack_of(cfg: Options, side: str) -> Stack:
+    """The encoder or decoder of a translation or language model."""
+    if side == "encoder":
+        return make_stack(cfg, side, False, cfg.max_source_positions, has_cls=False)
+    length = cfg.max_target_positions + int(option(cfg, "memory_length") or 0)
+    return make_stack(cfg, side, True, length, has_cls=False)
+
+
+def masked_lm_stack(cfg: Options) -> Stack:
+    """The encoder of a masked language model: its input starts with [CLS]."""
+    return make_stack(cfg, "encoder", bool(cfg.causal), cfg.num_positions, has_cls=True)
+
+
+def translation_stacks(cfg: Options) -> List[Stack]:
+    """The stacks of an encoder-decoder."""
+    return [stack_of(cfg, side) for side in SIDES]
+
+
+def language_model_stacks(cfg: Options) -> List[Stack]:
+    """The one stack of a language model."""
+    return [stack_of(cfg, "decoder")]
+
+
+def masked_lm_stacks(cfg: Options) -> List[Stack]:
+    """The one stack of a masked language model."""
+    return [masked_lm_stack(cfg)]

@@ -1,0 +1,165 @@
+"""GAU-alpha as its released classes save it: masked language models and sequence classifiers.
+
+"Implementation and Experiments for GAU-based Model", Liu, sections 4.1 and 5.1.  ``softmax_plus``,
+``softmax`` and ``squared_relu`` divide by √s and by the number of real tokens.  Models without
+``attention_scale`` do not divide by √s; on import, the queries' scale is multiplied by it instead.
+
+A classifier is a single projection of the first position; the additional dense layer of fairseq's
+head becomes the identity.
+"""
+
+import math
+from functools import partial
+
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange.base import ForeignModel, Format, Imported
+from fairseq_posenc.exchange.dictionary import Vocabulary
+from fairseq_posenc.exchange.hf_config import SENTENCE_HEAD, Config
+from fairseq_posenc.exchange.hf_parameters import (
+    DECODER,
+    move_output,
+    reader_of,
+    token_embedding_of,
+)
+from fairseq_posenc.exchange.hf_vocabulary import read_vocabulary
+from fairseq_posenc.exchange.huggingface import Folder, open_folder
+from fairseq_posenc.exchange.kinds import CLASSIFICATION_HEADS, ENCODER, PAD, Settings
+from fairseq_posenc.exchange.reader import Reader
+from fairseq_posenc.exchange.roformer_v2_gau_reference import (
+    FORMULAS,
+    NORMALISERS,
+    first_position,
+    gated_layer,
+    released_logits,
+    tied_head,
+)
+from fairseq_posenc.models.masked_lm_presets import RELEASED
+from fairseq_posenc.models.presets import GAU
+
+BASE = "gau_alpha."
+_CLASSIFIER = "GAUAlphaForSequenceClassification"
+_LAYER = {
+    "gau.i_dense.weight": "in_proj.weight",
+    "gau.o_dense.weight": "out_proj.weight",
+    "gau.q_scaleoffset.weight": "q_scale",
+    "gau.k_scaleoffset.weight": "k_scale",
+}
+
+
+def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
+    """Settings and parameters of GAU-alpha, for :class:`Format`."""
+    config = folder.config
+    name = _class_of(config)
+    settings = _settings(config)
+    _check_padding(config, vocabulary)
+
+    reader = reader_of(folder, vocabulary, BASE)
+    for layer in range(settings["encoder_layers"]):
+        for theirs, ours in _LAYER.items():
+            reader.move(
+                f"{BASE}encoder.layer.{layer}.{theirs}", f"{ENCODER}layers.{layer}.self_attn.{ours}"
+            )
+    notes = []
+    if not config.one_of("attention_scale", True, (True, False)):
+        notes.append(
+            "attention_scale is false: γ_q was multiplied by √s, to undo the division by √s"
+        )
+        for key in [key for key in reader.parameters if key.endswith("q_scale")]:
+            reader.parameters[key] = reader.parameters[key] * math.sqrt(settings["gau_key_size"])
+    head = SENTENCE_HEAD if name == _CLASSIFIER else None
+    if head is None:
+        settings["untie_weights_roberta"] = move_output(folder, reader, BASE)
+    else:
+        _classifier(config, reader, settings)
+        notes.append(config.classes_note(head))
+    reader.finish(f"config.json ({name})")
+    settings["load_checkpoint_heads"] = head is not None
+    return Imported(settings, reader.parameters, reader.origin, head, notes)
+
+
+def foreign(folder: Folder, order: Tensor) -> ForeignModel:
+    """The model computed from its formulas."""
+    parameters, classifies = folder.parameters, _class_of(folder.config) == _CLASSIFIER
+    output = DECODER + "weight" if DECODER + "weight" in parameters else token_embedding_of(BASE)
+
+    def logits(tokens: Tensor, segments: Tensor) -> Tensor:
+        if classifies:
+            last = first_position(parameters["classifier.weight"], parameters["classifier.bias"])
+        else:
+            last = tied_head(parameters[output])
+        released = released_logits(gated_layer, BASE, parameters, folder.config.entries, last)
+        out = released(order[tokens], segments, tokens.ne(PAD))
+        return out if classifies else out[..., order]
+
+    return ForeignModel(logits, FORMULAS)
+
+
+def _class_of(config: Config) -> str:
+    return config.architecture(["GAUAlphaForMaskedLM", _CLASSIFIER])
+
+
+def _settings(config: Config) -> Settings:
+    """The flags of the model."""
+    layers, key_size = config.size("num_hidden_layers"), config.size("attention_key_size")
+    channels, width = config.size("hidden_size"), config.size("intermediate_size")
+    config.one_of("use_bias", False, (False,))
+    config.one_of("hidden_act", "swish", ("swish", "silu"))
+    config.one_of("embedding_size", channels, (channels,))
+    expansion, rest = divmod(width, channels)
+    if rest:
+        raise UsageError(
+            f"{config.path}: intermediate_size {width} is not a multiple of hidden_size "
+            f"{channels}, as --gau-expansion requires"
+        )
+    return {
+        **GAU,
+        **RELEASED,
+        "encoder_layers": layers,
+        "encoder_embed_dim": channels,
+        "encoder_input_dim": channels,
+        "gau_key_size": key_size,
+        "gau_expansion": expansion,
+        "gau_normaliser": config.one_of("normalization", "softmax_plus", tuple(NORMALISERS)),
+        "gau_divisor": "n*s",
+        "gau_length": "visible",
+        "gau_reference_length": 512,
+        "layer_norm_eps": config.fraction("layer_norm_eps", 1e-12),
+        "dropout": config.fraction("hidden_dropout_prob", 0.1),
+        "attention_dropout": config.fraction("attention_probs_dropout_prob", 0.1),
+        "pooler_dropout": config.fraction("classifier_dropout", 0.1),
+        "max_positions": config.size("max_position_embeddings", 512),
+        "num_segments": config.size("type_vocab_size", 2),
+    }
+
+
+def _check_padding(config: Config, vocabulary: Vocabulary) -> None:
+    """Refuse a ``pad_token_id`` other than the vocabulary's, since the padding mask uses it."""
+    number, padding = int(vocabulary.order[PAD]), config.get("pad_token_id", 0)
+    if padding != number:
+        raise UsageError(
+            f"{config.path}: pad_token_id is {padding}, but the padding symbol of "
+            f"{vocabulary.source} is number {number}"
+        )
+
+
+def _classifier(config: Config, reader: Reader, settings: Settings) -> None:
+    """Import the head of a sequence classifier that reads the unprojected first position."""
+    config.one_of("summary_type", "last", ("first",))
+    config.one_of("summary_use_proj", False, (False,))
+    config.one_of("summary_activation", "", ("",))
+    target = CLASSIFICATION_HEADS + SENTENCE_HEAD
+    reader.put_identity(target + ".dense", settings["encoder_embed_dim"], "classifier")
+    reader.move_module("classifier", target + ".out_proj")
+    settings["pooler_activation_fn"] = "linear"
+
+
+GAU_ALPHA = Format(
+    name="gau-alpha",
+    summary="a folder of GAU-alpha's masked language model or sequence classifier",
+    open=partial(open_folder, model_type="gau_alpha"),
+    vocabulary=read_vocabulary,
+    read=read,
+    foreign=foreign,
+)

@@ -1,0 +1,187 @@
+"""Model folders of the ``transformers`` library: config.json, weights, vocabulary.
+
+Reading ``pytorch_model.bin`` only needs PyTorch, reading ``model.safetensors`` needs the package
+``safetensors``, and running a model for ``--verify`` needs ``transformers``.
+"""
+
+import importlib
+import json
+import os
+from types import ModuleType
+from typing import Any, Collection, Dict, List, NamedTuple
+
+from torch import nn
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.reading import load_file
+from fairseq_posenc.exchange.files import read_json, write_bytes, write_text
+from fairseq_posenc.exchange.hf_config import Config
+from fairseq_posenc.exchange.hf_vocabulary import FIRST, SPECIAL_TOKENS
+from fairseq_posenc.exchange.reader import ForeignParameters, check_tensors
+
+_CONFIG = "config.json"
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+
+#: Names of activations: transformers', fairseq's.
+_ACTIVATIONS = (
+    ("gelu", "gelu"),
+    ("relu", "relu"),
+    ("tanh", "tanh"),
+    ("linear", "linear"),
+    ("gelu_new", "gelu_accurate"),
+    ("gelu_new", "gelu_fast"),
+    ("gelu_fast", "gelu_accurate"),
+    ("gelu_pytorch_tanh", "gelu_accurate"),
+)
+
+
+class Folder(NamedTuple):
+    """The content of a model folder.
+
+    Args:
+        path: the folder.
+        config: config.json.
+        weights: path of the weights.
+        parameters: the weights, by name.
+    """
+
+    path: str
+    config: Config
+    weights: str
+    parameters: ForeignParameters
+
+
+def open_folder(path: str, model_type: str) -> Folder:
+    """Read the configuration and the weights.
+
+    Args:
+        path: the folder.
+        model_type: the required ``model_type`` in config.json.
+
+    Raises:
+        UsageError: it is another type of model, or a file is missing or unreadable.
+    """
+    if os.path.isfile(path):
+        raise UsageError(f"{path}: is a file; give the folder written by save_pretrained")
+    config = Config(os.path.join(path, _CONFIG), read_json(os.path.join(path, _CONFIG)))
+    found = config.get("model_type", "")
+    if found != model_type:
+        raise UsageError(
+            f"{config.path}: model_type is {found!r}, but this format reads {model_type!r} only"
+        )
+    for name in _WEIGHTS:
+        weights = os.path.join(path, name)
+        if os.path.isfile(weights):
+            read = _read_safetensors if name.endswith("safetensors") else load_file
+            return Folder(path, config, weights, check_tensors(read(weights), weights))
+    raise UsageError(
+        f"{path}: has no weights; it needs {' or '.join(_WEIGHTS)} (weights split into several "
+        "files must be saved as one)"
+    )
+
+
+def activation_of(config: Config) -> str:
+    """fairseq's name for ``hidden_act``.
+
+    Raises:
+        UsageError: fairseq has no such activation.
+    """
+    theirs = config.get("hidden_act", "gelu")
+    known = dict(reversed(_ACTIVATIONS))  # the first of two entries counts
+    if not isinstance(theirs, str) or theirs not in known:
+        raise UsageError(
+            f"{config.path}: hidden_act {theirs!r} is not an activation that fairseq has "
+            f"({', '.join(sorted(known))})"
+        )
+    return known[theirs]
+
+
+def activation_for(ours: str, source: str) -> str:
+    """The value of ``hidden_act`` for an activation of fairseq.
+
+    Raises:
+        UsageError: transformers has no such activation.
+    """
+    for name, known in _ACTIVATIONS:
+        if known == ours:
+            return name
+    raise UsageError(f"{source}: --activation-fn {ours} has no counterpart in transformers")
+
+
+def write_folder(
+    path: str, entries: Dict[str, Any], parameters: ForeignParameters, symbols: List[str]
+) -> None:
+    """Write the configuration, the weights and the vocabulary.
+
+    Args:
+        path: an existing folder.
+        entries: content of config.json, except the entries that depend on the vocabulary.
+        parameters: the weights, with the rows of the vocabulary in their final order.
+        symbols: the vocabulary in that order, as returned by :func:`vocabulary_order`.
+
+    Raises:
+        UsageError: safetensors is not installed, or a file cannot be written.
+    """
+    safetensors = _package("safetensors.torch", "safetensors", "to write model.safetensors")
+    entries = {**entries, "vocab_size": len(symbols), "pad_token_id": symbols.index("[PAD]")}
+    write_text(os.path.join(path, _CONFIG), _json(entries))
+    tokenizer = {
+        **SPECIAL_TOKENS,
+        "tokenizer_class": "RoFormerTokenizer",
+        "do_lower_case": all(symbol == symbol.lower() for symbol in symbols[len(FIRST) :]),
+    }
+    write_text(os.path.join(path, "tokenizer_config.json"), _json(tokenizer))
+    write_text(os.path.join(path, "vocab.txt"), "".join(symbol + "\n" for symbol in symbols))
+    tensors = {name: value.contiguous() for name, value in parameters.items()}
+    content = safetensors.save(tensors, metadata={"format": "pt"})
+    write_bytes(os.path.join(path, "model.safetensors"), content)
+
+
+def load_model(path: str, architecture: str, computed: Collection[str] = ()) -> nn.Module:
+    """Load a folder with ``from_pretrained`` of a class of transformers, in evaluation mode.
+
+    Args:
+        path: the folder.
+        architecture: the class.
+        computed: names of constants that may be missing.
+
+    Raises:
+        UsageError: transformers is not installed, or weights are missing or of unexpected shapes.
+    """
+    transformers = _package("transformers", "transformers", "for --verify")
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        model, info = getattr(transformers, architecture).from_pretrained(
+            path, output_loading_info=True, local_files_only=True
+        )
+    except Exception as error:  # its versions differ in what they raise
+        raise UsageError(f"{path}: {architecture} of transformers refuses it ({error})") from error
+    for kind in ("missing_keys", "mismatched_keys"):
+        names = [str(name) for name in sorted(info.get(kind, ())) if name not in computed]
+        if names:
+            raise UsageError(
+                f"{path}: {architecture} reports {kind.replace('_', ' ')}: {', '.join(names[:5])}"
+            )
+    return model.float().eval()
+
+
+def _package(module: str, package: str, purpose: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(
+            f"the Python package {package} is needed {purpose}: pip install {package}"
+        ) from error
+
+
+def _read_safetensors(path: str) -> ForeignParameters:
+    safetensors = _package("safetensors.torch", "safetensors", f"to read {path}")
+    try:
+        return safetensors.load_file(path)
+    except Exception as error:  # a damaged file can raise anything
+        raise UsageError(f"{path}: cannot be read as safetensors ({error})") from error
+
+
+def _json(content: Dict[str, Any]) -> str:
+    return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

@@ -1,0 +1,227 @@
+"""Checkpoints of this plug-in: building them from settings and parameters, and reading them.
+
+The files are the same as those of ``fairseq-train --task masked_lm --arch posenc_masked_lm``, or
+with ``language_modeling`` and ``posenc_lm``, but without optimiser state: all fairseq commands,
+averaging, ``--restore-file`` and ``--finetune-from-model`` accept them.
+"""
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import tempfile
+from typing import Iterator, List, NamedTuple, Optional
+
+import torch
+from fairseq import checkpoint_utils, options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks import FairseqTask
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.checkpoints.dictionary import find_dictionary
+from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint
+from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
+from fairseq_posenc.exchange.dictionary import read_dictionary
+from fairseq_posenc.exchange.kinds import (
+    KINDS,
+    MASKED,
+    Kind,
+    Parameters,
+    Settings,
+)
+from fairseq_posenc.exchange.reader import check_tensors, refuse_nonfinite
+from fairseq_posenc.flags.settings import ROLES
+from fairseq_posenc.models.family import family_of
+from fairseq_posenc.models.segments import PAIRS
+
+
+class NativeCheckpoint(NamedTuple):
+    """A model of this plug-in, read from its file.
+
+    Args:
+        path: the file.
+        settings: flags of the model by their current names, completed by defaults.
+        parameters: in float32.
+        symbols: the symbols in order, from ``<s>``.
+        dictionary: their dict.txt.
+        kind: what it is.
+    """
+
+    path: str
+    settings: Settings
+    parameters: Parameters
+    symbols: List[str]
+    dictionary: str
+    kind: Kind = MASKED
+
+    def heads(self, prefix: str) -> List[str]:
+        """Names of the heads under :data:`CLASSIFICATION_HEADS` or :data:`TOKEN_HEADS`."""
+        names = [name[len(prefix) :] for name in self.parameters if name.startswith(prefix)]
+        return list(dict.fromkeys(name.split(".")[0] for name in names))
+
+
+def new_checkpoint(
+    settings: Settings, parameters: Parameters, data: str, kind: Kind = MASKED
+) -> Checkpoint:
+    """A checkpoint in fairseq's format, before the first update.
+
+    Args:
+        settings: the flags that differ from the defaults.
+        parameters: the parameters.
+        data: the folder with dict.txt, as given to ``fairseq-train``.
+        kind: what it is.
+    """
+    length = str(settings[kind.length])
+    flags = ["--task", kind.task, "--criterion", kind.criterion[0], "--arch", kind.arch]
+    args = options.parse_args_and_arch(
+        options.get_training_parser(),
+        ["", *flags, "--tokens-per-sample", length],
+        modify_parser=lambda parser: parser.set_defaults(**settings),
+    )
+    cfg = convert_namespace_to_omegaconf(args)
+    cfg.task.data = data  # set last: Hydra would parse it
+    if kind is MASKED and cfg.model.num_segments > 1:
+        cfg.model.segments = PAIRS  # as these models were trained
+    return {
+        "args": None,
+        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        "model": parameters,
+        "criterion": None,
+        "optimizer_history": [
+            {
+                "criterion_name": kind.criterion[1],
+                "optimizer_name": None,
+                "lr_scheduler_state": {},
+                "num_updates": 0,
+            }
+        ],
+        "task_state": {},
+        "extra_state": {
+            "metrics": {},
+            "previous_training_time": 0.0,
+            "train_iterator": {"epoch": 1, "iterations_in_epoch": 0, "shuffle": True},
+        },
+        "last_optimizer_state": None,
+    }
+
+
+def flags_of(settings: Settings, kind: Kind = MASKED) -> str:
+    """The command-line flags of a model, for training it further.
+
+    Args:
+        settings: the settings; defaults and former names are left out.
+        kind: what it is.
+    """
+    words = ["--arch", kind.arch]
+    for field in dataclasses.fields(kind.family.dataclass):
+        value = settings.get(field.name)
+        if field.metadata.get("role") not in ROLES or value in (
+            None,
+            field.metadata.get("default"),
+        ):
+            continue
+        if value is False:  # no flag turns off a default
+            words.append(f"(with fairseq-hydra-train: model.{field.name}=false)")
+        else:
+            words += [flag_of(field.name)] + ([] if value is True else [str(value)])
+    return " ".join(words)
+
+
+def build(checkpoint: Checkpoint, dictionary: str, kind: Kind = MASKED) -> nn.Module:
+    """The untrained model that the settings of *checkpoint* describe, for a dict.txt.
+
+    Its parameters are the same on every call.
+    """
+    cfg = OmegaConf.create(checkpoint["cfg"])
+    with _task(dictionary, kind) as task, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return task.build_model(cfg.model)
+
+
+def load(path: str, dictionary: str, kind: Kind = MASKED) -> nn.Module:
+    """Load a checkpoint as fairseq's commands do, including heads, in evaluation mode.
+
+    Args:
+        path: the file.
+        dictionary: its dict.txt.
+        kind: what it is.
+    """
+    overrides = {"load_checkpoint_heads": True} if kind is MASKED else {}
+    with _task(dictionary, kind) as task:
+        models, _, _ = checkpoint_utils.load_model_ensemble_and_task(
+            [path], arg_overrides=overrides, task=task
+        )
+    return models[0].eval()
+
+
+@contextlib.contextmanager
+def _task(dictionary: str, kind: Kind) -> Iterator[FairseqTask]:
+    """The task of *kind*, for a dictionary file of any name."""
+    with tempfile.TemporaryDirectory() as data:
+        shutil.copy(dictionary, os.path.join(data, "dict.txt"))
+        yield tasks.setup_task(OmegaConf.create({"_name": kind.task, "data": data}))
+
+
+def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
+    """Read a checkpoint of this plug-in, with its dictionary.
+
+    Args:
+        path: the file.
+        dictionary: its dict.txt, if that is neither beside it nor in its training data.
+
+    Raises:
+        UsageError: it is neither a masked language model nor a language model of this plug-in, its
+            parameters are not those that its settings describe, or the dictionary is missing or has
+            another size.
+    """
+    checkpoint = read_checkpoint(path)
+    saved = check_tensors(checkpoint["model"], path)
+    settings = saved_settings(checkpoint)
+    name = settings.get("_name") or settings.get("arch")
+    found = [kind for kind in KINDS if kind.family is family_of(name) and kind.embedding in saved]
+    if not found or not is_ours(settings):
+        raise UsageError(
+            f"{path}: is not a masked language model or a language model of this plug-in (its "
+            f"model is {name}); give a checkpoint of --arch "
+            f"{' or '.join(kind.arch for kind in KINDS)}, or of one of their presets"
+        )
+    kind = found[0]
+    dictionary = dictionary or find_dictionary(path, checkpoint, "--vocab")
+    symbols = read_dictionary(dictionary, kind.adds_mask)
+    if len(symbols) != len(saved[kind.embedding]):
+        raise UsageError(
+            f"{path}: has {len(saved[kind.embedding])} token embeddings, but {dictionary} and "
+            f"fairseq's special symbols make {len(symbols)}; give the right dictionary with --vocab"
+        )
+    parameters = {
+        key: value.float() for key, value in saved.items() if key != kind.stack + "version"
+    }
+    complete = kind.complete(settings)
+    _check_parameters(path, complete, parameters, dictionary, kind)
+    return NativeCheckpoint(path, complete, parameters, symbols, dictionary, kind)
+
+
+def _check_parameters(
+    path: str, settings: Settings, parameters: Parameters, dictionary: str, kind: Kind
+) -> None:
+    """Refuse a file that lacks parameters, or has damaged ones or ones of other sizes."""
+    declared = {field.name for field in dataclasses.fields(kind.family.dataclass)}
+    given = {name: value for name, value in settings.items() if name in declared}
+    cfg = {"model": {**given, "_name": kind.arch}}
+    for name, value in build({"cfg": cfg}, dictionary, kind).named_parameters():
+        if name not in parameters:
+            raise UsageError(f"{path}: has no parameter {name}, which its settings require")
+        if parameters[name].shape != value.shape:
+            raise UsageError(
+                f"{path}: {name} has size {size_of(parameters[name])}, but its settings require "
+                f"{size_of(value)}"
+            )
+    for name, tensor in parameters.items():
+        refuse_nonfinite(tensor, name, path)
+
+
+def size_of(tensor: Tensor) -> str:
+    """The shape of a tensor, for messages."""
+    return " x ".join(str(size) for size in tensor.shape)

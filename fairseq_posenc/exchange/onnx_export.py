@@ -1,0 +1,238 @@
+"""Exporting masked language models, and classifiers made of them, to ONNX.
+
+The graph takes ``tokens`` (B, T), numbered as in dict.txt and padded on either side, of any batch
+size and length, and returns ``logits``.  It is recorded by tracing, which all supported versions of
+PyTorch can.  Where the model branches on values, ``torch.jit.is_tracing()`` selects the branch that
+is right for all.
+"""
+
+import inspect
+import io
+import json
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_posenc.attention import kernel_of
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import check_writable, replace_file
+from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.basics.versions import TORCH_VERSION
+from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange.kinds import MASKED, PAD
+from fairseq_posenc.exchange.transfer import Report, choose_head
+from fairseq_posenc.exchange.verify import TOLERANCE, sample
+
+NAME = "onnx"
+SUMMARY = "a file that onnxruntime runs; masked language models and classifiers"
+#: The value of ``--head`` for the features before any head.
+FEATURES = "features"
+#: Version of the operators; PyTorch 1.12 does not write the later one.
+OPSET = 17 if TORCH_VERSION >= (1, 13) else 16
+#: Bytes of parameters that one file can hold.
+LIMIT = 2 * 10**9
+#: Largest number of tokens in the example that is traced.
+EXAMPLE = 7
+
+Run = Callable[[Tensor], Tensor]
+
+
+class Exported(NamedTuple):
+    """A model with one tensor as its input and one as its output, and what a user must know of it.
+
+    Args:
+        module: from tokens (B, T) to logits (B, T, V) or (B, T, N), classes (B, N) of a
+            classification head, or features (B, T, C).
+        longest: T is at most this.
+        by_token: whether the output has a dimension T.
+        encoding: value of ``--position-encoding``.
+        symbols: the symbols of the tokens, in order.
+    """
+
+    module: nn.Module
+    longest: int
+    by_token: bool
+    encoding: str
+    symbols: List[str]
+
+
+class OneHead(nn.Module):
+    """A masked language model with one of its heads."""
+
+    def __init__(self, model: nn.Module, head: Optional[str]) -> None:
+        super().__init__()
+        self.model, self.features = model, head == FEATURES
+        self.head = None if self.features else head
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """The output of the head for tokens (B, T)."""
+        heads = {"features_only": self.features, "classification_head_name": self.head}
+        return self.model(tokens, **heads)[0]
+
+
+def export_onnx(
+    path: str,
+    output: str,
+    vocab: Optional[str] = None,
+    head: Optional[str] = None,
+    verify: bool = False,
+) -> Report:
+    """Export a masked language model or a classifier to one file.
+
+    Args:
+        path: the checkpoint.
+        output: the file to write.
+        vocab: its dict.txt, if that is neither beside it nor in its training data.
+        head: name of the head to export, ``lm`` for the language-model head, ``features`` for none;
+            by default the only classification or token head, or the language-model head if there is
+            none.
+        verify: compare with onnxruntime.
+
+    Returns:
+        the file written, and the comparison.
+
+    Raises:
+        UsageError: the checkpoint cannot be read or has no counterpart in ONNX, *output* cannot be
+            written, or the two models differ by more than 1e-4; nothing is written then.
+    """
+    needed_by = f"export {NAME}"
+    import_extra("onnx", needed_by)
+    runtime = import_extra("onnxruntime", f"{needed_by} --verify") if verify else None
+    check_writable(output)
+    exported, name = _read(path, vocab, head)
+    graph = record(exported, path)
+    difference, description = None, ""
+    if runtime is not None:
+        description = f"onnxruntime {runtime.__version__}"
+        difference = _compare(exported, runner(runtime, graph), path, description)
+    with replace_file(output) as partial:
+        partial.write_bytes(graph)
+    note = "the output is that of " + ("the language-model head" if name is None else name)
+    return Report([output], [note], difference, description)
+
+
+def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Exported, Optional[str]]:
+    """The model to export, and the name of its head."""
+    checkpoint = native.read_native(path, vocab)
+    if checkpoint.kind is not MASKED:
+        raise UsageError(
+            f"{path}: is a language model; export {NAME} takes masked language models and "
+            "classifiers"
+        )
+    name = FEATURES if head == FEATURES else choose_head(checkpoint, head)
+    model: Any = native.load(path, checkpoint.dictionary)
+    settings = model.completed_settings
+    kernel = kernel_of(settings)
+    if not (kernel.traceable and kernel.computes_logits):
+        chosen = f"--attention {settings.attention}"
+        chosen = f"--gau-chunk {settings.gau_chunk}" if settings.gau_chunk else chosen
+        raise UsageError(
+            f"{path}: {chosen}: only softmax attention and units without chunks can be exported to "
+            "ONNX"
+        )
+    if settings.funnel_stages is not None:
+        raise UsageError(
+            f"{path}: --funnel-stages {settings.funnel_stages}: a Funnel encoder cannot be "
+            "exported to ONNX; the graph would pool texts of one length only"
+        )
+    size = sum(value.numel() * value.element_size() for value in model.parameters())
+    if size > LIMIT:
+        raise UsageError(
+            f"{path}: has {size / 1e9:.1f} GB of parameters in float32; an ONNX file holds "
+            f"{LIMIT / 1e9:g} GB"
+        )
+    exported = Exported(
+        module=OneHead(model, name).eval(),
+        longest=int(settings.max_positions),
+        by_token=name not in model.classification_heads,
+        encoding=settings.position_encoding,
+        symbols=checkpoint.symbols,
+    )
+    return exported, name
+
+
+def record(exported: Exported, path: str) -> bytes:
+    """The content of the file.
+
+    Raises:
+        UsageError: an operation has no counterpart in ONNX.
+    """
+    tokens, _ = sample(len(exported.symbols), min(EXAMPLE, exported.longest), 0)
+    axes = {"tokens": {0: "batch", 1: "length"}, "logits": {0: "batch"}}
+    if exported.by_token:
+        axes["logits"][1] = "length"
+    options: Any = {}
+    if "dynamo" in inspect.signature(torch.onnx.export).parameters:
+        options["dynamo"] = False  # the later exporter needs PyTorch 2.6 or newer
+    getattr(torch._C, "_jit_set_onnx_log_enabled", bool)(False)  # it would print whole graphs
+    graph: Any = io.BytesIO()
+    try:
+        with torch.no_grad():
+            torch.onnx.export(
+                exported.module,
+                (tokens,),
+                graph,
+                input_names=["tokens"],
+                output_names=["logits"],
+                dynamic_axes=axes,
+                opset_version=OPSET,
+                # a folded transpose would store the embedding a second time
+                do_constant_folding=False,
+                **options,
+            )
+    except RuntimeError as error:  # all errors of the exporter are RuntimeErrors
+        reason = str(error).splitlines()[0]
+        raise UsageError(
+            f"{path}: --position-encoding {exported.encoding} cannot be exported to ONNX ({reason})"
+        ) from error
+    return _described(graph.getvalue(), exported)
+
+
+def _described(graph: bytes, exported: Exported) -> bytes:
+    """*graph*, checked, with what a program must know to prepare its input."""
+    onnx = import_extra("onnx", f"export {NAME}")
+    model = onnx.load_from_string(graph)
+    facts = {
+        "position_encoding": exported.encoding,
+        "max_positions": str(exported.longest),
+        "padding": str(PAD),
+        "symbols": json.dumps(exported.symbols, ensure_ascii=False),
+    }
+    onnx.helper.set_model_props(model, facts)
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def runner(runtime: Any, graph: bytes) -> Run:
+    """Runs *graph* on a CPU."""
+    session = runtime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    return lambda tokens: torch.from_numpy(session.run(None, {"tokens": tokens.numpy()})[0])
+
+
+def _compare(exported: Exported, run: Run, path: str, description: str) -> float:
+    """The largest difference of the outputs, padding excluded.
+
+    The batches have other sizes and lengths than the example, and padding on the right, on the left
+    and nowhere.
+
+    Raises:
+        UsageError: it is above the tolerance or NaN.
+    """
+    right, _ = sample(len(exported.symbols), exported.longest, 0)
+    lengths = right.ne(PAD).sum(dim=1).tolist()
+    left = torch.stack([row.roll(-n) for row, n in zip(right, lengths)])
+    differences = []
+    for tokens in (right, left, right[:1], right[:1, :2]):
+        with torch.no_grad():
+            difference = (exported.module(tokens).double() - run(tokens).double()).abs()
+        if exported.by_token:
+            difference = difference[tokens.ne(PAD)]
+        differences.append(float(difference.max()))
+    largest = max(differences)
+    if not all(difference <= TOLERANCE for difference in differences):
+        raise UsageError(
+            f"{path}: the largest difference from {description} is {largest:.3g}, above "
+            f"{TOLERANCE:g}; nothing was written"
+        )
+    return largest

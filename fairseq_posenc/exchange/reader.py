@@ -1,0 +1,142 @@
+"""Moving the parameters of a foreign checkpoint, and checking that none is left."""
+
+from typing import Any, Dict, List
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange.dictionary import Vocabulary
+from fairseq_posenc.exchange.kinds import Parameters
+
+#: Parameters by their names in a foreign checkpoint.
+ForeignParameters = Dict[str, Tensor]
+
+
+def refuse_nonfinite(value: Tensor, name: str, path: str) -> None:
+    """Refuse a tensor with NaN or infinity.
+
+    Raises:
+        UsageError: naming the file and the tensor.
+    """
+    if not bool(torch.isfinite(value.float()).all()):
+        raise UsageError(
+            f"{path}: {name} holds NaN or infinity, so the training that wrote it had failed; "
+            "give an earlier checkpoint"
+        )
+
+
+def check_tensors(content: Any, path: str) -> ForeignParameters:
+    """The content of a file of weights, which must be tensors by name.
+
+    Args:
+        content: what the file holds.
+        path: the file, for messages.
+
+    Raises:
+        UsageError: it is not a dictionary, or an entry is not an ordinary tensor.
+    """
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: holds a {type(content).__name__}, not tensors by name")
+    for name, value in content.items():
+        if not isinstance(name, str) or not torch.is_tensor(value):
+            raise UsageError(
+                f"{path}: {name} is a {type(value).__name__}, not a tensor; save the model's "
+                "tensors alone, by their names"
+            )
+        if value.layout != torch.strided or value.is_quantized or value.is_complex():
+            raise UsageError(f"{path}: {name} is not an ordinary tensor of real numbers")
+    return content
+
+
+class Reader:
+    """The parameters of a foreign checkpoint, in float32, as they are moved one by one.
+
+    Args:
+        path: the file, for messages.
+        foreign: its tensors.
+        vocabulary: gives the order of rows that belong to symbols.
+
+    Attributes:
+        rest: the tensors not taken yet.
+        parameters: the converted parameters, by fairseq's names.
+        origin: file and foreign name of each parameter.
+    """
+
+    def __init__(self, path: str, foreign: ForeignParameters, vocabulary: Vocabulary) -> None:
+        self.path = path
+        self.vocabulary = vocabulary
+        self.rest = dict(foreign)
+        self.parameters: Parameters = {}
+        self.origin: Dict[str, str] = {}
+
+    def __contains__(self, theirs: str) -> bool:
+        return theirs in self.rest
+
+    def take(self, theirs: str) -> Tensor:
+        """Return a tensor in float32, and remove it from :attr:`rest`.
+
+        Raises:
+            UsageError: there is no tensor of that name, or it holds integers, NaN or infinity.
+        """
+        if theirs not in self.rest:
+            raise UsageError(f"{self.path}: has no tensor {theirs}")
+        value = self.rest.pop(theirs)
+        if not value.is_floating_point():
+            raise UsageError(
+                f"{self.path}: {theirs} holds {value.dtype} numbers; quantised models cannot be "
+                "imported, give the original weights"
+            )
+        refuse_nonfinite(value, theirs, self.path)
+        return value.float()
+
+    def put(self, ours: str, value: Tensor, theirs: str) -> None:
+        """Store *value*, converted from the foreign tensor *theirs*, under fairseq's name."""
+        self.parameters[ours] = value
+        self.origin[ours] = f"{self.path}: {theirs}"
+
+    def move(self, theirs: str, ours: str) -> None:
+        """Move a tensor unchanged."""
+        self.put(ours, self.take(theirs), theirs)
+
+    def move_module(self, theirs: str, ours: str) -> None:
+        """Move a module's weight and bias unchanged."""
+        for kind in (".weight", ".bias"):
+            self.move(theirs + kind, ours + kind)
+
+    def move_rows(self, theirs: str, ours: str) -> None:
+        """Move a tensor with one row per symbol, reordered as in fairseq's dictionary."""
+        rows = self.vocabulary.rows(self.take(theirs), f"{self.path}: {theirs}")
+        self.put(ours, rows, theirs)
+
+    def split(self, theirs: str, ours: List[str], kind: str) -> None:
+        """Split the joint weight or bias of several projections into equal parts."""
+        for part, target in zip(self.take(theirs).chunk(len(ours)), ours):
+            self.put(f"{target}.{kind}", part.clone(), theirs)
+
+    def put_identity(self, ours: str, channels: int, theirs: str) -> None:
+        """Store an identity projection where the foreign module *theirs* has none."""
+        self.put(ours + ".weight", torch.eye(channels), theirs)
+        self.put(ours + ".bias", torch.zeros(channels), theirs)
+
+    def drop(self, *prefixes: str) -> List[str]:
+        """Discard tensors that are not needed; returns their names."""
+        dropped = sorted(name for name in self.rest if name.startswith(prefixes))
+        for name in dropped:
+            del self.rest[name]
+        return dropped
+
+    def finish(self, described_by: str) -> None:
+        """Refuse a checkpoint with tensors that have not been taken.
+
+        Args:
+            described_by: the source of the model's settings, for the error message.
+
+        Raises:
+            UsageError: a tensor is left.
+        """
+        if self.rest:
+            raise UsageError(
+                f"{self.path}: unexpected tensor {sorted(self.rest)[0]} (and "
+                f"{len(self.rest) - 1} more) for the model that {described_by} describes"
+            )

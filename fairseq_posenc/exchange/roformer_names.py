@@ -1,0 +1,225 @@
+"""Names of parameters in transformers' RoFormer classes, for import and export."""
+
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings.rotary import frequencies
+from fairseq_posenc.exchange.base import Logits
+from fairseq_posenc.exchange.hf_config import SENTENCE_HEAD, Config
+from fairseq_posenc.exchange.huggingface import Folder, load_model, open_folder
+from fairseq_posenc.exchange.kinds import CLASSIFICATION_HEADS, ENCODER, LM_HEAD, PAD, TOKEN_HEADS
+from fairseq_posenc.exchange.reader import ForeignParameters, Reader
+from fairseq_posenc.flags.options import Layer
+
+BASE = "roformer."
+TABLE = BASE + "encoder.embed_positions.weight"
+_EMBEDDING = {ENCODER + "layernorm_embedding": BASE + "embeddings.LayerNorm"}
+_PROJECT = {ENCODER + "embed_project": BASE + "embeddings_project"}
+#: In every layer.
+PROJECTIONS = {
+    "self_attn.q_proj": "attention.self.query",
+    "self_attn.k_proj": "attention.self.key",
+    "self_attn.v_proj": "attention.self.value",
+    "self_attn.out_proj": "attention.output.dense",
+    "fc1": "intermediate.dense",
+    "fc2": "output.dense",
+}
+_NORMS = {
+    "self_attn_layer_norm": "attention.output.LayerNorm",
+    "final_layer_norm": "output.LayerNorm",
+}
+_LM = {
+    LM_HEAD + "dense": "cls.predictions.transform.dense",
+    LM_HEAD + "layer_norm": "cls.predictions.transform.LayerNorm",
+}
+LM_BIAS = "cls.predictions.bias"
+#: Tensors in files of older versions that do not affect the outputs.
+_UNUSED = (BASE + "pooler.", BASE + "embeddings.position_ids", "cls.seq_relationship.")
+
+#: ``norm_type`` and ``use_bias`` of the models that each format reads; transformers' first.
+_VERSIONS = {"hf-roformer": ("layer_norm", True), "roformer-v2": ("rms_norm", False)}
+
+
+def open_roformer(path: str, format: str) -> Folder:
+    """Read a folder of model type ``roformer``.
+
+    Args:
+        path: the folder.
+        format: hf-roformer or roformer-v2.
+
+    Raises:
+        UsageError: as for :func:`open_folder`, or the folder belongs to another format.
+    """
+    folder = open_folder(path, "roformer")
+    _check_version(folder.config, format)
+    return folder
+
+
+def _check_version(config: Config, format: str) -> None:
+    """Refuse a folder that *format* does not read, naming the format that does."""
+    norm_type, use_bias = _VERSIONS["hf-roformer"]
+    found = (config.get("norm_type", norm_type), config.get("use_bias", use_bias))
+    if found == _VERSIONS[format]:
+        return
+    known = {version: name for name, version in _VERSIONS.items()}
+    if found in known:
+        advice = f"that is not for {format}; import it with {known[found]}"
+    else:
+        pairs = (f"{norm} with {bias} ({name})" for (norm, bias), name in known.items())
+        advice = f"known: {' and '.join(pairs)}"
+    raise UsageError(f"{config.path}: norm_type is {found[0]} and use_bias is {found[1]}; {advice}")
+
+
+_LM_SETTINGS = ("lm_head", "untie_weights_roberta")
+_CLASSIFIER_SETTINGS = ("pooler_activation_fn", "spectral_norm_classification_head")
+
+
+class Architecture(NamedTuple):
+    """The modules that a class of transformers adds to the encoder.
+
+    Args:
+        modules: their names in fairseq and in transformers.
+        unused: settings of heads that the class does not have.
+        head: name of the classification or token head, if it has one.
+    """
+
+    modules: Dict[str, str]
+    unused: Tuple[str, ...]
+    head: Optional[str] = None
+
+    @property
+    def language_model(self) -> bool:
+        """True if it has a language-model head."""
+        return self.head is None
+
+
+def classifier(name: str) -> Architecture:
+    """A sequence classifier with the head *name*."""
+    prefix = f"{CLASSIFICATION_HEADS}{name}."
+    modules = {prefix + part: "classifier." + part for part in ("dense", "out_proj")}
+    return Architecture(modules, _LM_SETTINGS, name)
+
+
+def token_classifier(name: str) -> Architecture:
+    """A token classifier with the head *name*."""
+    unused = (*_LM_SETTINGS, *_CLASSIFIER_SETTINGS)
+    return Architecture({TOKEN_HEADS + name: "classifier"}, unused, name)
+
+
+ARCHITECTURES = {
+    "RoFormerForMaskedLM": Architecture(_LM, _CLASSIFIER_SETTINGS),
+    "RoFormerForCausalLM": Architecture(_LM, _CLASSIFIER_SETTINGS),
+    "RoFormerForSequenceClassification": classifier(SENTENCE_HEAD),
+    "RoFormerForTokenClassification": token_classifier("token_classification_head"),
+}
+
+
+def names_of(layers: int, projected: bool, architecture: Architecture) -> Dict[str, str]:
+    """Transformers' name of each parameter, except token and segment embeddings.
+
+    Args:
+        layers: number of layers.
+        projected: whether token embeddings and layers differ in size.
+        architecture: the modules on top of the encoder.
+    """
+    modules = {**_EMBEDDING, **(_PROJECT if projected else {}), **architecture.modules}
+    for layer in range(layers):
+        for ours, theirs in {**PROJECTIONS, **_NORMS}.items():
+            modules[f"{ENCODER}layers.{layer}.{ours}"] = f"{BASE}encoder.layer.{layer}.{theirs}"
+    return {
+        f"{ours}.{kind}": f"{theirs}.{kind}"
+        for ours, theirs in modules.items()
+        for kind in ("weight", "bias")
+    }
+
+
+def sine_table(length: int, head_dim: int) -> Tensor:
+    """Sines and cosines of every position, (length, D)."""
+    positions = torch.arange(length, dtype=torch.float64)
+    angles = positions.unsqueeze(1) * frequencies(head_dim, 10000.0)
+    return torch.cat((angles.sin(), angles.cos()), dim=1).float()
+
+
+def drop_unused(reader: Reader, config: Config) -> List[str]:
+    """Discard tensors that do not affect the outputs; returns a note for each but the sine table.
+
+    The saved sine table is a constant that rotary computes.
+
+    Raises:
+        UsageError: the saved sine table is not the usual one, or not of the size in *config*.
+    """
+    if TABLE in reader:
+        _check_table(reader, reader.take(TABLE), config)
+    return [f"left out {key}, which does not affect the outputs" for key in reader.drop(*_UNUSED)]
+
+
+def _check_table(reader: Reader, table: Tensor, config: Config) -> None:
+    heads, channels = config.size("num_attention_heads"), config.size("hidden_size")
+    length = config.get("max_position_embeddings", None)
+    if table.dim() != 2 or table.size(1) * heads != channels:
+        raise UsageError(
+            f"{config.path}: num_attention_heads is {heads}, which makes {channels // heads} "
+            f"channels per head of hidden_size {channels}, but {TABLE} in {reader.path} has "
+            f"{table.size(-1) if table.dim() else 1}"
+        )
+    if length not in (None, len(table)):
+        raise UsageError(
+            f"{config.path}: max_position_embeddings is {length}, but {TABLE} in {reader.path} has "
+            f"{len(table)} positions"
+        )
+    if not torch.allclose(
+        table, sine_table(len(table), table.size(1)), atol=2e-3
+    ):  # it may have been saved in fp16
+        raise UsageError(
+            f"{reader.path}: {TABLE} is not the usual sine table (base 10000); other tables "
+            "cannot be imported"
+        )
+
+
+def reference_for(path: str, architecture: str, order: Tensor) -> Logits:
+    """A function for the logits of a folder, computed by transformers.
+
+    Its table of sines and cosines is computed in float32, whatever the folder has, since a table
+    saved in fp16 alone changes logits by 0.001.
+
+    Args:
+        path: the folder.
+        architecture: the class.
+        order: transformers' number of each symbol of fairseq's dictionary, (V,).
+    """
+
+    def logits(tokens: Tensor, segments: Tensor) -> Tensor:
+        model = load_model(path, architecture, computed=[TABLE])
+        _renew_table(model)
+        with torch.no_grad():
+            out = model(
+                input_ids=order[tokens],
+                attention_mask=tokens.ne(PAD).long(),
+                token_type_ids=segments,
+            ).logits
+        return out[..., order] if ARCHITECTURES[architecture].language_model else out
+
+    return logits
+
+
+@torch.no_grad()
+def _renew_table(model: Layer) -> None:
+    """Compute the table of sines and cosines by the class of transformers, in float32."""
+    saved = model.roformer.encoder.embed_positions
+    new = type(saved)(*saved.weight.shape)
+    # newer versions leave it to the model to fill the table
+    weight = new.create_weight() if hasattr(new, "create_weight") else new.weight
+    saved.weight.copy_(weight)
+
+
+def table_note(parameters: ForeignParameters) -> str:
+    """A remark on the reference's table of sines and cosines, for messages."""
+    table = parameters.get(TABLE)
+    if table is None:
+        return ", which computes the sine table that the file lacks"
+    exact = sine_table(*table.shape)
+    usual = table.dtype == torch.float32 and torch.allclose(table, exact, atol=1e-6)
+    return "" if usual else ", its sine table computed in float32, not read from the file"

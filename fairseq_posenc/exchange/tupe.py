@@ -1,0 +1,296 @@
+"""TUPE as its authors released it, in checkpoints of fairseq 0.9.
+
+TUPE, Ke, He, Liu, arXiv 2006.15595.  Row 0 of their position table holds p_θ1 (section 3.3), and
+position t is row t + 1.  In TUPE-R the relative part has separate values for [CLS], in two rows of
+its table that no distance uses; this corresponds to ``--cls-reset each``.  Their dictionary starts
+with seven special symbols, fairseq's with four: the other three become lines of dict.txt.
+"""
+
+import math
+import os
+from argparse import Namespace
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from fairseq import utils
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange.base import ForeignModel, Format, Imported, Logits
+from fairseq_posenc.exchange.dictionary import SPECIAL, Vocabulary, renumber
+from fairseq_posenc.exchange.kinds import (
+    CLASSIFICATION_HEADS,
+    EMBEDDING,
+    ENCODER,
+    LM_HEAD,
+    Parameters,
+    Settings,
+)
+from fairseq_posenc.exchange.reader import ForeignParameters, Reader, check_tensors
+from fairseq_posenc.exchange.released_pickle import read_released
+from fairseq_posenc.exchange.tupe_reference import ReleasedModel
+
+_LEADING = ("<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>")
+_STACK = "decoder.sentence_encoder."
+_BIAS = ENCODER + "position_bias."
+_POSITIONS = _STACK + "pos.weight"
+_RELATIVE = _STACK + "relative_attention_bias.weight"
+
+#: Released and fairseq's names of modules with a weight and a bias.
+_OUTSIDE = (
+    (_STACK + "pos_ln", _BIAS + "tupe.norm"),
+    ("decoder.lm_head.dense", LM_HEAD + "dense"),
+    ("decoder.lm_head.layer_norm", LM_HEAD + "layer_norm"),
+)
+_OPTIONAL = (
+    (_STACK + "emb_layer_norm", ENCODER + "layernorm_embedding"),
+    (_STACK + "emb_out_layer_norm", ENCODER + "layer_norm"),
+)
+_LAYER = ("self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm")
+
+
+#: Flags of the released code with the same name and meaning here, and their defaults there.
+_FLAGS: Dict[str, Any] = {
+    "encoder_layers": 12,
+    "encoder_embed_dim": 768,
+    "encoder_ffn_embed_dim": 3072,
+    "encoder_attention_heads": 12,
+    "activation_fn": "gelu",
+    "pooler_activation_fn": "tanh",
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "activation_dropout": 0.0,
+    "pooler_dropout": 0.1,
+    "encoder_normalize_before": False,
+}
+
+#: Constants of the released code, which later versions of it turned into flags.
+_CONSTANTS: Dict[str, Any] = {"rel_pos_bins": 32, "max_rel_pos": 128, "attn_scale_factor": 2}
+
+
+class Released(NamedTuple):
+    """A released checkpoint.
+
+    Args:
+        path: the file.
+        flags: those of :data:`_FLAGS` and :data:`_CONSTANTS`, by name.
+        parameters: by their released names.
+    """
+
+    path: str
+    flags: Dict[str, Any]
+    parameters: ForeignParameters
+
+
+def open_released(path: str) -> Released:
+    """Load a checkpoint.
+
+    Raises:
+        UsageError: it is not a TUPE checkpoint.
+    """
+    checkpoint = read_released(path)
+    checkpoint = checkpoint if isinstance(checkpoint, dict) else {}
+    args, model = checkpoint.get("args"), checkpoint.get("model")
+    if not isinstance(args, Namespace) or not model:
+        raise UsageError(f"{path}: is not a checkpoint of fairseq 0.9 (it has no args or no model)")
+    parameters = check_tensors(model, path)
+    if _POSITIONS not in parameters:
+        raise UsageError(
+            f"{path}: has no {_POSITIONS}, the position table, so it is not a TUPE checkpoint"
+        )
+    flags = {
+        name: _flag(path, name, vars(args).get(name, default), default)
+        for name, default in {**_FLAGS, **_CONSTANTS}.items()
+    }
+    return Released(path, flags, parameters)
+
+
+def _flag(path: str, name: str, value: Any, default: Any) -> Any:
+    """The value of a released flag, if it is of the kind of its *default*.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if isinstance(default, str):
+        good, wanted = value in utils.get_available_activation_fns(), "one that fairseq has"
+    elif isinstance(default, bool):
+        good, wanted = isinstance(value, bool), "true or false"
+    elif isinstance(default, float):
+        good, wanted = isinstance(value, (int, float)) and 0 <= value <= 1, "between 0 and 1"
+    elif name == "attn_scale_factor":
+        good, wanted = isinstance(value, (int, float)) and value > 0, "a number above 0"
+    else:
+        good, wanted = isinstance(value, int) and value > 0, "a whole number above 0"
+    if not good:
+        raise UsageError(f"{path}: args.{name} {value!r} is not {wanted}")
+    return value
+
+
+def read_vocabulary(path: str, vocab: Optional[str]) -> Vocabulary:
+    """Read the dictionary of a checkpoint: dict.txt after seven special symbols, <mask> last.
+
+    Args:
+        path: the checkpoint.
+        vocab: its dict.txt, if that is not beside it.
+
+    Raises:
+        UsageError: the dictionary is missing or damaged.
+    """
+    path = vocab or os.path.join(os.path.dirname(path), "dict.txt")
+    symbols, counts = list(_LEADING), [1] * len(_LEADING)
+    try:
+        with open(path, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                symbol, _, count = line.rstrip("\n").rpartition(" ")
+                if not symbol or not count.isdecimal():
+                    raise UsageError(
+                        f"{path}: line {number} is {line.rstrip()!r}, but every line of a "
+                        "dictionary is a symbol, a space and a count"
+                    )
+                symbols.append(symbol)
+                counts.append(int(count))
+    except (OSError, UnicodeError) as error:
+        raise UsageError(
+            f"{path}: the dictionary cannot be read ({error}); if it is elsewhere, give it "
+            "with --vocab"
+        ) from error
+    source = f"{path} with TUPE's {len(_LEADING) + 1} special symbols"
+    return renumber([*symbols, "<mask>"], {s: s for s in SPECIAL}, source, [*counts, 1])
+
+
+def read(released: Released, vocabulary: Vocabulary) -> Imported:
+    """Settings and parameters of TUPE, for :class:`Format`."""
+    reader = Reader(released.path, released.parameters, vocabulary)
+    settings = _settings(released, reader)
+    reader.move_rows(_STACK + "embed_tokens.weight", EMBEDDING)
+    reader.move_rows("decoder.lm_head.bias", LM_HEAD + "bias")
+    # a copy of the embedding, and a constant saved by an early version
+    reader.drop("decoder.lm_head.weight", _STACK + "rp_bucket")
+    _encoder(released, reader, settings)
+    notes = [f"classification head {name}" for name in _heads(reader, settings)]
+    if _rescale(released, reader.parameters, settings):
+        notes.append(
+            f"attn_scale_factor is {released.flags['attn_scale_factor']}: queries were multiplied "
+            "by a constant, to undo the division by √(2D)"
+        )
+    reader.finish("args in the same file")
+    return Imported(settings, reader.parameters, reader.origin, notes=notes)
+
+
+def foreign(released: Released, order: Tensor) -> ForeignModel:
+    """The model computed from its formulas."""
+    model = ReleasedModel(released.parameters, released.flags)
+
+    def logits(tokens: Tensor, segments: Tensor) -> Tensor:
+        return model.logits(order[tokens])[..., order]
+
+    def classes(head: str) -> Logits:
+        return lambda tokens, segments: model.classes(order[tokens], head)
+
+    return ForeignModel(
+        logits,
+        "the released model's formulas in float64 (its own code needs fairseq 0.9)",
+        {head: classes(head) for head in _head_names(released.parameters)},
+    )
+
+
+def _settings(released: Released, reader: Reader) -> Settings:
+    """The flags of the model."""
+    relative = _RELATIVE in reader
+    return {
+        **{name: released.flags[name] for name in _FLAGS},
+        "position_encoding": "tupe+t5" if relative else "tupe",
+        "untie_cls": True,
+        "cls_reset": "each" if relative else "sum",
+        "encoder_normalize_before": _STACK + "emb_out_layer_norm.weight" in reader,
+        "layernorm_embedding": _STACK + "emb_layer_norm.weight" in reader,
+        "max_positions": reader.rest[_POSITIONS].size(0) - 1,
+    }
+
+
+def _encoder(released: Released, reader: Reader, settings: Settings) -> None:
+    """Move everything between the embedding and the head."""
+    for theirs, ours in _OUTSIDE:
+        reader.move_module(theirs, ours)
+    for theirs, ours in _OPTIONAL:
+        if theirs + ".weight" in reader:
+            reader.move_module(theirs, ours)
+    table = reader.take(_POSITIONS)
+    reader.put(_BIAS + "tupe.cls.weight", table[:1].clone(), _POSITIONS)
+    reader.put(_BIAS + "tupe.table.weight", table[1:].clone(), _POSITIONS)
+    projections = [_BIAS + "tupe.q_proj", _BIAS + "tupe.k_proj"]
+    if _STACK + "pos_proj.weight" in reader:  # an early version had both in one tensor
+        for kind in ("weight", "bias"):
+            reader.split(f"{_STACK}pos_proj.{kind}", projections, kind)
+    else:
+        for name, ours in zip(("pos_q_linear", "pos_k_linear"), projections):
+            reader.move_module(_STACK + name, ours)
+    if _RELATIVE in reader:
+        values = reader.take(_RELATIVE)
+        number = released.flags["rel_pos_bins"]
+        if values.dim() != 2 or len(values) != number + 1:
+            raise UsageError(
+                f"{released.path}: args.rel_pos_bins is {number}, which makes {number + 1} rows, "
+                f"but {_RELATIVE} has size {' x '.join(map(str, values.shape))}"
+            )
+        theta = values[[number // 2, number]]  # from [CLS], to [CLS]
+        reader.put(_BIAS + "t5.table.weight", values[:number].clone(), _RELATIVE)
+        reader.put(_BIAS + "theta", theta, _RELATIVE)
+        settings["t5_num_buckets"] = number
+        settings["t5_max_distance"] = released.flags["max_rel_pos"]
+    for layer in range(settings["encoder_layers"]):
+        theirs, ours = f"{_STACK}layers.{layer}.", f"{ENCODER}layers.{layer}."
+        for name in _LAYER:
+            reader.move_module(theirs + name, ours + name)
+        parts = [f"{ours}self_attn.{name}_proj" for name in "qkv"]
+        for kind in ("weight", "bias"):
+            reader.split(f"{theirs}self_attn.in_proj_{kind}", parts, kind)
+
+
+def _heads(reader: Reader, settings: Settings) -> List[str]:
+    """Move the classification heads, which keep their names; returns the names."""
+    names = _head_names(reader.rest)
+    for head in (CLASSIFICATION_HEADS + name for name in names):
+        reader.move_module(head + ".out_proj", head + ".out_proj")
+        if head + ".dense.weight" in reader:
+            reader.move_module(head + ".dense", head + ".dense")
+            continue
+        # an early version had no dense layer
+        reader.put_identity(head + ".dense", settings["encoder_embed_dim"], head)
+        settings["pooler_activation_fn"] = "linear"
+    settings["load_checkpoint_heads"] = bool(names)
+    return names
+
+
+def _head_names(parameters: ForeignParameters) -> List[str]:
+    """The names of the classification heads."""
+    start = len(CLASSIFICATION_HEADS)
+    names = [key[start:] for key in parameters if key.startswith(CLASSIFICATION_HEADS)]
+    return list(dict.fromkeys(name.split(".")[0] for name in names))
+
+
+def _rescale(released: Released, parameters: Parameters, settings: Settings) -> bool:
+    """Multiply all queries so that √(2D), by which attention divides here, has their effect.
+
+    Their code divides by √(aD), where a is ``attn_scale_factor``.
+
+    Returns:
+        whether that was necessary.
+    """
+    factor = math.sqrt(2 / released.flags["attn_scale_factor"])
+    if factor == 1:
+        return False
+    layers = [f"{ENCODER}layers.{n}.self_attn.q_proj" for n in range(settings["encoder_layers"])]
+    for name in [*layers, _BIAS + "tupe.q_proj"]:
+        for key in (name + ".weight", name + ".bias"):
+            parameters[key] = parameters[key] * factor
+    return True
+
+
+TUPE = Format(
+    name="tupe",
+    summary="a checkpoint of TUPE's released code, with its dict.txt beside it",
+    open=open_released,
+    vocabulary=read_vocabulary,
+    read=read,
+    foreign=foreign,
+)

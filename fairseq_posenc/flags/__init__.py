@@ -1,0 +1,1 @@
+"""How a flag is declared: its help, default, range and role, and what has no effect."""

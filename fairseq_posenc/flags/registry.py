@@ -1,0 +1,146 @@
+"""Registries that a user's own ``--user-dir`` can extend.
+
+An entry has a name, a paper, a one-line summary and optionally a dataclass of flags, which every
+model family then accepts.
+"""
+
+import dataclasses
+from typing import Any, Callable, Dict, Generic, List, NamedTuple, Optional, Protocol, TypeVar
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+
+
+class _HasFlags(Protocol):
+    @property
+    def flags(self) -> Optional[type]:
+        """Dataclass of the flags of this entry."""
+
+
+Entry = TypeVar("Entry", bound=_HasFlags)
+Thing = TypeVar("Thing", bound=type)
+
+
+class Registered(NamedTuple):
+    """A registered class.
+
+    Args:
+        name: its value of the registry's flag.
+        paper: authors, year and arXiv number.
+        summary: one clause, or a formula.
+        thing: the class.
+        flags: dataclass of its flags, declared with :func:`~fairseq_posenc.flags.settings.setting`.
+    """
+
+    name: str
+    paper: str
+    summary: str
+    thing: Any
+    flags: Optional[type]
+
+
+#: Called after every registration; model families then declare their flags again.
+listeners: List[Callable[[], None]] = []
+
+
+class Registry(Dict[str, Entry], Generic[Entry]):
+    """Entries by name.
+
+    Args:
+        flag: the flag that selects one, such as ``--norm``.
+    """
+
+    def __init__(self, flag: str) -> None:
+        super().__init__()
+        self.flag = flag
+
+    def add(self, name: str, entry: Entry) -> None:
+        """Add *entry* under *name*.
+
+        Raises:
+            UsageError: the name is taken or is not made of letters, digits and underscores, or a
+                flag of the entry has the name of another flag; nothing is added then.
+        """
+        if name in self:
+            raise UsageError(f"{self.flag} {name}: registered twice; choose another name")
+        if not name.isidentifier():
+            raise UsageError(f"{self.flag} {name}: a name is made of letters, digits and _")
+        self[name] = entry
+        try:
+            for changed in listeners:
+                changed()
+        except UsageError:
+            del self[name]
+            raise
+
+    def find(self, name: str) -> Entry:
+        """The entry called *name*.
+
+        Raises:
+            UsageError: there is none; the message lists the registered names.
+        """
+        if name not in self:
+            raise UsageError(f"{self.flag} {name}: must be {' or '.join(self)}")
+        return self[name]
+
+    def flags(self) -> List["dataclasses.Field[Any]"]:
+        """The distinct flags of all entries; entries may share a dataclass or inherit from one.
+
+        Raises:
+            UsageError: two entries declare different flags of the same name.
+        """
+        found: Dict[str, dataclasses.Field[Any]] = {}
+        for name, entry in self.items():
+            for field in fields_of(entry.flags) if entry.flags else ():
+                if found.setdefault(field.name, field) is not field:
+                    raise UsageError(
+                        f"{self.flag} {name}: declares {flag_of(field.name)}, a flag of another "
+                        "entry; choose another name, or inherit from its dataclass"
+                    )
+        return list(found.values())
+
+
+class ClassRegistry(Registry[Registered]):
+    """A registry whose entries are classes, registered by a decorator.
+
+    >>> norms = ClassRegistry("--norm")
+    >>> @norms.register("none", paper="", summary="x")
+    ... class Identity:
+    ...     pass
+    >>> norms.find("none").thing
+    <class 'fairseq_posenc.flags.registry.Identity'>
+    """
+
+    def register(
+        self, name: str, *, paper: str, summary: str, flags: Optional[type] = None
+    ) -> Callable[[Thing], Thing]:
+        """Class decorator that registers a class under a value of the flag, in every family.
+
+        Args:
+            name: the value of the flag.
+            paper: authors, year and arXiv number.
+            summary: one clause, or a formula.
+            flags: dataclass of the flags of this class.
+        """
+
+        def add(thing: Thing) -> Thing:
+            self.add(name, Registered(name, paper, summary, thing, flags))
+            return thing
+
+        return add
+
+
+def fields_of(flags: type) -> List["dataclasses.Field[Any]"]:
+    """The fields of a dataclass of flags.
+
+    Raises:
+        UsageError: it is not a dataclass, or one of its flags was not declared with ``setting``.
+    """
+    if not dataclasses.is_dataclass(flags):
+        raise UsageError(f"{flags.__name__}: flags are declared in a dataclass; add @dataclass")
+    for field in dataclasses.fields(flags):
+        if "role" not in field.metadata:
+            raise UsageError(
+                f"{flags.__name__}.{field.name}: a flag is declared with "
+                "fairseq_posenc.flags.settings.setting(default, help, role=...)"
+            )
+    return list(dataclasses.fields(flags))

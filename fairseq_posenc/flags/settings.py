@@ -1,0 +1,226 @@
+"""Declaration of flags: help, default, range and role, in one place.
+
+The role of a setting decides how it may be used with a trained checkpoint:
+
+=============  ==============================================  ==================================
+role           examples                                        consequence
+=============  ==============================================  ==================================
+``model``      position encoding, number of layers             part of the trained model: cannot be
+                                                               overridden, must match when a run
+                                                               is resumed, is inherited by
+                                                               fine-tuning
+``free``       rotary scaling, longest input                   may differ wherever a model is used
+``training``   dropout, redrawing random features              belongs to one training run
+=============  ==============================================  ==================================
+"""
+
+import dataclasses
+import math
+from typing import Any, Callable, Collection, Dict, Iterable, Mapping, Optional, Tuple, Union
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.flags.options import Options, option
+
+ROLES = ("model", "free", "training")
+Number = Union[int, float]
+#: A number, or the name of the flag that has it.
+Bound = Union[Number, str]
+#: Values by flag; a function returns values of a registry that may still grow, and None stands for
+#: any value but the default.
+Needs = Mapping[str, Union[Collection[Any], Callable[[], Collection[Any]], None]]
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    role: str,
+    choices: Optional[Collection[str]] = None,
+    refused: Optional[Mapping[str, str]] = None,
+    names: Optional[Collection[str]] = None,
+    at_least: Optional[Bound] = None,
+    above: Optional[Bound] = None,
+    at_most: Optional[Bound] = None,
+    below: Optional[Bound] = None,
+    needs: Optional[Needs] = None,
+    formerly: Optional[str] = None,
+    former_values: Union[Mapping[str, str], Callable[[str], str], None] = None,
+) -> Any:
+    """A dataclass field that declares a flag; the field is None until a value is given.
+
+    >>> @dataclasses.dataclass
+    ... class Flags:
+    ...     window: int = setting(8, "keys on either side", role="model", at_least=1)
+    >>> Flags().window is None
+    True
+    >>> help_text(dataclasses.fields(Flags)[0].metadata)
+    'keys on either side (default: 8)'
+
+    Args:
+        default: value if none is given.
+        help: help text, in which ``{choices}`` and ``{names}`` are replaced by lists of these.
+        role: one of :data:`ROLES`.
+        choices: the allowed values; a registry, if given, may still grow.
+        refused: why other values, known from elsewhere, are no choices, and what to give.
+        names: names that a composite value is made of.
+        at_least: inclusive lower bound of a number; like the other bounds a number, or the name
+            of another flag.
+        above: exclusive lower bound.
+        at_most: inclusive upper bound.
+        below: exclusive upper bound.
+        needs: the flag has an effect only where one of these flags has one of these values; a flag
+            of a registry's entry needs that entry without saying so.
+        formerly: former name of the flag, in command lines and checkpoints.
+        former_values: present names by former names of its values, or a function from any value to
+            its present spelling.
+    """
+    assert role in ROLES, role
+    metadata = {
+        "help": help,
+        "default": default,
+        "role": role,
+        "choices": choices,
+        "refused": refused,
+        "names": names,
+        "at_least": at_least,
+        "above": above,
+        "at_most": at_most,
+        "below": below,
+        "needs": needs,
+        "formerly": formerly,
+        "former_values": former_values or {},
+    }
+    return dataclasses.field(default=None, metadata=metadata)
+
+
+def help_text(metadata: Mapping[str, Any]) -> str:
+    """The help text of a setting, with its choices and its default."""
+    text = metadata.get("help") or ""
+    for key in ("choices", "names"):
+        text = text.replace(f"{{{key}}}", ", ".join(metadata.get(key) or ()))
+    default = metadata.get("default")
+    return text if default is None else f"{text} (default: {default})"
+
+
+def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"]) -> None:
+    """Refuse values outside the declared choices and ranges.
+
+    >>> from argparse import Namespace
+    >>> from fairseq_posenc.attention.linear.favor import FavorFlags
+    >>> from fairseq_posenc.basics.errors import UsageError
+    >>> try:
+    ...     check_settings(Namespace(favor_redraw=-1), dataclasses.fields(FavorFlags))
+    ... except UsageError as error:
+    ...     print(error)
+    fairseq_posenc: error: --favor-redraw -1: must be at least 0
+
+    Args:
+        options: the model configuration.
+        fields: declarations made by :func:`setting`.
+
+    Raises:
+        UsageError: naming the first flag whose value is out of range.
+    """
+    for field in fields:
+        check_option(options, field.name, field.metadata)
+
+
+def check_option(options: Options, name: str, metadata: Mapping[str, Any]) -> None:
+    """Refuse the value of one setting, as :func:`check_value`, unless it is None."""
+    value = option(options, name)
+    if value is not None:
+        check_value(name, value, metadata, options)
+
+
+def check_value(
+    name: str, value: Any, metadata: Mapping[str, Any], options: Optional[Options] = None
+) -> None:
+    """Refuse a value outside the choices and the range in *metadata*.
+
+    Args:
+        name: of the flag.
+        value: given for it, not None.
+        metadata: some of the arguments of :func:`setting`.
+        options: the configuration, for bounds that are names of other flags.
+
+    Raises:
+        UsageError: naming the flag, its value, and what is allowed.
+    """
+    choices = metadata.get("choices")
+    if choices is not None and value not in choices:
+        reason = (metadata.get("refused") or {}).get(value)
+        raise UsageError(f"{flag_of(name)} {value}: {reason or 'must be ' + ' or '.join(choices)}")
+    bounds = _bounds(metadata)
+    if not bounds:
+        return
+    try:
+        number = float(value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{flag_of(name)} {value}: must be a number") from error
+    limits = {key: _limit(bound, options) for key, bound in bounds.items()}
+    if not (math.isfinite(number) and all(_COMPARE[k](number, b) for k, (b, _) in limits.items())):
+        wanted = " and ".join(f"{_WORDS[key]} {text}" for key, (_, text) in limits.items())
+        finite = "" if math.isfinite(number) else "a finite number, "
+        raise UsageError(f"{flag_of(name)} {value}: must be {finite}{wanted}")
+
+
+def refuse_empty(name: str, value: object) -> None:
+    """Refuse an empty value, such as an unset shell variable, which would select the default.
+
+    Args:
+        name: of the setting.
+        value: its value, of any type.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    if isinstance(value, str) and not value.strip():
+        raise UsageError(f"{flag_of(name)} '': is empty; give a value, or drop the flag")
+
+
+_WORDS = {"above": "above", "at_least": "at least", "at_most": "at most", "below": "below"}
+_COMPARE = {
+    "above": lambda number, bound: number > bound,
+    "at_least": lambda number, bound: number >= bound,
+    "at_most": lambda number, bound: number <= bound,
+    "below": lambda number, bound: number < bound,
+}
+
+
+def _bounds(metadata: Mapping[str, Any]) -> Dict[str, Bound]:
+    return {key: metadata[key] for key in _WORDS if metadata.get(key) is not None}
+
+
+def _limit(bound: Bound, options: Any) -> Tuple[Number, str]:
+    """A bound as a number, and as messages show it."""
+    if isinstance(bound, str):
+        return option(options, bound), f"{flag_of(bound)} {option(options, bound)}"
+    return bound, str(bound) if isinstance(bound, int) else f"{bound:g}"
+
+
+def modernised(settings: Mapping[str, Any], fields: Iterable["dataclasses.Field[Any]"]) -> Any:
+    """Changes that bring older settings to the present names and values of flags.
+
+    >>> from fairseq_posenc.layers.norms import NormFlags
+    >>> modernised({"norm": "unit"}, dataclasses.fields(NormFlags))
+    {'norm': 'rms'}
+
+    Args:
+        settings: values by name, from an older checkpoint or command line.
+        fields: the present declarations.
+
+    Returns:
+        a dictionary of changes: present names with their values, and former names with None.
+    """
+    changes: Dict[str, Any] = {}
+    for field in fields:
+        old, values = field.metadata.get("formerly"), field.metadata.get("former_values") or {}
+        if old and settings.get(old) is not None:
+            changes[old] = None
+            if settings.get(field.name) is None:
+                changes[field.name] = settings[old]
+        value = changes.get(field.name, settings.get(field.name))
+        if isinstance(value, str):
+            present = values(value) if callable(values) else values.get(value, value)
+            changes.update({field.name: present} if present != value else {})
+    return changes

@@ -1,0 +1,77 @@
+"""Values of fairseq's own flags that cannot work, refused before anything is read or written."""
+
+import ast
+import math
+from argparse import Namespace
+from typing import Any, Dict, Mapping
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.flags.options import option
+from fairseq_posenc.flags.settings import check_value
+
+_POSITIVE, _NOT_NEGATIVE = {"at_least": 1}, {"at_least": 0}
+
+#: Ranges of fairseq's flags of data, optimisation and search, which fairseq does not check.
+RANGES: Dict[str, Mapping[str, float]] = {
+    **dict.fromkeys(("beam", "nbest", "tokens_per_sample"), _POSITIVE),
+    **dict.fromkeys(("batch_size", "save_interval", "validate_interval"), _POSITIVE),
+    **dict.fromkeys(("update_freq", "log_interval", "num_shards"), _POSITIVE),
+    **dict.fromkeys(("required_batch_size_multiple", "distributed_world_size"), _POSITIVE),
+    **dict.fromkeys(("prefix_size", "warmup_updates", "clip_norm", "weight_decay"), _NOT_NEGATIVE),
+    **dict.fromkeys(("lr", "num_workers", "save_interval_updates"), _NOT_NEGATIVE),
+    **dict.fromkeys(("max_len_a", "max_len_b", "min_len"), _NOT_NEGATIVE),
+    "temperature": {"above": 0},
+    "label_smoothing": {"at_least": 0, "at_most": 1},
+}
+
+
+def check_values(args: Namespace) -> None:
+    """Refuse values of fairseq's flags that cannot work.
+
+    Args:
+        args: a parsed command line of fairseq's.
+
+    Raises:
+        UsageError: naming the flag and its value.
+    """
+    for name, value in vars(args).items():
+        for number in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(number, float) and math.isnan(number):
+                raise UsageError(f"{flag_of(name)} {number}: must be a number")
+            if number is not None:
+                check_value(name, number, RANGES.get(name, {}))
+    _check_literals(args)
+    in_training = option(args, "optimizer") and not option(args, "memory_efficient_fp16")
+    if in_training and option(args, "fp16") and option(args, "cpu"):
+        raise UsageError(
+            "--fp16: does not work with --cpu in training; drop one of the two, or give "
+            "--memory-efficient-fp16"
+        )
+    window, length = option(args, "context_window"), option(args, "tokens_per_sample")
+    if window and length and window >= length:
+        raise UsageError(f"--context-window {window}: must be below --tokens-per-sample {length}")
+
+
+def _check_literals(args: Namespace) -> None:
+    overrides = option(args, "model_overrides")
+    if isinstance(overrides, str) and not isinstance(_literal(overrides), dict):
+        raise UsageError(
+            f"--model-overrides {overrides}: must be a dictionary of Python, such as "
+            "\"{'max_source_positions': 2048}\""
+        )
+    betas = option(args, "adam_betas")
+    if isinstance(betas, str):
+        pair = _literal(betas)
+        pair = pair if isinstance(pair, (tuple, list)) else ()
+        if len(pair) != 2 or not all(isinstance(x, (int, float)) and 0 <= x < 1 for x in pair):
+            raise UsageError(
+                f"--adam-betas {betas}: must be two numbers from 0 to below 1, such as "
+                "'(0.9, 0.98)'"
+            )
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None

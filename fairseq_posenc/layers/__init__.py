@@ -1,0 +1,1 @@
+"""Layers: norms, feed-forward, initialisation, sharing and the Transformer layers themselves."""

@@ -1,0 +1,107 @@
+"""``--feed-forward``: the position-wise feed-forward sub-layer of a Transformer layer, by name.
+
+fairseq's layers have two projections, ``fc1`` and ``fc2``, an activation and a dropout.  A
+registered variant adds its own modules and combines all of them, which keeps fairseq's parameter
+names.
+"""
+
+from dataclasses import dataclass
+from typing import Callable, List, Optional
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_posenc.flags.options import Layer, Options
+from fairseq_posenc.flags.registry import ClassRegistry
+from fairseq_posenc.flags.settings import setting
+
+
+class FeedForward:
+    """fc2(f(fc1(x))) (Vaswani et al. 2017, Eq. 2), and the interface of all variants."""
+
+    #: f if it is part of the variant; None for ``--activation-fn``
+    activation: Optional[Callable[[Tensor], Tensor]] = None
+
+    @staticmethod
+    def extend(layer: Layer, options: Options) -> None:
+        """Add modules other than ``fc1`` and ``fc2`` to *layer*; none by default.
+
+        Args:
+            layer: fairseq's encoder or decoder layer, just constructed.
+            options: the model configuration.
+        """
+
+    @classmethod
+    def hidden(cls, layer: Layer, x: Tensor) -> Tensor:
+        """The input of ``fc2``, (B, T, hidden), for x (B, T, C)."""
+        return layer.activation_fn(layer.fc1(x))
+
+
+FEED_FORWARDS = ClassRegistry("--feed-forward")
+#: Decorates a subclass of :class:`FeedForward`.
+register_feed_forward = FEED_FORWARDS.register
+
+
+def forms_with_activation() -> List[str]:
+    """The forms that ``--activation-fn`` has an effect on."""
+    return [name for name, entry in FEED_FORWARDS.items() if entry.thing.activation is None]
+
+
+@dataclass
+class FeedForwardFlags:
+    """The flag of the feed-forward sub-layer."""
+
+    feed_forward: Optional[str] = setting(
+        "mlp",
+        "feed-forward of every Transformer layer: {choices}; the others gate it with a third "
+        "projection",
+        role="model",
+        choices=FEED_FORWARDS,
+        needs={"layer": ("transformer",)},
+    )
+
+
+register_feed_forward(
+    "mlp", paper="Vaswani et al. 2017, arXiv 1706.03762", summary="fc2(f(fc1(x)))"
+)(FeedForward)
+
+
+@register_feed_forward(
+    "glu", paper="Shazeer 2020, arXiv 2002.05202", summary="fc2(f(fc1(x)) ⊙ fc_gate(x))"
+)
+class GatedFeedForward(FeedForward):
+    """fc2(f(fc1(x)) ⊙ fc_gate(x)) (Shazeer 2020, Eq. 6)."""
+
+    @staticmethod
+    def extend(layer: Layer, options: Options) -> None:
+        """Add ``fc_gate``, with the size of ``fc1``."""
+        sizes = (layer.fc1.in_features, layer.fc1.out_features)
+        layer.fc_gate = layer.build_fc1(*sizes, layer.quant_noise, layer.quant_noise_block_size)
+
+    @classmethod
+    def hidden(cls, layer: Layer, x: Tensor) -> Tensor:
+        """f(fc1(x)) ⊙ fc_gate(x)."""
+        activation = cls.activation or layer.activation_fn
+        return activation(layer.fc1(x)) * layer.fc_gate(x)
+
+
+@register_feed_forward(
+    "swiglu",
+    paper="Shazeer 2020, arXiv 2002.05202",
+    summary="fc2(swish(fc1(x)) ⊙ fc_gate(x)), whatever --activation-fn",
+)
+class SwiGLU(GatedFeedForward):
+    """fc2(swish(fc1(x)) ⊙ fc_gate(x)) (Shazeer 2020, Eq. 6; GAU section 2.2)."""
+
+    activation = staticmethod(F.silu)
+
+
+@register_feed_forward(
+    "geglu",
+    paper="Shazeer 2020, arXiv 2002.05202",
+    summary="fc2(gelu(fc1(x)) ⊙ fc_gate(x)), whatever --activation-fn",
+)
+class GEGLU(GatedFeedForward):
+    """fc2(gelu(fc1(x)) ⊙ fc_gate(x)) (Shazeer 2020, Eq. 6)."""
+
+    activation = staticmethod(F.gelu)

@@ -1,0 +1,85 @@
+"""Layers of a stack that share their parameters.
+
+ALBERT, Lan et al. 2020, arXiv 1909.11942, section 3.1 and Table 4.
+"""
+
+from dataclasses import dataclass
+from typing import Callable, Dict, Iterable, Iterator, Optional, Tuple
+
+from torch import nn
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.settings import setting
+
+
+def _in_attention(name: str) -> bool:
+    """True for parameters of an attention and of its layer norm, by their name in a layer."""
+    return "attn" in name.split(".")[0].split("_")
+
+
+#: Which parameters are shared, by the value of the flag and their name in a layer.
+SHARED: Dict[str, Callable[[str], bool]] = {
+    "none": lambda name: False,
+    "all": lambda name: True,
+    "attention": _in_attention,
+    "feed_forward": lambda name: not _in_attention(name),
+}
+
+
+@dataclass
+class SharingFlags:
+    """The flag of shared parameters."""
+
+    share_layers: Optional[str] = setting(
+        "none",
+        "parameters that all layers of a stack share, as in ALBERT: {choices}",
+        role="model",
+        choices=SHARED,
+    )
+
+
+def _named_parameters(layer: nn.Module) -> Iterator[Tuple[str, nn.Parameter]]:
+    """Also those that another name of the layer has already, such as Linformer's tied E and F."""
+    for path, module in layer.named_modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                yield f"{path}.{name}".lstrip("."), parameter
+
+
+def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
+    """Let all layers have the parameters of the first, in place, as ``share_layers`` says.
+
+    Each layer keeps its own cache and its own random features.
+
+    Args:
+        layers: of a stack, in order.
+        options: the model configuration.
+
+    Raises:
+        UsageError: a gated unit has no such part, or the layers have different parameters.
+    """
+    value = option(options, "share_layers") or "none"
+    if value == "none":
+        return
+    shared = SHARED[value]
+    if value in ("attention", "feed_forward") and option(options, "layer") == "gated":
+        raise UsageError(
+            f"--share-layers {value}: a gated attention unit is both in one; give all, or none"
+        )
+    first: Optional[Dict[str, nn.Parameter]] = None
+    for layer in layers:
+        own = {name: value for name, value in _named_parameters(layer) if shared(name)}
+        if first is None:
+            first = own
+            continue
+        if {n: p.shape for n, p in own.items()} != {n: p.shape for n, p in first.items()}:
+            raise UsageError(
+                f"--share-layers {value}: the layers have different parameters under "
+                f"--position-encoding {option(options, 'position_encoding')}; give one encoding "
+                "for all layers"
+            )
+        modules = dict(layer.named_modules())
+        for name, parameter in first.items():
+            path, _, attribute = name.rpartition(".")
+            modules[path]._parameters[attribute] = parameter

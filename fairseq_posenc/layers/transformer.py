@@ -1,0 +1,263 @@
+"""fairseq's encoder and decoder layers, with masks and positions as explicit arguments.
+
+The sub-layers, their order, their parameter names and their flags are fairseq's (dropout, pre- and
+post-norm, quantisation noise, learned scales).  Only the attention and the options of norms and
+feed-forward differ.
+"""
+
+from typing import Any, Callable, Optional, Protocol, Tuple, Union, cast
+
+import torch
+from fairseq.distributed import fsdp_wrap
+from fairseq.modules import transformer_layer as stock
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor, nn
+
+from fairseq_posenc.attention import AttentionKernel, kernel_of
+from fairseq_posenc.attention.cache import IncrementalState
+from fairseq_posenc.attention.functional import drop
+from fairseq_posenc.attention.softmax import CrossAttention
+from fairseq_posenc.compat.fast_path import no_fast_path
+from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.flags.options import Layer, Options
+from fairseq_posenc.layers.compiled import compile_layer
+from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
+from fairseq_posenc.layers.initialisation import apply_norms_and_biases
+
+#: A value of :class:`~fairseq_posenc.attention.base.Positions`.
+PositionEntry = Union[None, bool, int, Tensor]
+LayerOut = Union[Tensor, Tuple[Tensor, Tensor]]
+
+
+def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
+    """Apply ``--checkpoint-activations`` and FSDP to a layer, as fairseq's encoder and decoder do.
+
+    And ``--compile-layers``, which goes with neither of them.  A checkpointed layer is always an
+    FSDP unit, whatever its size.
+    """
+    if not cfg.checkpoint_activations:
+        return compile_layer(layer, fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap), cfg)
+    layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    return fsdp_wrap(layer, min_num_params=0)
+
+
+def finish_layer(layer: Layer, cfg: Options) -> None:
+    """Apply ``--feed-forward``, ``--norm`` and ``--no-bias`` to a fairseq layer."""
+    layer.feed_forward_form = FEED_FORWARDS.find(cfg.feed_forward).thing
+    layer.feed_forward_form.extend(layer, cfg)
+    apply_norms_and_biases(cast(nn.Module, layer), cfg)
+
+
+def self_attention(
+    embed_dim: int, heads: int, encoding: PositionEncoding, cfg: Options, **kwargs: bool
+) -> AttentionKernel:
+    """The self-attention that ``--attention`` selects, for a layer of *embed_dim* channels."""
+    kernel: Any = kernel_of(cfg)
+    noise = cfg.quant_noise
+    return kernel(
+        embed_dim,
+        heads,
+        encoding,
+        dropout=cfg.attention_dropout,
+        q_noise=noise.pq,
+        qn_block_size=noise.pq_block_size,
+        **kwargs,
+    )
+
+
+def attention_to_source(embed_dim: int, cfg: Options) -> CrossAttention:
+    """The attention of a decoder layer of *embed_dim* channels to the encoder's output."""
+    return CrossAttention(
+        embed_dim,
+        cfg.decoder.attention_heads,
+        kdim=cfg.encoder.embed_dim,
+        vdim=cfg.encoder.embed_dim,
+        dropout=cfg.attention_dropout,
+        q_noise=cfg.quant_noise.pq,
+        qn_block_size=cfg.quant_noise.pq_block_size,
+    )
+
+
+class Residual(Protocol):
+    """A layer with residual connections."""
+
+    dropout_module: FairseqDropout
+    normalize_before: bool
+
+
+def add_and_norm(
+    layer: Residual,
+    norm: nn.Module,
+    x: Tensor,
+    out: Tensor,
+    residual_scale: Optional[Tensor] = None,
+) -> Tensor:
+    """x + dropout(out), then the norm unless the layer is pre-norm.
+
+    Args:
+        layer: gives the dropout and whether the layer is pre-norm.
+        norm: the sub-layer's norm.
+        x: input of the sub-layer before any norm, (B, T, C).
+        out: its output, (B, T, C).
+        residual_scale: factor on *x* in the sum, per channel.
+    """
+    residual = x if residual_scale is None else x * residual_scale
+    x = residual + drop(out, layer.dropout_module)
+    return x if layer.normalize_before else norm(x)
+
+
+def feed_forward(layer: Layer, x: Tensor) -> Tensor:
+    """The feed-forward sub-layer of *layer*, (B, T, C)."""
+    x = layer.feed_forward_form.hidden(layer, x)
+    x = drop(x, layer.activation_dropout_module)
+    if getattr(layer, "ffn_layernorm", None) is not None:  # --scale-fc, decoders only
+        x = layer.ffn_layernorm(x)
+    return layer.fc2(x)
+
+
+class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
+    """Self-attention and feed-forward, each with a residual connection and a norm.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration.
+        encoding: position encoding of the stack.
+        return_fc: also return the feed-forward output before its residual connection.
+    """
+
+    def __init__(self, cfg: Options, encoding: PositionEncoding, return_fc: bool = False) -> None:
+        self.encoding = encoding  # read by build_self_attention, which the base class calls
+        super().__init__(cfg, return_fc)
+        no_fast_path(self)
+        finish_layer(self, cfg)
+
+    def build_self_attention(self, embed_dim: int, cfg: Options) -> AttentionKernel:
+        """The attention layer, with the stack's position encoding."""
+        return self_attention(embed_dim, cfg.encoder.attention_heads, self.encoding, cfg)
+
+    def forward(
+        self, x: Tensor, keys: Optional[Tensor] = None, **positions: PositionEntry
+    ) -> LayerOut:
+        """Apply the layer.
+
+        Args:
+            x: (B, T, C).
+            keys: what it attends to, (B, S, C), if not *x*.
+            positions: passed on to the attention.
+
+        Returns:
+            (B, T, C), and with *return_fc* also the feed-forward output.
+        """
+        pre_norm, norm = self.normalize_before, self.self_attn_layer_norm
+        if keys is not None:
+            positions["keys"] = norm(keys) if pre_norm else keys
+        out, _ = self.self_attn(norm(x) if pre_norm else x, **positions)
+        x = add_and_norm(self, norm, x, out)
+        norm = self.final_layer_norm
+        out = feed_forward(self, norm(x) if pre_norm else x)
+        x = add_and_norm(self, norm, x, out)
+        return (x, out) if self.return_fc else x
+
+
+class DecoderForward:
+    """Forward pass of decoder layers: self-attention, attention to the source, a last sub-layer.
+
+    A layer defines ``_self_attention`` and ``_last``; ``encoder_attn`` is optional.
+    """
+
+    self_attn_layer_norm: nn.Module
+    final_layer_norm: nn.Module
+    encoder_attn_layer_norm: nn.Module
+    encoder_attn: Optional[nn.Module]
+    w_resid: Optional[Tensor]  # --scale-resids: a factor on the input of the last sub-layer
+    normalize_before: bool
+    dropout_module: FairseqDropout
+    _self_attention: Callable[..., Tensor]
+    _last: Callable[..., Tensor]
+
+    def forward(
+        self,
+        x: Tensor,
+        encoder_out: Optional[Tensor] = None,
+        encoder_bias: Optional[Tensor] = None,
+        incremental_state: IncrementalState = None,
+        need_weights: bool = False,
+        memory: Optional[Tensor] = None,
+        **positions: PositionEntry,
+    ) -> Tuple[Tensor, Optional[Tensor], None]:
+        """Apply the layer.
+
+        Args:
+            x: states of the new tokens, (B, T, C).
+            encoder_out: source states (B, S', C of the encoder), or None.
+            encoder_bias: padding mask of the source, (B, 1, 1, S'), or None.
+            incremental_state: fairseq's cache.
+            need_weights: also return the attention weights over the source.
+            memory: the layer's input for earlier tokens, (B, M, C), or None.
+            positions: passed on to the self-attention.
+
+        Returns:
+            states (B, T, C), weights (B, H, T, S') or None, and None (fairseq expects three).
+        """
+        pre_norm, norm = self.normalize_before, self.self_attn_layer_norm
+        if memory is not None:
+            keys = torch.cat((memory, x), dim=1)
+            positions["keys"] = norm(keys) if pre_norm else keys
+        out = self._self_attention(norm(x) if pre_norm else x, incremental_state, **positions)
+        x = add_and_norm(self, norm, x, out)
+        weights: Optional[Tensor] = None
+        if self.encoder_attn is not None and encoder_out is not None:
+            norm = self.encoder_attn_layer_norm
+            out, weights = self.encoder_attn(
+                norm(x) if pre_norm else x,
+                encoder_out,
+                encoder_bias,
+                incremental_state,
+                need_weights,
+            )
+            x = add_and_norm(self, norm, x, out)
+        norm = self.final_layer_norm
+        out = self._last(norm(x) if pre_norm else x, incremental_state, **positions)
+        return add_and_norm(self, norm, x, out, self.w_resid), weights, None
+
+
+class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase):
+    """Causal self-attention, attention to the source, feed-forward.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration.
+        encoding: position encoding of the stack.
+        no_encoder_attn: leave out the attention to the source.
+    """
+
+    def __init__(
+        self, cfg: Options, encoding: PositionEncoding, no_encoder_attn: bool = False
+    ) -> None:
+        self.encoding = encoding
+        super().__init__(cfg, no_encoder_attn)
+        finish_layer(self, cfg)
+
+    def build_self_attention(
+        self, embed_dim: int, cfg: Options, add_bias_kv: bool = False, add_zero_attn: bool = False
+    ) -> AttentionKernel:
+        """The causal attention layer, with the stack's position encoding."""
+        extra = {"add_bias_kv": add_bias_kv, "add_zero_attn": add_zero_attn}
+        return self_attention(embed_dim, cfg.decoder.attention_heads, self.encoding, cfg, **extra)
+
+    def build_encoder_attention(self, embed_dim: int, cfg: Options) -> CrossAttention:
+        """The attention to the source, without positions."""
+        return attention_to_source(embed_dim, cfg)
+
+    def _self_attention(
+        self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
+    ) -> Tensor:
+        """Self-attention, with fairseq's optional learned scales of its output."""
+        x, _ = self.self_attn(x, incremental_state=incremental_state, **positions)
+        if self.c_attn is not None:  # --scale-heads: one factor per head
+            x = x * self.c_attn.repeat_interleave(self.head_dim)
+        return x if self.attn_ln is None else self.attn_ln(x)  # --scale-attn
+
+    def _last(
+        self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
+    ) -> Tensor:
+        return feed_forward(self, x)

@@ -1,0 +1,6 @@
+"""Deployment: exporting to CTranslate2, model folders, and translating raw text.
+
+Modules are imported from where they are: :mod:`~fairseq_posenc.serving.model_folder`,
+:mod:`~fairseq_posenc.serving.text` and :mod:`~fairseq_posenc.serving.translate` import neither
+PyTorch nor fairseq.
+"""

@@ -1,0 +1,213 @@
+"""Writing a model folder: checkpoint, dictionaries, subwords, settings, card, and the export."""
+
+import os
+import shutil
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+from fairseq import checkpoint_utils
+from fairseq.data import data_utils
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import new_folder, refuse_existing
+from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, write_checkpoint
+from fairseq_posenc.checkpoints.settings import task_of
+from fairseq_posenc.flags.options import option
+from fairseq_posenc.serving.card import card
+from fairseq_posenc.serving.export import Report, export_ctranslate2
+from fairseq_posenc.serving.heads import head_of
+from fairseq_posenc.serving.loaded import overrides_of
+from fairseq_posenc.serving.model_folder import (
+    CARD,
+    CHECKPOINT,
+    EXPORT,
+    SETTINGS,
+    SUBWORD_FILES,
+    ModelFolder,
+    Search,
+    Text,
+)
+from fairseq_posenc.text import tokenizer
+
+
+class Pack(NamedTuple):
+    """The contents of a model folder to be.
+
+    Args:
+        checkpoint: its file.
+        data: the folder with its dictionaries, as given to ``fairseq-train``.
+        text: how the text was prepared; languages may be None.
+        subword_file: the file of the subwords, or the folder of a tokenizer of transformers, or
+            None.
+        search: defaults of the search.
+        about: a sentence on the data, or None.
+        scores: files whose content becomes part of the card.
+        export: also export to CTranslate2: yes, auto (if it is installed and can compute the
+            model) or no.
+        quantization: type of the exported weights, or None for float32.
+        bounds: the values that 0 and 1 stand for in a regression, or None for themselves.
+        target_subword_file: the file of the subwords of the target, where it is another.
+    """
+
+    checkpoint: str
+    data: str
+    text: Text
+    subword_file: Optional[str] = None
+    search: Search = Search()
+    about: Optional[str] = None
+    scores: Sequence[str] = ()
+    export: str = "no"
+    quantization: Optional[str] = None
+    bounds: Optional[Sequence[float]] = None
+    target_subword_file: Optional[str] = None
+
+
+def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
+    """Write a model folder, complete or not at all.
+
+    Args:
+        wanted: what to pack.
+        out_dir: a folder that does not exist, or is empty.
+
+    Returns:
+        the report of the export, if there is one.
+
+    Raises:
+        UsageError: a piece is missing or does not belong to the checkpoint, the model cannot be
+            exported, or the folder cannot be written.
+    """
+    refuse_existing(out_dir)
+    state = read_checkpoint(wanted.checkpoint)
+    scores = {path: _read(path, "--scores") for path in wanted.scores}
+    task = str(option(task_of(state), "_name") or option(task_of(state), "task"))
+    text = _complete(wanted, task, state)
+    with new_folder(out_dir) as side:
+        head = head_of(state, task, wanted.data, wanted.bounds)
+        if wanted.bounds is not None and (head is None or not head.regression):
+            raise UsageError(
+                f"--regression-range {' '.join(map(str, wanted.bounds))}: the model is no "
+                "regression; leave it out"
+            )
+        folder = ModelFolder(side, task, text, wanted.search, head)
+        _copy_dictionaries(wanted, side, task, text)
+        if wanted.subword_file is not None:
+            _copy_subwords(wanted.subword_file, folder)
+        if wanted.target_subword_file is not None:
+            target = folder.file(str(text.target_subword_file))
+            _copy(wanted.target_subword_file, target, "--target-subword-file")
+        state["last_optimizer_state"] = None
+        write_checkpoint(state, folder.file(CHECKPOINT))
+        report = _export(wanted, folder, overrides_of(folder))
+        _write(folder.file(SETTINGS), folder.settings())
+        name = os.path.basename(os.path.abspath(out_dir))
+        _write(folder.file(CARD), card(name, folder, state, wanted.about, scores, report))
+    return report
+
+
+def _export(wanted: Pack, folder: ModelFolder, overrides: Dict[str, Any]) -> Optional[Report]:
+    """Export the model, or at least check that it fits the dictionaries."""
+    path, source = folder.file(EXPORT), wanted.checkpoint
+    try:
+        if wanted.export != "no":
+            return export_ctranslate2(source, path, overrides, wanted.quantization, verify=True)
+    except UsageError as error:
+        if wanted.export == "yes":
+            raise
+        print(f"note: not exported: {str(error).partition('error: ')[2]}")
+    checkpoint_utils.load_model_ensemble_and_task([source], overrides)
+    return None
+
+
+def _complete(wanted: Pack, task: str, state: Checkpoint) -> Text:
+    """The text settings with languages, as given, recorded, or found in the data."""
+    text, saved = wanted.text, task_of(state)
+    named = {
+        "source_lang": text.source_lang or option(saved, "source_lang"),
+        "target_lang": text.target_lang or option(saved, "target_lang"),
+    }
+    if task == "translation" and None in named.values() and os.path.isdir(wanted.data):
+        named = dict(zip(named, data_utils.infer_language_pair(wanted.data)))
+    if task == "translation" and None in named.values():
+        raise UsageError(
+            f"--data {wanted.data}: has no data from which the languages could be told; give "
+            "--source-lang and --target-lang"
+        )
+    name = SUBWORD_FILES[text.subwords]
+    if wanted.target_subword_file is not None:
+        if name is None or text.subwords == "transformers" or task != "translation":
+            raise UsageError(
+                f"--target-subword-file {wanted.target_subword_file}: is for translation with "
+                "--subwords subword-nmt, sentencepiece or marked-pieces; leave it out"
+            )
+        text = text._replace(target_subword_file=f"target.{name}")
+    source, target = named["source_lang"], named["target_lang"]
+    return text._replace(subword_file=name, source_lang=source, target_lang=target)
+
+
+def _copy_dictionaries(wanted: Pack, side: str, task: str, text: Text) -> None:
+    found = (
+        [""] + [e.name for e in os.scandir(wanted.data) if e.is_dir()]
+        if os.path.isdir(wanted.data)
+        else []
+    )
+    names = [
+        os.path.join(folder, name)
+        for folder in found
+        for name in sorted(os.listdir(os.path.join(wanted.data, folder)))
+        if name.startswith("dict.") and name.endswith("txt")
+    ]
+    needed = ["dict.txt"]
+    if task == "translation":
+        needed = [f"dict.{text.source_lang}.txt", f"dict.{text.target_lang}.txt"]
+    missing = [name for name in needed if name not in map(os.path.basename, names)]
+    if missing:
+        raise UsageError(
+            f"--data {wanted.data}: has no {missing[0]}; give the folder that the model was "
+            "trained on"
+        )
+    for name in names:
+        os.makedirs(os.path.join(side, os.path.dirname(name)), exist_ok=True)
+        _copy(os.path.join(wanted.data, name), os.path.join(side, name), "--data")
+
+
+def _copy_subwords(source: str, folder: ModelFolder) -> None:
+    target = folder.file(str(folder.text.subword_file))
+    if folder.text.subwords != "transformers":
+        _copy(source, target, "--subword-file")
+        return
+    theirs = tokenizer.dictionary(source)  # refuses a folder without a tokenizer
+    ours = folder.file("dict.txt" if folder.head is None else os.path.join("input0", "dict.txt"))
+    if os.path.isfile(ours) and _symbols(theirs) != _symbols(_read(ours, "--data")):
+        raise UsageError(
+            f"--subword-file {source}: its symbols are not those of the model's dictionary; give "
+            "the tokenizer of that model"
+        )
+    os.mkdir(target)
+    for name in tokenizer.FILES:
+        if os.path.isfile(os.path.join(source, name)):
+            _copy(os.path.join(source, name), os.path.join(target, name), "--subword-file")
+
+
+def _symbols(dictionary: str) -> List[str]:
+    """The symbols of a dict.txt, without those that only fill it up."""
+    found = [line.rsplit(" ", 1)[0] for line in dictionary.split("\n") if line]
+    return [symbol for symbol in found if not symbol.startswith("madeupword")]
+
+
+def _copy(source: str, target: str, flag: str) -> None:
+    try:
+        shutil.copyfile(source, target)
+    except FileNotFoundError as error:
+        raise UsageError(f"{flag} {source}: there is no such file") from error
+
+
+def _read(path: str, flag: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{flag} {path}: cannot be read as text ({error})") from error
+
+
+def _write(path: str, content: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(content)

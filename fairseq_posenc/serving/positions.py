@@ -1,0 +1,268 @@
+"""Position encodings as CTranslate2 computes them: one function for each that it can express.
+
+The engine has rotary embeddings, relative keys and values (Shaw), a bias by bucket of the distance
+(T5) and, in decoders, ALiBi.  Where self-attention has none of these, it adds a table to the
+embeddings.  Other encodings are expressed through them:
+
+* a bias of any relative encoding becomes a table with a bucket for every distance (ALiBi in an
+  encoder, and T5, whose own buckets the engine would round in float32);
+* no positions are rotations by an angle of zero;
+* YaRN is a divisor for every frequency, its temperature a factor on the projections of queries and
+  keys.
+"""
+
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple, cast
+
+import numpy as np
+import torch
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings import PositionEncoding
+from fairseq_posenc.encodings.base import DistanceBias
+from fairseq_posenc.encodings.rotary import frequencies
+from fairseq_posenc.encodings.rotary_scaling import Scaling
+from fairseq_posenc.flags.options import Layer
+
+#: Divides positions, so that every angle of a rotation is zero in float32.
+_NO_ROTATION = 1e30
+
+
+class Positions(NamedTuple):
+    """The positions of one self-attention, in the engine's terms.
+
+    Args:
+        arguments: of its specification.
+        tensors: attributes of the specification, to be filled.
+        temperature: factor on the rotated channels of queries and of keys.
+        rotated: number of these channels in every head.
+        exact_below: length in tokens from which on they are approximate, or None.
+    """
+
+    arguments: Dict[str, Any] = {}
+    tensors: Dict[str, Any] = {}
+    temperature: float = 1.0
+    rotated: int = 0
+    exact_below: Optional[int] = None
+
+    def and_also(self, other: "Positions") -> "Positions":
+        """Both at once; at most one of them rotates."""
+        limits = [each.exact_below for each in (self, other) if each.exact_below is not None]
+        return Positions(
+            {**self.arguments, **other.arguments},
+            {**self.tensors, **other.tensors},
+            self.temperature * other.temperature,
+            self.rotated + other.rotated,
+            min(limits) if limits else None,
+        )
+
+
+#: The positions that an encoding contributes to a self-attention of this plug-in.
+Expression = Callable[[Any], Positions]
+EXPRESSIONS: Dict[str, Expression] = {}
+
+
+def expresses(*names: str) -> Callable[[Expression], Expression]:
+    """Decorator of the function that expresses encodings, given a self-attention."""
+
+    def add(function: Expression) -> Expression:
+        EXPRESSIONS.update(dict.fromkeys(names, function))
+        return function
+
+    return add
+
+
+@expresses("sinusoidal", "learned")
+def input_table(attention: Layer) -> Positions:
+    """Nothing: the table is added to the embeddings."""
+    return Positions()
+
+
+@expresses("none")
+def no_positions(attention: Layer) -> Positions:
+    """Rotations by zero, without which the engine would add sinusoids to the embeddings."""
+    return _rotations(2, "interleaved", 10000.0, "Linear", {"rotary_scaling_factor": _NO_ROTATION})
+
+
+@expresses("rotary")
+def rotary(attention: Layer) -> Positions:
+    """Rotations with the base, the fraction, the pairing and the scaling of the model.
+
+    Raises:
+        UsageError: values are rotated, too.
+    """
+    module = attention.encoding.transform
+    if module.rotate_values:
+        raise UsageError("--rotary-value: CTranslate2 rotates queries and keys, not values")
+    scaling, dim, base = module.scaling, module.dim, module.base
+    rule, base, more, tensors = _SCALING[scaling.rule](scaling, dim, base)
+    found = _rotations(dim, module.pairing, base, rule, more)
+    return found._replace(tensors=tensors, temperature=module.temperature, rotated=dim)
+
+
+def _rotations(
+    dim: int, pairing: str, base: float, rule: Optional[str], more: Dict[str, Any]
+) -> Positions:
+    from ctranslate2.specs.attention_spec import RotaryScalingType
+
+    arguments = {
+        "rotary_dim": dim,
+        "rotary_interleave": pairing == "interleaved",
+        "rotary_base": base,
+        "rotary_scaling_type": RotaryScalingType[rule] if rule else None,
+    }
+    return Positions({**arguments, **more})
+
+
+_Scaled = Tuple[Optional[str], float, Dict[str, Any], Dict[str, Any]]
+
+
+def _unscaled(scaling: Scaling, dim: int, base: float) -> _Scaled:
+    return None, base, {}, {}
+
+
+def _linear(scaling: Scaling, dim: int, base: float) -> _Scaled:
+    return "Linear", base, {"rotary_scaling_factor": scaling.factor}, {}
+
+
+def _ntk(scaling: Scaling, dim: int, base: float) -> _Scaled:
+    return None, base * scaling.factor ** (dim / (dim - 2)), {}, {}
+
+
+def _yarn(scaling: Scaling, dim: int, base: float) -> _Scaled:
+    """A divisor for every frequency; the engine has two lists of them, by the length."""
+    divisors = frequencies(dim, base) / frequencies(dim, base, None, scaling)
+    names = ("rotary_scaling_long_factor", "rotary_scaling_short_factor")
+    return "Su", base, {}, {name: divisors.float().numpy().copy() for name in names}
+
+
+_SCALING: Dict[str, Callable[[Scaling, int, float], _Scaled]] = {
+    "none": _unscaled,
+    "linear": _linear,
+    "ntk": _ntk,
+    "yarn": _yarn,
+}
+
+
+@expresses("shaw")
+def shaw(attention: Layer) -> Positions:
+    """Tables for distances from -K to K; a decoder's future distances get zeros."""
+    terms = attention.position_terms["shaw"]
+    keys = terms.key_table.weight
+    values = torch.zeros_like(keys) if terms.value_table is None else terms.value_table.weight
+    rows = 2 * terms.max_distance + 1
+
+    def padded(table: torch.Tensor) -> np.ndarray:
+        full = table.new_zeros(rows, table.size(1))
+        full[: len(table)] = table
+        return full.float().numpy()
+
+    tensors = {
+        "relative_position_keys": padded(keys),
+        "relative_position_values": padded(values),
+    }
+    return Positions({"relative_position": True}, tensors)
+
+
+@expresses("t5", "alibi")
+def bias_by_distance(attention: Layer) -> Positions:
+    """A bucket for every distance below a reach; beyond it, buckets grow logarithmically.
+
+    From T5's maximal distance on, all distances have the same bias, and the table is exact for
+    every length; ALiBi's is exact for the lengths that the model accepts.
+    """
+    encoding: PositionEncoding = attention.encoding
+    longest = encoding.stack.max_positions
+    biases = cast(List[DistanceBias], list(cast(Any, encoding.shared_bias).values()))
+    reach = max(_reach(bias, longest) for bias in biases)
+    exact = all(_reach(bias, reach + 1) <= reach for bias in biases)
+    return Positions(
+        {"relative_attention_bias": True},
+        {
+            "relative_attention_bias": _table(biases, reach, encoding.stack.causal),
+            "relative_attention_max_distance": np.dtype("int32").type(2 * reach),
+        },
+        exact_below=None if exact else reach,
+    )
+
+
+def _reach(bias: Layer, longest: int) -> int:
+    """The distance from which on all share a logit, as from T5's maximal distance; or *longest*."""
+    return min(getattr(bias, "max_distance", longest), longest)
+
+
+def _table(biases: Iterable[DistanceBias], reach: int, causal: bool) -> np.ndarray:
+    """The bias of every bucket of the engine, (buckets, H).
+
+    A side has 2 · reach buckets: one for each distance below *reach*, and as many up to twice that.
+
+    Args:
+        biases: the biases of the stack.
+        reach: in tokens.
+        causal: whether there is only the side of earlier keys.
+    """
+    rows = range(2 * reach)
+    steps = [r if r < reach else round(reach * 2 ** ((r - reach) / reach)) for r in rows]
+    later = torch.tensor(steps)
+    distances = -later if causal else torch.cat((-later, later))
+    logits = [bias.by_distance(distances).float() for bias in biases]  # (H, buckets)
+    return torch.stack(logits).sum(dim=0).t().contiguous().numpy()
+
+
+def positions_of(attention: Layer, names: List[str]) -> Positions:
+    """The positions of one self-attention of this plug-in.
+
+    Args:
+        attention: the self-attention.
+        names: of its encodings.
+
+    Raises:
+        UsageError: naming the encoding that the engine cannot compute.
+    """
+    functions = dict.fromkeys(EXPRESSIONS[name] for name in names)
+    found = Positions()
+    for function in functions:
+        found = found.and_also(function(attention))
+    return found
+
+
+def refuse_encodings(path: str, flag: str, value: str, period: List[str]) -> None:
+    """Refuse encodings, and combinations of them, that the engine cannot compute.
+
+    Args:
+        path: the checkpoint, for the message.
+        flag: the flag of the encoding of this side.
+        value: its value.
+        period: the composition of each layer in a pattern.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    known = ", ".join(sorted(EXPRESSIONS))
+    compositions = [names.split("+") for names in dict.fromkeys(period)]
+    for names in compositions:
+        lost = [name for name in names if name not in EXPRESSIONS]
+        if lost:
+            raise UsageError(
+                f"{path}: {flag} {value}: CTranslate2 cannot compute {lost[0]}; it has {known}"
+            )
+        alone = [name for name in names if EXPRESSIONS[name] in (input_table, shaw)]
+        if alone and len(names) > 1:
+            raise UsageError(
+                f"{path}: {flag} {value}: CTranslate2 computes {alone[0]} only alone; it can "
+                "combine rotary with t5 or alibi"
+            )
+    with_bias = [names for names in compositions if {"t5", "alibi"} & set(names)]
+    if len(with_bias) > 1:
+        raise UsageError(
+            f"{path}: {flag} {value}: CTranslate2 has one bias for all layers of a stack, and "
+            f"{' and '.join('+'.join(names) for names in with_bias)} differ"
+        )
+
+
+def native_alibi(names: List[Optional[str]]) -> bool:
+    """True where the engine's own ALiBi serves, which has no limit.
+
+    Args:
+        names: of the composition of every layer of a decoder.
+    """
+    return set(names) == {"alibi"}

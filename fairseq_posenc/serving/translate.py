@@ -1,0 +1,105 @@
+"""Translating a stream of lines: prepare, translate in batches, restore, in the order of the input.
+
+Lines that are empty, or longer than the model accepts, keep their place as empty translations.
+"""
+
+import sys
+from typing import Iterable, Iterator, List, NamedTuple, Tuple
+
+from fairseq_posenc.serving.engine import Beam, Engine, Hypothesis, Tokens
+from fairseq_posenc.serving.streams import in_blocks
+from fairseq_posenc.serving.text import Preparation
+
+
+class Format(NamedTuple):
+    """The lines that are written for each line that is read.
+
+    Args:
+        scores: begin each with its score and a tab.
+        numbered: begin each with the number of its source line, from 1, and a tab.
+        prefixes: read what a translation starts with after a tab.
+    """
+
+    scores: bool = False
+    numbered: bool = False
+    prefixes: bool = False
+
+
+class Translator:
+    """Translates lines of text.
+
+    Args:
+        preparation: of the text.
+        engine: of the tokens.
+        beam: the search; its longest translation is an upper bound.
+        format: of the lines.
+    """
+
+    def __init__(
+        self, preparation: Preparation, engine: Engine, beam: Beam, format: Format
+    ) -> None:
+        self._text, self._engine, self._beam, self._format = preparation, engine, beam, format
+
+    def translate(self, lines: Iterable[str], buffer: int) -> Iterator[str]:
+        """The lines to write for *lines*, in their order.
+
+        Args:
+            lines: the source text.
+            buffer: number of lines to read before they are translated.
+        """
+        count = 0
+        for some in in_blocks(lines, buffer):
+            for hypotheses in self._translate(some, count):
+                count += 1
+                for hypothesis in hypotheses:
+                    yield self._line(hypothesis, count)
+
+    def _translate(self, lines: List[str], before: int) -> List[List[Hypothesis]]:
+        """The n best translations of each line; *before* lines were read earlier."""
+        sources, prefixes, places = [], [], []  # type: List[Tokens], List[Tokens], List[int]
+        for place, line in enumerate(lines):
+            source, prefix = self._tokens(line)
+            if source and self._fits(source, prefix, before + place + 1):
+                sources.append(source)
+                prefixes.append(prefix)
+                places.append(place)
+        nothing = Hypothesis([], 0.0)
+        found = [[nothing] * self._beam.n_best for _ in lines]
+        if sources:
+            translated = self._engine.translate(sources, prefixes, self._bounded(sources))
+            for place, hypotheses in zip(places, translated):
+                missing = self._beam.n_best - len(hypotheses)
+                found[place] = [*hypotheses, *[nothing] * missing]
+        return found
+
+    def _tokens(self, line: str) -> Tuple[Tokens, Tokens]:
+        if not self._format.prefixes:
+            return self._text.source(line), []
+        source, _, prefix = line.partition("\t")
+        return self._text.source(source), self._text.target(prefix) if prefix.strip() else []
+
+    def _fits(self, source: Tokens, prefix: Tokens, number: int) -> bool:
+        """True if the model accepts a line; if not, says so on standard error."""
+        for side, tokens in (("source", source), ("target", prefix)):
+            longest = self._engine.longest[side] - 1  # besides </s>
+            if len(tokens) > longest:
+                what = "the line" if side == "source" else "its prefix"
+                print(
+                    f"line {number}: {what} has {len(tokens)} tokens, and the model accepts "
+                    f"{longest}; its translation is left empty",
+                    file=sys.stderr,
+                )
+                return False
+        return True
+
+    def _bounded(self, sources: List[Tokens]) -> Beam:
+        """The search, with translations of at most twice the longest source and 200 tokens."""
+        longest = min(self._engine.longest["target"] - 1, self._beam.max_length)
+        wanted = 2 * max(len(source) for source in sources) + 200
+        return self._beam._replace(max_length=min(longest, wanted))
+
+    def _line(self, hypothesis: Hypothesis, number: int) -> str:
+        columns = [str(number)] if self._format.numbered else []
+        columns += [f"{hypothesis.score:.4f}"] if self._format.scores else []
+        text = self._text.restore(hypothesis.tokens) if hypothesis.tokens else ""
+        return "\t".join([*columns, text])

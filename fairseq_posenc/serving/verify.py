@@ -1,0 +1,151 @@
+"""Comparing an exported model with fairseq's."""
+
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.exchange.verify import TOLERANCE
+from fairseq_posenc.serving.engine import Beam
+from fairseq_posenc.serving.fairseq_engine import BeamSearch
+
+#: Lengths of the compared sentences, in tokens, where the model accepts them.
+LENGTHS = (1, 3, 20, 50, 140)
+#: Beam size, length penalty and longest translation of the compared translations.
+BEAM, PENALTY, MAX_LENGTH = 4, 0.6, 200
+
+
+def _sentences(dictionary: Dictionary, longest: int, seed: int) -> List[List[int]]:
+    """Sentences of ordinary symbols, always the same."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = sorted({min(length, longest - 2) for length in LENGTHS})  # </s>, and <s> in some
+    highest = len(dictionary)
+    return [
+        torch.randint(dictionary.nspecial, highest, (length,), generator=generator).tolist()
+        for length in lengths
+        if length > 0 and highest > dictionary.nspecial
+    ]
+
+
+def _log_probabilities(logits: Tensor, targets: List[int]) -> Tensor:
+    """Those of *targets* (T), given logits (1, T, V)."""
+    return torch.log_softmax(logits[0].float(), -1)[range(len(targets)), targets]
+
+
+def _translation(loaded: Any, folder: str, longest: Dict[str, int]) -> float:
+    engine = import_extra("ctranslate2", "--verify").Translator(folder, compute_type="default")
+    source, target = loaded.task.source_dictionary, loaded.task.target_dictionary
+    differences = []
+    pairs = zip(_sentences(source, longest["source"], 1), _sentences(target, longest["target"], 2))
+    for src, tgt in pairs:
+        tokens = torch.tensor([[*src, source.eos()]])
+        previous = torch.tensor([[target.eos(), *tgt]])
+        logits, _ = loaded.model(tokens, torch.tensor([tokens.size(1)]), previous)
+        ours = _log_probabilities(logits, [*tgt, target.eos()])
+        theirs = engine.score_batch([_words(source, src)], [_words(target, tgt)])[0].log_probs
+        differences.append(_largest(ours, torch.tensor(theirs)))
+    return max(differences)
+
+
+def _language_model(loaded: Any, folder: str, longest: Dict[str, int]) -> float:
+    engine = import_extra("ctranslate2", "--verify").Generator(folder, compute_type="default")
+    dictionary, differences = loaded.task.source_dictionary, []
+    for sentence in _sentences(dictionary, longest["target"], 1):
+        tokens = [dictionary.eos(), *sentence]
+        logits, _ = loaded.model(torch.tensor([tokens[:-1]]))
+        theirs = engine.score_batch([_words(dictionary, tokens)])[0].log_probs
+        ours = _log_probabilities(logits, sentence)
+        differences.append(_largest(ours, torch.tensor(theirs)))
+    return max(differences)
+
+
+def _encoder(loaded: Any, folder: str, longest: Dict[str, int]) -> float:
+    engine = import_extra("ctranslate2", "--verify").Encoder(folder, compute_type="default")
+    dictionary, differences = loaded.task.source_dictionary, []
+    for sentence in _sentences(dictionary, longest["source"], 1):
+        tokens = [dictionary.bos(), *sentence, dictionary.eos()]
+        states, _ = loaded.model(torch.tensor([tokens]), features_only=True)
+        theirs = np.array(engine.forward_batch([tokens]).last_hidden_state)
+        differences.append(_largest(states, torch.from_numpy(theirs)))
+    return max(differences)
+
+
+_COMPARE: Dict[str, Callable[[Any, str, Dict[str, int]], float]] = {
+    "translation": _translation,
+    "language model": _language_model,
+    "encoder": _encoder,
+}
+
+
+def _words(dictionary: Dictionary, numbers: List[int]) -> List[str]:
+    return [dictionary[number] for number in numbers]
+
+
+def _largest(ours: Tensor, theirs: Tensor) -> float:
+    return float((ours.double() - theirs.double()).abs().max())
+
+
+def compare(kind: str, loaded: Any, folder: str, built: Any, quantization: Optional[str]) -> float:
+    """The largest difference of an exported model from fairseq's.
+
+    Args:
+        kind: what it is.
+        loaded: the checkpoint, loaded.
+        folder: the exported model.
+        built: its specification, with the lengths that it accepts.
+        quantization: of the export; only one in float32 has to agree.
+
+    Returns:
+        the largest absolute difference of token log-probabilities, or of an encoder's states.
+
+    Raises:
+        UsageError: that of a float32 export is above 1e-4, or NaN.
+    """
+    limits = {side: built.exact_below[side] or longest for side, longest in built.longest.items()}
+    difference = _COMPARE[kind](loaded, folder, limits)
+    if not difference <= TOLERANCE and quantization in (None, "float32"):
+        raise UsageError(
+            f"{loaded.path}: the largest difference from fairseq is {difference:.3g}, above "
+            f"{TOLERANCE:g}; nothing was written"
+        )
+    return difference
+
+
+def same_translations(kind: str, loaded: Any, folder: str, path: str) -> Tuple[int, int]:
+    """The number of identical beam translations, and of all.
+
+    Args:
+        kind: what the model is.
+        loaded: the checkpoint, loaded.
+        folder: the exported model.
+        path: text in subwords, a sentence a line.
+
+    Raises:
+        UsageError: it is no translation model, or the text cannot be read.
+    """
+    if kind != "translation":
+        raise UsageError(f"--verify-file {path}: is for translation models; this is no such model")
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = [line.split() for line in file]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--verify-file {path}: cannot be read as text ({error})") from error
+    lines = [line for line in lines if line]
+    engine = import_extra("ctranslate2", "--verify-file").Translator(folder)
+    results = engine.translate_batch(
+        lines,
+        beam_size=BEAM,
+        length_penalty=PENALTY,
+        max_decoding_length=MAX_LENGTH,
+        max_batch_size=2000,
+        batch_type="tokens",
+    )
+    theirs = [result.hypotheses[0] for result in results]
+    beam = Beam(BEAM, PENALTY, 1, MAX_LENGTH, 2000)
+    found = BeamSearch(loaded.model, loaded.task).translate(lines, [[]] * len(lines), beam)
+    ours = [hypotheses[0].tokens for hypotheses in found]
+    return sum(a == b for a, b in zip(ours, theirs)), len(lines)

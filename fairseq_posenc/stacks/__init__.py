@@ -1,0 +1,1 @@
+"""Encoders and decoders, which work out positions once a forward pass."""

@@ -1,0 +1,247 @@
+"""fairseq's Transformer decoder, with positions and masks computed once per forward pass.
+
+Queries are always the last T of S positions.  In a full forward pass T = S; in incremental decoding
+T is the number of tokens that are not in the cache, usually one.
+"""
+
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from fairseq.data import Dictionary
+from fairseq.models.transformer import TransformerDecoderBase
+from torch import Tensor, nn
+
+from fairseq_posenc.attention.cache import IncrementalState
+from fairseq_posenc.attention.functional import additive_mask, aligned, drop, product_dtype
+from fairseq_posenc.attention.memory import Memory, moved_on, remembered
+from fairseq_posenc.checkpoints.warm_start import State, refuse_projection
+from fairseq_posenc.configuration.stacks import stack_of
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.layers.gated import GatedDecoderLayer
+from fairseq_posenc.layers.transformer import TransformerDecoderLayer, wrap_layer
+from fairseq_posenc.stacks.stack import (
+    Padding,
+    PositionedStack,
+    find_padding,
+    layer_positions,
+)
+
+EncoderOut = Optional[Dict[str, List[Tensor]]]
+_PADDING = "padding"  # key of what is known of it in the incremental state
+LAYERS: Dict[str, Callable[..., nn.Module]] = {
+    "transformer": TransformerDecoderLayer,
+    "gated": GatedDecoderLayer,
+}
+
+
+class TransformerDecoder(PositionedStack, TransformerDecoderBase):
+    """Decoder of N layers with any position encoding (RoFormer Table 1: N = 6).
+
+    Args:
+        cfg: fairseq's nested Transformer configuration with the encodings' flags.
+        dictionary: target dictionary.
+        embed_tokens: target embedding.
+        no_encoder_attn: leave out the attention to the source.
+        output_projection: projection to the vocabulary, if not to be built here.
+    """
+
+    #: N, the most tokens that a memory keeps
+    memory_length = 0
+
+    def __init__(
+        self,
+        cfg: Options,
+        dictionary: Dictionary,
+        embed_tokens: nn.Embedding,
+        no_encoder_attn: bool = False,
+        output_projection: Optional[nn.Module] = None,
+    ) -> None:
+        cfg = self.compose(cfg, stack_of(cfg, "decoder"))
+        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
+        self.own_positions(cfg)
+
+    def build_decoder_layer(self, cfg: Options, no_encoder_attn: bool = False) -> nn.Module:
+        """One layer, with activation checkpointing and FSDP as the flags select."""
+        layer = LAYERS[cfg.layer](cfg, next(self.next_encoding), no_encoder_attn)
+        return wrap_layer(layer, cfg)
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: EncoderOut = None,
+        incremental_state: IncrementalState = None,
+        features_only: bool = False,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+        src_lengths: Optional[Tensor] = None,
+        return_all_hiddens: bool = False,
+        padding: Optional[Padding] = None,
+        memory: Optional[Memory] = None,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
+        """Logits of the next tokens.
+
+        Args:
+            features_only: stop before the projection to the vocabulary.
+            src_lengths: unused, as in fairseq; so is *return_all_hiddens*.
+
+        The others are those of :meth:`extract_features_scriptable`.
+
+        Returns:
+            logits (B, T, V) or states (B, T, C), and the dictionary of that method.
+        """
+        x, extra = self.extract_features_scriptable(
+            prev_output_tokens,
+            encoder_out,
+            incremental_state,
+            full_context_alignment,
+            alignment_layer,
+            alignment_heads,
+            padding,
+            memory,
+        )
+        return (x if features_only else self.output_layer(x)), extra
+
+    def extract_features_scriptable(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: EncoderOut,
+        incremental_state: IncrementalState = None,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+        padding: Optional[Padding] = None,
+        memory: Optional[Memory] = None,
+    ) -> Tuple[Tensor, Dict[str, Any]]:
+        """Decoder states and, on request, attention weights over the source.
+
+        Weights require an explicit softmax, so in training they are returned only if
+        *alignment_layer* is given.  In evaluation those of the last layer are the default, as in
+        fairseq, unless generation disables them.
+
+        Args:
+            prev_output_tokens: all target tokens so far, (B, S).
+            encoder_out: output of the encoder, or None.
+            incremental_state: fairseq's cache; cached tokens are not computed again.
+            full_context_alignment: let every query see all target positions.
+            alignment_layer: layer whose attention over the source is returned; default the last.
+            alignment_heads: number of its heads to average; default all.
+            padding: that of *prev_output_tokens*, if it is known already.
+            memory: inputs of the layers for the tokens before them, in training and scoring by
+                segments; empty at the first segment.
+
+        Raises:
+            ValueError: there are both a memory and a cache.
+
+        Returns:
+            states (B, T, C) and ``{"attn": [weights (B, T, S') or None], "inner_states": [...]}``,
+            with *memory* also ``"memory"``, that of the next segment.
+        """
+        if memory is not None and incremental_state is not None:
+            raise ValueError("memory: a cache holds all earlier tokens already; give one of them")
+        seen = self.cached_length(incremental_state)
+        before = remembered(memory) if memory else 0
+        length = before + prev_output_tokens.size(1)
+        self.check_length(length)
+        causal = not full_context_alignment
+        if incremental_state is not None:
+            padding = self._padding_so_far(prev_output_tokens, seen, incremental_state)
+        elif padding is None:
+            padding = find_padding((prev_output_tokens.eq(self.padding_idx), causal))[0]
+        x = self._embed(prev_output_tokens, seen, incremental_state, padding)
+        padding = padding.after(before) if before else padding
+        positions = self.positions_of_layers(x, length, padding, causal, before)
+        source, source_bias = self._source(encoder_out, x)
+
+        asked = alignment_layer is not None or not self.training
+        alignment_layer = self.num_layers - 1 if alignment_layer is None else alignment_layer
+        attn: Optional[Tensor] = None
+        inner_states: List[Tensor] = [x.transpose(0, 1)]  # (T, B, C), as in fairseq
+        for index, layer in enumerate(self.layers):
+            need_weights = asked and index == alignment_layer and getattr(layer, "need_attn", False)
+            x, weights, _ = layer(
+                x,
+                source,
+                source_bias,
+                incremental_state,
+                need_weights=need_weights,
+                memory=memory[index].to(x) if memory else None,
+                **layer_positions(layer, positions),
+            )
+            inner_states.append(x.transpose(0, 1))
+            if need_weights and weights is not None:
+                attn = weights[:, :alignment_heads].float().mean(dim=1).type_as(x)  # (B, T, S')
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        if self.project_out_dim is not None:
+            x = self.project_out_dim(x)
+        extra: Dict[str, Any] = {"attn": [attn], "inner_states": inner_states}
+        if memory is not None:
+            inputs = [state.transpose(0, 1) for state in inner_states[:-1]]
+            extra["memory"] = moved_on(memory, inputs, self.memory_length)
+        return x, extra
+
+    def cached_length(self, incremental_state: IncrementalState) -> int:
+        """Number of target tokens in the cache."""
+        if incremental_state is None:
+            return 0
+        attention = next(layer.self_attn for layer in self.layers if hasattr(layer, "self_attn"))
+        return attention.cached_length(incremental_state)
+
+    def _padding_so_far(
+        self, tokens: Tensor, seen: int, incremental_state: IncrementalState
+    ) -> Padding:
+        """The padding of *tokens* (B, S), of which *seen* are in the cache.
+
+        Padding comes with prompts, not with single tokens that beam search adds, so the device is
+        read at the first step and where several tokens are new.
+        """
+        state: Any = incremental_state
+        if _PADDING in state and tokens.size(1) == seen + 1:
+            visible, left, empty = state[_PADDING]
+            return Padding(tokens.eq(self.padding_idx), left, empty) if visible else Padding()
+        found = find_padding((tokens.eq(self.padding_idx), False))[0]
+        state[_PADDING] = (found.mask is not None, found.left, found.empty)
+        return found
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Scaled token embeddings (B, T, E) of tokens (B, T)."""
+        return self.embed_scale * self.embed_tokens(tokens)
+
+    def _embed(
+        self, tokens: Tensor, seen: int, incremental_state: IncrementalState, padding: Padding
+    ) -> Tensor:
+        """Input of the first layer for the tokens not *seen*, (B, T, C)."""
+        new_tokens = tokens[:, seen:]
+        x = self.embed(new_tokens)
+        if self.quant_noise is not None:
+            x = self.quant_noise(x)
+        if self.project_in_dim is not None:
+            x = self.project_in_dim(x)
+        if self.embed_positions is not None:
+            one_row = incremental_state is not None and tokens.size(1) == seen + 1
+            if one_row and padding.mask is None:  # this look-up counts padding as text
+                x = x + self.embed_positions(tokens, incremental_state=incremental_state)
+            else:
+                x = x + self.embed_positions(tokens)[:, seen:]
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        return drop(x, self.dropout_module)
+
+    def _source(self, encoder_out: EncoderOut, like: Tensor) -> Tuple[Any, Any]:
+        """Encoder states (B, S', C) and their padding as an additive mask (B, 1, 1, S')."""
+        if encoder_out is None or not encoder_out["encoder_out"]:
+            return None, None
+        states = encoder_out["encoder_out"][0].transpose(0, 1)
+        masks = encoder_out["encoder_padding_mask"]
+        padding_mask = masks[0] if masks else None
+        bias = additive_mask(1, states.size(1), False, padding_mask, like)
+        return states, None if bias is None else aligned(bias.to(product_dtype(like)))
+
+    def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
+        """Adapt an older or differently encoded checkpoint, logging changes of position state."""
+        refuse_projection(self, state_dict, name)
+        super().upgrade_state_dict_named(state_dict, name)
+        if self.adaptive_softmax is not None and self.output_projection is None:
+            # fairseq adds it wherever embeddings are tied
+            state_dict.pop(f"{name}.output_projection.weight", None)
+        return state_dict

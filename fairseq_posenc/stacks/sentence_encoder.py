@@ -1,0 +1,103 @@
+"""Encoder of a masked language model: a Transformer with segments and small embeddings.
+
+BERT, Devlin et al., arXiv 1810.04805; ALBERT, Lan et al., arXiv 1909.11942, section 3.1.
+"""
+
+import logging
+from typing import Dict, Optional, Tuple
+
+from fairseq.data import Dictionary
+from fairseq.modules import LayerNorm
+from torch import Tensor, nn
+
+from fairseq_posenc.configuration.stacks import masked_lm_stack
+from fairseq_posenc.encodings import Stack
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.layers.initialisation import apply_norms_and_biases
+from fairseq_posenc.layers.segments import first_text_lengths, segment_labels
+from fairseq_posenc.stacks.encoder import TransformerEncoder
+from fairseq_posenc.stacks.stack import Padding
+
+logger = logging.getLogger(__name__)
+
+#: Batches of training to wait for a second text.
+PATIENCE = 10
+
+
+class SentenceEncoder(TransformerEncoder):
+    """Transformer encoder with optional segment embeddings and embedding projection.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration, with ``num_segments`` and ``causal``.
+        dictionary: the dictionary.
+        embed_tokens: token embedding (V, E); if E is not C, a projection follows the embeddings.
+    """
+
+    def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
+        super().__init__(cfg, dictionary, embed_tokens)
+        size, channels = embed_tokens.embedding_dim, cfg.encoder.embed_dim
+        self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
+        self.num_segments = cfg.num_segments
+        self.reads_pairs = cfg.segments == "pairs"
+        self.global_first_text = self.kernel.reads_first_text(cfg)
+        self.separator = dictionary.eos()
+        self.batches_to_wait = PATIENCE if cfg.num_segments > 1 else 0
+        self.embed_project = nn.Linear(size, channels) if size != channels else None
+        if cfg.encoder.normalize_before and size != channels:
+            self.layer_norm: Optional[nn.Module] = LayerNorm(channels)
+        apply_norms_and_biases(self, cfg)
+
+    #: what to call it with where only [CLS] is read, and where masked tokens are predicted
+    by_text: Dict[str, bool] = {}
+    by_mask: Dict[str, bool] = {}
+
+    def stack(self, cfg: Options) -> Stack:
+        """The properties of this encoder that its position encodings depend on."""
+        return masked_lm_stack(cfg)
+
+    def embed(self, src_tokens: Tensor, segment_labels: Optional[Tensor]) -> Tensor:
+        """Token plus segment embeddings (B, T, E); without labels, segments by ``--segments``."""
+        x = self.embed_tokens(src_tokens)
+        if self.embed_segments is None:
+            return x
+        if segment_labels is None and self.reads_pairs:
+            segment_labels = self.segment_labels(src_tokens)
+        if self.training and self.batches_to_wait > 0:
+            self._look_for_pairs(segment_labels)
+        if segment_labels is None:
+            return x + self.embed_segments.weight[0]
+        return x + self.embed_segments(segment_labels)
+
+    def segment_labels(self, src_tokens: Tensor) -> Tensor:
+        """The segments of texts or pairs (B, T); see :func:`.segments.segment_labels`."""
+        return segment_labels(src_tokens, self.padding_idx, self.separator, self.num_segments)
+
+    def _look_for_pairs(self, labels: Optional[Tensor]) -> None:
+        """Log once in training if no batch so far has a second text."""
+        found = labels is not None and bool(labels.any())
+        self.batches_to_wait = 0 if found else self.batches_to_wait - 1
+        if self.batches_to_wait == 0 and not found:
+            logger.info(
+                "--num-segments %d: no second text in the first %d batches, so only segment 0 is "
+                "trained; pairs are input0 and input1 of --task sentence_prediction, or lines "
+                "'text </s> text' of --task masked_lm --sample-break-mode eos",
+                self.num_segments,
+                PATIENCE,
+            )
+
+    def begin(
+        self, src_tokens: Tensor, token_embeddings: Optional[Tensor], padding: Optional[Padding]
+    ) -> Tuple[Tensor, Tensor, Padding]:
+        """As in the base class; the padding tells where the first text ends, if that matters."""
+        x, embedding, padding = super().begin(src_tokens, token_embeddings, padding)
+        if self.global_first_text:
+            first = first_text_lengths(src_tokens, self.padding_idx, self.separator)
+            padding = padding._replace(first_text=first)
+        return x, embedding, padding
+
+    def forward_embedding(
+        self, src_tokens: Tensor, token_embedding: Optional[Tensor] = None
+    ) -> Tuple[Tensor, Tensor]:
+        """Input of the first layer (B, T, C), and the embeddings it comes from (B, T, E)."""
+        x, embedding = super().forward_embedding(src_tokens, token_embedding)
+        return (x if self.embed_project is None else self.embed_project(x)), embedding

@@ -1,0 +1,1 @@
+"""Steps that are done once: locks, markers, logs and resuming."""

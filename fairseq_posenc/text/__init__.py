@@ -1,0 +1,1 @@
+"""Text as models see it: normalising, tokenising, subwords and symbols, without fairseq."""

@@ -1,0 +1,309 @@
+"""Text to symbols as the tokenizer of an imported model makes them.
+
+A folder of the ``transformers`` library describes its tokenizer by a ``tokenizer.json`` or by a
+``vocab.txt`` with a ``tokenizer_config.json``.  The tokens are those of that library; only the
+special ones get fairseq's names.  Neither PyTorch nor fairseq is imported.
+"""
+
+import json
+import os
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.packages import import_extra
+
+#: fairseq's symbol, the role in tokenizer_config.json, and its usual name.
+ROLES = (
+    ("<s>", "cls_token", "[CLS]"),
+    ("<pad>", "pad_token", "[PAD]"),
+    ("</s>", "sep_token", "[SEP]"),
+    ("<unk>", "unk_token", "[UNK]"),
+    ("<mask>", "mask_token", "[MASK]"),
+)
+_RESERVED = frozenset(ours for ours, _, _ in ROLES)
+#: Lines that are split at a time.
+CHUNK = 1000
+_JIEBA, _BERT = "RoFormerTokenizer", "BertTokenizer"
+
+#: Names of the files that describe a tokenizer.
+FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "config.json")
+
+
+class Tokenizer(NamedTuple):
+    """A tokenizer.
+
+    Args:
+        split: the symbols of each line of text, by fairseq's names.
+        join: the text of symbols.
+    """
+
+    split: Callable[[List[str]], List[List[str]]]
+    join: Callable[[List[str]], str]
+
+
+class Files(NamedTuple):
+    """The files of a tokenizer.
+
+    Args:
+        folder: where they are.
+        settings: of tokenizer_config.json.
+        kind: name of its class, without ``Fast``; empty if no file says it.
+    """
+
+    folder: str
+    settings: Dict[str, Any]
+    kind: str
+
+    def path(self, name: str) -> str:
+        """The path of a file in the folder."""
+        return os.path.join(self.folder, name)
+
+    def special(self) -> Dict[str, str]:
+        """The tokenizer's name of each of fairseq's special symbols."""
+        return {ours: self._content(role, usual) for ours, role, usual in ROLES}
+
+    def _content(self, role: str, usual: str) -> str:
+        token: Union[None, str, Mapping[str, str]] = self.settings.get(role) or usual
+        content = token.get("content") if isinstance(token, dict) else token
+        if not isinstance(content, str):
+            raise UsageError(
+                f"{self.path('tokenizer_config.json')}: {role} is {token!r}; it must be a symbol "
+                "or an object with its content"
+            )
+        return content
+
+
+def find_files(folder: str) -> Files:
+    """The files of the tokenizer in *folder*.
+
+    Raises:
+        UsageError: there is no such folder, or a file is not JSON.
+    """
+    if not os.path.isdir(folder):
+        raise UsageError(f"{folder}: there is no such folder; give one with a tokenizer's files")
+    settings = _json(os.path.join(folder, "tokenizer_config.json"))
+    config = _json(os.path.join(folder, "config.json"))
+    kind = settings.get("tokenizer_class") or config.get("tokenizer_class")
+    if kind is None and config.get("model_type") == "roformer":
+        kind = _JIEBA  # the library's own rule
+    kind = str(kind or "")
+    return Files(folder, settings, kind[: -len("Fast")] if kind.endswith("Fast") else kind)
+
+
+def _json(path: str) -> Dict[str, Any]:
+    """The object in a file, empty if there is no file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read as JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: does not hold a JSON object")
+    return content
+
+
+def read_symbols(files: Files, elsewhere: Optional[str] = None) -> Tuple[List[str], str]:
+    """The symbols of a tokenizer by number, and the file they come from.
+
+    Args:
+        files: those of its folder.
+        elsewhere: a vocab.txt that is not in the folder.
+
+    Raises:
+        UsageError: there is no such file, or its numbers have gaps.
+    """
+    source = elsewhere or files.path("vocab.txt")
+    if elsewhere or os.path.isfile(source):
+        try:
+            with open(source, encoding="utf-8", newline="\n") as lines:
+                return [line.rstrip("\r\n") for line in lines], source
+        except (OSError, UnicodeError) as error:
+            raise UsageError(f"{source}: cannot be read as a vocabulary ({error})") from error
+    source = files.path("tokenizer.json")
+    content = _json(source)
+    if not content:
+        raise UsageError(
+            f"{files.folder}: has neither vocab.txt nor tokenizer.json; save_pretrained of a "
+            "tokenizer of transformers writes one (to import with a vocab.txt elsewhere: --vocab)"
+        )
+    try:
+        numbers = content["model"]["vocab"]
+        if isinstance(numbers, list):  # SentencePiece: pieces with their scores
+            numbers = {piece: number for number, (piece, _) in enumerate(numbers)}
+        numbers = {**numbers, **{t["content"]: t["id"] for t in content.get("added_tokens", ())}}
+        symbols = sorted(numbers, key=lambda symbol: numbers[symbol])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{source}: has no vocabulary; give a folder with a vocab.txt") from error
+    if [numbers[symbol] for symbol in symbols] != list(range(len(symbols))):
+        raise UsageError(
+            f"{source}: its {len(symbols)} symbols are not numbered from 0 to {len(symbols) - 1}; "
+            "give a folder with a vocab.txt"
+        )
+    return symbols, source
+
+
+def ordinary_symbols(symbols: Sequence[str], special: Mapping[str, str], source: str) -> List[int]:
+    """The numbers of all symbols but the special ones, which make the lines of dict.txt.
+
+    Args:
+        symbols: the symbols by number.
+        special: the tokenizer's name of each of fairseq's special symbols.
+        source: the file they come from, for messages.
+
+    Raises:
+        UsageError: a special symbol is missing, a symbol occurs twice, or fairseq could not read a
+            symbol back.
+    """
+    numbers = {symbol: number for number, symbol in enumerate(symbols)}
+    if len(numbers) < len(symbols):
+        twice = next(s for number, s in enumerate(symbols) if numbers[s] != number)
+        raise UsageError(
+            f"{source}: {twice!r} occurs twice (numbers {symbols.index(twice)} and "
+            f"{numbers[twice]}), and fairseq refuses such a dictionary; rename one of them"
+        )
+    for ours, theirs in special.items():
+        if theirs not in numbers:
+            raise UsageError(f"{source}: has no {theirs!r}, which corresponds to fairseq's {ours}")
+    used = set(special.values())
+    ordinary = [number for number, symbol in enumerate(symbols) if symbol not in used]
+    for number in ordinary:
+        _check(symbols[number], number, source)
+    return ordinary
+
+
+def _check(symbol: str, number: int, source: str) -> None:
+    """Refuse an ordinary symbol that dict.txt cannot hold."""
+    if symbol in _RESERVED:
+        raise UsageError(
+            f"{source}: the ordinary symbol {symbol!r} (number {number}) is one that fairseq "
+            "reserves; rename it"
+        )
+    if symbol.split() != [symbol]:
+        raise UsageError(
+            f"{source}: the symbol {symbol!r} (number {number}) is empty or contains white space, "
+            "at which fairseq splits text; rename it"
+        )
+
+
+def dictionary(folder: str) -> str:
+    """The dict.txt of a tokenizer, the same as that of its imported model.
+
+    Args:
+        folder: with the tokenizer's files.
+
+    Raises:
+        UsageError: fairseq's dictionary cannot hold its symbols.
+    """
+    files = find_files(folder)
+    symbols, source = read_symbols(files)
+    ordinary = ordinary_symbols(symbols, files.special(), source)
+    return "".join(f"{symbols[number]} 1\n" for number in ordinary)
+
+
+def load(folder: str) -> Tokenizer:
+    """The tokenizer whose files are in a folder.
+
+    Args:
+        folder: with the tokenizer's files.
+
+    Raises:
+        UsageError: a file or a package is missing, or the tokenizer is of another kind.
+    """
+    files = find_files(folder)
+    names = files.special()
+    special = {theirs: ours for ours, theirs in names.items()}
+    # tokenizer.json cannot hold the words of jieba, and holds another rule in their place
+    if files.kind != _JIEBA and os.path.isfile(files.path("tokenizer.json")):
+        tokenizer = _from_json(files.path("tokenizer.json"))
+    elif files.kind in (_JIEBA, _BERT, ""):
+        tokenizer = _word_pieces(files)
+    else:
+        raise UsageError(
+            f"{folder}: has a {files.kind}, but no tokenizer.json; save_pretrained of this "
+            "tokenizer in transformers writes one"
+        )
+    if tokenizer.decoder is None:
+        tokenizer.decoder = import_extra("tokenizers", "tokenize").decoders.WordPiece(cleanup=False)
+
+    def split(lines: List[str]) -> List[List[str]]:
+        found = tokenizer.encode_batch(lines, add_special_tokens=False)
+        return [[special.get(token, token) for token in line.tokens] for line in found]
+
+    def join(symbols: List[str]) -> str:
+        return tokenizer.decoder.decode([names.get(symbol, symbol) for symbol in symbols])
+
+    return Tokenizer(split, join)
+
+
+def _from_json(path: str) -> Any:
+    tokenizers = import_extra("tokenizers", "tokenize")
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(path)
+    except Exception as error:  # the package raises nothing more specific
+        raise UsageError(f"{path}: is no tokenizer ({error})") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _word_pieces(files: Files) -> Any:
+    """BERT's tokenizer, or RoFormer's: words of jieba that are in the vocabulary stay whole."""
+    tokenizers = import_extra("tokenizers", "tokenize")
+    symbols, source = read_symbols(files)
+    numbers = {symbol: number for number, symbol in enumerate(symbols)}
+    special = files.special()
+    if special["<unk>"] not in numbers:
+        raise UsageError(f"{source}: has no {special['<unk>']!r}, the symbol of unknown words")
+    model = tokenizers.models.WordPiece(numbers, unk_token=special["<unk>"])
+    tokenizer = tokenizers.Tokenizer(model)
+    get, words = files.settings.get, files.kind == _JIEBA
+    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=not words and get("tokenize_chinese_chars", True),
+        strip_accents=get("strip_accents"),
+        lowercase=get("do_lower_case", True),
+    )
+    splitters = tokenizers.pre_tokenizers
+    tokenizer.pre_tokenizer = splitters.BertPreTokenizer()
+    if words:
+        import_extra("rjieba", "tokenize")
+        roformer = import_extra("transformers.models.roformer.tokenization_utils", "tokenize")
+        words_of = roformer.JiebaPreTokenizer(numbers)
+        tokenizer.pre_tokenizer = splitters.PreTokenizer.custom(words_of)
+    tokenizer.add_special_tokens([name for name in special.values() if name in numbers])
+    return tokenizer
+
+
+def tokenize(folder: str, lines: Iterable[str]) -> Iterator[str]:
+    """Lines of symbols separated by spaces; an empty line stays empty.
+
+    Args:
+        folder: with the tokenizer's files.
+        lines: of text, without their ends.
+
+    Raises:
+        UsageError: as for :func:`load`.
+    """
+    split = load(folder).split
+    chunk: List[str] = []
+    for line in lines:
+        chunk.append(line)
+        if len(chunk) == CHUNK:
+            yield from map(" ".join, split(chunk))
+            chunk = []
+    yield from map(" ".join, split(chunk))

@@ -1,0 +1,1 @@
+"""Tasks, criterions and optimisers that fairseq lacks."""

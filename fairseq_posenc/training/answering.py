@@ -1,0 +1,84 @@
+"""Answering the questions of a data folder with a checkpoint."""
+
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+
+import torch
+from fairseq import checkpoint_utils, utils
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.training.reading.scores import RULES, scores
+from fairseq_posenc.training.tasks.span_prediction import TASK
+
+
+class Result(NamedTuple):
+    """The answers to questions.
+
+    Args:
+        predictions: the text by id, empty for no answer.
+        no_answer: the probability that there is no answer, by id.
+        n_best: the best answers by id, with their logits and first characters.
+        scores: in percent, or None without right answers.
+    """
+
+    predictions: Dict[str, str]
+    no_answer: Dict[str, float]
+    n_best: Dict[str, List[Dict[str, Any]]]
+    scores: Optional[Dict[str, float]]
+
+
+@torch.no_grad()
+def answer_questions(
+    path: str, overrides: Mapping[str, Any], split: str, batch_size: int, device: str = "cpu"
+) -> Result:
+    """Answer questions.
+
+    Args:
+        path: the checkpoint.
+        overrides: settings of the task by name; ``data`` is the folder of the questions.
+        split: train, valid or test.
+        batch_size: windows in a batch.
+        device: cpu or cuda.
+
+    Raises:
+        UsageError: the checkpoint or the data are of another kind.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"--device {device}: PyTorch finds no CUDA device here; cpu works")
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path], dict(overrides))
+    if not hasattr(task, "candidates"):
+        raise UsageError(f"{path}: was not trained with --task {TASK}; fine-tune it first")
+    model = model.eval().to(device)
+    try:
+        dataset = task.load_dataset(split)
+    except FileNotFoundError as error:
+        raise UsageError(f"{overrides['data']}: has no split {split}") from error
+    rows: List[Tensor] = []
+    order = sorted(range(len(dataset)), key=dataset.size)
+    for start in range(0, len(order), batch_size):
+        sample = dataset.collater([dataset[n] for n in order[start : start + batch_size]])
+        sample = utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
+        name = task.cfg.span_head_name
+        logits, _ = model(**sample["net_input"], classification_head_name=name)
+        rows.append(task.candidates(logits, sample).cpu())
+    return _result(task, torch.cat(rows), split)
+
+
+def _result(task: Any, rows: Tensor, split: str) -> Result:
+    result = Result({}, {}, {}, None)
+    answers = {}
+    for record, found in task.answers(rows):
+        answers[record.id] = record.answers
+        result.predictions[record.id] = found.text(task.threshold)
+        result.no_answer[record.id] = found.no_answer_probability
+        result.n_best[record.id] = [answer._asdict() for answer in found.best]
+    if split == "test":
+        return result
+    # the best thresholds are of the answers given without one
+    best = {key: found[0]["text"] for key, found in result.n_best.items()}
+    rules = RULES[task.settings.rules]
+    found = scores(result.predictions, answers, rules)
+    if any(not right for right in answers.values()):
+        others = scores(best, answers, rules, result.no_answer)
+        found.update({key: value for key, value in others.items() if key.startswith("best_")})
+    return result._replace(scores=found)

@@ -1,0 +1,80 @@
+"""Loss, accuracy and mean reciprocal rank for fairseq's ``masked_lm`` task."""
+
+from typing import Any, Dict, List, Tuple
+
+from fairseq.criterions import register_criterion
+from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
+from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel
+from torch import Tensor
+
+from fairseq_posenc.training.criterions.recorded import Recorded
+
+
+@register_criterion("masked_lm_accuracy", dataclass=MaskedLmConfig)
+class MaskedLMAccuracyCriterion(MaskedLmLoss):
+    """fairseq's ``masked_lm``, with the accuracy on the tokens to predict, as papers report it.
+
+    The loss is fairseq's.  ``accuracy`` is the percentage of the selected tokens (masked, replaced
+    or unchanged) whose most probable prediction is the original token; select checkpoints by it
+    with ``--best-checkpoint-metric accuracy --maximize-best-checkpoint-metric``.  In evaluation,
+    ``mrr`` is the mean of 1 / rank of the original token among all symbols (RoFormer Figure 7).
+    """
+
+    def forward(
+        self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
+    ) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
+        """Compute the loss, and compare the predictions with the original tokens.
+
+        Args:
+            model: a masked language model.
+            sample: a batch of B sequences; ``target`` (B, T) is padding except at tokens to
+                predict.
+            reduce: unused, as fairseq passes it.
+
+        Returns:
+            the summed loss, the number of tokens to predict, and the logging output.
+        """
+        recorded = Recorded(model)
+        loss, sample_size, logging_output = super().forward(recorded, sample, reduce)
+        logits = recorded.output[0].detach().flatten(0, -2)  # (B, T, V) or (N, V) -> (N, V)
+        best = logits.argmax(dim=-1)
+        targets = sample["target"].flatten()
+        asked = targets.ne(self.padding_idx)
+        # if no token of a batch is selected, fairseq predicts all of them
+        expected = targets if best.numel() == targets.numel() else targets[asked]
+        counted = expected.ne(self.padding_idx)
+        logging_output["ncorrect"] = (best.eq(expected) & counted).sum()
+        if not model.training:
+            ranks = reciprocal_ranks(logits, expected)
+            logging_output["reciprocal_ranks"] = ranks[counted].sum()
+        return loss, sample_size, logging_output
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+        """Log the loss, the accuracy and in evaluation the mean reciprocal rank.
+
+        Args:
+            logging_outputs: logging outputs of the batches or workers.
+        """
+        MaskedLmLoss.reduce_metrics(logging_outputs)
+        asked = sum(log.get("sample_size", 0) for log in logging_outputs)
+        right = sum(log.get("ncorrect", 0) for log in logging_outputs)
+        metrics.log_scalar("accuracy", 100.0 * right / asked, asked, round=2)
+        if "reciprocal_ranks" in logging_outputs[0]:
+            ranks = sum(log["reciprocal_ranks"] for log in logging_outputs)
+            metrics.log_scalar("mrr", ranks / asked, asked, round=4)
+
+
+def reciprocal_ranks(logits: Tensor, targets: Tensor) -> Tensor:
+    """1 / rank of each target among all symbols; of equal logits, each has the best rank.
+
+    Args:
+        logits: (N, V).
+        targets: symbols by number, (N,).
+
+    Returns:
+        (N,), float64.
+    """
+    own = logits.gather(1, targets.unsqueeze(1))
+    return (logits.gt(own).sum(dim=1) + 1).double().reciprocal()

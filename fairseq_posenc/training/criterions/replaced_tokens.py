@@ -1,0 +1,123 @@
+"""Loss of replaced-token detection, for ``--arch posenc_electra`` and fairseq's ``masked_lm`` task.
+
+ELECTRA, Clark et al. 2020, arXiv 2003.10555.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Tuple
+
+import torch
+import torch.nn.functional as F
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+
+_SUMS = ("generator_loss", "discriminator_loss", "right", "replaced", "found")
+
+
+@dataclass
+class ReplacedTokenDetectionConfig(FairseqDataclass):
+    """The weight of the discriminator."""
+
+    discriminator_weight: float = field(
+        default=50.0, metadata={"help": "weight of the discriminator's loss, per token"}
+    )
+
+
+@register_criterion("replaced_token_detection", dataclass=ReplacedTokenDetectionConfig)
+class ReplacedTokenDetectionCriterion(FairseqCriterion):
+    """Masked-LM loss of the generator plus lambda times the discriminator's (ELECTRA section 2).
+
+    The first is a mean over the masked tokens, the second over all tokens of the text.  Tokens that
+    the generator happens to guess right count as original.  Logged are both losses in bits, and of
+    the discriminator's decisions the ``accuracy`` over all tokens and the ``recall`` among replaced
+    ones, in percent.
+
+    Args:
+        cfg: the flags.
+        task: a masked-LM task.
+
+    Raises:
+        UsageError: the weight is negative or not finite.
+    """
+
+    def __init__(self, cfg: ReplacedTokenDetectionConfig, task: FairseqTask) -> None:
+        super().__init__(task)
+        self.weight = cfg.discriminator_weight
+        if not 0 <= self.weight < math.inf:
+            raise UsageError(f"--discriminator-weight {self.weight}: give a number from 0 on")
+
+    def forward(
+        self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
+    ) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
+        """Compute the loss of a batch.
+
+        Args:
+            model: an :class:`~fairseq_posenc.models.electra.ElectraModel`.
+            sample: a batch of B sequences; ``target`` (B, T) is padding except at masked tokens.
+            reduce: unused, as fairseq passes it.
+
+        Returns:
+            the loss summed over masked tokens, their number, and the logging output.
+
+        Raises:
+            UsageError: the model has no discriminator.
+        """
+        target, given = sample["target"], sample["net_input"]["src_tokens"]
+        masked = target.ne(self.padding_idx)
+        logits, extra = model(**sample["net_input"], masked_tokens=masked)
+        if "replaced" not in (extra or {}):
+            raise UsageError(
+                "--criterion replaced_token_detection: needs a model with a generator, for example "
+                "--arch roformer_electra_base"
+            )
+        generator = F.cross_entropy(logits.float(), target[masked], reduction="sum")
+        replaced = extra["tokens"].ne(torch.where(masked, target, given))
+        text, scores = given.ne(self.padding_idx), extra["replaced"].float()
+        entropy = F.binary_cross_entropy_with_logits(scores, replaced.float(), reduction="none")
+        discriminator = (entropy * text).sum()
+        size, tokens = masked.sum(), text.sum()
+        loss = generator + self.weight * discriminator * size / tokens
+        decided = scores.gt(0)
+        log = {
+            "loss": loss.detach(),
+            "generator_loss": generator.detach(),
+            "discriminator_loss": discriminator.detach(),
+            "right": (decided.eq(replaced) & text).sum(),
+            "replaced": replaced.sum(),
+            "found": (decided & replaced).sum(),
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+            "text": tokens,
+            "sample_size": size,
+        }
+        return loss, size, log
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+        """Log losses and accuracies of one or more batches.
+
+        Args:
+            logging_outputs: logging outputs of the batches or workers.
+        """
+        names = (*_SUMS, "loss", "sample_size", "text")
+        total = {name: sum(log.get(name, 0) for log in logging_outputs) for name in names}
+        size, text, bit = max(total["sample_size"], 1), max(total["text"], 1), math.log(2)
+        metrics.log_scalar("loss", total["loss"] / size / bit, size, round=3)
+        metrics.log_scalar("generator_loss", total["generator_loss"] / size / bit, size, round=3)
+        loss = total["discriminator_loss"] / text / bit
+        metrics.log_scalar("discriminator_loss", loss, text, round=4)
+        metrics.log_scalar("accuracy", 100.0 * total["right"] / text, text, round=2)
+        replaced = max(total["replaced"], 1)
+        metrics.log_scalar("recall", 100.0 * total["found"] / replaced, replaced, round=2)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """All entries are numbers of one batch."""
+        return True

@@ -1,0 +1,150 @@
+"""Loss and GLUE scores for fairseq's ``sentence_prediction`` task."""
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from fairseq.criterions import register_criterion
+from fairseq.criterions.sentence_prediction import (
+    SentencePredictionConfig,
+    SentencePredictionCriterion,
+)
+from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.flags.options import option
+from fairseq_posenc.flags.settings import refuse_empty
+from fairseq_posenc.training.criterions.recorded import Recorded
+from fairseq_posenc.training.criterions.rows import Rows, rows_of_all_workers
+from fairseq_posenc.training.criterions.scores import SCORES, check, percent
+
+# Entries of a logging output. All are numbers, because the outputs of workers are summed.
+_ROWS = "_rows"
+_ASKED = "_asked/{}/{}"  # name of a score, positive class
+
+# Flags of fairseq main and its fork, whose scores fail on labels that are text.
+_REPORTS = {
+    "report_mcc": "mcc",
+    "report_acc_and_f1": "accuracy,f1",
+    "report_pearson_and_spearman": "pearson,spearman",
+}
+
+
+@dataclass
+class SentencePredictionMetricsConfig(SentencePredictionConfig):
+    """fairseq's flags for ``sentence_prediction`` and those of the scores."""
+
+    metrics: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": f"scores of the validation set, in percent: some of {','.join(SCORES)} "
+            "(default: accuracy, or pearson,spearman with --regression-target)"
+        },
+    )
+    positive_label: str = field(
+        default="1", metadata={"help": "label whose F1 is computed, as it is in the data"}
+    )
+
+
+@register_criterion("sentence_prediction_metrics", dataclass=SentencePredictionMetricsConfig)
+class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
+    """fairseq's ``sentence_prediction``, with scores of the whole validation set.
+
+    The scores are those of GLUE: accuracy, binary F1, Matthews, Pearson and Spearman correlation.
+    Each is computed once over all predictions, independent of batches and workers, and logged under
+    its name; select checkpoints by it with, for example, ``--best-checkpoint-metric mcc
+    --maximize-best-checkpoint-metric``.  The positive class of F1 is ``--positive-label``, by
+    default ``1``, which means "paraphrase" in GLUE's MRPC and QQP.
+
+    Args:
+        cfg: the flags.
+        task: a ``sentence_prediction`` task.
+
+    Raises:
+        UsageError: a score does not exist or does not fit the task, or no class has the positive
+            label.
+    """
+
+    def __init__(self, cfg: SentencePredictionMetricsConfig, task: FairseqTask) -> None:
+        for name, instead in _REPORTS.items():
+            if option(cfg, name, False):
+                flag = flag_of(name)
+                raise UsageError(
+                    f"{flag}: belongs to fairseq's --criterion sentence_prediction; "
+                    f"with sentence_prediction_metrics give --metrics {instead}"
+                )
+        super().__init__(cfg, task)
+        for name in ("metrics", "positive_label"):
+            refuse_empty(name, option(cfg, name))
+        asked = cfg.metrics or ("pearson,spearman" if cfg.regression_target else "accuracy")
+        self.scores = [name.strip() for name in asked.split(",")]
+        for name in self.scores:
+            check(name, cfg.regression_target)
+        self.positive = 0
+        if "f1" in self.scores:
+            self.positive = self._class_of(cfg.positive_label, task)
+
+    @staticmethod
+    def _class_of(label: str, task: FairseqTask) -> int:
+        labels = task.label_dictionary
+        known = labels.symbols[labels.nspecial :][: task.cfg.num_classes]
+        if label not in known:
+            raise UsageError(
+                f"--positive-label {label}: the data have the labels {', '.join(known)}; name the "
+                "one whose F1 is wanted, or leave f1 out of --metrics"
+            )
+        return known.index(label)
+
+    def forward(
+        self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
+    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+        """Compute the loss, and in evaluation log predictions and targets for the scores.
+
+        Args:
+            model: a model with classification heads.
+            sample: a batch of B sentences or pairs.
+            reduce: unused, as fairseq passes it.
+
+        Returns:
+            the summed loss, B, and the logging output.
+        """
+        if model.training:
+            return super().forward(model, sample, reduce)
+        recorded = Recorded(model)
+        loss, sample_size, logging_output = super().forward(recorded, sample, reduce)
+        logits = recorded.output[0]
+        targets = model.get_targets(sample, [logits]).view(-1)
+        predictions = logits.view(-1) if self.regression_target else logits.argmax(dim=-1)
+        rows = torch.stack([predictions.double(), targets.double()], dim=1)
+        logging_output[_ROWS] = rows_of_all_workers(rows)
+        for name in self.scores:
+            logging_output[_ASKED.format(name, self.positive)] = 1
+        if "accuracy" in self.scores:
+            del logging_output["ncorrect"]  # fairseq's accuracy is rounded to one decimal
+        return loss, sample_size, logging_output
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+        """Log the loss, and in evaluation the scores of all batches so far.
+
+        Args:
+            logging_outputs: of one or more batches.
+        """
+        SentencePredictionCriterion.reduce_metrics(logging_outputs)
+        for output in logging_outputs:
+            if _ROWS in output:
+                metrics.log_custom(Rows, _ROWS, output[_ROWS])
+        asked = [key.split("/")[1:] for key in logging_outputs[0] if key.startswith("_asked/")]
+        for name, positive in asked:
+            metrics.log_derived(name, _scorer(name, int(positive)))
+
+
+def _scorer(name: str, positive: int) -> Any:
+    def score(meters: Dict[str, Any]) -> float:
+        predictions, targets = meters[_ROWS].rows().numpy().T
+        return percent(name, predictions, targets, positive)
+
+    return score

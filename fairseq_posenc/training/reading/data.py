@@ -1,0 +1,242 @@
+"""Questions and passages as numbers, beside the texts that answers are taken from.
+
+::
+
+    DATA/
+        dict.txt                    the dictionary of the model
+        reading.json                the rules of the scores; whether questions may have no answer
+        train.question.{bin,idx}    tokens of the questions, without special symbols
+        train.passage.{bin,idx}     tokens of the passages
+        train.questions.jsonl       id, passage, right answers, first and last token of the answer
+        train.passages.jsonl        text, and the characters of every token
+"""
+
+import json
+import os
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+
+import torch
+from fairseq.data import Dictionary, indexed_dataset
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import replace_file
+from fairseq_posenc.basics.json_object import read_json_object
+from fairseq_posenc.text.unknown_tokens import check_known
+from fairseq_posenc.training.reading.alignment import Span, covering, token_offsets
+from fairseq_posenc.training.reading.questions import Question, Reading
+from fairseq_posenc.training.reading.scores import RULES
+
+SETTINGS = "reading.json"
+_PREPARE = "give a folder that `fairseq-posenc reading prepare` wrote"
+
+
+class Record(NamedTuple):
+    """A question as it is prepared.
+
+    Args:
+        id: its name in predictions.
+        passage: the number of its passage.
+        answers: texts of the right answers.
+        start: the first token of the answer in the passage; -1 if there is none, or if its place is
+            not known.
+        end: its last token.
+    """
+
+    id: str
+    passage: int
+    answers: Sequence[str]
+    start: int
+    end: int
+
+
+class Passage(NamedTuple):
+    """A passage as it is prepared.
+
+    Args:
+        text: as it was published.
+        offsets: the characters of every token.
+    """
+
+    text: str
+    offsets: List[Span]
+
+
+class Split(NamedTuple):
+    """A prepared file of questions.
+
+    Args:
+        questions: their records.
+        passages: their texts.
+        question_tokens: numbers (T,) of a question's tokens, by its number.
+        passage_tokens: numbers (T,) of a passage's tokens, by its number.
+    """
+
+    questions: List[Record]
+    passages: List[Passage]
+    question_tokens: Sequence[Tensor]
+    passage_tokens: Sequence[Tensor]
+
+
+class Settings(NamedTuple):
+    """What holds for all files of a data folder.
+
+    Args:
+        rules: an entry of :data:`.scores.RULES`.
+        unanswerable: whether questions may have no answer.
+    """
+
+    rules: str
+    unanswerable: bool
+
+
+class Written(NamedTuple):
+    """What was written.
+
+    Args:
+        questions: their number.
+        passages: their number.
+        inexact: number of answers that begin or end within a token.
+    """
+
+    questions: int
+    passages: int
+    inexact: int
+
+
+def write_split(
+    folder: str,
+    split: str,
+    reading: Reading,
+    tokens_of: Callable[[str], List[str]],
+    surface_of: Callable[[str], str],
+    dictionary: Dictionary,
+) -> Written:
+    """Prepare a file of questions.
+
+    Args:
+        folder: to write to, which exists.
+        split: train, valid or test.
+        reading: the questions.
+        tokens_of: splits a text into tokens.
+        surface_of: the text of a token, without marks.
+        dictionary: the model's.
+
+    Raises:
+        UsageError: a question or a passage has no token, no token stands for an answer, or the
+            dictionary knows less than half of the tokens.
+    """
+    base = os.path.join(folder, split)
+    passages = []
+    tokens = []
+    for number, text in enumerate(reading.passages):
+        found = tokens_of(text)
+        if not found:
+            raise UsageError(f"{split}: passage {number} (counted from 0) has no token: {text!r}")
+        passages.append(Passage(text, token_offsets(text, [surface_of(token) for token in found])))
+        tokens.append(found)
+    check_known(
+        tokens,
+        lambda token: dictionary.index(token) != dictionary.unk(),
+        split,
+        "split the text as that of the pre-training (--tokenizer, --subwords, --lowercase)",
+    )
+    _write_tokens(base + ".passage", tokens, dictionary)
+    records = [_record(question, passages, split) for question in reading.questions]
+    questions = [tokens_of(question.text) for question in reading.questions]
+    for record, found in zip(records, questions):
+        if not found:
+            raise UsageError(f"{split}: question {record.id} has no token")
+    _write_tokens(base + ".question", questions, dictionary)
+    _write_lines(base + ".questions.jsonl", records)
+    _write_lines(base + ".passages.jsonl", passages)
+    answers = [
+        passages[r.passage].text[
+            passages[r.passage].offsets[r.start][0] : passages[r.passage].offsets[r.end][1]
+        ]
+        == r.answers[0].strip()
+        for r in records
+        if r.start >= 0
+    ]
+    return Written(len(records), len(passages), answers.count(False))
+
+
+def _record(question: Question, passages: Sequence[Passage], split: str) -> Record:
+    if question.start < 0:
+        return Record(question.id, question.passage, question.answers, -1, -1)
+    end = question.start + len(question.answers[0].strip())
+    found = covering(passages[question.passage].offsets, question.start, end)
+    if found is None:
+        raise UsageError(
+            f"{split}: question {question.id}: no token stands for the answer "
+            f"{question.answers[0]!r}; correct it, or leave the question out"
+        )
+    return Record(question.id, question.passage, question.answers, *found)
+
+
+def _write_tokens(path: str, texts: Sequence[Sequence[str]], dictionary: Dictionary) -> None:
+    builder = indexed_dataset.make_builder(path + ".bin", "mmap", len(dictionary))
+    for tokens in texts:
+        numbers = [dictionary.index(token) for token in tokens]
+        builder.add_item(torch.tensor(numbers, dtype=torch.int32))
+    builder.finalize(path + ".idx")
+
+
+def _write_lines(path: str, entries: Sequence[Any]) -> None:
+    with replace_file(path) as partial:
+        with open(partial, "w", encoding="utf-8", newline="\n") as stream:
+            for entry in entries:
+                stream.write(json.dumps(entry._asdict(), ensure_ascii=False) + "\n")
+
+
+def write_settings(folder: str, settings: Settings) -> None:
+    """Write what holds for all files of a data folder."""
+    with replace_file(os.path.join(folder, SETTINGS)) as partial:
+        partial.write_text(json.dumps(settings._asdict()) + "\n", encoding="utf-8")
+
+
+def read_settings(folder: str) -> Settings:
+    """What holds for all files of a data folder.
+
+    Raises:
+        UsageError: it is no such folder.
+    """
+    path = os.path.join(folder, SETTINGS)
+    content = read_json_object(path, path, _PREPARE)
+    rules = str(content.get("rules"))
+    if rules not in RULES:
+        raise UsageError(f"{path}: rules {rules!r}: expected {' or '.join(RULES)}")
+    return Settings(rules, bool(content.get("unanswerable")))
+
+
+def read_split(folder: str, split: str) -> Split:
+    """Read a prepared file of questions.
+
+    Raises:
+        FileNotFoundError: there is no such split, as fairseq expects it.
+        UsageError: its files do not belong together.
+    """
+    base = os.path.join(folder, split)
+    parts = [base + ".question", base + ".passage"]
+    if not all(indexed_dataset.MMapIndexedDataset.exists(part) for part in parts):
+        raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
+    tokens = [indexed_dataset.make_dataset(part, "mmap") for part in parts]
+    questions = [Record(**entry) for _, entry in _lines(base + ".questions.jsonl")]
+    passages = []
+    for number, entry in _lines(base + ".passages.jsonl"):
+        passages.append(Passage(entry["text"], [(s, e) for s, e in entry["offsets"]]))
+        if number > len(tokens[1]) or len(tokens[1][number - 1]) != len(passages[-1].offsets):
+            raise UsageError(f"{base}.passages.jsonl: line {number}: is of other data; {_PREPARE}")
+    if len(questions) != len(tokens[0]) or len(passages) != len(tokens[1]):
+        raise UsageError(f"{base}.questions.jsonl: has another number of lines; {_PREPARE}")
+    return Split(questions, passages, tokens[0], tokens[1])
+
+
+def _lines(path: str) -> Iterator[Tuple[int, Dict[str, Any]]]:
+    number = 0
+    try:
+        with open(path, encoding="utf-8", newline="\n") as stream:
+            for number, line in enumerate(stream, 1):
+                yield number, json.loads(line)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path}: line {number}: cannot be read ({error}); {_PREPARE}") from error

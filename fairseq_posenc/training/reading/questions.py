@@ -1,0 +1,157 @@
+"""Questions on passages, from the JSON in which SQuAD and CMRC 2018 were published.
+
+SQuAD 1.1, Rajpurkar et al., arXiv 1606.05250; SQuAD 2.0, Rajpurkar et al., arXiv 1806.03822;
+CMRC 2018, Cui et al., arXiv 1810.07366.
+"""
+
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.json_object import read_json_object
+
+
+class Question(NamedTuple):
+    """A question.
+
+    Args:
+        id: its name in predictions.
+        text: the question.
+        passage: the number of its passage in the file.
+        answers: texts of the right answers; none if it has no answer.
+        start: the first character of the first answer; -1 if there is none, or if it is not where
+            the file says.
+    """
+
+    id: str
+    text: str
+    passage: int
+    answers: Tuple[str, ...] = ()
+    start: int = -1
+
+
+class Reading(NamedTuple):
+    """The content of a file.
+
+    Args:
+        passages: the texts.
+        questions: on them.
+        misplaced: ids of questions whose answer is not where the file says.
+    """
+
+    passages: List[str]
+    questions: List[Question]
+    misplaced: List[str]
+
+    @property
+    def answers(self) -> Dict[str, Sequence[str]]:
+        """The right answers by id."""
+        return {question.id: question.answers for question in self.questions}
+
+
+def read_questions(path: str, answered: bool = True, misplaced: str = "refuse") -> Reading:
+    """Read a file of SQuAD 1.1, SQuAD 2.0 or CMRC 2018.
+
+    Args:
+        path: the file.
+        answered: whether every question must have an answer or, as in SQuAD 2.0, say that it is
+            impossible; otherwise answers are ignored.
+        misplaced: what to do where an answer is not at the place that the file says: refuse the
+            file, leave out the question, or keep it without a place, as scores need no place.
+
+    Raises:
+        UsageError: it is no such file, an id occurs twice, or an answer is missing or, where
+            that is refused, is not where the file says.
+    """
+    content = read_json_object(path, path, "give the file as it was published")
+    reading = Reading([], [], [])
+    seen: Dict[str, int] = {}
+    for article in _entries(content, "data", path):
+        for paragraph in _entries(article, "paragraphs", path):
+            text = _text(paragraph, "context", f"{path}: passage {len(reading.passages)}")
+            reading.passages.append(text)
+            for entry in _entries(paragraph, "qas", path):
+                question = _question(entry, reading, path, answered, misplaced)
+                if question is None:
+                    continue
+                if question.id in seen:
+                    raise UsageError(
+                        f"{path}: the id {question.id} occurs twice, in passages "
+                        f"{seen[question.id]} and {question.passage} (counted from 0); predictions "
+                        "are by id, so give each question its own"
+                    )
+                seen[question.id] = question.passage
+                reading.questions.append(question)
+    if not reading.questions:
+        raise UsageError(f"{path}: has no question; give the file as it was published")
+    return reading
+
+
+def _question(
+    entry: Dict[str, Any], reading: Reading, path: str, answered: bool, misplaced: str
+) -> Any:
+    """A question, or None if it is left out."""
+    passage = len(reading.passages) - 1
+    key = str(entry.get("id", ""))
+    if not key:
+        raise UsageError(f"{path}: a question on passage {passage} (counted from 0) has no id")
+    where = f"{path}: question {key}"
+    text = _text(entry, "question", where)
+    if not answered or entry.get("is_impossible", False):
+        return Question(key, text, passage)
+    answers = entry.get("answers")
+    if not answers:
+        raise UsageError(
+            f'{where}: has no answers; give one, or "is_impossible": true as in SQuAD 2.0, or '
+            "pass the file as a test set"
+        )
+    context = reading.passages[passage]
+    found = [_answer(answer, where) for answer in answers]
+    wrong = [pair for pair in found if not _occurs_at(context, *pair)]
+    if wrong and misplaced == "refuse":
+        answer, start = wrong[0]
+        raise UsageError(
+            f"{where}: the answer {answer!r} is not at character {start} of its passage, where "
+            f"there is {context[max(start, 0) :][: len(answer)]!r}; correct answer_start, or "
+            "leave such questions out with --leave-out-wrong"
+        )
+    first, place = found[0]
+    place += len(first) - len(first.lstrip())
+    if found[0] in wrong:
+        reading.misplaced.append(key)
+        if misplaced == "leave out":
+            return None
+        place = -1
+    return Question(key, text, passage, tuple(answer for answer, _ in found), place)
+
+
+def _occurs_at(context: str, answer: str, start: int) -> bool:
+    """Whether *answer* begins at character *start* of *context*."""
+    return 0 <= start < len(context) and context.startswith(answer, start)
+
+
+def _answer(answer: Any, where: str) -> Tuple[str, int]:
+    try:
+        text, start = answer["text"], answer["answer_start"]
+        if not text.strip() or start != int(start):
+            raise ValueError
+        return text, int(start)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{where}: an answer needs a text that is not empty and its answer_start, not {answer}"
+        ) from error
+
+
+def _entries(holder: Any, key: str, path: str) -> List[Dict[str, Any]]:
+    entries = holder.get(key) if isinstance(holder, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise UsageError(
+            f"{path}: has no list {key!r} where SQuAD's format has one (data, paragraphs, qas)"
+        )
+    return entries
+
+
+def _text(entry: Dict[str, Any], key: str, where: str) -> str:
+    text = entry.get(key)
+    if not isinstance(text, str) or not text.strip():
+        raise UsageError(f"{where}: its {key} is empty or missing")
+    return text

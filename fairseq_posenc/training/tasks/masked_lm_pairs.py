@@ -1,0 +1,227 @@
+"""Pre-training in the input formats of RoBERTa, Liu et al., arXiv 1907.11692, section 4.2.
+
+=================  ======================================================
+format             flags
+=================  ======================================================
+SEGMENT-PAIR+NSP   ``--pairs nsp``
+SENTENCE-PAIR+NSP  ``--pairs nsp --unit sentence``
+FULL-SENTENCES     ``--pairs none --sample-break-mode complete``
+DOC-SENTENCES      ``--pairs none --sample-break-mode complete_doc``
+=================  ======================================================
+
+Masks are of single tokens, whole words, phrases, or spans as in SpanBERT, Joshi et al. 2020, arXiv
+1907.10529.
+"""
+
+import logging
+import os
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional
+
+from fairseq import utils
+from fairseq.criterions import FairseqCriterion
+from fairseq.data import FairseqDataset, PrependTokenDataset, TokenBlockDataset, data_utils
+from fairseq.dataclass import ChoiceEnum
+from fairseq.tasks import register_task
+from fairseq.tasks.masked_lm import MaskedLMTask
+from torch import nn
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.compat.whole_words import bpe_flags
+from fairseq_posenc.flags.options import option
+from fairseq_posenc.training.tasks.masked_samples import MaskedSamples
+from fairseq_posenc.training.tasks.masking_flags import MaskingConfig, check_masking, masks_of
+from fairseq_posenc.training.tasks.text_pairs import NEXT, ORDER, SEGMENT, SENTENCE, TextPairs
+
+logger = logging.getLogger(__name__)
+
+TASK = "masked_lm_pairs"
+NONE = "none"
+#: fairseq's flags that this task does not support, with the values that switch them off.
+_UNSUPPORTED = {
+    "shorten_method": "none",
+    "include_target_tokens": False,
+    "skip_masking": False,
+    "d2v2_multi": False,
+}
+
+
+@dataclass
+class MaskedLMPairsConfig(MaskingConfig):
+    """Flags of ``--task masked_lm_pairs``, in addition to those of ``masked_lm``."""
+
+    pairs: ChoiceEnum((NONE, NEXT, ORDER)) = field(  # type: ignore[valid-type]
+        default=NONE,
+        metadata={
+            "help": "samples are pairs of texts, and the model predicts: nsp, whether the second "
+            "follows the first or is of another document; sop, whether they are in order"
+        },
+    )
+    unit: Optional[ChoiceEnum((SEGMENT, SENTENCE))] = field(  # type: ignore[valid-type]
+        default=None,
+        metadata={
+            "help": "the texts of pairs: segment, as many lines as fit; sentence, one line each "
+            "(default: segment)"
+        },
+    )
+    separator_token: Optional[int] = field(
+        default=None, metadata={"help": "add separator token between the texts of a pair"}
+    )
+
+
+@register_task(TASK, dataclass=MaskedLMPairsConfig)
+class MaskedLMPairsTask(MaskedLMTask):
+    """``masked_lm`` on running text or on pairs of texts, with dynamic or static masks.
+
+    Blank lines are the ends of documents.  Samples and masks depend on ``--seed``, the epoch and
+    the data alone, so neither on the number of workers nor on where a training was resumed.
+    """
+
+    @classmethod
+    def setup_task(cls, cfg: MaskedLMPairsConfig, **kwargs: Any) -> "MaskedLMPairsTask":
+        """Load the dictionary, and set up the task.
+
+        Raises:
+            UsageError: flags contradict each other.
+        """
+        _check(cfg)
+        if cfg.pairs != NONE and cfg.unit is None:
+            cfg.unit = SEGMENT  # recorded in checkpoints
+        return super().setup_task(cfg, **kwargs)
+
+    @property
+    def relation(self) -> Optional[str]:
+        """What the model predicts of pairs, ``nsp`` or ``sop``; None if there are no pairs."""
+        return None if self.cfg.pairs == NONE else str(self.cfg.pairs)
+
+    @property
+    def span_boundary(self) -> bool:
+        """Whether tokens of spans are also predicted from the two next to the span."""
+        return bool(self.cfg.span_boundary_objective)
+
+    def load_dataset(
+        self, split: str, epoch: int = 1, combine: bool = False, **kwargs: object
+    ) -> None:
+        """Load a split.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+            UsageError: it has no samples of the chosen format.
+        """
+        paths = utils.split_paths(self.cfg.data)
+        path = os.path.join(paths[(epoch - 1) % len(paths)], split)
+        lines = data_utils.load_indexed_dataset(path, self.source_dictionary, combine=combine)
+        if lines is None:
+            raise FileNotFoundError(f"Dataset not found: {split} ({path})")
+        if not (lines.sizes > 1).any():
+            raise UsageError(f"{path}: holds blank lines only; give a text")
+        samples = self._running_text(lines) if self.relation is None else self._pairs(lines, path)
+        self.datasets[split] = MaskedSamples(
+            samples,
+            masks_of(self.cfg, samples, self.source_dictionary, self.mask_idx, bpe_flags(self)),
+            self.source_dictionary.pad(),
+            self.cfg.seed,
+            self.cfg.static_masks,
+            len(paths),
+        )
+
+    def _running_text(self, lines: FairseqDataset) -> FairseqDataset:
+        words = self.source_dictionary
+        blocks = TokenBlockDataset(
+            lines,
+            lines.sizes,
+            self.cfg.tokens_per_sample - 1,  # [CLS] is added
+            pad=words.pad(),
+            eos=words.eos(),
+            break_mode=self.cfg.sample_break_mode,
+        )
+        return PrependTokenDataset(blocks, words.bos())
+
+    def _pairs(self, lines: FairseqDataset, path: str) -> FairseqDataset:
+        cfg = self.cfg
+        return TextPairs(
+            lines,
+            lines.sizes,
+            str(cfg.pairs),
+            str(cfg.unit),
+            cfg.tokens_per_sample,
+            self.source_dictionary,
+            cfg.separator_token,
+            cfg.seed,
+            path,
+        )
+
+    def build_model(self, *args: Any, **kwargs: Any) -> nn.Module:
+        """Build the model, with heads for the relation of pairs and the span boundary objective.
+
+        Raises:
+            UsageError: it cannot have them, or does not tell the texts of a pair apart.
+        """
+        model = super().build_model(*args, **kwargs)
+        arch = option(args[0], "_name")
+        if self.span_boundary:
+            _registration("span_boundary", model, "--span-boundary-objective", arch)()
+        if self.relation is None:
+            return model
+        register = _registration("relation", model, f"--pairs {self.relation}", arch)
+        encoder = model.encoder.sentence_encoder
+        if encoder.num_segments and not model.reads_pairs:
+            raise UsageError(
+                f"--num-segments {encoder.num_segments}: both texts of --pairs {self.relation} "
+                "would be in the first segment; give --num-segments 2, and no --segments single"
+            )
+        if not encoder.num_segments:
+            logger.info(
+                "--pairs %s: the model has no segment embeddings, only separators tell the texts "
+                "apart; BERT has --num-segments 2",
+                self.relation,
+            )
+        register()
+        return model
+
+    def build_criterion(self, *args: Any, **kwargs: Any) -> FairseqCriterion:
+        """Build the criterion.
+
+        Raises:
+            UsageError: it does not train the heads that this task asks for.
+        """
+        criterion = super().build_criterion(*args, **kwargs)
+        pairs = None if self.relation is None else f"--pairs {self.relation}"
+        asked = pairs or ("--span-boundary-objective" if self.span_boundary else None)
+        if asked is not None and not hasattr(criterion, "relation"):
+            raise UsageError(
+                f"--criterion {option(args[0], '_name')}: does not train what {asked} asks for; "
+                f"give --criterion {TASK}"
+            )
+        return criterion
+
+
+def _registration(head: str, model: nn.Module, flag: str, arch: str) -> Callable[[], None]:
+    """The method of *model* that adds a head."""
+    register: Optional[Callable[[], None]] = getattr(model, f"register_{head}_head", None)
+    if register is None:
+        raise UsageError(
+            f"{flag}: --arch {arch} has no head for it; give one of this plug-in, for example "
+            "--arch bert_a_masked_lm_base"
+        )
+    return register
+
+
+def _check(cfg: MaskedLMPairsConfig) -> None:
+    for name, off in _UNSUPPORTED.items():
+        value = option(cfg, name, off)
+        if value not in (off, None) and str(value) != off:
+            given = flag_of(name) if value is True else f"{flag_of(name)} {value}"
+            raise UsageError(f"{given}: --task {TASK} does not support it; drop it")
+    check_masking(cfg)
+    if cfg.pairs == NONE:
+        # of a model of pairs, validated on running text, the checkpoint has them
+        for name in ("unit", "separator_token"):
+            value = option(cfg, name)
+            if value is not None:
+                logger.warning("%s %s: no effect with --pairs %s", flag_of(name), value, NONE)
+    elif str(cfg.sample_break_mode) not in ("none", "complete_doc"):
+        raise UsageError(
+            f"--sample-break-mode {cfg.sample_break_mode}: has no effect with --pairs {cfg.pairs}, "
+            "whose texts are whole lines of a document; drop it"
+        )

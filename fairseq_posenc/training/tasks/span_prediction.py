@@ -1,0 +1,252 @@
+"""Answers that are spans of a passage: SQuAD 1.1 and 2.0, CMRC 2018.
+
+BERT, Devlin et al., arXiv 1810.04805, sections 4.2 and 4.3; RoBERTa, Liu et al., arXiv 1907.11692,
+section 5.2.
+"""
+
+import logging
+import os
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+
+import torch
+from fairseq import models
+from fairseq.criterions import FairseqCriterion
+from fairseq.data import Dictionary
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II, MISSING
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.configuration.resolve import open_config
+from fairseq_posenc.flags.options import Options
+from fairseq_posenc.training.criterions.rows import Rows, rows_of_all_workers
+from fairseq_posenc.training.reading.answers import Answered, Candidate, answered
+from fairseq_posenc.training.reading.data import Passage, Record, read_settings, read_split
+from fairseq_posenc.training.reading.scores import RULES, scores
+from fairseq_posenc.training.reading.spans import ANSWERABILITY, best_spans
+from fairseq_posenc.training.tasks.span_windows import Layout, SpanWindows
+
+logger = logging.getLogger(__name__)
+
+TASK = "span_prediction"
+#: The rows of candidates in the logging output of a validation batch.
+ROWS = "_spans"
+
+
+@dataclass
+class SpanPredictionConfig(FairseqDataclass):
+    """Flags of ``--task span_prediction``."""
+
+    data: str = field(default=MISSING, metadata={"help": "path to data directory"})
+    init_token: int = field(default=0, metadata={"help": "token in front of each input, [CLS]"})
+    separator_token: Optional[int] = field(
+        default=None, metadata={"help": "add separator token between question and passage"}
+    )
+    no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the questions"})
+    max_positions: int = field(default=512, metadata={"help": "max tokens per window"})
+    stride: int = field(
+        default=128, metadata={"help": "tokens from the start of a window to that of the next"}
+    )
+    longest_question: Optional[int] = field(
+        default=None, metadata={"help": "cut questions off after as many tokens (64 in BERT)"}
+    )
+    longest_answer: int = field(default=30, metadata={"help": "max tokens of an answer"})
+    n_best: int = field(default=20, metadata={"help": "answers considered per window"})
+    answerability: Optional[ChoiceEnum(ANSWERABILITY)] = field(  # type: ignore[valid-type]
+        default=None,
+        metadata={
+            "help": "how to tell that a question has no answer: span, by that of [CLS], as in "
+            "BERT; classifier, trained jointly, as in RoBERTa; none, every question has one "
+            "(default: span or none, by the training data)"
+        },
+    )
+    no_answer_threshold: float = field(
+        default=0.0,
+        metadata={"help": "no answer if its score exceeds that of the best answer by more"},
+    )
+    span_head_name: str = field(default="span_head", metadata={"help": "name of the head"})
+    seed: int = II("common.seed")
+
+
+@register_task(TASK, dataclass=SpanPredictionConfig)
+class SpanPredictionTask(FairseqTask):
+    """Finding the answer of a question in a passage, in windows over long passages.
+
+    In validation, ``exact`` and ``f1`` are those of the published scripts, in percent, of the best
+    answers over all windows; select checkpoints by them with ``--best-checkpoint-metric f1
+    --maximize-best-checkpoint-metric``.
+
+    Args:
+        cfg: the flags.
+        dictionary: of the model.
+
+    Raises:
+        UsageError: a flag has a value that cannot work, or the data are not prepared.
+    """
+
+    def __init__(self, cfg: SpanPredictionConfig, dictionary: Dictionary) -> None:
+        super().__init__(cfg)
+        for name in ("stride", "longest_answer", "n_best", "longest_question"):
+            value = getattr(cfg, name)
+            if value is not None and value < 1:
+                flag = "--" + name.replace("_", "-")
+                raise UsageError(f"{flag} {value}: must be at least 1")
+        self.dictionary = dictionary
+        self.settings = read_settings(cfg.data)
+        if cfg.answerability is None:  # recorded in checkpoints, for other data
+            cfg.answerability = "span" if self.settings.unanswerable else "none"
+        self.answerability = str(cfg.answerability)
+        self.questions: List[Record] = []  # of all splits, by their number in batches
+        self.passages: List[Passage] = []  # of these questions
+
+    @classmethod
+    def setup_task(cls, cfg: SpanPredictionConfig, **kwargs: object) -> "SpanPredictionTask":
+        """Load the dictionary, and set up the task."""
+        dictionary = Dictionary.load(os.path.join(cfg.data, "dict.txt"))
+        dictionary.add_symbol("<mask>")
+        logger.info("dictionary: %d types", len(dictionary))
+        return cls(cfg, dictionary)
+
+    @property
+    def classified(self) -> bool:
+        """Whether a classifier says that there is no answer."""
+        return self.answerability == "classifier"
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs: object) -> SpanWindows:
+        """Load the windows of a split."""
+        found, cfg = read_split(self.cfg.data, split), self.cfg
+        if self.answerability == "none" and any(q.answers == [] for q in found.questions):
+            logger.warning(
+                "%s: some questions have no answer, and get one (--answerability)", split
+            )
+        layout = Layout(
+            cfg.max_positions, cfg.stride, cfg.longest_question, cfg.init_token, cfg.separator_token
+        )
+        seed = None if cfg.no_shuffle else cfg.seed
+        where = os.path.join(cfg.data, split)
+        dataset = SpanWindows(found, self.dictionary, layout, len(self.questions), seed, where)
+        self.questions += found.questions
+        self.passages += [found.passages[question.passage] for question in found.questions]
+        logger.info(
+            "%s: %d questions in %d windows; %d questions cut off",
+            *(split, len(found.questions), len(dataset), dataset.cut),
+        )
+        self.datasets[split] = dataset
+        return dataset
+
+    def build_model(self, cfg: Options, from_checkpoint: bool = False) -> BaseFairseqModel:
+        """Build the model, with its span head.
+
+        Raises:
+            UsageError: the architecture has no heads for tokens.
+        """
+        with open_config(cfg):
+            cfg.max_positions = self.cfg.max_positions
+        model = models.build_model(cfg, self, from_checkpoint)
+        if not hasattr(model, "register_token_head"):
+            raise UsageError(
+                f"--arch {getattr(cfg, 'arch', None) or cfg._name}: --task {TASK} needs a masked "
+                "language model of the plug-in; give --arch posenc_masked_lm, which takes "
+                "checkpoints of fairseq's RoBERTa, too"
+            )
+        model.register_token_head(self.cfg.span_head_name, 3 if self.classified else 2)
+        return model
+
+    def build_criterion(self, cfg: Options, from_checkpoint: bool = False) -> FairseqCriterion:
+        """Build the criterion, which has to be that of spans."""
+        if cfg._name != TASK:
+            raise UsageError(f"--criterion {cfg._name}: --task {TASK} needs --criterion {TASK}")
+        return super().build_criterion(cfg)
+
+    # --- answers
+
+    def candidates(self, logits: Tensor, sample: Dict[str, Any]) -> Tensor:
+        """The best spans in each window.
+
+        Args:
+            logits: (B, T, 2), or with a classifier (B, T, 3).
+            sample: the batch.
+
+        Returns:
+            (N, 5) float64: question, first and last token in the passage, score, and the window's
+            score for no answer.
+        """
+        first, last, found, null = best_spans(
+            logits,
+            sample["passage"],
+            sample["own"],
+            self.cfg.longest_answer,
+            self.cfg.n_best,
+            self.classified,
+        )
+        shift = sample["shift"][:, None]
+        columns = (sample["question"][:, None], first - shift, last - shift, found, null[:, None])
+        rows = torch.stack([column.double().expand_as(found) for column in columns], dim=2)
+        return rows[torch.isfinite(found)]
+
+    def answers(self, rows: Tensor) -> Iterable[Tuple[Record, Answered]]:
+        """The answers of the questions that occur in the rows (N, 5) of all their windows."""
+        by_question: Dict[int, List[Candidate]] = {}
+        for question, start, end, score, null in rows.tolist():
+            candidate = Candidate(int(start), int(end), score, null)
+            by_question.setdefault(int(question), []).append(candidate)
+        for number, candidates in sorted(by_question.items()):
+            passage = self.passages[number]
+            yield (
+                self.questions[number],
+                answered(
+                    candidates, passage.text, passage.offsets, self.cfg.n_best, self.classified
+                ),
+            )
+
+    @property
+    def threshold(self) -> float:
+        """The null score difference above which a question has no answer."""
+        return float("inf") if self.answerability == "none" else self.cfg.no_answer_threshold
+
+    def scores(self, rows: Tensor) -> Dict[str, float]:
+        """Scores in percent of the questions that occur in the rows (N, 5) of their windows."""
+        found = list(self.answers(rows))
+        predictions = {record.id: entry.text(self.threshold) for record, entry in found}
+        answers = {record.id: record.answers for record, _ in found}
+        return scores(predictions, answers, RULES[self.settings.rules])
+
+    def valid_step(
+        self, sample: Dict[str, Any], model: BaseFairseqModel, criterion: FairseqCriterion
+    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+        """Loss and candidates of a batch."""
+        loss, sample_size, output = super().valid_step(sample, model, criterion)
+        output[ROWS] = rows_of_all_workers(self.candidates(criterion.logits, sample))
+        return loss, sample_size, output
+
+    def reduce_metrics(
+        self, logging_outputs: List[Dict[str, Any]], criterion: FairseqCriterion
+    ) -> None:
+        """Log the loss, and in validation the scores of all batches so far."""
+        super().reduce_metrics(logging_outputs, criterion)
+        for output in logging_outputs:
+            if ROWS in output:
+                metrics.log_custom(Rows, ROWS, output[ROWS])
+                for name in ("exact", "f1"):
+                    metrics.log_derived(name, self._scorer(name))
+
+    def _scorer(self, name: str) -> Callable[[Dict[str, Any]], float]:
+        return lambda meters: round(self.scores(meters[ROWS].rows())[name], 2)
+
+    def max_positions(self) -> int:
+        """The longest input."""
+        return int(self.cfg.max_positions)
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        """The dictionary."""
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        """The dictionary."""
+        return self.dictionary

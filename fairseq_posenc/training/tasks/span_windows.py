@@ -1,0 +1,148 @@
+"""The windows of prepared questions, as examples and batches of fairseq."""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary, FairseqDataset, data_utils
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.training.reading.data import Split
+from fairseq_posenc.training.reading.windows import windows
+
+
+class Layout(NamedTuple):
+    """How a question and a part of its passage become one input.
+
+    Args:
+        longest: largest number of tokens in an input.
+        stride: tokens from the start of a window to that of the next.
+        longest_question: questions are cut off after as many tokens; None for never.
+        init_token: in front, [CLS].
+        separator_token: in front of the passage, besides the </s> after each text; or None.
+    """
+
+    longest: int
+    stride: int
+    longest_question: Optional[int]
+    init_token: int
+    separator_token: Optional[int]
+
+
+class SpanWindows(FairseqDataset):
+    """Windows over the passages of questions: ``[CLS] question </s> part of the passage </s>``.
+
+    Args:
+        split: the questions.
+        dictionary: of the model.
+        layout: of an input.
+        first: the number that the first question gets in batches.
+        seed: of the order of the windows, or None to keep that of the questions.
+        where: the data, for messages.
+
+    Raises:
+        UsageError: a question leaves no room for its passage.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        dictionary: Dictionary,
+        layout: Layout,
+        first: int,
+        seed: Optional[int],
+        where: str,
+    ) -> None:
+        self.split, self.dictionary, self.layout, self.first = split, dictionary, layout, first
+        self.cut = 0
+        rows: List[Sequence[int]] = []
+        sizes: List[int] = []
+        for number, record in enumerate(split.questions):
+            length = self._question_length(number)
+            fixed = length + 3 + (layout.separator_token is not None)
+            room = layout.longest - fixed
+            if room < 1:
+                raise UsageError(
+                    f"{where}: question {record.id} has {length} tokens, and with its special "
+                    f"symbols leaves no room for the passage in --max-positions {layout.longest}; "
+                    "raise that, or give a smaller --longest-question"
+                )
+            passage = len(split.passages[record.passage].offsets)
+            for window in windows(passage, room, min(layout.stride, room)):
+                rows.append([number, *window])
+                sizes.append(fixed + window.end - window.start)
+        self._rows, self.sizes = np.array(rows, dtype=np.int32), np.array(sizes, dtype=np.int64)
+        self._order = np.arange(len(rows))
+        if seed is not None:
+            with data_utils.numpy_seed(seed):
+                self._order = np.random.permutation(len(rows))
+
+    def _question_length(self, number: int) -> int:
+        length, most = len(self.split.question_tokens[number]), self.layout.longest_question
+        if most is not None and length > most:
+            self.cut += 1
+            return most
+        return length
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Dict[str, Any]:
+        number, start, end, own_start, own_end = self._rows[index].tolist()
+        record, layout = self.split.questions[number], self.layout
+        question = self.split.question_tokens[number].long()[: layout.longest_question]
+        separator = [] if layout.separator_token is None else [layout.separator_token]
+        eos = self.dictionary.eos()
+        head = [layout.init_token, *question.tolist(), eos, *separator]
+        part = self.split.passage_tokens[record.passage][start:end].long()
+        shift = len(head) - start  # from tokens of the passage to positions
+        within = start <= record.start and record.end < end
+        target = [record.start + shift, record.end + shift] if within else [0, 0]
+        return {
+            "id": index,
+            "tokens": torch.cat([torch.tensor(head), part, torch.tensor([eos])]),
+            "question": self.first + number,
+            "passage": [len(head), len(head) + end - start],
+            "own": [own_start + shift, own_end + shift],
+            "shift": shift,
+            "target": target if record.start >= 0 else [0, 0],
+        }
+
+    def collater(self, samples: List[Dict[str, Any]]) -> Dict[str, Any]:
+        """A batch of B windows of at most T tokens.
+
+        Returns:
+            ``net_input`` with ``src_tokens`` (B, T) and ``src_lengths`` (B,), and by window:
+            ``question`` (B,) its number, ``passage`` and ``own`` (B, 2) ranges of positions,
+            ``shift`` (B,) the position of the passage's token 0, ``target`` (B, 2) the positions of
+            the answer's first and last token, or 0.
+        """
+        if not samples:
+            return {}
+
+        def column(name: str) -> Tensor:
+            return torch.tensor([sample[name] for sample in samples], dtype=torch.long)
+
+        tokens = [sample["tokens"] for sample in samples]
+        lengths = torch.tensor([len(text) for text in tokens])
+        padded = data_utils.collate_tokens(tokens, self.dictionary.pad())
+        return {
+            "id": column("id"),
+            "net_input": {"src_tokens": padded, "src_lengths": lengths},
+            "nsentences": len(samples),
+            "ntokens": int(lengths.sum()),
+            **{n: column(n) for n in ("question", "passage", "own", "shift", "target")},
+        }
+
+    def num_tokens(self, index: int) -> int:
+        """Tokens of a window."""
+        return int(self.sizes[index])
+
+    def size(self, index: int) -> int:
+        """Tokens of a window, compared with the longest input."""
+        return int(self.sizes[index])
+
+    def ordered_indices(self) -> np.ndarray:
+        """The order of the windows."""
+        return self._order

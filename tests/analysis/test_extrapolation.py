@@ -1,0 +1,236 @@
+"""Perplexity by context length: a plain loop in float64, fairseq-eval-lm, and the picture."""
+
+import csv
+import math
+import re
+
+import pytest
+import torch
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.data import Dictionary
+from support.commands import succeed
+from support.toy_lm import LENGTH, eval_lm, perplexity, train_lm
+
+from fairseq_posenc.analysis import extrapolation, extrapolation_figure
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.cli import main
+from fairseq_posenc.models.language_model import MODEL
+
+pytest.importorskip("matplotlib")
+
+pytest_plugins = ["support.toy", "support.toy_lm"]
+ADAPTIVE = [
+    *("--adaptive-input", "--adaptive-input-cutoff", "8,16", "--tie-adaptive-weights"),
+    *("--adaptive-softmax-cutoff", "8,16", "--criterion", "adaptive_loss"),
+    *("--ddp-backend", "legacy_ddp"),
+]
+YARN = {"rotary_scaling": "yarn", "rotary_scaling_factor": 2}
+
+
+def how(data, lengths, last, **others):
+    usual = {"subset": "valid", "tokens": None, "max_tokens": 64, "cpu": True}
+    return extrapolation.EvalConfig(str(data), lengths=lengths, last=last, **{**usual, **others})
+
+
+def measured(checkpoint, *arguments, overrides=None, **others):
+    run = extrapolation.Run("a", str(checkpoint), overrides or {})
+    return extrapolation.measure(run, how(*arguments, **others))
+
+
+@pytest.fixture(scope="module")
+def blocks(corpus, tmp_path_factory):
+    """A text of 6 lines with 7 words and </s>, so of 3 blocks of LENGTH."""
+    folder = tmp_path_factory.mktemp("blocks")
+    words = [f"a{(7 * n) % 13}" for n in range(42)]
+    text = "".join(" ".join(words[n : n + 7]) + "\n" for n in range(0, 42, 7))
+    (folder / "text").write_text(text)
+    parts = ["--validpref", folder / "text", "--testpref", folder / "text"]
+    succeed(
+        "preprocess", "--only-source", "--srcdict", corpus / "dict.txt", *parts, "--destdir", folder
+    )
+    return folder
+
+
+def tokens_of(data, folder):
+    """The valid text of *folder*, read without fairseq's data sets."""
+    words = Dictionary.load(str(data / "dict.txt"))
+    name = "valid" if (folder / "train").exists() else "text"
+    lines = (folder / name).read_text().splitlines()
+    return words.eos(), [words.index(w) for line in lines for w in [*line.split(), words.eos_word]]
+
+
+@pytest.mark.parametrize(
+    "encoding, flags, overrides",
+    [
+        ("learned", [], {}),
+        ("rotary", [], {}),
+        ("rotary", [], YARN),
+        ("t5", ADAPTIVE, {}),
+    ],
+)
+def test_a_plain_loop_in_float64(encoding, flags, overrides, corpus, tmp_path):
+    train_lm(corpus, tmp_path, MODEL, "--position-encoding", encoding, *flags)
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    lengths = [6, LENGTH, 40][: 2 if encoding == "learned" else 3]
+    found = measured(checkpoint, corpus, lengths, 3, overrides=overrides)
+    given = {**overrides, "data": str(corpus)}
+    (model,), _, _ = load_model_ensemble_and_task([str(checkpoint)], arg_overrides=given)
+    model.double().eval()
+    eos, targets = tokens_of(corpus, corpus)
+    inputs = [eos, *targets[:-1]]
+    ends = range(lengths[-1], len(targets) + 1, 3)
+    assert found.tokens == 3 * len(ends) > 30
+    for length in lengths:
+        losses = []
+        for end in ends:
+            for token in range(end - 3, end):
+                seen = torch.tensor([inputs[end - length : token + 1]])
+                goal = torch.tensor([targets[end - length : token + 1]])
+                with torch.no_grad():
+                    scores = model.get_normalized_probs(model(seen), True, {"target": goal})
+                losses.append(-float(scores[0, -1, targets[token]]) / math.log(2))
+        assert found.bits[length] == pytest.approx(sum(losses) / len(losses), rel=2e-5)
+
+
+@pytest.mark.parametrize("encoding", ["learned", "alibi", "rotary"])
+def test_blocks_are_what_eval_lm_scores(encoding, blocks, trained_lm):
+    checkpoint = trained_lm(encoding)
+    reading = measured(checkpoint, blocks, [LENGTH], LENGTH)
+    assert reading.tokens == 48 and reading.trained == LENGTH
+    found = perplexity(eval_lm(blocks, checkpoint))
+    assert reading.perplexity(LENGTH) == pytest.approx(found, abs=6e-3)
+
+
+def test_windows_are_those_of_eval_lm_with_a_context_window(blocks, trained_lm):
+    """But eval-lm also scores the beginning of the text, with less context."""
+    checkpoint, half = trained_lm("rotary"), LENGTH // 2
+    finished = eval_lm(blocks, checkpoint, "--context-window", half, "--batch-size", "1")
+    assert finished.status == 0, finished.err[-2000:]
+    bits = float(re.findall(r"Loss \(base 2\): (\S+),", finished.out + finished.err)[-1])
+    reading = measured(checkpoint, blocks, [LENGTH], half)
+    beginning = measured(checkpoint, blocks, [half], half, tokens=1)
+    assert (reading.tokens, beginning.tokens) == (40, half)
+    together = 40 * reading.bits[LENGTH] + half * beginning.bits[half]
+    assert together / 48 == pytest.approx(bits, abs=2e-4)
+
+
+def test_a_model_without_attention_has_the_same_perplexity_at_every_length(
+    corpus, trained_lm, tmp_path
+):
+    """All lengths are scored on the same tokens, so only the context can make a difference."""
+    state = read_checkpoint(trained_lm("t5"))
+    for name, parameter in state["model"].items():
+        if ".self_attn.out_proj." in name:
+            parameter.zero_()
+    torch.save(state, str(tmp_path / "blind.pt"))
+    blind = measured(tmp_path / "blind.pt", corpus, [4, 8, LENGTH, 48], 4).bits
+    assert max(blind.values()) - min(blind.values()) < 1e-5
+    sighted = measured(trained_lm("t5"), corpus, [4, 8, LENGTH, 48], 4).bits
+    assert max(sighted.values()) - min(sighted.values()) > 1e-3
+
+
+def test_size_of_batches_and_samples_of_windows(corpus, trained_lm):
+    arguments = (trained_lm("alibi"), corpus, [8, 32], 4)
+    whole = measured(*arguments)
+    one_by_one = measured(*arguments, max_tokens=1).bits
+    assert one_by_one == pytest.approx(whole.bits, abs=1e-5)
+    some = measured(*arguments, tokens=18)
+    assert some.tokens == 20 and some.bits[8] != whole.bits[8]
+    assert measured(*arguments, tokens=10**6).bits == whole.bits
+
+
+def test_windows_are_spread_over_the_whole_text():
+    ends = extrapolation.choose_windows(1000, how("", [50, 100], 10, tokens=45))
+    assert ends.tolist() == [100, 320, 550, 770, 1000]
+
+
+def test_stock_models_end_with_their_table(corpus, tmp_path):
+    stock = ["transformer_lm", "--decoder-input-dim", "16", "--decoder-output-dim", "16"]
+    train_lm(corpus, tmp_path / "sines", *stock)
+    train_lm(corpus, tmp_path / "learned", *stock, "--decoder-learned-pos")
+    for name, lengths in (("sines", [8, LENGTH, 32]), ("learned", [8, LENGTH])):
+        reading = measured(tmp_path / name / "checkpoint_last.pt", corpus, [8, LENGTH, 32], 4)
+        assert list(reading.bits) == lengths
+
+
+def test_one_picture_of_several_models_and_settings(corpus, trained_lm, tmp_path, capsys):
+    rotary, learned = trained_lm("rotary"), trained_lm("learned")
+    runs = [f"learned={learned}", f"rotary={rotary}", f"rotary, yarn={rotary} {YARN}"]
+    runs += [f"rotary={trained_lm('rotary').with_name('checkpoint1.pt')}"]  # of the same name
+    output, table = tmp_path / "curves.png", tmp_path / "curves.csv"
+    files = ["--output", str(output), "--csv", str(table)]
+    main(["plot", "extrapolation", str(corpus), *files, "--lengths", "16,8,32", "--cpu", *runs])
+    assert output.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.csv", "curves.png"]
+    with open(str(table), newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["length"] for row in rows] == ["8", "16", *["8", "16", "32"] * 3]
+    own = measured(rotary, corpus, [8, 16, 32], 4).bits
+    assert [float(row["bits"]) for row in rows[2:5]] == pytest.approx(list(own.values()), abs=1e-5)
+    assert {(row["trained"], row["last"]) for row in rows} == {("16", "4")}
+    scaled = measured(rotary, corpus, [8, 16, 32], 4, overrides=YARN).bits
+    assert float(rows[7]["perplexity"]) == pytest.approx(2 ** scaled[32], rel=1e-4)
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[2] == "| name | 8 | 16 | 32 |"
+    assert re.fullmatch(r"\| learned \| [\d.]+ \| [\d.]+ \| - \|", lines[4])
+    both = [float(row["perplexity"]) for row in rows if row["name"] == "rotary"]
+    mean, one, other = map(float, re.findall(r"[\d.]+", lines[5])[-3:])
+    assert (one, other) == pytest.approx((both[2], both[5]), abs=6e-3)
+    assert mean == pytest.approx((both[2] + both[5]) / 2, abs=6e-3)
+    assert "learned: its table ends at 16 positions" in err
+
+
+def test_a_curve_of_several_runs_ends_with_the_first_of_them():
+    """Or its mean would be of other models from there on."""
+    short, long = (
+        extrapolation.Measurement(
+            extrapolation.Run("a", "", {}), 8, longest, 4, dict.fromkeys(read, 3)
+        )
+        for longest, read in ((8, [4, 8]), (math.inf, [4, 8, 16]))
+    )
+    found = [extrapolation_figure.perplexities([short, long], length) for length in (4, 8, 16)]
+    assert found == [[8.0, 8.0], [8.0, 8.0], []]
+
+
+@pytest.mark.parametrize(
+    "arguments, parts",
+    [
+        (["rotary"], ["rotary", "NAME=CHECKPOINT"]),
+        (["a=missing.pt"], ["missing.pt", "no .pt file"]),
+        (["a=FILE {'rotary_scaling': }"], ["rotary_scaling", "overrides"]),
+        (["a=FILE {'rotary_scalling': 'yarn'}"], ["'rotary_scalling'", "no such setting"]),
+        (["a=FILE {'rotary_scaling': 'yarn'}"], ["--rotary-scaling-factor"]),
+        (["a=FILE", "--lengths", "8,x"], ["--lengths 8,x"]),
+        (["a=FILE", "--lengths", "0,8"], ["--lengths 0,8"]),
+        (["a=FILE", "--lengths", "8,4096"], ["--lengths 4096", "tokens"]),
+        (["a=FILE", "--last", "9"], ["--last 9", "--lengths 8"]),
+        (["a=FILE", "--last", "0"], ["--last 0"]),
+        (["a=FILE", "--max-tokens", "-1"], ["--max-tokens -1"]),
+        (["a=FILE", "--subset", "dev"], ["--subset dev"]),
+        (["a=FILE", "--csv", "nowhere/x.csv"], ["--csv nowhere/x.csv"]),
+        (["a=FILE", "--output", "nowhere/x.png"], ["--output nowhere/x.png"]),
+        (["a=LEARNED", "--lengths", "24,32"], ["--lengths 24", "16 positions"]),
+        (["a=LEARNED {'max_target_positions': 64}", "--lengths", "32"], ["LEARNED", "do not fit"]),
+    ],
+)
+def test_mistakes_are_one_line(arguments, parts, corpus, trained_lm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = {"FILE": str(trained_lm("rotary")), "LEARNED": str(trained_lm("learned"))}
+    for short, path in files.items():
+        arguments = [argument.replace(short, path) for argument in arguments]
+    with pytest.raises(UsageError) as error:
+        usual = ["--output", "out.png", "--lengths", "8", "--cpu"]
+        main(["plot", "extrapolation", str(corpus), *usual, *arguments])
+    message = str(error.value)
+    assert "\n" not in message
+    assert all(files.get(part, part) in message for part in parts), message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_data_and_other_tasks_are_one_line(corpus, trained, trained_lm, tmp_path):
+    with pytest.raises(UsageError, match="--task translation"):
+        measured(trained / "checkpoint_last.pt", corpus, [8], 4)
+    with pytest.raises(UsageError, match="no dict.txt"):
+        measured(trained_lm("rotary"), tmp_path, [8], 4)

@@ -1,0 +1,180 @@
+"""Pictures of positions: the numbers behind them, and that they are drawn."""
+
+import cmath
+from argparse import Namespace
+
+import pytest
+import torch
+from support.helpers import TINY, build, model_settings, tiny
+from support.masked_language_models import tiny as masked_lm
+
+from fairseq_posenc.analysis import positions as plotted
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.cli import main
+from tests.models.test_language_model import SMALL as LM_SMALL
+from tests.models.test_language_model import tiny as language_model
+
+
+def save(model, settings, folder):
+    """A checkpoint with as much in it as the script reads."""
+    path = folder / "checkpoint.pt"
+    settings = dict(settings) if hasattr(settings, "keys") else vars(settings)
+    settings = {k: v for k, v in settings.items() if isinstance(v, (str, int, float))}
+    torch.save({"cfg": {"model": settings}, "model": model.state_dict()}, str(path))
+    return str(path)
+
+
+def masked_lm_file(folder, encoding, *flags):
+    model = masked_lm(encoding, *flags)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    return model, save(model, model.args, folder)
+
+
+def translation_file(folder, encoding):
+    cfg = model_settings("posenc_transformer", "--position-encoding", encoding, *TINY)
+    return save(tiny(encoding), cfg, folder)
+
+
+def test_maps_are_the_logits_that_the_model_adds(tmp_path):
+    model, path = masked_lm_file(tmp_path, "tupe+t5", "--untie-cls")
+    (side,) = plotted.read_sides(path)
+    rows = plotted.heat_maps(side, 12)
+    assert [row.title for row in rows] == [
+        "encoder: tupe", "encoder: t5", "encoder: tupe + t5, [CLS] untied"
+    ]  # fmt: skip
+    positions = torch.arange(12)[None]
+    terms = model.encoder.sentence_encoder.position_bias
+    for row, term in zip(rows, (terms["tupe"], terms["t5"], terms)):
+        torch.testing.assert_close(row.maps, term(positions, positions)[0].detach())
+
+
+def test_the_positional_part_of_bert_ad(tmp_path):
+    model, path = masked_lm_file(tmp_path, "bert_ad")
+    (side,) = plotted.read_sides(path)
+    (row,) = plotted.heat_maps(side, 5)
+    module = model.encoder.sentence_encoder.position_map
+    p = module.norm(module.positions.weight[:5])
+    q, k = (f(p).view(5, 4, 8) for f in (module.q_proj, module.k_proj))
+    want = torch.einsum("thd,shd->hts", q, k) / (4 * 8) ** 0.5
+    torch.testing.assert_close(row.maps, want.detach())
+
+
+def test_a_checkpoint_older_than_some_flags_is_read(tmp_path):
+    _, path = masked_lm_file(tmp_path, "t5")
+    state = torch.load(path, weights_only=True)
+    for name in ("layer", "norm", "rotary_value", "untie_cls", "cls_reset", "num_positions"):
+        del state["cfg"]["model"][name]
+    torch.save(state, path)
+    (side,) = plotted.read_sides(path)
+    assert len(plotted.heat_maps(side, 5)) == 1
+
+
+def test_a_decoder_shows_no_later_key(tmp_path):
+    sides = plotted.read_sides(translation_file(tmp_path, "alibi"))
+    encoder, decoder = (plotted.heat_maps(side, 6)[0].maps for side in sides)
+    later = torch.ones(6, 6, dtype=torch.bool).triu(1)
+    assert torch.isfinite(encoder).all()
+    assert decoder.isnan().equal(later.expand_as(decoder))
+
+
+def test_a_language_model_is_a_decoder(tmp_path):
+    model = language_model("t5+rotary")
+    flags = ["--position-encoding", "t5+rotary", *LM_SMALL, "--tokens-per-sample", "64"]
+    cfg = model_settings("posenc_lm", *flags, task="language_modeling")
+    torch.nn.init.normal_(model.decoder.position_bias["t5"].table.weight)
+    (side,) = plotted.read_sides(save(model, cfg, tmp_path))
+    (row,) = plotted.heat_maps(side, 6)
+    positions = torch.arange(6)[None]
+    want = model.decoder.position_bias["t5"](positions, positions)[0].detach()
+    torch.testing.assert_close(row.maps.tril(), want.tril())
+    assert plotted.decay(side, 6).trained.shape == (2, 6)
+
+
+@pytest.mark.parametrize("pairing", ["interleaved", "half"])
+def test_decay_is_the_bound_of_equation_29(pairing, tmp_path):
+    model, path = masked_lm_file(tmp_path, "rotary", "--rotary-pairing", pairing)
+    (side,) = plotted.read_sides(path)
+    curves = plotted.decay(side, 9)
+    theta = [10000 ** (-2 * i / 8) for i in range(4)]
+
+    def partial(distance, count):
+        return abs(sum(cmath.exp(1j * distance * t) for t in theta[:count]))
+
+    def bound(h, distance):
+        h = [*h, 0]
+        return sum(partial(distance, i + 1) * abs(h[i + 1] - h[i]) for i in range(4))
+
+    for distance in range(9):
+        want = sum(partial(distance, i + 1) for i in range(4)) / 4
+        assert curves.formula[distance].item() == pytest.approx(want)
+    attention = model.encoder.sentence_encoder.layers[1].self_attn
+    shares = []
+    for head in range(4):
+        channels = [
+            (2 * i, 2 * i + 1) if pairing == "interleaved" else (i, i + 4) for i in range(4)
+        ]
+        h = []
+        for pair in channels:
+            rows = [head * 8 + c for c in pair]
+            q, k = (
+                torch.cat((f.weight[rows], f.bias[rows, None]), 1).detach().double()
+                for f in (attention.q_proj, attention.k_proj)
+            )
+            h.append(sum(complex(*q[:, c]) * complex(*k[:, c]).conjugate() for c in range(33)))
+        shares.append([bound(h, d) / bound(h, 0) for d in range(9)])
+    want = torch.tensor(shares, dtype=torch.double).mean(0)
+    torch.testing.assert_close(curves.trained[1], want, atol=1e-5, rtol=1e-5)
+
+
+def test_decay_without_biases_is_that_of_biases_of_zero(tmp_path):
+    model, path = masked_lm_file(tmp_path, "rotary")
+    state = torch.load(path, weights_only=True)
+    for name in [name for name in state["model"] if name.endswith("_proj.bias")]:
+        state["model"][name].zero_()
+    torch.save(state, path)
+    (zeros,) = plotted.read_sides(path)
+    for name in [name for name in state["model"] if name.endswith("_proj.bias")]:
+        del state["model"][name]
+    state["cfg"]["model"]["no_bias"] = True
+    torch.save(state, path)
+    (absent,) = plotted.read_sides(path)
+    assert len(absent.state) < len(zeros.state)
+    torch.testing.assert_close(plotted.decay(absent, 9).trained, plotted.decay(zeros, 9).trained)
+
+
+@pytest.mark.parametrize("encoding", ["tupe", "t5+rotary", "alibi"])
+def test_a_picture_is_drawn(encoding, tmp_path):
+    pytest.importorskip("matplotlib")
+    _, path = masked_lm_file(tmp_path, encoding)
+    main(["plot", "positions", path, str(tmp_path / "out.png"), "--length", "10"])
+    image = (tmp_path / "out.png").read_bytes()
+    assert image.startswith(b"\x89PNG") and len(image) > 5000
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint.pt", "out.png"]
+
+
+@pytest.mark.parametrize(
+    "encoding, model, flags, words",
+    [
+        (
+            "shaw",
+            [],
+            [],
+            "shaw has no learned table, no logits from positions alone and, with softmax in its",
+        ),
+        ("rotary", ["--attention", "favor"], [], "rotary has .* with softmax in its layers"),
+        ("rotary", ["--layer", "gated"], [], "rotary has .* with softmax in its layers"),
+        ("tupe", [], ["--length", "65"], "--length 65: the table has 64 positions"),
+        ("t5", [], ["--length", "1"], "--length 1"),
+    ],
+)
+def test_what_cannot_be_drawn_is_named(encoding, model, flags, words, tmp_path):
+    _, path = masked_lm_file(tmp_path, encoding, *model)
+    with pytest.raises(UsageError, match=words):
+        main(["plot", "positions", path, str(tmp_path / "out.png"), *flags])
+
+
+def test_a_stock_model_has_no_encoding_to_draw(tmp_path):
+    path = save(build("transformer", "--encoder-layers", "1"), Namespace(arch="x"), tmp_path)
+    with pytest.raises(UsageError, match="not trained with this plug-in"):
+        main(["plot", "positions", path, str(tmp_path / "out.png")])

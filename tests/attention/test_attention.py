@@ -1,0 +1,223 @@
+"""Attention against loops in float64, and its fused path against its explicit one."""
+
+import math
+
+import pytest
+import torch
+from support.helpers import encoding_of, skip_without_cpu_kernels, slow_attention, tiny
+
+from fairseq_posenc.attention import functional
+from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
+from fairseq_posenc.attention.softmax import CrossAttention, MultiheadAttention
+from fairseq_posenc.encodings.base import Content
+from fairseq_posenc.stacks import stack
+from tests.encodings.test_rotary import rotation_matrix
+
+B, H, T, S, D = 2, 3, 4, 7, 8
+
+
+def qkv(dtype=torch.float32, t=T, s=S):
+    return (
+        torch.randn(B, H, t, D, dtype=dtype),
+        torch.randn(B, H, s, D, dtype=dtype),
+        torch.randn(B, H, s, D, dtype=dtype),
+    )
+
+
+def allowed_keys(causal, padding, t=T, s=S):
+    """Which keys each query may see, by the definition: the queries are the last t of s."""
+    return [
+        [
+            [
+                (not causal or j <= s - t + i) and not (padding is not None and bool(padding[b, j]))
+                for j in range(s)
+            ]
+            for i in range(t)
+        ]
+        for b in range(B)
+    ]
+
+
+PADDINGS = {
+    "none": None,
+    "left": torch.tensor([[True] * 5 + [False] * 2, [False] * 7]),
+    "right": torch.tensor([[False] * 3 + [True] * 4, [False] * 7]),
+    "all": torch.tensor([[True] * 7, [False] * 7]),
+}
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("path", ["fused", "explicit"])
+def test_attention_is_the_float64_formula(path, biased, causal, padding):
+    q, k, v = qkv()
+    mask = additive_mask(T, S, causal, PADDINGS[padding], q)
+    bias = torch.randn(1, H, T, S) if biased else None
+    total = mask if bias is None else (bias if mask is None else bias + mask)
+    if path == "fused":
+        got = attend(q, k, v, 0.3, total)
+    else:
+        got = attend_with_weights(q, k, v, 0.3, total)[0]
+    full_bias = bias.expand(B, H, T, S) if biased else None
+    want = slow_attention(q, k, v, 0.3, allowed_keys(causal, PADDINGS[padding]), full_bias)
+    torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
+
+
+def test_the_kernels_own_causal_mask_is_ours():
+    q, k, v = qkv(t=S)
+    want = slow_attention(q, k, v, D**-0.5, allowed_keys(True, None, S, S))
+    for function in (attend, lambda *a: attend_with_weights(*a)[0]):
+        got = function(q, k, v, D**-0.5, None, True)
+        torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("path", [attend, lambda *a: attend_with_weights(*a)[0]])
+@pytest.mark.parametrize("kernel_gives_zeros", [True, False])
+def test_a_query_that_sees_nothing_gets_zeros_and_finite_gradients(
+    path, dtype, kernel_gives_zeros, monkeypatch
+):
+    skip_without_cpu_kernels(dtype)
+    if not kernel_gives_zeros:  # as before PyTorch 2.5
+        monkeypatch.setattr(functional, "SDPA_SAFE_MASKS", False)
+    q, k, v = (x.to(dtype).requires_grad_() for x in qkv())
+    mask = additive_mask(T, S, True, PADDINGS["left"], q)  # rows 0 and 1 of sentence 0 see nothing
+    out = path(q, k, v, 1.0, mask)
+    assert torch.equal(out[0, :, 0], torch.zeros(H, D, dtype=dtype))
+    assert out[1].abs().sum() > 0
+    out.float().pow(2).sum().backward()
+    for x in (q, k, v):
+        assert torch.isfinite(x.grad).all()
+
+
+def test_weights_sum_to_one_and_dropout_keeps_the_mean():
+    q, k, v = qkv()
+    _, weights = attend_with_weights(q, k, v, 1.0)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, T))
+    ones = torch.ones(B, H, S, D)
+    mean = torch.stack([attend(q, k, ones, 1.0, dropout=0.5) for _ in range(300)]).mean()
+    assert mean == pytest.approx(1.0, abs=0.02)
+
+
+def test_logits_beyond_the_range_of_half_precision_stay_finite():
+    skip_without_cpu_kernels(torch.float16)
+    q, k, v = (x.half() * 60 for x in qkv())
+    mask = additive_mask(T, S, True, PADDINGS["left"], q)
+    out, weights = attend_with_weights(q, k, v, D**-0.5, mask)
+    assert torch.isfinite(out).all() and torch.isfinite(weights).all()
+
+
+def test_a_product_with_a_hidden_key_may_be_infinite():
+    """As with xPos, whose products with later keys grow."""
+    skip_without_cpu_kernels(torch.float16)
+    q, k, v = (x.half() for x in qkv())
+    k[:, :, -1] = 60000 * q[:, :, -1].sign()
+    mask = additive_mask(T, S, True, None, q)
+    out, weights = attend_with_weights(q, k, v, 1.0, mask)
+    assert torch.isfinite(out[:, :, :-1]).all() and (weights[:, :, :-1, -1] == 0).all()
+    k[:, :, -1] = 0
+    want = attend_with_weights(q, k, v, 1.0, mask)[0]
+    torch.testing.assert_close(out[:, :, :-1], want[:, :, :-1])
+
+
+@pytest.mark.parametrize("pairing", ["interleaved", "half"])
+def test_the_whole_rotary_layer_is_equations_1_to_8(pairing):
+    """Projections, rotation matrices, softmax and output projection, in float64 by hand."""
+    encoding = encoding_of("rotary", heads=2, head_dim=8, rotary_pairing=pairing)
+    layer = MultiheadAttention(16, 2, encoding).eval()
+    x = torch.randn(B, 5, 16)
+    positions = torch.arange(5)[None]
+    got, _ = layer(x, table=encoding.transform.table(positions))
+
+    def project(linear):  # (B, T, C) -> (B, H, T, D)
+        return (
+            (x.double() @ linear.weight.double().t() + linear.bias.double())
+            .view(B, 5, 2, 8)
+            .transpose(1, 2)
+        )
+
+    q, k, v = project(layer.q_proj), project(layer.k_proj), project(layer.v_proj)
+    for m in range(5):
+        turn = rotation_matrix(m, 8, pairing=pairing)
+        q[:, :, m], k[:, :, m] = q[:, :, m] @ turn.t(), k[:, :, m] @ turn.t()
+    everything = [[[True] * 5] * 5] * B
+    out = slow_attention(q, k, v, 8**-0.5, everything).transpose(1, 2).reshape(B, 5, 16)
+    want = out @ layer.out_proj.weight.double().t() + layer.out_proj.bias.double()
+    torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
+
+
+def test_cross_attention_shares_keys_between_hypotheses():
+    """With a beam, source keys are kept once per sentence and the outputs are the same."""
+    layer = CrossAttention(16, 2).eval()
+    source = torch.randn(2, 6, 16).repeat_interleave(3, dim=0)  # two sentences, beam 3
+    padding = torch.tensor([[True, False, False, False, False, False], [False] * 6])
+    mask = additive_mask(1, 6, False, padding.repeat_interleave(3, dim=0), source)
+    x = torch.randn(6, 1, 16)
+    want, want_weights = layer(x, source, mask, need_weights=True)
+    layer.beam_size = 3
+    state = {}
+    got, got_weights = layer(x, source, mask, state, need_weights=True)
+    again, _ = layer(x, source, mask, state)
+    assert layer._get_input_buffer(state)["prev_key"].size(0) == 2
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(again, want)
+    torch.testing.assert_close(got_weights, want_weights)
+
+
+def test_without_the_fused_kernel_nothing_changes(monkeypatch):
+    q, k, v = qkv(t=S)
+    want = attend(q, k, v, 0.5, None, True)
+    monkeypatch.setattr(functional, "SDPA_HAS_SCALE", False)  # as before PyTorch 2.1
+    torch.testing.assert_close(attend(q, k, v, 0.5, None, True), want)
+    monkeypatch.setattr(functional, "HAS_SDPA", False)  # as before PyTorch 2.0
+    torch.testing.assert_close(attend(q, k, v, 0.5, None, True), want)
+
+
+# --- options of softmax attention
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+@torch.no_grad()
+def test_log_length_scale_by_hand(kind):
+    """Products, those with positions included, times log(keys that the query sees) / log 6."""
+    model = tiny("t5+shaw", "--log-length-scale", "6")
+    side = getattr(model, kind).double()
+    layer, causal = side.layers[0].self_attn, kind == "decoder"
+    x, padding = torch.randn(2, 5, 32).double(), torch.zeros(2, 5, dtype=torch.bool)
+    padding[0, :2] = True
+    found = stack.find_padding((padding, False))[0]
+    bundle = side.positions_of_layers(x, 5, found, causal)["t5+shaw", None]
+    got, _ = layer(x, **bundle)
+    q, k, v, *_ = layer.project(x, None)
+    biases = side.encoding.shared_bias(torch.arange(5)[None], torch.arange(5)[None])
+    own = layer.position_terms(Content(x, q, k, 1.0, None, None), None, {})
+    logits = (q @ k.transpose(-1, -2) + own) * layer.head_dim**-0.5
+    mixed = torch.zeros_like(v)
+    for b in range(2):
+        for i in range(5):
+            seen = [j for j in range(i + 1 if causal else 5) if not padding[b, j]]
+            if seen:
+                factor = math.log(len(seen)) / math.log(6)
+                weights = (logits[b, :, i, seen] * factor + biases[0, :, i, seen]).softmax(-1)
+                mixed[b, :, i] = torch.einsum("hs,hsd->hd", weights, v[b][:, seen])
+    want = layer.out_proj(mixed.transpose(1, 2).flatten(2))
+    torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@torch.no_grad()
+def test_normalised_queries_and_keys_by_hand(norm):
+    """Each head has mean 0 (with layer norm) and mean square 1, before it is rotated."""
+    model = tiny("rotary", "--qk-norm", "--norm", norm)
+    layer, x = model.encoder.layers[0].self_attn, torch.randn(2, 5, 32)
+    q, k, _, content_q, content_k = layer.project(x, torch.ones(1, 5, 1, 4, dtype=torch.complex64))
+    assert torch.equal(q, content_q) and torch.equal(k, content_k)
+    for got, projection in ((q, layer.q_proj), (k, layer.k_proj)):
+        want = projection(x).double().view(2, 5, 4, 8).transpose(1, 2)
+        want = want - want.mean(-1, keepdim=True) if norm == "layer" else want
+        want = want / (want.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+        torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
+    assert (layer.q_norm is not layer.k_norm) and hasattr(layer.q_norm, "weight") == (
+        norm == "layer"
+    )

@@ -1,0 +1,219 @@
+"""The cache of keys and values between decoding steps, and projections joined at inference."""
+
+import copy
+import types
+
+import pytest
+import torch
+from fairseq.incremental_decoding_utils import FairseqIncrementalState
+from support.helpers import build, sentences
+
+from fairseq_posenc.attention import cache, joint
+from fairseq_posenc.attention.cache import append_to_cache, reorder_cache
+
+NAMES = ["prev_key", "prev_value", "prev_content_key"]
+
+
+class Layer(FairseqIncrementalState):
+    """What the cache reads of an attention."""
+
+    position_terms, encoding = True, types.SimpleNamespace(transform=True)
+
+
+def new_tokens(rows, tokens, draw):
+    sizes = [4, 6, 4]  # values of gated units are wider
+    return [torch.randn(rows, 2, tokens, size, generator=draw) for size in sizes]
+
+
+def append(layer, state, parts):
+    got = append_to_cache(layer, *parts, state)
+    saved = layer.get_incremental_state(state, "attn_state")
+    assert all(saved[name] is x for name, x in zip(NAMES, got))
+    return got
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_course_of_a_search_equals_concatenation(seed, monkeypatch):
+    """Several tokens or one, beams reordered, finished, added, and tensors that others replace."""
+    if seed == 3:  # too many hypotheses to know what they share
+        monkeypatch.setattr(cache, "_TRACKED", 0)
+    draw, layer, state = torch.Generator().manual_seed(seed), Layer(), {}
+    rows, want = 6, None
+    for step in range(150):
+        tokens = int(torch.randint(1, 4, (1,), generator=draw))
+        parts = new_tokens(rows, tokens, draw)
+        want = parts if want is None else [torch.cat(x, 2) for x in zip(want, parts)]
+        got = append(layer, state, parts)
+        assert all(torch.equal(x, y) for x, y in zip(got, want))
+        if step % 40 == 39:
+            saved = layer.get_incremental_state(state, "attn_state")
+            saved.update({name: x.clone() for name, x in saved.items()})
+        if step % 5:
+            now, rows = rows, 4 + step % 3 if step % 30 == 0 else rows
+            order = torch.randint(now, (rows,), generator=draw)
+            reorder_cache(layer, state, order)
+            want = [x.index_select(0, order) for x in want]
+            saved = layer.get_incremental_state(state, "attn_state")
+            assert all(torch.equal(saved[name], x) for name, x in zip(NAMES, want))
+
+
+def test_memory_grows_with_the_length_once():
+    draw, layer, state = torch.Generator().manual_seed(0), Layer(), {}
+    addresses = set()
+    for length in range(1, 4097):
+        k, v, content = append(layer, state, new_tokens(2, 1, draw))
+        addresses.add(k.data_ptr())
+        for x in (k, v, content):
+            used = x.untyped_storage().nbytes() / x.element_size() / (2 * 2 * x.size(3))
+            assert used <= 1.25 * length + 64
+    assert len(addresses) <= 20  # copies of all tokens
+
+
+def test_a_reorder_moves_only_what_hypotheses_do_not_share(monkeypatch):
+    draw, layer, state = torch.Generator().manual_seed(0), Layer(), {}
+    append(layer, state, new_tokens(3, 10, draw))
+    reorder_cache(layer, state, torch.tensor([1, 1, 1]))  # now all three agree
+    append(layer, state, new_tokens(3, 1, draw))
+    before = append(layer, state, new_tokens(3, 1, draw))[0]
+    moved, select = [], torch.Tensor.index_select
+
+    def noted(x, dim, index):
+        moved.append(x.size(2) if x.dim() == 4 else 0)
+        return select(x, dim, index)
+
+    monkeypatch.setattr(torch.Tensor, "index_select", noted)
+    reorder_cache(layer, state, torch.tensor([0, 2, 1]))
+    assert max(moved) == 2
+    moved.clear()
+    reorder_cache(layer, state, torch.tensor([0, 1, 2]))
+    assert max(moved) == 0
+    after = layer.get_incremental_state(state, "attn_state")["prev_key"]
+    assert after.data_ptr() == before.data_ptr()
+
+
+def test_copies_of_a_state_go_on_independently():
+    draw, layer, state = torch.Generator().manual_seed(0), Layer(), {}
+    append(layer, state, new_tokens(3, 5, draw))
+    copies = [dict(state), copy.deepcopy(state), state]
+    parts = [new_tokens(3, 1, draw) for _ in copies]
+    first = [append(layer, *both)[0].clone() for both in zip(copies, parts)]
+    reorder_cache(layer, copies[1], torch.tensor([2, 1, 0]))
+    for one, want, (k, _, _) in zip(copies, first, parts):
+        assert torch.equal(want[:, :, -1:], k)
+        got = layer.get_incremental_state(one, "attn_state")["prev_key"]
+        assert torch.equal(got.flip(0) if one is copies[1] else got, want)
+
+
+def test_gradients_pass_through_the_cache():
+    layer, state = Layer(), {}
+    parts = [x.requires_grad_() for x in new_tokens(2, 3, torch.Generator().manual_seed(0))]
+    append(layer, state, parts)
+    append(layer, state, parts)[0].sum().backward()
+    assert torch.equal(parts[0].grad, torch.full_like(parts[0], 2.0))
+
+
+# --- projections
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """Counts joint products, which are computed as on a GPU."""
+    calls, product = [], joint.JointProjection.__call__
+    monkeypatch.setattr(joint, "wanted", lambda x: not torch.is_grad_enabled())
+    monkeypatch.setattr(
+        joint.JointProjection, "__call__", lambda self, x: calls.append(1) or product(self, x)
+    )
+    return calls
+
+
+def prepared(*flags):
+    model = build("roformer_tiny", *flags)
+    model.make_generation_fast_()
+    return model
+
+
+def logits(model):
+    tokens = sentences(2, 7)
+    with torch.no_grad():
+        return model(tokens, None, tokens)[0]
+
+
+def test_one_product_gives_what_three_give(products):
+    plain, model = build("roformer_tiny").eval(), prepared()
+    model.load_state_dict(plain.state_dict())
+    assert list(model.state_dict()) == list(plain.state_dict())
+    torch.testing.assert_close(logits(model), logits(plain), atol=1e-6, rtol=1e-5)
+    assert len(products) == 4  # of 2 + 2 layers
+    q, v = (
+        getattr(model.encoder.layers[0].self_attn, name).weight for name in ("q_proj", "v_proj")
+    )
+    assert v.data_ptr() - q.data_ptr() == 2 * q.numel() * q.element_size()
+
+
+def replace_memory(model, other):
+    for mine, its in zip(model.parameters(), other.parameters()):
+        mine.data = its.data.clone()
+
+
+def replace_parameters(model, other):
+    for mine, its in zip(model.modules(), other.modules()):
+        mine._parameters.update(its._parameters)
+
+
+CHANGES = {
+    "load": (lambda model, other: model.load_state_dict(other.state_dict()), 4),
+    "cast and load": (
+        lambda model, other: model.double().load_state_dict(other.double().state_dict()),
+        4,
+    ),
+    "memory": (replace_memory, 0),
+    "parameters": (replace_parameters, 0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_joined_weights_are_never_stale(products, change):
+    model, other = prepared(), build("roformer_tiny").eval()
+    assert not torch.allclose(logits(model), logits(other))
+    change, joined = CHANGES[change]
+    change(model, other)
+    products.clear()
+    torch.testing.assert_close(logits(model), logits(other), atol=1e-6, rtol=1e-5)
+    assert len(products) == joined
+
+
+def test_a_cast_or_copied_model_gives_the_same(products):
+    model = prepared()
+    want = logits(model)
+    for other in (copy.deepcopy(model), copy.deepcopy(model).double(), model.bfloat16()):
+        tolerance = 0.1 if other is model else 1e-5
+        torch.testing.assert_close(logits(other).float(), want, atol=tolerance, rtol=0)
+
+
+def test_a_prepared_layer_can_be_trained(products):
+    """With gradients the projections are used one by one, and steps reach the joint weight."""
+    flags = ["--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0"]
+    model, plain = prepared(*flags), build("roformer_tiny", *flags)
+    model.load_state_dict(plain.state_dict())
+    tokens = sentences(2, 7)
+    for one in (model, plain):
+        torch.nn.Module.train(one)
+        one(tokens, None, tokens)[0].square().sum().backward()
+        torch.optim.SGD(one.parameters(), 0.01).step()
+        torch.nn.Module.eval(one)
+    assert products == []
+    torch.testing.assert_close(logits(model), logits(plain), atol=1e-5, rtol=1e-4)
+    assert len(products) == 4
+
+
+def test_hooks_and_other_layers_are_not_passed_by(products):
+    model = prepared()
+    attention = model.encoder.layers[0].self_attn
+    seen = []
+    handle = attention.k_proj.register_forward_hook(lambda *args: seen.append(1))
+    logits(model)
+    assert seen and len(products) == 3
+    handle.remove()
+    noisy = build("roformer_tiny", "--quant-noise-pq", "0.1", "--quant-noise-pq-block-size", "8")
+    noisy.make_generation_fast_()
+    assert noisy.encoder.layers[0].self_attn.joint is None

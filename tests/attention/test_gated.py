@@ -1,0 +1,278 @@
+"""The gated attention unit and what goes with it, against their formulas and released models."""
+
+import math
+from argparse import Namespace
+from functools import partial
+
+import pytest
+import torch
+from support.helpers import VOCABULARY, encoding_of, parse
+from support.masked_language_models import Vocabulary, build, count, texts
+
+from fairseq_posenc.attention.gated import GatedAttention
+from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.layers.norms import RMSNorm
+
+C, S, B, T = 12, 8, 2, 7  # channels, key size, batch, length
+FLAGS = {
+    "gau_key_size": S,
+    "gau_expansion": 2,
+    "gau_normaliser": "softmax_plus",
+    "gau_divisor": "n*s",
+    "gau_offsets": False,
+    "gau_length": "visible",
+    "gau_reference_length": 512,
+    "rotary_value": False,
+    "shaw_values": False,
+}
+
+
+def unit(encoding="none", **flags):
+    composed = encoding_of(encoding, heads=1, head_dim=S, **{**FLAGS, **flags})
+    layer = GatedAttention(C, composed, composed.options).double()
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return layer
+
+
+def by_hand(layer, x, allowed, weigh):
+    """Sections 2.3 and 4.1 by loops; *weigh* turns the products of one query into weights.
+
+    Args: x (B, T, C); allowed (B, T, T) bool; weigh takes {j: q·k} and returns {j: weight}.
+    """
+    e = 2 * C
+    silu = torch.nn.functional.silu(x @ layer.in_proj.weight.t() + layer.in_proj.bias)
+    u, v, z = silu[..., :e], silu[..., e : 2 * e], silu[..., 2 * e :]
+    q, k = z * layer.q_scale, z * layer.k_scale
+    if layer.q_offset is not None:
+        q, k = q + layer.q_offset, k + layer.k_offset
+    out = torch.zeros(B, T, C, dtype=torch.double)
+    for b in range(B):
+        for i in range(T):
+            seen = {j: float(q[b, i] @ k[b, j]) for j in range(T) if allowed[b][i][j]}
+            weights = weigh(seen)
+            mixed = sum((w * v[b, j] for j, w in weights.items()), torch.zeros(e).double())
+            out[b, i] = (u[b, i] * mixed) @ layer.out_proj.weight.t() + layer.out_proj.bias
+    return out
+
+
+def applied(layer, x, allowed, bias=None, causal=False):
+    """The output of a unit that is told how many keys each query may see."""
+    counts = allowed.sum(-1)[:, None, :, None].clamp(min=1).to(x.dtype)
+    factor = layer.length_factor(layer.encoding.options, counts)
+    return layer(x, bias, causal, length_factor=factor)[0]
+
+
+def softmax(logits):
+    top = max(logits.values())
+    exps = {j: math.exp(x - top) for j, x in logits.items()}
+    return {j: x / sum(exps.values()) for j, x in exps.items()}
+
+
+def visible_cases():
+    """(name, allowed (B, T, T), additive mask, causal flag)."""
+    everything = torch.ones(B, T, T, dtype=torch.bool)
+    padded = everything.clone()
+    padded[1, :, 4:] = False
+    causal = everything.tril()
+    both = padded & causal
+    for name, allowed, flag in (
+        ("all", everything, False),
+        ("padding", padded, False),
+        ("causal", causal, True),
+        ("both", both, False),
+    ):
+        mask = torch.zeros(B, 1, T, T, dtype=torch.double)
+        mask = mask.masked_fill(~allowed[:, None], float("-inf"))
+        yield pytest.param(allowed, None if name in ("all", "causal") else mask, flag, id=name)
+
+
+@pytest.mark.parametrize("allowed, mask, causal", list(visible_cases()))
+class TestNormalisers:
+    def check(self, layer, allowed, mask, causal, weigh):
+        x = torch.randn(B, T, C, dtype=torch.double)
+        if causal and layer.explicit_masks(layer.encoding.options):
+            mask, causal = torch.zeros(1, 1, T, T).masked_fill(~allowed[:1, None], -math.inf), False
+        got = applied(layer, x, allowed, mask, causal)
+        torch.testing.assert_close(got, by_hand(layer, x, allowed, weigh), atol=1e-6, rtol=1e-5)
+
+    def test_softmax_plus_scales_by_the_logarithm_of_the_visible_keys(self, allowed, mask, causal):
+        def weigh(seen):
+            factor = math.log(len(seen)) / math.log(512) / math.sqrt(S)
+            return softmax({j: factor * x for j, x in seen.items()})
+
+        self.check(unit(), allowed, mask, causal, weigh)
+
+    @pytest.mark.parametrize("offsets", [False, True])
+    def test_softmax(self, offsets, allowed, mask, causal):
+        layer = unit(gau_normaliser="softmax", gau_offsets=offsets)
+        self.check(layer, allowed, mask, causal, lambda seen: softmax(
+            {j: x / math.sqrt(S) for j, x in seen.items()}))  # fmt: skip
+
+    @pytest.mark.parametrize("length", ["visible", "reference"])
+    @pytest.mark.parametrize("divisor", list(DIVISORS))
+    def test_squared_relu_over_each_divisor_of_table_1(
+        self, divisor, length, allowed, mask, causal
+    ):
+        layer = unit(gau_normaliser="squared_relu", gau_divisor=divisor, gau_length=length)
+
+        def weigh(seen):
+            n = len(seen) if length == "visible" else 512
+            by = {"n*n": n * n, "n": n, "n*s": n * S, "s*s": S * S, "n*s*s": n * S * S}[divisor]
+            return {j: max(x, 0) ** 2 / by for j, x in seen.items()}
+
+        self.check(layer, allowed, mask, causal, weigh)
+
+    def test_scaled_squared_relu_sums_to_one(self, allowed, mask, causal):
+        def weigh(seen):
+            total = sum(max(x, 0) ** 2 for x in seen.values())
+            return {j: max(x, 0) ** 2 / total if total else 0 for j, x in seen.items()}
+
+        self.check(unit(gau_normaliser="scaled_squared_relu"), allowed, mask, causal, weigh)
+
+
+@pytest.mark.parametrize("normaliser", ["softmax_plus", "squared_relu", "scaled_squared_relu"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_safe_at_4096_tokens(normaliser, dtype):
+    from support.helpers import skip_without_cpu_kernels
+
+    skip_without_cpu_kernels(dtype)
+    layer = unit("rotary", gau_normaliser=normaliser).float()
+    x = torch.randn(1, 4096, C)
+    everything = torch.ones(1, 1, 4096, dtype=torch.bool)
+    want = applied(layer, x, everything)
+    got = applied(layer.to(dtype), x.to(dtype), everything)
+    assert torch.isfinite(got).all()
+    error = (got.float() - want).abs().max() / want.abs().max()
+    assert error < (0.02 if dtype == torch.float16 else 0.12)
+
+
+@pytest.mark.parametrize("divisor", ["n*n", "n*s*s"])
+def test_small_squares_survive_autocast(divisor):
+    """Under --amp products would be in float16, in which squares of 1e-4 are zero."""
+    from support.helpers import skip_without_cpu_kernels
+
+    skip_without_cpu_kernels(torch.bfloat16)
+    q, k = 0.1 * torch.randn(2, 1, 1, 512, S)
+    n = torch.full((1, 1, 1, 1), 2048.0)
+    weigh = partial(squared_relu, q, k, None, 1 / DIVISORS[divisor](n, S), scaled=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = weigh()
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got, weigh())
+
+
+@pytest.mark.parametrize("normaliser", ["softmax_plus", "squared_relu", "scaled_squared_relu"])
+def test_a_query_without_keys_gets_nothing_and_its_gradient_is_finite(normaliser):
+    layer = unit(gau_normaliser=normaliser)
+    x = torch.randn(B, T, C, dtype=torch.double, requires_grad=True)
+    mask = torch.zeros(B, 1, T, T, dtype=torch.double)
+    mask[0] = float("-inf")
+    out = applied(layer, x, mask[:, 0] == 0, mask)
+    torch.testing.assert_close(out[0], layer.out_proj.bias.expand(T, C))
+    out.sum().backward()
+    assert torch.isfinite(x.grad).all()
+
+
+def test_unit_norm_has_unit_mean_square_and_no_parameters():
+    norm = RMSNorm(50, Namespace(layer_norm_eps=1e-12))
+    x = 3 * torch.randn(4, 50)
+    torch.testing.assert_close(norm(x).square().mean(-1), torch.ones(4))
+    torch.testing.assert_close(norm(x), x / x.square().mean(-1, keepdim=True).sqrt())
+    assert not list(norm.parameters())
+    half = norm(1000 * torch.randn(4, 50).half())  # the square alone overflows
+    assert torch.isfinite(half).all()
+
+
+def test_simple_layers_have_no_bias_and_no_norm_parameters():
+    model = build("roformer_v2_masked_lm_tiny")
+    left = {name.rpartition(".")[2] for name, _ in model.named_parameters()}
+    assert left == {"weight"}
+    norms = [m for m in model.modules() if "Norm" in type(m).__name__]
+    assert {type(m) for m in norms} == {RMSNorm} and len(norms) == 1 + 2 * 2
+    for name, parameter in model.named_parameters():
+        assert parameter.abs().max() <= 0.04, name
+        spread = parameter[parameter != 0].std().item()  # the row of padding is zero
+        assert spread == pytest.approx(0.0176, rel=0.1), name  # of the truncated distribution
+
+
+@pytest.mark.parametrize(
+    "arch, vocabulary, millions, off",
+    [
+        ("roformer_masked_lm_base", 50000, 124.148, 1.5e-3),  # a table of positions more
+        # its released code adds a pooler and a table of positions
+        ("roformer_v2_masked_lm_base", 12000, 94.777 - 0.590 - 0.033, 1e-4),
+        ("gau_masked_lm_base", 12000, 96.519, 3e-5),
+    ],
+)
+def test_parameters_of_table_4(arch, vocabulary, millions, off):
+    assert count(arch, vocabulary) / 1e6 == pytest.approx(millions, rel=off)
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--layer", "gated", "--gau-normaliser", "relu"], "--gau-normaliser relu: must be"),
+        (["--layer", "gated", "--gau-divisor", "2"], "--gau-divisor 2: must be"),
+        (["--layer", "gated", "--gau-key-size", "0"], "--gau-key-size 0: must be at least 1"),
+        (["--layer", "gated", "--position-encoding", "rotary", "--rotary-value"], "--rotary-value"),
+        (["--layer", "gated", "--position-encoding", "rotary", "--gau-key-size", "7"],
+         "head size 7 .* make it even by --gau-key-size"),
+        (["--layer", "gate"], "--layer gate: must be transformer or gated"),
+        (["--norm", "unit_norm"], "--norm unit_norm: must be layer or rms"),
+        (["--lm-head", "none"], "--lm-head none: must be roberta or tied"),
+    ],
+)  # fmt: skip
+def test_flags_that_cannot_work_are_named(flags, words):
+    with pytest.raises(UsageError, match=words):
+        parse("posenc_masked_lm", "--tokens-per-sample", "64", *flags, task="masked_lm")
+
+
+def from_gau_alpha(state):
+    """Our names for the parameters of GAU-alpha."""
+    names = {
+        "gau_alpha.embeddings.word_embeddings": "encoder.sentence_encoder.embed_tokens",
+        "gau_alpha.embeddings.token_type_embeddings": "encoder.sentence_encoder.embed_segments",
+        "gau_alpha.encoder.layer": "encoder.sentence_encoder.layers",
+        "gau.i_dense": "self_attn.in_proj",
+        "gau.o_dense": "self_attn.out_proj",
+        "gau.q_scaleoffset.weight": "self_attn.q_scale",
+        "gau.k_scaleoffset.weight": "self_attn.k_scale",
+        "cls.predictions.decoder": "encoder.lm_head",
+    }
+    ours = {}
+    for key, value in state.items():
+        for theirs, name in names.items():
+            key = key.replace(theirs, name)
+        ours[key] = value
+    return ours
+
+
+@pytest.mark.parametrize("normaliser", ["softmax_plus", "softmax"])
+@pytest.mark.parametrize("kind", ["full", "right", "left", "short"])
+def test_released_gau_alpha(reference_of, normaliser, kind):
+    suffix = "" if normaliser == "softmax_plus" else "_softmax"
+    reference = reference_of("gau_alpha_mlm" + suffix)
+    state = from_gau_alpha(reference["state_dict"])
+    shape = ["--encoder-layers", "3", "--encoder-embed-dim", "32", "--gau-key-size", "16"]
+    flags = [*shape, "--gau-normaliser", normaliser]
+    symbols = len(state["encoder.lm_head.weight"])
+    model = build("gau_masked_lm_tiny", *flags, vocabulary=Vocabulary([""] * symbols))
+    model.load_state_dict(state)
+    inputs = reference["inputs"][kind]
+    real = inputs["attention_mask"].bool()
+    # theirs is number 0; every other number may be text
+    model.encoder.sentence_encoder.padding_idx = 0
+    assert not (inputs["input_ids"][real] == 0).any()
+    tokens = inputs["input_ids"].masked_fill(~real, 0)
+    logits, _ = model(tokens, inputs["token_type_ids"])
+    want = reference["outputs"][f"logits_{kind}"]
+    torch.testing.assert_close(logits[real], want[real], atol=1e-4, rtol=0)
+
+
+def test_padding_changes_no_released_form():
+    model = build("gau_masked_lm_tiny", "--gau-normaliser", "squared_relu")
+    short = texts(1, 6)
+    padded = torch.cat((short, torch.full((1, 4), VOCABULARY.pad())), 1)
+    torch.testing.assert_close(model(padded)[0][:, :6], model(short)[0], atol=1e-5, rtol=1e-4)

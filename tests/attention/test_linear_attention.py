@@ -1,0 +1,219 @@
+"""Linear attention against loops in float64, its gradients, and performer-pytorch."""
+
+import math
+
+import pytest
+import torch
+from support.helpers import encoding_of
+from support.linear_layers import (
+    PADDINGS,
+    B,
+    D,
+    H,
+    M,
+    T,
+    apply,
+    attend,
+    cut,
+    either_direction,
+    every_kernel,
+    every_rotation,
+    feature_map,
+    layer_of,
+    padding_bias,
+    table_of,
+)
+
+from fairseq_posenc.basics.errors import UsageError
+from tests.encodings.test_rotary import rotation_matrix
+
+
+def plain_features(kernel, m, q, k, projection, seen, causal):
+    """φ of query *m* and ϕ of the keys *seen*, in float64, by their formulas.
+
+    Args: q (D,), k {n: (D,)}, seen (list of n).
+    """
+    if kernel == "cosformer":  # one number, so that it is Eq. 8 itself
+
+        def weight(n):
+            return q.relu() @ k[n].relu() * math.cos(math.pi / 2 * (m - n) / 10000)
+
+        return torch.ones(1).double(), {n: weight(n).view(1) for n in seen}
+    if kernel == "elu":
+
+        def phi(x):
+            return torch.where(x > 0, x + 1, x.exp())
+
+        return phi(q), {n: phi(k[n]) for n in seen}
+    if kernel == "one_denominator":
+        return q.softmax(0), {n: k[n].exp() for n in seen}
+    if kernel == "softmax_features":
+        total = sum(k[n].exp() for n in seen)
+        return q.softmax(0) / total, {n: k[n].exp() for n in seen}
+    scaled, root = len(q) ** -0.25, len(projection) ** -0.5
+    if kernel == "favor_relu":
+
+        def phi(x):
+            return (projection @ x * scaled).clamp(min=0) + 1e-3
+
+        return phi(q), {n: phi(k[n]) for n in seen}
+
+    def phi(x, top):
+        x = x * scaled
+        return root * ((projection @ x - x @ x / 2 - top).exp() + 1e-4)
+
+    top = 0.0 if causal else max(float((projection @ k[n] * scaled).max()) for n in seen)
+    return phi(q, float((projection @ q * scaled).max())), {n: phi(k[n], top) for n in seen}
+
+
+class TestPairsOfRandomFeatures:
+    """Choromanski et al. 2020, the hyperbolic kernel."""
+
+    def test_half_of_the_features_have_the_opposite_exponents(self):
+        favor = feature_map("favor", favor_kernel="hyperbolic", favor_epsilon=0.0)
+        x, omega = torch.randn(1, 1, 3, D), favor.projection[: M // 2]
+        u = x @ omega.t() * D**-0.25
+        norm = (-x.square().sum(-1, keepdim=True) / (2 * D**0.5)).exp()
+        want = torch.cat((u.exp(), (-u).exp()), dim=-1) * norm / M**0.5
+        torch.testing.assert_close(favor.keys(x), want)
+
+    def test_their_products_vary_less(self):
+        q, k = torch.randn(1, 1, 20, D) * 0.7, torch.randn(1, 1, 20, D) * 0.7
+        exact, errors = torch.exp(q @ k.transpose(-1, -2) / D**0.5), {}
+        for kernel in "softmax", "hyperbolic":
+            draws = []
+            for seed in range(60):
+                flags = {"favor_kernel": kernel, "favor_epsilon": 0.0, "favor_seed": seed}
+                favor = feature_map("favor", **flags)
+                draws.append(favor.keys(q) @ favor.keys(k).transpose(-1, -2))
+            mean = torch.stack(draws).mean(0)
+            errors[kernel] = (torch.stack(draws) - exact).square().mean()
+            assert ((mean - exact) / exact).mean().abs() < 0.05
+        assert errors["hyperbolic"] < 0.8 * errors["softmax"]
+
+
+def by_hand(layer, kernel, rotary, x, causal, padding):
+    """RoFormer Eq. 10 and 11 by loops over sentences, heads, queries and keys, in float64."""
+
+    def heads(proj):  # (B, T, C) -> (B, H, T, D)
+        out = x.double() @ proj.weight.double().t() + proj.bias.double()
+        return out.view(*x.shape[:2], layer.num_heads, layer.head_dim).transpose(1, 2)
+
+    q, k, v = heads(layer.q_proj), heads(layer.k_proj), heads(layer.v_proj)
+    projection = getattr(layer.feature_map, "projection", torch.zeros(D, D)).double()
+    size = len(projection)
+    turn = [rotation_matrix(m, size if rotary == "features" else D) for m in range(x.size(1))]
+    if rotary == "inputs":
+        q, k = (
+            torch.stack([t[:, :, m] @ turn[m].t() for m in range(x.size(1))], 2) for t in (q, k)
+        )
+
+    def turned(n, features):
+        return turn[n] @ features if rotary == "features" else features
+
+    out = torch.zeros_like(v)
+    for b in range(v.size(0)):
+        for h in range(v.size(1)):
+            for m in range(v.size(2)):
+                seen = [n for n in range(m + 1 if causal else v.size(2))
+                        if padding is None or not padding[b, n]]  # fmt: skip
+                if not seen:
+                    continue
+                keys = {n: k[b, h, n] for n in seen}
+                phi, keys = plain_features(kernel, m, q[b, h, m], keys, projection, seen, causal)
+                total = sum(phi @ keys[n] for n in seen).clamp(min=1e-9)  # ReLU may give zeros
+                for n in seen:
+                    weight = turned(m, phi) @ turned(n, keys[n]) / total
+                    out[b, h, m] += weight * v[b, h, n]
+    out = out.transpose(1, 2).flatten(2)
+    return out @ layer.out_proj.weight.double().t() + layer.out_proj.bias.double()
+
+
+@every_rotation
+@either_direction
+@pytest.mark.parametrize("padding", PADDINGS)
+@torch.no_grad()
+def test_the_whole_layer_is_equation_10_or_11(kernel, rotary, causal, padding, monkeypatch):
+    layer, x = layer_of(kernel, rotary), torch.randn(B, T, H * D)
+    mask = PADDINGS[padding]
+    table = table_of(layer, T)
+    bias = None if mask is None else padding_bias(mask)
+    want = by_hand(layer, kernel, rotary, x, causal, mask)
+    real = torch.ones(B, T, dtype=torch.bool) if mask is None else ~mask
+    for chunk, chunks in (64, 1), (3, 3), (2, 2), (1, 1):  # T is 7, so the last is often a bit
+        cut(monkeypatch, layer, chunk, chunks)
+        got = apply(layer, x, bias, causal, table)
+        torch.testing.assert_close(got.double()[real], want[real], atol=2e-5, rtol=1e-4)
+
+
+@either_direction
+def test_a_query_that_sees_nothing_gets_zeros(causal):
+    q, k, v = torch.rand(B, H, T, M), torch.zeros(B, H, T, M), torch.randn(B, H, T, D)
+    for per_feature in (False, True):
+        out = attend(q, k, v, causal, per_feature=per_feature)
+        assert torch.equal(out, torch.zeros_like(v))
+
+
+class TestGradients:
+    @every_rotation
+    @either_direction
+    def test_numerical(self, kernel, rotary, causal, monkeypatch):
+        layer = layer_of(kernel, rotary, heads=2, head_dim=4, favor_features=6).double()
+        cut(monkeypatch, layer, 2, 1)
+        x = torch.randn(2, 5, 8, dtype=torch.double, requires_grad=True)
+        padding = torch.tensor([[True, True, False, False, False], [False] * 4 + [True]])
+        table = table_of(layer, 5)
+        table = None if table is None else table.to(torch.complex128)
+        parameters = tuple(layer.parameters())
+        bias = padding_bias(padding).double()
+        assert torch.autograd.gradcheck(
+            lambda x, *_: apply(layer, x, bias, causal, table), (x, *parameters), fast_mode=True
+        )
+
+    @every_kernel
+    @either_direction
+    def test_finite_for_sentences_of_padding_and_large_inputs(self, kernel, causal):
+        for scale in (1.0, 1e3, 6e4):
+            layer = layer_of(kernel)
+            x = (torch.randn(B, T, H * D) * scale).requires_grad_()
+            table = table_of(layer, T)
+            out = apply(layer, x, padding_bias(PADDINGS["all"]), causal, table)
+            assert torch.isfinite(out).all()
+            out.square().clamp(max=1e6).mean().backward()
+            assert torch.isfinite(x.grad).all(), scale
+
+
+class TestPerformerPytorch:
+    """Outputs of performer-pytorch 1.1.4, with its projections and epsilons."""
+
+    @pytest.mark.parametrize(
+        "name", ["performer_relu", "performer_relu_causal", "performer_softmax"]
+    )
+    def test_features_and_outputs(self, golden, name):
+        ref = golden(name)
+        q, k, v = (ref["inputs"][key] for key in "qkv")
+        causal, config = "causal" in name, ref["config"]
+        kernel = "favor_relu" if "relu" in name else "favor"
+        epsilon = config["generalized_kernel_eps" if "relu" in name else "softmax_kernel_eps"]
+        features = config["nb_features"]
+        favor = feature_map(kernel, q.size(-1), favor_features=features, favor_epsilon=epsilon)
+        favor.load_state_dict({"projection": ref["state_dict"]["projection_matrix"]})
+        stabiliser = None if causal else favor.stabiliser([(k, None)])
+        q, k = favor.queries(q), favor.keys(k, stabiliser)
+        torch.testing.assert_close(q, ref["outputs"]["q_feat"], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(k, ref["outputs"]["k_feat"], atol=1e-5, rtol=1e-5)
+        out = attend(q, k, v, causal, config["causal_eps"])
+        torch.testing.assert_close(out, ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
+
+
+def test_weights_are_refused_by_name():
+    with pytest.raises(UsageError, match="--attention elu: returns no attention weights"):
+        layer_of("elu")(torch.randn(B, T, H * D), need_weights=True)
+
+
+def test_its_parameters_are_those_of_softmax_attention():
+    from fairseq_posenc.attention.softmax import MultiheadAttention
+
+    names = set(MultiheadAttention(H * D, H, encoding_of("none")).state_dict())
+    assert set(layer_of("elu").state_dict()) == names
+    assert set(layer_of("favor").state_dict()) == names | {"feature_map.projection"}

@@ -1,0 +1,131 @@
+"""Linear attention where numbers are large, small or narrow, and how much memory it takes."""
+
+import pytest
+import torch
+from support.helpers import skip_without_cpu_kernels
+from support.linear_layers import (
+    B,
+    D,
+    H,
+    M,
+    T,
+    apply,
+    attend,
+    cut,
+    either_direction,
+    every_kernel,
+    layer_of,
+    table_of,
+)
+
+from fairseq_posenc.attention.linear import prefix_sums
+from fairseq_posenc.attention.linear.precision import narrow
+from fairseq_posenc.attention.linear.prefix_sums import identity, products_before
+
+EVEN = torch.tensor([1.0, 0.0, 1.0, 0.0]).view(1, 1, 4, 1)
+
+
+def turn_odd(x):
+    """Rotation the two features of the second and of the fourth token by a right angle."""
+    return x * EVEN + torch.stack((-x[..., 1], x[..., 0]), dim=-1) * (1 - EVEN)
+
+
+class TestNumbers:
+    @every_kernel
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+    @either_direction
+    @torch.no_grad()
+    def test_finite_at_10000_tokens(self, kernel, dtype, causal):
+        skip_without_cpu_kernels(dtype)
+        layer = layer_of(kernel, heads=2).to(dtype)
+        x = torch.randn(1, 10000, 2 * D, dtype=dtype)
+        out = apply(layer, x, None, causal, table_of(layer, 10000))
+        assert torch.isfinite(out).all() and out.float().abs().max() > 0
+
+    @either_direction
+    def test_features_that_cancel_when_rotated(self, causal):
+        """A numerator of exactly 0 over a denominator that is not."""
+        q = k = torch.tensor([1.0, 0.0]).expand(1, 1, 4, 2).clone().requires_grad_()
+        v = torch.randn(1, 1, 4, D) * EVEN
+        out = attend(q, k, v, causal, turn=turn_odd)
+        assert torch.equal(out[:, :, 1::2], torch.zeros(1, 1, 2, D))
+        assert (out[:, :, ::2] != 0).all()
+        out.sum().backward()
+        assert torch.isfinite(q.grad).all()
+
+    @either_direction
+    def test_features_that_do_not_meet_until_they_are_rotated(self, causal):
+        """Eq. 11 over a denominator of 0: large, but a number in every precision."""
+        q, k = (torch.tensor(x).expand(1, 1, 4, 2) for x in ([1.0, 0.0], [0.0, 1.0]))
+        out = attend(q, k, torch.ones(1, 1, 4, D) * EVEN, causal, turn=turn_odd)
+        assert (out[:, :, 1::2] >= 1e9).all()
+        assert torch.isfinite(out).all() and torch.isfinite(narrow(out, torch.half)).all()
+
+    @torch.no_grad()
+    def test_outputs_beyond_half_precision_under_autocast(self):
+        """There the input is float32, and the projection after attention is not."""
+        skip_without_cpu_kernels(torch.float16)
+        layer, x = layer_of("softmax_features", causal=True), torch.randn(B, T, H * D)
+        layer.q_proj.weight.mul_(8), layer.k_proj.weight.mul_(8)
+        layer.v_proj.weight.mul_(5e4 / layer.v_proj(x).abs().max())
+        layer.out_proj.weight.copy_(torch.eye(H * D)), layer.out_proj.bias.zero_()
+        given = (x, None, True, table_of(layer, T))
+        assert layer(*given)[0].abs().max() > torch.finfo(torch.float16).max
+        with torch.autocast("cpu", torch.float16):
+            out, _ = layer(*given)
+        assert out.dtype is torch.float16 and torch.isfinite(out).all()
+
+    def test_a_guard_changes_no_normal_result(self):
+        q, k, v = torch.rand(B, H, T, M), torch.rand(B, H, T, M), torch.randn(B, H, T, D)
+        got = [attend(q, k, v, True, epsilon) for epsilon in (1e-9, 1e-3)]
+        assert torch.equal(*got)
+
+    @torch.no_grad()
+    def test_dropout_keeps_the_mean(self, monkeypatch):
+        layer, x = layer_of("elu", causal=True).train(), torch.randn(B, T, H * D)
+        layer.v_proj.weight.zero_(), layer.v_proj.bias.fill_(1.0)
+        layer.out_proj = torch.nn.Identity()
+        layer.dropout_module.p = 0.5
+        cut(monkeypatch, layer, 2, 1)
+        out = [layer(x, None, True)[0] for _ in range(500)]
+        assert torch.stack(out).mean() == pytest.approx(1.0, abs=0.03)
+        assert not torch.equal(out[0], out[1])
+
+
+class TestMemory:
+    @staticmethod
+    def kept(length, causal, turned):
+        """Bytes that autograd keeps for the backward pass."""
+        tensors = {}
+
+        def pack(tensor):
+            tensors[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        q, k = (torch.rand(1, 2, length, 64, requires_grad=True) for _ in range(2))
+        v = torch.randn(1, 2, length, 64, requires_grad=True)
+        turn = (lambda x: x * 2) if turned else identity
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            out = attend(q, k, v, causal, turn=turn)
+        out.sum().backward()
+        return sum(tensors.values())
+
+    @either_direction
+    @pytest.mark.parametrize("turned", [False, True])
+    def test_linear_in_the_length_and_no_outer_product_for_every_token(self, causal, turned):
+        if not hasattr(torch.Tensor, "untyped_storage"):
+            pytest.skip("this PyTorch does not say how large a storage is")
+        short, long = (self.kept(length, causal, turned) for length in (1024, 4096))
+        assert long < 4.2 * short
+        outer_products = 4 * 2 * 4096 * 64 * 64  # float32, two heads
+        assert long < outer_products / 4
+
+    def test_one_chunk_or_many(self, monkeypatch):
+        q, k = torch.rand(B, H, 50, M), torch.rand(B, H, 50, M)
+        v, start = torch.randn(B, H, 50, D), torch.randn(B, H, D, M)
+        want = None
+        for size in (64, 16, 7, 1):
+            monkeypatch.setattr(prefix_sums, "CHUNK", size)
+            got = products_before(q, k, v, start)
+            want = got if want is None else want
+            torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-5)

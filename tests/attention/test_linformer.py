@@ -1,0 +1,142 @@
+"""Linformer against its formula in float64, a package, and what it has to refuse."""
+
+import pytest
+import torch
+from support.helpers import encoding_flags, skip_without_cpu_kernels
+from support.helpers import tiny as translation
+from support.masked_language_models import texts, tiny
+
+from fairseq_posenc.attention.linformer import SHARING, LinformerAttention
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
+
+B, H, D, T, LONGEST, K = 2, 3, 4, 7, 9, 5
+FLAGS = ["--attention", "linformer", "--linformer-size", "5"]
+every_sharing = pytest.mark.parametrize("sharing", SHARING)
+
+
+def layer_of(sharing="headwise", heads=H, channels=H * D, longest=LONGEST, size=K):
+    given = {"linformer_size": size, "linformer_length": longest, "linformer_sharing": sharing}
+    options = encoding_flags("none", attention="linformer", **given)
+    stack = Stack("encoder", heads, channels // heads, False, longest)
+    encoding = PositionEncoding(parse_encodings("none"), options, stack)
+    return LinformerAttention(channels, heads, encoding).eval()
+
+
+def by_hand(layer, x, padding):
+    """Eq. 7, a sentence without its padding and a head at a time."""
+    out = torch.zeros_like(x)
+    for b in range(len(x)):
+        real = ~padding[b]
+        tokens = x[b, real]
+        q, k, v = (proj(tokens) for proj in (layer.q_proj, layer.k_proj, layer.v_proj))
+        for h, part in enumerate(torch.arange(H * D).split(D)):
+            e, f = (p[min(h, len(p) - 1)] for p in (layer.key_projection, layer.value_projection))
+            keys, values = e[:, : len(tokens)] @ k[:, part], f[:, : len(tokens)] @ v[:, part]
+            out[b, real.nonzero(), part] = (q[:, part] @ keys.t() / D**0.5).softmax(-1) @ values
+    return layer.out_proj(out)
+
+
+PADDINGS = [[False] * T, [True] * 3 + [False] * (T - 3), [False] * (T - 2) + [True] * 2, [True] * T]
+
+
+@every_sharing
+@torch.no_grad()
+def test_the_layer_is_equation_7_without_the_padding(sharing):
+    layer, padding = layer_of(sharing).double(), torch.tensor(PADDINGS)
+    x = torch.randn(len(padding), T, H * D, dtype=torch.double)
+    got, weights = layer(x, padding_mask=padding)
+    assert weights is None
+    want = by_hand(layer, x, padding)
+    torch.testing.assert_close(got[~padding], want[~padding])
+    nothing = layer.out_proj(torch.zeros(H * D).double())
+    assert torch.equal(got[-1], nothing.expand(T, -1))  # zeros, where there is nothing but padding
+    torch.testing.assert_close(layer(x)[0][0], got[0])
+
+
+@every_sharing
+def test_gradients(sharing):
+    layer, padding = layer_of(sharing).double(), torch.tensor(PADDINGS[1:])
+    x = torch.randn(3, T, H * D, dtype=torch.double, requires_grad=True)
+    parameters = tuple(layer.parameters())
+    assert torch.autograd.gradcheck(
+        lambda x, *_: layer(x, padding_mask=padding)[0], (x, *parameters), fast_mode=True
+    )
+
+
+@torch.no_grad()
+def test_the_package(golden):
+    ref = golden("linformer")
+    config, state, x = ref["config"], ref["state_dict"], ref["inputs"]["x"]
+    layer = layer_of("headwise", config["heads"], x.size(-1), config["length"], config["size"])
+    for name in "qkv":
+        getattr(layer, f"{name}_proj").weight.copy_(state[f"to_{name}.weight"])
+        getattr(layer, f"{name}_proj").bias.zero_()
+    layer.key_projection.copy_(state["proj_k"].t())
+    layer.value_projection.copy_(state["proj_v"].t())
+    layer.out_proj.weight.copy_(state["to_out.weight"])
+    layer.out_proj.bias.copy_(state["to_out.bias"])
+    torch.testing.assert_close(layer(x)[0], ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 5e-3), (torch.bfloat16, 5e-2)])
+@torch.no_grad()
+def test_half_precision_at_4096_tokens(dtype, tolerance):
+    skip_without_cpu_kernels(dtype)
+    layer, x = layer_of(longest=4096, size=64), torch.randn(1, 4096, H * D)
+    want = layer(x)[0]
+    assert (layer.to(dtype)(x.to(dtype))[0] - want).abs().max() <= tolerance * want.abs().max()
+
+
+class TestModels:
+    @pytest.mark.parametrize("encoding", ["none", "learned", "sinusoidal"])
+    @torch.no_grad()
+    def test_padding_changes_nothing(self, encoding):
+        model, tokens = tiny(encoding, *FLAGS), texts()
+        want, gap = model(tokens)[0], torch.full((2, 3), 1)
+        for padded, first in (torch.cat((tokens, gap), 1), 0), (torch.cat((gap, tokens), 1), 3):
+            got = model(padded)[0][:, first : first + tokens.size(1)]
+            torch.testing.assert_close(got, want, atol=1e-5, rtol=0)
+
+    @torch.no_grad()
+    def test_it_knows_positions_without_an_encoding(self):
+        model, tokens = tiny("none", *FLAGS), texts()
+        swapped = tokens[:, [0, 2, 1, *range(3, tokens.size(1))]]
+        assert not torch.allclose(model(tokens)[0][:, 0], model(swapped)[0][:, 0], atol=1e-4)
+
+    def test_shared_projections(self):
+        counts = {}
+        for sharing in SHARING:
+            model = tiny("none", *FLAGS, "--linformer-sharing", sharing)
+            counts[sharing] = sum(p.numel() for p in model.parameters())
+            state = model.state_dict()
+            assert all(f"layers.{i}.self_attn.value_projection" in str(list(state)) for i in (0, 1))
+            model(texts())[0].sum().backward()
+            assert all(p.grad is not None for n, p in model.named_parameters() if "proj" in n)
+        one = 5 * 64  # of two layers with four heads
+        assert [counts[name] - counts["layerwise"] for name in SHARING] == [
+            *((2 * 2 * 4 - 1) * one, (2 * 2 - 1) * one, (2 - 1) * one, 0)
+        ]
+
+    @pytest.mark.parametrize(
+        "encoding, flags, words",
+        [
+            ("rotary", [], "--attention linformer: --position-encoding rotary transforms keys"),
+            ("t5", [], "--attention linformer: --position-encoding t5 adds to logits"),
+            ("none", ["--causal"], "--attention linformer: it combines .* must not see later"),
+            ("none", ["--linformer-length", "9"], "--linformer-length 9: inputs can have 64 tok"),
+        ],
+    )
+    def test_what_cannot_work_is_refused(self, encoding, flags, words):
+        with pytest.raises(UsageError, match=words):
+            tiny(encoding, *FLAGS, *flags)
+
+    def test_decoders_are_refused(self):
+        with pytest.raises(UsageError, match="and this decoder must not see later keys"):
+            translation("none", *FLAGS)
+
+    def test_longer_sequences_and_weights_are_refused(self):
+        with pytest.raises(UsageError, match="--linformer-length 9: a sequence has 10 tokens"):
+            layer_of()(torch.randn(1, 10, H * D))
+        with pytest.raises(UsageError, match="no attention weights"):
+            layer_of()(torch.randn(1, 9, H * D), need_weights=True)

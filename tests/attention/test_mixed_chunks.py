@@ -1,0 +1,148 @@
+"""Mixed chunk attention against loops in float64, and its cache of constant size."""
+
+import pytest
+import torch
+from support.helpers import encoding_of, model_settings, skip_without_cpu_kernels
+
+from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
+from fairseq_posenc.basics.errors import UsageError
+from tests.attention.test_gated import FLAGS, C, S
+from tests.encodings.test_rotary import rotation_matrix
+
+T, CHUNK = 11, 4
+PADDINGS = {
+    "none": None,
+    "left": torch.tensor([[True] * 3 + [False] * (T - 3), [False] * T, [True] * T]),
+    "right": torch.tensor([[False] * (T - 5) + [True] * 5, [False] * T, [True] * T]),
+}
+either_direction = pytest.mark.parametrize("causal", [False, True])
+every_padding = pytest.mark.parametrize("padding", PADDINGS)
+
+
+def unit(encoding="rotary", chunk=CHUNK, **flags):
+    flags = {**FLAGS, "gau_normaliser": "squared_relu", "gau_chunk": chunk, **flags}
+    composed = encoding_of(encoding, heads=1, head_dim=S, **flags)
+    layer = MixedChunkAttention(C, composed, composed.options).double()
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return layer.eval()
+
+
+def table_of(layer, start, end, dtype=torch.complex128):
+    transform = layer.encoding.transform
+    return None if transform is None else transform.table(torch.arange(start, end)[None]).to(dtype)
+
+
+def by_hand(layer, x, causal, padding, rotated, reference=None):
+    """The formula by loops, the chunks counted from the first real token."""
+    e, out = 2 * C, torch.zeros_like(x)
+    turn = [rotation_matrix(m, S) if rotated else torch.eye(S).double() for m in range(T)]
+    for b in range(len(x)):
+        real = [m for m in range(T) if padding is None or not padding[b, m]]
+        silu = torch.nn.functional.silu(layer.in_proj(x[b]))
+        u, v, z = silu[:, :e], silu[:, e : 2 * e], silu[:, 2 * e :]
+        chunk = {m: i // layer.chunk for i, m in enumerate(real)}
+
+        def product(m, n, prefix="", z=z):
+            q, k = (
+                z[i] * getattr(layer, f"{prefix}{name}_scale")
+                + getattr(layer, f"{prefix}{name}_offset")
+                for i, name in ((m, "q"), (n, "k"))
+            )
+            return (turn[m] @ q) @ (turn[n] @ k)
+
+        for m in real:
+            near = [n for n in real if chunk[n] == chunk[m] and (n <= m or not causal)]
+            far = [n for n in real if chunk[n] < chunk[m] or not causal]
+            mixed = torch.zeros(e).double()
+            for n in near:
+                mixed += product(m, n).relu() ** 2 / ((reference or len(near)) * S) * v[n]
+            for n in far:
+                mixed += product(m, n, "linear_") / ((reference or len(far)) * S**0.5) * v[n]
+            out[b, m] = u[m] * mixed @ layer.out_proj.weight.t()
+    return out + layer.out_proj.bias
+
+
+@either_direction
+@every_padding
+@pytest.mark.parametrize("encoding, length", [("rotary", "visible"), ("none", "reference")])
+@torch.no_grad()
+def test_the_unit_is_its_formula(encoding, length, padding, causal):
+    x, mask = torch.randn(3, T, C).double(), PADDINGS[padding]
+    for chunk in (CHUNK, 1, 20):
+        layer = unit(encoding, chunk, gau_length=length, gau_reference_length=9, gau_offsets=True)
+        got, weights = layer(x, causal, table_of(layer, 0, T), mask)
+        assert weights is None
+        reference = 9 if length == "reference" else None
+        want = by_hand(layer, x, causal, mask, encoding == "rotary", reference)
+        # counts are float32; the outputs of padding are zeros before the last projection
+        torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
+
+
+@every_padding
+@pytest.mark.parametrize("steps", [[1] * T, [6, 1, 4]])
+@torch.no_grad()
+def test_the_cache_gives_the_full_forward_and_does_not_grow(padding, steps):
+    layer, x, mask, state = unit(), torch.randn(3, T, C).double(), PADDINGS[padding], {}
+    want, out, sizes, seen = layer(x, True, table_of(layer, 0, T), mask)[0], [], set(), 0
+    for step in steps:
+        end = seen + step
+        given = (table_of(layer, seen, end), None if mask is None else mask[:, :end], state)
+        assert layer.cached_length(state) == seen
+        out.append(layer(x[:, seen:end], True, *given)[0])
+        sizes.add(sum(value.numel() for value in next(iter(state.values())).values()))
+        seen = end
+    torch.testing.assert_close(torch.cat(out, 1), want)
+    assert len(sizes) == 1
+
+
+@torch.no_grad()
+def test_no_output_depends_on_a_later_token():
+    """Bit for bit, with later tokens that dwarf the earlier ones."""
+    layer, x = unit(chunk=16).float(), torch.randn(2, 90, C)
+    before = layer(x, True, table_of(layer, 0, 90, torch.complex64))[0]
+    for first in (1, 40, 48, 89):
+        changed = x.clone()
+        changed[:, first:] = 30 * torch.randn(2, 90 - first, C)
+        after = layer(changed, True, table_of(layer, 0, 90, torch.complex64))[0]
+        assert torch.equal(before[:, :first], after[:, :first])
+        assert not torch.equal(before[:, first:], after[:, first:])
+
+
+@either_direction
+def test_gradients(causal):
+    layer = unit(gau_offsets=True)
+    x = torch.randn(3, T, C, dtype=torch.double, requires_grad=True)
+    table, parameters = table_of(layer, 0, T), tuple(layer.parameters())
+    assert torch.autograd.gradcheck(
+        lambda x, *_: layer(x, causal, table, PADDINGS["left"])[0], (x, *parameters), fast_mode=True
+    )
+
+
+@either_direction
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@torch.no_grad()
+def test_half_precision_at_4096_tokens(dtype, causal):
+    skip_without_cpu_kernels(dtype)
+    layer, x = unit("none", 256).float(), torch.randn(1, 4096, C)
+    want = layer(x, causal)[0]
+    got = layer.to(dtype)(x.to(dtype), causal)[0]
+    tolerance = 0.01 if dtype is torch.float16 else 0.08
+    assert (got - want).abs().max() <= tolerance * want.abs().max()
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        ([], "--gau-chunk 4: has no form with --gau-normaliser softmax_plus; give squared_relu"),
+        (
+            ["--gau-normaliser", "squared_relu", "--position-encoding", "t5"],
+            "--gau-chunk 4: .* t5 adds",
+        ),
+        (["--gau-normaliser", "squared_relu", "--rotary-value"], "--rotary-value: the values"),
+    ],
+)
+def test_what_cannot_work_is_refused(flags, words):
+    given = ["--layer", "gated", "--position-encoding", "rotary", "--gau-chunk", "4", *flags]
+    with pytest.raises(UsageError, match=words):
+        model_settings("posenc_transformer", *given)

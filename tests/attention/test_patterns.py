@@ -1,0 +1,124 @@
+"""Encodings by side, and patterns of encodings over layers."""
+
+import pytest
+import torch
+from support.helpers import PAD, TINY, build, parse, sentences
+from test_properties import decode_in_steps
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings import parse_pattern
+
+FOUR = ["--encoder-layers", "4", "--decoder-layers", "4"]
+
+
+def model_of(*flags):
+    return build("posenc_transformer", *TINY, *flags).eval()
+
+
+def names(stack):
+    return [layer.encoding.name for layer in stack.layers]
+
+
+@pytest.mark.parametrize(
+    "value, period",
+    [
+        ("rotary", ["rotary"]),
+        ("rotary*3,none", ["rotary", "rotary", "rotary", "none"]),
+        ("t5 + rotary * 2 , alibi", ["t5+rotary", "t5+rotary", "alibi"]),
+    ],
+)
+def test_patterns_are_read(value, period):
+    assert parse_pattern(value) == period
+
+
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        ("rotary*0,none", "'rotary\\*0' is not NAME\\*N"),
+        ("rotary*x,none", "is not NAME\\*N"),
+        ("rotary,,none", "unknown encoding ''"),
+        ("rotary,rope", "unknown encoding 'rope'"),
+        ("learned*3,none", "learned is added to the embeddings"),
+        ("learned+rotary,rotary", "learned is added to the embeddings"),
+    ],
+)
+def test_patterns_that_cannot_work_are_refused(value, words):
+    with pytest.raises(UsageError, match=words):
+        model_of("--position-encoding", value)
+
+
+def test_layers_follow_the_pattern():
+    model = model_of(*FOUR, "--position-encoding", "rotary*3,none")
+    assert names(model.encoder) == names(model.decoder) == ["rotary"] * 3 + ["none"]
+    model = model_of(*FOUR, "--position-encoding", "rotary,t5")
+    assert names(model.encoder) == ["rotary", "t5"] * 2
+
+
+def test_pruned_layers_keep_their_encodings():
+    flags = [*FOUR, "--position-encoding", "rotary*3,none"]
+    model = model_of(*flags, "--encoder-layers-to-keep", "1,3", "--decoder-layers-to-keep", "0,1")
+    assert names(model.encoder) == ["rotary", "none"]
+    assert names(model.decoder) == ["rotary", "rotary"]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("value", ["rotary,none", "t5,rotary+t5", "tupe,shaw", "deberta,alibi"])
+@pytest.mark.parametrize("flags", [[], ["--layer", "gated", "--gau-key-size", "8"]])
+def test_patterns_decode_and_ignore_padding(value, flags):
+    model = model_of("--position-encoding", value, *flags)
+    source, target = sentences(2, 7), sentences(2, 8, seed=1)
+    full, _ = model(source, None, target)
+    padded = torch.cat((torch.full((2, 3), PAD), source), dim=1)
+    for steps in ([1] * 8, [3, 4, 1]):
+        got = decode_in_steps(model, padded, target, steps)
+        torch.testing.assert_close(got, full, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_every_layer_uses_the_encoding_it_has():
+    """With the encodings of both layers alike, a pattern is no pattern."""
+    source, target = sentences(2, 7), sentences(2, 8, seed=1)
+    plain = model_of("--position-encoding", "rotary")
+    same = model_of("--position-encoding", "rotary,rotary")
+    other = model_of("--position-encoding", "rotary,none")
+    for model in (same, other):
+        model.load_state_dict(plain.state_dict())
+    want = plain(source, None, target)[0]
+    torch.testing.assert_close(same(source, None, target)[0], want)
+    assert not torch.allclose(other(source, None, target)[0], want, atol=1e-3)
+
+
+def test_parameters_of_a_second_composition_have_names_of_their_own():
+    keys = set(model_of("--position-encoding", "t5,tupe").state_dict())
+    assert "encoder.position_bias.t5.table.weight" in keys
+    assert "encoder.position_bias_1.tupe.table.weight" in keys
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "encoder, decoder",
+    [("t5", "rotary"), ("learned", "rotary"), ("rotary", "sinusoidal"), ("rotary*2,none", "alibi")],
+)
+def test_sides_have_encodings_of_their_own(encoder, decoder):
+    flags = ["--encoder-position-encoding", encoder, "--decoder-position-encoding", decoder]
+    model = model_of(*flags)
+    assert set(names(model.encoder)) <= set(encoder.replace("*2", "").split(","))
+    assert set(names(model.decoder)) == {decoder}
+    assert (model.encoder.embed_positions is None) == ("learned" not in encoder)
+    assert (model.decoder.embed_positions is None) == ("sinusoidal" not in decoder)
+    source, target = sentences(2, 7), sentences(2, 8, seed=1)
+    full, _ = model(source, None, target)
+    got = decode_in_steps(model, source, target, [1] * 8)
+    torch.testing.assert_close(got, full, atol=1e-5, rtol=0)
+
+
+def test_a_side_wins_over_the_preset():
+    cfg = parse("roformer_base", "--encoder-position-encoding", "alibi").model
+    assert (cfg.position_encoding, cfg.encoder_position_encoding) == ("rotary", "alibi")
+    with pytest.raises(UsageError, match="--decoder-position-encoding rope"):
+        parse("roformer_base", "--decoder-position-encoding", "rope")
+
+
+def test_linear_attention_refuses_what_one_side_cannot_have():
+    with pytest.raises(UsageError, match="--position-encoding t5 adds to logits"):
+        model_of("--attention", "elu", "--decoder-position-encoding", "t5")

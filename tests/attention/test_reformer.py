@@ -1,0 +1,242 @@
+"""Reformer against loops in float64, a package, its cache, and later tokens."""
+
+import pytest
+import torch
+from support.helpers import PAD, encoding_flags, sentences, skip_without_cpu_kernels, tiny
+
+from fairseq_posenc.attention.reformer import ReformerAttention, _without_itself
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.averaging import IDENTICAL_SUFFIXES
+from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
+from tests.encodings.test_rotary import rotation_matrix
+
+H, D, T, CHUNK, ROUNDS = 2, 8, 26, 3, 3
+PADDINGS = {
+    "none": None,
+    "left": torch.tensor([[True] * 5 + [False] * (T - 5), [False] * T, [True] * T]),
+    "right": torch.tensor([[False] * (T - 9) + [True] * 9, [False] * T, [True] * T]),
+}
+either_direction = pytest.mark.parametrize("causal", [False, True])
+either_way = pytest.mark.parametrize("dense", [False, True])
+every_padding = pytest.mark.parametrize("padding", PADDINGS)
+
+
+def layer_of(encoding="rotary", heads=H, head_dim=D, dense=False, **flags):
+    """A layer that computes the products of all pairs, or of those within chunks."""
+    flags = {"reformer_buckets": 4, "reformer_rounds": ROUNDS, "reformer_chunk": CHUNK, **flags}
+    options = encoding_flags(encoding, attention="reformer", reformer_seed=1, **flags)
+    stack = Stack("encoder", heads, head_dim, False, 10000)
+    composed = PositionEncoding(parse_encodings(encoding), options, stack)
+    layer = ReformerAttention(heads * head_dim, heads, composed).double().eval()
+    layer._few = lambda length: dense
+    return layer
+
+
+def table_of(layer, start, end):
+    transform = layer.encoding.transform
+    positions = torch.arange(start, end)[None]
+    return None if transform is None else transform.table(positions).to(torch.complex128)
+
+
+def sets_by_hand(layer, x, real):
+    """For each real token, the tokens that it finds in any round; *x* (T, D) is of one head."""
+    found = {m: set() for m in real}
+    for rotation in layer.hashing.rotations.double():
+        places, counts = {}, {}
+        for m in real:
+            bucket = int(torch.cat((x[m] @ rotation, -x[m] @ rotation)).argmax())
+            places[m] = (bucket, counts.get(bucket, 0) // layer.hashing.chunk)
+            counts[bucket] = counts.get(bucket, 0) + 1
+        for m, (bucket, chunk) in places.items():
+            near = [(bucket, chunk), (bucket, chunk - 1)]
+            found[m] |= {n for n in real if places[n] in near}
+    return found
+
+
+def by_hand(layer, x, causal, padding, rotated):
+    """Attention to the union of the rounds, by loops."""
+    turn = [rotation_matrix(m, D) if rotated else torch.eye(D).double() for m in range(T)]
+    out = torch.zeros_like(x)
+    for b in range(len(x)):
+        real = [m for m in range(T) if padding is None or not padding[b, m]]
+        q, v = layer.q_proj(x[b]).view(T, H, D), layer.v_proj(x[b]).view(T, H, D)
+        for h in range(H):
+            for m, seen in sets_by_hand(layer, q[:, h], real).items():
+                seen = sorted(n for n in seen if (n <= m or not causal) and n != m) or [m]
+                keys = [turn[n] @ q[n, h] / q[n, h].norm() for n in seen]
+                logits = torch.stack([(turn[m] @ q[m, h]) @ k for k in keys]) / D**0.5
+                out[b, m, h * D : (h + 1) * D] = logits.softmax(0) @ v[seen, h]
+    return layer.out_proj(out)
+
+
+@either_direction
+@either_way
+@every_padding
+@torch.no_grad()
+def test_the_layer_attends_to_what_shares_a_bucket(causal, dense, padding):
+    mask, x = PADDINGS[padding], torch.randn(3, T, H * D).double()
+    for encoding in ["rotary", "none"] if padding == "left" else ["rotary"]:
+        layer = layer_of(encoding, dense=dense)
+        got, weights = layer(x, causal, table_of(layer, 0, T), mask)
+        assert weights is None
+        want = by_hand(layer, x, causal, mask, encoding == "rotary")
+        torch.testing.assert_close(got, want)  # zeros at padding, before the last projection
+
+
+def test_a_token_attends_to_itself_where_there_is_no_other():
+    """By masks alone: a low logit would round away its product in float32."""
+    found = torch.tensor([[True, False, False], [True, True, False], [False, False, False]])
+    kept, others = _without_itself(found, torch.eye(3, dtype=torch.bool))
+    assert kept.tolist() == [[True, False, False], [True, False, False], [False] * 3]
+    assert others.flatten().tolist() == [False, True, False]
+
+
+@either_way
+def test_a_token_alone_has_its_value(dense):
+    """To the last bit in float32, and its gradient is that of its value alone."""
+    layer = layer_of("none", dense=dense, reformer_buckets=64, reformer_rounds=2).float()
+    q = torch.randn(1, H, 1, D).repeat(1, 1, T, 1).requires_grad_()
+    v = torch.randn(1, H, T, D, requires_grad=True)
+    alone = torch.arange(T).expand(1, H, ROUNDS - 1, T)  # each token in a bucket of its own
+    codes = layer.hashing.codes(alone, None)
+    k = torch.nn.functional.normalize(q, dim=-1)
+    if dense:
+        out = layer._dense(q, k, v, codes, codes, False)
+    else:
+        out = layer._chunked(q, k, v, alone, codes, False)
+    assert torch.equal(out, v)
+    slopes = torch.autograd.grad(out.sum(), [q, v])
+    assert torch.equal(slopes[0], torch.zeros_like(q))
+    torch.testing.assert_close(slopes[1], torch.ones_like(v), atol=1e-6, rtol=0)
+
+
+@torch.no_grad()
+def test_some_keys_are_found_and_some_are_not():
+    """Or the test above would compare two softmax attentions."""
+    layer, x = layer_of(), torch.randn(T, D).double()
+    sizes = [len(seen) for seen in sets_by_hand(layer, x, list(range(T))).values()]
+    assert max(sizes) < T and min(sizes) < T / 2 and max(sizes) > 2 * CHUNK
+
+
+@every_padding
+@pytest.mark.parametrize("steps", [[1] * T, [9, 1, 16]])
+@torch.no_grad()
+def test_the_cache_gives_the_full_forward(padding, steps):
+    layer, x, mask, state = layer_of(), torch.randn(3, T, H * D).double(), PADDINGS[padding], {}
+    want, out, seen = layer(x, True, table_of(layer, 0, T), mask)[0], [], 0
+    for step in steps:
+        end = seen + step
+        given = (table_of(layer, seen, end), None if mask is None else mask[:, :end], state)
+        assert layer.cached_length(state) == seen
+        out.append(layer(x[:, seen:end], True, *given)[0])
+        seen = end
+    torch.testing.assert_close(torch.cat(out, 1), want)
+
+
+@either_way
+@torch.no_grad()
+def test_no_output_depends_on_a_later_token(dense):
+    """Bit for bit, although later tokens fill other buckets, or the same."""
+    layer, x = layer_of("none", dense=dense, reformer_chunk=8).float(), torch.randn(2, 150, H * D)
+    before = layer(x, True)[0]
+    for first in (1, 70, 149):
+        changed = x.clone()
+        changed[:, first:] = 30 * torch.randn(2, 150 - first, H * D)
+        changed[1, first:] = x[1, :1]  # all in one bucket
+        after = layer(changed, True)[0]
+        assert torch.equal(before[:, :first], after[:, :first])
+        assert not torch.equal(before[:, first:], after[:, first:])
+
+
+@either_direction
+@either_way
+def test_gradients(causal, dense):
+    layer, padding = layer_of(heads=H, dense=dense), PADDINGS["left"]
+    x = torch.randn(3, T, H * D, dtype=torch.double, requires_grad=True)
+    table, parameters = table_of(layer, 0, T), tuple(layer.parameters())
+    assert torch.autograd.gradcheck(
+        lambda x, *_: layer(x, causal, table, padding)[0], (x, *parameters), fast_mode=True
+    )
+
+
+@either_way
+@torch.no_grad()
+def test_the_package(golden, dense):
+    ref = golden("reformer")
+    (qk, v, rotations), config = ref["inputs"].values(), ref["config"]
+    heads, length, size = qk.shape
+    sizes = {f"reformer_{name}": config[name] for name in ("buckets", "rounds")}
+    layer = layer_of("none", heads, size, dense, reformer_chunk=length, **sizes).float()
+    layer.hashing.rotations.copy_(rotations[0].transpose(0, 1))
+    buckets = layer.hashing.buckets_of(qk[None], None)
+    assert torch.equal(buckets[0], ref["outputs"]["buckets"])
+    both = torch.cat([x.transpose(0, 1).reshape(1, length, -1) for x in (qk, v)], dim=-1)
+    one, none = torch.eye(heads * size), torch.zeros(heads * size, heads * size)
+    for proj, weight in (layer.q_proj, [one, none]), (layer.v_proj, [none, one]):
+        proj.weight = torch.nn.Parameter(torch.cat(weight, dim=1))
+        proj.bias.zero_()
+    layer.out_proj = torch.nn.Identity()
+    out, _ = layer(both, True)
+    got = out.view(length, heads, size).transpose(0, 1)
+    torch.testing.assert_close(got, ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
+
+
+@either_direction
+@either_way
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 0.02), (torch.bfloat16, 0.12)])
+@torch.no_grad()
+def test_half_precision(dtype, tolerance, causal, dense):
+    """In the same buckets; rounding of queries alone would move some tokens to others."""
+    skip_without_cpu_kernels(dtype)
+    flags = {"reformer_buckets": 16, "reformer_chunk": 32, "reformer_rounds": 2, "dense": dense}
+    layer, x = layer_of("none", **flags).float(), torch.randn(1, 1024, H * D)
+    buckets = layer.hashing.buckets_of(layer.q_proj(x).view(1, -1, H, D).transpose(1, 2), None)
+    want = layer(x, causal)[0]
+    layer = layer.to(dtype)
+    assert layer.hashing.rotations.dtype is torch.float32
+    layer.hashing.buckets_of = lambda *_: buckets
+    got = layer(x.to(dtype), causal)[0]
+    assert got.dtype is dtype and (got.float() - want).abs().max() < tolerance
+
+
+class TestModels:
+    def test_every_layer_has_rotations_of_its_own_and_every_process_the_same(self):
+        def rotations(*flags):
+            state = tiny("reformer:rotary", *flags).state_dict()
+            return {key: value for key, value in state.items() if key.endswith("rotations")}
+
+        first, second, other = (
+            rotations(),
+            rotations("--dropout", "0.1"),
+            rotations("--reformer-seed", "2"),
+        )
+        assert len(first) == 4 and len({value.numpy().tobytes() for value in first.values()}) == 4
+        assert all(torch.equal(first[key], second[key]) for key in first)
+        assert not any(torch.equal(first[key], other[key]) for key in first)
+        assert all(key.endswith(IDENTICAL_SUFFIXES) for key in first)  # never averaged
+
+    def test_queries_and_keys_are_one_projection(self):
+        attention = tiny("reformer:rotary").encoder.layers[0].self_attn
+        assert attention.k_proj is attention.q_proj
+        assert sum(p.numel() for p in attention.parameters()) == 3 * (32 * 32 + 32)
+
+    @torch.no_grad()
+    def test_a_batch_of_padding_is_finite(self):
+        model, tokens = tiny("reformer:rotary"), sentences(2, 9)
+        tokens[0] = PAD
+        assert model(tokens, None, sentences(2, 5))[0].isfinite().all()
+
+    @pytest.mark.parametrize(
+        "encoding, flags, words",
+        [
+            ("rotary", ["--reformer-buckets", "5"], "--reformer-buckets 5: .* give an even number"),
+            ("t5", [], "--attention reformer: --position-encoding t5 adds to logits"),
+        ],
+    )
+    def test_what_cannot_work_is_refused(self, encoding, flags, words):
+        with pytest.raises(UsageError, match=words):
+            tiny(encoding, "--attention", "reformer", *flags)
+
+    def test_weights_are_refused(self):
+        with pytest.raises(UsageError, match="--attention reformer: returns no attention weights"):
+            layer_of()(torch.randn(1, 9, H * D).double(), need_weights=True)

@@ -1,0 +1,288 @@
+"""Local attention and BigBird against dense attention with the pattern as a mask, in float64."""
+
+import functools
+import math
+
+import pytest
+import torch
+from support.helpers import PAD, encoding_flags, sentences, tiny
+from support.sparse_layers import KERNELS
+
+from fairseq_posenc.attention import ATTENTIONS, sparse
+from fairseq_posenc.attention.base import Tokens
+from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
+from fairseq_posenc.stacks.stack import Padding, layer_positions
+
+B, S = 3, 45
+every_kernel = pytest.mark.parametrize("kernel", KERNELS)
+either_direction = pytest.mark.parametrize("causal", [False, True])
+
+
+def model_of(kernel, encoding="rotary", *flags):
+    torch.manual_seed(0)
+    model = tiny(encoding, *KERNELS[kernel], *flags).double()
+    for name, parameter in model.named_parameters():
+        if "position" in name or "global" in name:  # no two projections alike
+            torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def in_window(layer, i, j, causal):
+    distance = j - i
+    if distance % layer.dilation:
+        return False
+    if causal:
+        return -layer.before * layer.dilation <= distance <= 0
+    return abs(distance) <= layer.before // 2 * layer.dilation
+
+
+def drawn_blocks(layer, block, blocks, causal):
+    """The random blocks of a block of queries, one by one."""
+    side = 1
+    window = range(block - 2 * side, block + 1) if causal else range(block - side, block + side + 1)
+    left = [n for n in range(layer.first, block if causal else blocks) if n not in window]
+    drawn = []
+    for share in layer.random_blocks[block].tolist():
+        if left:
+            drawn.append(left.pop(share * len(left) >> 31))
+    return drawn, window
+
+
+@functools.lru_cache(maxsize=None)
+def pattern(layer, length, causal):
+    """Which of *length* real tokens see which."""
+    seen = torch.zeros(length, length, dtype=torch.bool)
+    for i in range(length):
+        for j in range(length):
+            if hasattr(layer, "windows"):
+                near = in_window(layer, i, j, causal)
+            else:
+                blocks = -(-length // layer.size)
+                drawn, window = drawn_blocks(layer, i // layer.size, blocks, causal)
+                near = j // layer.size in [*drawn, *window]
+            whole = j < layer.global_tokens or (i < layer.global_tokens and not causal)
+            seen[i, j] = (near or whole) and not (causal and j > i)
+    return seen
+
+
+def softmax(q, k, v, logits, seen):
+    logits = (q @ k.transpose(-2, -1) + logits).masked_fill(~seen, -math.inf)
+    return torch.softmax(logits, -1) @ v
+
+
+def dense(stack, index, x, causal):
+    """Output of a layer for one sentence (1, n, C) without padding, from its definition."""
+    layer, length = stack.layers[index].self_attn, x.size(1)
+    encoding, places = layer.encoding, torch.arange(x.size(1)).unsqueeze(0)
+    table = encoding.transform.table(places) if encoding.transform is not None else None
+    logits = 0.0
+    if encoding.shared_bias is not None:
+        logits = encoding.shared_bias(places, places)
+    seen = pattern(layer, length, causal)
+    q, k, v = layer.project(x, table)[:3]
+    out = softmax(q * encoding.scale, k, v, logits, seen)
+    first = min(layer.global_tokens, length)
+    if getattr(layer, "global_q_proj", None) is not None:
+        own = [getattr(layer, f"global_{name}_proj") for name in "qkv"]
+        q, k, v = layer.project(x, table, own)[:3]
+        own = softmax(q * encoding.scale, k, v, logits, seen)
+        out = torch.cat((own[:, :, :first], out[:, :, first:]), dim=2)
+    return layer.out_proj(out.transpose(1, 2).flatten(2))
+
+
+def sparse_output(stack, index, x, mask, causal):
+    padding = Padding(mask, left=bool(mask[:, 0].any()), empty=bool(mask.all(1).any()))
+    positions = stack.positions_of_layers(x, x.size(1), padding, causal)
+    layer = stack.layers[index]
+    return layer.self_attn(x, **layer_positions(layer, positions))[0]
+
+
+@either_direction
+@pytest.mark.parametrize(
+    "kernel, encoding",
+    [(kernel, "rotary") for kernel in KERNELS]
+    + [(kernel, e) for kernel in ("global", "random") for e in ("t5", "alibi", "fire", "tupe")]
+    + [("dilated", "tupe")],
+)
+@torch.no_grad()
+def test_equals_dense_attention_with_the_pattern_as_a_mask(kernel, encoding, causal):
+    model = model_of(kernel, encoding)
+    stack = model.decoder if causal else model.encoder
+    x = torch.randn(B, S, 32, dtype=torch.float64)
+    mask = torch.zeros(B, S, dtype=torch.bool)
+    mask[0, :7] = True  # padding on either side, and none
+    mask[1, 33:] = True
+    for index in (0, 1):
+        got = sparse_output(stack, index, x, mask, causal)
+        for row in range(B):
+            real = ~mask[row]
+            want = dense(stack, index, x[row, real].unsqueeze(0), causal)
+            # angles of rotary are in float32
+            atol = 1e-6 if "rotary" in encoding else 1e-12
+            torch.testing.assert_close(got[row, real], want[0], atol=atol, rtol=0)
+
+
+@every_kernel
+@either_direction
+@torch.no_grad()
+def test_short_texts_and_rows_of_padding(kernel, causal):
+    model = model_of(kernel, "t5")
+    stack = model.decoder if causal else model.encoder
+    for length in (1, 2, 5, 17):
+        x = torch.randn(1, length, 32, dtype=torch.float64)
+        mask = torch.zeros(2, length, dtype=torch.bool)
+        mask[1] = True
+        got = sparse_output(stack, 0, x.expand(2, -1, -1), mask, causal)
+        torch.testing.assert_close(got[:1], dense(stack, 0, x, causal), atol=1e-9, rtol=0)
+        bias = stack.layers[0].self_attn.out_proj.bias
+        assert torch.equal(got[1], bias.expand_as(got[1]))  # of zeros
+
+
+@torch.no_grad()
+def test_windows_wider_than_the_text_are_full_attention():
+    """And cost no more: blocks have no neighbours that are not there."""
+    wide = tiny("rotary", "--attention", "local", "--local-window", "2000000000")
+    full = tiny("rotary")
+    full.load_state_dict(wide.state_dict())
+    tokens = sentences(2, 300)
+    got, want = (model.encoder(tokens)["encoder_out"][0] for model in (wide, full))
+    torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
+    got, want = (model.decoder(tokens, features_only=True)[0] for model in (wide, full))
+    torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", ["global", "random"])
+@either_direction
+def test_gradients_of_all_parameters(kernel, causal):
+    small = ["--encoder-embed-dim", "8", "--decoder-embed-dim", "8"]
+    small += ["--encoder-attention-heads", "2", "--decoder-attention-heads", "2"]
+    model = model_of(kernel, "rotary+t5", *small)
+    stack = model.decoder if causal else model.encoder
+    layer, mask = stack.layers[0].self_attn, torch.zeros(2, 22, dtype=torch.bool)
+    mask[0, :3] = True
+    x = torch.randn(2, 22, 8, dtype=torch.float64, requires_grad=True)
+    parameters = [x, *layer.parameters(), *stack.position_bias.parameters()]
+
+    def output(*_):
+        return sparse_output(stack, 0, x, mask, causal)[~mask]
+
+    assert torch.autograd.gradcheck(output, parameters, fast_mode=True)
+    output().sum().backward()
+    assert all(parameter.grad is not None for parameter in parameters)
+
+
+@every_kernel
+@either_direction
+def test_parts_of_a_long_text_are_processed_as_the_whole(kernel, causal, monkeypatch):
+    model, length = model_of(kernel, "t5"), 150
+    stack = model.decoder if causal else model.encoder
+    x = torch.randn(2, length, 32, dtype=torch.float64, requires_grad=True)
+    mask = torch.zeros(2, length, dtype=torch.bool)
+    mask[0, :3] = True
+    found = []
+    for elements in (sparse.SEGMENT, 1):
+        monkeypatch.setattr(sparse, "SEGMENT", elements)
+        out = sparse_output(stack, 0, x, mask, causal)
+        weights = [p for p in stack.layers[0].self_attn.parameters() if p.requires_grad]
+        found.append([out, *torch.autograd.grad(out.sin().sum(), [x, *weights])])
+    torch.testing.assert_close(*found, atol=1e-11, rtol=0)
+
+
+@every_kernel
+@torch.no_grad()
+def test_no_output_depends_on_a_later_token(kernel):
+    model = model_of(kernel, "t5").float()
+    tokens = sentences(2, S)
+    before = model.decoder(tokens, features_only=True)[0]
+    for place in (1, 8, 16, 30, 44):
+        changed = tokens.clone()
+        changed[:, place:] = sentences(2, S - place, seed=5)
+        after = model.decoder(changed, features_only=True)[0]
+        assert torch.equal(after[:, :place], before[:, :place])
+        assert not torch.equal(after[:, place], before[:, place])
+
+
+@every_kernel
+@torch.no_grad()
+def test_cached_decoding_equals_the_full_forward(kernel):
+    """Prompts of several lengths, several tokens at once, single ones, beams reordered."""
+    decoder = model_of(kernel, "t5").decoder
+    target = sentences(4, S)
+    target[0, :5] = PAD
+    for steps in ([1] * 24, [20, 1, 1, 1, 9] + [1] * 13):
+        state, end = {}, 0
+        for number in steps:
+            end += number
+            out, _ = decoder(target[:, :end], incremental_state=state, features_only=True)
+            if number > 1 or end % 10 == 0:
+                full, _ = decoder(target[:, :end], features_only=True)
+                real = target[:, end - number : end].ne(PAD)
+                full = full[:, end - number :]
+                torch.testing.assert_close(out[real], full[real], atol=1e-9, rtol=0)
+            if end % 3 == 0:
+                order = torch.randperm(4) if end % 2 else torch.tensor([0, 0, 2, 3])
+                target = target[order]
+                decoder.reorder_incremental_state_scripting(state, order)
+
+
+@torch.no_grad()
+def test_the_cache_of_local_attention_is_of_constant_size():
+    model = tiny("rotary", *KERNELS["global"]).float()
+    tokens, state, sizes = sentences(2, 520), {}, []
+    for end in range(400, 520):
+        model.decoder(tokens[:, :end], incremental_state=state, features_only=True)
+        attention = model.decoder.layers[0].self_attn
+        saved = attention.get_incremental_state(state, "attn_state")["prev_key"]
+        assert saved.size(2) in (34, 35)
+        sizes.append(saved.untyped_storage().nbytes())
+    assert max(sizes) <= 4 * 2 * 32 * (35 + 64)
+    assert len(set(sizes)) <= 2
+
+
+# --- other implementations
+
+
+def golden_layer(ref, attention):
+    config = dict(ref["config"])
+    heads = config.pop("heads")
+    channels = ref["inputs"]["x"].size(2)
+    defaults = {field.name: field.metadata["default"] for field in ATTENTIONS.flags()}
+    options = encoding_flags("none", **{**defaults, **config, "attention": attention})
+    stack = Stack("encoder", heads, channels // heads, False, 64)
+    encoding = PositionEncoding(parse_encodings("none"), options, stack)
+    layer = ATTENTIONS[attention].thing(channels, heads, encoding).eval()
+    for name, value in ref["state_dict"].items():
+        whose, _, part = name.partition(".")
+        kind, _, whole = whose.partition("_")
+        own = getattr(layer, f"{'global_' * bool(whole)}{kind[0]}_proj")
+        getattr(own, part).data.copy_(value)
+    torch.nn.init.eye_(layer.out_proj.weight)
+    torch.nn.init.zeros_(layer.out_proj.bias)
+    return layer
+
+
+def golden_output(layer, x, mask):
+    positions = torch.arange(x.size(1))
+    tokens = Tokens(x.size(1), x.size(1), False, mask, False, positions, None, x)
+    return layer(x, **layer.sparse_positions(tokens))[0]
+
+
+@torch.no_grad()
+def test_longformer_of_transformers(golden):
+    ref = golden("longformer")
+    x, layer = ref["inputs"]["x"], golden_layer(ref, "local")
+    mask = torch.arange(x.size(1)) >= ref["inputs"]["lengths"].unsqueeze(1)
+    out = golden_output(layer, x, mask).masked_fill(mask.unsqueeze(-1), 0.0)
+    torch.testing.assert_close(out, ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_bigbird_of_transformers(golden):
+    """With the random blocks that it was given, no numbers of ours."""
+    ref = golden("bigbird")
+    x, layer = ref["inputs"]["x"], golden_layer(ref, "bigbird")
+    random = ref["inputs"]["random"]
+    drawn = torch.cat((torch.full_like(random[:1], -1), random)).unsqueeze(0)
+    layer._drawn = lambda *blocks: drawn
+    out = golden_output(layer, x, None)
+    torch.testing.assert_close(out, ref["outputs"]["out"], atol=1e-5, rtol=1e-5)

@@ -1,0 +1,154 @@
+"""Models with local attention and BigBird: their checkpoints and their settings."""
+
+import pytest
+import torch
+from support.helpers import PAD, TINY, build, encoding_of, sentences, tiny
+from support.masked_language_models import CLS, Vocabulary
+from support.masked_language_models import tiny as masked_lm
+from support.sparse_layers import BIGBIRD, KERNELS, LOCAL
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.averaging import average_checkpoints
+
+EOS = Vocabulary.eos()
+
+# --- checkpoints
+
+
+def test_a_stock_model_continues_with_longer_texts(caplog):
+    """Its learned positions are repeated, and global projections start as copies."""
+    lengths = ["--max-source-positions", "10", "--max-target-positions", "12"]
+    learned = ["--encoder-learned-pos", "--decoder-learned-pos"]
+    torch.manual_seed(1)
+    stock = build("transformer", *TINY, *learned, *lengths).eval()
+    longer = ["--max-source-positions", "35", "--max-target-positions", "12"]
+    model = tiny("learned", *KERNELS["global"], *longer)
+    with caplog.at_level("WARNING", logger="fairseq_posenc"):
+        model.load_state_dict({k: v.clone() for k, v in stock.state_dict().items()}, strict=True)
+    messages = [record.getMessage() for record in caplog.records]
+    assert any("10 positions in the checkpoint, repeated to fill 35" in m for m in messages)
+    assert any("layers.0.self_attn.global_" in m for m in messages)
+    table = stock.encoder.embed_positions.weight[PAD + 1 :]
+    want = torch.cat((table, table, table, table[:5]))
+    assert torch.equal(model.encoder.embed_positions.weight[PAD + 1 :], want)
+    assert torch.equal(model.decoder.embed_positions.weight, stock.decoder.embed_positions.weight)
+    attention = model.encoder.layers[1].self_attn
+    for name in ("q_proj", "k_proj", "v_proj"):
+        for one in ("weight", "bias"):
+            own, other = (getattr(attention, prefix + name) for prefix in ("", "global_"))
+            assert torch.equal(getattr(own, one), getattr(other, one))
+    source, target = sentences(2, 9), sentences(2, 7, seed=1)  # all in the window
+    got, want = (each(source, None, target)[0] for each in (model, stock))
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=0)
+
+
+def test_random_blocks_are_those_of_the_checkpoint():
+    one, other = (tiny("rotary", *KERNELS["random"], "--bigbird-seed", seed) for seed in ("1", "2"))
+    blocks = [layer.self_attn.random_blocks for layer in (*one.encoder.layers, *one.decoder.layers)]
+    assert len({each.numpy().tobytes() for each in blocks}) == 4
+    assert not torch.equal(other.encoder.layers[0].self_attn.random_blocks, blocks[0])
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(other.encoder.layers[0].self_attn.random_blocks, blocks[0])
+    state = {k: v for k, v in one.state_dict().items() if "random_blocks" not in k}
+    other.load_state_dict(state, strict=True)  # of a model with full attention
+    fewer = tiny("rotary", *BIGBIRD, "1")
+    with pytest.raises(UsageError, match="--bigbird-random-blocks 1: .* with 2 .*blocks 2"):
+        fewer.load_state_dict(one.state_dict())
+
+
+def test_checkpoints_of_other_random_blocks_are_not_averaged(tmp_path):
+    paths = []
+    for seed in ("1", "2"):
+        model = tiny("rotary", *KERNELS["random"], "--bigbird-seed", seed)
+        paths.append(str(tmp_path / f"{seed}.pt"))
+        cfg = {"model": {"_name": "posenc_transformer"}}
+        torch.save({"model": model.state_dict(), "cfg": cfg, "args": None}, paths[-1])
+    with pytest.raises(UsageError, match=r"random_blocks is not the same .*meaningless"):
+        average_checkpoints(paths)
+
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--local-window", "32,7"], "--local-window 32,7: '7' is refused; give even numbers"),
+        (["--local-window", "32,"], "--local-window 32,: '' is refused"),
+        (["--local-window", "²"], "--local-window ²: '²' is refused"),
+        (["--local-dilation", "1,2,4"], "--local-dilation 1,2,4: has 3 numbers for 2 layers"),
+        (["--local-dilation", "0"], "--local-dilation 0: '0' is refused; give numbers from 1"),
+        (["--local-global-tokens", "-1"], "--local-global-tokens -1: must be at least 0"),
+        (["--attention", "bigbird", "--bigbird-window-blocks", "4"], "must be odd.* give 5"),
+        (["--attention", "bigbird", "--store-ema"], "--store-ema would average the random numbers"),
+        (["--position-encoding", "shaw"], "--attention local: --position-encoding shaw has conten"),
+        (
+            ["--local-global-tokens", "2", "--local-global-first-text", "9"],
+            "give --arch posenc_masked_lm",
+        ),
+        (["--layer", "gated"], "--attention local: gated attention units replace"),
+        (["--log-length-scale", "9"], "--log-length-scale 9: has no effect with --attention local"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(flags, message):
+    with pytest.raises(UsageError, match=message):
+        build("posenc_transformer", *TINY, "--attention", "local", *flags)
+
+
+@pytest.mark.parametrize("encoding", ["rotary", "t5", "tupe", "learned"])
+@torch.no_grad()
+def test_the_tokens_of_the_first_text_are_global(encoding):
+    """As many in each row as if all rows had so many; the question is shorter, longer, or all."""
+    flags = [*LOCAL, "6", "--local-global-tokens", "4", "--local-global-first-text", "9"]
+    model = masked_lm(encoding, *flags).double().eval()
+    for name, parameter in model.named_parameters():
+        if "global" in name or "position" in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    encoder = model.encoder.sentence_encoder
+    # padding on the left, length of the first text if there is another, end of the second
+    rows = [(5, 4, 40), (0, 6, 33), (0, 14, 40), (1, None, 20), (3, 3, 40)]
+    tokens = torch.full((len(rows), 40), PAD)
+    for row, (start, first, end) in enumerate(rows):
+        tokens[row, start:end] = sentences(1, end - start, seed=row).clamp(min=EOS + 1)
+        tokens[row, start], tokens[row, end - 1] = CLS, EOS
+        if first is not None:
+            tokens[row, start + first - 1] = EOS
+    tokens[1, 4] = EOS  # two separators, as RoBERTa has them
+    got = model(tokens, features_only=True)[0]
+    encoder.global_first_text = False
+    for row, (_, first, _) in enumerate(rows):
+        real = tokens[row].ne(PAD)
+        for layer in encoder.layers:
+            layer.self_attn.global_tokens = max(4, min(first or 9, 9))
+        want = model(tokens[row, real].unsqueeze(0), features_only=True)[0][0]
+        torch.testing.assert_close(got[row, real], want, atol=1e-5, rtol=0)
+
+
+def test_layers_have_windows_and_dilations_of_their_own():
+    flags = [*LOCAL, "4,8,16", "--local-dilation", "1,2", "--encoder-layers", "5"]
+    model = tiny("rotary", *flags)
+    got = [layer.self_attn.pattern for layer in model.encoder.layers]
+    assert got == [(4, 1), (8, 2), (16, 1), (4, 2), (8, 1)]
+    kept = tiny("rotary", *flags, "--encoder-layers-to-keep", "1,3")
+    assert [layer.self_attn.pattern for layer in kept.encoder.layers] == [(8, 2), (4, 2)]
+
+
+def test_logits_with_untied_cls_are_those_of_the_dense_table():
+    logits = encoding_of("tupe+alibi", has_cls=True, untie_cls=True).shared_bias
+    torch.nn.init.normal_(logits["tupe"].table.weight)
+    places = torch.arange(12).unsqueeze(0)
+    want = logits(places, places)
+    queries, keys = torch.tensor([[0, 3], [5, 1]]), torch.tensor([[4, 0, 1], [2, 11, 7]])
+    got = logits.at_pairs(queries, keys, 12)
+    for row in range(2):
+        torch.testing.assert_close(got[row], want[0][:, queries[row]][:, :, keys[row]])
+    assert not logits.distance_alone
+
+
+@torch.no_grad()
+def test_sampled_positions_reach_the_window():
+    model = tiny("alibi", *KERNELS["window"], "--random-positions", "500").double()
+    tokens = sentences(1, 30)
+    plain = model.encoder(tokens)["encoder_out"][0]
+    model.train()
+    assert not torch.allclose(model.encoder(tokens)["encoder_out"][0], plain)

@@ -1,0 +1,123 @@
+"""Files that are complete or absent, and what must not be replaced by one."""
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import check_writable, replace_file
+from fairseq_posenc.exchange.files import staging
+
+
+def write(path, text="new", flag=""):
+    with replace_file(path, flag) as partial:
+        partial.write_text(text)
+
+
+def test_a_file_gets_its_name_at_the_end(tmp_path):
+    path = tmp_path / "out"
+    path.write_text("old")
+    with replace_file(path) as partial:
+        partial.write_text("new")
+        assert path.read_text() == "old" and partial.parent == tmp_path
+    assert path.read_text() == "new" and os.listdir(tmp_path) == ["out"]
+
+
+def test_nothing_is_left_of_what_failed(tmp_path):
+    path = tmp_path / "out"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), replace_file(path) as partial:
+        partial.write_text("ne")
+        1 / 0  # noqa: B018
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["out"]
+
+
+def test_a_full_disk_is_one_line_however_it_shows(tmp_path):
+    def torch_does():
+        try:
+            raise OSError(28, "No space left on device")
+        finally:
+            raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64")
+
+    with pytest.raises(UsageError, match="No space left on device"), replace_file(tmp_path / "out"):
+        torch_does()
+    with pytest.raises(RuntimeError, match="another"), replace_file(tmp_path / "out"):
+        raise RuntimeError("another")
+
+
+def test_a_new_file_has_the_usual_permissions(tmp_path):
+    (tmp_path / "usual").write_text("")
+    write(tmp_path / "out")
+    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("usual", "out")}
+    assert len(modes) == 1
+
+
+def test_a_symbolic_link_stays_one(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").write_text("old")
+    link = tmp_path / "link"
+    link.symlink_to(os.path.join("there", "file"))
+    write(link)
+    assert link.is_symlink() and (tmp_path / "there" / "file").read_text() == "new"
+    assert os.listdir(tmp_path / "there") == ["file"]
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(str(tmp_path / "pipe"))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(os.devnull)
+    for path, words in (
+        (tmp_path / "pipe", "is a pipe"),
+        (tmp_path / "folder", "is a directory"),
+        (tmp_path / "link", "is a device"),
+        (os.devnull, "is a device"),
+    ):
+        for function in (write, check_writable):
+            with pytest.raises(UsageError, match=words) as caught:
+                function(path, flag="--output")
+            assert f"--output {path}: " in str(caught.value)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    path = tmp_path / "no" / "out"
+    with pytest.raises(UsageError, match="cannot be written .*No such file"):
+        write(path)
+    with pytest.raises(UsageError, match="there is no folder .*no; create it first"):
+        check_writable(path, "--output")
+    assert os.listdir(tmp_path) == []
+
+
+def ended():
+    """The number of a process that is no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_the_next_writer_removes_what_a_killed_one_left(tmp_path, monkeypatch):
+    number, host = ended(), socket.gethostname()
+    kept = ["other", ".other", f".out.{host}.{os.getppid()}.partial", f".out.far.{number}.partial"]
+    kept += [f".out2.{host}.{number}.partial"]
+    for name in (*kept, f".out.{host}.{number}.partial"):
+        (tmp_path / name).write_text("half")
+    write(tmp_path / "out")
+    assert sorted(os.listdir(tmp_path)) == sorted([*kept, "out"])
+
+
+def test_a_conversion_removes_the_folder_of_a_killed_one(tmp_path):
+    with staging(str(tmp_path)) as folder:
+        prefix = Path(folder).name.rpartition(f"{os.getpid()}.partial")[0]
+        (Path(folder) / "config.json").write_text("{}")
+        left = tmp_path / f"{prefix}{ended()}.partial"
+        left.mkdir()
+        (left / "config.json").write_text("{")
+    with staging(str(tmp_path)):
+        pass
+    assert os.listdir(tmp_path) == ["config.json"]

@@ -1,0 +1,143 @@
+"""What a run makes a GPU do, counted: exact figures, so the goals for them are asserted."""
+
+import functools
+
+import pytest
+import torch
+from support.helpers import (
+    EVERY_ENCODING,
+    OTHER_LAYERS,
+    build,
+    last_token,
+    padded_batch,
+    tiny_in_blocks,
+)
+
+from fairseq_posenc.basics.versions import HAS_SDPA
+from fairseq_posenc.benchmark.counting import count
+from fairseq_posenc.benchmark.fused import GPUS, AttentionCall, fused_kernel
+
+if not HAS_SDPA:
+    pytest.skip("this PyTorch has no fused attention to count", allow_module_level=True)
+
+
+def count_training(model, source, target):
+    def step():
+        model.zero_grad()
+        model(source, None, target)[0].float().sum().backward()
+
+    step()  # makes constants
+    return count(step, model.parameters())
+
+
+def count_token(model, source, target):
+    """The counts of decoding the last token of *target*."""
+    return count(last_token(model, source, target), model.parameters())
+
+
+def choices(counts):
+    """What every GPU would choose for the attention calls in half precision."""
+    for call in counts.attention:
+        mask = call.mask and (torch.float16, *call.mask[1:])
+        for gpu in GPUS:
+            yield fused_kernel(call._replace(dtype=torch.float16, mask=mask), gpu)
+
+
+@pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
+def test_one_wait_a_step_none_a_token_and_fused_attention(name):
+    """The lengths are odd, so masks whose rows are not aligned would be copied."""
+    model, (source, target) = tiny_in_blocks(name).train(), padded_batch()
+    trained = count_training(model, source, target)
+    token = count_token(model, source, target)
+    assert sum(trained.waits.values()) == 1 and not token.waits
+    assert trained.copies == token.copies == 0
+    for counts in (trained, token):
+        assert all(choice.kernel for choice in choices(counts))
+        assert not any(choice.copies_mask for choice in choices(counts))
+        # values that depend on the distance need the weights
+        assert not counts.explicit or any(vars(m).get("needs_weights") for m in model.modules())
+
+
+SIZES = [
+    *("--encoder-layers", "6", "--decoder-layers", "6", "--encoder-embed-dim", "32"),
+    *("--encoder-ffn-embed-dim", "32", "--encoder-attention-heads", "2"),
+    *("--decoder-attention-heads", "2", "--share-all-embeddings"),
+]
+
+
+@functools.lru_cache(maxsize=None)
+def counted(arch, *flags):
+    """Kernels of a training step in bfloat16, of a token, and bytes saved, with 6 + 6 layers."""
+    torch.manual_seed(0)
+    model, given = build(arch, *SIZES, *flags).bfloat16().train(), padded_batch(16, 16)
+    trained = count_training(model, *given)
+    return trained.total, count_token(model, *given).total, trained.saved
+
+
+@pytest.mark.parametrize(
+    "goal, arch, flags",
+    [
+        (0.85, "roformer_base", ()),
+        (0.9, "t5bias_base", ()),
+        (0.9, "alibi_base", ()),
+        (0.9, "tupe_base", ()),
+        (0.95, "posenc_transformer", ("--position-encoding", "shaw")),
+        (1.2, "roformer_v2_base", ("--feed-forward", "mlp")),
+        (1.5, "gau_base", ("--encoder-layers", "12", "--gau-key-size", "16")),
+        (1.6, "performer_base", ()),
+    ],
+)
+def test_kernels_against_stock(goal, arch, flags):
+    stock, found = counted("transformer"), counted(arch, *flags)
+    assert found[0] <= goal * stock[0]
+    assert found[1] <= goal * stock[1]
+
+
+@pytest.mark.parametrize("arch", ["roformer_base", "t5bias_base", "alibi_base", "tupe_base"])
+def test_content_free_encodings_save_no_more_than_stock(arch):
+    assert counted(arch)[2] <= 1.02 * counted("transformer")[2]
+
+
+def call(dtype=torch.float16, head=64, value=64, mask=None, causal=False, dense=True):
+    sizes = [(2, 8, 16, size) for size in (head, head, value)]
+    return AttentionCall(dtype, *sizes, dense, mask, causal, 0.1, True)
+
+
+def masked(length):
+    return torch.float16, (1, 8, 16, length), (128 * length, 16 * length, length, 1)
+
+
+@pytest.mark.parametrize(
+    "given, gpu, kernel, copies",
+    [
+        ({}, 70, "memory-efficient", False),
+        ({}, 80, "flash", False),
+        ({"dtype": torch.float32}, 90, "memory-efficient", False),
+        ({"dtype": torch.bfloat16}, 70, None, False),
+        ({"head": 12, "value": 12}, 70, None, False),
+        ({"value": 128}, 80, "memory-efficient", False),
+        ({"dense": False}, 80, None, False),
+        ({"mask": masked(16)}, 80, "memory-efficient", False),
+        ({"mask": masked(15)}, 80, "memory-efficient", True),
+        ({"mask": (torch.float16, (1, 8, 16, 16), (2048, 1, 128, 8))}, 80, None, False),
+        ({"mask": (torch.float32, *masked(16)[1:])}, 80, None, False),
+    ],
+)  # fmt: skip
+def test_the_choice_of_a_kernel(given, gpu, kernel, copies):
+    choice = fused_kernel(call(**given), gpu)
+    assert choice.kernel == kernel and choice.copies_mask == copies
+    assert bool(choice.reason) == (kernel != "flash")
+
+
+def test_waits_kernels_and_saved_bytes_of_known_operations():
+    weight = torch.ones(4, 4, requires_grad=True)
+
+    def run():
+        y = (weight * 2).exp()  # saves its result, 64 bytes; the product saves a number
+        assert bool(y.sum() > 0) and y.tolist()
+        y.view(16).sum().backward()
+
+    found = count(run, [weight])
+    assert dict(found.waits) == {"_local_scalar_dense": 1, "tolist": 1}
+    assert found.kernels["exp"] == 1 and found.kernels["mul"] == 3 and "view" not in found.kernels
+    assert found.saved == 64

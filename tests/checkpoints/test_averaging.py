@@ -1,0 +1,241 @@
+"""Averaging checkpoints: the mean, what stays, and what is refused."""
+
+import argparse
+import fractions
+import os
+import shutil
+import weakref
+
+import pytest
+import torch
+from support.saved_states import state_with
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints import averaging
+from fairseq_posenc.checkpoints.averaging import average_checkpoints
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+
+TYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+SPECIAL = [0.0, -0.0, 1.0, 1 / 3, -0.1, 6e-8, 3e4, 1e-38]
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Return a function that saves a state under a name and returns the path."""
+
+    def save_one(state, name=None):
+        path = str(tmp_path / (name or f"in{len(os.listdir(str(tmp_path)))}.pt"))
+        torch.save(state, path)
+        return path
+
+    return save_one
+
+
+def same_bits(a, b):
+    """Compare bit for bit, so that 0 and -0 differ."""
+    return a.dtype == b.dtype and torch.equal(a, b) and torch.equal(1 / a, 1 / b)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_mean_is_the_exact_mean_rounded_once(save, dtype, count):
+    torch.manual_seed(count)
+    values = [(torch.randn(50) * 10 ** torch.randn(50)).to(dtype) for _ in range(count)]
+    paths = [save(state_with({"weight": value})) for value in values]
+    mean = average_checkpoints(paths)["model"]["weight"]
+    assert mean.dtype == dtype
+    columns = zip(*(value.tolist() for value in values))
+    exact = [sum(map(fractions.Fraction, column)) / count for column in columns]
+    expected = torch.tensor([float(number) for number in exact], dtype=torch.float64)
+    if dtype == torch.float64:
+        torch.testing.assert_close(mean, expected, rtol=1e-14, atol=1e-15)
+    else:
+        assert torch.equal(mean, expected.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("count", [1, 2, 3, 6, 7])
+def test_equal_checkpoints_give_themselves_bit_for_bit(save, dtype, count):
+    torch.manual_seed(0)
+    weight = torch.cat([torch.tensor(SPECIAL), torch.randn(1000)]).to(dtype)
+    paths = [save(state_with({"weight": weight})) for _ in range(count)]
+    assert same_bits(average_checkpoints(paths)["model"]["weight"], weight)
+
+
+def test_sum_of_many_half_precision_values_does_not_overflow(save):
+    paths = [save(state_with({"weight": torch.tensor([60000.0]).half()})) for _ in range(20)]
+    assert average_checkpoints(paths)["model"]["weight"].item() == 60000.0
+
+
+def test_tied_tensors_stay_one_tensor(save):
+    paths = []
+    for value in (1.0, 2.0):
+        weight = torch.full((100, 100), value)
+        paths.append(save(state_with({"a.weight": weight, "b.weight": weight})))
+    averaged = average_checkpoints(paths)
+    path = save(averaged)
+    model = read_checkpoint(path)["model"]
+    assert model["a.weight"].data_ptr() == model["b.weight"].data_ptr()
+    assert torch.equal(model["a.weight"], torch.full((100, 100), 1.5))
+    assert os.path.getsize(path) < 1.5 * 100 * 100 * 4
+
+
+def test_a_view_of_a_larger_tensor_is_averaged_alone(save):
+    base = torch.arange(10000.0)
+    paths = [
+        save(state_with({"part": (base * n)[2:4], "turned": base.view(2, -1).t()[:2]}))
+        for n in (1, 3)
+    ]
+    model = average_checkpoints(paths)["model"]
+    assert model["part"].tolist() == [4.0, 6.0]
+    assert os.path.getsize(save({"model": model})) < 10000
+    assert model["turned"].tolist() == [[0.0, 5000.0], [1.0, 5001.0]]
+
+
+def test_everything_else_is_of_the_newest_and_no_optimiser_state(save):
+    paths = [save(state_with({"w": torch.ones(1)}, updates)) for updates in (20, 30, 10)]
+    state = average_checkpoints(paths)
+    assert state["optimizer_history"][-1]["num_updates"] == 30
+    assert state["task_state"] == {"updates": 30}
+    assert state["extra_state"]["train_iterator"]["epoch"] == 30
+    assert state["cfg"]["model"].position_encoding == "rotary"
+    assert "last_optimizer_state" not in state
+
+
+def test_one_checkpoint_in_memory_at_a_time(save, monkeypatch):
+    paths = [save(state_with({"w": torch.ones(10), "n": torch.ones(1).long()})) for _ in range(4)]
+    alive = []
+
+    def reading(path):
+        assert sum(reference() is not None for reference in alive) == 0
+        state = read_checkpoint(path)
+        alive.extend(weakref.ref(tensor) for tensor in state["model"].values())
+        return state
+
+    monkeypatch.setattr(averaging, "read_checkpoint", reading)
+    average_checkpoints(paths)
+    assert len(alive) == 8
+
+
+FIRST = {"w": torch.ones(2), "version": torch.tensor([3]), "tied": torch.ones(2)}
+FIRST["tied"] = FIRST["w"]
+
+
+@pytest.mark.parametrize(
+    "change, flags, says",
+    [
+        ({"extra": torch.ones(1)}, {}, "parameter extra is torch.float32 .*, but absent"),
+        ({"w": None}, {}, "parameter w is absent"),
+        ({"w": torch.ones(3)}, {}, r"parameter w is torch.float32 of shape \[3\], but .* \[2\]"),
+        ({"w": torch.ones(2).half()}, {}, "parameter w is torch.float16"),
+        ({"version": torch.tensor([4])}, {}, "version is not the same"),
+        ({"tied": torch.zeros(2)}, {}, "tied and w differ"),
+        ({}, {"arch": "roformer_base"}, "setting arch is 'roformer_base', but 'roformer_tiny'"),
+        ({}, {"position_encoding": "none"}, "setting position_encoding is 'none'"),
+        ({}, {"rotary_base": 500.0}, "setting rotary_base is 500.0, but 10000.0"),
+        ({}, {"encoder_layers": 3, "arch": "x"}, "setting arch"),
+    ],
+)
+def test_refuses_what_does_not_belong_together(save, change, flags, says):
+    first = save(state_with(FIRST), "first.pt")
+    other = {key: value for key, value in {**FIRST, **change}.items() if value is not None}
+    second = save(state_with(other, **flags), "second.pt")
+    with pytest.raises(UsageError, match=says) as error:
+        average_checkpoints([first, second])
+    assert second in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_refuses_a_checkpoint_that_diverged(save, value):
+    path = save(state_with({"w": torch.tensor([1.0, value])}))
+    with pytest.raises(UsageError, match="w has values that are infinite or not a number"):
+        average_checkpoints([path])
+
+
+def test_settings_of_the_run_may_differ(save):
+    flags = [
+        {"dropout": 0.1, "lr": [0.1], "save_dir": "a"},
+        {"dropout": 0.3, "lr": [0.2], "save_dir": "b", "encoder_layerdrop": 0.1, "adam_eps": 1e-6},
+    ]
+    paths = [save(state_with({"w": torch.ones(1)}, **each)) for each in flags]
+    assert average_checkpoints(paths)["model"]["w"].item() == 1
+
+
+def test_settings_of_a_dataclass_and_of_an_old_file(save):
+    for make in (
+        lambda base: {
+            "cfg": {"model": {"_name": "lm", "rotary_base": base}, "task": {"data": base}}
+        },
+        lambda base: {"args": argparse.Namespace(arch="lm", rotary_base=base)},
+    ):
+        paths = [
+            save({"model": {"w": torch.ones(1)}, "n": n, **make(base)})
+            for n, base in enumerate((1e4, 1e4, 1e5))
+        ]
+        assert average_checkpoints(paths[:2])["model"]["w"].item() == 1
+        with pytest.raises(UsageError, match="setting rotary_base is 100000.0, but 10000.0"):
+            average_checkpoints(paths)
+
+
+def test_tensors_that_must_be_identical_are_compared(save):
+    models = [
+        {"attn.projection": torch.tensor([number]), "w": torch.ones(1)} for number in (1.0, 2.0)
+    ]
+    paths = [save(state_with(model)) for model in models]
+    assert average_checkpoints(paths)["model"]["attn.projection"].item() == 1.5
+    with pytest.raises(UsageError, match="attn.projection is not the same"):
+        average_checkpoints(paths, identical=(".projection",))
+    same = [save(state_with(models[0])) for _ in range(3)]
+    same = average_checkpoints(same, identical=(".projection",))
+    assert same["model"]["attn.projection"].item() == 1.0
+
+
+def with_run(state, identifier):
+    state["extra_state"]["fairseq_posenc"] = {"run": identifier}
+    return state
+
+
+def with_seed(state, seed):
+    state["cfg"]["common"] = {"seed": seed}
+    return state
+
+
+def test_one_checkpoint_counts_once(save, tmp_path):
+    path = save(state_with({"w": torch.ones(1)}), "checkpoint2.pt")
+    os.link(path, str(tmp_path / "checkpoint_best.pt"))
+    shutil.copyfile(path, str(tmp_path / "checkpoint_last.pt"))
+    for other in ("checkpoint2.pt", "checkpoint_best.pt", "checkpoint_last.pt"):
+        with pytest.raises(UsageError, match="is the same checkpoint as .*checkpoint2.pt"):
+            average_checkpoints([path, str(tmp_path / other)])
+    torch.save(state_with({"w": torch.ones(1)}), path, _use_new_zipfile_serialization=False)
+    with pytest.raises(UsageError, match="is the same checkpoint"):
+        average_checkpoints([path, path])
+
+
+@pytest.mark.parametrize(
+    "make, says",
+    [
+        (lambda n, state: with_run(state, f"abc{n}"), "run abc1 instead of abc0"),
+        (lambda n, state: with_seed(state, n), "--seed 1 instead of 0"),
+        (
+            lambda n, state: {**state, "optimizer_history": [{"num_updates": 5}]},
+            "both are of update 5, but differ",
+        ),
+    ],
+)
+def test_checkpoints_of_two_trainings_are_refused(save, make, says):
+    paths = [save(make(n, state_with({"w": torch.tensor([float(n)])}))) for n in (0, 1)]
+    with pytest.raises(UsageError, match="is not of the same training run as") as error:
+        average_checkpoints(paths)
+    assert says in str(error.value)
+
+
+def test_a_run_may_be_resumed_with_another_seed_and_moved(save):
+    states = [state_with({"w": torch.ones(1)}, updates=5, save_dir=f"{n}") for n in (0, 1)]
+    paths = [save(with_seed(with_run(state, "abc"), n)) for n, state in enumerate(states)]
+    assert average_checkpoints(paths)["extra_state"]["fairseq_posenc"] == {"run": "abc"}
+
+
+def test_no_input():
+    with pytest.raises(UsageError, match="at least one"):
+        average_checkpoints([])

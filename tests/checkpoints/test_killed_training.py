@@ -1,0 +1,70 @@
+"""A training killed again and again ends in the bits of one that was left alone."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from support.commands import SMALL, TRAINING, USER_DIR, Command
+
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+
+pytest_plugins = ["support.toy"]
+
+SCRIPT = str(Path(__file__).with_name("killed_training.py"))
+FLAGS = ["--arch", "roformer_tiny", *SMALL, "--update-epoch-batch-itr", "True"]
+FLAGS += ["--save-interval-updates", "1", "--keep-interval-updates", "2"]
+FLAGS += ["--keep-last-epochs", "2", "--batch-size", "24", "--max-tokens", "400"]
+FLAGS += ["--encoder-layers", "1", "--decoder-layers", "1"]
+
+
+def train(data, save_dir, kills, processes):
+    epochs = 7 * processes  # each shares an epoch's four updates; longer than the kills need
+    usual = [*USER_DIR, *TRAINING, *FLAGS, "--max-epoch", epochs]
+    arguments = [data, "--save-dir", save_dir, *map(str, usual)]
+    finished = Command(SCRIPT, [7, kills, processes, *arguments]).finish()
+    assert finished.status == 0, finished.err[-3000:]
+    return finished
+
+
+def same(one, other):
+    """True if two nested values are equal, bit for bit."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def progress(state):
+    """What training goes on from, without the times that it took."""
+    extra = state["extra_state"]
+    return {
+        "parameters": state["model"],
+        "optimizer": state["last_optimizer_state"],
+        "schedule": state["optimizer_history"][-1],
+        "data": extra["train_iterator"],
+        "best": (extra["best"], extra["val_loss"]),
+        "dictionaries": extra["fairseq_posenc"]["dictionaries"],
+    }
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_killed_anywhere_it_resumes_to_the_same_bits(toy, tmp_path, processes):
+    whole = train(toy.separate, tmp_path / "whole", 0, processes)
+    parts = train(toy.separate, tmp_path / "parts", 20, processes)
+    assert parts.err.count("attempt ") == 21
+    names = sorted(os.listdir(tmp_path / "whole"))
+    assert sorted(n for n in os.listdir(tmp_path / "parts") if n.endswith(".pt")) == names
+    runs = set()
+    for name in names:
+        states = [read_checkpoint(tmp_path / run / name) for run in ("whole", "parts")]
+        one, other = map(progress, states)
+        runs.add(states[1]["extra_state"]["fairseq_posenc"]["run"])
+        for part in one:
+            assert same(one[part], other[part]), (name, part)
+    assert len(runs) == 1
+    logged, expected = parts.losses(), whole.losses()
+    assert logged == {key: expected[key] for key in logged}
+    # the mean of an epoch is logged after the checkpoint at its end, from which training goes on
+    assert {key.split()[0] for key in expected.keys() - logged.keys()} <= {"train"}

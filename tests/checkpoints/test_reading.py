@@ -1,0 +1,322 @@
+"""Reading and writing checkpoints: what is allowed, what is refused, and in which words."""
+
+import argparse
+import io
+import os
+import pickle
+import pickletools
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints import reading as checkpoints
+from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
+from fairseq_posenc.checkpoints.restricted_pickle import encode_latin1
+
+NAMED = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
+
+
+@pytest.fixture(params=["PyTorch's reader", "reader for PyTorch before 2.6"])
+def reader(request, monkeypatch):
+    """Run a test with both readers, as far as the installed PyTorch has them."""
+    own = request.param != "PyTorch's reader"
+    if not own and not NAMED:
+        pytest.skip("torch.load of this PyTorch has no allow-list with names")
+    monkeypatch.setattr(checkpoints, "_HAS_NAMED_SAFE_GLOBALS", not own)
+
+
+def fairseq_state():
+    """Build what fairseq-train --eval-bleu saves, in small."""
+    embedding = torch.arange(6.0).reshape(3, 2)
+    return {
+        "args": None,
+        "cfg": {"_name": None, "model": argparse.Namespace(arch="transformer", dropout=0.1)},
+        "model": {
+            "encoder.embed_tokens.weight": embedding,
+            "decoder.embed_tokens.weight": embedding,
+            "half": torch.tensor([0.5, -0.0]).half(),
+            "bfloat16": torch.tensor([0.5, -2.0]).bfloat16(),
+            "parameter": torch.nn.Parameter(torch.ones(2)),
+            "version": torch.tensor([3]),
+        },
+        "criterion": None,
+        "optimizer_history": [{"num_updates": 5, "lr_scheduler_state": {"best": None}}],
+        "task_state": {},
+        "extra_state": {"metrics": [("bleu", np.arange(4)), ("sys_len", np.int64(7).reshape(1))]},
+        "last_optimizer_state": {"state": {0: {"exp_avg": torch.zeros(2)}}},
+    }
+
+
+def save(thing, path, **kwargs):
+    torch.save(thing, str(path), **kwargs)
+    return path
+
+
+def globals_in(data):
+    """List the objects that a pickle asks for, without loading it."""
+    found = set()
+    for opcode, argument, _ in pickletools.genops(data):
+        assert opcode.name != "STACK_GLOBAL"  # protocol 2 has none
+        if opcode.name == "GLOBAL":
+            found.add(argument.replace(" ", "."))
+    return {name for name in found if not name.startswith(("torch.", "collections.OrderedDict"))}
+
+
+def pickle_in(path):
+    with zipfile.ZipFile(str(path)) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("data.pkl")]
+        return archive.read(name)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_reads_what_fairseq_writes(tmp_path, reader, zipped):
+    state = fairseq_state()
+    path = save(state, tmp_path / "checkpoint.pt", _use_new_zipfile_serialization=zipped)
+    read = read_checkpoint(path)
+    assert read.keys() == state.keys()
+    assert read["cfg"]["model"] == state["cfg"]["model"]
+    for key, value in state["model"].items():
+        assert read["model"][key].dtype == value.dtype and torch.equal(read["model"][key], value)
+    embeddings = [read["model"][f"{part}coder.embed_tokens.weight"] for part in ("en", "de")]
+    assert embeddings[0].data_ptr() == embeddings[1].data_ptr()
+    (_, counts), (_, length) = read["extra_state"]["metrics"]
+    assert counts.tolist() == [0, 1, 2, 3] and length.tolist() == [7]
+
+
+@pytest.mark.parametrize("module", [b"numpy.core.multiarray", b"numpy._core.multiarray"])
+def test_reads_arrays_of_either_numpy(tmp_path, reader, module):
+    path = save(fairseq_state(), tmp_path / "here.pt")
+    there = tmp_path / "there.pt"
+    with zipfile.ZipFile(str(path)) as old, zipfile.ZipFile(str(there), "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name.endswith("data.pkl"):
+                assert b"multiarray" in data
+                data = data.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+                data = data.replace(b"numpy.core.multiarray", module)
+            new.writestr(name, data)
+    assert b"c" + module in pickle_in(there)
+    (_, counts), _ = read_checkpoint(there)["extra_state"]["metrics"]
+    assert counts.tolist() == [0, 1, 2, 3]
+
+
+def test_allow_list_is_what_files_hold_and_no_more(tmp_path):
+    in_file = globals_in(pickle_in(save(fairseq_state(), tmp_path / "checkpoint.pt")))
+    in_file.discard("_codecs.encode")  # how protocol 2 writes bytes, PyTorch allows it
+    assert in_file <= set(checkpoints.FILE_GLOBALS)
+    other_numpy = {name for name in checkpoints.FILE_GLOBALS if name.endswith("_reconstruct")}
+    # the type of an int64 dtype is compared with the list, though no file names it
+    assert set(checkpoints.FILE_GLOBALS) - in_file - other_numpy == {"numpy.dtypes.Int64DType"}
+    assert all(checkpoints._resolve(name) is not None for name in checkpoints.FILE_GLOBALS)
+
+
+class Calls:
+    """Pickles as a call of any function."""
+
+    def __init__(self, function, *arguments):
+        self.call = (function, arguments)
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize(
+    "function, name", [(os.system, f"{os.system.__module__}.system"), (eval, "eval")]
+)
+def test_refuses_code_by_name_and_does_not_run_it(tmp_path, reader, zipped, function, name):
+    trace = tmp_path / "ran"
+    command = {"eval": f"open({str(trace)!r}, 'w')"}.get(function.__name__, f"touch {trace}")
+    state = dict(fairseq_state(), extra_state={"x": Calls(function, command)})
+    path = save(state, tmp_path / "evil.pt", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(UsageError) as error:
+        read_checkpoint(path)
+    assert str(path) in str(error.value) and name in str(error.value)
+    assert "weights_only=False" in str(error.value)
+    assert not trace.exists()
+    torch.load(str(path), **({"weights_only": False} if NAMED else {}))
+    assert trace.exists(), "the file would not have run anything"
+
+
+@pytest.mark.parametrize("name", ["torch.hub.load", "torch.storage._load_from_bytes"])
+def test_reader_for_older_pytorch_allows_only_tensors_of_torch(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(checkpoints, "_HAS_NAMED_SAFE_GLOBALS", False)
+    module, _, attribute = name.rpartition(".")
+    function = getattr(__import__(module, fromlist=["x"]), attribute)
+    path = save(dict(fairseq_state(), task_state=Calls(function, b"")), tmp_path / "evil.pt")
+    with pytest.raises(UsageError, match=name):
+        read_checkpoint(path)
+
+
+def test_bytes_are_only_latin1():
+    assert encode_latin1("\xff", "latin1") == b"\xff"
+    with pytest.raises(pickle.UnpicklingError, match="zip"):
+        encode_latin1("x", "zip")
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+def test_truncated(tmp_path, reader, zipped, share):
+    path = save(fairseq_state(), tmp_path / "a.pt", _use_new_zipfile_serialization=zipped)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(UsageError, match="truncated or damaged") as error:
+        read_checkpoint(path)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("where", ["model", "settings", "directory"])
+def test_a_flipped_byte_is_refused(tmp_path, reader, where):
+    state = dict(fairseq_state(), model={"weight": torch.arange(1000.0)})
+    path = save(state, tmp_path / "a.pt")
+    content = bytearray(path.read_bytes())
+    wanted = {
+        "model": torch.arange(500.0, 510.0).numpy().tobytes(),
+        "settings": b"optimizer_history",
+        "directory": b"PK\x01\x02",
+    }
+    content[content.index(wanted[where]) + 2] ^= 0x10
+    path.write_bytes(bytes(content))
+    with pytest.raises(UsageError, match="damaged") as error:
+        read_checkpoint(path)
+    assert str(path) in str(error.value)
+    if where == "model":
+        assert "checksum of its part data/" in str(error.value)
+        lazily = read_checkpoint(path, lazy=True)["model"]["weight"]
+        assert not torch.equal(lazily, state["model"]["weight"])
+
+
+def test_files_without_checksums_are_read(tmp_path, reader):
+    options = getattr(torch.serialization, "set_crc32_options", None)
+    if options is None:
+        pytest.skip("this PyTorch always writes checksums")
+    options(False)
+    try:
+        path = save(fairseq_state(), tmp_path / "a.pt")
+    finally:
+        options(True)
+    assert read_checkpoint(path)["model"].keys() == fairseq_state()["model"].keys()
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 and not much more"])
+def test_the_newest_whole_checkpoint_is_named_beside_a_damaged_one(tmp_path, damage):
+    last = tmp_path / "checkpoint_last.pt"
+    names = ["checkpoint1.pt", "checkpoint_2_7.pt", "checkpoint_2_8.pt", "checkpoint_other.pt"]
+    for age, name in enumerate(names):
+        save(fairseq_state(), tmp_path / name)
+        os.utime(str(tmp_path / name), (1000 + age, 1000 + age))
+    (tmp_path / "checkpoint_2_8.pt").write_bytes(damage)
+    last.write_bytes(damage)
+    with pytest.raises(UsageError) as error:
+        read_checkpoint(last)
+    assert str(error.value).endswith(f"cp {tmp_path / 'checkpoint_2_7.pt'} {last}")
+    with pytest.raises(UsageError, match="such as .*checkpoint_2_7.pt, which is whole"):
+        read_checkpoint(tmp_path / "checkpoint_2_8.pt")
+    (tmp_path / "checkpoint_2_7.pt").unlink()
+    (tmp_path / "checkpoint1.pt").unlink()
+    with pytest.raises(UsageError, match="use an earlier checkpoint or copy it again"):
+        read_checkpoint(last)
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def folder(path):
+    path.mkdir()
+    (path / "checkpoint_best.pt").write_bytes(b"")
+
+
+def missing(path):
+    (path.parent / "checkpoint_last.pt").write_bytes(b"")
+
+
+def text(path):
+    path.write_text("version https://git-lfs.github.com/spec/v1\n")
+
+
+def zip_archive(path):
+    with zipfile.ZipFile(str(path), "w") as archive:
+        archive.writestr("readme.txt", "hello")
+
+
+def script(path):
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(path))
+
+
+def weights_alone(path):
+    save({"encoder.weight": torch.ones(1)}, path)
+
+
+def no_settings(path):
+    save({"model": {"encoder.weight": torch.ones(1)}, "cfg": None, "args": None}, path)
+
+
+def list_of_tensors(path):
+    save([torch.ones(1)], path)
+
+
+@pytest.mark.parametrize(
+    "make, says",
+    [
+        (missing, "No such file.*there is checkpoint_last.pt"),
+        (folder, "Is a directory.*there is checkpoint_best.pt"),
+        (empty, "is empty"),
+        (text, "not a PyTorch checkpoint.*b'vers'"),
+        (zip_archive, "zip archive, not a checkpoint"),
+        (script, "TorchScript model, not a checkpoint"),
+        (weights_alone, "no 'model' .its entries: encoder.weight"),
+        (no_settings, "no 'cfg'"),
+        (list_of_tensors, "holds a list"),
+    ],
+)
+def test_says_what_is_wrong_in_one_line(tmp_path, reader, make, says):
+    path = tmp_path / "model.pt"
+    make(path)
+    with pytest.raises(UsageError, match=says) as error:
+        read_checkpoint(path)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_writes_whole_files_only(tmp_path):
+    path = tmp_path / "out.pt"
+    write_checkpoint(fairseq_state(), path)
+    assert read_checkpoint(path)["optimizer_history"][0]["num_updates"] == 5
+    before = path.read_bytes()
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        write_checkpoint({"model": torch.ones(99), "not picklable": lambda: 0}, path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out.pt"]
+
+
+def test_writing_where_one_cannot_is_a_usage_error(tmp_path):
+    for path in (tmp_path / "no" / "folder" / "out.pt", tmp_path):
+        with pytest.raises(UsageError, match=str(path)):
+            write_checkpoint(fairseq_state(), path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not NAMED, reason="torch.load is not restricted by default before 2.6")
+def test_stock_loading_needs_the_allow_list_only(tmp_path):
+    buffer = io.BytesIO()
+    torch.save(fairseq_state(), buffer)
+    saved = torch.serialization.get_safe_globals()
+    try:
+        torch.serialization.clear_safe_globals()
+        with pytest.raises(pickle.UnpicklingError):
+            torch.load(io.BytesIO(buffer.getvalue()))
+        for _ in range(2):
+            checkpoints.allow_fairseq_checkpoints()
+        torch.load(io.BytesIO(buffer.getvalue()))
+        read_checkpoint(save(fairseq_state(), tmp_path / "checkpoint.pt"))
+        torch.load(io.BytesIO(buffer.getvalue()))
+        buffer = io.BytesIO()
+        torch.save(Calls(os.getcwd), buffer)
+        with pytest.raises(pickle.UnpicklingError):
+            torch.load(io.BytesIO(buffer.getvalue()))
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(saved)

@@ -1,0 +1,56 @@
+"""What a checkpoint says of its run: averaging two trainings, and dictionaries in another order."""
+
+import shutil
+
+import pytest
+from support.commands import SMALL, TRAINING, USER_DIR, posenc, run, train
+
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+
+pytest_plugins = ["support.toy"]
+
+ROFORMER = ["--arch", "roformer_tiny", *SMALL]
+
+
+def record(path):
+    return read_checkpoint(path)["extra_state"]["fairseq_posenc"]
+
+
+@pytest.fixture
+def permuted(toy, tmp_path):
+    """The data with two words of the target dictionary exchanged."""
+    folder = tmp_path / "permuted"
+    shutil.copytree(str(toy.separate), str(folder))
+    path = folder / "dict.tgt.txt"
+    first, second, *others = path.read_text().splitlines()
+    path.write_text("\n".join([second, first, *others]) + "\n")
+    return folder
+
+
+def test_a_resumed_run_keeps_its_identifier_and_another_has_another(toy, trained, tmp_path):
+    for name in ("one", "moved"):
+        shutil.copytree(str(trained), str(tmp_path / name))
+    train(toy.separate, tmp_path / "moved", *ROFORMER, "--max-epoch", "11")
+    start = ["--finetune-from-model", trained / "checkpoint_last.pt", "--max-epoch", "1"]
+    train(toy.separate, tmp_path / "other", *ROFORMER, *start)
+    names = ("one/checkpoint10.pt", "moved/checkpoint11.pt", "other/checkpoint1.pt")
+    paths = [tmp_path / name for name in names]
+    runs = [record(path)["run"] for path in paths]
+    assert runs[0] == runs[1] != runs[2]
+    output = ["--output", tmp_path / "average.pt"]
+    assert posenc("average", "--inputs", *paths[:2], *output).status == 0
+    message = posenc("average", "--inputs", *paths[1:], *output).message()
+    assert f"{paths[2]}: is not of the same training run as {paths[1]}" in message
+
+
+def test_a_dictionary_in_another_order_is_refused(toy, trained, permuted, tmp_path):
+    last = trained / "checkpoint_last.pt"
+    words = "was trained with another target dictionary of 24 words"
+    assert words in run("generate", permuted, *USER_DIR, "--path", last, "--cpu").message()
+    resumed = tmp_path / "resumed"
+    shutil.copytree(str(trained), str(resumed))
+    flags = [*USER_DIR, *TRAINING, *ROFORMER, "--max-epoch", "11"]
+    assert words in run("train", permuted, *flags, "--save-dir", resumed).message()
+    start = ["--finetune-from-model", last, "--save-dir", tmp_path / "new", "--max-epoch", "1"]
+    warned = run("train", permuted, *flags, *start)
+    assert warned.status == 0 and f"warm start: {last}: {words}" in warned.out + warned.err

@@ -1,0 +1,318 @@
+"""fairseq-posenc: what every command has in common, path, list, doctor, and how it is installed."""
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_posenc import __version__
+from fairseq_posenc.attention.registry import ATTENTIONS
+from fairseq_posenc.basics import packages
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.cli import COMMANDS, doctor_checks, main, plot
+from fairseq_posenc.cli.catalogue import catalogue
+from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.exchange import FORMATS
+from fairseq_posenc.models import FAMILIES
+
+ROOT = Path(__file__).resolve().parents[2]
+HELP = [
+    [],
+    *([command.name] for command in COMMANDS),
+    *(["plot", figure.name] for figure in plot.FIGURES),
+]
+FORMER = {
+    "average_checkpoints.py": "average",
+    "convert_checkpoint.py": "",
+    "benchmark.py": "benchmark",
+    "plot_positions.py": "plot positions",
+    "plot_training.py": "plot training",
+    "plot_extrapolation.py": "plot extrapolation",
+    "analyse_attention.py": "analyse",
+}
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """A folder to start Python in, whose torch and fairseq cannot be imported."""
+    for name in ("torch", "fairseq"):
+        (tmp_path / f"{name}.py").write_text(f"raise ImportError('{name} was imported')\n")
+    return tmp_path
+
+
+def python(folder, *words):
+    """Run Python where modules of *folder* hide those that are installed."""
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+
+
+# --- starting
+
+
+@pytest.mark.parametrize("words", HELP, ids=" ".join)
+def test_help_needs_neither_pytorch_nor_fairseq_nor_a_second(words, broken):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    finished = python(broken, "-m", "fairseq_posenc", *words, "--help")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert finished.returncode == 0 and finished.stderr == ""
+    assert finished.stdout.startswith(" ".join(["usage: fairseq-posenc", *words]))
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert spent < 1
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    for name in "path list doctor average import export plot analyse benchmark".split():
+        assert re.search(rf"^    {name}\b", printed, re.MULTILINE), name
+
+
+def test_version(broken):
+    finished = python(broken, "-m", "fairseq_posenc", "--version")
+    assert finished.stdout == f"fairseq_posenc {__version__}\n"
+
+
+def test_no_command_at_all_is_a_mistake(broken):
+    finished = python(broken, "-m", "fairseq_posenc")
+    assert finished.returncode == 1
+    assert finished.stderr == "fairseq_posenc: error: COMMAND: required\n"
+
+
+@pytest.mark.parametrize("command", ["list", "average --inputs a b --output c"])
+def test_a_broken_installation_is_one_line(command, broken):
+    finished = python(broken, "-m", "fairseq_posenc", *command.split())
+    assert finished.returncode == 1
+    (line,) = finished.stderr.splitlines()
+    assert "torch cannot be imported (torch was imported)" in line and "doctor" in line
+
+
+# --- who registers at import: everybody but the command line
+
+
+def test_the_console_script_does_not_register(broken):
+    script = broken / "fairseq-posenc"
+    script.write_text("import sys\nfrom fairseq_posenc.cli import main\nsys.exit(main())\n")
+    finished = python(broken, str(script), "path")
+    assert (finished.stdout, finished.stderr) == (str(ROOT / "fairseq_posenc") + "\n", "")
+
+
+def test_an_import_registers(broken):
+    for statement in (
+        "import fairseq_posenc",
+        "from fairseq_posenc.basics.files import replace_file",
+    ):
+        finished = python(broken, "-c", statement)
+        assert "was imported" in finished.stderr.splitlines()[-1]
+
+
+def test_an_import_registers_in_modules_that_are_run_by_name(broken):
+    (broken / "own").mkdir()
+    (broken / "own" / "__init__.py").write_text("import fairseq_posenc\n")
+    (broken / "own" / "run.py").write_text("")
+    for words in (["-m", "own.run"], ["own/__init__.py"]):
+        finished = python(broken, *words)
+        assert "was imported" in finished.stderr.splitlines()[-1]
+
+
+# --- path and list
+
+
+def test_path_is_what_user_dir_takes(capsys):
+    assert main(["path"]) == 0
+    path = Path(capsys.readouterr().out.strip())
+    assert path.name == "fairseq_posenc" and (path / "__init__.py").is_file()
+
+
+@pytest.fixture(scope="module")
+def line_of():
+    """The line of the catalogue that begins with a name."""
+    lines = {line.split()[0]: line for line in reversed(catalogue().splitlines()) if line.strip()}
+    return lines.__getitem__
+
+
+def test_list_names_everything_that_is_registered(line_of):
+    for registry in (ENCODINGS, ATTENTIONS):
+        for name, entry in registry.items():
+            assert entry.paper in line_of(name) and entry.summary in line_of(name)
+    for family in FAMILIES.values():
+        assert all(line_of(name) for name in family.presets)
+    for name, entry in FORMATS.items():
+        assert ("export" in line_of(name)) == bool(entry.write)
+
+
+@pytest.mark.parametrize(
+    "arch, words",
+    [
+        ("roformer_base", ["rotary; 6+6 x 512, heads 8"]),
+        ("gau_masked_lm_base", ["rotary; 24 x 768, heads 1", "layer gated", "norm rms", "no bias"]),
+        ("roformer_v2_masked_lm_large", ["24 x 1024, heads 16", "norm rms"]),
+        ("performer_lm_enwik8", ["12 x 768, heads 12", "attention favor"]),
+        ("tupe_r_masked_lm_base", ["tupe+t5", "untie cls"]),
+    ],
+)
+def test_list_tells_presets_apart(line_of, arch, words):
+    assert all(word in line_of(arch) for word in words)
+    assert "layer gated" not in line_of("roformer_base")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device to write to")
+def test_a_full_disk_under_standard_output_is_one_line():
+    with open("/dev/full", "w") as full:
+        words = [sys.executable, "-m", "fairseq_posenc", "path"]
+        done = subprocess.run(words, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and "standard output: cannot be written" in done.stderr
+
+
+# --- doctor
+
+
+def test_doctor_finds_nothing_broken_here(capsys):
+    assert doctor_checks.report(doctor_checks.examine()) == 0
+    out = capsys.readouterr().out
+    assert "FAIL" not in out
+    assert f"fairseq_posenc {__version__} in {ROOT / 'fairseq_posenc'} registers" in out
+    for extra in packages.EXTRAS:
+        assert extra.module in out
+
+
+def test_doctor_names_what_is_missing(monkeypatch, capsys):
+    monkeypatch.setattr(doctor_checks.importlib.util, "find_spec", lambda name: None)
+    assert doctor_checks.report(doctor_checks.check_extras()) == 0
+    out = capsys.readouterr().out
+    for name in ("jieba", "scikit-learn", "scipy", "transformers", "pytorch-optimizer"):
+        assert re.search(rf"fix: pip install .*\b{name}\b", out), name
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("raise ImportError('no module', name='fairseq')", "fairseq cannot be imported: no module"),
+        ("raise ValueError('mutable default')", "fairseq cannot be imported: mutable default"),
+        ("import nothing_like_this", "pip install nothing_like_this"),
+    ],
+)
+def test_doctor_runs_where_fairseq_does_not(broken, text, words):
+    (broken / "fairseq.py").write_text(text)
+    result = python(broken, "-m", "fairseq_posenc", "doctor")
+    assert result.returncode == 1 and result.stderr == ""
+    assert words in result.stdout and "fix: " in result.stdout
+
+
+def test_doctor_runs_where_torch_does_not(broken):
+    (broken / "torch.py").write_text("raise OSError('libc10.so')")
+    result = python(broken, "-m", "fairseq_posenc", "doctor")
+    assert result.returncode == 1 and result.stderr == ""
+    assert "torch cannot be imported: libc10.so" in result.stdout
+
+
+def test_doctor_names_the_fix_for_known_incompatibilities(monkeypatch):
+    versions = {"fairseq": "0.12.2", "numpy": "2.4.6", "pip": "26.3", "omegaconf": "2.0.6"}
+    monkeypatch.setattr(doctor_checks, "_version", versions.get)
+    monkeypatch.setattr(doctor_checks.sys, "version_info", (3, 12, 1))
+    (finding,) = doctor_checks.check_fairseq()
+    assert finding.level == doctor_checks.FAIL and "fairseq-fixed" in finding.fix
+    assert doctor_checks.check_numpy()[0].level == doctor_checks.WARN
+    monkeypatch.setattr(doctor_checks.sys, "version_info", (3, 10, 1))
+    assert any("pip<24.1" in finding.fix for finding in doctor_checks.check_fairseq())
+    monkeypatch.setattr(doctor_checks.sys, "version_info", (3, 14, 0))
+    assert doctor_checks.check_python()[0].level == doctor_checks.FAIL
+    fits = {"sm_70": (7, 2), "sm_120": (12, 0), "sm_90a": (9, 0), "compute_90": (12, 0)}
+    misfits = {
+        "sm_70": (8, 0),
+        "sm_86": (8, 0),
+        "sm_90a": (9, 1),
+        "compute_90": (8, 9),
+        "gfx": (9, 0),
+    }
+    assert all(doctor_checks.runs_on(arch, *gpu) for arch, gpu in fits.items())
+    assert not any(doctor_checks.runs_on(arch, *gpu) for arch, gpu in misfits.items())
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    assert doctor_checks.check_environment()[0].level == doctor_checks.WARN
+
+
+# --- optional packages
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch):
+    for extra in (*packages.EXTRAS, *packages.PEERS):
+        monkeypatch.setitem(sys.modules, extra.module, None)
+        with pytest.raises(UsageError) as caught:
+            packages.import_extra(extra.module, "--flag value")
+        message = str(caught.value)
+        assert "--flag value: " in message and message.endswith(f"pip install {extra.install}")
+
+
+# --- scripts of a checkout, and the wheel
+
+
+def test_former_names_cover_the_scripts():
+    assert {path.name for path in (ROOT / "scripts").glob("*.py")} == {*FORMER, "former_name.py"}
+
+
+@pytest.mark.parametrize("script", FORMER)
+def test_former_names_still_work(script, broken):
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    finished = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / script), "--help"],
+        cwd=broken.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    usage = f"usage: fairseq-posenc {FORMER[script]}".rstrip()
+    assert finished.returncode == 0 and finished.stdout.startswith(usage), finished.stderr
+
+
+def test_no_module_changes_the_path_to_import_another():
+    unwanted = ("sys.path" + ".insert", "noqa: " + "E402")
+    for path in ROOT.rglob("*.py"):
+        if not any(part.startswith(".") for part in path.relative_to(ROOT).parts):
+            text = path.read_text(encoding="utf-8")
+            assert not any(words in text for words in unwanted), path
+
+
+@pytest.mark.slow
+def test_the_wheel_brings_the_command(tmp_path):
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    source = tmp_path / "source"
+    listing = subprocess.run(
+        ["git", "-C", str(ROOT), "archive", "HEAD"], capture_output=True, check=False
+    )
+    if listing.returncode:
+        pytest.skip("not a git checkout")
+    source.mkdir()
+    subprocess.run(["tar", "x", "-C", str(source)], input=listing.stdout, check=True)
+    build = [*pip, "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path), str(source)]
+    subprocess.run(build, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    target = tmp_path / "target"
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(target), str(wheel)], check=True)
+    environment = {**os.environ, "PYTHONPATH": str(target)}
+    found = {}
+    for word in ("--version", "path", "list"):
+        finished = subprocess.run(
+            [str(target / "bin" / "fairseq-posenc"), word],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert (finished.returncode, finished.stderr) == (0, "")
+        found[word] = finished.stdout
+    assert found["--version"] == f"fairseq_posenc {__version__}\n"
+    assert found["path"] == f"{target / 'fairseq_posenc'}\n"
+    assert "  roformer_base " in found["list"]
+    assert (target / "fairseq_posenc" / "py.typed").is_file()

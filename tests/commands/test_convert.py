@@ -1,0 +1,100 @@
+"""Imported checkpoints in fairseq's own commands, and what those train out again."""
+
+import re
+
+import pytest
+import torch
+from support.commands import TRAINING, USER_DIR, posenc, read, succeed
+from support.conversion import SYMBOLS, linear, roformer_weights, write_folder
+
+MASKED = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "40"]
+CLASSIFY = ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
+CLASSIFY += ["--init-token", "0", "--num-classes", "3", "--max-positions", "40"]
+
+
+def script(*arguments):
+    finished = posenc(*arguments)
+    assert (finished.status, finished.err) == (0, "")
+    return finished.out
+
+
+def train(data, folder, *flags):
+    return succeed("train", data, *USER_DIR, "--save-dir", folder, *TRAINING, *flags)
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """A masked language model, and data with its dictionary."""
+    folder = tmp_path_factory.mktemp("imported")
+    torch.manual_seed(0)
+    source = write_folder(folder / "source", roformer_weights())
+    out = script("import", "hf-roformer", source, folder / "model")
+    (folder / "flags").write_text(re.findall("further: (.*)", out)[0])
+    words = [symbol for symbol in SYMBOLS if "[" not in symbol]
+    (folder / "text").write_text("".join(f"{' '.join(words[i % 5 :])}\n" for i in range(24)))
+    flags = ["--only-source", "--srcdict", folder / "model" / "dict.txt"]
+    text = folder / "text"
+    succeed(
+        "preprocess", *flags, "--trainpref", text, "--validpref", text, "--destdir", folder / "data"
+    )
+    return folder
+
+
+def test_every_command_takes_it(imported, tmp_path):
+    data, checkpoint = imported / "data", imported / "model" / "checkpoint.pt"
+    usual = [data, *USER_DIR, "--path", checkpoint, "--cpu", "--max-tokens", "160"]
+    before = succeed("validate", *usual, *MASKED[:2], "--log-format", "json").entries("valid")
+    for flag in ("--restore-file", "--finetune-from-model"):
+        shape = (imported / "flags").read_text().split()
+        flags = [*shape, *MASKED, flag, checkpoint, "--lr", "0", "--clip-norm", "0"]
+        train(data, tmp_path / flag, *flags)
+        state, settings = read(tmp_path / flag / "checkpoint_last.pt")
+        start, theirs = read(checkpoint)
+        for name, value in start.items():
+            assert torch.equal(state[name], value), name  # at a learning rate of 0
+        assert settings["layer_norm_eps"] == theirs["layer_norm_eps"] == 1e-12
+    assert float(before[0]["valid_loss"]) > 0
+    arguments = ["--inputs", checkpoint, "--output", tmp_path / "mean.pt"]
+    mean = posenc("average", *arguments)
+    assert mean.status == 0, mean.err
+    assert read(tmp_path / "mean.pt")[0].keys() == start.keys()
+
+
+def test_a_classifier_goes_on_training_and_out_again(imported, tmp_path):
+    pytest.importorskip("safetensors", reason="exporting needs the package")
+    torch.manual_seed(1)
+    body = {k: v for k, v in roformer_weights().items() if k.startswith("roformer.")}
+    head = {**linear("classifier.dense", 16, 16), **linear("classifier.out_proj", 3, 16)}
+    name = "RoFormerForSequenceClassification"
+    source = write_folder(tmp_path / "source", {**body, **head}, architectures=[name])
+    out = script("import", "hf-roformer", source, tmp_path / "model")
+    assert "language-model head is untrained" in out
+    checkpoint = tmp_path / "model" / "checkpoint.pt"
+
+    data, text = tmp_path / "data", imported / "text"
+    flags = ["--only-source", "--trainpref", text, "--validpref", text]
+    dictionary = tmp_path / "model" / "dict.txt"
+    succeed("preprocess", *flags, "--srcdict", dictionary, "--destdir", data / "input0")
+    labels = tmp_path / "labels"
+    labels.write_text("".join(f"{'xyz'[i % 3]}\n" for i in range(24)))
+    flags = ["--only-source", "--trainpref", labels, "--validpref", labels]
+    succeed("preprocess", *flags, "--destdir", data / "label")
+    flags = ["--arch", "posenc_masked_lm", *CLASSIFY, "--pooler-activation-fn", "gelu"]
+    train(data, tmp_path / "tuned", *flags, "--restore-file", checkpoint, "--lr", "0")
+    tuned, _ = read(tmp_path / "tuned" / "checkpoint_last.pt")
+    key = "classification_heads.sentence_classification_head.out_proj.weight"
+    assert torch.equal(tuned[key], head["classifier.out_proj.weight"])
+
+    last = tmp_path / "tuned" / "checkpoint_last.pt"
+    script("export", "hf-roformer", last, tmp_path / "back")  # finds data/input0/dict.txt
+    from safetensors.torch import load_file
+
+    returned = load_file(str(tmp_path / "back" / "model.safetensors"))
+    assert torch.equal(returned["classifier.dense.bias"], head["classifier.dense.bias"])
+
+
+def test_one_line_on_the_command_line(imported, tmp_path):
+    source = imported / "model"
+    arguments = ["import", "hf-roformer", source, tmp_path / "out"]
+    finished = posenc(*arguments)
+    assert "config.json" in finished.message() and len(finished.err.splitlines()) == 1

@@ -1,0 +1,113 @@
+"""Commands that a user can get wrong: none is silently wrong, none ends in a traceback.
+
+Each line of hostile_commands.txt is the start of a command (a key of ``COMMANDS``), the flags added
+to it, and a pattern: that of the line that is the error, or ``ok`` and one for the log of a
+success.  Names in braces are files and folders that ``places`` makes.
+"""
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from support.commands import ROOT, USER_DIR, Command
+
+pytest_plugins = ["support.toy", "support.toy_lm"]
+
+_SMALL = (
+    "--encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --decoder-layers 2 "
+    "--encoder-attention-heads 2 --decoder-attention-heads 2"
+)
+_SHAPE = (
+    "--decoder-layers 2 --decoder-embed-dim 16 --decoder-ffn-embed-dim 24 "
+    "--decoder-attention-heads 2"
+)
+_TRAINING = (
+    "{plug_in} --cpu --num-workers 0 --optimizer adam --lr 0.01 --max-tokens 160 --max-update 1 "
+    "--save-dir {new}/save"
+)
+_ROFORMER = f"{_TRAINING} --arch roformer_tiny {_SMALL}"
+_LM = f"{_TRAINING} --task language_modeling --tokens-per-sample 16"
+_MLM = f"{_TRAINING} --task masked_lm --criterion masked_lm --tokens-per-sample 32"
+
+#: parts of a line whose outcome is that of a machine without a GPU, or without TensorBoard
+ELSEWHERE = {
+    "no GPU": torch.cuda.is_available(),
+    "--tensorboard-logdir": any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))),
+}
+COMMANDS = {
+    "train": f"fairseq_cli.train {{separate}} {_TRAINING} {_SMALL}",
+    "roformer": f"fairseq_cli.train {{separate}} {_ROFORMER}",
+    "roformer on": f"fairseq_cli.train {_ROFORMER}",
+    "lm": f"fairseq_cli.train {{corpus}} {_LM} {_SHAPE}",
+    "mlm": f"fairseq_cli.train {{corpus}} {_MLM}",
+    "generate": "fairseq_cli.generate {separate} {plug_in} --cpu --beam 2 --max-len-b 10 "
+    "--path {model}",
+    "generate from": "fairseq_cli.generate {separate} {plug_in} --cpu --beam 2",
+    "generate on": "fairseq_cli.generate {plug_in} --cpu --beam 2 --path {model}",
+    "interactive": "fairseq_cli.interactive {separate} {plug_in} --cpu --beam 2 --path {model}",
+    "validate": "fairseq_cli.validate {separate} {plug_in} --cpu --task translation --path {model}",
+    "eval-lm": "fairseq_cli.eval_lm {corpus} {plug_in} --cpu --path {lm}",
+    "hydra": "fairseq_cli.hydra_train --config-dir {examples}/hydra --config-name roformer "
+    "common.user_dir={user_dir} common.cpu=true optimization.max_update=1 dataset.num_workers=0 "
+    "task.data={separate} checkpoint.save_dir={new}/save hydra.run.dir={new}",
+    "posenc": "fairseq_posenc",
+}
+
+
+def listed():
+    """The start of each command, its flags, and the pattern of its outcome."""
+    text = Path(__file__).with_name("hostile_commands.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [[part.strip() for part in line.split(" | ")] for line in lines]
+
+
+@pytest.fixture(scope="session")
+def places(toy, trained, corpus, trained_lm, once):
+    """Files and folders by the names that the list gives them."""
+    model, lm = trained / "checkpoint_last.pt", trained_lm("rotary")
+
+    def make(folder):
+        (folder / "empty").mkdir()
+        (folder / "file").write_text("a1 a2\n")
+        (folder / "latin1").write_bytes("é\n".encode("latin-1"))
+        os.mkfifo(folder / "fifo")
+        (folder / "run").mkdir()
+        shutil.copy(model, folder / "run" / "checkpoint_last.pt")
+        (folder / "no_dictionary").mkdir()
+        for path in toy.separate.iterdir():
+            if not path.name.startswith("dict."):
+                os.link(path, folder / "no_dictionary" / path.name)
+        from fairseq_posenc.checkpoints.reading import read_checkpoint
+
+        state = read_checkpoint(model)
+        state["model"]["decoder.output_projection.weight"][:] = float("nan")
+        torch.save(state, folder / "nan.pt")
+
+    folder = once("hostile", make)
+    names = ["empty", "file", "latin1", "fifo", "no_dictionary", "absent", "run"]
+    return {
+        **{name: folder / name for name in names},
+        **{"nan": folder / "nan.pt", "model": model, "lm": lm, "corpus": corpus},
+        **{"separate": toy.separate, "joined": toy.joined, "text": toy.text},
+        **{"plug_in": shlex.join(USER_DIR), "user_dir": USER_DIR[1], "examples": ROOT / "examples"},
+    }
+
+
+@pytest.mark.parametrize("start, flags, outcome", listed())
+def test_no_command_is_silently_wrong(start, flags, outcome, places, tmp_path):
+    if any(there and word in flags + outcome for word, there in ELSEWHERE.items()):
+        pytest.skip("this machine has what others lack")
+    words = f"{COMMANDS[start]} {flags}".format(new=tmp_path, **places)
+    program, *arguments = shlex.split(words.replace("'", "\\'"))
+    finished = Command(program, arguments).finish()
+    pattern = outcome.format(new=tmp_path, **places)
+    if pattern.startswith("ok"):
+        assert finished.status == 0, finished.err[-2000:]
+        assert re.search(pattern[2:].strip(), finished.out + finished.err)
+    else:
+        assert re.match("fairseq_posenc: error: " + pattern, finished.message())

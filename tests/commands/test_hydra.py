@@ -1,0 +1,90 @@
+"""The shipped configuration for fairseq-hydra-train."""
+
+import pytest
+from support.commands import ROOT, USER_DIR, generate, read, run, train
+
+pytest_plugins = ["support.toy"]
+
+# what a test has to change, for its size
+QUICK = ["common.cpu=true", "dataset.num_workers=0", "optimization.max_epoch=1"]
+
+
+def hydra_train(data, folder, *overrides):
+    """Train into *folder* with the shipped file; it may fail."""
+    config = ["--config-dir", ROOT / "examples" / "hydra", "--config-name", "roformer"]
+    paths = [f"common.user_dir={USER_DIR[1]}", f"task.data={data}"]
+    paths += [f"checkpoint.save_dir={folder / 'checkpoints'}", f"hydra.run.dir={folder}"]
+    return run("hydra_train", *config, *paths, *QUICK, *overrides)
+
+
+def checkpoint_of(data, folder, *overrides):
+    finished = hydra_train(data, folder, *overrides)
+    assert finished.status == 0, finished.err[-3000:]
+    return folder / "checkpoints" / "checkpoint_last.pt"
+
+
+def losses(finished):
+    assert finished.status == 0, finished.err[-3000:]
+    return [entry["loss"] for entry in finished.entries("train_inner")]
+
+
+def test_the_architecture_keeps_its_defaults(toy, tmp_path):
+    checkpoint = checkpoint_of(toy.separate, tmp_path)
+    parameters, settings = read(checkpoint)
+    train(toy.separate, tmp_path / "plain", "--arch", "roformer_tiny")
+    expected, plain = read(tmp_path / "plain" / "checkpoint_last.pt")
+    assert {k: v.shape for k, v in parameters.items()} == {k: v.shape for k, v in expected.items()}
+    assert settings["position_encoding"] == "rotary"
+    assert {k: v for k, v in settings.items() if k in plain} == {k: plain[k] for k in settings}
+    assert len(generate(toy.separate, checkpoint).hypotheses()) == 24
+
+
+def test_the_command_line_overrides_the_file(toy, tmp_path):
+    listed = ["model.encoder_layers=3", "model.rotary_base=500", "model.encoder_embed_dim=32"]
+    checkpoint = checkpoint_of(toy.separate, tmp_path, *listed, "+model.decoder_ffn_embed_dim=48")
+    parameters, settings = read(checkpoint)
+    assert settings["rotary_base"] == 500
+    assert parameters["encoder.layers.2.fc1.weight"].shape == (512, 32)
+    assert parameters["decoder.layers.1.fc1.weight"].shape == (48, 32)
+    assert settings["encoder_attention_heads"] == 4  # of roformer_tiny still
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("+model.shaw_values=true", "--shaw-values: has no effect with --position-encoding rotary"),
+        ("model.position_encoding=''", "--position-encoding '': is empty"),
+        ("model.dropout=1.5", "--dropout 1.5: must be at least 0 and below 1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(override, words, toy, tmp_path):
+    finished = hydra_train(toy.separate, tmp_path, override)
+    assert finished.status != 0 and words in finished.err
+    assert not list(tmp_path.rglob("*.pt"))
+
+
+@pytest.mark.parametrize("encoding", ["learned", "rotary"])
+def test_the_generic_model_takes_any_encoding(encoding, toy, tmp_path):
+    model = ["model._name=posenc_transformer", f"model.position_encoding={encoding}"]
+    model += ["model.encoder_embed_dim=16", "model.encoder_attention_heads=2"]
+    model += ["model.encoder_layers=1", "model.decoder_layers=1"]
+    parameters, settings = read(checkpoint_of(toy.separate, tmp_path, *model))
+    assert settings["position_encoding"] == encoding
+    assert ("encoder.embed_positions.weight" in parameters) == (encoding == "learned")
+
+
+def test_training_resumes(toy, tmp_path):
+    small = ["model.encoder_embed_dim=16", "common.log_format=json", "common.log_interval=1"]
+    small += ["dataset.update_epoch_batch_itr=true", "dataset.max_tokens=160"]
+    twice = [*small, "optimization.max_epoch=2"]
+    whole = losses(hydra_train(toy.separate, tmp_path / "whole", *twice))
+    assert len(whole) == 8
+    parts = losses(hydra_train(toy.separate, tmp_path / "parts", *small))
+    assert parts + losses(hydra_train(toy.separate, tmp_path / "parts", *twice)) == whole
+
+
+def test_a_wrong_value_is_named(toy, tmp_path):
+    failed = hydra_train(toy.separate, tmp_path, "model.position_encoding=rotari")
+    assert failed.status != 0
+    assert "fairseq_posenc: error: --position-encoding rotari: unknown encoding" in failed.err
+    assert not list((tmp_path / "checkpoints").glob("*.pt"))

@@ -1,0 +1,242 @@
+"""Language models through fairseq's command lines: training, perplexity, prompts, warm starts."""
+
+import math
+import re
+
+import pytest
+import torch
+from support.commands import NO_DROPOUT, ROOT, TRAINING, USER_DIR, Command, average, read, succeed
+from support.helpers import kinds
+from support.toy_lm import BLOCKS, LENGTH, SHAPE, TASK, continued, eval_lm, perplexity, train_lm
+
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.models.language_model import MODEL, PRESETS
+
+pytest_plugins = ["support.toy", "support.toy_lm"]
+
+SIZES = ["--decoder-input-dim", "16", "--decoder-output-dim", "16"]
+PROMPTS = ["a1 a2 a3 a4 a5", "a6", "a7 a8 a9"]
+FRESH = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
+TABLE, T5_TABLE = "decoder.embed_positions.weight", "decoder.position_bias.t5.table.weight"
+
+
+def same(found, expected):
+    """Whether two searches found the same texts with the same scores."""
+    assert found.keys() == expected.keys()
+    for number, hypotheses in expected.items():
+        assert [text for _, text in found[number]] == [text for _, text in hypotheses]
+        for (score, _), (other, _) in zip(found[number], hypotheses):
+            assert score == pytest.approx(other, abs=1e-4)
+    return True
+
+
+KINDS = kinds(PRESETS)
+
+
+@pytest.mark.parametrize("arch", KINDS)
+def test_every_kind_of_architecture_trains_resumes_scores_and_continues(arch, corpus, tmp_path):
+    first = train_lm(corpus, tmp_path, arch).losses()
+    second = train_lm(corpus, tmp_path, arch, "--max-epoch", "2").losses()
+    assert "valid 1" in first and "valid 2" in second and "update 1" not in second
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    scored = eval_lm(corpus, checkpoint)
+    assert 1 < perplexity(scored) < 1000
+    words = (corpus / "valid").read_text().split()
+    tokens = len(words) + len((corpus / "valid").read_text().splitlines())
+    assert f"Evaluated {tokens} tokens" in scored.out + scored.err
+    found = continued(corpus, checkpoint, PROMPTS[:2])
+    assert all(found[n][0][1].startswith(prompt) for n, prompt in enumerate(PROMPTS[:2]))
+
+
+@pytest.mark.parametrize("arch", [name for name in PRESETS if name not in KINDS])
+def test_every_other_architecture_trains(arch, corpus, tmp_path):
+    assert "valid 1" in train_lm(corpus, tmp_path, arch).losses()
+
+
+def test_validating_gives_the_loss_of_training_and_the_perplexity_of_eval_lm(corpus, tmp_path):
+    logged = train_lm(corpus, tmp_path, "roformer_lm_tiny").losses()["valid 1"]
+    checkpoint = average(tmp_path, "--num-epoch-checkpoints", "1")
+    usual = [*BLOCKS, "--path", checkpoint, "--cpu", "--num-workers", "0", "--max-tokens", "200"]
+    found = succeed("validate", corpus, *USER_DIR, *usual, "--log-format", "json").entries("valid")
+    assert float(found[0]["valid_loss"]) == pytest.approx(logged, abs=2e-3)
+    assert perplexity(eval_lm(corpus, checkpoint)) == pytest.approx(2**logged, rel=3e-3)
+
+
+@pytest.mark.parametrize("encoding", ["learned", "rotary", "alibi", "learned+t5"])
+def test_prompts_of_several_lengths_are_continued_as_alone(encoding, corpus, trained_lm):
+    """In a batch the shorter ones are padded."""
+    checkpoint = trained_lm(encoding)
+    alone = continued(corpus, checkpoint, PROMPTS)
+    together = continued(corpus, checkpoint, PROMPTS, batch=3)
+    assert same(together, alone)
+    texts = [alone[n][0][1] for n in range(3)]
+    assert all(text.startswith(prompt) for text, prompt in zip(texts, PROMPTS))
+    assert any(len(text) > len(prompt) for text, prompt in zip(texts, PROMPTS))
+
+
+def test_generate_continues_the_sentences_of_a_test_set(corpus, trained_lm):
+    flags = ["--path", trained_lm("rotary"), "--cpu", "--beam", "1", "--max-len-b", "14", *TASK]
+    flags += ["--sample-break-mode", "eos", "--batch-size", "4", "--num-workers", "0"]
+    found = succeed("generate", corpus, *USER_DIR, *flags).hypotheses()
+    lines = (corpus / "valid").read_text().splitlines()
+    assert sorted(found) == list(range(len(lines)))
+    assert all(found[n][0][1].startswith(line) for n, line in enumerate(lines))
+
+
+def test_scores_of_a_search_are_those_of_the_whole_text(corpus, trained_lm):
+    """The search sees one word after the other, eval-lm all at once."""
+    (line, *_) = (corpus / "valid").read_text().splitlines()
+    length = len(line.split())
+    flags = ["--path", trained_lm("learned+t5"), "--cpu", *TASK]
+    search = ["--beam", "1", "--max-len-b", length]  # the prompt leaves nothing to search
+    out = succeed("interactive", corpus, *USER_DIR, *flags, *search, stdin=line + "\n").out
+    found = [float(score) for score in re.findall(r"^P-0\t(.*)$", out, re.MULTILINE)[0].split()]
+    each = ["--sample-break-mode", "eos", "--output-word-probs"]
+    scored = succeed("eval_lm", corpus, *USER_DIR, *flags, *each)
+    text = re.escape(line).replace(r"\ ", r" \[\S+\]\t")
+    (words,) = set(re.findall(rf"\b({text} \[\S+\])", scored.out + scored.err))
+    want = [float(score) / math.log(2) for score in re.findall(r"\[(\S+)\]", words)]
+    assert found[:length] == pytest.approx(want, abs=2e-3) and len(want) == length
+
+
+def test_adaptive_softmax_with_tied_embeddings(corpus, tmp_path):
+    flags = ["--adaptive-softmax-cutoff", "8,16", "--criterion", "adaptive_loss"]
+    flags += ["--ddp-backend", "legacy_ddp", "--update-epoch-batch-itr", "True"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train_lm(corpus, whole, "roformer_lm_tiny", *flags, "--max-epoch", 2)
+    for epoch in (1, 2):
+        train_lm(corpus, parts, "roformer_lm_tiny", *flags, "--max-epoch", epoch)
+    states = [read(run / "checkpoint_last.pt")[0] for run in (whole, parts)]
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+    perplexity(eval_lm(corpus, parts / "checkpoint_last.pt"))
+    assert perplexity(eval_lm(corpus, average(parts, "--num-epoch-checkpoints", 2))) < 1000
+
+
+OWN_TASK = """
+from dataclasses import dataclass, field
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import register_task
+from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+from fairseq_posenc.models import language_model
+
+
+@dataclass
+class Config(FairseqDataclass):
+    data: str = field(default="", metadata={"help": "folder"})
+    tokens_per_sample: int = field(default=16, metadata={"help": "tokens of a block"})
+
+
+@register_task("own_language_modeling", dataclass=Config)
+class OwnTask(LanguageModelingTask):
+    @classmethod
+    def setup_task(cls, cfg, **kwargs):
+        full = LanguageModelingConfig(
+            data=cfg.data, tokens_per_sample=cfg.tokens_per_sample, use_plasma_view=False
+        )
+        full.seed, full.dataset_impl = 1, None
+        return super().setup_task(full, **kwargs)
+"""
+
+
+def test_a_task_without_the_flags_of_language_modeling(corpus, tmp_path, monkeypatch):
+    own = tmp_path / "own_task"
+    own.mkdir()
+    (own / "__init__.py").write_text(OWN_TASK)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    flags = ["--user-dir", own, "--task", "own_language_modeling", "--save-dir", tmp_path]
+    flags += ["--arch", "roformer_lm_tiny", *SHAPE]
+    succeed("train", corpus, *TRAINING, *flags)
+    assert read(tmp_path / "checkpoint_last.pt")[1]["max_target_positions"] == LENGTH
+
+
+def test_adaptive_input_and_softmax(corpus, tmp_path):
+    flags = ["--adaptive-input", "--adaptive-input-cutoff", "8,16", "--tie-adaptive-weights"]
+    flags += ["--adaptive-softmax-cutoff", "8,16", "--criterion", "adaptive_loss"]
+    flags += ["--ddp-backend", "legacy_ddp", *NO_DROPOUT]
+    runs = [
+        train_lm(corpus, tmp_path / name, arch, *SIZES, *flags, *extra).losses()
+        for name, arch, *extra in (
+            ("stock", "transformer_lm"),
+            ("same", MODEL, "--position-encoding", "sinusoidal"),
+            ("rotary", MODEL, "--position-encoding", "rotary"),
+        )
+    ]
+    assert runs[1] == pytest.approx(runs[0], abs=2e-3)
+    assert runs[2].keys() == runs[0].keys()
+    assert perplexity(eval_lm(corpus, tmp_path / "rotary" / "checkpoint_last.pt")) < 1000
+
+
+def test_keeping_some_layers_is_the_model_with_those_layers(corpus, tmp_path):
+    train_lm(
+        corpus, tmp_path, "roformer_lm_tiny", "--decoder-layers", "3", "--decoder-layerdrop", "0.2"
+    )
+    state = read_checkpoint(tmp_path / "checkpoint_last.pt")
+    state["cfg"]["model"]["decoder_layers"] = 2
+    for key in [key for key in state["model"] if ".layers." in key]:
+        number, rest = key.partition(".layers.")[2].split(".", 1)
+        value = state["model"].pop(key)
+        if number in ("0", "2"):
+            state["model"][f"decoder.layers.{int(number) // 2}.{rest}"] = value
+    torch.save(state, str(tmp_path / "pruned.pt"))
+    keep = ["--model-overrides", "{'decoder_layers_to_keep': '0,2'}"]
+    found = perplexity(eval_lm(corpus, tmp_path / "checkpoint_last.pt", *keep))
+    assert found == perplexity(eval_lm(corpus, tmp_path / "pruned.pt"))
+    assert found != perplexity(eval_lm(corpus, tmp_path / "checkpoint_last.pt"))
+
+
+# --- warm starts
+
+
+def carry_over(corpus, checkpoint, folder, *flags, by="--restore-file"):
+    """Start from *checkpoint* with a learning rate of zero.
+
+    Returns:
+        what the log lists as left out and as new, and the parameters before and after.
+    """
+    start = [by, checkpoint, *(FRESH if by == "--restore-file" else [])]
+    log = train_lm(corpus, folder, MODEL, *flags, *start, "--lr", "0", "--max-update", "1")
+    assert len(re.findall(r"warm start: took \d+ tensors from", log.out + log.err)) == 1
+    left_out = re.findall(r"warm start: left out (\S+)", log.out + log.err)
+    new = re.findall(r"warm start: (\S+) \(.*\) starts untrained", log.out + log.err)
+    return left_out, new, read(checkpoint)[0], read(folder / "checkpoint_last.pt")[0]
+
+
+@pytest.mark.parametrize(
+    "start, end, left_out, new, by",
+    [
+        ("learned", "rotary", [TABLE], [], "--restore-file"),
+        ("learned", "rotary", [TABLE], [], "--finetune-from-model"),
+        ("rotary", "learned", [], [TABLE], "--restore-file"),
+        ("learned+t5", "alibi", [TABLE, T5_TABLE], [], "--restore-file"),
+        ("alibi", "t5", [], [T5_TABLE], "--finetune-from-model"),
+    ],
+)
+def test_a_model_continues_with_other_positions(
+    start, end, left_out, new, by, corpus, trained_lm, tmp_path
+):
+    flags = ["--position-encoding", end]
+    found = carry_over(corpus, trained_lm(start), tmp_path, *flags, by=by)
+    assert (sorted(found[0]), found[1]) == (left_out, new)
+    before, after = found[2:]
+    assert set(before) - set(left_out) == set(after) - set(new)
+    assert all(torch.equal(before[key], after[key]) for key in set(before) & set(after))
+
+
+@pytest.mark.parametrize("table", [["--decoder-learned-pos"], []])
+def test_stock_continues_as_ours_and_as_a_roformer(table, corpus, tmp_path):
+    train_lm(corpus, tmp_path / "stock", "transformer_lm", *SIZES, *table)
+    stock = tmp_path / "stock" / "checkpoint_last.pt"
+    encoding = "learned" if table else "sinusoidal"
+    same_positions = ["--position-encoding", encoding]
+    assert carry_over(corpus, stock, tmp_path / "same", *same_positions)[:2] == ([], [])
+    ours = tmp_path / "same" / "checkpoint_last.pt"
+    assert perplexity(eval_lm(corpus, ours)) == perplexity(eval_lm(corpus, stock))
+    rotary = ["--position-encoding", "rotary"]
+    left_out, new, _, _ = carry_over(corpus, stock, tmp_path / "rotary", *rotary)
+    assert (left_out, new) == ([TABLE] if table else [], [])
+
+
+def test_the_catalogue_names_the_family():
+    listed = Command("fairseq_posenc", ["list"]).finish().out
+    assert str(ROOT) not in listed
+    assert all(f"  {arch} " in listed for arch in PRESETS)

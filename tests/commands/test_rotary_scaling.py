@@ -1,0 +1,230 @@
+"""--rotary-scaling, and the warning beyond the length of training, through the command lines."""
+
+import json
+import re
+
+import pytest
+import torch
+from support.commands import (
+    SMALL,
+    TRAINING,
+    USER_DIR,
+    generate,
+    read,
+    run,
+    succeed,
+    train,
+    validate,
+)
+from support.toy_lm import LENGTH, SHAPE, TASK, continued, eval_lm, perplexity, train_lm
+
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.models.language_model import MODEL
+
+pytest_plugins = ["support.toy", "support.toy_lm"]
+
+FRESH = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
+YARN = {"rotary_scaling": "yarn", "rotary_scaling_factor": 4, "rotary_original_length": 8}
+LONG = ["--tokens-per-sample", "48"]
+READ_LONG = {"max_target_positions": 48}
+
+
+def scaling(rule, factor=3, **others):
+    return {**READ_LONG, "rotary_scaling": rule, "rotary_scaling_factor": factor, **others}
+
+
+def overrides(settings):
+    return ["--model-overrides", str(settings)]
+
+
+def warnings_in(finished):
+    return re.findall(r"longer than the (\d+) tokens of training", finished.out + finished.err)
+
+
+def test_a_longer_text_needs_an_override_that_the_message_names(corpus, trained_lm):
+    message = eval_lm(corpus, trained_lm("rotary"), *LONG).message()
+    assert "--model-overrides \"{'max_target_positions': 48}\"" in message
+
+
+def test_a_longer_text_is_read_with_one_warning_or_with_scaling(corpus, trained_lm):
+    checkpoint = trained_lm("rotary")
+    usual = eval_lm(corpus, checkpoint)
+    assert warnings_in(usual) == []
+    plain = eval_lm(corpus, checkpoint, *LONG, *overrides(READ_LONG))
+    assert warnings_in(plain) == ["16"]
+    found = {perplexity(plain)}
+    for rule in ("linear", "ntk", "yarn"):
+        scaled = eval_lm(corpus, checkpoint, *LONG, *overrides(scaling(rule)))
+        assert warnings_in(scaled) == []
+        found.add(perplexity(scaled))
+    assert len(found) == 4 and all(1 < value < 1000 for value in found)
+    short = eval_lm(corpus, checkpoint, *LONG, *overrides(scaling("yarn", factor=2)))
+    assert warnings_in(short) == ["16"]
+
+
+def test_no_warning_where_length_was_never_learned(corpus, trained_lm):
+    for encoding in ("alibi", "t5"):
+        finished = eval_lm(corpus, trained_lm(encoding), *LONG, *overrides(READ_LONG))
+        assert perplexity(finished) < 1000 and not warnings_in(finished)
+
+
+def test_a_prompt_is_continued_beyond_the_length_of_training(corpus, trained_lm):
+    checkpoint = trained_lm("rotary")
+    search = ["--beam", "1", "--max-len-b", "30", "--min-len", "28"]
+    texts = {
+        continued(corpus, checkpoint, ["a1"], *search, *overrides(settings))[0][0][1]
+        for settings in (READ_LONG, scaling("linear"))
+    }
+    assert all(len(text.split()) >= 28 for text in texts)
+
+
+@pytest.mark.parametrize(
+    "settings, named",
+    [
+        ({"rotary_scaling": "dynamic"}, "--rotary-scaling dynamic"),
+        ({"rotary_scaling": "yarn"}, "--rotary-scaling yarn: also give --rotary-scaling-factor"),
+        ({"rotary_scaling_factor": 0}, "--rotary-scaling-factor 0"),
+        ({"position_encoding": "alibi"}, "position_encoding='alibi'"),
+    ],
+)
+def test_overrides_that_cannot_work(settings, named, corpus, trained_lm):
+    assert named in eval_lm(corpus, trained_lm("rotary"), *overrides(settings)).message()
+
+
+def test_a_checkpoint_older_than_the_flags_takes_them(corpus, trained_lm, tmp_path):
+    """Its settings do not mention them, and fairseq would skip them without a word."""
+    state = read_checkpoint(trained_lm("rotary"))
+    for name in ("rotary_scaling", "rotary_scaling_factor", "rotary_original_length"):
+        del state["cfg"]["model"][name]
+    torch.save(state, str(tmp_path / "old.pt"))
+    yarn = overrides(scaling("yarn", rotary_original_length=LENGTH))
+    old, new, plain = (
+        perplexity(eval_lm(corpus, path, *LONG, *flags))
+        for path, flags in (
+            (tmp_path / "old.pt", yarn),
+            (trained_lm("rotary"), yarn),
+            (tmp_path / "old.pt", overrides(READ_LONG)),
+        )
+    )
+    assert old == new != plain
+
+
+def test_training_on_at_another_length_says_what_changed(corpus, trained_lm, tmp_path):
+    flags = ["--position-encoding", "rotary", "--tokens-per-sample", "32"]
+    flags += ["--rotary-scaling", "linear", "--rotary-scaling-factor", "2"]
+    flags += [
+        "--rotary-original-length",
+        str(LENGTH),
+        "--restore-file",
+        trained_lm("rotary"),
+        *FRESH,
+    ]
+    log = train_lm(corpus, tmp_path, MODEL, *flags)
+    assert "warm start: --rotary-scaling none -> linear" in log.out + log.err
+    assert not warnings_in(log)
+    kept = read(tmp_path / "checkpoint_last.pt")[1]
+    assert (kept["rotary_scaling"], kept["rotary_original_length"]) == ("linear", LENGTH)
+    longer = ["--tokens-per-sample", "32"]
+    assert not warnings_in(eval_lm(corpus, tmp_path / "checkpoint_last.pt", *longer))
+
+
+def test_scaled_training_on_from_another_length_has_to_name_it(corpus, trained_lm, tmp_path):
+    flags = ["--position-encoding", "rotary", "--tokens-per-sample", "32"]
+    flags += ["--rotary-scaling", "yarn", "--rotary-scaling-factor", "2"]
+    flags += ["--finetune-from-model", trained_lm("rotary")]
+    usual = ["--save-dir", tmp_path, *TRAINING, "--arch", MODEL, *SHAPE, *TASK]
+    message = run("train", corpus, *USER_DIR, *usual, *flags).message()
+    assert f"give --rotary-original-length {LENGTH}" in message
+    log = train_lm(corpus, tmp_path, MODEL, *flags, "--rotary-original-length", LENGTH)
+    assert not warnings_in(log)
+
+
+@pytest.mark.parametrize("arch", [MODEL, "roformer_lm_tiny"])
+def test_hydra_keeps_the_length_of_training(arch, corpus, tmp_path):
+    shape = {f[2:].replace("-", "_"): int(n) for f, n in zip(SHAPE[::2], SHAPE[1::2])}
+    settings = {
+        "common": {"cpu": True, "user_dir": USER_DIR[1], "seed": 1},
+        "checkpoint": {"save_dir": str(tmp_path / "checkpoints")},
+        "task": {"_name": "language_modeling", "data": str(corpus), "tokens_per_sample": LENGTH},
+        "criterion": {"_name": "cross_entropy"},
+        "dataset": {"max_tokens": 160, "num_workers": 0},
+        "optimizer": {"_name": "adam"},
+        "lr_scheduler": {"_name": "fixed"},
+        "optimization": {"lr": [0.01], "max_update": 2},
+        "model": {"_name": arch, "position_encoding": "rotary", **shape},
+    }
+    (tmp_path / "here.yaml").write_text("# @package _global_\n" + json.dumps(settings))
+    where = ["--config-dir", tmp_path, "--config-name", "here", f"hydra.run.dir={tmp_path}"]
+    succeed("hydra_train", *where)
+    checkpoint = tmp_path / "checkpoints" / "checkpoint_last.pt"
+    kept = read(checkpoint)[1]
+    assert (kept["rotary_original_length"], kept["max_target_positions"]) == (LENGTH, LENGTH)
+    assert kept["rotary_pairing"] == "interleaved"
+    plain = eval_lm(corpus, checkpoint, *LONG, *overrides(READ_LONG))
+    assert warnings_in(plain) == ["16"]
+    assert not warnings_in(eval_lm(corpus, checkpoint, *LONG, *overrides(scaling("yarn"))))
+    assert not warnings_in(eval_lm(corpus, checkpoint))
+
+
+# --- translation, and masked language models
+
+
+def test_generate_and_validate_scale_an_existing_checkpoint(toy, trained):
+    checkpoint = trained / "checkpoint_last.pt"
+    plain = generate(toy.separate, checkpoint)
+    assert not warnings_in(plain)
+    scaled = generate(toy.separate, checkpoint, *overrides(YARN))
+    assert scaled.hypotheses().keys() == plain.hypotheses().keys()
+    assert scaled.hypotheses() != plain.hypotheses()
+    losses = [
+        validate(toy.separate, checkpoint, "--max-tokens", "100", *flags).entries("valid")[0]
+        for flags in ([], overrides(YARN))
+    ]
+    assert losses[0]["valid_loss"] != losses[1]["valid_loss"]
+
+
+def test_one_warning_for_both_stacks_and_all_batches(toy, trained):
+    short = overrides({"rotary_original_length": 4})
+    run = generate(toy.separate, trained / "checkpoint_last.pt", "--batch-size", "3", *short)
+    assert warnings_in(run) == ["4"]
+    assert len(run.hypotheses()) == 24
+
+
+def test_a_scaled_model_is_trained_and_keeps_its_flags(toy, tmp_path):
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in YARN.items()]
+    log = train(toy.separate, tmp_path, "--arch", "roformer_tiny", *SMALL, *flags)
+    assert not warnings_in(log)
+    settings = read(tmp_path / "checkpoint_last.pt")[1]
+    assert {name: settings[name] for name in YARN} == YARN
+    assert len(generate(toy.separate, tmp_path / "checkpoint_last.pt").hypotheses()) == 24
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_fine_tuning_may_read_longer_inputs(scaled, toy, tmp_path):
+    """The scaling is no part of what a checkpoint fixes; the length of training comes from it."""
+    text, labels = tmp_path / "text", tmp_path / "label"
+    for name in ("train", "valid"):
+        lines = (toy.text / f"{name}.src").read_text().splitlines()
+        (tmp_path / f"{name}.label").write_text("".join(f"{len(x) > 14}\n" for x in lines))
+        (tmp_path / f"{name}.text").write_text("\n".join(lines) + "\n")
+    for suffix, folder in (("text", text), ("label", labels)):
+        parts = [f for n in ("train", "valid") for f in (f"--{n}pref", tmp_path / f"{n}.{suffix}")]
+        succeed("preprocess", "--only-source", *parts, "--destdir", folder)
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "input0").symlink_to(text)
+    (data / "label").symlink_to(labels)
+    shape = ["--encoder-layers", "1", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"]
+    masked = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "12"]
+    usual = ["--arch", "roformer_masked_lm_tiny", *shape, "--encoder-attention-heads", "2"]
+    train(text, tmp_path / "pre", *usual, *masked, "--sample-break-mode", "none")
+    flags = ["--task", "sentence_prediction", "--num-classes", "2", "--init-token", "0"]
+    flags += ["--criterion", "sentence_prediction", "--max-positions", "24"]
+    flags += ["--rotary-scaling", "ntk", "--rotary-scaling-factor", "2"] if scaled else []
+    flags += ["--finetune-from-model", tmp_path / "pre" / "checkpoint_last.pt"]
+    arguments = [*USER_DIR, "--save-dir", tmp_path / "fine", *TRAINING, "--arch"]
+    finished = run("train", data, *arguments, "posenc_masked_lm", *flags)
+    assert finished.status == 0, finished.err[-2000:]
+    settings = read(tmp_path / "fine" / "checkpoint_last.pt")[1]
+    assert settings["rotary_original_length"] == 12
+    assert settings["rotary_scaling"] == ("ntk" if scaled else "none")

@@ -1,0 +1,203 @@
+"""Flags that have no effect are refused by name; defaults, presets and checkpoints are accepted."""
+
+import dataclasses
+
+import pytest
+from fairseq import models, options
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from omegaconf import OmegaConf
+from support.helpers import TINY, TranslationTask, model_settings, parse, sentences
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.overrides import apply_overrides
+from fairseq_posenc.models import FAMILIES
+from fairseq_posenc.models.translation import MODEL, TRANSLATION
+
+ALIBI = ["--position-encoding", "alibi"]
+GATED = ["--layer", "gated", "--position-encoding", "rotary"]
+#: command lines, and what the message says of the last flag
+USELESS = [
+    (
+        [*ALIBI, "--rotary-base", "500"],
+        "--rotary-base 500.0: has no effect with --position-encoding alibi; drop it, or add rotary",
+    ),
+    (["--position-encoding", "rotary", "--shaw-values"], "--shaw-values: has no effect with"),
+    (["--position-encoding", "rotary", "--t5-num-buckets", "8"], "or add t5"),
+    (
+        ["--encoder-position-encoding", "t5,none", *ALIBI, "--deberta-max-distance", "9"],
+        "with --position-encoding t5[+]none[+]alibi; drop it, or add deberta",
+    ),
+    (["--favor-features", "8"], "with --attention softmax; drop it, or give --attention favor"),
+    (["--attention", "elu", "--favor-kernel", "relu"], "with --attention elu"),
+    (["--attention", "softmax", "--linear-epsilon", "0.1"], "elu or favor or softmax_features"),
+    (
+        ["--attention", "elu", "--position-encoding", "none", "--linear-rotary", "inputs"],
+        "--linear-rotary inputs: has no effect with --position-encoding none; .* add rotary",
+    ),
+    (
+        ["--attention", "favor", "--position-encoding", "none", "--favor-redraw-until", "9"],
+        "--favor-redraw-until 9: has no effect without --favor-redraw; drop it, or give",
+    ),
+    (["--cls-reset", "each", *ALIBI], "has no effect without --untie-cls"),
+    (["--gau-key-size", "8"], "with --layer transformer; drop it, or give --layer gated"),
+    (["--gau-divisor", "n"], "--gau-divisor n: has no effect with --layer transformer"),
+    ([*GATED, "--gau-divisor", "n"], "with --gau-normaliser softmax_plus; .* squared_relu"),
+    (
+        [*GATED, "--gau-normaliser", "softmax", "--gau-reference-length", "9"],
+        "give --gau-normaliser softmax_plus or give --gau-length reference",
+    ),
+    (
+        [*GATED, "--gau-normaliser", "squared_relu", "--gau-divisor", "s*s"]
+        + ["--gau-length", "reference"],
+        "--gau-length reference: has no effect with --gau-divisor s[*]s",
+    ),
+    (["--feed-forward", "swiglu", "--activation-fn", "tanh"], "give --feed-forward mlp or glu"),
+    (["--attention", "elu", "--qk-norm"], "--qk-norm: has no effect with --attention elu"),
+    ([*GATED, "--log-length-scale", "9"], "has no effect with --layer gated"),
+    (["--position-encoding", "shaw", "--random-positions", "9"], "--random-positions 9: "),
+    ([*GATED, "--feed-forward", "glu"], "--feed-forward glu: has no effect with --layer gated"),
+]
+#: command lines in which every flag has an effect, or the value that it has anyway
+USEFUL = [
+    [*ALIBI, "--rotary-base", "10000", "--gau-key-size", "128"],
+    [*ALIBI, "--decoder-position-encoding", "rotary*3,none", "--rotary-base", "500"],
+    ["--position-encoding", "learned+shaw", "--shaw-values"],
+    ["--attention", "favor", "--position-encoding", "rotary", "--linear-rotary", "inputs"],
+    ["--attention", "favor", "--position-encoding", "none", "--linear-epsilon", "1e-6"],
+    [*GATED, "--gau-normaliser", "squared_relu", "--gau-length", "reference"]
+    + ["--gau-reference-length", "9"],
+    [*GATED, "--gau-reference-length", "9", "--gau-key-size", "8"],
+]
+
+
+@pytest.mark.parametrize("flags, words", USELESS, ids=lambda value: value and " ".join(value[-2:]))
+def test_a_flag_without_effect_is_refused_by_name(flags, words):
+    with pytest.raises(UsageError, match=words) as error:
+        model_settings(MODEL, *flags)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("flags", USEFUL, ids=" ".join)
+def test_other_flags_and_defaults_are_accepted(flags):
+    model_settings(MODEL, *flags)
+
+
+def test_a_preset_gives_no_flags():
+    model_settings("shaw_base", *ALIBI)  # has --shaw-values
+    model_settings("shaw_base", *ALIBI, "--shaw-values")
+    model_settings("gau_tiny", "--layer", "transformer")  # has a --gau-key-size
+    model_settings("performer_tiny", "--attention", "softmax")
+    with pytest.raises(UsageError, match="--favor-seed 2: has no effect"):
+        model_settings("performer_tiny", "--attention", "softmax", "--favor-seed", "2")
+
+
+@pytest.mark.parametrize("arch", [MODEL, "shaw_base", "roformer_tiny"])
+def test_hydra_refuses_them_when_it_builds_the_model(arch):
+    def hydra(**settings):
+        """What fairseq-hydra-train does to a configuration."""
+        small = {"encoder_layers": 1, "decoder_layers": 1, "position_encoding": "alibi"}
+        cfg = OmegaConf.merge(TRANSLATION.dataclass, {"_name": arch, **small, **settings})
+        if arch != MODEL:
+            ARCH_CONFIG_REGISTRY[arch](cfg)
+        return models.build_model(cfg, TranslationTask())
+
+    hydra(rotary_base=10000.0)
+    with pytest.raises(UsageError, match="--rotary-base 500.0: has no effect with .* alibi"):
+        hydra(rotary_base=500.0)
+    with pytest.raises(UsageError, match="--decoder-position-encoding '': is empty"):
+        hydra(decoder_position_encoding="")
+    with pytest.raises(UsageError, match="--alignment-layer 1: .* below --decoder-layers 1"):
+        hydra(alignment_layer=1)
+
+
+def test_a_checkpoint_with_such_settings_loads():
+    settings = model_settings(MODEL, *TINY, *ALIBI)
+    older = {"rotary_base": 500.0, "cls_reset": "each", "encoder_position_encoding": ""}
+    older.update(alignment_layer=9, layer_norm_eps=0.0)
+    tokens = sentences(1, 3)
+    model = models.build_model(OmegaConf.merge(settings, older), TranslationTask())
+    assert model(tokens, None, tokens)[0].isfinite().all()
+
+
+def test_overrides_of_a_checkpoint_stay_in_range():
+    state = {"cfg": OmegaConf.create({"model": OmegaConf.to_container(model_settings(MODEL))})}
+    for name, value in {"max_source_positions": -1, "rotary_scaling_factor": 1e30}.items():
+        with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} .*: must be at least 1"):
+            apply_overrides(state, {name: value}, "x.pt")
+
+
+# --- what gated attention units replace
+
+
+def said(caplog):
+    return [r.getMessage() for r in caplog.records if "no effect" in r.getMessage()]
+
+
+def test_sizes_of_what_units_replace_are_named_once(caplog):
+    flags = ["--encoder-ffn-embed-dim", "64", "--activation-dropout", "0.1", "--dropout", "0.3"]
+    flags += ["--activation-fn", "gelu", "--encoder-attention-heads", "4"]
+    parse(MODEL, *GATED, *flags, "--decoder-attention-heads", "4")
+    (message,) = said(caplog)
+    for flag in ("ffn-embed-dim 64", "activation-dropout", "activation-fn", "attention-heads 4"):
+        assert f"--{flag}" in message or f"--encoder-{flag}" in message
+    assert "--dropout" not in message and "--decoder" not in message  # it attends to the source
+
+
+def test_a_masked_language_model_has_an_activation_in_its_head(caplog):
+    flags = ["posenc_masked_lm", *GATED, "--activation-fn", "tanh"]
+    model_settings(*flags, task="masked_lm")
+    assert said(caplog) == []
+    model_settings(*flags, "--lm-head", "tied", task="masked_lm")
+    assert "--activation-fn tanh" in said(caplog)[0]
+
+
+@pytest.mark.parametrize("flag", ["--scale-fc", "--scale-attn", "--scale-heads", "--scale-resids"])
+def test_scales_of_what_units_replace_are_refused(flag):
+    with pytest.raises(UsageError, match=f"{flag}: has no effect with --layer gated"):
+        model_settings("posenc_lm", *GATED, flag, task="language_modeling")
+
+
+# --- declarations
+
+
+def test_flags_need_what_exists():
+    known, choices = {}, {}
+    for family in FAMILIES.values():
+        for field in dataclasses.fields(family.dataclass):
+            known[field.name] = field
+            choices[field.name] = field.metadata.get("choices") or field.metadata.get("names")
+    declared = [field for field in known.values() if field.metadata.get("needs")]
+    assert len(declared) > 20
+    for field in declared:
+        for other, values in field.metadata["needs"].items():
+            assert other in known, field.name
+            values = values() if callable(values) else values
+            if values is not None and choices[other] is not None:
+                assert values and set(values) <= set(choices[other]), field.name
+
+
+# --- sizes that follow others
+
+
+def test_sizes_that_follow_others_follow_what_a_program_changes():
+    """``fairseq.options.get_args`` changes settings after the architecture has set its own."""
+    args = options.get_args("data", "masked_lm", "roformer_masked_lm_tiny", encoder_embed_dim=16)
+    model = models.build_model(args, MaskedLMTask())
+    embedding = model.encoder.sentence_encoder.embed_tokens.weight
+    assert embedding.size(1) == 16
+    assert "encoder.sentence_encoder.embed_project.weight" not in model.state_dict()
+    assert model.completed_settings.encoder_input_dim == 16
+
+
+class MaskedLMTask(TranslationTask):
+    """The little of a masked-LM task that building a model needs."""
+
+    cfg = OmegaConf.create({"_name": "masked_lm", "tokens_per_sample": 16})
+
+
+def test_sizes_that_follow_others_are_in_checkpoints():
+    settings = model_settings("roformer_masked_lm_tiny", task="masked_lm")
+    assert settings.encoder_input_dim is None  # until the model is built
+    models.build_model(settings, MaskedLMTask())
+    assert settings.encoder_input_dim == settings.encoder_embed_dim
+    assert settings.num_positions == settings.max_positions

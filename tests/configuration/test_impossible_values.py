@@ -1,0 +1,191 @@
+"""Every flag with 0, -1, nan, inf, 1e30 and nothing: refused by name, or the model works."""
+
+import argparse
+import dataclasses
+import functools
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.optim import build_optimizer
+from omegaconf import OmegaConf
+from support.helpers import VOCABULARY, sentences
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.configuration.fields import plug_in_flags
+from fairseq_posenc.configuration.ranges import STOCK_RANGES
+from fairseq_posenc.flags.settings import ROLES
+from fairseq_posenc.models import FAMILIES
+from fairseq_posenc.models.masked_lm import MaskedLMFlags
+from fairseq_posenc.training.amos import AmosConfig
+from fairseq_posenc.training.criterions.sentence_prediction import (
+    SentencePredictionMetricsConfig,
+    SentencePredictionMetricsCriterion,
+)
+
+VALUES = ["0", "-1", "nan", "inf", "1e30", str(10**30), ""]
+#: where a flag has an effect, by the start of its name
+WHERE = {
+    "rotary": ["--position-encoding", "rotary"],
+    "rotary_scaling_factor": ["--position-encoding", "rotary", "--rotary-scaling", "ntk"],
+    "shaw": ["--position-encoding", "shaw"],
+    "deberta": ["--position-encoding", "deberta"],
+    "t5": ["--position-encoding", "t5"],
+    "fire": ["--position-encoding", "fire"],
+    "sandwich": ["--position-encoding", "sandwich"],
+    "nezha": ["--position-encoding", "nezha"],
+    "random": ["--position-encoding", "t5"],
+    "log": ["--position-encoding", "t5"],
+    "cls_reset": ["--position-encoding", "tupe", "--untie-cls"],
+    "linear": ["--position-encoding", "rotary", "--attention", "elu"],
+    "cosformer": ["--attention", "cosformer", "--position-encoding", "none"],
+    "favor": ["--attention", "favor"],
+    "local": ["--attention", "local"],
+    "bigbird": ["--attention", "bigbird"],
+    "reformer": ["--attention", "reformer"],
+    "favor_redraw_until": ["--attention", "favor", "--favor-redraw", "5"],
+    "gau": ["--layer", "gated", "--gau-normaliser", "squared_relu"],
+    "gau_reference_length": ["--layer", "gated"],
+}
+#: lengths by family; those that are flags of the task have a test of their own
+LENGTHS = {
+    "posenc_transformer": ["max_source_positions", "max_target_positions"],
+    "posenc_masked_lm": ["tokens_per_sample", "max_positions", "num_positions"],
+    "posenc_lm": ["tokens_per_sample", "max_target_positions"],
+}
+WIDTH = ["--{}-embed-dim", "8", "--{}-ffn-embed-dim", "8", "--{}-attention-heads", "2"]
+SMALL = {
+    side: [word.format(side) for word in [*WIDTH, "--{}-layers", "1"]]
+    for side in ("encoder", "decoder")
+}
+SIZES = {
+    "posenc_transformer": [*SMALL["encoder"], *SMALL["decoder"]],
+    "posenc_masked_lm": SMALL["encoder"],
+    "posenc_lm": SMALL["decoder"],
+}
+TASKS = {
+    "posenc_masked_lm": Namespace(_name="masked_lm", tokens_per_sample=16, init_token=0),
+    "posenc_lm": Namespace(_name="language_modeling", tokens_per_sample=16),
+    "posenc_transformer": Namespace(_name="translation"),
+}
+
+
+class Refused(Exception):
+    """The one line with which a command line is refused."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises."""
+
+    def error(self, message):
+        raise Refused(message)
+
+
+@functools.lru_cache(maxsize=None)
+def parser_of(family):
+    parser = Parser(allow_abbrev=False)
+    FAMILIES[family].add_args(parser)
+    return parser
+
+
+def flags_of(family):
+    """The plug-in's flags and those of fairseq with a range; a flag without a value is no case."""
+    own = {*plug_in_flags(), *(field.name for field in dataclasses.fields(MaskedLMFlags))}
+    return [
+        field.name
+        for field in dataclasses.fields(FAMILIES[family].dataclass)
+        if field.metadata.get("role") in ROLES
+        and "bool" not in str(field.type)
+        and not any(field.name in names for names in LENGTHS.values())
+        and (field.name in own or field.name in STOCK_RANGES)
+    ]
+
+
+def cases():
+    """Every flag once, in the first family that has it."""
+    where = {}
+    for family in SIZES:
+        for name in flags_of(family):
+            where.setdefault(name, family)
+    without_value = {name for name, flag in plug_in_flags().items() if "bool" in str(flag.type)}
+    assert set(plug_in_flags()) - set(where) == without_value
+    return list(where.items())
+
+
+def loss_with(family, name, value):
+    """The loss of a tiny model.
+
+    Raises:
+        Refused: the command line is refused.
+    """
+    start = max((key for key in WHERE if name.startswith(key)), key=len, default="")
+    words = [*SIZES[family], *WHERE.get(start, []), f"{flag_of(name)}={value}"]
+    args = parser_of(family).parse_args(words)
+    task = Namespace(cfg=TASKS[family], source_dictionary=VOCABULARY, target_dictionary=VOCABULARY)
+    args.task, args.init_token = task.cfg._name, 0
+    tokens = sentences(2, 5)
+    given = [tokens, None, tokens] if family == "posenc_transformer" else [tokens]
+    try:
+        ARCH_CONFIG_REGISTRY[family](args)
+        model = FAMILIES[family].class_.build_model(args, task)
+    except UsageError as error:
+        raise Refused(str(error)) from error
+    logits = model.train()(*given)[0]
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten())
+
+
+@pytest.mark.parametrize(("name", "family"), cases())
+def test_a_flag_of_a_model_is_refused_by_name_or_works(name, family):
+    for value in VALUES:
+        try:
+            loss = loss_with(family, name, value)
+        except Refused as refused:
+            assert flag_of(name) in str(refused) and "\n" not in str(refused)
+        else:
+            assert loss.isfinite(), value
+
+
+@pytest.mark.parametrize("value", [0, -1, 10**30])
+@pytest.mark.parametrize(
+    ("family", "name"), [(family, name) for family, names in LENGTHS.items() for name in names]
+)
+def test_lengths_are_refused_by_name(family, name, value):
+    args = Namespace(task=TASKS[family]._name, **{name: value})
+    with pytest.raises(UsageError, match=f"{flag_of(name)} {value}: must be at least 1 and"):
+        ARCH_CONFIG_REGISTRY[family](args)
+
+
+@pytest.mark.parametrize(
+    "name", [f.name for f in dataclasses.fields(AmosConfig) if f.name.startswith("amos_")]
+)
+def test_a_flag_of_amos_is_refused_by_name_or_works(name):
+    for value in [text for text in VALUES if text]:
+        weight = torch.nn.Parameter(torch.ones(2, 2))
+        cfg = {"lr": [0.1], "_name": "amos", name: float(value)}
+        try:
+            optimizer = build_optimizer(
+                OmegaConf.merge(OmegaConf.structured(AmosConfig), cfg), [weight]
+            )
+        except UsageError as error:
+            assert flag_of(name) in str(error) and "\n" not in str(error)
+            continue
+        for gradient in (1.0, 0.0):
+            weight.grad = torch.full_like(weight, gradient)
+            optimizer.step()
+        assert weight.isfinite().all(), value
+
+
+@pytest.mark.parametrize("name", ["metrics", "positive_label"])
+@pytest.mark.parametrize("value", VALUES)
+def test_a_flag_of_the_scores_is_refused_by_name_or_works(name, value):
+    labels = Namespace(symbols=["0", "1"], nspecial=0)
+    task = Namespace(label_dictionary=labels, cfg=Namespace(num_classes=2), target_dictionary=None)
+    cfg = OmegaConf.structured(SentencePredictionMetricsConfig)
+    cfg = OmegaConf.merge(cfg, {"regression_target": False, "metrics": "f1", name: value})
+    try:
+        criterion = SentencePredictionMetricsCriterion(cfg, task)
+    except UsageError as error:
+        assert flag_of(name) in str(error) and "\n" not in str(error)
+    else:
+        assert criterion.scores == ["f1"] and labels.symbols[criterion.positive] == value

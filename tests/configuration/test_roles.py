@@ -1,0 +1,148 @@
+"""Every flag of every family: what its role means for overrides, resuming and fine-tuning."""
+
+import dataclasses
+from argparse import Namespace
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from support.helpers import own_criterion, parse
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.averaging import settings_to_match
+from fairseq_posenc.checkpoints.inherit import check_settings_of, inherit
+from fairseq_posenc.checkpoints.overrides import apply_overrides
+from fairseq_posenc.configuration.fields import plug_in_flags, role_of
+from fairseq_posenc.configuration.roles import STOCK_ROLES
+from fairseq_posenc.flags.settings import ROLES
+from fairseq_posenc.models import FAMILIES
+
+TASKS = {name: family.tasks[0] for name, family in FAMILIES.items()}
+MASKED_LM = FAMILIES["posenc_masked_lm"]
+# the layers of a model that has heads, and the size of a table, have rules of their own
+HEADS = {"pooler_activation_fn", "spectral_norm_classification_head"}
+BY_TASK = {"segments"}  # tested with the tasks
+every_family = pytest.mark.parametrize("family", [f for f in FAMILIES.values() if f.for_hydra])
+
+
+def flags_of(family):
+    """Flags by name, but for former names."""
+    fields = dataclasses.fields(family.dataclass)
+    return {f.name: f for f in fields if f.metadata.get("role") in ROLES}
+
+
+def other_value(field, value):
+    """A value that is not *value*, of the same kind."""
+    choices = [choice for choice in field.metadata.get("choices") or () if choice != value]
+    if choices:
+        return choices[0]
+    if field.name.endswith("position_encoding"):
+        return "alibi"
+    if isinstance(value, bool) or field.type in (bool, "bool"):
+        return not value
+    if isinstance(value, (int, float)):
+        return value + (1 if field.metadata.get("below") is None else 0.5)  # a dropout is below 1
+    return 3 if "int" in str(field.type) else 0.5 if "float" in str(field.type) else "other"
+
+
+def configuration(family):
+    """What fairseq-train would work with, as a checkpoint keeps it."""
+    flags = ["--langs", "de,en"] if not family.for_hydra else []
+    flags += own_criterion(family)
+    return parse(family.model, *flags, task=TASKS[family.model])
+
+
+def checkpoint_of(cfg):
+    parameters = {"encoder.sentence_encoder.embed_tokens.weight": torch.zeros(1)}
+    return {"cfg": OmegaConf.to_container(cfg, enum_to_str=True), "model": parameters}
+
+
+@every_family
+def test_every_flag_has_a_role(family):
+    flags = flags_of(family)
+    assert len(flags) > 60
+    for name, field in flags.items():
+        assert field.metadata["role"] == role_of(name) or name in ("max_target_positions",), name
+    hidden = [f for f in dataclasses.fields(family.dataclass) if f.metadata.get("role") == "former"]
+    assert {f.name for f in hidden} == {"shaw_distance", "deberta_distance"}
+
+
+def test_the_table_of_stock_roles_names_flags_that_exist():
+    known = {name for family in FAMILIES.values() for name in flags_of(family)}
+    known |= {"base_shuffle", "ffn_blocks_to_remove", "mha_heads_to_keep", "tpu"}  # by version
+    known |= {"ffn_reg_scale_factor", "mha_reg_scale_factor", "add_bos_token"}
+    assert set(STOCK_ROLES) <= known
+
+
+@every_family
+def test_overrides_of_the_trained_model_are_refused(family):
+    cfg = configuration(family)
+    groups = {"task": {}, "model": OmegaConf.to_container(cfg.model, enum_to_str=True)}
+    for name, field in flags_of(family).items():
+        state = {"cfg": OmegaConf.create(groups)}
+        other = other_value(field, cfg.model.get(name))
+        if field.metadata["role"] == "model":
+            with pytest.raises(UsageError, match=rf"--model-overrides {name}="):
+                apply_overrides(state, {name: other}, "x.pt")
+            apply_overrides(state, {name: cfg.model.get(name)}, "x.pt")  # says what it is
+        else:
+            apply_overrides(state, {name: other}, "x.pt")
+            assert state["cfg"].model[name] == other, name
+
+
+@every_family
+def test_a_training_resumes_as_the_model_it_was(family, tmp_path):
+    cfg = configuration(family)
+    plain = OmegaConf.to_container(cfg.model, enum_to_str=True)
+    path = tmp_path / "checkpoint_last.pt"
+    torch.save(checkpoint_of(cfg), path)
+    for name, field in flags_of(family).items():
+        if (
+            name == "rotary_original_length" or name in HEADS
+        ):  # rules of their own, tested elsewhere
+            continue
+        changed = Namespace(task=cfg.task, model=Namespace(**plain))
+        setattr(changed.model, name, other_value(field, cfg.model.get(name)))
+        if field.metadata["role"] == "model":
+            with pytest.raises(UsageError, match="give another --save-dir"):
+                check_settings_of(str(path), changed, resumes=True)
+            # elsewhere it is a warm start
+            assert check_settings_of(str(path), changed, resumes=False), name
+        else:
+            check_settings_of(str(path), changed, resumes=True)
+
+
+def test_fine_tuning_inherits_the_trained_model(tmp_path):
+    cfg, own = configuration(MASKED_LM), plug_in_flags()
+    path = tmp_path / "pretrained.pt"
+    for name, field in flags_of(MASKED_LM).items():
+        if name in HEADS | BY_TASK | {"num_positions", "max_positions"}:
+            continue
+        state = checkpoint_of(cfg)
+        other = other_value(field, cfg.model.get(name))
+        state["cfg"]["model"][name] = other
+        torch.save(state, path)
+        args = Namespace(task="sentence_prediction", finetune_from_model=str(path), save_dir="none")
+        inherit(args, MASKED_LM.dataclass, MASKED_LM.model, {})
+        role = field.metadata["role"]
+        inherited = role == "model" or (role == "free" and name in own)
+        assert getattr(args, name, None) == (other if inherited else None), name
+        given = Namespace(**{**vars(args), name: cfg.model.get(name)})
+        if role == "model" and cfg.model.get(name) is not None:
+            with pytest.raises(UsageError, match="was trained with"):
+                inherit(given, MASKED_LM.dataclass, MASKED_LM.model, {})
+        else:
+            inherit(given, MASKED_LM.dataclass, MASKED_LM.model, {})
+
+
+@every_family
+def test_averaging_compares_all_but_settings_of_a_training(family):
+    cfg = configuration(family)
+    plain = settings_to_match(checkpoint_of(cfg))
+    task = set(cfg.task)
+    for name, field in flags_of(family).items():
+        state = checkpoint_of(cfg)
+        state["cfg"]["model"][name] = other_value(field, cfg.model.get(name))
+        differs = settings_to_match(state) != plain
+        elsewhere = name in task
+        assert differs == (field.metadata["role"] != "training" and not elsewhere), name

@@ -1,0 +1,62 @@
+"""The worked examples in the docstrings of the package run and are right."""
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import fairseq_posenc
+from fairseq_posenc.basics.packages import EXTRAS, PEERS
+from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.flags import registry
+
+OPTIONAL = {extra.module for extra in (*EXTRAS, *PEERS)}
+LEAST = 10  # examples that have to be found
+
+
+def modules():
+    """Every module of the package, except those whose optional packages are not installed."""
+    found = [fairseq_posenc]
+    for info in pkgutil.walk_packages(fairseq_posenc.__path__, "fairseq_posenc."):
+        if info.name == "fairseq_posenc.__main__":
+            continue
+        try:
+            found.append(importlib.import_module(info.name))
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] not in OPTIONAL:
+                raise
+    return found
+
+
+def examples(module):
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    return [test for test in finder.find(module) if test.examples]
+
+
+@pytest.fixture
+def restored_encodings():
+    """Undo registrations: an example of ``register_encoding`` adds an encoding."""
+    before = dict(ENCODINGS)
+    yield
+    ENCODINGS.clear()
+    ENCODINGS.update(before)
+    for changed in registry.listeners:
+        changed()
+
+
+def test_examples_of_docstrings(restored_encodings):
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    reports, named = [], set()
+    for module in modules():
+        for test in examples(module):
+            named.add(test.name)
+            runner.run(test, out=reports.append)
+    assert not runner.summarize(verbose=False).failed, "".join(reports)
+    assert len(named) >= LEAST, sorted(named)
+
+
+def test_wrong_examples_are_found():
+    parser = doctest.DocTestParser()
+    test = parser.get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, 0)
+    assert doctest.DocTestRunner().run(test, out=lambda text: None).failed == 1

@@ -1,0 +1,156 @@
+"""Rotary position embedding against its definition and against other implementations."""
+
+import math
+
+import pytest
+import torch
+from support.helpers import encoding_of
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings.rotary import frequencies
+
+
+def rotary(head_dim=16, **flags):
+    return encoding_of("rotary", heads=3, head_dim=head_dim, **flags).transform
+
+
+def rotated(x, positions, **flags):
+    """Rotate x (B, H, T, D) at positions (1|B, T); the package works on (B, T, H, D)."""
+    rotation = rotary(x.size(-1), **flags)
+    table = rotation.table(positions)
+    return rotation.rotate(x.transpose(1, 2), table).transpose(1, 2)
+
+
+def rotation_matrix(m, dim, base=10000.0, pairing="interleaved"):
+    """R_m of RoFormer Eq. 7 in float64, written out entry by entry."""
+    matrix = torch.zeros(dim, dim, dtype=torch.float64)
+    for i in range(dim // 2):
+        a, b = (2 * i, 2 * i + 1) if pairing == "interleaved" else (i, i + dim // 2)
+        angle = m * base ** (-2.0 * i / dim)
+        matrix[a, a] = matrix[b, b] = math.cos(angle)
+        matrix[a, b], matrix[b, a] = -math.sin(angle), math.sin(angle)
+    return matrix
+
+
+@pytest.mark.parametrize("pairing", ["interleaved", "half"])
+@pytest.mark.parametrize("base", [10000.0, 500.0])
+def test_equals_the_rotation_matrix_of_equation_7(pairing, base):
+    x = torch.randn(2, 3, 5, 16)
+    positions = torch.tensor([[0, 1, 7, 100, 4095]])
+    got = rotated(x, positions, rotary_pairing=pairing, rotary_base=base)
+    for t, m in enumerate(positions[0].tolist()):
+        want = x[:, :, t].double() @ rotation_matrix(m, 16, base, pairing).t()
+        torch.testing.assert_close(got[:, :, t].double(), want, atol=1e-6, rtol=1e-6)
+
+
+def test_fraction_rotates_the_leading_channels_only():
+    x = torch.randn(1, 1, 3, 16)
+    got = rotated(x, torch.tensor([[3, 4, 5]]), rotary_fraction=0.5)
+    assert torch.equal(got[..., 8:], x[..., 8:])
+    for t, m in enumerate((3, 4, 5)):
+        want = rotation_matrix(m, 8) @ x[0, 0, t, :8].double()
+        torch.testing.assert_close(got[0, 0, t, :8].double(), want, atol=1e-6, rtol=1e-6)
+
+
+def test_products_depend_on_the_distance_only():
+    q, k = torch.randn(1, 2, 6, 16), torch.randn(1, 2, 6, 16)
+    positions = torch.arange(6)[None]
+    products = [
+        rotated(q, positions + shift) @ rotated(k, positions + shift).transpose(-1, -2)
+        for shift in (0, 1, 1000, 30000)
+    ]
+    for shifted in products[1:]:
+        torch.testing.assert_close(shifted, products[0], atol=2e-5, rtol=0)
+
+
+def test_pairings_differ_by_a_permutation_of_the_channels():
+    x = torch.randn(2, 3, 5, 16)
+    positions = torch.arange(5)[None]
+    order = torch.cat((torch.arange(0, 16, 2), torch.arange(1, 16, 2)))  # interleaved -> half
+    half = rotated(x[..., order], positions, rotary_pairing="half")
+    assert torch.equal(half, rotated(x, positions)[..., order])
+
+
+def test_half_precision_queries_stay_near_float32_at_position_4096():
+    x = torch.randn(1, 2, 4, 64)
+    positions = torch.tensor([[0, 1024, 2048, 4096]])
+    exact = rotated(x, positions)
+    for dtype, tolerance in ((torch.float16, 2e-3), (torch.bfloat16, 2e-2)):
+        got = rotated(x.to(dtype), positions)
+        assert got.dtype is dtype
+        torch.testing.assert_close(got.float(), exact, atol=tolerance, rtol=tolerance)
+
+
+def test_table_is_complex64_so_that_half_cannot_touch_it():
+    table = rotary().table(torch.arange(4)[None])
+    assert table.dtype is torch.complex64 and not table.is_floating_point()
+    assert table.shape == (1, 4, 1, 8)
+
+
+def test_frequencies_are_those_of_the_paper():
+    want = [10000.0 ** (-2 * (i - 1) / 8) for i in range(1, 5)]
+    assert frequencies(8, 10000.0).tolist() == pytest.approx(want, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        ({"rotary_fraction": 0.0}, "--rotary-fraction 0"),
+        ({"rotary_fraction": 1.5}, "--rotary-fraction 1.5"),
+        ({"rotary_fraction": 0.01}, "smallest that works is 0.125"),
+        ({"rotary_pairing": "both"}, "--rotary-pairing both"),
+        ({"rotary_base": 1.0}, "--rotary-base 1"),
+    ],
+)
+def test_impossible_flags_are_refused_by_name(flags, words):
+    with pytest.raises(UsageError, match=words):
+        rotary(16, **flags)
+
+
+def test_odd_head_size_is_refused():
+    with pytest.raises(UsageError, match="head size 3 of the encoder is odd"):
+        encoding_of("rotary", head_dim=3)
+
+
+class TestOtherImplementations:
+    """Interleaved as in RoFormer, half as in Llama; see the names of the references."""
+
+    def test_hugging_face_roformer(self, golden):
+        ref = golden("rotary_hf_roformer")
+        positions = torch.arange(ref["inputs"]["q"].size(2))[None]
+        for name in ("q", "k"):
+            got = rotated(ref["inputs"][name], positions)
+            torch.testing.assert_close(got, ref["outputs"][name], atol=1e-5, rtol=1e-5)
+            past = rotated(ref["inputs"][name], positions + 3)
+            torch.testing.assert_close(past, ref["outputs"][f"{name}_past3"], atol=1e-5, rtol=1e-5)
+
+    def test_hugging_face_llama(self, golden):
+        ref = golden("rotary_hf_llama")
+        for name in ("q", "k"):
+            got = rotated(ref["inputs"][name], ref["inputs"]["position_ids"], rotary_pairing="half")
+            torch.testing.assert_close(got, ref["outputs"][name], atol=1e-5, rtol=1e-5)
+
+    @pytest.mark.parametrize(
+        "case, flags, offset",
+        [
+            ("full", {}, 0),
+            ("offset5", {}, 5),
+            ("partial8", {"rotary_fraction": 0.5}, 0),
+            ("theta500", {"rotary_base": 500.0}, 0),
+            ("linear2", {"rotary_scaling": "linear", "rotary_scaling_factor": 2.0}, 0),
+            ("ntk4", {"rotary_scaling": "ntk", "rotary_scaling_factor": 4.0}, 0),
+        ],
+    )
+    def test_rotary_embedding_torch(self, golden, case, flags, offset):
+        ref = golden("rotary_rt")
+        q = ref["inputs"]["q"]
+        got = rotated(q, torch.arange(q.size(2))[None] + offset, **flags)
+        torch.testing.assert_close(got, ref["outputs"][case], atol=1e-5, rtol=1e-5)
+
+    def test_rotary_embedding_torch_with_cached_keys(self, golden):
+        ref = golden("rotary_rt")
+        q, k = ref["inputs"]["q"][:, :, -3:], ref["inputs"]["k"]
+        positions = torch.arange(k.size(2))[None]
+        for x, where, name in ((q, positions[:, -3:], "q"), (k, positions, "k")):
+            want = ref["outputs"][f"cached_{name}"]
+            torch.testing.assert_close(rotated(x, where), want, atol=1e-5, rtol=1e-5)

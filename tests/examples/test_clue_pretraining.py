@@ -1,0 +1,214 @@
+"""Chinese pre-training recipe: the whole chain, whole-word masks, what would run, mistakes."""
+
+import os
+import re
+from argparse import Namespace
+
+import pytest
+from fairseq import options, tasks
+from fairseq.data import Dictionary, data_utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.utils import import_user_module
+from support.chinese import RECIPE
+from support.recipes import assert_error, bash, commands, flags_of, training_of
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.serving.model_folder import Text, read_model_folder
+
+pytest_plugins = ["support.chinese"]
+
+SCRIPTS = ("prepare.sh", "train.sh", "train.sbatch")
+
+
+# --- the whole chain
+
+
+def test_the_dictionary_has_both_forms_and_how_it_was_made(chinese):
+    data = chinese / "fixed" / "data-bin"
+    symbols = Dictionary.load(str(data / "dict.txt")).symbols
+    assert {"中", "##国", "天", "##天", "。"} < set(symbols)
+    assert not any(re.search("[A-Z]", symbol) for symbol in symbols if symbol[0] != "<")
+    assert (data / "text").read_text() == "lengths 512\nsegmenter spaces\nkeep-case \n"
+    assert (data / "bpe.codes").read_text().startswith("#version")
+
+
+def test_documents_of_varied_length_are_lines_that_fit(chinese):
+    fixed, varied = (
+        data_utils.load_indexed_dataset(str(chinese / name / "data-bin" / "train"))
+        for name in ("fixed", "varied")
+    )
+    assert len(fixed) == 30 and max(fixed.sizes) > 511
+    assert len(varied) > 30 and max(varied.sizes) <= 511
+    # the same symbols; a cut adds an end of line and nothing else
+    assert varied.sizes.sum() - len(varied) == fixed.sizes.sum() - len(fixed)
+
+
+def masked_lm(data, *flags):
+    import_user_module(Namespace(user_dir=str(RECIPE / "whole_words")))
+    parser = options.get_training_parser()
+    arguments = [
+        str(data),
+        "--task",
+        "masked_lm",
+        "--arch",
+        "gau_masked_lm_tiny",
+        "--criterion",
+        "masked_lm",
+        "--mask-whole-words",
+        *flags,
+    ]
+    config = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
+    return tasks.setup_task(config.task)
+
+
+@pytest.mark.parametrize("mode", ["none", "eos"])
+def test_masks_cover_whole_words(chinese, mode):
+    folder = "fixed" if mode == "none" else "varied"
+    task = masked_lm(
+        chinese / folder / "data-bin",
+        "--bpe",
+        "marked_pieces",
+        "--tokens-per-sample",
+        "512",
+        "--sample-break-mode",
+        mode,
+    )
+    task.load_dataset("valid")
+    dictionary, dataset = task.source_dictionary, task.datasets["valid"]
+    longest = masked = total = 0
+    for index in range(len(dataset)):
+        item = dataset[index]
+        source, target = item["net_input.src_tokens"], item["target"]
+        hidden = target != dictionary.pad()
+        original = source.clone()
+        original[hidden] = target[hidden]
+        for place in range(1, len(source)):
+            if dictionary[original[place]].startswith("##"):
+                assert hidden[place] == hidden[place - 1]
+                longest += int(hidden[place])
+        assert (source[~hidden] == original[~hidden]).all()
+        masked, total = masked + int(hidden.sum()), total + len(source)
+        assert len(source) == 512 or mode == "eos" or index == len(dataset) - 1 or len(dataset) == 1
+    assert longest > 0 and 0.05 < masked / total < 0.3
+
+
+def test_whole_words_without_their_beginnings_are_an_error(chinese):
+    task = masked_lm(chinese / "fixed" / "data-bin")
+    with pytest.raises(UsageError, match="--mask-whole-words: needs --bpe"):
+        task.load_dataset("valid")
+
+
+def test_training_goes_through_the_real_command(chinese_model):
+    log = (chinese_model / "train.log").read_text()
+    assert "num_updates: 10 >= max_update: 10" in log and "'_name': 'marked_pieces'}" in log
+    assert re.search(r"valid on 'valid' subset \| .*\| accuracy [0-9.]+ \|", log)
+    assert (chinese_model / "checkpoint_best.pt").exists()
+    text = read_model_folder(str(chinese_model / "model")).text
+    assert text == Text(subwords="marked-pieces", subword_file="codes", lowercase=True)
+
+
+def test_preparing_again_repeats_nothing(chinese, tmp_path):
+    again = bash(
+        RECIPE / "prepare.sh",
+        chinese / "text",
+        chinese / "fixed",
+        "--segmented",
+        "--bpe-operations",
+        "30",
+        "--workers",
+        "1",
+        cwd=tmp_path,
+    )
+    assert again.returncode == 0 and again.stderr.count("already done") == 9
+    assert "\n+ " not in again.stderr and os.listdir(tmp_path) == []
+
+
+# --- what the scripts would run
+
+
+def training(cwd, *arguments):
+    result = bash(RECIPE / "train.sh", *arguments, "--dry-run", cwd=cwd)
+    return flags_of(training_of(commands(result)))
+
+
+@pytest.mark.parametrize("model", ["roformer", "roformer_v2", "gau"])
+def test_training_is_the_papers(tmp_path, model):
+    flags = training(tmp_path, model, "data", "--gpus", "1")
+    expected = {
+        "--arch": f"{model}_masked_lm_base",
+        "--task": "masked_lm",
+        "--tokens-per-sample": "512",
+        "--sample-break-mode": "none",
+        "--bpe": "marked_pieces",
+        "--mask-whole-words": None,
+        "--batch-size": "64",
+        "--update-freq": "4",
+        "--max-update": "100000",
+        "--total-num-update": "100000",
+        "--warmup-updates": "10000",
+        "--lr": "3e-4",
+        "--lr-scheduler": "polynomial_decay",
+        "--adam-eps": "1e-6",
+        "--adam-betas": "(0.9, 0.999)",
+        "--weight-decay": "0.01",
+        "--dropout": "0.1",
+        "--attention-dropout": "0.1",
+        "--save-dir": f"runs/clue_pretraining/{model}",
+    }
+    assert {name: flags.get(name, "absent") for name in expected} == expected
+    assert flags["--arch"] in ARCH_CONFIG_REGISTRY and os.listdir(tmp_path) == []
+
+
+def test_flags_after_the_dashes_win_and_the_data_say_the_lengths(tmp_path, chinese):
+    data = chinese / "varied" / "data-bin"
+    result = bash(
+        RECIPE / "train.sh",
+        "gau",
+        data,
+        "--cpu",
+        "--updates",
+        "30",
+        "--dry-run",
+        "--",
+        "--lr",
+        "1e-3",
+        cwd=tmp_path,
+    )
+    flags = flags_of(training_of(commands(result)))
+    assert flags["--lr"] == "1e-3" and flags["--sample-break-mode"] == "eos"
+    assert flags["--warmup-updates"] == "3" and flags["--max-update"] == "30"
+
+
+@pytest.mark.parametrize(
+    "arguments, parts",
+    [
+        (["gau"], ["--help"]),
+        (["bert", "data", "--cpu"], ["bert: unknown model", "roformer_v2"]),
+        (["gau", "data", "more"], ["more", "after --"]),
+        (["gau", "data", "--lr", "1"], ["--lr", "after --"]),
+        (["gau", "data", "--cpu"], ["data", "prepare.sh"]),
+        (["gau", "data", "--updates", "1e6"], ["--updates 1e6"]),
+        (["gau", "data", "--dry-run", "--gpus", "3"], ["--batch 256", "3 GPUs"]),
+    ],
+)
+def test_training_mistakes_are_one_line(tmp_path, arguments, parts):
+    assert_error(bash(RECIPE / "train.sh", *arguments, cwd=tmp_path), *parts)
+    assert os.listdir(tmp_path) == []
+
+
+def test_other_mistakes_are_one_line(tmp_path):
+    prepare = RECIPE / "prepare.sh"
+    assert_error(bash(prepare, "text", cwd=tmp_path), "--help")
+    assert_error(bash(prepare, "text", "out", cwd=tmp_path), "text/train.txt: no such file")
+    assert_error(bash(prepare, "text", "out", "--lengths", "9", cwd=tmp_path), "--lengths 9")
+    assert_error(bash(prepare, "text", "out", "--symbols", "0", cwd=tmp_path), "--symbols 0")
+    assert_error(bash(RECIPE / "train.sbatch", "gau", "data", cwd=tmp_path), "sbatch")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_slurm_job_starts_the_training_on_every_node(tmp_path):
+    printed = commands(bash(RECIPE / "train.sbatch", "gau", "data", "--dry-run", cwd=tmp_path))
+    (command,) = printed
+    assert command[0] == "srun" and str(RECIPE / "train.sh") in command
+    assert command[-3:] == ["gau", "data", "--dry-run"] and "--slurm" in command

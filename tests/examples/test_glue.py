@@ -1,0 +1,157 @@
+"""GLUE recipe: the whole chain on made-up tasks, tables, mistakes."""
+
+import os
+import re
+
+import pytest
+from support.glue_files import FINETUNE, PREPARE, RECIPE, TASKS, made_up
+from support.recipes import assert_error, bash, commands, flags_of
+
+pytest_plugins = ["support.pretraining"]
+
+
+# --- the whole chain
+
+
+@pytest.fixture(scope="module")
+def glue(prepared, tmp_path_factory):
+    """Folder with made-up CoLA and STS-B, through prepare.sh into ``data``."""
+    folder = tmp_path_factory.mktemp("glue")
+    for task in ("CoLA", "STS-B"):
+        made_up(folder / "raw", task, {"train": 40, "dev": 11})
+    result = bash(
+        PREPARE, "raw", prepared / "out" / "data-bin", "data", "--workers", "1", cwd=folder
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "CoLA/train.tsv: 40 examples, 0 lines left out" in result.stderr
+    return folder
+
+
+def test_texts_are_treated_like_those_of_the_pre_training(glue, prepared):
+    dictionary = (prepared / "out" / "data-bin" / "dict.txt").read_text()
+    for part in ("CoLA/input0", "STS-B/input0", "STS-B/input1"):
+        assert (glue / "data" / part / "dict.txt").read_text() == dictionary
+    text = (glue / "data" / "work" / "CoLA" / "pieces" / "input0" / "train").read_text()
+    assert text == text.lower() and "@@" in text
+    targets = (glue / "data" / "STS-B" / "label" / "valid.label").read_text().split()
+    assert set(targets) <= {"0.0", "0.55", "1.0", "0.84"} and len(targets) == 11
+    assert not (glue / "data" / "CoLA" / "input1").exists()
+
+
+def finetune(glue, pretrained, task, *options):
+    few = ("--lr", "5e-3", "--seeds", "3", "--epochs", "2", "--batch", "8", "--cpu")
+    checkpoint = pretrained / "checkpoint_last.pt"
+    return bash(
+        FINETUNE,
+        f"data/{task}",
+        checkpoint,
+        "runs",
+        *few,
+        *options,
+        "--",
+        "--num-workers",
+        "0",
+        cwd=glue,
+    )
+
+
+def test_fine_tuning_ends_with_the_table_and_goes_on_where_it_was(glue, pretrained):
+    worse = glue / "runs" / "tupe_r" / "CoLA" / "lr1e-3-seed9"
+    worse.mkdir(parents=True)
+    (worse / "train.log").write_text('{"epoch": 1, "valid_mcc": "-99"}\n')
+    (worse / "checkpoint_best.pt").touch()
+    result = finetune(glue, pretrained, "CoLA", "--keep-checkpoints")
+    assert result.returncode == 0, result.stderr[-3000:]
+    table = result.stdout[result.stdout.index("| model |") :]
+    assert table.startswith("| model | CoLA (mcc) | average |\n| --- |")
+    # what the table says is in the logs, after the best of two epochs
+    log = glue / "runs" / "tupe_r" / "CoLA" / "lr5e-3-batch8-seed3" / "train.log"
+    found = dict(re.findall(r'"epoch": (\d).* "valid_mcc": "([-\d.]+)"', log.read_text()))
+    assert sorted(found) == ["1", "2"]
+    assert f"| {max(map(float, found.values())):.2f} |" in table
+    assert "position encoding tupe+t5" in result.stdout  # from the checkpoint, nobody said so
+    assert (log.parent / "checkpoint_best.pt").exists() and list(worse.glob("*.pt"))
+    card = log.parents[1] / "model" / "README.md"
+    assert f"mcc {max(map(float, found.values())):.2f} on the validation set" in card.read_text()
+    again = finetune(glue, pretrained, "CoLA")
+    assert again.stdout == table and "model: already done" in again.stderr
+    assert "--models" not in again.stderr
+    more = finetune(glue, pretrained, "CoLA", "--models", "2")
+    assert "--models 2: only 1 runs have a checkpoint" in more.stderr and more.stdout == table
+    assert (log.parent / "checkpoint_best.pt").exists() and not list(worse.glob("*.pt"))
+
+
+@pytest.mark.slow
+def test_every_task_is_prepared(prepared, tmp_path):
+    for task, settings in TASKS.items():
+        names = [name[: -len(".tsv")] for (name,) in settings.valid.values()]
+        made_up(tmp_path / "raw", task, {"train": 12, **dict.fromkeys(names, 6)})
+    result = bash(
+        PREPARE, "raw", prepared / "out" / "data-bin", "data", "--workers", "1", cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    for task, settings in TASKS.items():
+        folder = tmp_path / "data" / task
+        assert (folder / "examples").read_text().strip() == "12"
+        inputs = sorted(path.name for path in folder.iterdir() if path.is_dir())
+        assert inputs == [*settings.inputs, "label"]
+    assert (tmp_path / "data" / "MNLI" / "input1" / "valid1.bin").exists()
+
+
+# --- ensembles and mistakes
+
+
+def test_models_of_an_ensemble_are_packed_and_submitted(tmp_path):
+    few = ("--models", "2", "--seeds", "1 2 3", "--lr", "1e-5")
+    given = ("glue/RTE", "models/mine/last.pt", "out", "--dry-run", *few)
+    found = commands(bash(FINETUNE, *given, cwd=tmp_path))
+    packs = [words[2] for words in found if words[0] == "mv" and "/model" in words[2]]
+    runs, names = f"{tmp_path}/out/mine/RTE", ("model", "model-2")
+    parts = [words[3] for words in found if words[1:2] == ["pack"]]
+    assert parts == [f"{runs}/.{name}.part/{name}" for name in names]
+    assert packs == [f"{runs}/{name}" for name in names]
+    (tmp_path / "glue" / "RTE" / "test").mkdir(parents=True)
+    (tmp_path / "glue" / "RTE" / "test" / "RTE.tsv").touch()
+    for folder in packs:
+        os.makedirs(folder)
+        open(os.path.join(folder, "model.json"), "w").close()
+    submit = RECIPE / "submit.sh"
+    result = bash(submit, "glue", "out/mine", "sent", "--dry-run", cwd=tmp_path)
+    (predict,) = [flags_of(c) for c in commands(result) if c[1:2] == ["predict"]]
+    assert [predict["--model"], predict["--ensemble"]] == packs
+
+
+@pytest.mark.parametrize(
+    "arguments, parts",
+    [
+        (["glue/CoLA", "x.pt"], ["--help"]),
+        (["glue/SST", "x.pt", "out"], ["glue/SST", "prepare.sh"]),
+        (["glue/CoLA", "x.pt", "out"], ["glue/CoLA", "incomplete"]),
+        (["glue/CoLA", "x.pt", "out", "--paper", "bert"], ["--paper bert"]),
+        (["glue/CoLA", "x.pt", "out", "--lr", "fast"], ["--lr fast"]),
+        (["glue/CoLA", "x.pt", "out", "--seeds", "0"], ["--seeds 0"]),
+        (["glue/CoLA", "x.pt", "out", "--batch", "16 x"], ["--batch x"]),
+        (["glue/CoLA", "x.pt", "out", "--models", "0"], ["--models 0"]),
+        (["glue/CoLA", "x.pt", "out", "--patience", "no"], ["--patience no"]),
+        (["glue/CoLA", "x.pt", "out", "--dry-run", "--from", "CoLA"], ["--from CoLA", "itself"]),
+        (["glue/CoLA", "x.pt", "out", "--name", "a/b"], ["--name a/b"]),
+        (["glue/CoLA", "x.pt", "out", "--name", ".."], ["--name .."]),
+        (["glue/CoLA", "x.pt", "out", "--dropout", "0"], ["--dropout", "after --"]),
+    ],
+)
+def test_fine_tuning_mistakes_are_one_line(tmp_path, arguments, parts):
+    assert_error(bash(FINETUNE, *arguments, cwd=tmp_path), *parts)
+    assert os.listdir(tmp_path) == []
+
+
+def test_preparing_mistakes_are_one_line(tmp_path):
+    (tmp_path / "raw" / "RTE").mkdir(parents=True)
+    arguments = ("raw", "data-bin", "out")
+    assert_error(bash(PREPARE, "raw", cwd=tmp_path), "give the folders")
+    assert_error(bash(PREPARE, *arguments, cwd=tmp_path), "data-bin: no dict.txt")
+    wrong = ("--tasks", "RTE rte")
+    assert_error(bash(PREPARE, *arguments, *wrong, cwd=tmp_path), "--tasks rte", "QNLI")
+    absent = ("--tasks", "CoLA")
+    assert_error(bash(PREPARE, *arguments, *absent, cwd=tmp_path), "raw/CoLA")
+    assert_error(bash(PREPARE, "data-bin", *arguments[1:], cwd=tmp_path), "no folder of a task")
+    assert os.listdir(tmp_path) == ["raw"]

@@ -1,0 +1,175 @@
+"""Data of the language-model recipe: characters and bytes without loss, words as they are."""
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+from fairseq.data import Dictionary, data_utils
+from support.language_models import PREPARE, RECIPE, wikitext
+from support.recipes import assert_error, bash, commands, error_of, recipe_module
+
+characters = recipe_module("language_model", "characters")
+running_text = recipe_module("language_model", "running_text")
+
+
+# --- characters
+
+
+@pytest.mark.parametrize("kind", ["text8", "enwik8"])
+def test_symbols_give_the_bytes_back(kind):
+    draw = random.Random(1)
+    known = list(characters.ALPHABETS[kind])
+    for size in (0, 1, 2000):
+        data = bytes(draw.choices(known, k=size))
+        symbols = characters.encode(data, kind)
+        assert len(symbols.split()) == size and characters.decode(symbols, kind) == data
+
+
+@pytest.mark.parametrize("kind, size", [("text8", 27), ("enwik8", 256)])
+def test_every_byte_has_a_symbol_of_its_own(kind, size, tmp_path):
+    symbols = list(characters.ALPHABETS[kind].values())
+    assert len(set(symbols)) == len(symbols) == size
+    special = Dictionary()
+    assert not any(symbol in special.indices or symbol.split() != [symbol] for symbol in symbols)
+    # a dictionary with them can be written and read
+    for symbol in symbols:
+        special.add_symbol(symbol)
+    special.save(str(tmp_path / "dict.txt"))
+    assert Dictionary.load(str(tmp_path / "dict.txt")).symbols == special.symbols
+
+
+def test_symbols_are_readable():
+    assert characters.encode(b"the cat", "text8") == "t h e _ c a t"
+    assert characters.encode("a\n<é_ ".encode(), "enwik8") == "a <0A> < <C3> <A9> _ <20>"
+
+
+def read_back(folder, split):
+    """The bytes of a data set, and the lengths of its items."""
+    dictionary = Dictionary.load(str(folder / "dict.txt"))
+    items = data_utils.load_indexed_dataset(str(folder / split), dictionary)
+    symbols = [dictionary[number] for item in items for number in item.tolist()]
+    return " ".join(symbols), [len(item) for item in items]
+
+
+def test_data_are_the_text_split_by_position_and_nothing_else(tmp_path):
+    text = bytes(random.Random(2).choices(range(256), k=100_059))
+    (tmp_path / "file").write_bytes(text)
+    assert bash(PREPARE, "enwik8", "file", "out", cwd=tmp_path).returncode == 0
+    parts = []
+    for split, size in (("train", 90_055), ("valid", 5_002), ("test", 5_002)):
+        symbols, lengths = read_back(tmp_path / "out" / "data-bin", split)
+        assert sum(lengths) == size and max(lengths) <= characters.ITEM
+        parts.append(characters.decode(symbols, "enwik8"))
+    assert b"".join(parts) == text
+    assert sorted(os.listdir(tmp_path / "out")) == [".lock", "data-bin", "steps"]
+
+
+@pytest.mark.parametrize("kind", ["enwik8", "text8"])
+def test_a_compressed_corpus_is_refused(tmp_path, kind):
+    (tmp_path / "file.gz").write_bytes(gzip.compress(bytes(range(97, 123)) * 10))
+    result = bash(PREPARE, kind, "file.gz", "out", cwd=tmp_path)
+    assert_error(result, "characters.py stopped")
+    assert "file.gz: is compressed; unpack it first: gunzip" in result.stderr
+
+
+def test_words_with_a_byte_order_mark_or_compressed_are_refused(tmp_path):
+    for name, content in (("train", b"\xef\xbb\xbfa b\n"), ("valid", gzip.compress(b"a b\n"))):
+        for split in ("train", "valid"):
+            (tmp_path / f"{split}.txt").write_bytes(content if split == name else b"a b\n")
+        result = bash(PREPARE, "wikitext", tmp_path, "out", cwd=tmp_path)
+        assert_error(result, f"{name}.txt: ", "byte-order mark" if name == "train" else "gunzip")
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_bytes_are_refused_with_their_place(tmp_path):
+    (tmp_path / "file").write_bytes(b"only letters\n" * 10)
+    result = bash(PREPARE, "text8", "file", "out", cwd=tmp_path)
+    assert_error(result, "characters.py stopped")
+    assert "byte 0x0a at 12 is not in text8" in result.stderr
+    assert os.listdir(tmp_path / "out") == [".lock"]
+
+
+def test_a_prompt_and_back(tmp_path):
+    program = [sys.executable, str(RECIPE / "characters.py")]
+    done = subprocess.run([*program, "encode", "text8"], input=b"the cat", capture_output=True)
+    assert done.stdout == b"t h e _ c a t\n"
+    back = subprocess.run([*program, "decode", "text8"], input=done.stdout, capture_output=True)
+    assert back.stdout == b"the cat"
+    wrong = subprocess.run([*program, "decode", "text8"], input=b"t X", capture_output=True)
+    assert wrong.returncode == 1 and b"X: not a symbol of text8" in wrong.stderr
+
+
+# --- words
+
+
+@pytest.mark.parametrize("names", ["wiki.{}.tokens", "{}.txt"])
+def test_words_of_wikitext_stay_as_they_are(names, tmp_path):
+    folder = wikitext(tmp_path / "wikitext", names)
+    result = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    lines = (folder / names.format("train")).read_text().splitlines()
+    found, lengths = read_back(tmp_path / "out" / "data-bin", "train")
+    # also for an empty line: that is how the tokens of WikiText are counted
+    assert found.split() == [w for line in lines for w in [*line.split(), "</s>"]]
+    assert len(lengths) == 40
+    again = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
+    assert again.stderr.count("already done") == 1 and "\n+ " not in again.stderr
+    (tmp_path / "out" / "data-bin" / "valid.idx").unlink()
+    gone = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
+    assert gone.returncode == 0 and "valid.idx is gone" in gone.stderr
+    assert read_back(tmp_path / "out" / "data-bin", "train") == (found, lengths)
+    with open(folder / names.format("valid"), "a") as stream:
+        stream.write(" more\n")
+    changed = bash(PREPARE, "wikitext", "wikitext", "out", "--workers", "1", cwd=tmp_path)
+    assert "already done" not in changed.stderr
+
+
+# --- running text in subwords
+
+
+def test_documents_of_both_formats_are_the_same_lines(tmp_path):
+    (tmp_path / "a.txt").write_text("\n\none \ntwo\n\n\n  three\n")
+    texts = ["one \n\ntwo\n", " ", "  three"]
+    lines = [json.dumps({"text": text, "meta": {}}) + "\n" for text in texts]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    for name in ("a.txt", "a.jsonl"):
+        running_text.main([str(tmp_path / name), str(tmp_path / "out")])
+        assert (tmp_path / "out").read_text() == "one\ntwo\n\n  three\n"
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [("{", "is not JSON"), ('{"body": ""}', "has no text"), ('{"text": 1}', "its text is 1")],
+)
+def test_a_wrong_document_is_one_line_with_its_number(line, message, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' + line + "\n")
+    arguments = [str(tmp_path / "a.jsonl"), str(tmp_path / "out")]
+    found = error_of(running_text.main, arguments)
+    assert "a.jsonl, line 2: " in found and message in found
+    assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
+@pytest.mark.parametrize("subwords, learner", [("byte-bpe", "byte_bpe"), ("sentencepiece", "spm")])
+def test_subwords_are_learned_and_kept_with_the_data(subwords, learner, tmp_path):
+    options = ["--subwords", subwords, "--vocabulary-size", "300", "--dry-run"]
+    found = commands(bash(PREPARE, "subwords", "text", "out", *options, cwd=tmp_path))
+    (learning,) = [command for command in found if "learn" in command]
+    assert learner in learning[1] and "300" in learning
+    (binarizing,) = [command for command in found if command[0] == "fairseq-preprocess"]
+    assert ("--srcdict" in binarizing) == (subwords == "byte-bpe")
+    kept = "tokenizer" if subwords == "byte-bpe" else "sentencepiece.model"
+    assert any(command[0] == "cp" and command[-1].endswith(kept) for command in found)
+
+
+def test_mistakes_of_subwords_are_one_line(tmp_path):
+    wrong = [
+        (["subwords", "text", "out", "--subwords", "bpe"], "expected byte-bpe or sentencepiece"),
+        (["text8", "text", "out", "--subwords", "byte-bpe"], "--subwords: has no effect on text8"),
+        (["subwords", "text", "out"], "text: has neither train.jsonl nor train.txt"),
+    ]
+    for arguments, message in wrong:
+        assert_error(bash(PREPARE, *arguments, cwd=tmp_path), message)

@@ -1,0 +1,181 @@
+"""Zero-shot scores of language models: against log-likelihoods computed by hand, and mistakes."""
+
+import json
+import math
+
+import pytest
+import torch
+from support.model_folders import write_task_model
+from support.recipes import error_of, recipe_module
+
+import fairseq_posenc
+from fairseq_posenc import cli
+from fairseq_posenc.basics.errors import UsageError
+
+zero_shot = recipe_module("language_model", "zero_shot")
+PAIRS = [("the cat", " sleeps ."), ("the", " cat"), ("", "cat ."), ("g barks", " the the cat")]
+
+
+@pytest.fixture(scope="module")
+def model(once):
+    """A language model of random weights, with a context of 24 tokens, by ``from_pretrained``."""
+
+    def make(folder):
+        made = write_task_model(folder / "made", "language_modeling")
+        cli.main(["pack", str(made / "model.pt"), str(folder / "packed"), "--data", f"{made}/data"])
+
+    return fairseq_posenc.from_pretrained(once("zero-shot", make) / "packed")
+
+
+@torch.no_grad()
+def by_hand(model, context, continuation):
+    """Log-probabilities in float64 of one forward of the two, and whether all are the largest."""
+    dictionary = model.task.source_dictionary
+    before, after = ([dictionary.index(w) for w in t.split()] for t in (context, continuation))
+    row = [dictionary.eos(), *before, *after][:-1]
+    logits = model.model(torch.tensor([row[-24:]]))[0][0].double()[-len(after) :]
+    values = logits.log_softmax(-1)
+    return values[range(len(after)), after].tolist(), values.argmax(1).tolist() == after
+
+
+def test_continuations_are_scored_as_in_one_forward(model):
+    for (context, after), found in zip(PAIRS, model.score_continuations(PAIRS)):
+        expected, greedy = by_hand(model, context, after)
+        assert found.tokens == after.split() and found.greedy == greedy
+        assert found.log_probabilities == pytest.approx(expected, abs=1e-5)
+        assert found.total == pytest.approx(sum(expected), abs=1e-5)
+        assert found.mean == pytest.approx(sum(expected) / len(expected), abs=1e-5)
+    (whole,) = model.score(["the cat sleeps ."])
+    (found,) = model.score_continuations([("", "the cat sleeps .")])
+    assert found.log_probabilities == pytest.approx(whole.log_probabilities, abs=1e-6)
+
+
+def test_the_most_probable_word_is_greedy(model):
+    (best,) = model.next_tokens("the cat", top_k=1)
+    words = [" cat", " sleeps", f" {best.token}"]
+    found = model.score_continuations([("the cat", word) for word in words])
+    assert [each.greedy for each in found] == [word.strip() == best.token for word in words]
+
+
+def test_a_long_context_loses_its_beginning(model):
+    long = "cat sleeps " * 20
+    (cut,) = model.score_continuations([(long + "the", " cat")])
+    kept = " ".join((long + "the").split()[-22:])
+    (same,) = model.score_continuations([(kept, " cat")])
+    assert cut.log_probabilities == pytest.approx(same.log_probabilities, abs=1e-6)
+    for pair in (("the", ""), ("the", " cat" * 30)):
+        with pytest.raises(UsageError, match="continuation 0 of the list has"):
+            model.score_continuations([pair])
+
+
+def test_tokens_that_change_belong_to_the_continuation():
+    from fairseq_posenc.serving.continuations import first_new
+
+    for context, whole, expected in (([1, 2], [1, 2, 3], 2), ([1, 4], [1, 2, 3], 1), ([], [1], 0)):
+        assert first_new(torch.tensor(context), torch.tensor(whole)) == expected
+
+
+ENTRIES = {
+    "lambada": {"text": "the cat sleeps"},
+    "hellaswag": {"activity_label": "cat", "ctx": "the", "endings": ["cat", "."], "label": "1"},
+    "arc": {
+        "question": {
+            "stem": "the",
+            "choices": [{"text": "cat", "label": "A"}, {"text": "the cat", "label": "B"}],
+        },
+        "answerKey": "B",
+    },
+    "piqa": {"goal": "the", "sol1": "cat", "sol2": "barks .", "label": 0},
+    "choices": {"context": "the", "choices": ["cat", "sleeps .", "."], "label": 2},
+}
+
+
+def written(folder, *entries):
+    path = folder / "file.jsonl"
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    return path
+
+
+def test_published_files_become_questions(tmp_path):
+    found = {}
+    for task, entry in ENTRIES.items():
+        (found[task],) = zero_shot.questions(task, str(written(tmp_path, entry)))
+    assert {task: question[1:] for task, question in found.items()} == {
+        "lambada": ("the cat", [" sleeps"], 0),
+        "hellaswag": ("cat: the", [" cat", " ."], 1),
+        "arc": ("Question: the Answer:", [" cat", " the cat"], 1),
+        "piqa": ("Question: the Answer:", [" cat", " barks ."], 0),
+        "choices": ("the", [" cat", " sleeps .", " ."], 2),
+    }
+
+
+def test_labels_of_piqa_stand_in_a_file_beside(tmp_path):
+    entry = {name: text for name, text in ENTRIES["piqa"].items() if name != "label"}
+    path = written(tmp_path, entry, entry)
+    (tmp_path / "file-labels.lst").write_text("1\n0\n")
+    assert [question.label for question in zero_shot.questions("piqa", str(path))] == [1, 0]
+    (tmp_path / "file-labels.lst").write_text("1\n")
+    message = error_of(list, zero_shot.questions("piqa", str(path)))
+    assert "line 2" in message and "has only 1 labels" in message
+    message = error_of(list, zero_shot.questions("piqa", str(written(tmp_path, ["the", "cat"]))))
+    assert "line 1: is not in the format of piqa" in message
+
+
+def test_accuracies_are_those_of_the_log_likelihoods(model, tmp_path, capsys):
+    asked = [
+        {"context": "the", "choices": ["cat", "sleeps . . .", "."], "label": label}
+        for label in range(3)
+    ]
+    path, out = written(tmp_path, *asked), tmp_path / "answers"
+    folder = str(model._loaded.folder.path)
+    zero_shot.main(["choices", str(path), folder, "--output", str(out)])
+    scores = [by_hand(model, "the", choice)[0] for choice in asked[0]["choices"]]
+    totals = [sum(values) for values in scores]
+    means = [sum(values) / len(values) for values in scores]
+    plain, by_token = totals.index(max(totals)), means.index(max(means))
+    given = [json.loads(line) for line in out.read_text().splitlines()]
+    assert given[0]["log_probabilities"] == pytest.approx(totals, abs=1e-5)
+    assert given[0]["tokens"] == [1, 4, 1]
+    said = json.loads(capsys.readouterr().out)
+    assert said["questions"] == 3 and {plain, by_token} <= {0, 1, 2}
+    assert said["accuracy"] == said["accuracy_by_token"] == pytest.approx(100 / 3)
+
+
+def test_lambada_is_the_last_word(model, tmp_path, capsys):
+    (best,) = model.next_tokens("the cat", top_k=1)
+    other = next(word for word in ("cat", "sleeps") if word != best.token)
+    path = written(tmp_path, *({"text": f"the cat {word}"} for word in (best.token, other)))
+    zero_shot.main(["lambada", str(path), str(model._loaded.folder.path)])
+    said = json.loads(capsys.readouterr().out)
+    mean = sum(by_hand(model, "the cat", word)[0][0] for word in (best.token, other)) / 2
+    assert said["accuracy"] == 50
+    assert said["perplexity"] == pytest.approx(math.exp(-mean), rel=1e-4)
+
+
+def test_the_two_accuracies_differ_by_length():
+    answer = {"label": 1, "log_probabilities": [-3.0, -4.0], "tokens": [1, 4], "greedy": [0, 0]}
+    found = zero_shot.summary("choices", [answer])
+    assert (found["accuracy"], found["accuracy_by_token"]) == (0, 100)
+
+
+@pytest.mark.parametrize(
+    "task, entry, message",
+    [
+        ("lambada", "{", "is not JSON"),
+        ("lambada", {"text": "word"}, "a single word"),
+        ("lambada", {"body": "a b"}, "has no 'text'"),
+        ("lambada", [1], "is not in the format of lambada"),
+        ("hellaswag", {**ENTRIES["hellaswag"], "label": 2}, "expected a number from 0 to 1"),
+        ("hellaswag", {**ENTRIES["hellaswag"], "label": ""}, "expected a number from 0 to 1"),
+        ("hellaswag", {**ENTRIES["hellaswag"], "endings": ["a"]}, "at least two choices"),
+        ("choices", {**ENTRIES["choices"], "choices": ["a", " "]}, "not empty"),
+        ("arc", {**ENTRIES["arc"], "answerKey": "E"}, "answerKey 'E' is none of A, B"),
+        ("piqa", {"goal": "a", "sol1": "b", "sol2": "c"}, "has no 'label'"),
+    ],
+)
+def test_mistakes_are_one_line_with_file_and_line(task, entry, message, tmp_path):
+    path = tmp_path / "file.jsonl"
+    line = entry if isinstance(entry, str) else json.dumps(entry)
+    path.write_text(json.dumps(ENTRIES[task]) + "\n" * 2 + line + "\n")
+    found = error_of(list, zero_shot.questions(task, str(path)))
+    assert "file.jsonl, line 3: " in found and message in found, found

@@ -1,0 +1,326 @@
+"""Conversions: the dictionary, what is written and what is not, and what is refused."""
+
+import json
+import os
+import socket
+import sys
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from support.conversion import (
+    SYMBOLS,
+    convert,
+    load,
+    refuses,
+    roformer_weights,
+    write_folder,
+)
+from support.helpers import encoding_flags
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.reading import load_file
+from fairseq_posenc.encodings import Stack
+from fairseq_posenc.encodings.rotary import Rotary
+from fairseq_posenc.exchange import dictionary
+from fairseq_posenc.exchange.pairing import half_to_interleaved
+
+SPECIAL = dict(zip(dictionary.SPECIAL, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")))
+needs_root_refused = pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere"
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_folder(tmp_path / "source")
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+class TestDictionary:
+    def test_every_symbol_keeps_its_row(self, tmp_path):
+        vocabulary = dictionary.renumber(SYMBOLS, SPECIAL, "vocab.txt")
+        path = tmp_path / "dict.txt"
+        path.write_text(vocabulary.text(), encoding="utf-8")
+        stock = Dictionary.load(str(path))
+        stock.add_symbol("<mask>")
+        assert len(stock) == len(SYMBOLS)
+        ours = [SPECIAL.get(symbol, symbol) for symbol in stock.symbols]
+        assert ours == [SYMBOLS[number] for number in vocabulary.order]
+        rows = vocabulary.rows(torch.arange(len(SYMBOLS)), "numbers")
+        assert [SYMBOLS[row] for row in rows] == ours
+
+    def test_reading_it_back(self, tmp_path):
+        path = tmp_path / "dict.txt"
+        path.write_text("a 3\nb 2\n")
+        assert dictionary.read_dictionary(str(path)) == [*dictionary.LEADING, "a", "b", "<mask>"]
+        path.write_text("no count\n")
+        with pytest.raises(UsageError, match="dict.txt: cannot be read as a fairseq dictionary"):
+            dictionary.read_dictionary(str(path))
+
+    @pytest.mark.parametrize(
+        "symbols, words",
+        [
+            ([*SYMBOLS, "the"], ["'the' occurs twice", "numbers 6 and 11"]),
+            ([*SYMBOLS, "<unk>"], ["'<unk>' (number 11)", "reserves"]),
+            ([*SYMBOLS, "New York"], ["'New York' (number 11)", "white space"]),
+            ([*SYMBOLS, "\u3000"], ["(number 11)", "white space"]),
+            ([*SYMBOLS, ""], ["'' (number 11)", "is empty"]),
+            ([s for s in SYMBOLS if s != "[MASK]"], ["has no '[MASK]'", "<mask>"]),
+            (SYMBOLS[:-1], ["has 11 rows", "has 10 symbols"]),
+        ],
+    )
+    def test_refused_by_name(self, tmp_path, out, symbols, words):
+        source = write_folder(tmp_path / "source", symbols=symbols)
+        refuses(["vocab.txt", *words], "import", "hf-roformer", source, out)
+        assert not out.exists()
+
+    def test_other_names_of_special_symbols(self, tmp_path, out):
+        renamed = {"[CLS]": "<s>", "[SEP]": "</s>", "[PAD]": "<pad>", "[UNK]": "<unk>"}
+        symbols = [renamed.get(symbol, symbol) for symbol in SYMBOLS]
+        source = write_folder(tmp_path / "source", symbols=symbols)
+        names = {"cls_token": "<s>", "sep_token": {"content": "</s>"}, "pad_token": "<pad>"}
+        settings = json.dumps({**names, "unk_token": "<unk>"})
+        (source / "tokenizer_config.json").write_text(settings)
+        convert("import", "hf-roformer", source, out)
+        model, _ = load(out)
+        theirs = load_file(source / "pytorch_model.bin")
+        embedding = theirs["roformer.embeddings.word_embeddings.weight"]
+        ours = model.encoder.sentence_encoder.embed_tokens.weight
+        assert torch.equal(ours[0], embedding[symbols.index("<s>")])
+
+    def test_tokenizer_json(self, folder, out):
+        (folder / "vocab.txt").unlink()
+        refuses(["neither vocab.txt nor tokenizer.json"], "import", "hf-roformer", folder, out)
+        words = {symbol: number for number, symbol in enumerate(SYMBOLS)}
+        added = [{"content": "[MASK]", "id": words.pop("[MASK]")}]
+        content = {"model": {"vocab": words}, "added_tokens": added}
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+        convert("import", "hf-roformer", folder, out)
+        words.pop("the")
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+        refuses(["10 symbols", "0 to 9"], "import", "hf-roformer", folder, out)
+
+
+class TestWhatIsWritten:
+    def test_a_checkpoint_of_ours_and_its_dictionary(self, folder, out):
+        convert("import", "hf-roformer", folder, out)
+        assert sorted(os.listdir(out)) == ["checkpoint.pt", "dict.txt"]
+        model, symbols = load(out)
+        theirs = load_file(folder / "pytorch_model.bin")
+        embedding = theirs["roformer.embeddings.word_embeddings.weight"]
+        ours = model.encoder.sentence_encoder.embed_tokens.weight
+        for name, number in (("公园", symbols.index("公园")), ("[CLS]", 0), ("[MASK]", 10)):
+            assert torch.equal(ours[number], embedding[SYMBOLS.index(name)])
+        assert symbols.index("<mask>") == 10
+        assert model.encoder.lm_head.weight is ours
+        assert torch.equal(
+            model.encoder.lm_head.bias[3], theirs["cls.predictions.bias"][SYMBOLS.index("[UNK]")]
+        )
+
+    def test_tied_weights_are_stored_once(self, folder, out):
+        convert("import", "hf-roformer", folder, out)
+        state = load_file(out / "checkpoint.pt")["model"]
+        embedding = state["encoder.sentence_encoder.embed_tokens.weight"]
+        assert state["encoder.lm_head.weight"].data_ptr() == embedding.data_ptr()
+
+    def test_half_precision_becomes_float32(self, tmp_path, out):
+        state = {key: value.half() for key, value in roformer_weights().items()}
+        convert("import", "hf-roformer", write_folder(tmp_path / "source", state), out)
+        imported = load_file(out / "checkpoint.pt")["model"]
+        assert {v.dtype for v in imported.values()} == {torch.float32}
+        name = "roformer.encoder.layer.1.output.dense.weight"
+        key = "encoder.sentence_encoder.layers.1.fc2.weight"
+        assert torch.equal(imported[key], state[name].float())
+
+    def test_files_that_were_there_are_replaced_and_others_left(self, folder, out):
+        out.mkdir()
+        (out / "checkpoint.pt").write_text("old")
+        (out / "notes").write_text("mine")
+        convert("import", "hf-roformer", folder, out)
+        assert load_file(out / "checkpoint.pt")["model"]
+        assert sorted(os.listdir(out)) == ["checkpoint.pt", "dict.txt", "notes"]
+
+    def test_failure_leaves_everything_as_it_was(self, folder, out, monkeypatch):
+        out.mkdir()
+        (out / "dict.txt").write_text("old")
+
+        def full(*_):
+            raise UsageError("checkpoint.pt: cannot be written (No space left on device)")
+
+        monkeypatch.setattr("fairseq_posenc.exchange.transfer.write_checkpoint", full)
+        refuses(["No space left"], "import", "hf-roformer", folder, out)
+        assert os.listdir(out) == ["dict.txt"]
+        assert (out / "dict.txt").read_text() == "old"
+
+    def test_a_killed_import_is_cleaned_up_by_the_next(self, folder, out):
+        """Its temporary folder goes, those of running ones and other files stay."""
+        out.mkdir()
+        running, gone = os.getppid(), 2**22 + 1  # above the largest number of a process
+        here = f".convert.{socket.gethostname()}"
+        left = [f"{here}.{running}.partial", ".convert.elsewhere.7.partial"]
+        for name in (f"{here}.{gone}.partial", *left):
+            (out / name).mkdir()
+            (out / name / "checkpoint.pt").write_text("half")
+        convert("import", "hf-roformer", folder, out)
+        assert sorted(os.listdir(out)) == sorted([*left, "checkpoint.pt", "dict.txt"])
+
+    @pytest.mark.parametrize("stop, present", [(1, []), (2, ["dict.txt"])])
+    def test_the_checkpoint_comes_last(self, folder, out, monkeypatch, stop, present):
+        """Wherever an import is interrupted, there is no checkpoint without its dictionary."""
+        moved = []
+
+        def move(source, target):
+            moved.append(source)
+            if len(moved) == stop:
+                raise KeyboardInterrupt
+            os.replace(source, target)
+
+        monkeypatch.setattr("fairseq_posenc.exchange.files.shutil.move", move)
+        with pytest.raises(KeyboardInterrupt):
+            convert("import", "hf-roformer", folder, out)
+        assert (sorted(os.listdir(out)) if out.exists() else []) == present
+
+    def test_a_wrong_import_is_found_and_not_kept(self, folder, out, monkeypatch):
+        """Above 1e-4 --verify fails; just below it passes."""
+        from fairseq_posenc.exchange import hf_roformer
+
+        for wrong, fails in ((2e-4, True), (5e-5, False)):
+
+            def other(path, name, order, wrong=wrong):
+                def logits(tokens, segments):
+                    model, _ = load(out.parent / "right")
+                    return model(tokens, segments)[0].detach() + wrong
+
+                return logits
+
+            convert("import", "hf-roformer", folder, out.parent / "right")
+            monkeypatch.setattr(hf_roformer, "reference_for", other)
+            arguments = ("import", "hf-roformer", folder, out, "--verify")
+            if fails:
+                refuses(["largest difference", "0.0002", "0.0001"], *arguments)
+                assert not out.exists()
+            else:
+                convert(*arguments)
+                assert out.exists()
+
+
+class TestRefused:
+    @pytest.mark.parametrize("name", ["config.json", "pytorch_model.bin", "vocab.txt"])
+    def test_missing_file(self, folder, out, name):
+        (folder / name).unlink()
+        refuses([str(folder), name], "import", "hf-roformer", folder, out)
+        assert not out.exists()
+
+    @pytest.mark.parametrize(
+        "config, words",
+        [
+            ({"model_type": "bert"}, ["config.json", "model_type is 'bert'", "'roformer'"]),
+            ({"hidden_act": "mish"}, ["hidden_act 'mish'", "gelu, "]),
+            ({"hidden_size": None}, ["config.json", "hidden_size is None"]),
+            ({"add_cross_attention": True}, ["add_cross_attention"]),
+            ({"architectures": ["RoFormerForQuestionAnswering"]}, ["RoFormerForQuestionAnswering"]),
+            ({"intermediate_size": 20}, ["intermediate.dense.weight", "24 x 16", "20 x 16"]),
+            ({"type_vocab_size": 3}, ["token_type_embeddings.weight", "2 x 16", "3 x 16"]),
+            ({"num_hidden_layers": 3}, ["no tensor roformer.encoder.layer.2."]),
+            ({"num_hidden_layers": 1}, ["unexpected tensor roformer.encoder.layer.1.", "15 more"]),
+            ({"embedding_size": 8}, ["no tensor roformer.embeddings_project.weight"]),
+            ({"num_attention_heads": 3}, ["--encoder-attention-heads 3", "16"]),
+        ],
+        ids=lambda value: next(iter(value)) if hasattr(value, "keys") else None,
+    )
+    def test_config(self, tmp_path, out, config, words):
+        source = write_folder(tmp_path / "source", **config)
+        refuses(words, "import", "hf-roformer", source, out)
+        assert not out.exists()
+
+    @pytest.mark.parametrize("content", ["", "[1]", "{"])
+    def test_damaged_config(self, folder, out, content):
+        (folder / "config.json").write_text(content)
+        refuses(["config.json", "JSON"], "import", "hf-roformer", folder, out)
+
+    def test_damaged_weights(self, folder, out):
+        content = (folder / "pytorch_model.bin").read_bytes()
+        (folder / "pytorch_model.bin").write_bytes(content[: len(content) // 2])
+        refuses(["pytorch_model.bin", "truncated"], "import", "hf-roformer", folder, out)
+        pytest.importorskip("safetensors", reason="reading safetensors needs the package")
+        (folder / "model.safetensors").write_bytes(content)
+        refuses(["model.safetensors", "safetensors"], "import", "hf-roformer", folder, out)
+
+    def test_position_table_of_another_kind(self, tmp_path, out):
+        table = {"roformer.encoder.embed_positions.weight": torch.randn(40, 8)}
+        source = write_folder(tmp_path / "source", {**roformer_weights(), **table})
+        refuses(["embed_positions", "sine table"], "import", "hf-roformer", source, out)
+
+    def test_output_that_contradicts_the_config(self, tmp_path, out):
+        own = {"cls.predictions.decoder.weight": torch.randn(len(SYMBOLS), 16)}
+        source = write_folder(tmp_path / "source", {**roformer_weights(), **own})
+        words = ["decoder.weight", "word_embeddings.weight", "tie_word_embeddings"]
+        refuses(words, "import", "hf-roformer", source, out)
+
+    def test_packages_that_are_missing(self, folder, out, monkeypatch):
+        for name in ("transformers", "safetensors.torch"):
+            monkeypatch.setitem(sys.modules, name, None)
+        words = ["transformers", "--verify", "pip install transformers"]
+        refuses(words, "import", "hf-roformer", folder, out, "--verify")
+        (folder / "model.safetensors").write_bytes(b"")
+        words = ["model.safetensors", "pip install safetensors"]
+        refuses(words, "import", "hf-roformer", folder, out)
+        assert not out.exists()
+
+    def test_folders(self, folder, tmp_path):
+        refuses([str(folder), "another folder"], "import", "hf-roformer", folder, folder)
+        file = tmp_path / "file"
+        file.write_text("")
+        refuses([str(file), "cannot be written"], "import", "hf-roformer", folder, file)
+        refuses([str(file), "give the folder"], "import", "hf-roformer", file, tmp_path / "out")
+        words = [str(tmp_path / "none"), "config.json"]
+        refuses(words, "import", "hf-roformer", tmp_path / "none", tmp_path / "out")
+
+    @needs_root_refused
+    def test_folder_that_cannot_be_written(self, folder, tmp_path):
+        (tmp_path / "sealed").mkdir(mode=0o500)
+        words = ["sealed", "Permission denied"]
+        refuses(words, "import", "hf-roformer", folder, tmp_path / "sealed" / "out")
+
+    def test_export_of_what_is_not_ours(self, folder, tmp_path, out):
+        path = tmp_path / "checkpoint.pt"
+        refuses([str(path)], "export", "hf-roformer", path, out)
+        torch.save({"args": None, "cfg": {"model": {"_name": "transformer"}}, "model": {}}, path)
+        words = ["not a masked language model", "transformer", "posenc_masked_lm"]
+        refuses(words, "export", "hf-roformer", path, out)
+        assert not out.exists()
+
+    def test_export_without_its_dictionary(self, folder, tmp_path, out):
+        convert("import", "hf-roformer", folder, out)
+        lines = (out / "dict.txt").read_text().splitlines(keepends=True)
+        (out / "dict.txt").unlink()
+        checkpoint = out / "checkpoint.pt"
+        words = ["dict.txt", "--vocab"]
+        refuses(words, "export", "hf-roformer", checkpoint, tmp_path / "back")
+        other = tmp_path / "other.txt"
+        other.write_text("".join(lines[:-1]))
+        words = ["11 token embeddings", "other.txt", "make 10"]
+        refuses(words, "export", "hf-roformer", checkpoint, tmp_path / "back", "--vocab", other)
+
+
+def test_half_becomes_interleaved():
+    """Products of rotated queries and keys are the same under both pairings."""
+    heads, size, channels = 3, 8, 24
+    stack = Stack("encoder", heads, size, False, 40)
+    x, rows = torch.randn(1, 5, channels), torch.randn(2, channels, channels)
+    products = []
+    for pairing in ("half", "interleaved"):
+        rotary = Rotary(encoding_flags(rotary_pairing=pairing), stack)
+        turned = rows
+        if pairing == "interleaved":
+            turned = torch.stack([half_to_interleaved(matrix, heads) for matrix in rows])
+        q, k = ((x @ matrix.t()).view(1, 5, heads, size) for matrix in turned)
+        q, k, _ = rotary(q, k, k, rotary.table(torch.arange(5).unsqueeze(0)))
+        products.append(torch.einsum("bthd,bshd->bhts", q, k))
+    torch.testing.assert_close(*products)
+    assert not torch.equal(half_to_interleaved(rows[0], heads), rows[0])

@@ -1,0 +1,233 @@
+"""Models of random weights in CTranslate2: the same log-probabilities, or a refusal by name."""
+
+import os
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq import models as fairseq_models
+from fairseq.data import Dictionary
+from support.helpers import TINY, VOCABULARY, TranslationTask, encoding_of_sides, model_settings
+
+from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.serving import positions, stacks, verify
+from fairseq_posenc.serving.export import refuse_settings, write
+from fairseq_posenc.serving.kinds import KINDS, Loaded
+from fairseq_posenc.serving.positions import EXPRESSIONS
+
+pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
+
+TRANSLATION, LANGUAGE_MODEL, ENCODER = KINDS
+LM = ["--decoder-embed-dim", "32", "--decoder-ffn-embed-dim", "48", "--decoder-layers", "2"]
+LM += ["--decoder-attention-heads", "4", "--tokens-per-sample", "200", "--dropout", "0"]
+MLM = ["--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-layers", "2"]
+MLM += ["--encoder-attention-heads", "4", "--max-positions", "200", "--dropout", "0"]
+MASKED = Dictionary()
+MASKED.update(VOCABULARY)
+MASKED.add_symbol("<mask>")
+
+
+class LanguageModelling:
+    """The little of a language-modelling task that building and exporting a model need."""
+
+    source_dictionary = target_dictionary = VOCABULARY
+    cfg = Namespace(_name="language_modeling", tokens_per_sample=200, add_bos_token=False)
+
+
+class MaskedModelling:
+    """The little of a masked-LM task that building and exporting a model need."""
+
+    source_dictionary = MASKED
+    cfg = Namespace(_name="masked_lm", tokens_per_sample=200)
+
+
+def loaded(kind, arch, *flags):
+    """A model of random weights, none of which is a zero or a one that an export could forget."""
+    name, task, usual = {
+        TRANSLATION.name: ("translation", TranslationTask(), TINY),
+        LANGUAGE_MODEL.name: ("language_modeling", LanguageModelling(), LM),
+        ENCODER.name: ("masked_lm", MaskedModelling(), MLM),
+    }[kind.name]
+    settings = model_settings(arch, *usual, *flags, task=name)
+    model = fairseq_models.build_model(settings, task).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    complete = getattr(model, "completed_settings", settings)
+    values = dict(complete) if hasattr(complete, "items") else dict(vars(complete))
+    return Loaded("model.pt", model, task, values)
+
+
+def difference(kind, out, arch, *flags, quantization=None):
+    model = loaded(kind, arch, *flags)
+    refuse_settings("model.pt", kind, model.settings)
+    return write(model, kind, str(out / "model"), quantization, verify=True)
+
+
+EXPRESSED = {
+    "rotary": ["--position-encoding", "rotary"],
+    "half": ["--position-encoding", "rotary", "--rotary-pairing", "half"],
+    "fraction": ["--position-encoding", "rotary", "--rotary-fraction", "0.5"],
+    "half fraction": [
+        *("--position-encoding", "rotary", "--rotary-pairing", "half"),
+        *("--rotary-fraction", "0.5", "--rotary-base", "500"),
+    ],
+    **{
+        scaling: [
+            *("--position-encoding", "rotary", "--rotary-scaling", scaling),
+            *("--rotary-scaling-factor", "4", "--rotary-original-length", "30"),
+            *("--rotary-fraction", "0.5" if scaling == "yarn" else "1"),
+        ]
+        for scaling in ("linear", "ntk", "yarn")
+    },
+    "shaw": ["--position-encoding", "shaw", "--shaw-max-distance", "5"],
+    "shaw values": ["--position-encoding", "shaw", "--shaw-max-distance", "7", "--shaw-values"],
+    "t5": ["--position-encoding", "t5"],
+    "t5 short": [*("--position-encoding", "t5", "--t5-num-buckets", "8", "--t5-max-distance", "9")],
+    "alibi": ["--position-encoding", "alibi"],
+    "sinusoidal": ["--position-encoding", "sinusoidal"],
+    "learned": ["--position-encoding", "learned"],
+    "none": ["--position-encoding", "none"],
+    "both": ["--position-encoding", "rotary+t5"],
+    "biases": ["--position-encoding", "t5+alibi"],
+    "pattern": ["--position-encoding", "none,rotary+alibi"],
+    "rms": ["--position-encoding", "rotary", "--norm", "rms", "--no-bias"],
+    "epsilon": ["--position-encoding", "rotary", "--layer-norm-eps", "1e-3"],
+    "gated": ["--position-encoding", "rotary", "--feed-forward", "glu", "--activation-fn", "gelu"],
+    "tanh": ["--position-encoding", "rotary", "--activation-fn", "gelu_accurate"],
+    "embedding norm": ["--position-encoding", "learned", "--layernorm-embedding"],
+}
+
+
+@pytest.mark.parametrize("flags", EXPRESSED.values(), ids=EXPRESSED)
+def test_translation_model(flags, tmp_path):
+    assert difference(TRANSLATION, tmp_path, "posenc_transformer", *flags).difference < 1e-4
+
+
+@pytest.mark.parametrize("name", ["half", "yarn", "shaw values", "alibi"])
+def test_long_sentences(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(verify, "LENGTHS", (1000,))
+    report = difference(TRANSLATION, tmp_path, "posenc_transformer", *EXPRESSED[name])
+    assert report.difference < 1e-5
+
+
+OF_DECODERS = ["yarn", "shaw values", "t5", "alibi", "learned", "none", "pattern"]
+
+
+@pytest.mark.parametrize("name", OF_DECODERS)
+def test_language_model(name, tmp_path):
+    flags = [*EXPRESSED[name], "--decoder-normalize-before"]
+    assert difference(LANGUAGE_MODEL, tmp_path, "posenc_lm", *flags).difference < 1e-4
+
+
+@pytest.mark.parametrize("name", ["yarn", "shaw", "t5", "alibi", "learned", "rms"])
+def test_encoder(name, tmp_path):
+    flags = [*EXPRESSED[name], "--num-segments", "2"]
+    assert difference(ENCODER, tmp_path, "posenc_masked_lm", *flags).difference < 1e-4
+
+
+SHAPES = {
+    "sides": ["--encoder-position-encoding", "t5", "--decoder-position-encoding", "rotary"],
+    "pre-norm": ["--encoder-normalize-before", "--decoder-normalize-before"],
+    "one pre-norm": ["--decoder-normalize-before"],
+    "no final norm": ["--decoder-normalize-before", "--no-decoder-final-norm"],
+    "sizes": [
+        *("--encoder-attention-heads", "2", "--decoder-layers", "3"),
+        *("--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "20"),
+    ],
+    "input": ["--decoder-input-dim", "24"],
+    "shared": ["--share-all-embeddings", "--no-scale-embedding"],
+}
+
+
+@pytest.mark.parametrize("flags", SHAPES.values(), ids=SHAPES)
+def test_shapes(flags, tmp_path):
+    usual = ["--position-encoding", "rotary"]
+    report = difference(TRANSLATION, tmp_path, "posenc_transformer", *usual, *flags)
+    assert report.difference < 1e-4
+
+
+STOCK = {
+    "transformer": (TRANSLATION, ["--encoder-learned-pos", "--decoder-normalize-before"]),
+    "transformer_lm": (LANGUAGE_MODEL, ["--decoder-normalize-before", "--activation-fn", "gelu"]),
+    "roberta": (ENCODER, []),
+}
+
+
+@pytest.mark.parametrize("arch", STOCK)
+def test_stock_models(arch, tmp_path):
+    kind, flags = STOCK[arch]
+    assert difference(kind, tmp_path, arch, *flags).difference < 1e-4
+
+
+REFUSED = {
+    "--position-encoding learned+rotary": ["--position-encoding", "learned+rotary"],
+    "--position-encoding rotary+shaw": ["--position-encoding", "rotary+shaw"],
+    "--position-encoding t5,alibi": ["--position-encoding", "t5,alibi"],
+    "--decoder-position-encoding tupe": ["--decoder-position-encoding", "tupe"],
+    "--rotary-value True": ["--position-encoding", "rotary", "--rotary-value"],
+    "--attention elu": ["--position-encoding", "rotary", "--attention", "elu"],
+    "--layer gated": ["--position-encoding", "rotary", "--layer", "gated"],
+    "--activation-fn linear": ["--position-encoding", "rotary", "--activation-fn", "linear"],
+    "--adaptive-softmax-cutoff 20": ["--position-encoding", "none"],
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refuses_by_name(name):
+    settings = dict(loaded(TRANSLATION, "posenc_transformer", *REFUSED[name]).settings)
+    if "adaptive" in name:
+        settings["adaptive_softmax_cutoff"] = "20"
+    with pytest.raises(SystemExit, match=name.replace("+", r"\+")):
+        refuse_settings("model.pt", TRANSLATION, settings)
+
+
+@pytest.mark.parametrize("encoding", sorted(set(ENCODINGS) - set(EXPRESSIONS)))
+def test_every_other_registered_encoding_is_refused(encoding):
+    settings = loaded(TRANSLATION, "posenc_transformer", *encoding_of_sides(encoding)).settings
+    with pytest.raises(SystemExit, match=f"position-encoding {encoding}: CTranslate2 cannot"):
+        refuse_settings("model.pt", TRANSLATION, settings)
+
+
+def test_every_expression_is_compared():
+    assert set(EXPRESSIONS) <= {name for flags in EXPRESSED.values() for name in flags}
+
+
+@pytest.mark.parametrize("encoding", sorted(set(EXPRESSIONS) - {"none", "learned", "sinusoidal"}))
+def test_a_wrong_expression_is_noticed(encoding, tmp_path, monkeypatch):
+    """The comparison sees the positions, and nothing is written if they are wrong."""
+    monkeypatch.setitem(EXPRESSIONS, encoding, EXPRESSIONS["none"])
+    monkeypatch.setattr(stacks, "native_alibi", lambda names: False)
+    with pytest.raises(SystemExit, match="above 0.0001; nothing was written"):
+        difference(TRANSLATION, tmp_path, "posenc_transformer", "--position-encoding", encoding)
+    assert os.listdir(tmp_path) == []
+
+
+def test_yarn_needs_its_temperature(tmp_path, monkeypatch):
+    expression = EXPRESSIONS["rotary"]
+    without = {"rotary": lambda attention: expression(attention)._replace(temperature=1.0)}
+    monkeypatch.setattr(positions, "EXPRESSIONS", {**EXPRESSIONS, **without})
+    with pytest.raises(SystemExit, match="nothing was written"):
+        difference(TRANSLATION, tmp_path, "posenc_transformer", *EXPRESSED["yarn"])
+
+
+def test_quantised_weights_are_close(tmp_path):
+    flags = ["--position-encoding", "rotary", "--share-all-embeddings"]
+    report = difference(TRANSLATION, tmp_path, "posenc_transformer", *flags, quantization="int8")
+    assert 1e-4 < report.difference < 1
+    assert report.quantization == "int8"
+
+
+def test_an_unknown_setting_is_refused():
+    """A flag that is added to this plug-in later, and to nothing here."""
+    settings = {**loaded(TRANSLATION, "posenc_transformer").settings, "base_layers": 2}
+    with pytest.raises(SystemExit, match="--base-layers 2"):
+        refuse_settings("model.pt", TRANSLATION, settings)
+
+
+def test_a_parameter_without_counterpart_is_refused(tmp_path):
+    model = loaded(TRANSLATION, "posenc_transformer", "--position-encoding", "rotary")
+    model.model.decoder.layers[0].gate = torch.nn.Linear(2, 2)
+    with pytest.raises(SystemExit, match="decoder.layers.0.gate.weight"):
+        write(model, TRANSLATION, str(tmp_path / "m"))
+    assert os.listdir(tmp_path) == []

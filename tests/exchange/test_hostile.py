@@ -1,0 +1,229 @@
+"""Damaged and contradictory inputs of import and export: each is refused in one line."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from support.conversion import CONFIG, SYMBOLS, convert, refuses, roformer_weights, write_folder
+from support.tupe_checkpoints import ARGS, released
+from support.tupe_checkpoints import write as write_tupe
+
+from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
+from tests.exchange.test_gau import write as write_gau
+from tests.exchange.test_roformer import TABLE, trained
+
+EMBEDDING = "roformer.embeddings.word_embeddings.weight"
+QUERY = "roformer.encoder.layer.0.attention.self.query.weight"
+SEGMENTS = "roformer.embeddings.token_type_embeddings.weight"
+CLASSIFIER = {"architectures": ["RoFormerForSequenceClassification"]}
+
+# what replaces the content of pytorch_model.bin, by a function of the right one; what is said
+WEIGHTS = {
+    "nested": (lambda w: {"state_dict": w}, ["state_dict is a dict"]),
+    "beside others": (lambda w: {**w, "epoch": 3}, ["epoch is a int"]),
+    "a list": (lambda w: list(w.values()), ["holds a list"]),
+    "one tensor": (lambda w: w[QUERY], ["holds a Tensor"]),
+    "numbered": (lambda w: {0: w[QUERY], **w}, ["0 is a Tensor"]),
+    "empty": (lambda w: {}, ["has no tensor", EMBEDDING]),
+    "nan": (lambda w: {**w, QUERY: w[QUERY] * float("nan")}, [QUERY, "NaN"]),
+    "infinite": (lambda w: {**w, QUERY: w[QUERY] / 0}, [QUERY, "infinity"]),
+    "int8": (lambda w: {**w, QUERY: w[QUERY].to(torch.int8)}, [QUERY, "int8"]),
+    "complex": (lambda w: {**w, QUERY: w[QUERY] + 0j}, [QUERY, "real"]),
+    "sparse": (lambda w: {**w, QUERY: w[QUERY].to_sparse()}, [QUERY, "ordinary"]),
+    "a number": (lambda w: {**w, EMBEDDING: torch.tensor(1.0)}, [EMBEDDING, "1 rows"]),
+    "no rows": (lambda w: {**w, EMBEDDING: torch.zeros(0, 16)}, [EMBEDDING, "0 rows"]),
+    "half a query": (lambda w: {**w, QUERY: w[QUERY][:8]}, [QUERY, "8 x 16", "16 x 16"]),
+    "flat segments": (lambda w: {**w, SEGMENTS: w[SEGMENTS][0]}, [SEGMENTS, "2 x 16"]),
+    "flat table": (lambda w: {**w, TABLE: torch.zeros(8)}, [TABLE, "num_attention_heads"]),
+    "table of other heads": (
+        lambda w: {**w, TABLE: torch.zeros(40, 4)},
+        ["num_attention_heads is 2", "8 channels", "has 4"],
+    ),
+    "longer table": (
+        lambda w: {**w, TABLE: torch.zeros(64, 8)},
+        ["max_position_embeddings is 40", "64 positions"],
+    ),
+}
+# entries of config.json, and what is said
+CONFIGS = [
+    ({"num_attention_heads": 4}, ["num_attention_heads is 4", "4 channels", "has 8"]),
+    ({"num_attention_heads": 0}, ["num_attention_heads is 0", "above 0"]),
+    ({"hidden_size": -16}, ["hidden_size is -16", "above 0"]),
+    ({"hidden_size": 16.0}, ["hidden_size is 16.0", "whole number"]),
+    ({"num_hidden_layers": True}, ["num_hidden_layers is True"]),
+    ({"embedding_size": "sixteen"}, ["embedding_size is 'sixteen'"]),
+    ({"vocab_size": 99}, ["vocab_size is 99", "11 rows"]),
+    ({"type_vocab_size": "2"}, ["type_vocab_size is '2'"]),
+    ({"max_position_embeddings": -1}, ["max_position_embeddings is -1"]),
+    ({"layer_norm_eps": "tiny"}, ["layer_norm_eps is 'tiny'"]),
+    ({"hidden_dropout_prob": 3}, ["hidden_dropout_prob is 3", "0 to 1"]),
+    ({"is_decoder": "no"}, ["is_decoder is 'no'", "true or false"]),
+    ({"hidden_act": ["gelu"]}, ["hidden_act ['gelu']"]),
+    ({"model_type": ["roformer"]}, ["model_type is ['roformer']"]),
+    ({"architectures": []}, ["architecture []"]),
+    ({"architectures": [3]}, ["architecture 3"]),
+    ({"tie_word_embeddings": "no"}, ["tie_word_embeddings is 'no'"]),
+    ({**CLASSIFIER, "id2label": ["a", "b"]}, ["id2label is ['a', 'b']"]),
+    ({**CLASSIFIER, "id2label": {"one": "a"}}, ["id2label", "by number"]),
+]
+# content of a file of the folder
+FILES = [
+    ("config.json", b"\xff\xfe{}", ["JSON"]),
+    ("config.json", b"[" * 100_000, ["JSON"]),
+    ("pytorch_model.bin", b"", ["is empty"]),
+    ("pytorch_model.bin", b"weights", ["not a PyTorch checkpoint"]),
+    ("model.safetensors", b"", ["safetensors"]),
+    ("model.safetensors", b"\x10\0\0\0\0\0\0\0{}", ["safetensors"]),
+    ("vocab.txt", b"", ["has no '[CLS]'"]),
+    ("vocab.txt", b"\xff\n", ["cannot be read as a vocabulary"]),
+    ("vocab.txt", b"[PAD]\n[PAD]\n", ["'[PAD]' occurs twice"]),
+    ("tokenizer_config.json", b"[]", ["JSON object"]),
+    ("tokenizer_config.json", b'{"cls_token": 5}', ["cls_token is 5"]),
+    ("tokenizer_config.json", b'{"sep_token": {"text": "x"}}', ["sep_token is"]),
+]
+
+
+@pytest.fixture
+def out(tmp_path):
+    yield tmp_path / "out"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("case", WEIGHTS)
+def test_weights(tmp_path, out, case):
+    changed, words = WEIGHTS[case]
+    source = write_folder(tmp_path / "source", changed(roformer_weights()))
+    refuses([str(source), *words], "import", "hf-roformer", source, out)
+
+
+@pytest.mark.parametrize("config, words", CONFIGS, ids=lambda value: str(value)[:40])
+def test_config(tmp_path, out, config, words):
+    from fairseq_posenc.exchange.roformer_names import sine_table
+
+    weights = {**roformer_weights(), TABLE: sine_table(40, 8)}
+    if "id2label" in config:
+        body = {name: value for name, value in weights.items() if not name.startswith("cls.")}
+        head = {f"classifier.{part}.weight": torch.ones(16, 16) for part in ("dense", "out_proj")}
+        bias = {f"classifier.{part}.bias": torch.ones(16) for part in ("dense", "out_proj")}
+        weights = {**body, **head, **bias}
+    source = write_folder(tmp_path / "source", weights, **config)
+    refuses(["config.json", *words], "import", "hf-roformer", source, out)
+
+
+@pytest.mark.parametrize("name, content, words", FILES, ids=lambda value: str(value)[:30])
+def test_files(tmp_path, out, name, content, words):
+    if "safetensors" in name:
+        pytest.importorskip("safetensors", reason="reading safetensors needs the package")
+    source = write_folder(tmp_path / "source")
+    (source / name).write_bytes(content)
+    refuses([name, *words], "import", "hf-roformer", source, out)
+
+
+def test_truncated_safetensors(tmp_path, out):
+    safetensors = pytest.importorskip("safetensors.torch", reason="it writes the file")
+    source = write_folder(tmp_path / "source")
+    content = safetensors.save(roformer_weights())
+    (source / "model.safetensors").write_bytes(content[:-9])
+    refuses(["model.safetensors", "cannot be read"], "import", "hf-roformer", source, out)
+
+
+@pytest.mark.parametrize(
+    "content", [{"model": []}, {"model": {"vocab": [["a", 0]]}, "added_tokens": [5]}, {"model": 1}]
+)
+def test_tokenizer_json(tmp_path, out, content):
+    source = write_folder(tmp_path / "source")
+    (source / "vocab.txt").unlink()
+    (source / "tokenizer.json").write_text(json.dumps(content))
+    refuses(["tokenizer.json", "has no vocabulary"], "import", "hf-roformer", source, out)
+
+
+@pytest.mark.parametrize(
+    "config, words",
+    [
+        ({"hidden_size": 0}, ["hidden_size is 0"]),
+        ({"attention_key_size": -8}, ["attention_key_size is -8"]),
+        ({"hidden_dropout_prob": "x"}, ["hidden_dropout_prob is 'x'"]),
+        ({"max_position_embeddings": 0}, ["max_position_embeddings is 0"]),
+    ],
+    ids=str,
+)
+def test_gau_config(tmp_path, out, config, words):
+    source = write_gau(tmp_path / "source", **config)
+    refuses(["config.json", *words], "import", "gau-alpha", source, out)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda content: {**content, "args": ARGS}, ["not a checkpoint of fairseq 0.9"]),
+        (lambda content: {**content, "model": [1]}, ["holds a list"]),
+        (lambda content: {**content, "model": {**content["model"], "step": 1}}, ["step is a int"]),
+        (
+            lambda content: {
+                **content,
+                "model": {**content["model"], "decoder.lm_head.bias": torch.tensor([])},
+            },
+            ["decoder.lm_head.bias", "0 rows"],
+        ),
+    ],
+    ids=["args", "list", "number", "bias"],
+)
+def test_tupe(tmp_path, out, change, words):
+    path = write_tupe(tmp_path / "source", released())
+    from argparse import Namespace
+
+    torch.save(change({"args": Namespace(**ARGS), "model": released()}), path)
+    refuses([str(path), *words], "import", "tupe", path, out)
+
+
+FC1 = "encoder.sentence_encoder.layers.1.fc1.weight"
+EXPORTS = {
+    "no parameter": (lambda model, cfg: model.pop(FC1), [FC1, "has no parameter"]),
+    "other size": (
+        lambda model, cfg: model.update({FC1: model[FC1][:4]}),
+        [FC1, "4 x 16", "24 x 16"],
+    ),
+    "nan": (lambda model, cfg: model.update({FC1: model[FC1] * float("nan")}), [FC1, "NaN"]),
+    "no tensor": (lambda model, cfg: model.update({FC1: "x"}), [FC1, "is a str"]),
+    "heads": (
+        lambda model, cfg: cfg.update(encoder_attention_heads=3),
+        ["--encoder-attention-heads 3"],
+    ),
+    "layers": (lambda model, cfg: cfg.update(encoder_layers=3), ["layers.2", "has no parameter"]),
+    "half a head": (
+        lambda model, cfg: model.update({"classification_heads.x.out_proj.bias": torch.ones(2)}),
+        ["classification_heads.x.dense", "has no parameter"],
+    ),
+    "another model": (lambda model, cfg: cfg.update(_name="transformer"), ["transformer"]),
+}
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    """A checkpoint of ours that can be exported."""
+    return trained(tmp_path_factory.mktemp("hostile") / "ours", pooler_activation_fn="gelu")
+
+
+@pytest.mark.parametrize("case", EXPORTS)
+def test_export(tmp_path, out, ours, case):
+    change, words = EXPORTS[case]
+    path = tmp_path / "checkpoint.pt"
+    shutil.copy(ours.parent / "dict.txt", tmp_path)
+    content = load_file(ours)
+    change(content["model"], content["cfg"]["model"])
+    write_checkpoint(content, path)
+    refuses(words if case == "heads" else [str(path), *words], "export", "hf-roformer", path, out)
+
+
+def test_mixed_precision_is_no_contradiction(tmp_path):
+    """A tied output weight may be stored in another format than the embedding."""
+    weights = roformer_weights()
+    table = torch.randint(-8, 8, (len(SYMBOLS), 16)).float() / 4  # exact in every format
+    weights[EMBEDDING] = table.half()
+    weights["cls.predictions.decoder.weight"] = table.bfloat16()
+    weights[QUERY] = weights[QUERY].bfloat16()
+    convert("import", "hf-roformer", write_folder(tmp_path / "source", weights), tmp_path / "out")
+    model = load_file(tmp_path / "out" / "checkpoint.pt")["model"]
+    assert {value.dtype for value in model.values()} == {torch.float32}
+    assert CONFIG["vocab_size"] == len(model["encoder.lm_head.weight"])

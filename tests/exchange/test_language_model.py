@@ -1,0 +1,247 @@
+"""A causal RoFormer of transformers as a language model here, and back."""
+
+import math
+import re
+
+import pytest
+import torch
+from support.commands import USER_DIR, run, succeed
+from support.conversion import (
+    SYMBOLS,
+    convert,
+    foreign,
+    load,
+    read_symbols,
+    refuses,
+    reload,
+    roformer_weights,
+    write_folder,
+)
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
+from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange.kinds import CAUSAL
+from fairseq_posenc.models.language_model import LanguageModel
+from fairseq_posenc.models.masked_lm import MaskedLMModel
+
+pytest_plugins = ["support.conversion"]
+
+NAME = "RoFormerForCausalLM"
+SPECIAL = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
+TASK = ["--task", "language_modeling"]
+
+
+def ours_of(dictionary):
+    """Our number of each symbol in SYMBOLS."""
+    return torch.tensor([dictionary.index(SPECIAL.get(symbol, symbol)) for symbol in SYMBOLS])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{}, {"rotary_value": True, "tie_word_embeddings": False, "hidden_act": "relu"}],
+    ids=str,
+)
+def test_there_and_back(transformers, tmp_path, capsys, config):
+    source, ours, back = (tmp_path / part for part in ("source", "ours", "back"))
+    original = foreign(transformers, NAME, source, is_decoder=True, **config)
+    convert("import", "hf-roformer", source, ours, "--verify")
+    printed = capsys.readouterr().out
+    assert f"largest difference from {NAME}" in printed and "--arch posenc_lm" in printed
+    model, dictionary = load(ours)
+    assert isinstance(model, LanguageModel) and len(dictionary) == len(SYMBOLS)
+    tied = model.decoder.output_projection.weight is model.decoder.embed_tokens.weight
+    assert tied == ("tie_word_embeddings" not in config)
+    ids = torch.tensor([[3, 6, 8, 5, 7, 2, 1, 9, 4], [4, 10, 6, 9, 0, 0, 0, 0, 0]])
+    number = ours_of(dictionary)
+    with torch.no_grad():
+        want = original(input_ids=ids, attention_mask=ids.ne(0).long()).logits
+        have = model(number[ids])[0][..., number]
+    torch.testing.assert_close(have[ids.ne(0)], want[ids.ne(0)], atol=2e-5, rtol=1e-4)
+
+    convert("export", "hf-roformer", ours / "checkpoint.pt", back, "--verify")
+    returned = reload(transformers, NAME, back).state_dict()
+    assert sorted(read_symbols(back)) == sorted(SYMBOLS)
+    moved = torch.tensor([read_symbols(back).index(symbol) for symbol in SYMBOLS])
+    unused = "tie_word_embeddings" in config and "cls.predictions.bias"
+    for name, value in original.state_dict().items():
+        rows = "predictions.bias" in name or "decoder" in name or "word_embeddings" in name
+        same = torch.equal(returned[name][moved] if rows else returned[name], value)
+        assert same or name == unused, name
+
+
+@pytest.fixture(scope="module")
+def scored(transformers, tmp_path_factory):
+    """A model of transformers, the imported one, and data with its dictionary."""
+    folder = tmp_path_factory.mktemp("scored")
+    torch.manual_seed(3)
+    original = foreign(transformers, NAME, folder / "source", is_decoder=True)
+    with torch.no_grad():
+        original.cls.predictions.bias[[0, 3]] = -20.0  # [PAD] and [CLS], which fairseq hides
+    original.save_pretrained(folder / "source")
+    convert("import", "hf-roformer", folder / "source", folder / "model", "--verify")
+    (folder / "text").write_text("the 公园 ##s a b\nb b the a\n公园 a\n", encoding="utf-8")
+    flags = ["--only-source", "--srcdict", folder / "model" / "dict.txt", "--workers", "1"]
+    text = ["--trainpref", folder / "text", "--validpref", folder / "text"]
+    succeed(
+        "preprocess", *flags, *text, "--testpref", folder / "text", "--destdir", folder / "data"
+    )
+    return original, folder
+
+
+def test_a_transformers_that_hides_no_later_tokens_is_named(transformers, tmp_path, monkeypatch):
+    """As in 5.9 to 5.17."""
+    module = pytest.importorskip("transformers.models.roformer.modeling_roformer")
+    if not hasattr(module, "create_causal_mask"):
+        pytest.skip("this transformers makes the mask otherwise")
+
+    def both_ways(*args, past_key_values=None, **kwargs):
+        return module.create_bidirectional_mask(*args, **kwargs)
+
+    monkeypatch.setattr(module, "create_causal_mask", both_ways)
+    foreign(transformers, NAME, tmp_path / "source", is_decoder=True)
+    with pytest.raises(UsageError, match="reads later tokens.*transformers 5.18"):
+        convert("import", "hf-roformer", tmp_path / "source", tmp_path / "ours", "--verify")
+    assert not (tmp_path / "ours").exists()
+
+
+def words_of(folder):
+    return [line.split() for line in (folder / "text").read_text(encoding="utf-8").splitlines()]
+
+
+def test_eval_lm_gives_their_loss(scored):
+    """Every line after the [SEP] of the line before, and with a [SEP] at its end."""
+    original, folder = scored
+    flags = ["--path", folder / "model" / "checkpoint.pt", "--cpu", "--num-workers", "0"]
+    flags += ["--sample-break-mode", "eos", "--max-tokens", "64"]
+    found = succeed("eval_lm", folder / "data", *USER_DIR, *TASK, *flags)
+    (loss,) = re.findall(r"Loss \(base 2\): ([\d.]+)", found.out + found.err)
+    losses = []
+    for words in words_of(folder):
+        ids = torch.tensor([SYMBOLS.index(word) for word in ["[SEP]", *words, "[SEP]"]])
+        with torch.no_grad():
+            logits = original(input_ids=ids[None, :-1]).logits[0]
+        losses += (-logits.log_softmax(-1)[range(len(words) + 1), ids[1:]]).tolist()
+    assert float(loss) == pytest.approx(sum(losses) / len(losses) / math.log(2), abs=2e-3)
+
+
+def test_interactive_continues_as_they_do(scored):
+    """Greedy search, one new token after the other."""
+    original, folder = scored
+    prompts = [words[:2] for words in words_of(folder)]
+    flags = ["--path", folder / "model" / "checkpoint.pt", "--cpu", "--beam", "1"]
+    lines = "".join(" ".join(words) + "\n" for words in prompts)
+    found = succeed(
+        "interactive", folder / "data", *USER_DIR, *TASK, *flags, "--max-len-b", "12", stdin=lines
+    ).hypotheses()
+    for number, prompt in enumerate(prompts):
+        ids = [SYMBOLS.index(word) for word in ["[SEP]", *prompt]]
+        while len(ids) <= 12:
+            with torch.no_grad():
+                logits = original(input_ids=torch.tensor([ids])).logits[0, -1]
+            ids.append(int(logits.argmax()))
+            if SYMBOLS[ids[-1]] == "[SEP]":
+                ids.pop()
+                break
+        ((_, text),) = found[number]
+        want = [SPECIAL.get(SYMBOLS[i], SYMBOLS[i]) for i in ids[1:]]
+        assert text.split() == want and len(want) > len(prompt)
+
+
+def test_training_goes_on_from_it_with_the_printed_flags(scored, tmp_path, capsys):
+    _, folder = scored
+    convert("import", "hf-roformer", folder / "source", tmp_path / "model")
+    shape = re.findall("further: (.*)", capsys.readouterr().out)[0].split()
+    assert "(with" not in shape  # no flag has to be turned off
+    checkpoint = tmp_path / "model" / "checkpoint.pt"
+    flags = ["--cpu", "--num-workers", "0", "--max-tokens", "64", "--max-epoch", "1", "--lr", "0"]
+    flags += ["--optimizer", "sgd", "--save-dir", tmp_path / "run"]
+    succeed(
+        "train", folder / "data", *USER_DIR, *TASK, *shape, *flags, "--restore-file", checkpoint
+    )
+    start = load_file(checkpoint)["model"]
+    trained = load_file(tmp_path / "run" / "checkpoint_last.pt")["model"]
+    for name, value in start.items():
+        assert torch.equal(trained[name], value), name
+
+
+@pytest.mark.parametrize(
+    "config, words",
+    [({"is_decoder": False}, "is_decoder is false"), ({"embedding_size": 8}, "not hidden_size")],
+    ids=str,
+)
+def test_what_is_no_language_model_here(transformers, tmp_path, capsys, config, words):
+    foreign(transformers, NAME, tmp_path / "source", **{"is_decoder": True, **config})
+    convert("import", "hf-roformer", tmp_path / "source", tmp_path / "ours", "--verify")
+    assert words in capsys.readouterr().out
+    model, _ = load(tmp_path / "ours")
+    assert isinstance(model, MaskedLMModel)
+
+
+def trained(folder, **settings):
+    """A random language model of ours with its dictionary, which has no <mask>."""
+    small = {
+        **{"decoder_layers": 2, "decoder_embed_dim": 16, "decoder_ffn_embed_dim": 24},
+        **{"decoder_attention_heads": 2, "max_target_positions": 40, "tokens_per_sample": 40},
+        **{"position_encoding": "rotary", "lm_head": "roberta", "no_scale_embedding": True},
+        **{"layernorm_embedding": True, "share_decoder_input_output_embed": True},
+        **{"activation_fn": "gelu", "decoder_input_dim": 16, "decoder_output_dim": 16},
+    }
+    folder.mkdir()
+    (folder / "dict.txt").write_text("a 2\nb 1\n")
+    checkpoint = native.new_checkpoint({**small, **settings}, {}, str(folder), CAUSAL)
+    model = native.build(checkpoint, str(folder / "dict.txt"), CAUSAL)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    checkpoint["model"] = model.state_dict()
+    write_checkpoint(checkpoint, folder / "checkpoint.pt")
+    return folder / "checkpoint.pt"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"rotary_pairing": "half", "num_segments": 3}],
+    ids=lambda given: " ".join(given),
+)
+def test_models_of_ours(transformers, tmp_path, settings):
+    checkpoint = trained(tmp_path / "ours", **settings)
+    convert("export", "hf-roformer", checkpoint, tmp_path / "out", "--verify")
+    assert read_symbols(tmp_path / "out") == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b"]
+    reload(transformers, NAME, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"lm_head": "projection"}, ["--lm-head projection", "only supports roberta"]),
+        ({"decoder_normalize_before": True}, ["--decoder-normalize-before True", NAME]),
+        ({"no_scale_embedding": False}, ["--no-scale-embedding False", "only supports True"]),
+        ({"layernorm_embedding": False}, ["--layernorm-embedding False"]),
+        ({"position_encoding": "alibi"}, ["--position-encoding alibi", "rotary"]),
+        ({"decoder_input_dim": 8, "decoder_output_dim": 8}, ["--decoder-output-dim 8"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
+)
+def test_what_they_cannot_express(tmp_path, settings, words):
+    checkpoint = trained(tmp_path / "ours", **settings)
+    refuses([str(checkpoint), *words], "export", "hf-roformer", checkpoint, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_head_with_an_adaptive_softmax_is_refused(scored, tmp_path):
+    _, folder = scored
+    flags = ["--arch", "posenc_lm", "--lm-head", "roberta", "--adaptive-softmax-cutoff", "5"]
+    flags += ["--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp", "--cpu"]
+    flags += ["--optimizer", "sgd", "--max-tokens", "64", "--save-dir", tmp_path]
+    message = run("train", folder / "data", *USER_DIR, *TASK, *flags).message()
+    assert "--lm-head roberta" in message and "--adaptive-softmax-cutoff 5" in message
+
+
+def test_a_causal_folder_that_needs_no_transformers(tmp_path):
+    source = write_folder(tmp_path / "source", architectures=[NAME], is_decoder=True)
+    convert("import", "hf-roformer", source, tmp_path / "ours")
+    state = load_file(tmp_path / "ours" / "checkpoint.pt")["model"]
+    assert state["decoder.output_projection.dense.weight"].shape == (16, 16)
+    assert not any(name.startswith("encoder") for name in state)
+    names = {*roformer_weights(), "cls.predictions.decoder.weight", "version"}
+    assert len(state) == len(names)

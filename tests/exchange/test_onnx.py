@@ -1,0 +1,154 @@
+"""Exports to ONNX against onnxruntime, and the real-valued rotation that they need."""
+
+import json
+
+import pytest
+import torch
+from support.conversion import convert, refuses
+from support.helpers import ENCODER_ENCODINGS, LAYERS, PAD, VOCABULARY, encoding_of
+from support.masked_language_models import tiny
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.exchange import onnx_export
+from tests.exchange.test_roformer import trained
+
+ONE_LAYER = ["--encoder-layers", "1"]
+OTHERS = ["gated:tupe+t5", "squared_relu:rotary", "shaw_values:rotary+shaw", "ffn_glu:rotary*1,t5"]
+LONGEST = 40
+
+
+def compositions():
+    """Every encoding of encoders in as few compositions as possible; relative ones stay so."""
+    made = []
+    for relative in (True, False):
+        groups = [[]]
+        for name, encoding in sorted(ENCODINGS.items()):
+            used = {hook for other in groups[-1] for hook in ENCODINGS[other].hooks}
+            if encoding.relative is relative and name in ENCODER_ENCODINGS and name != "none":
+                if used & set(encoding.hooks) & {"input", "transform"}:
+                    groups.append([])
+                groups[-1].append(name)
+        made += ["+".join(group) for group in groups]
+    return made
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    """onnxruntime, where it is installed."""
+    pytest.importorskip("onnx", reason="exports are checked with onnx")
+    return pytest.importorskip("onnxruntime", reason="there is nothing to compare with")
+
+
+def batches():
+    """Tokens of other sizes than the example that is traced, with and without padding."""
+    for rows, length, left, right in (
+        (1, 1, 0, 0),
+        (1, LONGEST, 0, 0),
+        (2, 5, 0, 0),
+        (3, 23, 0, 9),
+        (3, 12, 7, 0),
+        (2, 8, 0, 8),  # a row of nothing but padding
+    ):
+        tokens = torch.randint(4, len(VOCABULARY), (rows, length))
+        tokens[:, 0] = VOCABULARY.bos()
+        tokens[-1, :left] = tokens[-1, length - right :] = PAD
+        yield tokens
+
+
+@pytest.mark.parametrize("name", ["none", "learned+rotary", *compositions(), *OTHERS])
+def test_equals_onnxruntime_at_other_sizes_than_the_example(runtime, name):
+    layer, _, encoding = name.rpartition(":")
+    model = tiny(encoding, *LAYERS[layer], *ONE_LAYER, length=LONGEST)
+    whole = onnx_export.OneHead(model, None).eval()
+    exported = onnx_export.Exported(whole, LONGEST, True, encoding, VOCABULARY.symbols)
+    run = onnx_export.runner(runtime, onnx_export.record(exported, name))
+    for tokens in batches():
+        with torch.no_grad():
+            want = model(tokens)[0]
+        got, real = run(tokens), tokens.ne(PAD)
+        assert torch.isfinite(got).all()
+        torch.testing.assert_close(got[real], want[real], atol=1e-5, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """A checkpoint with two heads, for pairs of texts."""
+    folder = tmp_path_factory.mktemp("onnx") / "model"
+    shape = {"position_encoding": "tupe+t5", "untie_cls": True, "num_segments": 2}
+    return trained(folder, "topic", "tone", **shape)
+
+
+@pytest.mark.parametrize(
+    "head, shape", [("tone", (2, 3)), ("lm", (2, 9, 7)), ("features", (2, 9, 16))]
+)
+def test_the_command_writes_one_head_and_says_how_to_feed_it(
+    runtime, classifier, tmp_path, capsys, head, shape
+):
+    out = tmp_path / "model.onnx"
+    convert("export", "onnx", classifier, out, "--head", head, "--verify")
+    assert "largest difference from onnxruntime" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == [out]
+    session = runtime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
+    facts = session.get_modelmeta().custom_metadata_map
+    assert json.loads(facts["symbols"])[4:6] == ["a", "b"] and facts["padding"] == str(PAD)
+    assert facts["max_positions"] == "40" and facts["position_encoding"] == "tupe+t5"
+    tokens = torch.tensor([[0, 4, 2, 5, 2, 1, 1, 1, 1], [0, 4, 5, 4, 2, 5, 5, 5, 2]])
+    (logits,) = session.run(None, {"tokens": tokens.numpy()})
+    assert logits.shape == shape
+
+
+def test_what_cannot_be_exported_is_refused_by_name_and_nothing_is_written(
+    runtime, classifier, tmp_path, monkeypatch
+):
+    linear = trained(tmp_path / "linear", attention="elu")
+    out = tmp_path / "out"
+    out.mkdir()
+    export = ("export", "onnx")
+    refuses(["--attention elu", "softmax"], *export, linear, out / "a.onnx")
+    refuses(["topic, tone", "--head"], *export, classifier, out / "a.onnx")
+    refuses(["--head other", "topic, tone"], *export, classifier, out / "a.onnx", "--head", "other")
+    refuses(["no folder", "absent"], *export, classifier, out / "absent" / "a.onnx")
+    refuses(["is a directory"], *export, classifier, out, "--head", "lm")
+    with monkeypatch.context() as patch:
+        patch.setattr(onnx_export, "LIMIT", 1000)
+        refuses(["GB of parameters"], *export, classifier, out / "a.onnx", "--head", "lm")
+    # a table of positions that ends before the length it is compared at
+    monkeypatch.setattr(onnx_export, "runner", lambda *_: lambda tokens: tokens.new_zeros(3, 3))
+    verified = (*export, classifier, out / "a.onnx", "--head", "tone", "--verify")
+    refuses(["largest difference from onnxruntime", "nothing was written"], *verified)
+    assert list(out.iterdir()) == []
+
+
+def test_an_operation_without_counterpart_is_refused_with_the_encoding(runtime):
+    class Complex(torch.nn.Module):
+        def forward(self, tokens):
+            return torch.polar(tokens.float(), tokens.float()).real
+
+    exported = onnx_export.Exported(Complex(), LONGEST, True, "mine", VOCABULARY.symbols)
+    with pytest.raises(UsageError, match="model.pt: --position-encoding mine .*polar"):
+        onnx_export.record(exported, "model.pt")
+
+
+ROTATIONS = [
+    {},
+    {"rotary_pairing": "half"},
+    {"rotary_fraction": 0.5, "rotary_pairing": "half"},
+    {"rotary_scaling": "yarn", "rotary_scaling_factor": 4.0, "rotary_value": True},
+]
+
+
+@pytest.mark.parametrize("flags", ROTATIONS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_the_real_rotation_is_the_complex_one(flags, dtype):
+    rotation = encoding_of("rotary", heads=3, head_dim=16, **flags).transform
+    positions = torch.tensor([[0, 1, 7, 100, 4095], [3, 2, 1, 0, 50]])
+    vectors = [torch.randn(2, 5, 3, 16, dtype=dtype) for _ in range(3)]
+    want = rotation(*vectors, rotation.table(positions))
+    rotation.real_valued = True
+    table = rotation.table(positions)
+    assert table.dtype is torch.float32
+    tolerance = 1e-6 if dtype is torch.float32 else 2e-3  # one step of half precision
+    for got, expected in zip(rotation(*vectors, table), want):
+        assert got.dtype is dtype
+        torch.testing.assert_close(got, expected, atol=tolerance, rtol=tolerance)

@@ -1,0 +1,217 @@
+"""RoFormer of transformers, in and out, against transformers and its stored outputs."""
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from support.conversion import (
+    SYMBOLS,
+    convert,
+    foreign,
+    imported_logits,
+    load,
+    reference_folder,
+    refuses,
+    reload,
+    roformer_weights,
+    write_folder,
+)
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
+from fairseq_posenc.exchange import huggingface, native, roformer_config
+from fairseq_posenc.exchange.roformer_names import sine_table
+
+pytest_plugins = ["support.conversion"]
+
+TABLE = "roformer.encoder.embed_positions.weight"
+# class of transformers, what differs from CONFIG, the head on our side
+VARIANTS = [
+    ("RoFormerForMaskedLM", {}, None),
+    ("RoFormerForMaskedLM", {"rotary_value": True}, None),
+    ("RoFormerForMaskedLM", {"embedding_size": 8, "hidden_act": "relu"}, None),
+    ("RoFormerForMaskedLM", {"tie_word_embeddings": False, "hidden_act": "gelu_new"}, None),
+    ("RoFormerForCausalLM", {"is_decoder": True, "embedding_size": 24}, None),
+    (
+        "RoFormerForSequenceClassification",
+        {"num_labels": 3, "type_vocab_size": 4},
+        "sentence_classification_head",
+    ),
+    ("RoFormerForTokenClassification", {"num_labels": 5}, "token_classification_head"),
+]
+
+
+@pytest.mark.parametrize("name, config, head", VARIANTS, ids=lambda value: str(value))
+def test_there_and_back(transformers, tmp_path, capsys, name, config, head):
+    source, ours, back = (tmp_path / part for part in ("source", "ours", "back"))
+    original = foreign(transformers, name, source, **config)
+    convert("import", "hf-roformer", source, ours, "--verify")
+    checkpoint = ours / "checkpoint.pt"
+    convert("export", "hf-roformer", checkpoint, back, "--verify")
+    assert capsys.readouterr().out.count(f"largest difference from {name}") == 2
+    returned = reload(transformers, name, back)
+    # the five special symbols come first now, in the order of vocab.txt
+    lines = (back / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    assert sorted(lines) == sorted(SYMBOLS)
+    ids = torch.tensor([[3, 6, 8, 5, 7, 2, 1, 9, 4], [3, 10, 4, 0, 0, 0, 0, 0, 0]])
+    moved = torch.tensor([lines.index(symbol) for symbol in SYMBOLS])
+    rest = {"attention_mask": ids.ne(0).long(), "token_type_ids": ids.gt(6).long()}
+    with torch.no_grad():
+        want = original(input_ids=ids, **rest).logits
+        have = returned(input_ids=moved[ids], **rest).logits
+    have = have if head else have[..., moved]
+    real = slice(None) if want.dim() == 2 else ids.ne(0)
+    torch.testing.assert_close(have[real], want[real], atol=2e-5, rtol=1e-4)
+    model, _ = load(ours)
+    assert (head in model.classification_heads) or (head in model.token_heads) or head is None
+    assert model.args.causal == (name == "RoFormerForCausalLM")
+
+
+@pytest.mark.parametrize(
+    "name, safe",
+    [("hf_roformer_mlm", True), ("hf_roformer_mlm", False), ("hf_roformer_cls", True)],
+)
+def test_stored_outputs(golden, tmp_path, name, safe):
+    """Logits that transformers computed on another day; needs no transformers."""
+    expected, out = golden(name), tmp_path / "out"
+    table = {TABLE: expected["outputs"]["embed_positions"]}
+    source = reference_folder(tmp_path / "source", expected, safe, **table)
+    convert("import", "hf-roformer", source, out)
+    head = "sentence_classification_head" if "cls" in name else None
+    for batch, inputs in expected["inputs"].items():
+        want = expected["outputs"][f"logits_{batch}"]
+        have = imported_logits(out, expected["meta"]["symbols"], inputs, head)
+        want = want if head else want[inputs["attention_mask"].bool()]
+        torch.testing.assert_close(have, want, atol=5e-5, rtol=1e-5)
+
+
+def trained(folder, *heads, **settings):
+    """A random checkpoint of ours with its dictionary."""
+    small = {
+        **{"encoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 24},
+        **{"encoder_attention_heads": 2, "max_positions": 40, "position_encoding": "rotary"},
+    }
+    folder.mkdir()
+    (folder / "dict.txt").write_text("a 2\nb 1\n")
+    checkpoint = native.new_checkpoint({**small, **settings}, {}, str(folder))
+    model = native.build(checkpoint, str(folder / "dict.txt"))
+    for name in heads:
+        model.register_classification_head(name, 3)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    checkpoint["model"] = model.state_dict()
+    write_checkpoint(checkpoint, folder / "checkpoint.pt")
+    return folder / "checkpoint.pt"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rotary_pairing": "half"},
+        {"rotary_pairing": "half", "rotary_value": True},
+        {"num_segments": 1, "encoder_input_dim": 8},
+        {"untie_weights_roberta": True, "layer_norm_eps": 1e-3},
+        {"activation_fn": "gelu_fast", "causal": True},
+    ],
+    ids=lambda settings: " ".join(settings),
+)
+def test_models_of_ours(transformers, tmp_path, settings):
+    checkpoint = trained(tmp_path / "ours", **settings)
+    convert("export", "hf-roformer", checkpoint, tmp_path / "out", "--verify")
+    name = "RoFormerForCausalLM" if settings.get("causal") else "RoFormerForMaskedLM"
+    reload(transformers, name, tmp_path / "out")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", None])
+def test_rounded_and_missing_tables_of_sines(transformers, tmp_path, monkeypatch, capsys, dtype):
+    """They are right imports; one with another base is found."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    model = foreign(transformers, "RoFormerForMaskedLM", source, max_position_embeddings=200)
+    if dtype is None:
+        safetensors = pytest.importorskip("safetensors.torch")
+        weights = safetensors.load_file(source / "model.safetensors")
+        del weights[TABLE]
+        safetensors.save_file(weights, source / "model.safetensors", metadata={"format": "pt"})
+    else:
+        model.to(getattr(torch, dtype)).save_pretrained(source)
+    convert("import", "hf-roformer", source, out, "--verify")
+    said = "that the file lacks" if dtype is None else "computed in float32, not read from the file"
+    assert said in capsys.readouterr().out
+    monkeypatch.setitem(roformer_config._ALWAYS, "rotary_base", 1000.0)
+    words = ["largest difference", "0.0001", "nothing was written"]
+    refuses(words, "import", "hf-roformer", source, tmp_path / "wrong", "--verify")
+    assert not (tmp_path / "wrong").exists()
+
+
+def test_without_segments_the_second_sentence_is_no_different(transformers, tmp_path):
+    checkpoint = trained(tmp_path / "ours")
+    convert("export", "hf-roformer", checkpoint, tmp_path / "out", "--verify")
+    model = reload(transformers, "RoFormerForMaskedLM", tmp_path / "out")
+    ids = torch.tensor([[2, 5, 6, 3, 5, 3]])
+    with torch.no_grad():
+        usual = model(input_ids=ids).logits
+        pair = model(input_ids=ids, token_type_ids=torch.tensor([[0, 0, 0, 0, 1, 1]])).logits
+    assert torch.equal(usual, pair)
+
+
+def test_heads(transformers, tmp_path):
+    checkpoint = trained(tmp_path / "ours", "one", "two", pooler_activation_fn="gelu")
+    arguments = ("export", "hf-roformer", checkpoint, tmp_path / "out", "--verify")
+    refuses(["several heads, one, two", "--head lm"], *arguments)
+    refuses(["--head three", "one, two"], *arguments, "--head", "three")
+    convert(*arguments, "--head", "two")
+    model = reload(transformers, "RoFormerForSequenceClassification", tmp_path / "out")
+    state = load_file(checkpoint)["model"]
+    assert torch.equal(
+        model.classifier.out_proj.weight, state["classification_heads.two.out_proj.weight"]
+    )
+    convert(*arguments, "--head", "lm")
+    reload(transformers, "RoFormerForMaskedLM", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "heads, settings, words",
+    [
+        ([], {"position_encoding": "learned"}, ["--position-encoding learned", "rotary"]),
+        ([], {"position_encoding": "rotary+t5"}, ["--position-encoding rotary+t5"]),
+        ([], {"rotary_base": 5000.0}, ["--rotary-base 5000.0", "10000.0"]),
+        ([], {"rotary_fraction": 0.5}, ["--rotary-fraction 0.5"]),
+        ([], {"encoder_normalize_before": True}, ["--encoder-normalize-before True"]),
+        ([], {"layernorm_embedding": False}, ["--layernorm-embedding False"]),
+        (["head"], {}, ["--pooler-activation-fn tanh", "only supports gelu"]),
+    ],
+    ids=lambda value: " ".join(map(str, value)),
+)
+def test_what_they_cannot_express(tmp_path, heads, settings, words):
+    checkpoint = trained(tmp_path / "ours", *heads, **settings)
+    refuses([str(checkpoint), *words], "export", "hf-roformer", checkpoint, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_activations():
+    """Those of fairseq that transformers has under another name, and those it has not."""
+    assert huggingface.activation_for("gelu_fast", "checkpoint.pt") == "gelu_new"
+    with pytest.raises(UsageError, match="checkpoint.pt: --activation-fn relu_squared"):
+        huggingface.activation_for("relu_squared", "checkpoint.pt")
+
+
+def test_symbols_they_reserve(tmp_path):
+    checkpoint = trained(tmp_path / "ours")
+    (tmp_path / "ours" / "dict.txt").write_text("a 2\n[SEP] 1\n")
+    words = ["dict.txt", "'[SEP]'", "reserves"]
+    refuses(words, "export", "hf-roformer", checkpoint, tmp_path / "out")
+
+
+def test_their_table_of_sines(golden):
+    expected = golden("hf_roformer_mlm")["outputs"]["embed_positions"]
+    torch.testing.assert_close(sine_table(*expected.shape), expected, atol=1e-6, rtol=0)
+
+
+def test_settings_and_notes(tmp_path, capsys):
+    pooler = {"roformer.pooler.dense.bias": torch.randn(16)}
+    source = write_folder(tmp_path / "source", {**roformer_weights(), **pooler})
+    convert("import", "hf-roformer", source, tmp_path / "out")
+    assert "left out roformer.pooler.dense.bias" in capsys.readouterr().out
+    cfg = OmegaConf.create(load_file(tmp_path / "out" / "checkpoint.pt")["cfg"])
+    assert (cfg.model._name, cfg.model.position_encoding) == ("posenc_masked_lm", "rotary")
+    assert (cfg.model.layer_norm_eps, cfg.model.num_segments) == (1e-12, 2)
+    assert (cfg.task._name, cfg.task.data) == ("masked_lm", str(tmp_path / "out"))

@@ -1,0 +1,149 @@
+"""RoFormerV2 folders: read, compared with their formulas and their stored outputs."""
+
+import pytest
+import torch
+from support.conversion import (
+    SYMBOLS,
+    convert,
+    imported_logits,
+    load,
+    reference_folder,
+    refuses,
+    roformer_weights,
+    write_folder,
+)
+
+from fairseq_posenc.exchange.roformer_names import sine_table
+from fairseq_posenc.exchange.roformer_v2_gau_reference import (
+    released_logits,
+    tied_head,
+    transformer_layer,
+)
+
+SECOND = {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"}
+WORDS = "roformer.embeddings.word_embeddings.weight"
+DECODER = "cls.predictions.decoder.weight"
+
+
+def weights():
+    """Those of the first version without biases, norms and the inside of its head."""
+    return {
+        name: value
+        for name, value in roformer_weights().items()
+        if name.endswith("weight") and "LayerNorm" not in name and "transform" not in name
+    }
+
+
+def write(folder, state=None, **config):
+    state = weights() if state is None else state
+    return write_folder(folder, state, **{**SECOND, **config})
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"hidden_act": "gelu", "layer_norm_eps": 0.5},
+        {"rotary_value": True, "num_attention_heads": 4},
+        {"tie_word_embeddings": False},
+    ],
+    ids=str,
+)
+def test_matches_the_formulas(tmp_path, out, capsys, config):
+    state = weights()
+    state["roformer.encoder.embed_positions.weight"] = sine_table(
+        40, 16 // config.get("num_attention_heads", 2)
+    )
+    state["roformer.pooler.dense.weight"] = torch.randn(16, 16)
+    if "tie_word_embeddings" in config:
+        state[DECODER] = torch.randn(len(SYMBOLS), 16)
+    source = write(tmp_path / "source", state, **config)
+    convert("import", "roformer-v2", source, out, "--verify")
+    printed = capsys.readouterr().out
+    assert "formulas in float64 (transformers has no such class)" in printed
+    assert "left out roformer.pooler.dense.weight" in printed
+    assert "--norm rms" in printed and "--no-bias" in printed and "--lm-head tied" in printed
+    model, _ = load(out)
+    assert not any(name.endswith("bias") for name, _ in model.named_parameters())
+    tied = model.encoder.lm_head.weight is model.encoder.sentence_encoder.embed_tokens.weight
+    assert tied == ("tie_word_embeddings" not in config)
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_stored_outputs(golden, tmp_path, out, safe):
+    """Logits that the released code computed, and that our formulas give, too."""
+    expected = golden("roformerv2_mlm")
+    source = reference_folder(tmp_path / "source", expected, safe)
+    convert("import", "roformer-v2", source, out, "--verify")
+    state, config = expected["state_dict"], expected["config"]
+    by_formulas = released_logits(
+        transformer_layer, "roformer.", state, config, tied_head(state[WORDS])
+    )
+    for batch, inputs in expected["inputs"].items():
+        want, real = expected["outputs"][f"logits_{batch}"], inputs["attention_mask"].bool()
+        have = imported_logits(out, expected["meta"]["symbols"], inputs)
+        torch.testing.assert_close(have, want[real], atol=1e-4, rtol=0)
+        formulas = by_formulas(inputs["input_ids"], inputs["token_type_ids"], real)
+        torch.testing.assert_close(formulas[real].float(), want[real], atol=2e-5, rtol=0)
+
+
+def test_each_version_names_the_format_of_the_other(tmp_path, out):
+    first, second = write_folder(tmp_path / "first"), write(tmp_path / "second")
+    words = ["norm_type is rms_norm", "use_bias is False", "import it with roformer-v2"]
+    refuses(words, "import", "hf-roformer", second, out)
+    words = ["norm_type is layer_norm", "use_bias is True", "import it with hf-roformer"]
+    refuses(words, "import", "roformer-v2", first, out)
+    for mixed in ({"use_bias": True}, {"norm_type": "layer_norm"}):
+        source = write(tmp_path / "mixed", **mixed)
+        for name in ("hf-roformer", "roformer-v2"):
+            words = ["config.json", "layer_norm with True (hf-roformer)", "rms_norm with False"]
+            refuses(words, "import", name, source, out)
+    assert not out.exists()
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        "config, words",
+        [
+            ({"model_type": "gau_alpha"}, ["model_type is 'gau_alpha'", "'roformer'"]),
+            ({"architectures": ["RoFormerForCausalLM"]}, ["RoFormerForCausalLM", "MaskedLM"]),
+            ({"is_decoder": True}, ["is_decoder True"]),
+            ({"add_cross_attention": True}, ["add_cross_attention"]),
+            ({"embedding_size": 8}, ["embedding_size 8", "16"]),
+            ({"hidden_act": "mish"}, ["hidden_act 'mish'", "relu"]),
+            ({"intermediate_size": 20}, ["intermediate.dense.weight", "24 x 16", "20 x 16"]),
+            ({"num_hidden_layers": 3}, ["no tensor roformer.encoder.layer.2."]),
+            ({"num_hidden_layers": 1}, ["unexpected tensor roformer.encoder.layer.1.", "5 more"]),
+            ({"num_attention_heads": 3}, ["--encoder-attention-heads 3"]),
+        ],
+        ids=str,
+    )
+    def test_config(self, tmp_path, out, config, words):
+        source = write(tmp_path / "source", **config)
+        refuses(words, "import", "roformer-v2", source, out)
+        assert not out.exists()
+
+    @pytest.mark.parametrize(
+        "more, words",
+        [
+            ({"roformer.encoder.layer.0.output.dense.bias": (16,)}, ["unexpected tensor", "bias"]),
+            ({"roformer.embeddings.LayerNorm.weight": (16,)}, ["unexpected tensor", "LayerNorm"]),
+            ({"roformer.encoder.embed_positions.weight": (40, 8)}, ["sine table"]),
+            ({DECODER: (11, 16)}, ["decoder.weight", "tie_word_embeddings"]),
+        ],
+        ids=str,
+    )
+    def test_tensors(self, tmp_path, out, more, words):
+        extra = {name: torch.randn(*size) for name, size in more.items()}
+        source = write(tmp_path / "source", {**weights(), **extra})
+        refuses(words, "import", "roformer-v2", source, out)
+
+    def test_export(self, tmp_path, out):
+        convert("import", "roformer-v2", write(tmp_path / "source"), out)
+        words = ["checkpoint.pt", "--norm rms", "layer"]
+        refuses(words, "export", "hf-roformer", out / "checkpoint.pt", tmp_path / "back")

@@ -1,0 +1,207 @@
+"""TUPE's released checkpoints: read, compared with their formulas and their stored outputs."""
+
+import sys
+import types
+from argparse import Namespace
+
+import pytest
+import torch
+from conftest import SHARED
+from support.conversion import convert, load, refuses
+from support.tupe_checkpoints import ARGS, FLAGS, SPECIAL, WORDS, released, write
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.reading import load_file
+from fairseq_posenc.exchange.reader import Reader
+from fairseq_posenc.exchange.tupe_reference import ReleasedModel
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+VARIANTS = {
+    "tupe-a": ({"relative": False}, {}),
+    "tupe-r": ({}, {}),
+    "early": ({"early": True}, {}),
+    "pre-norm": ({"before": True, "embedding_norm": False}, {"encoder_normalize_before": True}),
+    "relu": ({}, {"activation_fn": "relu"}),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_matches_the_formulas(tmp_path, out, capsys, variant):
+    parts, args = VARIANTS[variant]
+    state = released(**parts)
+    convert("import", "tupe", write(tmp_path / "source", state, args), out, "--verify")
+    printed = capsys.readouterr().out
+    assert (
+        "float64" in printed
+        and f"--position-encoding {'tupe' if variant == 'tupe-a' else 'tupe+t5'} " in printed
+    )
+    assert ("model.layernorm_embedding=false" in printed) == (variant == "pre-norm")
+    model, dictionary = load(out)
+    assert dictionary.symbols == [*SPECIAL, *WORDS, "<mask>"]
+    assert dictionary.get_count(dictionary.index("w2")) == 7
+    assert (model.args.untie_cls, model.args.dropout) == (True, 0.2)
+    tokens = torch.randint(3, len(dictionary), (2, 20))
+    tokens[:, 0], tokens[1, 11:] = 0, 1
+    want = ReleasedModel(state, {**FLAGS, **args}).logits(tokens)
+    with torch.no_grad():
+        logits, _ = model(tokens)
+    real = tokens.ne(1)
+    torch.testing.assert_close(logits[real].double(), want[real], atol=5e-5, rtol=1e-5)
+
+
+def test_the_formulas_can_tell(tmp_path, out):
+    """A model with two rows of the table exchanged is not the same model."""
+    state = released()
+    convert("import", "tupe", write(tmp_path / "source", state), out)
+    name = "decoder.sentence_encoder.pos.weight"
+    order = [1, 0, *range(2, 21)]
+    wrong = ReleasedModel({**state, name: state[name][order]}, FLAGS).logits
+    model, _ = load(out)
+    tokens = torch.randint(3, 18, (1, 12))
+    with torch.no_grad():
+        logits, _ = model(tokens)
+    assert (logits - wrong(tokens)).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("name", ["tupe_a_mlm", "tupe_r_mlm"])
+def test_stored_outputs(reference_of, tmp_path, out, name):
+    """Logits by the formulas in tests/golden, and those that the released code computed."""
+    expected = reference_of(name)
+    compare(expected, write_reference(tmp_path / "source", expected), out)
+
+
+def test_a_released_checkpoint(released, out):
+    """As the trainer of the released code left it, with the state of its optimiser."""
+    expected = released("tupe_r_mlm")
+    compare(expected, SHARED / "golden" / "tupe_ckpt" / "tupe_r_mlm" / "checkpoint_last.pt", out)
+
+
+def write_reference(folder, reference, **more):
+    """The checkpoint of a stored reference."""
+    source = write(folder, {**reference["state_dict"], **more}, reference["config"])
+    words = reference["meta"]["symbols"][len(SPECIAL) : -1]
+    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
+    return source
+
+
+def compare(expected, source, out):
+    convert("import", "tupe", source, out, "--verify")
+    model, dictionary = load(out)
+    assert dictionary.symbols == expected["meta"]["symbols"]
+    for batch in ("full", "padded"):
+        tokens = expected["inputs"][f"tokens_{batch}"]
+        with torch.no_grad():
+            logits, _ = model(tokens)
+        real = tokens.ne(dictionary.pad())
+        want = expected["outputs"][f"logits_{batch}"]
+        torch.testing.assert_close(logits[real], want[real], atol=5e-5, rtol=1e-5)
+
+
+def test_half_precision(reference_of, tmp_path, out):
+    expected = reference_of("tupe_r_mlm")
+    state = {key: value.half() for key, value in expected["state_dict"].items()}
+    convert("import", "tupe", write_reference(tmp_path / "source", expected, **state), out)
+    model, _ = load(out)
+    tokens = expected["inputs"]["tokens_full"]
+    with torch.no_grad():
+        logits, _ = model(tokens)
+    want = expected["outputs"]["logits_full_fp16ckpt"]
+    torch.testing.assert_close(logits, want, atol=5e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_heads(tmp_path, out, capsys, dense):
+    """Position 0, through a dense layer and tanh, or in an early version straight to classes."""
+    state = released(heads=[("topic", dense)])
+    convert("import", "tupe", write(tmp_path / "source", state), out, "--verify")
+    assert "classification head topic" in capsys.readouterr().out
+    model, _ = load(out)
+    tokens = torch.randint(3, 18, (2, 9))
+    with torch.no_grad():
+        features, _ = model(tokens, features_only=True)
+        logits, _ = model(tokens, classification_head_name="topic")
+    x, head = features[:, 0], "classification_heads.topic."
+    if dense:
+        x = torch.tanh(x @ state[head + "dense.weight"].t() + state[head + "dense.bias"])
+    want = x @ state[head + "out_proj.weight"].t() + state[head + "out_proj.bias"]
+    torch.testing.assert_close(logits, want)
+
+
+@pytest.mark.parametrize("part", ["dense", "out_proj"])
+def test_a_wrong_head_is_found(tmp_path, out, monkeypatch, part):
+    """--verify compares the classes, too."""
+    state = released(heads=[("topic", True), ("tone", True)])
+    path = write(tmp_path / "source", state)
+    right = Reader.move_module
+
+    def wrong(self, theirs, ours):
+        right(self, theirs, ours)
+        if theirs == f"classification_heads.tone.{part}":
+            self.parameters[ours + ".bias"] = self.parameters[ours + ".bias"] + 0.01
+
+    monkeypatch.setattr(Reader, "move_module", wrong)
+    refuses(["in head tone", "0.0001"], "import", "tupe", path, out, "--verify")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "args, flags",
+    [
+        ({"max_rel_pos": 24}, {"t5_max_distance": 24}),
+        ({"rel_pos_bins": 16}, {"t5_num_buckets": 16}),
+        ({"attn_scale_factor": 1}, {}),
+        ({"attn_scale_factor": 3.0, "rel_pos_bins": 32, "max_rel_pos": 128}, {}),
+    ],
+    ids=str,
+)
+def test_constants_that_became_flags(tmp_path, out, args, flags):
+    state = released()
+    if "rel_pos_bins" in args:
+        state["decoder.sentence_encoder.relative_attention_bias.weight"] = torch.randn(17, 2)
+        if args["rel_pos_bins"] == 32:
+            state["decoder.sentence_encoder.relative_attention_bias.weight"] = torch.randn(33, 2)
+    state["decoder.sentence_encoder.pos.weight"] = torch.randn(61, 16)
+    path = write(tmp_path / "source", state, args)
+    convert("import", "tupe", path, out, "--verify")
+    model, _ = load(out)
+    assert {name: getattr(model.args, name) for name in flags} == flags
+    tokens = torch.randint(3, 18, (2, 60))
+    with torch.no_grad():
+        logits, _ = model(tokens)
+    want, usual = (
+        ReleasedModel(state, given).logits(tokens) for given in ({**FLAGS, **args}, FLAGS)
+    )
+    torch.testing.assert_close(logits.double(), want, atol=5e-5, rtol=1e-5)
+    assert (want - usual).abs().max() > 1e-3 or set(args) == {"rel_pos_bins"}
+
+
+class Meter:
+    """What fairseq 0.9 keeps of its training statistics."""
+
+    def __init__(self):
+        self.sum, self.count = 3.0, 2
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_statistics_of_classes_that_are_gone(tmp_path, out, monkeypatch, zipped):
+    meters = types.ModuleType("fairseq.meters")
+    monkeypatch.setitem(sys.modules, "fairseq.meters", meters)
+    kinds = ("AverageMeter", "TimeMeter", "StopwatchMeter")
+    for name in kinds:
+        setattr(meters, name, type(name, (Meter,), {"__module__": "fairseq.meters"}))
+    extra = {"train_meters": {name: getattr(meters, name)() for name in kinds}}
+    path = write(tmp_path / "source", released(), extra_state=extra)
+    content = {"args": Namespace(**ARGS), "model": released(), "extra_state": extra}
+    torch.save(content, path, _use_new_zipfile_serialization=zipped)
+    monkeypatch.delitem(sys.modules, "fairseq.meters")
+    with pytest.raises(UsageError, match="fairseq.meters"):
+        load_file(path)  # only the importer knows them
+    convert("import", "tupe", path, out)
+    assert set(load_file(out / "checkpoint.pt")) >= {"cfg", "model", "optimizer_history"}
+    with pytest.raises(UsageError, match="fairseq.meters"):
+        load_file(path)  # and afterwards, still

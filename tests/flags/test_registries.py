@@ -1,0 +1,269 @@
+"""What a user registers is one more entry: flags, checks, models, every family and hydra."""
+
+from argparse import Namespace
+from dataclasses import dataclass, make_dataclass
+from typing import Optional
+
+import pytest
+import torch
+from fairseq import models, options
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from hydra.core.config_store import ConfigStore
+from support.helpers import TINY, TranslationTask, build, parse, sentences
+from torch import nn
+
+from fairseq_posenc.attention import ATTENTIONS, register_attention
+from fairseq_posenc.attention.linear.feature_maps import FeatureMap
+from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings import ENCODINGS, register_encoding
+from fairseq_posenc.encodings.base import ContentBias, SharedBias
+from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.layers.feed_forward import FEED_FORWARDS, FeedForward, register_feed_forward
+from fairseq_posenc.layers.norms import NORMS, register_norm
+from fairseq_posenc.models import FAMILIES
+
+PAPER = "nobody 2026"
+
+
+@dataclass
+class SlopeFlags:
+    """A flag of an encoding."""
+
+    own_slope: Optional[float] = setting(0.5, "slope of it", role="model", above=0)
+
+
+@dataclass
+class PowerFlags(LinearFlags):
+    """A flag of a kernel."""
+
+    own_power: Optional[int] = setting(1, "power of it", role="model", at_least=1)
+
+
+@dataclass
+class GainFlags:
+    """A flag of a norm."""
+
+    own_gain: Optional[float] = setting(1.0, "gain of it", role="model")
+
+
+class Slope(SharedBias):
+    """-slope · |i - j|."""
+
+    def __init__(self, options, stack):
+        super().__init__(options, stack)
+        self.slope = options.own_slope
+
+    def forward(self, query_positions, key_positions):
+        distance = (query_positions[:, :, None] - key_positions[:, None, :]).abs()
+        return -self.slope * distance[:, None]
+
+
+class Looking(ContentBias):
+    """Something made of all that a content-dependent term may look at."""
+
+    def forward(self, content, vectors=None):
+        new = content.x.mean(-1)[:, None, :, None]  # (B, T, C) -> (B, 1, T, 1)
+        gates = content.products.sigmoid() + new
+        return (
+            gates
+            if content.padding_mask is None
+            else gates.masked_fill(content.padding_mask[:, None, None], 0.0)
+        )
+
+
+class CosineFeatures(FeatureMap):
+    """ReLU(x) cos(π i / 2M) and ReLU(x) sin(π i / 2M): features that see positions."""
+
+    @staticmethod
+    def size(head_dim, options):
+        return 2 * head_dim
+
+    def features(self, x, positions):
+        angles = positions[:, None, :, None] * (torch.pi / 2 / 64)
+        x = x.relu()
+        return torch.cat((x * angles.cos(), x * angles.sin()), dim=-1)
+
+    def queries(self, q, positions=None):
+        return self.features(q, positions)
+
+    def keys(self, k, stabiliser=None, positions=None):
+        return self.features(k, positions)
+
+
+class Cosine(LinearAttention):
+    """Linear attention that reweights by distance (Qin et al. 2022, arXiv 2202.08791)."""
+
+    map_class = CosineFeatures
+    needs_positions = True
+
+
+class Gained(nn.Module):
+    """x · gain, no norm at all."""
+
+    def __init__(self, channels, options):
+        super().__init__()
+        self.gain = options.own_gain
+
+    def forward(self, x):
+        return x * self.gain
+
+
+class Doubled(FeedForward):
+    """fc2(2 f(fc1(x)))."""
+
+    @staticmethod
+    def hidden(layer, x):
+        return 2 * layer.activation_fn(layer.fc1(x))
+
+
+@pytest.fixture()
+def registered():
+    """The registries with an entry more each; as they were, afterwards."""
+    described = {"paper": PAPER, "summary": "of a test"}
+    register_encoding("own_slope", flags=SlopeFlags, **described)(Slope)
+    register_encoding("own_looking", **described)(Looking)
+    register_attention("own_cosine", flags=PowerFlags, **described)(Cosine)
+    register_norm("own_norm", flags=GainFlags, **described)(Gained)
+    register_feed_forward("own_doubled", **described)(Doubled)
+    yield
+    for name in ("own_slope", "own_looking"):
+        del ENCODINGS[name]
+    del ATTENTIONS["own_cosine"], NORMS["own_norm"], FEED_FORWARDS["own_doubled"]
+    for family in FAMILIES.values():
+        family.declare_again()
+
+
+OWN = ("own_slope", "own_power", "own_gain")
+
+
+def test_every_family_takes_flags_of_its_users(registered):
+    for family in FAMILIES.values():
+        assert set(OWN) <= set(family.dataclass.__dataclass_fields__)
+        if family.for_hydra:
+            assert MODEL_DATACLASS_REGISTRY[family.model] is family.dataclass
+            node = ConfigStore.instance().load(f"model/{family.model}.yaml").node
+            assert set(OWN) <= set(node)
+    arguments = ["data", "--task", "translation", "--arch", "roformer_base"]
+    arguments += ["--position-encoding", "own_slope", "--own-slope", "2"]
+    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    assert args.own_slope == 2 and args.own_power == 1
+
+
+def test_they_are_gone_without_a_trace():
+    for family in FAMILIES.values():
+        assert not set(OWN) & set(family.dataclass.__dataclass_fields__)
+
+
+def own_model(*flags):
+    """Built without the cache of parsed flags, which knows nothing of registrations."""
+    arguments = ["data", "--task", "translation", "--arch", "posenc_transformer", *TINY, *flags]
+    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    return models.build_model(Namespace(**vars(args)), TranslationTask()).eval()
+
+
+def test_flags_reach_the_encoding_and_are_checked(registered):
+    model = own_model("--position-encoding", "own_slope+rotary", "--own-slope", "0.25")
+    assert model.encoder.encoding.shared_bias["own_slope"].slope == 0.25
+    with pytest.raises(UsageError, match="--own-slope 0.0: must be above 0"):
+        own_model("--position-encoding", "own_slope", "--own-slope", "0")
+
+
+@torch.no_grad()
+def test_content_terms_see_the_input_padding_and_products(registered):
+    model = own_model("--position-encoding", "own_looking")
+    source, target = sentences(2, 7), sentences(2, 6, seed=1)
+    full, _ = model(source, None, target)
+    gap = torch.full((2, 3), 1)
+    padded, _ = model(torch.cat((source, gap), dim=1), None, target)
+    torch.testing.assert_close(padded, full, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_feature_maps_see_positions(registered):
+    """Moving every position together changes nothing; moving one alone does."""
+    model = own_model("--position-encoding", "none", "--attention", "own_cosine")
+    source, target = sentences(2, 7), sentences(2, 6, seed=1)
+    before, _ = model(source, None, target)
+    shuffled, _ = model(source[:, torch.tensor([6, 1, 2, 3, 4, 5, 0])], None, target)
+    assert not torch.allclose(before, shuffled, atol=1e-4)
+    steps, state = [], {}
+    encoded = model.encoder(source)
+    for length in range(1, 7):
+        out, _ = model.decoder(target[:, :length], encoder_out=encoded, incremental_state=state)
+        steps.append(out)
+    torch.testing.assert_close(torch.cat(steps, dim=1), before, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_norms_and_feed_forwards(registered):
+    source, target = sentences(2, 7), sentences(2, 6, seed=1)
+    plain = own_model("--position-encoding", "rotary")
+    doubled = own_model("--position-encoding", "rotary", "--feed-forward", "own_doubled")
+    doubled.load_state_dict(plain.state_dict())
+    assert not torch.allclose(plain(source, None, target)[0], doubled(source, None, target)[0])
+    gained = own_model("--norm", "own_norm", "--own-gain", "3", "--position-encoding", "rotary")
+    assert gained.encoder.layers[0].final_layer_norm.gain == 3
+    assert not any("layer_norm" in name for name, _ in gained.named_parameters())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "flags, function",
+    [
+        (["glu", "--activation-fn", "tanh"], torch.tanh),
+        (["swiglu"], lambda x: x * x.sigmoid()),
+        (["geglu"], lambda x: x * torch.special.ndtr(x)),
+    ],
+)
+def test_gated_feed_forwards_are_their_formulas(flags, function):
+    model = build("roformer_tiny", "--feed-forward", *flags).eval()
+    layer, x = model.encoder.layers[0], torch.randn(5, 2, 128)
+    norm = layer.final_layer_norm
+    layer.self_attn.out_proj.weight.zero_(), layer.self_attn.out_proj.bias.zero_()
+    y = layer.self_attn_layer_norm(x)
+    hidden = function(layer.fc1(y)) * layer.fc_gate(y)
+    torch.testing.assert_close(layer(x), norm(y + layer.fc2(hidden)))
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(UsageError, match="--norm rms: registered twice"):
+        register_norm("rms", paper=PAPER, summary="again")(Gained)
+    with pytest.raises(UsageError, match="letters, digits"):
+        register_encoding("a+b", paper=PAPER, summary="no name")(Slope)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("dropout", "--dropout: declared twice"),  # fairseq's
+        ("rotary_base", "--rotary-base: declared twice"),  # of another registry
+        ("own_gain", "--norm again: declares --own-gain, a flag of another entry"),
+    ],
+)
+def test_the_name_of_a_flag_is_declared_once(registered, name, words):
+    flags = make_dataclass("Flags", [(name, Optional[int], setting(1, "again", role="model"))])
+    with pytest.raises(UsageError, match=words):
+        register_norm("again", paper=PAPER, summary="again", flags=flags)(Gained)
+    assert "again" not in NORMS
+    build("roformer_tiny", "--norm", "own_norm")
+
+
+def test_flags_without_a_declared_role_are_refused():
+    @dataclass
+    class Bare:
+        own_bare: Optional[int] = None
+
+    NORMS["own_bare"] = NORMS["rms"]._replace(flags=Bare)
+    try:
+        with pytest.raises(UsageError, match="own_bare: a flag is declared with"):
+            NORMS.flags()
+    finally:
+        del NORMS["own_bare"]
+
+
+def test_former_names_and_values_still_work(caplog):
+    flags = ["--shaw-distance", "7", "--norm", "unit", "--init-weights", "usual"]
+    cfg = parse("posenc_transformer", "--position-encoding", "separate+shaw", *flags).model
+    assert (cfg.shaw_max_distance, cfg.norm, cfg.init_weights) == (7, "rms", "default")
+    assert cfg.position_encoding == "bert_ad+shaw"

@@ -1,0 +1,152 @@
+"""``--compile-layers``: no graph breaks, the same numbers, few compilations; refusals."""
+
+import logging
+
+import pytest
+import torch
+from support.helpers import (
+    EVERY_ENCODING,
+    LINEAR,
+    OTHER_LAYERS,
+    PAD,
+    build,
+    sentences,
+    tiny,
+)
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.versions import TORCH_VERSION
+from fairseq_posenc.layers import compiled
+
+pytestmark = pytest.mark.skipif(TORCH_VERSION < (2, 4), reason="compiles from PyTorch 2.4 on")
+QUICK = ["rotary"]
+#: every encoding and every other kind of layer
+ALL = EVERY_ENCODING + OTHER_LAYERS
+SOURCE, TARGET = sentences(3, 7), sentences(3, 12, seed=1)
+SOURCE[1, 5:] = PAD
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """The graphs compiled so far, by a backend that runs them as they are; breaks are errors."""
+    found = []
+
+    def backend(graph, inputs):
+        found.append(graph)
+        return graph.forward
+
+    arguments = {"dynamic": True, "fullgraph": True, "backend": backend}
+    monkeypatch.setattr(compiled, "ARGUMENTS", arguments)
+    monkeypatch.setattr(compiled, "obstacle", lambda: None)
+    torch._dynamo.reset()
+    yield found
+    torch._dynamo.reset()
+
+
+def compiling(name):
+    """A model that compiles its layers; a copy of one would not."""
+    return tiny.__wrapped__(name, "--compile-layers")
+
+
+def train(model):
+    """Logits of a training step and the gradients of all parameters."""
+    model.train()
+    logits = model(SOURCE, None, TARGET[:, :6])[0]
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    return logits, torch.autograd.grad(logits.logsumexp(-1).sum(), parameters, allow_unused=True)
+
+
+@torch.no_grad()
+def generate(model, after_step=lambda: None):
+    """Logits of every step of incremental decoding."""
+    model.eval()
+    encoder_out, state = model.encoder(SOURCE, None), {}
+    logits = []
+    for length in range(1, TARGET.size(1) + 1):
+        tokens = TARGET[:, :length]
+        logits.append(model.decoder(tokens, encoder_out, incremental_state=state)[0])
+        after_step()
+    return torch.cat(logits, dim=1)
+
+
+def check(name, graphs):
+    eager = tiny(name)
+    layers = compiling(name)
+    assert list(layers.state_dict()) == list(eager.state_dict())
+    layers.load_state_dict(eager.state_dict())
+    (want, want_gradients), (got, gradients) = train(eager), train(layers)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    for one, other in zip(gradients, want_gradients):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    assert graphs  # else nothing was compiled
+    counts = []
+    got = generate(layers, lambda: counts.append(len(graphs)))
+    torch.testing.assert_close(got, generate(eager), rtol=1e-5, atol=1e-5)
+    assert counts[-1] == counts[8]  # from the ninth token on, which doubles the reach of distances
+    assert not [k for k in layers.state_dict() if "_orig_mod" in k]
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_no_graph_break_and_the_same_numbers(name, graphs):
+    check(name, graphs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in ALL if name not in QUICK])
+def test_no_graph_break_in_any_layer(name, graphs):
+    check(name, graphs)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(compiled.obstacle() is not None, reason=str(compiled.obstacle()))
+@pytest.mark.parametrize("name", ["rotary", "favor:rotary"])
+def test_compiled_to_code(name):
+    torch._dynamo.reset()
+    eager, layers = tiny(name), compiling(name)
+    layers.load_state_dict(eager.state_dict())
+    torch.testing.assert_close(train(layers), train(eager), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(generate(layers), generate(eager), rtol=1e-5, atol=1e-5)
+
+
+def test_every_linear_attention_is_among_the_layers():
+    assert {name.partition(":")[0] for name in OTHER_LAYERS} >= set(LINEAR)
+
+
+@pytest.mark.parametrize("version", [(1, 13), (2, 3)])
+def test_refused_by_name_on_an_older_pytorch(version, monkeypatch):
+    monkeypatch.setattr(compiled, "TORCH_VERSION", version)
+    with pytest.raises(UsageError, match="--compile-layers: needs PyTorch 2.4"):
+        build("roformer_tiny", "--compile-layers")
+
+
+def test_refused_without_a_compiler(monkeypatch):
+    monkeypatch.setattr(compiled.shutil, "which", lambda name: None)
+    with pytest.raises(UsageError, match="--compile-layers: needs a C\\+\\+ compiler"):
+        build("roformer_tiny", "--compile-layers")
+
+
+def test_refused_with_checkpointed_activations(monkeypatch):
+    monkeypatch.setattr(compiled, "obstacle", lambda: None)
+    with pytest.raises(UsageError, match="--compile-layers: .* --checkpoint-activations"):
+        build("roformer_tiny", "--compile-layers", "--checkpoint-activations")
+
+
+def test_a_checkpoint_loads_where_nothing_can_be_compiled(monkeypatch, caplog):
+    compiled._warn.cache_clear()
+    monkeypatch.setattr(compiled, "obstacle", lambda: "no compiler")
+    layer = torch.nn.Linear(2, 2)
+    cfg = torch.nn.Module()
+    cfg.compile_layers = True
+    with caplog.at_level(logging.WARNING):
+        assert compiled.compile_layer(layer, layer, cfg) is layer
+    assert "not compiled" in caplog.text
+    assert layer._compiled_call_impl is None
+
+
+def test_refused_with_fsdp():
+    cfg = torch.nn.Module()
+    cfg.compile_layers = True
+    with pytest.raises(UsageError, match="fully_sharded"):
+        compiled.compile_layer(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), cfg)

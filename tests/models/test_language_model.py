@@ -1,0 +1,323 @@
+"""The language-model family: sizes, stock's outputs, embeddings, cached decoding, prompts."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq import models
+from fairseq.models import MODEL_REGISTRY
+from fairseq.models.transformer_lm import TransformerLanguageModel
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from support.helpers import (
+    EVERY_ENCODING,
+    LAYERS,
+    OTHER_LAYERS,
+    PAD,
+    VOCABULARY,
+    copies,
+    model_settings,
+    parse,
+    sentences,
+    without_values,
+)
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.models.language_model import MODEL, PRESETS
+from tests.configuration.test_resolve import flags_of
+
+B, T = 3, 9
+SMALL = [
+    *("--decoder-layers", "2", "--decoder-embed-dim", "32", "--decoder-ffn-embed-dim", "48"),
+    *("--decoder-attention-heads", "4", "--dropout", "0"),
+]
+# stock keeps 512 unless told, whatever the layers have
+SIZES = ["--decoder-input-dim", "32", "--decoder-output-dim", "32"]
+every_encoding = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
+
+
+def task_of(vocabulary=VOCABULARY, **settings):
+    args = Namespace(_name="language_modeling", **settings)
+    return Namespace(source_dictionary=vocabulary, target_dictionary=vocabulary, args=args)
+
+
+def build(arch, *flags, **settings):
+    """A model of *arch*, built as fairseq-train does."""
+    cfg = model_settings(arch, *flags, task="language_modeling")
+    return models.build_model(cfg, task_of(**settings)).eval()
+
+
+@copies
+def tiny(name, *flags):
+    """A two-layer model; *name* is ENCODING or LAYER:ENCODING."""
+    layer, _, encoding = name.rpartition(":")
+    flags = (*SMALL, *LAYERS[layer], *flags)
+    return build(MODEL, "--position-encoding", encoding, *flags, "--tokens-per-sample", "64")
+
+
+# --- sizes
+
+
+def count(arch, layers=None):
+    flags = [] if layers is None else ["--decoder-layers", str(layers)]
+    with without_values():
+        model = build(arch, *flags, "--tokens-per-sample", "2048")
+    return sum(p.numel() for p in model.parameters())
+
+
+def count_with(arch, layers, channels, words=50257):
+    """Parameters with the vocabulary of GPT-3 and so many *layers*, counted from two small models.
+
+    Args: layers and channels of *arch*; one embedding, which the output shares, grows with *words*.
+    """
+    one, two = count(arch, 1), count(arch, 2)
+    return one + (layers - 1) * (two - one) + (words - len(VOCABULARY)) * channels
+
+
+def transformer(layers, channels, words=50257):
+    """Embedding, last norm, and in each layer 12 matrices, their biases and two norms."""
+    return words * channels + 2 * channels + layers * (12 * channels**2 + 13 * channels)
+
+
+@pytest.mark.parametrize(
+    "arch, layers, channels, positions, millions",
+    [
+        ("learned_lm_small", 12, 768, (2048 + 2) * 768, 125),  # fairseq's tables have 2 rows more
+        ("roformer_lm_small", 12, 768, 0, 124),
+        ("t5bias_lm_small", 12, 768, 32 * 12, 124),
+        ("alibi_lm_small", 12, 768, 0, 124),
+        ("shaw_lm_small", 12, 768, 12 * 17 * 64, 124),  # a key for distances 0 … 16 a layer
+        ("transformer_xl_lm_small", 12, 768, 12 * (768 + 2) * 768, 131),  # Eq. 34: W, u and v
+        ("roformer_lm_medium", 24, 2048, 0, 1312),
+    ],
+)
+def test_presets_have_the_parameters_of_gpt3(arch, layers, channels, positions, millions):
+    """GPT-3 Table 2.1: 125 M and 1.3 B."""
+    for name, value in (("layers", layers), ("embed_dim", channels)):
+        assert PRESETS[arch][f"decoder_{name}"] == value
+    got = count_with(arch, layers, channels)
+    assert got == transformer(layers, channels) + positions
+    assert got / 1e6 == pytest.approx(millions, abs=0.6)
+
+
+def test_the_tiny_preset_is_counted_whole():
+    assert count("roformer_lm_tiny") == transformer(2, 128, len(VOCABULARY))
+
+
+def test_two_gated_units_replace_a_layer():
+    """A unit has (2e + s)·C + e·C weights and 2·s scales (GAU section 2.3), e = 2C, s = 128."""
+    unit = (2 * 1536 + 128) * 768 + 1536 * 768 + 2 * 128
+    assert count_with("gau_lm_small", 12, 768) == 50257 * 768 + 24 * unit
+
+
+def test_learned_lm_small_is_fairseqs_own_gpt3_small():
+    flags = ["--decoder-layers", "2", "--tokens-per-sample", "32"]
+    stock, ours = build("transformer_lm_gpt3_small", *flags), build("learned_lm_small", *flags)
+    ours.load_state_dict(stock.state_dict(), strict=True)
+    tokens = sentences(2, 7)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(tokens)[0], stock(tokens)[0], atol=1e-5, rtol=1e-5)
+
+
+# --- as stock
+
+
+def test_every_flag_of_the_stock_model_is_ours_too():
+    stock, ours = flags_of("transformer_lm"), flags_of(MODEL)
+    assert set(stock) <= set(ours)
+    for name, action in stock.items():
+        assert type(ours[name]) is type(action), name  # store, store_true, …
+        assert ours[name].choices == action.choices, name
+
+
+LOSS = ["--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"]
+ADAPTIVE = [
+    *LOSS,
+    "--adaptive-input",
+    "--adaptive-input-cutoff",
+    "16,40",
+    "--adaptive-input-factor",
+    "2",
+]
+ADAPTIVE += ["--adaptive-softmax-cutoff", "16,40", "--adaptive-softmax-factor", "2"]
+STOCK = {
+    "plain": [],
+    "learned": ["--decoder-learned-pos"],
+    "none": ["--no-token-positional-embeddings"],
+    "pre-norm": ["--decoder-normalize-before"],
+    "no final norm": ["--decoder-normalize-before", "--no-decoder-final-norm"],
+    "tied": ["--share-decoder-input-output-embed"],
+    "adaptive": ADAPTIVE,
+    "adaptive, tied": [*ADAPTIVE, "--tie-adaptive-weights", "--tie-adaptive-proj"],
+    "characters": ["--character-embeddings", "--character-filters", "[(1, 4), (2, 8)]"],
+    "other sizes": ["--decoder-input-dim", "16", "--decoder-output-dim", "24"],
+    "norms": ["--layernorm-embedding", "--no-scale-embedding", "--activation-fn", "gelu"],
+    # from its command line, stock takes no notice of these
+    "scales": [
+        *("--scale-fc", "--scale-attn", "--scale-heads", "--scale-resids"),
+        "--decoder-normalize-before",
+    ],
+}
+
+
+@pytest.mark.parametrize("flags", STOCK.values(), ids=STOCK)
+@torch.no_grad()
+def test_with_stocks_parameters_it_computes_what_stock_computes(flags):
+    flags = [*SMALL, *SIZES, *flags, "--tokens-per-sample", "16"]
+    ours = build(MODEL, *flags)
+    cfg = model_settings("transformer_lm", *flags, task="language_modeling")
+    stock = TransformerLanguageModel.build_model(Namespace(**cfg), task_of()).eval()
+    for parameter in stock.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    ours.load_state_dict(stock.state_dict(), strict=True)
+    tokens = sentences(2, 9)
+    tokens[1, 6:] = PAD
+    sample = {"target": tokens, "net_input": {"src_tokens": tokens}}
+    want, got = (
+        m.get_normalized_probs(m(tokens, src_lengths=None), True, sample) for m in (stock, ours)
+    )
+    real = tokens.ne(PAD)
+    torch.testing.assert_close(got[real], want[real], atol=1e-5, rtol=1e-4)
+
+
+def test_layers_to_keep_are_those_of_the_checkpoint():
+    full = tiny("rotary", "--decoder-layers", "3")
+    cfg = model_settings(MODEL, *SMALL, "--position-encoding", "rotary", task="language_modeling")
+    cfg.decoder_layers, cfg.decoder_layers_to_keep = 3, "0,2"
+    pruned = models.build_model(cfg, task_of())
+    pruned.load_state_dict(full.state_dict(), strict=True, model_cfg=cfg)
+    assert len(pruned.decoder.layers) == 2
+    for new, old in ((0, 0), (1, 2)):
+        for key, value in pruned.decoder.layers[new].state_dict().items():
+            assert torch.equal(value, full.decoder.layers[old].state_dict()[key]), key
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--adaptive-input"], "--adaptive-input: give --adaptive-input-cutoff"),
+        (["--tie-adaptive-weights"], "--tie-adaptive-weights: give --adaptive-input"),
+        (
+            ["--adaptive-input", "--adaptive-input-cutoff", "8", "--tie-adaptive-weights"],
+            "--adaptive-input-cutoff 8 and --adaptive-softmax-cutoff None have to be the same",
+        ),
+        (["--adaptive-softmax-cutoff", "9,x"], "--adaptive-softmax-cutoff 9,x: must be increasing"),
+        (["--adaptive-softmax-cutoff", "9,8"], "--adaptive-softmax-cutoff 9,8: must be increasing"),
+        ([*LOSS, "--adaptive-softmax-cutoff", "9,8000"], "9,8000: the dictionary has 64 words"),
+        (
+            ["--share-decoder-input-output-embed", "--character-embeddings"],
+            "--character-embeddings has no table",
+        ),
+        (
+            ["--share-decoder-input-output-embed", "--decoder-input-dim", "16"],
+            "--decoder-input-dim 16 and --decoder-output-dim 32 have to be the same",
+        ),
+        (
+            ["--character-embeddings", "--character-filters", "__import__('os')"],
+            "--character-filters __import__",
+        ),
+        (["--untie-cls", "--position-encoding", "t5"], "--untie-cls"),
+        (["--decoder-attention-heads", "5"], "--decoder-attention-heads 5"),
+        (
+            ["--decoder-learned-pos", "--position-encoding", "rotary"],
+            "--decoder-learned-pos contradicts",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(flags, words):
+    with pytest.raises(UsageError, match=words) as error:
+        build(MODEL, *SMALL, *flags)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("task", ["translation", "masked_lm"])
+def test_other_tasks_are_refused(task):
+    with pytest.raises(UsageError, match=f"--task {task} needs"):
+        parse("roformer_lm_tiny", task=task)
+
+
+@pytest.mark.parametrize(
+    "flags, trained",
+    [
+        (["--tokens-per-sample", "32"], 32),
+        (["--tokens-per-sample", "32", "--add-bos-token"], 33),
+        (["--tokens-per-sample", "32", "--max-target-positions", "64"], 32),
+        (["--tokens-per-sample", "32", "--max-target-positions", "16"], 16),
+        # whole sentences may be longer than a block
+        (
+            [
+                *("--tokens-per-sample", "32", "--max-target-positions", "64"),
+                *("--sample-break-mode", "eos"),
+            ],
+            64,
+        ),
+    ],
+)
+def test_the_length_of_training(flags, trained):
+    cfg = model_settings("roformer_lm_tiny", *flags, task="language_modeling")
+    assert cfg.rotary_original_length == trained
+
+
+# --- decoding
+
+
+@every_encoding
+@pytest.mark.parametrize("steps", [[1] * T, [4] + [1] * 5, [2, 3, 4]])
+@torch.no_grad()
+def test_cached_decoding_equals_the_full_forward(name, steps):
+    model, tokens = tiny(name), sentences(B, T)
+    tokens[0, :3] = PAD  # a prompt padded on the left
+    full, state, outputs = model(tokens)[0], {}, []
+    for index in range(len(steps)):
+        end = sum(steps[: index + 1])
+        outputs.append(model.decoder(tokens[:, :end], incremental_state=state)[0])
+    real = tokens.ne(PAD)
+    torch.testing.assert_close(torch.cat(outputs, dim=1)[real], full[real], atol=1e-5, rtol=0)
+
+
+@every_encoding
+@torch.no_grad()
+def test_padding_on_either_side_changes_nothing(name):
+    model, tokens, others = tiny(name), sentences(1, 6), sentences(2, 9, seed=1)
+    alone, gap = model(tokens)[0], torch.full((1, 3), PAD)
+    for row, real in (
+        (torch.cat((gap, tokens), dim=1), slice(3, None)),
+        (torch.cat((tokens, gap), dim=1), slice(None, 6)),
+    ):
+        padded = model(torch.cat((others, row)))[0][-1, real]
+        torch.testing.assert_close(padded, alone[0], atol=1e-5, rtol=0)
+
+
+def continuations(model, prompts, left, **search):
+    """What a beam search writes after *prompts*, lists of tokens, padded on one side."""
+    longest = max(map(len, prompts)) + 1
+    rows = []
+    for prompt in prompts:
+        text, gap = [VOCABULARY.eos(), *prompt], [PAD] * (longest - 1 - len(prompt))
+        rows.append(gap + text if left else text + gap)
+    lengths = torch.tensor([len(prompt) + 1 for prompt in prompts])
+    sample = {"net_input": {"src_tokens": torch.tensor(rows), "src_lengths": lengths}}
+    task = LanguageModelingTask(Namespace(add_bos_token=False), VOCABULARY)
+    generator = SequenceGenerator([model], VOCABULARY, max_len_b=15, **search)
+    found = task.inference_step(generator, [model], sample)
+    return [[(h["tokens"].tolist(), h["score"].item()) for h in best] for best in found]
+
+
+@every_encoding
+def test_prompts_padded_on_either_side_are_continued_as_alone(name):
+    model = tiny(name)
+    prompts = [sentences(1, length, seed=length)[0].tolist() for length in (6, 2, 4)]
+    alone = [continuations(model, [prompt], False, beam_size=2)[0] for prompt in prompts]
+    for left in (True, False):
+        for found, want, prompt in zip(
+            continuations(model, prompts, left, beam_size=2), alone, prompts
+        ):
+            assert [tokens for tokens, _ in found] == [tokens for tokens, _ in want]
+            assert [score for _, score in found] == pytest.approx([s for _, s in want], abs=1e-4)
+            assert found[0][0][: len(prompt)] == prompt
+            assert len(found[0][0]) > len(prompt)
+
+
+def test_the_family_is_registered():
+    assert MODEL in MODEL_REGISTRY
+    assert MODEL_REGISTRY[MODEL].hub_models() == {}

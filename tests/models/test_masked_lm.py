@@ -1,0 +1,168 @@
+"""The masked-LM family: sizes, [CLS], padding, segments and heads."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq import models
+from support.helpers import ENCODER_ENCODINGS, PAD, VOCABULARY, parse
+from support.masked_language_models import SMALL, build, count, texts, tiny
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings import parse_encodings
+
+# --- sizes
+
+
+@pytest.fixture(scope="module")
+def bert_base():
+    return count("bert_a_masked_lm_base")
+
+
+def test_bert_base_has_110_million_parameters(bert_base):
+    assert bert_base == pytest.approx(110e6, rel=0.01)
+
+
+@pytest.mark.parametrize("arch, relative", [("tupe_a", 0), ("tupe_r", 32 * 12)])
+def test_tupe_adds_two_projections(bert_base, arch, relative):
+    """Section 3.3: about 1.18 M, 2 x 768 x 768."""
+    added = count(f"{arch}_masked_lm_base") - bert_base
+    assert added == pytest.approx(1.18e6, rel=0.003)
+    # beside the projections: their biases, a norm, p_θ1; fairseq's table has two rows more
+    assert added == 2 * 768 * 768 + 2 * 768 + 2 * 768 + 768 - 2 * 768 + relative
+
+
+@pytest.mark.parametrize(
+    "arch, added",
+    [
+        ("roformer", -514 * 768),  # no table
+        ("bert_r", 32 * 12),
+        ("tupe_a_tie_cls", 2 * 768 * 768 + 2 * 768),
+        ("bert_ad", 2 * 768 * 768 + 2 * 768),
+    ],
+)
+def test_the_others_differ_by_their_positions_only(bert_base, arch, added):
+    assert count(f"{arch}_masked_lm_base") - bert_base == added
+
+
+# --- [CLS] and padding
+
+
+@pytest.mark.parametrize("encoding", ENCODER_ENCODINGS)
+def test_padding_changes_nothing_with_cls_untied_or_not(encoding):
+    shared = any(e.shared for e in parse_encodings(encoding))
+    untie = ["--untie-cls"] if shared else []
+    for flags in ([], untie):
+        model = tiny(encoding, *flags)
+        short = texts(1, 6)
+        padding = torch.full((1, 3), PAD)
+        want, _ = model(short)
+        right, _ = model(torch.cat((short, padding), 1))
+        left, _ = model(torch.cat((padding, short), 1))
+        torch.testing.assert_close(right[:, :6], want, atol=2e-5, rtol=0)
+        torch.testing.assert_close(left[:, 3:], want, atol=2e-5, rtol=0)
+
+
+def test_causal_models_see_no_later_token():
+    model = tiny("t5", "--causal")
+    tokens = texts(1)
+    changed = tokens.clone()
+    changed[0, 5:] = 7
+    got, want = model(changed)[0], model(tokens)[0]
+    assert torch.equal(got[:, :5], want[:, :5]) and not torch.equal(got[:, 5:], want[:, 5:])
+
+
+@pytest.mark.parametrize(
+    "arch, flags, words",
+    [
+        ("posenc_masked_lm", ["--position-encoding", "rotary", "--untie-cls"], "no content-free"),
+        ("posenc_masked_lm", ["--position-encoding", "tupe", "--untie-cls", "--cls-reset", "all"],
+         "--cls-reset all: must be sum or each"),
+        ("posenc_masked_lm", ["--position-encoding", "tupe", "--num-positions", "32"],
+         "--max-positions 64: .* table of 32 positions"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused(arch, flags, words):
+    with pytest.raises(UsageError, match=words):
+        build(arch, *SMALL, *flags)
+
+
+def test_untied_cls_is_refused_where_the_input_has_none():
+    with pytest.raises(UsageError, match=r"--untie-cls: .*encoder does not start with a \[CLS\]"):
+        parse("posenc_transformer", "--position-encoding", "tupe", "--untie-cls")
+    with pytest.raises(UsageError, match="--untie-cls: without --init-token 0"):
+        tiny("tupe", "--untie-cls", _name="sentence_prediction", init_token=None)
+
+
+@pytest.mark.parametrize("encoding", ["tupe", "learned", "bert_ad"])
+def test_a_sequence_longer_than_the_table_names_both_lengths(encoding):
+    with pytest.raises(UsageError, match="sequence of 65 tokens .* table of 64 positions"):
+        tiny(encoding)(texts(1, 65))
+
+
+def test_without_a_table_any_length_is_welcome():
+    for encoding in ("rotary", "t5", "alibi", "none", "sinusoidal"):
+        tiny(encoding)(texts(1, 70))
+
+
+# --- segments, sizes, heads
+
+
+def test_segments_are_a_table_and_default_to_the_first():
+    model = tiny("rotary", "--num-segments", "2")
+    tokens = texts()
+    first, second = torch.zeros_like(tokens), torch.zeros_like(tokens)
+    second[:, 5:] = 1
+    assert torch.equal(model(tokens)[0], model(tokens, first)[0])
+    assert not torch.equal(model(tokens)[0], model(tokens, segment_labels=second)[0])
+
+
+def test_embeddings_may_be_smaller_than_the_layers():
+    model = tiny("tupe", "--encoder-input-dim", "16").train()
+    assert model.encoder.sentence_encoder.embed_tokens.weight.shape == (len(VOCABULARY), 16)
+    logits = model(texts())[0]
+    assert logits.shape == (2, 9, len(VOCABULARY))
+    logits.sum().backward()
+
+
+def test_epsilon_reaches_every_norm():
+    model = tiny("tupe", "--layer-norm-eps", "1e-12")
+    norms = {n: m.eps for n, m in model.named_modules() if hasattr(m, "normalized_shape")}
+    assert len(norms) == 1 + 1 + 2 * 2 + 1 and set(norms.values()) == {1e-12}
+
+
+def test_masked_tokens_alone_are_projected():
+    model = tiny("t5", "--untie-weights-roberta")
+    tokens = texts()
+    masked = torch.rand(tokens.shape) < 0.3
+    torch.testing.assert_close(model(tokens, masked_tokens=masked)[0], model(tokens)[0][masked])
+
+
+def test_heads_of_sentences_and_of_tokens():
+    model = tiny("rotary", "--load-checkpoint-heads")
+    model.register_classification_head("topic", num_classes=3)
+    model.register_token_head("tag", 5)
+    tokens = texts()
+    topic, tag = (model(tokens, classification_head_name=name)[0] for name in ("topic", "tag"))
+    assert topic.shape == (2, 3) and tag.shape == (2, 9, 5)
+    other = tiny("rotary", "--load-checkpoint-heads")
+    other.load_state_dict(model.state_dict(), strict=True)
+    assert torch.equal(other(tokens, classification_head_name="tag")[0], tag)
+    assert torch.equal(other(tokens, classification_head_name="topic")[0], topic)
+    without = tiny("rotary")
+    without.load_state_dict(model.state_dict(), strict=True)
+    assert not without.token_heads and not without.classification_heads
+
+
+def test_stock_roberta_and_ours_compute_the_same():
+    flags = [*SMALL, "--tokens-per-sample", "64"]
+    cfg = parse("roberta_base", *flags, task="masked_lm").model
+    settings = Namespace(_name="masked_lm", tokens_per_sample=64)
+    stock = models.build_model(cfg, Namespace(source_dictionary=VOCABULARY, cfg=settings,
+                                              max_positions=lambda: 64)).eval()  # fmt: skip
+    ours = build("bert_a_masked_lm_base", *SMALL)
+    ours.load_state_dict(stock.state_dict(), strict=True)
+    tokens = texts()
+    tokens[1, 6:] = PAD
+    got, want = ours(tokens)[0], stock(tokens)[0]
+    torch.testing.assert_close(got[tokens != PAD], want[tokens != PAD], atol=1e-5, rtol=0)

@@ -1,0 +1,228 @@
+"""Segments of pairs: the labels, and who gets them."""
+
+import logging
+import random
+from argparse import Namespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.distributed import ModuleProxyWrapper
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from support.conversion import write_ids
+from support.helpers import PAD, VOCABULARY, model_settings, sentences
+from support.masked_language_models import SMALL, tiny
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.layers.segments import segment_labels
+from fairseq_posenc.models.masked_lm import MASKED_LM
+
+SEPARATOR = VOCABULARY.eos()
+LINES = ["--sample-break-mode", "eos"]
+PAIRS = ["--num-segments", "2", "--segments", "pairs", *LINES]
+
+
+def by_hand(tokens, segments=2, padding=PAD, separator=SEPARATOR):
+    """The labels of one row of tokens, one after the other."""
+    labels, text, ended = [], 0, False
+    for token in tokens:
+        if token == padding:
+            labels.append(0)
+            continue
+        if ended and token != separator:
+            text = min(text + 1, segments - 1)
+        ended = token == separator
+        labels.append(text)
+    return labels
+
+
+def rows(draw, count=40, length=24):
+    """Rows of one to four texts with one or two separators between them, padded on either side."""
+    for _ in range(count):
+        row = [VOCABULARY.bos()]
+        between = [SEPARATOR] * draw.randint(1, 2)
+        for text in range(draw.randint(1, 4)):
+            row += (between if text else []) + [draw.randrange(4, 9) for _ in range(3)]
+        row.append(SEPARATOR)
+        padding = [PAD] * (length - len(row))
+        yield padding + row if draw.random() < 0.5 else row + padding
+
+
+@pytest.mark.parametrize("segments", [2, 3])
+def test_labels_are_those_of_a_loop_over_the_tokens(segments):
+    tokens = list(rows(random.Random(1)))
+    labels = segment_labels(torch.tensor(tokens), PAD, SEPARATOR, segments)
+    assert labels.tolist() == [by_hand(row, segments) for row in tokens]
+    assert labels.max() == segments - 1 and labels.dtype == torch.int64
+
+
+# --- the model
+
+
+def pairs_of_texts():
+    tokens = sentences(2, 9).clamp(min=4)
+    tokens[:, 0], tokens[:, 4], tokens[0, 8] = VOCABULARY.bos(), SEPARATOR, SEPARATOR
+    tokens[1, 6], tokens[1, 7:] = SEPARATOR, PAD
+    return tokens
+
+
+def test_a_model_reads_pairs_or_a_single_segment():
+    tokens = pairs_of_texts()
+    labels = torch.tensor([by_hand(row) for row in tokens.tolist()])
+    assert labels.sum() == 6
+    pairs, single = tiny("rotary", *PAIRS), tiny("rotary", "--num-segments", "2")
+    single.load_state_dict(pairs.state_dict())
+    assert torch.equal(pairs(tokens)[0], single(tokens, labels)[0])
+    assert torch.equal(pairs(tokens, torch.zeros_like(labels))[0], single(tokens)[0])
+    assert not torch.allclose(pairs(tokens)[0], single(tokens)[0], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "task, settings, segments",
+    [
+        ("sentence_prediction", {"init_token": 0}, "pairs"),
+        ("sentence_ranking", {"init_token": 0}, "pairs"),
+        ("masked_lm", {"sample_break_mode": "eos"}, "pairs"),
+        ("masked_lm", {"sample_break_mode": "complete"}, "single"),
+        ("masked_lm", {"sample_break_mode": "none"}, "single"),
+    ],
+)
+def test_the_task_decides_the_default(task, settings, segments):
+    def chosen(**given):
+        cfg = Namespace(position_encoding="rotary", **given)
+        MASKED_LM.complete(cfg, {}, Namespace(_name=task, **settings))
+        return cfg.segments
+
+    assert chosen(num_segments=2) == segments
+    assert chosen(num_segments=2, segments="single") == "single"
+    assert chosen(num_segments=1) == chosen(num_segments=0) == "single"
+
+
+def test_pairs_need_a_second_segment_and_lines_of_their_own():
+    with pytest.raises(UsageError, match="--segments pairs: .* give --num-segments 2"):
+        tiny("rotary", "--segments", "pairs", *LINES)
+    flags = ["--position-encoding", "rotary", *SMALL, *PAIRS, "--sample-break-mode", "complete"]
+    with pytest.raises(UsageError, match="--sample-break-mode complete makes blocks .* give --s"):
+        model_settings("posenc_masked_lm", *flags, task="masked_lm")
+
+
+@pytest.mark.parametrize("flags, lines", [(PAIRS, 0), (PAIRS[:2], 1), ([], 0)])
+def test_a_segment_that_is_never_trained_is_named_once(flags, lines, caplog):
+    model = tiny("rotary", *flags)
+    tokens = pairs_of_texts()
+    with caplog.at_level(logging.INFO, logger="fairseq_posenc.stacks.sentence_encoder"):
+        for _ in range(12):
+            model(tokens)  # evaluation says nothing
+        assert not caplog.messages
+        for _ in range(25):
+            model.train()(tokens)
+    assert len(caplog.messages) == lines
+    assert all("--num-segments 2: no second text in the first 10" in m for m in caplog.messages)
+
+
+def test_single_texts_train_no_second_segment(caplog):
+    model = tiny("rotary", *PAIRS).train()
+    tokens = pairs_of_texts()[:, :5]
+    with caplog.at_level(logging.INFO, logger="fairseq_posenc.stacks.sentence_encoder"):
+        for _ in range(12):
+            model(tokens)
+    assert len(caplog.messages) == 1
+
+
+# --- masked pairs
+
+
+@pytest.fixture
+def masked_pairs(tmp_path):
+    """A function from a --sample-break-mode to masked batches of pairs, and what was masked."""
+    draw = random.Random(3)
+    words = [f"w{number}" for number in range(9)]
+    (tmp_path / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
+    lines = [
+        [draw.randrange(4, 13) for _ in range(draw.randint(1, 4))]
+        + [2]
+        + [draw.randrange(4, 13) for _ in range(draw.randint(1, 4))]
+        + [2]
+        for _ in range(60)
+    ]
+    write_ids(tmp_path / "train", lines)
+
+    def batches(mode):
+        cfg = MaskedLMConfig(data=str(tmp_path), tokens_per_sample=32, sample_break_mode=mode)
+        cfg.seed, cfg.mask_prob = 1, 0.5
+        task = MaskedLMTask.setup_task(cfg)
+        task.load_dataset("train")
+        data = task.dataset("train")
+        parts = np.array_split(data.ordered_indices(), len(data) // 4)
+        return task, [data.collater([data[i] for i in part]) for part in parts]
+
+    return batches, {(0, *line) for line in lines}
+
+
+def step_of(task, model, batch):
+    """The labels with which a step of *task* calls *model*."""
+    seen = []
+
+    def criterion(model, sample):
+        seen.append(sample["net_input"].get("segment_labels"))
+        return torch.zeros(()), 1, {}
+
+    task.valid_step(sample=batch, model=model, criterion=criterion)
+    return seen[0]
+
+
+def on_its_own(model):
+    return model
+
+
+def in_parallel(model):
+    """The model as fairseq's trainer holds it where there are several processes."""
+    inner = torch.nn.Module()
+    inner.module = model
+    return ModuleProxyWrapper(inner)
+
+
+@pytest.mark.parametrize("held", [on_its_own, in_parallel])
+def test_masked_separators_still_divide_pairs(held, masked_pairs):
+    batches, lines = masked_pairs
+    task, found = batches("eos")
+    model = held(tiny("rotary", *PAIRS))
+    hidden = 0
+    for batch in found:
+        tokens = batch["net_input"]["src_tokens"].tolist()
+        target = batch["target"].tolist()
+        labels = step_of(task, model, batch).tolist()
+        for row, wanted, got in zip(tokens, target, labels):
+            whole = [t if w == PAD else w for t, w in zip(row, wanted)]
+            assert tuple(t for t in whole if t != PAD) in lines
+            assert got == by_hand(whole)
+            hidden += got != by_hand(row)
+    assert hidden > 10  # the masked tokens alone would give other labels
+
+
+def test_running_text_is_one_segment(masked_pairs):
+    batches, _ = masked_pairs
+    for mode in ("complete", "none"):
+        task, found = batches(mode)
+        assert not any(step_of(task, tiny("rotary", *PAIRS), batch).any() for batch in found)
+        assert step_of(task, tiny("rotary", *PAIRS[:2]), batches(mode)[1][0]) is None
+
+
+def test_batches_of_other_tasks_are_left_alone():
+    """Those of --task sentence_ranking, with an input for each answer."""
+    task, batch, seen = FairseqTask(Namespace(init_token=0)), {"net_input1": {}}, []
+
+    def criterion(model, sample):
+        seen.append(sample)
+        return torch.zeros(()), 1, {}
+
+    task.valid_step(batch, tiny("rotary", *PAIRS), criterion)
+    assert seen == [{"net_input1": {}}]
+
+
+def test_labels_in_the_batch_are_kept(masked_pairs):
+    task, (batch, *_) = masked_pairs[0]("eos")
+    own = torch.ones_like(batch["target"])
+    batch["net_input"]["segment_labels"] = own
+    assert step_of(task, tiny("rotary", *PAIRS), batch) is own

@@ -1,0 +1,166 @@
+"""Shell scripts: syntax, shellcheck, the quickstart, the matrix, and errors of one line."""
+
+import importlib
+import os
+import re
+import shutil
+import sys
+
+import pytest
+from support.shell_scripts import REPO, SCRIPTS, assert_one_line_error, needs_setup, shell
+
+SHELL = sorted(
+    path
+    for folder in ("scripts", "examples", ".ci")
+    for path in (REPO / folder).rglob("*")
+    if path.suffix in (".sh", ".sbatch") or path.parent.name == ".ci"
+)
+PYTHON = sorted(path for name in ("scripts", "examples") for path in (REPO / name).rglob("*.py"))
+SOURCED = set((REPO / "examples" / "common").glob("*.sh"))
+
+
+# ---- all scripts
+
+
+@pytest.mark.parametrize("script", SHELL, ids=lambda path: str(path.relative_to(REPO)))
+def test_syntax_and_mode(script):
+    assert shell("bash", "-n", script).stderr == ""
+    if script not in SOURCED:
+        text = script.read_text()
+        assert text.startswith("#!/usr/bin/env bash\n") or script.suffix == ".sbatch"
+        assert "\nset -euo pipefail\n" in text
+        assert os.access(script, os.X_OK)
+    assert "shellcheck disable" not in script.read_text()
+
+
+@pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
+@pytest.mark.parametrize("script", SHELL, ids=lambda path: str(path.relative_to(REPO)))
+def test_shellcheck(script):
+    result = shell("shellcheck", "--external-sources", "--source-path=SCRIPTDIR", script)
+    assert result.stdout == "" and result.returncode == 0
+
+
+def test_functions_that_name_a_flag_are_given_one():
+    """``pack_model FLAG FOLDER …`` and others of folders.sh; a folder would be taken for it."""
+    call = re.compile(r"^[^#\n]*\b(?:replaceable|pack_model|same_run|same_data) (\S+)", re.M)
+    given = {(script.name, first) for script in SHELL for first in call.findall(script.read_text())}
+    assert len(given) > 5
+    assert not [pair for pair in given if not re.fullmatch(r'--[a-z-]+|OUT|"\$flag"', pair[1])]
+
+
+def tracked_files():
+    listing = shell("git", "-C", REPO, "ls-files", "-z")
+    if listing.returncode:
+        pytest.skip("not a git checkout")
+    return [REPO / name for name in listing.stdout.split("\0") if name and (REPO / name).is_file()]
+
+
+@pytest.mark.parametrize("script", PYTHON, ids=lambda path: str(path.relative_to(REPO)))
+def test_what_has_an_interpreter_in_its_first_line_can_be_run_by_name(script):
+    assert script.read_text(encoding="utf-8").startswith("#!") == os.access(script, os.X_OK)
+
+
+def test_no_path_of_a_machine_and_no_big_file_is_tracked():
+    machine_path = re.compile(rb"(?<![\w.}$*~)/-])/(?:home|root|work|opt|Users|mnt)/\w")
+    for path in tracked_files():
+        content = path.read_bytes()
+        assert len(content) < 1_000_000, path
+        found = machine_path.search(content)
+        assert not found, f"{path}: {content[found.start() : found.start() + 60]!r}"
+
+
+# ---- quickstart.sh and test.sh
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "words"),
+    [
+        ("quickstart.sh", ["--epochs", "0"], ["--epochs 0", "above 0"]),
+        ("quickstart.sh", ["--min-bleu", "high"], ["--min-bleu high"]),
+        ("quickstart.sh", ["--arch"], ["--arch needs a value"]),
+        ("quickstart.sh", ["--epoch", "3"], ["--epoch: unknown option"]),
+        ("quickstart.sh", ["--output", str(SCRIPTS)], ["--output", "contains other files"]),
+        ("test.sh", ["--venv"], ["--venv needs a value"]),
+        ("matrix.sh", ["--only", "3.7"], ["--only 3.7: expected one of official-3.8"]),
+    ],
+)
+def test_wrong_flags_are_one_line(script, arguments, words):
+    assert_one_line_error(shell(SCRIPTS / script, *arguments), *words)
+
+
+@pytest.mark.parametrize("script", ["setup.sh", "quickstart.sh", "test.sh", "matrix.sh"])
+def test_help_is_the_head_of_the_script(script):
+    result = shell(SCRIPTS / script, "--help")
+    assert result.returncode == 0 and "--help" in result.stdout and "set -euo" not in result.stdout
+
+
+# ---- matrix.sh
+
+
+def environments():
+    result = shell(SCRIPTS / "matrix.sh", "--list")
+    assert result.returncode == 0 and result.stderr == ""
+    return [line.split() for line in result.stdout.splitlines()]
+
+
+def test_the_documented_table_has_a_row_for_every_environment():
+    rows = re.findall(r"^\| (\S+-3\.\d+) \|", (REPO / "docs" / "versions.md").read_text(), re.M)
+    assert rows == [name for name, *_ in environments()]
+
+
+def test_every_python_of_the_package_is_in_an_environment():
+    declared = re.findall(r"Python :: (3\.\d+)", (REPO / "pyproject.toml").read_text())
+    assert declared and set(declared) == {python for _, python, *_ in environments()}
+
+
+@needs_setup
+@pytest.mark.slow
+def test_quickstart_from_end_to_end(tmp_path):
+    """A tiny run: every step once, then none again, and low BLEU is a failure."""
+    command = [
+        SCRIPTS / "quickstart.sh",
+        "--venv",
+        sys.prefix,
+        "--output",
+        tmp_path / "out",
+        "--pairs",
+        "300",
+        "--epochs",
+        "3",  # fewer than are averaged otherwise
+    ]
+    first = shell(*command, "--min-bleu", "0", timeout=600)
+    assert first.returncode == 0, first.stderr
+    assert "epoch 3 of 3, loss on valid" in first.stdout
+    assert "BLEU|" in first.stdout and "    reference " in first.stdout
+    assert len((tmp_path / "out" / "output.de").read_text().splitlines()) == 500
+    assert (tmp_path / "out" / "training.png").read_bytes()[:4] == b"\x89PNG"
+
+    checkpoint = (tmp_path / "out" / "average.pt").stat().st_mtime_ns
+    second = shell(*command, "--min-bleu", "99", timeout=120)
+    assert second.stderr.count(": already done") == 6
+    assert (tmp_path / "out" / "average.pt").stat().st_mtime_ns == checkpoint
+    assert second.returncode == 1 and "is below 99" in second.stderr.splitlines()[-1]
+
+
+@needs_setup
+@pytest.mark.slow
+def test_gated_units_learn_the_toy_grammar(tmp_path):
+    """The corpus and the training of the quickstart; below 85 BLEU the script fails."""
+    flags = ["--venv", sys.prefix, "--output", tmp_path / "out", "--arch", "gau_tiny"]
+    finished = shell(SCRIPTS / "quickstart.sh", *flags, "--min-bleu", "85", timeout=1800)
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_the_matrix_runs_tests_that_exist():
+    text = (SCRIPTS / "matrix.sh").read_text(encoding="utf-8")
+    groups = re.findall(r"tests/test_\{([\w,]+)\}\.py", text)
+    files = [f"test_{name}.py" for group in groups for name in group.split(",")]
+    single, test = (
+        re.search(r'"tests/(\w+\.py)::\$COMMAND_TEST"', text),
+        re.search(r'COMMAND_TEST="(\w+)\[(\w+)\]"', text),
+    )
+    assert len(groups) == 2 and single and test
+    for name in [*files, single.group(1)]:
+        assert (REPO / "tests" / name).is_file()
+    module = importlib.import_module(single.group(1)[: -len(".py")])
+    assert test.group(2) in module.KINDS and hasattr(module, test.group(1))

@@ -1,0 +1,266 @@
+"""Model folders: complete or refused, and translation with them."""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from support.commands import ROOT
+from support.model_folders import write_model
+
+from fairseq_posenc import cli
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.serving import benchmark
+from fairseq_posenc.serving.engine import Hardware
+from fairseq_posenc.serving.engines import engine_for
+from fairseq_posenc.serving.model_folder import Text, read_model_folder
+
+WHY = "an extra: the engine of the exported models"
+MOSES = ["--tokenizer", "moses", "--subwords", "subword-nmt"]
+
+
+def posenc(*arguments):
+    assert not cli.main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A checkpoint and its data."""
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+def packed(model, out, *flags):
+    usual = ["--data", model / "data", *MOSES, "--subword-file", model / "codes"]
+    posenc("pack", model / "model.pt", out, *usual, *flags)
+    return out
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    """Its model folder, with an export."""
+    pytest.importorskip("ctranslate2", reason=WHY)
+    out = tmp_path_factory.mktemp("packed") / "en-de"
+    scores = model / "scores.txt"
+    scores.write_text("BLEU|nrefs:1 = 12.3\n")
+    return packed(model, out, "--ctranslate2", "--about", "Two words.", "--scores", scores)
+
+
+def test_has_what_text_needs(folder):
+    names = "README.md checkpoint.pt codes ctranslate2 dict.de.txt dict.en.txt model.json"
+    assert sorted(os.listdir(folder)) == names.split()
+    read = read_model_folder(str(folder))
+    assert read.text == Text("en", "de", "moses", False, "subword-nmt", "codes")
+    assert (read.task, read.search) == ("translation", (4, 0.6))
+    assert read_checkpoint(read.checkpoint)["last_optimizer_state"] is None
+    card = (folder / "README.md").read_text()
+    for expected in ("en to de", "Two words.", "BLEU|nrefs:1 = 12.3", "After 7 updates"):
+        assert expected in card
+    assert "--position-encoding rotary" in card
+
+
+PIECES = {
+    "model.json": "model.json cannot be read",
+    "codes": "codes, the subwords, is missing",
+    "ctranslate2/model.bin": "the exported model, is missing",
+}
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_missing_piece_is_named(folder, tmp_path, piece):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / piece).unlink()
+    with pytest.raises(SystemExit, match=PIECES[piece]):
+        read_model_folder(str(copy))
+
+
+START = '{"format": 1, "task": "translation", "search":'
+BPE = '"text": {"subwords": "subword-nmt", "subword_file":'
+DAMAGED = {
+    "not json": ("{", "is not JSON"),
+    "a list": ("[]", "holds no JSON object"),
+    "another format": ('{"format": 2}', "format 2, and this version reads 1"),
+    "no text": ('{"format": 1}', "damaged"),
+    "an unknown tokeniser": (
+        '{"format": 1, "task": "translation", "search": {}, "text": {"tokenizer": "kytea"}}',
+        "tokenizer 'kytea'; it must be moses or jieba or none",
+    ),
+    "a number for a file": (f"{START} {{}}, {BPE} 5}}}}", "damaged .subword_file: 5"),
+    "a text for a number": (f'{START} {{"beam": "4"}}, {BPE} "c"}}}}', "damaged .beam: '4'"),
+    "a file elsewhere": (f'{START} {{}}, {BPE} "../c"}}}}', r"\.\./c: is no file of the folder"),
+    "an absolute path": (f'{START} {{}}, {BPE} "/c"}}}}', "/c: is no file of the folder"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_damaged_settings_are_refused(tmp_path, case):
+    content, message = DAMAGED[case]
+    (tmp_path / "model.json").write_text(content)
+    with pytest.raises(SystemExit, match=message):
+        read_model_folder(str(tmp_path))
+
+
+WRONG = {
+    "the dictionaries of another model": (["--data", "{other}"], "give the data folder"),
+    "no dictionary": (["--data", "{empty}"], "has no dict.en.txt"),
+    "no subwords": (["--subword-file", "{empty}/none"], "there is no such file"),
+    "no subwords of the target": (
+        ["--target-subword-file", "{empty}/none"],
+        "--target-subword-file .*/none: there is no such file",
+    ),
+    "a quantisation that does not exist": (
+        ["--ctranslate2", "--quantization", "int3"],
+        "--quantization int3: must be int8 or",
+    ),
+    "a quantisation of nothing": (["--quantization", "int8"], "give --ctranslate2, too"),
+    "a range of no regression": (["--regression-range", "0", "5"], "0.0 5.0: the model is no reg"),
+    "a range backwards": (["--regression-range", "5", "0"], "5 0: the first must be the smaller"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_packs_all_or_nothing(model, tmp_path, case):
+    flags, message = WRONG[case]
+    if "--ctranslate2" in flags:
+        pytest.importorskip("ctranslate2", reason=WHY)
+    empty, other = tmp_path / "empty", tmp_path / "other"
+    empty.mkdir()
+    other.mkdir()
+    for lang in ("en", "de"):
+        (other / f"dict.{lang}.txt").write_text("one 1\n")
+    flags = [flag.format(empty=empty, other=other) for flag in flags]
+    with pytest.raises(SystemExit, match=message) as error:
+        packed(model, tmp_path / "out", *flags)
+    assert str(error.value).count("\n") == 0
+    assert sorted(os.listdir(tmp_path)) == ["empty", "other"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_an_interrupted_export_leaves_nothing(model, tmp_path, monkeypatch, error):
+    pytest.importorskip("ctranslate2", reason=WHY)
+    from ctranslate2.specs import model_spec
+
+    def save(self, path):
+        with open(os.path.join(path, "config.json"), "w") as file:
+            file.write("{")
+        raise error
+
+    monkeypatch.setattr(model_spec.SequenceToSequenceModelSpec, "save", save)
+    kind, message = (SystemExit, "No space left") if error.args else (KeyboardInterrupt, "")
+    with pytest.raises(kind, match=message):
+        posenc("export", "ctranslate2", model / "model.pt", tmp_path / "out")
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_export_never_replaces_files(model, tmp_path):
+    pytest.importorskip("ctranslate2", reason=WHY)
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(SystemExit, match="exists already"):
+        posenc("export", "ctranslate2", model / "model.pt", tmp_path)
+    assert os.listdir(tmp_path) == ["mine"]
+
+
+def test_export_names_flags_of_other_formats(model, tmp_path):
+    for flags in (["hf-roformer", "--quantization", "int8"], ["ctranslate2", "--head", "lm"]):
+        with pytest.raises(SystemExit, match=f"{flags[1]} {flags[2]}: is "):
+            posenc("export", flags[0], model / "model.pt", tmp_path / "out", *flags[1:])
+
+
+def run(folder, lines, *flags):
+    """Translate in a process that has imported nothing yet; standard error ends with figures."""
+    code = (
+        "import sys, time; sys.argv[0] = 'fairseq-posenc'\n"
+        "from fairseq_posenc.cli import main\n"
+        "main(sys.argv[1:])\n"
+        "print(time.process_time(), *{'torch', 'fairseq'} & set(sys.modules), file=sys.stderr)\n"
+    )
+    words = [sys.executable, "-c", code, "translate", "--model", str(folder), *flags]
+    text = "".join(line + "\n" for line in lines).encode()
+    done = subprocess.run(words, input=text, capture_output=True, cwd=ROOT, check=True, timeout=120)
+    *said, last = done.stderr.decode().splitlines()
+    return done.stdout.decode().split("\n")[:-1], said, last.split()
+
+
+def test_translates_without_pytorch_or_fairseq(folder):
+    lines = ["The cat sleeps.", "", "dog " * 100, "\u3000 ", "The dog barks."]
+    out, said, figures = run(folder, lines, "--max-length", "5", "--threads", "1")
+    assert len(out) == len(lines)
+    assert [bool(line) for line in out] == [True, False, False, False, True]
+    assert said == [
+        "line 3: the line has 200 tokens, and the model accepts 29; its translation is left empty"
+    ]
+    if not hasattr(pytest.importorskip("ctranslate2"), "__getattr__"):
+        pytest.skip("CTranslate2 of Python 3.8 imports PyTorch itself")
+    assert len(figures) == 1, f"{figures[1:]} was imported"
+    assert float(figures[0]) < 2  # seconds of processor time
+
+
+def test_both_engines_agree(folder, capsys, monkeypatch):
+    outputs = []
+    for engine in ("ctranslate2", "fairseq"):
+        text = "The cat sleeps.\tdog\nThe dog barks.\t\n"
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        with open(os.path.join(folder, f"{engine}.out"), "w") as out:
+            monkeypatch.setattr(sys, "stdout", out)
+            posenc_translate = ["--engine", engine, "--prefix", "--beam", "1", "--max-length", "4"]
+            cli.main(["translate", "--model", str(folder), *posenc_translate])
+        monkeypatch.undo()
+        outputs.append((folder / f"{engine}.out").read_text().splitlines())
+        (folder / f"{engine}.out").unlink()
+    assert outputs[0] == outputs[1]
+    assert outputs[0][0].startswith("dog")
+
+
+def test_benchmark_takes_the_start_off(folder, tmp_path, monkeypatch):
+    """Processes that take one second to start, and two more for every line."""
+    pytest.importorskip("sacrebleu", reason="an extra: BLEU")
+    monkeypatch.setattr(
+        benchmark,
+        "_run",
+        lambda folder, setting, text: (
+            benchmark.Times(9.0, 1.0 + 2 * text.count(b"\n")),
+            text.replace(b"b", b"c") if setting.compute_type == "int8" else text,
+        ),
+    )
+    source, reference = tmp_path / "a", tmp_path / "b"
+    source.write_text("a a a a a\nb b b b b\n")
+    reference.write_text("a a a a a\nb b b b b\n")
+    settings = benchmark.settings_of(read_model_folder(str(folder)), [1], ["float32", "int8"])
+    rows, signature = benchmark.measure(folder, str(source), str(reference), settings, 2)
+    assert [row.setting[:2] for row in rows] == [
+        ("fairseq", "float32"),
+        ("ctranslate2", "float32"),
+        ("ctranslate2", "int8"),
+    ]
+    assert [(row.start, row.rest, row.same) for row in rows] == [(1, 4, 2), (1, 4, 2), (1, 4, 1)]
+    assert [row.bleu for row in rows] == ["100.00", "100.00", "50.00"]
+    assert "tok:13a" in signature
+    assert len(benchmark.table(rows, signature).splitlines()) == 6
+    reference.write_text("one line\n")
+    with pytest.raises(SystemExit, match="has 1 lines, and .* has 2"):
+        benchmark.measure(folder, str(source), str(reference), settings, 1)
+    reference.write_bytes(b"\xe9\n")
+    with pytest.raises(SystemExit, match="is not UTF-8"):
+        benchmark.measure(folder, str(source), str(reference), settings, 1)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--repeat", "0"], "--repeat 0: expected 1 or more"),
+        (["--device", "cuda"], "--device: has no effect with --translate"),
+        (["--csv", "x"], "--csv: has no effect with --translate"),
+    ],
+)
+def test_benchmark_refuses_what_does_not_apply_to_a_folder(flags, message):
+    with pytest.raises(SystemExit, match=message):
+        posenc("benchmark", "--translate", "folder", "source", "reference", *flags)
+
+
+def test_weights_are_chosen_for_ctranslate2_alone(model, tmp_path):
+    folder = read_model_folder(str(packed(model, tmp_path / "out")))
+    with pytest.raises(SystemExit, match="--compute-type int8: is of --engine ctranslate2"):
+        engine_for(folder, Hardware(compute_type="int8"))
+    with pytest.raises(SystemExit, match="--dash-splits: has no effect without"):
+        posenc("pack", model / "model.pt", tmp_path / "no", "--data", model, "--dash-splits")

@@ -1,0 +1,124 @@
+"""Raw text through a model folder: lines and their order, progress, words, subwords."""
+
+import io
+import json
+
+import pytest
+from support.recipes import EXAMPLES
+
+from fairseq_posenc.serving.engine import Beam, Hypothesis
+from fairseq_posenc.serving.model_folder import ModelFolder, Text
+from fairseq_posenc.serving.streams import Progress, read_lines
+from fairseq_posenc.serving.text import Preparation, words_of
+from fairseq_posenc.serving.translate import Format, Translator
+
+
+class Reverse:
+    """An engine that reverses tokens, in n versions."""
+
+    longest = {"source": 6, "target": 40}
+
+    def __init__(self):
+        self.calls = []
+
+    def translate(self, sources, prefixes, beam):
+        assert all(sources)
+        self.calls.append((len(sources), beam.max_length))
+        return [
+            [Hypothesis([*p, *s[::-1], *["!"] * n], -float(n)) for n in range(beam.n_best)]
+            for s, p in zip(sources, prefixes)
+        ]
+
+
+PLAIN = Preparation(ModelFolder("", "translation"))
+LINES = ["a b", "", "c", "a b c d e f", " ", "d e f"]
+
+
+@pytest.mark.parametrize("buffer", [1, 2, 100])
+def test_every_line_keeps_its_place(buffer, capsys):
+    engine = Reverse()
+    translator = Translator(PLAIN, engine, Beam(4, 1.0, 1, 100, 4000), Format())
+    assert list(translator.translate(LINES, buffer)) == ["b a", "", "c", "", "", "f e d"]
+    assert capsys.readouterr().err.startswith("line 4: the line has 6 tokens")
+    assert max(length for _, length in engine.calls) == 39  # of the target, besides </s>
+    assert len(engine.calls) == {1: 3, 2: 3, 100: 1}[buffer]
+
+
+def test_n_best_scores_and_prefixes(capsys):
+    format = Format(scores=True, numbered=True, prefixes=True)
+    translator = Translator(PLAIN, Reverse(), Beam(4, 1.0, 2, 100, 4000), format)
+    lines = list(translator.translate(["a b\tx", "", "c"], 10))
+    assert lines == [
+        *("1\t-0.0000\tx b a", "1\t-1.0000\tx b a !"),
+        *("2\t0.0000\t", "2\t0.0000\t"),
+        *("3\t-0.0000\tc", "3\t-1.0000\tc !"),
+    ]
+
+
+def test_lines_stream(capsys):
+    """A translation comes before the next line is read."""
+    read = []
+
+    def lines():
+        for line in ("a", "b"):
+            read.append(line)
+            yield line
+
+    out = Translator(PLAIN, Reverse(), Beam(1, 1.0, 1, 9, 99), Format()).translate(lines(), 1)
+    assert next(out) == "a"
+    assert read == ["a"]
+
+
+def test_input_that_is_not_utf8_is_named():
+    with pytest.raises(SystemExit, match="line 2 of the input: byte 3 of it is not UTF-8"):
+        list(read_lines(io.BytesIO(b"ok\nab\xff\n")))
+    lines = "one\u2028line\r\n\x0bvertical\x85\n".encode()
+    assert list(read_lines(io.BytesIO(lines))) == ["one\u2028line", "\x0bvertical\x85"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_is_for_terminals():
+    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
+        progress = Progress(stream, seconds=0)
+        progress.add()
+        progress.add(last=True)
+        assert ("1 lines" in stream.getvalue()) == shown
+
+
+HOSTILE = ["“Well-known” – it’s 5 € & <b>!", "a\u200bb\tc\x07d", "don't   stop…", "", "日本語 text"]
+
+
+@pytest.mark.parametrize("dash_splits", [False, True])
+def test_words_are_those_of_the_recipes(dash_splits, monkeypatch):
+    pytest.importorskip("sacremoses", reason="an extra: Moses' tokeniser")
+    monkeypatch.syspath_prepend(str(EXAMPLES / "common"))
+    import moses
+
+    split, expected = words_of("moses", "en", dash_splits), moses.tokenizer("en", dash_splits)
+    assert [" ".join(split(line)) for line in HOSTILE] == [expected(line) for line in HOSTILE]
+
+
+def test_text_comes_back_through_sentencepiece(tmp_path):
+    sentencepiece = pytest.importorskip("sentencepiece", reason="an extra: subwords")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["The cat sleeps.", "The dog barks."] * 9),
+        model_prefix=str(tmp_path / "pieces"),
+        vocab_size=20,
+        byte_fallback=False,
+        minloglevel=2,
+    )
+    text = Text("en", "en", subwords="sentencepiece", subword_file="pieces.model")
+    preparation = Preparation(ModelFolder(str(tmp_path), "translation", text))
+    tokens = preparation.source("The cat  barks.")
+    assert len(tokens) > 3
+    assert preparation.restore(tokens) == "The cat barks."
+
+
+def test_settings_are_plain_json():
+    settings = json.loads(ModelFolder("x", "translation", Text("zh", "de")).settings())
+    assert settings["format"] == 1
+    assert settings["text"]["source_lang"] == "zh"

@@ -1,0 +1,117 @@
+"""Replaced-token detection: loss, generator, sampling, and what fine-tuning takes."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.logging import metrics
+from support.helpers import PAD, VOCABULARY, copies
+from support.masked_language_models import SMALL, build, texts
+from support.masked_language_models import tiny as masked_lm
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.stacks.electra import sample_tokens
+
+MASK = VOCABULARY.unk()
+
+
+@copies
+def tiny(encoding="rotary", *flags):
+    flags = ["--position-encoding", encoding, *SMALL, "--generator-size", "0.5", *flags]
+    return build("posenc_electra", *flags)
+
+
+def batch():
+    tokens = texts(3, 9)
+    tokens[0, -3:] = PAD
+    torch.manual_seed(0)
+    asked = (torch.rand(tokens.shape) < 0.4) & tokens.ne(PAD)
+    return {
+        "net_input": {"src_tokens": tokens.masked_fill(asked, MASK)},
+        "target": tokens.masked_fill(~asked, PAD),
+        "nsentences": 3,
+        "ntokens": tokens.ne(PAD).sum(),
+    }
+
+
+def criterion(weight=50.0):
+    task = Namespace(target_dictionary=VOCABULARY)
+    name = "replaced_token_detection"
+    return CRITERION_REGISTRY[name](Namespace(discriminator_weight=weight), task)
+
+
+@pytest.mark.parametrize("weight", [0.0, 50.0])
+def test_loss_is_that_of_the_paper(weight):
+    """Section 2, token by token in float64."""
+    model, sample = tiny().double(), batch()
+    loss, size, log = criterion(weight)(model, sample)
+    masked = sample["target"].ne(PAD)
+    logits, extra = model(**sample["net_input"], masked_tokens=masked)
+    original = torch.where(masked, sample["target"], sample["net_input"]["src_tokens"])
+    assert torch.equal(extra["tokens"][~masked], original[~masked])
+    generator, found = logits.double().log_softmax(-1), []
+    lm = -sum(row[t] for row, t in zip(generator, original[masked]))
+    for token, drawn, score in zip(
+        original.flatten(), extra["tokens"].flatten(), extra["replaced"].flatten()
+    ):
+        if token != PAD:
+            p = torch.sigmoid(score.double())
+            found.append(-torch.log(p if drawn != token else 1 - p))
+    expected = lm / size + weight * sum(found) / len(found)
+    torch.testing.assert_close((loss / size).double(), expected, atol=1e-5, rtol=1e-5)
+    assert len(found) == log["text"] and 0 < log["replaced"] <= masked.sum()
+    with metrics.aggregate() as logged:
+        criterion().reduce_metrics([log, log])
+    drawn, score = extra["tokens"], extra["replaced"]
+    right = ((score > 0) == (drawn != original))[original != PAD]
+    expected = 100 * right.float().mean().item()
+    assert logged.get_smoothed_value("accuracy") == pytest.approx(expected, abs=0.01)
+
+
+def test_the_discriminator_does_not_teach_the_generator():
+    """Sampling has no gradient; only the shared embedding learns from both."""
+    model, sample = tiny(), batch()
+    (criterion(1.0)(model, sample)[0] - criterion(0.0)(model, sample)[0]).backward()
+    shared = model.encoder.sentence_encoder.embed_tokens.weight
+    assert model.generator.sentence_encoder.embed_tokens.weight is shared
+    for name, parameter in model.generator.named_parameters():
+        if parameter is not shared and parameter.grad is not None:
+            assert parameter.grad.abs().max() < 1e-7, name
+    assert model.replaced_head.out_proj.weight.grad.abs().max() > 0
+
+
+def test_every_parameter_has_a_gradient_from_both_losses():
+    model = tiny("learned")
+    criterion()(model, batch())[0].backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_tokens_are_drawn_with_the_generators_probabilities():
+    torch.manual_seed(0)
+    logits = torch.tensor([0.5, -1.0, 2.0, 0.0])
+    drawn = sample_tokens(logits.expand(20000, -1), repeatable=False)
+    shares = torch.bincount(drawn, minlength=4) / 20000
+    torch.testing.assert_close(shares, logits.softmax(0), atol=0.015, rtol=0)
+    again = [sample_tokens(logits.expand(50, -1), repeatable=True) for _ in range(2)]
+    assert torch.equal(*again)
+    assert sample_tokens(logits[None][:0], repeatable=False).shape == (0,)
+
+
+def test_a_fraction_that_leaves_no_whole_head_is_refused():
+    with pytest.raises(UsageError, match="--generator-size 0.7: gives 3 heads and 22 channels"):
+        tiny.__wrapped__("rotary", "--generator-size", "0.7")
+
+
+def test_other_models_are_refused():
+    with pytest.raises(UsageError, match="needs a model with a generator"):
+        criterion()(masked_lm("rotary"), batch())
+
+
+@pytest.mark.parametrize("flags", [(), ("--untie-weights-roberta",)])
+def test_a_masked_language_model_takes_the_discriminator(flags):
+    electra, plain = tiny("rotary", *flags), masked_lm("rotary", *flags)
+    plain.load_state_dict(electra.state_dict())
+    tokens = texts()
+    features = [model(tokens, features_only=True)[0] for model in (electra, plain)]
+    assert torch.equal(*features)

@@ -1,0 +1,153 @@
+"""DeBERTa's enhanced mask decoder: formulas, where it is used, and what rules it out.
+
+He, Liu, Gao, Chen, arXiv 2006.03654, section 3.2.
+"""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.helpers import ENCODER_ENCODINGS, PAD
+from support.masked_language_models import SMALL, build, texts
+
+from fairseq_posenc.basics.errors import UsageError
+
+
+def tiny(encoding, *flags, layers=2, **settings):
+    torch.manual_seed(0)
+    flags = ["--position-encoding", encoding, *SMALL, *flags]
+    flags += ["--mask-decoder-layers", str(layers)]
+    return build("posenc_masked_lm", *flags, **settings).double()
+
+
+def padded(length=9):
+    tokens = texts(3, length)
+    tokens[1, 6:] = PAD
+    tokens[2, 2:] = PAD
+    return tokens
+
+
+def attended(layer, x, keys, hidden):
+    """Softmax attention without positions, post-norm, and the feed-forward layers."""
+    attention = layer.self_attn
+    q, k, v = (
+        f(y).view(y.size(0), y.size(1), attention.num_heads, -1).transpose(1, 2)
+        for f, y in zip((attention.q_proj, attention.k_proj, attention.v_proj), (x, keys, keys))
+    )
+    logits = q @ k.transpose(-2, -1) * q.size(-1) ** -0.5
+    weights = logits.masked_fill(hidden[:, None, None], float("-inf")).softmax(dim=-1)
+    out = attention.out_proj((weights @ v).transpose(1, 2).flatten(2))
+    x = layer.self_attn_layer_norm(x + out)
+    return layer.final_layer_norm(x + layer.fc2(F.relu(layer.fc1(x))))
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+@torch.no_grad()
+def test_the_decoder_is_what_the_formula_says(times):
+    model, tokens = tiny("none", "--activation-fn", "relu", layers=times), padded()
+    encoder, hidden = model.encoder.sentence_encoder, tokens.eq(PAD)
+    x = encoder.forward_embedding(tokens)[0].masked_fill(hidden.unsqueeze(-1), 0.0)
+    below = attended(encoder.layers[0], x, x, hidden)
+    x = below + encoder.embed_mask_positions.weight[: tokens.size(1)]
+    for _ in range(times):
+        x = attended(encoder.layers[1], x, below, hidden)
+    expected = model.encoder.lm_head(x)
+    got, extra = model(tokens, return_all_hiddens=True)
+    torch.testing.assert_close(got[~hidden], expected[~hidden], atol=1e-9, rtol=0)
+    assert len(extra["inner_states"]) == 2 + times
+
+
+@pytest.mark.parametrize("norm", [[], ["--encoder-normalize-before"]], ids=["post", "pre"])
+@pytest.mark.parametrize("encoding", ENCODER_ENCODINGS)
+@torch.no_grad()
+def test_without_positions_and_once_it_is_bert(encoding, norm):
+    """For P = 0 and n = 1 the decoder is the last layer."""
+    model, tokens = tiny(encoding, *norm, layers=1), padded()
+    model.encoder.sentence_encoder.embed_mask_positions.weight.zero_()
+    real = tokens.ne(PAD)
+    features = model(tokens, features_only=True)[0]
+    expected = model.encoder.output_layer(features)[real]
+    torch.testing.assert_close(model(tokens)[0][real], expected, atol=1e-9, rtol=0)
+
+
+@torch.no_grad()
+def test_fine_tuning_has_the_layers_alone():
+    model, tokens = tiny("rotary"), padded()
+    model.register_classification_head("sentence", num_classes=2)
+    model.double()
+    features = model(tokens, features_only=True)[0]
+    classes = model(tokens, features_only=True, classification_head_name="sentence")[0]
+    logits = model(tokens)[0]
+    model.encoder.sentence_encoder.embed_mask_positions.weight.add_(1.0)
+    assert torch.equal(model(tokens, features_only=True)[0], features)
+    again = model(tokens, features_only=True, classification_head_name="sentence")[0]
+    assert torch.equal(again, classes)
+    assert not torch.allclose(model(tokens)[0], logits)
+
+
+@torch.no_grad()
+def test_heads_of_pre_training_read_the_decoder():
+    model, tokens = tiny("rotary"), padded()
+    model.register_relation_head()
+    model.double()
+    logits, extra = model(tokens, relation=True)
+    real = tokens.ne(PAD)
+    torch.testing.assert_close(logits[real], model(tokens)[0][real])
+    relation = extra["relation"]
+    model.encoder.sentence_encoder.embed_mask_positions.weight.add_(
+        torch.randn_like(model.encoder.sentence_encoder.embed_mask_positions.weight)
+    )
+    assert not torch.allclose(model(tokens, relation=True)[1]["relation"], relation)
+
+
+@torch.no_grad()
+def test_positions_are_absolute_and_padding_changes_nothing():
+    model, tokens = tiny("t5"), padded()
+    logits = model(tokens)[0]
+    for row, length in enumerate((9, 6, 2)):
+        alone = model(tokens[row : row + 1, :length])[0]
+        torch.testing.assert_close(logits[row : row + 1, :length], alone, atol=1e-9, rtol=0)
+    left = torch.cat((torch.full((1, 3), PAD), tokens[:1]), dim=1)
+    torch.testing.assert_close(model(left)[0][:, 3:], logits[:1], atol=1e-9, rtol=0)
+    unordered = tiny("none")
+    reversed_tokens = tokens[:1].flip(1)
+    there = unordered(tokens[:1])[0].flip(1)
+    assert not torch.allclose(unordered(reversed_tokens)[0], there)
+    features = unordered(tokens[:1], features_only=True)[0].flip(1)
+    torch.testing.assert_close(unordered(reversed_tokens, features_only=True)[0], features)
+
+
+def test_all_parameters_are_trained():
+    model = tiny("deberta")
+    model(padded())[0].square().mean().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+REFUSED = {
+    "--attention favor": "--attention favor has one input for queries and keys; give --attention",
+    "--layer gated": "--layer gated has one input for queries and keys; give --layer transformer",
+    "--encoder-layerdrop 0.1": "must not be dropped; drop --encoder-layerdrop 0.1",
+    "--funnel-stages 1,1": "layers of its own after its stages; drop --funnel-stages 1,1",
+    "--causal": "a text that is seen as a whole; drop --causal",
+}
+
+
+@pytest.mark.parametrize("given", REFUSED)
+def test_what_rules_it_out(given):
+    sizes = [value for value in SMALL if value not in ("--encoder-layers", "2")]
+    if "gated" in given:
+        sizes = ["--dropout", "0"]
+    flags = ["--position-encoding", "rotary", "--mask-decoder-layers", "2", *sizes, *given.split()]
+    with pytest.raises(UsageError, match="--mask-decoder-layers 2: .*" + REFUSED[given]):
+        build("posenc_masked_lm", *flags)
+
+
+def test_electra_does_without():
+    with pytest.raises(UsageError, match="ELECTRA predicts no masked tokens; drop it, or give"):
+        build("roformer_electra_tiny", "--mask-decoder-layers", "2")
+
+
+def test_texts_beyond_the_table_are_refused():
+    model = tiny("rotary", "--num-positions", "8")
+    with pytest.raises(UsageError, match="a text has 9 tokens, .* a table of 8 positions"):
+        model(padded())
+    model(padded(), features_only=True)

@@ -1,0 +1,71 @@
+"""The plans in examples/study: every command line of every system is one that fairseq takes."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import yaml
+from fairseq.utils import import_user_module
+
+from fairseq_posenc.study.checks import check_plan
+from fairseq_posenc.study.plan import load_plan
+from fairseq_posenc.study.processes import Device
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "study"
+PLANS = sorted(FOLDER.glob("*.yaml"))
+TABLES = FOLDER.parent
+PAIR = "en-de"
+
+
+def write(path, text=""):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def beside(tmp_path, monkeypatch):
+    """Makes the data folders that a plan names, and works beside them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(TABLES)
+
+    def beside(content):
+        data = Path(content["data"])
+        for split in ("train", "valid", "test"):
+            write(data / f"{split}.idx")
+            for lang in ("en", "de"):
+                write(data / f"{split}.{PAIR}.{lang}.idx")
+                write(data / f"reference.{split}.{lang}")
+        write(data / "text.settings", "SOURCE=en\nTARGET=de\nTOKENIZER=moses\nSUBWORDS=none\n")
+        for name in ("dict.txt", "dict.en.txt", "dict.de.txt"):
+            write(data / name, "word 1\n")
+        described = {}
+        for recipe in ("glue", "clue"):
+            described.update(yaml.safe_load((TABLES / recipe / "tasks.yaml").read_text()))
+        for name in content.get("finetune", {}).get("tasks", ()):
+            folder = Path(content["finetune"]["data"], name)
+            entry = {**described[name], "labels": ["0", "1"]}
+            write(folder / "task.yaml", yaml.safe_dump({name: entry}))
+            write(folder / "examples", "100\n")
+            write(folder / "input0" / "dict.txt", "word 1\n")
+
+    return beside
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_a_shipped_plan_is_one_that_fairseq_takes(path, beside):
+    beside(yaml.safe_load(path.read_text()))
+    plan = load_plan(path)
+    # another test may have registered it, from another folder
+    if plan.user_dir and Path(plan.user_dir).name not in sys.modules:
+        import_user_module(Namespace(user_dir=plan.user_dir))
+    assert plan.title and plan.about and len(plan.seeds) >= 3
+    check_plan(plan, Device(("0",)))
+
+
+def test_every_table_has_a_plan_for_a_cluster_and_one_for_a_cpu():
+    names = {path.stem for path in PLANS}
+    tables = {name for name in names if "table" in name}
+    assert {f"{name}_small" for name in tables if not name.endswith("_small")} <= tables
+    assert len(tables) == 16 and {"multi30k", "masked_lm", "language_model"} <= names
+    assert all(f"{name}.yaml" in (FOLDER / "README.md").read_text() for name in names)

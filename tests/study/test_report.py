@@ -1,0 +1,229 @@
+"""Reports of made-up studies."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from support.made_up_studies import MEASURES, SOURCE, SYSTEMS, make, undraw, written
+
+from fairseq_posenc.study import sentences, statistics
+from fairseq_posenc.study.report import (
+    figures,
+    overview,
+    render,
+    reproduction,
+    sentence_tests,
+    translations,
+    words,
+)
+from fairseq_posenc.study.report.document import Report, Section
+from fairseq_posenc.study.report.memory import Memory
+
+for package in ("matplotlib", "statsmodels", "sacrebleu", "jinja2"):
+    pytest.importorskip(package, reason="an extra: study")
+
+pytest_plugins = ["support.made_up_studies"]
+EMPTY = {"link", "meta", "br"}
+
+
+class Checked(HTMLParser):
+    """Reads HTML strictly: what is opened must be closed, and nothing is fetched."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.texts, self.ids = [], [], []
+        self.feed(text)
+        assert self.open == []
+        assert len(self.ids) == len(set(self.ids))
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.ids += [found["id"]] if "id" in found else []
+        for name in ("src", "href", "xlink:href"):
+            assert re.match("#|data:", found.get(name) or "#"), found
+        assert tag != "script"
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in EMPTY:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A study of three seeds, its page and its Markdown; the figures are left empty."""
+    folder = make(
+        tmp_path_factory.mktemp("study"), (1, 2, 3), {("t5", 3)}, {("stock", 3)}
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "to_svg", undraw)
+        patch.setattr(sentences, "RESAMPLES", 50)
+        patch.setattr(sentence_tests, "RESAMPLES", 50)
+        return (folder, *written(folder))
+
+
+def test_the_page_is_whole_and_needs_no_network(whole):
+    _, page, _ = whole
+    text = " ".join(Checked(page).texts)
+    for title in (
+        "What was compared", "Results", "Learning curves", "Quality by sentence length",
+        "Extrapolation", "Speed and memory", "Samples", "Failed and missing runs", "To repeat it",
+    ):  # fmt: skip
+        assert title in text
+    assert "<made & up>" in text and "<b>man</b>" in text and "<i>no" in text
+    assert "out of <memory>" in text and "nrefs:1|case:mixed|tok:13a" in text
+    assert "url(http" not in page and "@import" not in page
+
+
+def test_both_forms_have_every_system_and_what_is_absent(whole):
+    _, page, markdown = whole
+    for text in (page, markdown):
+        assert all(system in text for system in SYSTEMS)
+        assert "stock, seed 3: failed" in text and "Not run yet: t5, seed 3." in text
+        assert "1 run failed" in text and "1 run is missing" in text
+
+
+def test_figures_stand_beside_the_markdown(whole):
+    folder, _, markdown = whole
+    named = re.findall(r"\]\((figures/[^)]+)\)", markdown)
+    assert "figures/score-bleu.svg" in named and "figures/extrapolation.svg" in named
+    assert {folder / "report" / name for name in named} == set(folder.glob("report/figures/*"))
+
+
+def test_figures_in_the_page_follow_its_colours():
+    scores = {"a": {1: 3.0, 2: 3.1}, "b": {1: 2.0, 2: 2.2}, "far": {1: 200.0, 2: 201.0}}
+    compared = statistics.compare({**scores, **{f"{n}": scores["a"] for n in range(5)}}, "higher")
+    points = {name: list(scores.get(name, scores["a"]).values()) for name in compared.order}
+    line = figures.curve([{1: 2.0, 2: 3.0}, {1: 2.5, 2: 2.0}])
+    parts = [
+        figures.dot_plot("dots", "<dots>", compared, points, "a", "score"),
+        figures.small_multiples("curves", "2 > 1", {"a": line, "b": line}, "a", ("x", "y")),
+    ]
+    page = render.to_html(Report("title", [], [Section("Figures", parts)]))
+    Checked(page)
+    drawn = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(drawn) == 4
+    for svg in drawn:
+        assert "currentColor" in svg and "#0072b2" not in svg.lower() and "#ffffff" not in svg
+
+
+def test_tables_of_the_markdown_are_complete(whole):
+    _, _, markdown = whole
+    tables = re.findall(r"(?:^\|.*\n)+", markdown, re.MULTILINE)
+    assert len(tables) > 8
+    for table in tables:
+        cells = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(cells) == 1, table
+
+
+def test_the_best_is_named_by_the_direction_of_the_measure(whole):
+    _, _, markdown = whole
+    assert "BLEU (higher is better): rotary has the best mean" in markdown
+    assert "Perplexity (lower is better): rotary has the best mean" in markdown
+    assert re.search(
+        r"\| rotary \| \*\*90\.\d+ ± .*?\*\* \| \*\*5\.\d+ ±", markdown.replace(" | a |", " |")
+    )
+
+
+@pytest.mark.slow
+def test_another_report_says_the_same_and_repeats_no_test(whole, undrawn, monkeypatch):
+    folder, _, markdown = whole
+    monkeypatch.setattr(sentence_tests, "compare_translations", pytest.fail)
+    monkeypatch.setattr(sentence_tests, "compare_answers", pytest.fail)
+    monkeypatch.setattr(sentence_tests, "RESAMPLES", 50)
+    assert written(folder)[1] == markdown
+
+
+@pytest.mark.parametrize("changes", [{"seeds": (7,)}, {"without": {(s, 1) for s in SYSTEMS}}])
+def test_one_seed_is_no_test(changes, undrawn, tmp_path):
+    folder = make(tmp_path / "study", measures={"perplexity": MEASURES["perplexity"]}, **changes)
+    _, markdown = written(folder)
+    assert "cannot be told whether the systems differ or the seeds" in markdown
+    assert "p (Holm)" not in markdown and "group" not in markdown
+
+
+def test_nothing_has_finished(undrawn, tmp_path):
+    runs = {(system, seed) for system in SYSTEMS for seed in (1, 2)}
+    page, markdown = written(make(tmp_path / "study", without=runs))
+    assert "6 runs are missing" in markdown and "Results" not in markdown
+    Checked(page)
+
+
+@pytest.mark.parametrize("systems", [SYSTEMS, ("stock",), ("stock", "t5"), ("rotary",)])
+def test_systems_that_failed_with_every_seed(systems, undrawn, tmp_path):
+    runs = {(system, seed) for system in systems for seed in (1, 2)}
+    one = {"perplexity": MEASURES["perplexity"]}
+    page, _ = written(make(tmp_path / "study", failed=runs, measures=one))
+    Checked(page)
+    assert f"{len(runs)} runs failed" in page and "out of &lt;memory&gt;" in page
+    assert ("Results" in page) == (systems != SYSTEMS)
+
+
+# --- parts
+
+
+def test_only_flags_that_differ_are_shown():
+    flags = {"a": {"--arch": "x", "--lr": 1}, "b": {"--arch": "x", "--lr": 2}, "c": {"--arch": "x"}}
+    assert overview.differing(flags) == {"a": {"--lr": 1}, "b": {"--lr": 2}, "c": {}}
+
+
+def test_each_sentence_is_in_one_bucket():
+    found = translations.buckets(SOURCE + ["one word"] * 20)
+    indices = [index for _, _, chosen in found for index in chosen]
+    assert sorted(indices) == list(range(32))
+    assert found[0][0] == "2" and found[-1][0].endswith("14")
+
+
+@pytest.mark.parametrize(
+    "measure, key",
+    [
+        ("cola_mcc", ("cola", "mcc")),
+        ("mnli_mm_accuracy", ("mnli_mm", "accuracy")),
+        ("mnli_accuracy", ("mnli", "accuracy")),
+        ("loss", None),
+        ("cola_loss", None),
+    ],
+)
+def test_answers_of_a_measure(measure, key):
+    assert sentence_tests.answers_key(measure, ["mnli", "cola", "mnli_mm"]) == key
+
+
+def test_outcomes_in_words():
+    assert sentence_tests.Outcome(2, 0, 3).text == "better in 2 of 3"
+    assert sentence_tests.Outcome(1, 1, 3).text == "better in 1, worse in 1 of 3"
+    assert sentence_tests.Outcome(0, 0, 1).text == "in none of 1 seed"
+
+
+@pytest.mark.parametrize(
+    "value, like, text",
+    [(34.2164, None, "34.22"), (-0.5, 34.0, "−0.50"), (123456.7, None, "123457"),
+     (0.0, None, "0.0000"), (9.9999, None, "10.000"), (float("inf"), None, "∞")],
+)  # fmt: skip
+def test_numbers(value, like, text):
+    assert words.number(value, like) == text
+
+
+def test_commands_of_seeds_that_differ_only_in_their_seed_stand_once(whole):
+    from fairseq_posenc.study.results import load_results
+
+    ((title, text),) = reproduction.commands_of(load_results(whole[0]).of("rotary"))
+    assert text == "fairseq-train data --seed SEED --save-dir runs/RUN"
+    assert "3 in rotary-seed3-01234567" in title
+
+
+def test_a_damaged_memory_is_computed_anew(tmp_path):
+    path = tmp_path / "memory"
+    path.write_text("{")
+    memory = Memory(path)
+    assert memory.get(["a", 1], lambda: 5) == 5
+    memory.save()
+    assert Memory(path).get(["a", 1], lambda: 6) == 5
+    assert Memory(path).get(["a1"], lambda: 6) == 6

@@ -1,0 +1,187 @@
+"""What the report of a study says in words: verdicts, warnings, and what was compared."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+from support.made_up_studies import MEASURES, make, written
+
+from fairseq_posenc.study import statistics
+from fairseq_posenc.study.report import figures, overview, sentence_tests, speed, words
+from fairseq_posenc.study.report.design import design
+from fairseq_posenc.study.results import Measure, load_results
+
+pytest_plugins = ["support.made_up_studies"]
+for package in ("matplotlib", "statsmodels", "sacrebleu", "jinja2"):
+    pytest.importorskip(package, reason="an extra: study")
+
+ONE = {"perplexity": MEASURES["perplexity"]}
+
+
+@pytest.mark.parametrize(
+    "better, than_d", [("higher", ("no system", "b")), ("lower", ("b", "no system"))]
+)
+def test_better_and_worse_are_those_of_the_same_seeds(better, than_d):
+    """b has the best seed alone, so its mean is the highest, though it is below all others."""
+    scores = {name: {1: 10.0 + x, 2: 20.0 - x, 3: 30.0} for name, x in zip("acd", (0, 0.1, -0.05))}
+    compared = statistics.compare({**scores, "b": {3: 29.0}}, better)
+    said = words.verdict(compared, Measure("x", better, "score"), "d")
+    assert f"Compared with the baseline, d, better: {than_d[0]}; worse: {than_d[1]};" in said
+    told = " ".join(words.details(compared, "d"))
+    assert ("d is better than b (p" in told) == (better == "higher")
+    if better == "higher":
+        assert "b has the best mean" in said and "Better than it with the same seeds: a" in said
+        assert "It is better" not in said
+
+
+def diverge(result):
+    """rotary's third seed has no score, and t5's second one an infinite one."""
+    values = {("rotary", 3): math.nan, ("t5", 2): math.inf}
+    key = result["system"], result["seed"]
+    result["scores"]["perplexity"] = values.get(key, result["scores"]["perplexity"])
+
+
+def test_scores_that_are_no_finite_numbers_are_named_and_left_out(undrawn, tmp_path):
+    folder = make(tmp_path / "study", (1, 2, 3), measures=ONE, change=diverge)
+    _, markdown = written(folder)
+    assert "No finite perplexity: rotary, seed 3; t5, seed 2." in markdown
+    row = next(line for line in markdown.splitlines() if line.startswith("| rotary | **5"))
+    assert "2 of 3 seeds" in row
+    assert "nan" not in markdown and "not a number" not in markdown and "∞" not in markdown
+    assert "compare letters and differences" in markdown
+
+
+def test_different_versions_are_named(undrawn, tmp_path):
+    def change(result):
+        result["environment"]["torch"] += f".{int(result['seed'] == 2)}"
+
+    _, markdown = written(make(tmp_path / "study", measures=ONE, change=change))
+    assert "different versions of torch, 2.13.0 and 2.13.1, which" in markdown
+    assert "versions of" not in written(make(tmp_path / "other", measures=ONE))[1]
+
+
+def test_the_main_table_has_the_interval_of_the_figure(undrawn, tmp_path):
+    folder = make(tmp_path / "study", (1, 2, 3), measures=ONE)
+    _, markdown = written(folder)
+    values = [run.scores["perplexity"] for run in load_results(folder).of("t5")]
+    low, high = statistics.summarise(values).interval
+    assert f"({low:.3f} to {high:.3f})" in markdown
+
+
+def test_other_data_are_shown_beside_the_flags():
+    flags = {"a": {"--lr": 1}, "b": {"--lr": 1, "data": "runs/other data"}}
+    assert overview.differing(flags)["b"] == {"data": "runs/other data"}
+    assert overview.flag_texts(flags["b"]) == ["--lr 1", "data 'runs/other data'"]
+
+
+@pytest.mark.parametrize(
+    "plan, command, said",
+    [
+        (
+            {"recipe": "translation", "budget": {"epochs": 12}, "average": {"epochs": 5}},
+            "fairseq-generate d --gen-subset test --beam 4 --lenpen 0.6",
+            "Translation models, trained on d for 12 epochs. The average of the last 5 epochs is "
+            "scored on the test set, decoded with --beam 4 --lenpen 0.6.",
+        ),
+        (
+            {"recipe": "language_model", "budget": {"tokens": 5000}, "average": {"updates": 1}},
+            "fairseq-eval-lm d --gen-subset valid",
+            "Language models, trained on d for at least 5,000 tokens. The last checkpoint is "
+            "scored on the validation set.",
+        ),
+        (
+            {
+                "recipe": "masked_lm",
+                "budget": {"hours": 1},
+                "finetune": {"tasks": {"CoLA": {}, "MRPC": {}}, "epoch": "last"},
+            },
+            "fairseq-validate d --valid-subset valid",
+            "Masked language models, trained on d for 1 hour of training. The last checkpoint is "
+            "scored on the validation set, fine-tuned on CoLA and MRPC and scored there after the "
+            "last epoch.",
+        ),
+    ],
+)
+def test_what_was_compared_is_said_in_two_sentences(plan, command, said):
+    run = SimpleNamespace(done=True, commands=["fairseq-train d", command])
+    assert design(SimpleNamespace(plan={**plan, "data": {"folder": "d"}}, runs=[run])) == said
+
+
+def test_the_positive_class_is_that_of_the_task():
+    task = "fairseq-train --save-dir runs/x/finetune/{}-lr1e-5 --positive-label {}"
+    commands = [task.format("mnlimm", "0"), task.format("mnli", "'not so'"), "fairseq-train d"]
+    assert sentence_tests.positive_class(commands, "mnli") == "not so"
+    assert sentence_tests.positive_class(commands, "mnlimm") == "0"
+    assert sentence_tests.positive_class(commands, "rte") is None
+
+
+def test_tests_that_are_left_out_are_named(undrawn, tmp_path):
+    def change(result):
+        result["scores"]["cola_f1"] = result["scores"].pop("cola_accuracy")
+        result["signatures"] = {"bleu": "tok:zhuyin"}
+
+    f1 = {"better": "higher", "label": "CoLA F1"}
+    folder = make(
+        tmp_path / "study", measures={"bleu": MEASURES["bleu"], "cola_f1": f1}, change=change
+    )
+    _, markdown = written(folder)
+    assert "because this version of sacreBLEU has no tokenizer zhuyin." in markdown
+    assert "Not computed: this version of sacreBLEU has no tokenizer zhuyin." in markdown
+    assert "because the commands of the runs do not name the positive class." in markdown
+    assert "| bootstrap |" not in markdown and "| permutation |" not in markdown
+
+
+def timed(tmp_path, scheduler):
+    """A study whose speed was measured in a round that is complete and one that is not."""
+    folder = make(
+        tmp_path / "study",
+        measures=ONE,
+        speed={"updates": 5},
+        speed_runs=[f"{name}-speed{turn}" for turn in "12" for name in ("stock", "rotary", "t5")],
+    )
+    for name in ("stock-speed1", "rotary-speed1", "t5-speed1", "stock-speed2", "rotary-speed2"):
+        result = {
+            "system": name.partition("-")[0], "seed": 1, "digest": "0", "status": "done",
+            "scores": {"tokens_per_second": 100}, "peak_memory_mb": 5,
+            "environment": {"device": "a GPU", **scheduler},
+        }  # fmt: skip
+        if name == "rotary-speed2":
+            result.update(status="failed", scores={}, error="many lines\nout of memory\n")
+        (folder / "runs" / name).mkdir()
+        (folder / "runs" / name / "result.json").write_text(json.dumps(result))
+    study = load_results(folder)
+    return speed.speed_section(SimpleNamespace(study=study, baseline="stock")).parts
+
+
+@pytest.mark.parametrize(
+    "scheduler, words, others",
+    [
+        ({}, "on a GPU, in 2 rounds of all systems.", "Slurm"),
+        ({"scheduler": "local"}, "one system after the other, with nothing else", "Slurm"),
+        ({"scheduler": "slurm"}, "each as a job of Slurm", "one system after the other"),
+    ],
+)
+def test_the_speed_is_worded_by_what_is_known(scheduler, words, others, tmp_path):
+    table, absent = timed(tmp_path, scheduler)
+    assert words in table.caption and others not in table.caption
+    assert absent.items == [
+        "rotary, round 2: failed: out of memory",
+        "1 of 6 are not measured yet.",
+    ]
+
+
+def test_panels_with_different_positions_have_the_ticks_of_all(monkeypatch):
+    ticks = []
+
+    def look(figure):
+        figure.canvas.draw()
+        ticks.append([label.get_text() for label in figure.axes[0].get_xticklabels()])
+        return "<svg></svg>"
+
+    monkeypatch.setattr(figures, "to_svg", look)
+    long = figures.curve([{64: 5.0, 128: 6.0, 256: 7.0}])
+    short = figures.curve([{64: 5.0, 128: 6.0}])
+    for curves in ({"long": long, "short": short}, {"short": short, "long": long}):
+        figures.small_multiples("x", "x", curves, "long", ("x", "y"), ("log", "log"))
+    assert ticks == 4 * [["64", "128", "256"]]

@@ -1,0 +1,89 @@
+"""Studies on a Slurm cluster: what is submitted, what happens when a job dies, and mistakes."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from support.fake_fairseq import FakeCommands
+from support.studies import message, study
+
+from fairseq_posenc.study import slurm
+from fairseq_posenc.study.runs import specs
+
+pytest_plugins = ["support.studies"]
+
+
+class Dead:
+    """A job that was killed."""
+
+    def result(self):
+        raise RuntimeError("Job 7 (task: 0) failed\n\nslurmstepd: oom-kill event")
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """A cluster that computes at once, with the runs that were submitted, array by array."""
+
+    class Executor:
+        dying, arrays = [], []
+
+        def __init__(self, **settings):
+            self.settings = settings
+
+        def update_parameters(self, **settings):
+            self.settings.update(settings)
+
+        def map_array(self, function, jobs):
+            names = [spec.name for spec, _ in jobs]
+            self.arrays.append(names)
+            return [self.submit(function, job) for job in jobs]
+
+        def submit(self, function, job):
+            if job[0].name in self.dying:
+                self.dying.remove(job[0].name)
+                return Dead()
+            result = function(job)
+            return SimpleNamespace(result=lambda: result, job_id="7")
+
+    Dead.job_id = "7"
+    monkeypatch.setattr(
+        slurm, "import_extra", lambda name, used_by: SimpleNamespace(AutoExecutor=Executor)
+    )
+    monkeypatch.setattr(slurm, "Processes", FakeCommands)
+    return Executor
+
+
+def test_finished_runs_are_not_submitted_and_dead_ones_once_more(read, tmp_path, cluster):
+    study(read(seeds=[1]), tmp_path, FakeCommands())
+    runs = specs(read(seeds=[1, 2, 3]), {})
+    once, always = runs[2].name, runs[5].name
+    cluster.dying[:] = [once, always, always]
+    make = slurm.cluster(tmp_path, "partition=gpu", 3, 1)
+    found = make([(spec, "") for spec in runs])
+    assert cluster.arrays == [[spec.name for spec in runs[2:]], [once, always]]
+    assert [r["status"] for r in found] == 5 * ["done"] + ["failed"]
+    assert [(r["system"], r["seed"]) for r in found] == [(s.system, s.seed) for s in runs]
+    kept = json.loads((tmp_path / "runs" / always / "result.json").read_text())
+    assert kept["status"] == "failed" and kept["error"].endswith("oom-kill event")
+    # started again, it is tried again
+    assert {r["status"] for r in make([(spec, "") for spec in runs])} == {"done"}
+    assert cluster.arrays[2:] == [[always]]
+
+
+def test_a_job_has_as_many_gpus_as_divide_the_batch(tmp_path, cluster):
+    for asked in ("3", "16", "a"):
+        said = message(slurm.cluster, tmp_path, f"gpus_per_node={asked}", None, 8)
+        assert f"gpus_per_node {asked}: the batch of a run is meant for 8 GPUs" in said
+    assert "for 1 GPU (" in message(slurm.cluster, tmp_path, "gpus_per_node=4", None, 1)
+    for asked in (0, 2, 8):
+        slurm.cluster(tmp_path, f"gpus_per_node={asked}", None, 8)
+
+
+@pytest.mark.parametrize(
+    "settings", ["cluster=slrum", "mem_gb=1.5", "timeout_min=10h", "partitoin=x", "partition=x"]
+)
+def test_settings_that_submitit_refuses_are_one_line(settings, tmp_path, monkeypatch):
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))  # without srun
+    said = message(slurm.cluster, tmp_path, settings, None, 1)
+    assert said.startswith(f"--slurm {settings}: ")

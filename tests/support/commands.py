@@ -1,0 +1,231 @@
+"""fairseq's command lines on toy data, each in a fresh process that starts within milliseconds.
+
+The processes are forks of a server (see preloaded.py) that all processes of a test run share.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import torch
+from support import preloaded
+from support.sharing import filled, locked
+
+ROOT = Path(__file__).resolve().parents[2]
+USER_DIR = ("--user-dir", str(ROOT / "fairseq_posenc"))
+TIMEOUT = 300  # seconds; a command that hangs fails its test
+# the processes of pytest-xdist share what is made once in a test run
+_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process{os.getpid()}")
+_SERVER = Path(tempfile.gettempdir()) / f"fairseq_posenc-{_RUN}"
+_held: List[Any] = []  # what keeps the server alive for as long as this process lives
+
+
+@functools.lru_cache(maxsize=None)
+def servers() -> Tuple[str, str]:
+    """Addresses of the servers that fork the commands, which are started where there are none.
+
+    Returns:
+        the address for commands without the plug-in, and for those with :data:`USER_DIR`.
+    """
+    _SERVER.mkdir(mode=0o700, exist_ok=True)
+    addresses = [str(_SERVER / "plain"), str(_SERVER / "loaded")]
+    with locked(_SERVER / "lock"), contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            for address in addresses:
+                connection = socket.socket(socket.AF_UNIX)
+                connection.connect(address)
+                connection.sendall(b"=")
+                _held.append(connection)
+            return addresses[0], addresses[1]
+        listeners = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in addresses]
+        log = stack.enter_context(open(_SERVER / "log", "w"))
+        for listener, address in zip(listeners, addresses):
+            Path(address).unlink(missing_ok=True)
+            listener.bind(address)
+            listener.listen(64)
+        numbers = [listener.fileno() for listener in listeners]
+        # what the test that comes first says of the plug-in is not meant for all others
+        usual = {k: v for k, v in os.environ.items() if not k.startswith("FAIRSEQ_POSENC")}
+        _held.append(
+            subprocess.Popen(
+                [sys.executable, preloaded.__file__, "serve", *map(str, numbers), USER_DIR[1]],
+                env={**usual, "OMP_NUM_THREADS": "1"},
+                pass_fds=numbers,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        )
+    return addresses[0], addresses[1]
+
+
+@functools.lru_cache(maxsize=None)
+def programs() -> str:
+    """Folder with ``python`` and fairseq's commands as they are, but for their quick start."""
+    start = [sys.executable, "-IS", preloaded.__file__, sys.executable, servers()[0]]
+    installed = Path(sys.executable).parent.glob("fairseq-*")
+    words = {"python": start, **{path.name: [*start, str(path)] for path in installed}}
+
+    def write(folder: Path) -> None:
+        for name, command in words.items():
+            line = " ".join(map(shlex.quote, command))
+            (folder / name).write_text(f'#!/bin/sh\nexec {line} "$@"\n', encoding="utf-8")
+            (folder / name).chmod(0o755)
+
+    return str(filled(_SERVER / "bin", write))
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command left behind: its exit status, its standard output, its standard error."""
+
+    status: int
+    out: str
+    err: str
+
+    def entries(self, kind: str) -> List[Dict[str, Any]]:
+        """Lines of a ``--log-format json`` log of one *kind*: train_inner, train or valid."""
+        # fairseq-train writes "| INFO | train | {…}", Hydra "[train][INFO] - {…}"
+        pattern = rf"(?:\| {kind} \||\[{kind}\]\[INFO\] -) (\{{.*\}})$"
+        lines = re.findall(pattern, self.out + self.err, flags=re.MULTILINE)
+        return [json.loads(line) for line in lines]
+
+    def losses(self) -> Dict[str, float]:
+        """Losses in a json log: of every update, and of every epoch in training and validation."""
+        found = {f"update {e['num_updates']}": e["loss"] for e in self.entries("train_inner")}
+        for kind in ("train", "valid"):
+            found.update({f"{kind} {e['epoch']}": e[f"{kind}_loss"] for e in self.entries(kind)})
+        return {key: float(value) for key, value in found.items()}
+
+    def hypotheses(self) -> Dict[int, List[Tuple[float, str]]]:
+        """Scores and texts of fairseq-generate or fairseq-interactive, by sentence number."""
+        found: Dict[int, List[Tuple[float, str]]] = {}
+        for number, score, text in re.findall(r"^H-(\d+)\t(\S+)\t(.*)$", self.out, re.MULTILINE):
+            found.setdefault(int(number), []).append((float(score), text))
+        return found
+
+    def message(self) -> str:
+        """The one line in which the plug-in says what the user did wrong."""
+        assert self.status != 0, self.out
+        assert "Traceback" not in self.out + self.err, self.err
+        line = self.err.rstrip("\n").rpartition("\n")[2]
+        assert line.startswith("fairseq_posenc: error: "), self.err
+        return line
+
+
+class Command:
+    """A command under way in a process of its own.
+
+    Args:
+        program: module, or path of a script.
+        arguments: its command line.
+        stdin: its standard input.
+    """
+
+    def __init__(self, program: str, arguments: List[Any], stdin: str = "") -> None:
+        words = [program] if program.endswith(".py") else ["-m", program]
+        self.streams = [tempfile.TemporaryFile() for _ in range(3)]
+        self.streams[0].write(stdin.encode())
+        self.streams[0].seek(0)
+        numbers = [stream.fileno() for stream in self.streams]
+        texts = [*words, *map(str, arguments)]
+        # what the environment says of the plug-in is read when it is loaded
+        plug_in = program == "fairseq_posenc" or USER_DIR[1] in texts
+        loaded = plug_in and not any("FAIRSEQ_POSENC" in name for name in os.environ)
+        self.fork = preloaded.Fork(servers()[loaded], texts, numbers)
+
+    def finish(self) -> Finished:
+        """Wait for the command."""
+        status = self.fork.wait(TIMEOUT)
+        texts = []
+        for stream in self.streams:
+            with stream:
+                stream.seek(0)
+                texts.append(stream.read().decode())
+        return Finished(status, *texts[1:])
+
+
+def run(module: str, *arguments: Any, stdin: str = "") -> Finished:
+    """Run ``python -m fairseq_cli.MODULE ARGUMENT...``; it may fail."""
+    return Command(f"fairseq_cli.{module}", list(arguments), stdin).finish()
+
+
+def posenc(*arguments: Any) -> Finished:
+    """Run ``python -m fairseq_posenc ARGUMENT...``; it may fail."""
+    return Command("fairseq_posenc", list(arguments)).finish()
+
+
+def succeed(module: str, *arguments: Any, stdin: str = "") -> Finished:
+    """Run ``python -m fairseq_cli.MODULE ARGUMENT...``, which must not fail."""
+    finished = run(module, *arguments, stdin=stdin)
+    last = "\n".join([line[:300] for line in (finished.out + finished.err).splitlines()][-40:])
+    assert finished.status == 0, f"{module} {' '.join(map(str, arguments))}\n{last}"
+    return finished
+
+
+TRAINING = [
+    *("--cpu", "--num-workers", "0", "--seed", "1", "--log-format", "json", "--log-interval", "1"),
+    *("--optimizer", "adam", "--lr", "0.01", "--max-tokens", "160", "--max-epoch", "1"),
+]
+SMALL = [
+    *("--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"),
+    *("--decoder-layers", "2", "--encoder-attention-heads", "2", "--decoder-attention-heads", "2"),
+]
+# its masks follow the layout of the tensors: stock's have the tokens first, ours the batch
+NO_DROPOUT = ["--dropout", "0"]
+
+
+def train(data: Path, save_dir: Path, *flags: Any) -> Finished:
+    """Train with fairseq-train; *flags* come last, so they override the usual ones."""
+    return succeed("train", data, *USER_DIR, "--save-dir", save_dir, *TRAINING, *flags)
+
+
+SEARCH = ["--cpu", "--beam", "2", "--max-len-b", "10"]
+
+
+def generate(data: Path, checkpoint: Any, *flags: Any) -> Finished:
+    """Translate the test set with fairseq-generate."""
+    usual = ["--path", checkpoint, *SEARCH, "--num-workers", "0"]
+    return succeed("generate", data, *USER_DIR, *usual, *flags)
+
+
+def interactive(data: Path, checkpoint: Any, lines: List[str], *flags: Any) -> Finished:
+    """Translate *lines* with fairseq-interactive."""
+    arguments = [data, *USER_DIR, "--path", checkpoint, *SEARCH, *flags]
+    return succeed("interactive", *arguments, stdin="\n".join(lines) + "\n")
+
+
+def validate(data: Path, checkpoint: Any, *flags: Any) -> Finished:
+    """Score the validation set with fairseq-validate."""
+    usual = ["--task", "translation", "--path", checkpoint, "--cpu", "--num-workers", "0"]
+    return succeed("validate", data, *USER_DIR, *usual, "--log-format", "json", *flags)
+
+
+def read(checkpoint: Path) -> Tuple[Dict[str, torch.Tensor], Dict[str, Any]]:
+    """Parameters and model settings of a checkpoint."""
+    # here and not above: the commands' processes load the plug-in by --user-dir alone
+    from fairseq_posenc.checkpoints.reading import read_checkpoint
+
+    state = read_checkpoint(checkpoint)
+    settings = state["cfg"]["model"]
+    # a dictionary for a model with a dataclass, a namespace for its presets
+    return state["model"], settings if isinstance(settings, dict) else vars(settings)
+
+
+def average(folder: Path, *flags: Any) -> Path:
+    """Average checkpoints of *folder*."""
+    output = folder / "average.pt"
+    finished = posenc("average", "--inputs", folder, "--output", output, *flags)
+    assert finished.status == 0, finished.err
+    return output

@@ -1,0 +1,313 @@
+"""Tiny models, built the way the command line builds them, and a second opinion on attention."""
+
+import contextlib
+import copy
+import functools
+import math
+import re
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq import models, options
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import _override_attr as override_attributes
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from fairseq_posenc import encodings
+from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.attention.linear.layer import LinearAttention
+from fairseq_posenc.basics.versions import TORCH_VERSION
+from fairseq_posenc.encodings import (
+    ENCODINGS,
+    PositionEncoding,
+    Stack,
+    all_encodings,
+    parse_encodings,
+)
+from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
+from fairseq_posenc.layers.norms import NORMS
+
+PAD = 1
+VOCABULARY = Dictionary()
+for _i in range(60):
+    VOCABULARY.add_symbol(f"w{_i}")
+
+TINY = [
+    *("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-layers", "2"),
+    *("--decoder-embed-dim", "32", "--decoder-ffn-embed-dim", "48", "--decoder-layers", "2"),
+    *("--encoder-attention-heads", "4", "--decoder-attention-heads", "4", "--dropout", "0"),
+]
+
+# every registered encoding, and compositions of the places they use
+EVERY_ENCODING = sorted(ENCODINGS) + ["learned+rotary", "sinusoidal+rotary", "tupe+t5"]
+
+
+def causal_only(name):
+    """True for an encoding, or LAYER:ENCODING, that only decoders can have."""
+    return any(e.causal_only for e in all_encodings(name.rpartition(":")[2]))
+
+
+#: those that encoders can have
+ENCODER_ENCODINGS = [name for name in EVERY_ENCODING if not causal_only(name)]
+
+
+#: one or a composition for each place that encodings act in: input, transform, logits, content
+ONE_OF_EACH_PLACE = ["learned", "rotary", "tupe+t5", "shaw", "deberta"]
+
+
+#: how the names of the settings end that tests of the commands give themselves
+SIZES = ("embed_dim", "heads", "layers", "dropout")
+
+
+def kinds(presets):
+    """The first architecture of each kind: others differ in sizes and dropout alone.
+
+    Tests of the commands give the sizes themselves, so the others would be the same models again.
+    """
+    first = {}
+    for name, preset in presets.items():
+        rest = {key: value for key, value in preset.items() if not key.endswith(SIZES)}
+        first.setdefault(str(sorted(rest.items())), name)
+    return list(first.values())
+
+
+def own_criterion(family):
+    """The flag of the criterion that models of a family need, if they need one."""
+    return ["--criterion", family.criterion] if family is not None and family.criterion else []
+
+
+def encoding_of_sides(encoding):
+    """The flags that give a translation model an encoding, on both sides if it can have it."""
+    other = ["--encoder-position-encoding", "rotary"] if causal_only(encoding) else []
+    return ["--position-encoding", encoding, *other]
+
+
+def copies(build):
+    """Decorate a function that builds a model: the same again is a copy of the first.
+
+    The same are arguments and the state of the random numbers.  Building takes five times as long
+    as copying.  Copies share their settings.
+    """
+
+    @functools.lru_cache(maxsize=128)
+    def built(state, *arguments, **named):
+        return build(*arguments, **named), torch.get_rng_state()
+
+    @functools.wraps(build)
+    def copied(*arguments, **named):
+        state = torch.get_rng_state().numpy().tobytes()
+        model, after = built(state, *arguments, **named)
+        torch.set_rng_state(after)
+        settings = ("cfg", "args", "completed_settings")
+        shared = [getattr(part, name, None) for part in model.modules() for name in settings]
+        return copy.deepcopy(model, {id(one): one for one in shared})
+
+    return copied
+
+
+class TranslationTask:
+    """The little of a translation task that building a model needs."""
+
+    source_dictionary = target_dictionary = VOCABULARY
+    cfg = Namespace(_name="translation")
+
+
+def _arguments(arch, flags, task):
+    arguments = ["data", "--task", task, "--arch", arch, *flags]
+    return options.parse_args_and_arch(options.get_training_parser(), arguments)
+
+
+@functools.lru_cache(maxsize=None)
+def _parse(arch, flags, task):
+    return convert_namespace_to_omegaconf(_arguments(arch, flags, task))
+
+
+def parse(arch, *flags, task="translation"):
+    """The configuration that fairseq-train would work with."""
+    return copy.deepcopy(_parse(arch, flags, task))
+
+
+_overrides = OverridesParser.create()
+
+
+def _override(text):
+    """Key and value of an override of Hydra's."""
+    (override,) = _overrides.parse_overrides([text])
+    return override.key_or_group, override.value()
+
+
+@functools.lru_cache(maxsize=None)
+def _model_settings(arch, flags, task):
+    dataclass = vars(models.ARCH_MODEL_REGISTRY[arch])["__dataclass"]
+    settings = OmegaConf.create({"model": OmegaConf.structured(dataclass)})
+    texts = override_attributes("model", dataclass, _arguments(arch, flags, task))
+    for text in [f"model._name={arch}", *texts]:
+        OmegaConf.update(settings, *_override(text), merge=True)
+    return OmegaConf.create(OmegaConf.to_container(settings, resolve=True, enum_to_str=True))
+
+
+def model_settings(arch, *flags, task="translation"):
+    """``parse(arch, *flags).model``, without composing the rest, which takes ten times as long."""
+    older = vars(models.ARCH_MODEL_REGISTRY[arch])["__dataclass"] is None  # one of fairseq's
+    # omegaconf 2.0, of official fairseq, needs the task in place to set any value of a model
+    if older or not hasattr(OmegaConf, "register_new_resolver"):
+        return parse(arch, *flags, task=task).model
+    settings = copy.deepcopy(_model_settings(arch, flags, task))
+    OmegaConf.set_struct(settings, True)
+    return settings.model
+
+
+def build(arch, *flags):
+    """A model of *arch* for a toy translation task."""
+    return models.build_model(model_settings(arch, *flags), TranslationTask())
+
+
+_GATED = ["--layer", "gated", "--gau-key-size", "8", "--gau-normaliser"]
+# other layers than the usual ones, as LAYER:ENCODING
+LAYERS = {
+    "": [],
+    "simple": ["--norm", "rms", "--no-bias", "--init-weights", "truncated_normal"],
+    "gated": [*_GATED, "softmax_plus"],
+    "softmax": [*_GATED, "softmax"],
+    "squared_relu": [*_GATED, "squared_relu"],
+    "scaled_squared_relu": [*_GATED, "scaled_squared_relu", "--gau-offsets"],
+    "mixed_chunks": [*_GATED, "squared_relu", "--gau-chunk", "4", "--gau-offsets"],
+    "shaw_values": ["--shaw-values"],
+    "shaw_per_head": ["--shaw-values", "--shaw-per-head"],
+    "scaled": ["--log-length-scale", "6", "--qk-norm"],
+    "power": ["--kerple-kernel", "power"],
+    "favor_relu": ["--attention", "favor", "--favor-kernel", "relu"],
+    # every registered attention, norm and feed-forward
+    **{name: ["--attention", name] for name in ATTENTIONS if name != "softmax"},
+    # smaller than the texts of the tests
+    "local": ["--attention", "local", "--local-window", "4", "--local-global-tokens", "2"],
+    "bigbird": [
+        *("--attention", "bigbird", "--bigbird-block-size", "1", "--bigbird-window-blocks", "3"),
+        *("--bigbird-random-blocks", "2"),
+    ],
+    "reformer": ["--attention", "reformer", "--reformer-chunk", "1", "--reformer-buckets", "4"],
+    **{f"norm_{name}": ["--norm", name] for name in NORMS},
+    **{f"ffn_{name}": ["--feed-forward", name] for name in FEED_FORWARDS},
+}
+_MODEL_BLOCKS = {"bigbird": ["--bigbird-block-size", "8"], "reformer": ["--reformer-chunk", "8"]}
+#: the registered attentions with feature maps
+LINEAR = [name for name, entry in ATTENTIONS.items() if issubclass(entry.thing, LinearAttention)]
+#: those of them that can rotate features
+ROTATING = [name for name in LINEAR if ATTENTIONS[name].thing.map_class.positive]
+OTHER_LAYERS = ["simple:rotary", "gated:rotary", "gated:tupe+t5", "gated:learned+bert_ad"]
+OTHER_LAYERS += ["softmax:alibi", "squared_relu:rotary", "scaled_squared_relu:t5"]
+OTHER_LAYERS += [
+    "shaw_per_head:rotary+shaw",
+    "gated:rotary+transformer_xl",
+    "gated:learned+deberta",
+]
+OTHER_LAYERS += ["favor_relu:rotary", "power:kerple", "scaled:rotary+cope"]
+OTHER_LAYERS += ["local:rotary", "local:alibi", "local:sinusoidal", "bigbird:t5", "bigbird:learned"]
+OTHER_LAYERS += [
+    f"{name}:{e}"
+    for name in LINEAR
+    for e in ("rotary" if name in ROTATING else "none", "sinusoidal")
+]
+OTHER_LAYERS += [
+    "reformer:rotary",
+    "reformer:sinusoidal",
+    "softmax_features:learned",
+    "mixed_chunks:rotary",
+    "mixed_chunks:learned",
+]
+OTHER_LAYERS += [f"norm_{name}:t5" for name in NORMS if name != "layer"]
+OTHER_LAYERS += [f"ffn_{name}:rotary" for name in FEED_FORWARDS if name != "mlp"]
+
+
+@copies
+def tiny(name, *flags):
+    """A two-layer translation model in evaluation mode; *name* is ENCODING or LAYER:ENCODING."""
+    layer, _, encoding = name.rpartition(":")
+    flags = (*encoding_of_sides(encoding), *TINY, *LAYERS[layer], *flags)
+    return build("posenc_transformer", *flags).eval()
+
+
+def tiny_in_blocks(name):
+    """The same with blocks of a multiple of 8 tokens, as models have; usually they have one."""
+    return tiny(name, *_MODEL_BLOCKS.get(name.rpartition(":")[0], ()))
+
+
+def parameters_of(model):
+    """Parameters by name, without the copies that fairseq 0.12.2 keeps of its encoder layers'."""
+    copies = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
+    return {k: p for k, p in model.named_parameters() if not copies.search(k)}
+
+
+def without_values():
+    """A context in which models are built without values, where PyTorch can: for large ones."""
+    return torch.device("meta") if TORCH_VERSION >= (2, 0) else contextlib.nullcontext()
+
+
+def skip_without_cpu_kernels(dtype):
+    """Skip where PyTorch (before 2.1, for float16) has no such arithmetic on the CPU."""
+    try:
+        torch.nn.functional.layer_norm(
+            torch.ones(2, 2, dtype=dtype) @ torch.ones(2, 2).to(dtype), (2,)
+        )
+    except RuntimeError as error:
+        pytest.skip(f"this PyTorch has no {dtype} on the CPU: {error}")
+
+
+def sentences(batch, length, seed=0):
+    """Random tokens (B, T) without padding."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(4, len(VOCABULARY), (batch, length), generator=generator)
+
+
+def padded_batch(source_length=7, target_length=9):
+    """Random tokens of 3 sentences, padded as fairseq does it: sources left, targets right."""
+    source, target = sentences(3, source_length), sentences(3, target_length, seed=1)
+    source[0, :2], target[1, -3:] = PAD, PAD
+    return source, target
+
+
+@torch.no_grad()
+def last_token(model, source, target):
+    """A function that decodes the last token of *target*; the others are in the cache."""
+    model.eval().make_generation_fast_(need_attn=False)
+    encoder_out, state = model.encoder(source, None), {}
+    for length in range(1, target.size(1)):
+        model.decoder(target[:, :length], encoder_out=encoder_out, incremental_state=state)
+    decode = functools.partial(model.decoder, encoder_out=encoder_out, incremental_state=state)
+    return torch.no_grad()(lambda: decode(target))
+
+
+def encoding_flags(name="rotary", **changes):
+    """Options as encodings read them: the defaults of all, but for *changes*."""
+    defaults = {flag.name: flag.metadata["default"] for flag in encodings.encoding_flags()}
+    return Namespace(position_encoding=name, **{**defaults, **changes})
+
+
+def encoding_of(name, heads=4, head_dim=8, causal=False, has_cls=False, **changes):
+    """A composed encoding outside of any model."""
+    stack = Stack("encoder", heads, head_dim, causal, 64, has_cls)
+    return PositionEncoding(parse_encodings(name), encoding_flags(name, **changes), stack)
+
+
+def slow_attention(q, k, v, scale, allowed, bias=None):
+    """softmax(scale·q·k + bias) v by loops in float64, over the keys *allowed*[b][i][j] only.
+
+    Args: q (B, H, T, D), k and v (B, H, S, D), allowed (B, T, S) bool, bias (B, H, T, S) or None.
+    """
+    q, k, v = (x.detach().double() for x in (q, k, v))
+    out = torch.zeros_like(q)
+    for b in range(q.size(0)):
+        for h in range(q.size(1)):
+            for i in range(q.size(2)):
+                keys = [j for j in range(k.size(2)) if allowed[b][i][j]]
+                if not keys:
+                    continue
+                extra = [float(bias[b, h, i, j]) if bias is not None else 0.0 for j in keys]
+                logits = [scale * float(q[b, h, i] @ k[b, h, j]) + e for j, e in zip(keys, extra)]
+                top = max(logits)
+                exps = [math.exp(x - top) for x in logits]
+                out[b, h, i] = sum(w / sum(exps) * v[b, h, j] for w, j in zip(exps, keys))
+    return out

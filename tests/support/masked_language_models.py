@@ -1,0 +1,62 @@
+"""Masked language models of random weights, built as fairseq-train does."""
+
+from argparse import Namespace
+from unittest import mock
+
+from fairseq import models
+from support.helpers import (
+    PAD,
+    VOCABULARY,
+    copies,
+    model_settings,
+    own_criterion,
+    sentences,
+    without_values,
+)
+
+from fairseq_posenc.models import family_of
+
+CLS = VOCABULARY.bos()
+SMALL = [
+    *("--encoder-layers", "2", "--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64"),
+    *("--encoder-attention-heads", "4", "--dropout", "0", "--attention-dropout", "0"),
+]
+
+
+class Vocabulary(list):
+    """As much of a dictionary as a model needs, of any size."""
+
+    pad = staticmethod(lambda: PAD)
+    eos = staticmethod(VOCABULARY.eos)
+    __hash__ = object.__hash__
+
+
+def build(arch, *flags, vocabulary=VOCABULARY, length=64, **settings):
+    """A model of *arch*, built as fairseq-train does."""
+    flags = ["--tokens-per-sample", str(length), *own_criterion(family_of(arch)), *flags]
+    cfg = model_settings(arch, *flags, task="masked_lm")
+    settings = Namespace(**{"_name": "masked_lm", "tokens_per_sample": length, **settings})
+    return models.build_model(cfg, Namespace(source_dictionary=vocabulary, cfg=settings)).eval()
+
+
+@copies
+def tiny(encoding, *flags, **settings):
+    flags = ["--position-encoding", encoding, *SMALL, *flags]
+    return build("posenc_masked_lm", *flags, **settings)
+
+
+def texts(batch=2, length=9):
+    tokens = sentences(batch, length)
+    tokens[:, 0] = CLS
+    return tokens
+
+
+INITIALISED = ("fairseq.models.roberta.model", "fairseq_posenc.stacks.masked_lm")
+
+
+def count(arch, vocabulary=30522):
+    """Parameters of *arch* with BERT's vocabulary, or one of another size, and 512 positions."""
+    bert = [mock.patch(f"{name}.init_bert_params") for name in INITIALISED]
+    with without_values(), bert[0], bert[1]:  # it copies values
+        model = build(arch, vocabulary=Vocabulary([""] * vocabulary), length=512)
+    return sum(p.numel() for p in model.parameters())

@@ -1,0 +1,106 @@
+"""Models of random weights: their checkpoints, their data."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import models, tasks
+from fairseq.data import Dictionary
+from omegaconf import OmegaConf
+from support.helpers import TINY, parse
+
+from fairseq_posenc.checkpoints.reading import write_checkpoint
+
+WORDS = ["the", "cat", "sleeps", "do@@", "g", "barks", "."]
+CODES = "#version: 0.2\nd o\nt h\nth e</w>\nc a\nca t</w>\n"
+
+
+def dictionary(words: Any = WORDS) -> Dictionary:
+    symbols = Dictionary()
+    for word in words:
+        symbols.add_symbol(word)
+    return symbols
+
+
+@dataclasses.dataclass
+class Task:
+    """The little of a translation task that building a model needs."""
+
+    source_dictionary: Dictionary
+    target_dictionary: Dictionary
+    cfg: Any
+
+
+def write_model(folder: Path, *flags: str) -> Path:
+    """Write model.pt, data/ and codes into *folder*."""
+    cfg = parse("posenc_transformer", "--position-encoding", "rotary", *TINY, *flags)
+    source, target = dictionary(), dictionary(WORDS[::-1])
+    (folder / "data").mkdir(parents=True)
+    source.save(str(folder / "data" / "dict.en.txt"))
+    target.save(str(folder / "data" / "dict.de.txt"))
+    (folder / "codes").write_text(CODES)
+    cfg.task.data, cfg.task.source_lang, cfg.task.target_lang = str(folder / "data"), "en", "de"
+    cfg.task.max_source_positions = cfg.model.max_source_positions = 30
+    torch.manual_seed(3)
+    write_state(folder, cfg, models.build_model(cfg.model, Task(source, target, cfg.task)))
+    return folder
+
+
+def write_state(folder: Path, cfg: Any, model: Any) -> None:
+    """Write model.pt into *folder*, as fairseq-train does."""
+    settings = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    state = {"args": None, "cfg": settings, "model": model.state_dict(), "criterion": None}
+    history = {"criterion_name": "x", "optimizer_name": None, "lr_scheduler_state": {}}
+    state["optimizer_history"] = [{**history, "num_updates": 7}]
+    iterator = {"epoch": 2, "iterations_in_epoch": 0, "shuffle": True}
+    state["extra_state"], state["task_state"] = {"train_iterator": iterator}, {}
+    state["last_optimizer_state"] = {"state": torch.zeros(10)}
+    write_checkpoint(state, folder / "model.pt")
+
+
+LABELS = ["no", "yes", "maybe"]
+
+
+ENCODER = [
+    *("--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"),
+    *("--encoder-attention-heads", "2"),
+]
+DECODER = [word.replace("encoder", "decoder") for word in ENCODER]
+LENGTH = ["--tokens-per-sample", "24"]
+PREDICTION = ["--criterion", "sentence_prediction", "--init-token", "0", "--max-positions", "16"]
+TASKS = {
+    "masked_lm": ("posenc_masked_lm", *ENCODER, *LENGTH),
+    "language_modeling": ("posenc_lm", *DECODER, *LENGTH),
+    "sentence_prediction": ("posenc_masked_lm", *ENCODER, *PREDICTION, "--num-classes", "3"),
+}
+
+
+def write_task_model(
+    folder: Path, task: str, pairs: bool = False, segments: int = 0, **settings: Any
+) -> Path:
+    """Write model.pt and data/ of a model of random weights, of one of TASKS.
+
+    Args:
+        folder: where.
+        task: its name.
+        pairs: whether the examples are pairs.
+        segments: number of segments.
+        settings: changes of the task.
+    """
+    arch, *flags = TASKS[task]
+    cfg = parse(arch, "--position-encoding", "rotary", *flags, task=task)
+    cfg.task.data = str(folder / "data")
+    OmegaConf.set_struct(cfg, False)
+    cfg.task.update(settings)
+    if task != "language_modeling":
+        cfg.model.num_segments = segments
+    parts = {"": WORDS}
+    if task == "sentence_prediction":
+        parts = {"input0": WORDS, "label": LABELS, **({"input1": WORDS} if pairs else {})}
+    for part, words in parts.items():
+        (folder / "data" / part).mkdir(parents=True)
+        dictionary(words).save(str(folder / "data" / part / "dict.txt"))
+    torch.manual_seed(5)
+    write_state(folder, cfg, tasks.setup_task(cfg.task).build_model(cfg.model))
+    return folder

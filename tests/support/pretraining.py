@@ -1,0 +1,56 @@
+"""A made-up corpus, prepared and pre-trained on by the recipe; by ``pytest_plugins``."""
+
+import random
+
+import pytest
+from support.recipes import EXAMPLES, bash
+
+RECIPE = EXAMPLES / "bert_pretraining"
+RUN = "runs/bert_pretraining/tupe_r"  # where train.sh writes
+SUBJECTS = "The cat|A dog|My house|Dr. Brown|The old well-known man".split("|")
+VERBS = "sees|likes|finds|does not see|isn't".split("|")
+OBJECTS = "the garden|3.5 apples|a (small) dog|\u201enothing\u201c|New York".split("|")
+TINY = [
+    *("--encoder-layers", "1", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "16"),
+    *("--encoder-attention-heads", "2", "--num-workers", "0"),
+]
+
+
+def sentence(draw):
+    return f"{draw.choice(SUBJECTS)} {draw.choice(VERBS)} {draw.choice(OBJECTS)}."
+
+
+def document(draw):
+    return [" ".join(sentence(draw) for _ in range(draw.randint(1, 9))) for _ in range(4)]
+
+
+@pytest.fixture(scope="session")
+def prepared(once):
+    """Folder with ``text`` (20 and 4 documents), ``out`` of prepare.sh, and what it printed."""
+    return once("pretraining", _prepare)
+
+
+def _prepare(folder):
+    (folder / "text").mkdir()
+    draw = random.Random(1)
+    for split, count in (("train", 20), ("valid", 4)):
+        documents = ["\n".join(document(draw)) for _ in range(count)]
+        (folder / "text" / f"{split}.txt").write_text("\n\n\n".join(documents), encoding="utf-8")
+    options = ("--bpe-operations", "40", "--max-line", "30", "--workers", "1")
+    result = bash(RECIPE / "prepare.sh", "text", "out", *options, cwd=folder)
+    assert result.returncode == 0, result.stderr[-3000:]
+    (folder / "messages").write_text(result.stderr)
+
+
+@pytest.fixture(scope="session")
+def pretrained(prepared, once):
+    """Folder with the checkpoints of a tiny TUPE-R after 20 updates of train.sh."""
+    data = prepared / "out" / "data-bin"
+    return once("pretrained", lambda folder: _train(data, folder)) / RUN
+
+
+def _train(data, folder):
+    options = ("--cpu", "--updates", "20", "--batch", "6", "--samples-per-gpu", "4")
+    flags = (*TINY, "--tokens-per-sample", "32", "--log-interval", "1")
+    result = bash(RECIPE / "train.sh", "tupe_r", data, *options, "--", *flags, cwd=folder)
+    assert result.returncode == 0, result.stderr[-3000:]

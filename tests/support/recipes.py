@@ -1,0 +1,104 @@
+"""What the tests of the recipes share: running their scripts and reading what they print."""
+
+import importlib
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from support.commands import programs
+
+for _module in ("sacremoses", "subword_nmt", "sacrebleu"):
+    pytest.importorskip(_module, reason=f"the recipes need {_module}")
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+COMMON = EXAMPLES / "common"
+WMT14 = EXAMPLES / "wmt14_en_de"
+
+
+def environment():
+    """Variables for a script: this Python first, outside of any Slurm job, with one thread."""
+    path = [programs(), os.path.dirname(sys.executable), os.environ["PATH"]]
+    outside = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")}
+    return {**outside, "PATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1"}
+
+
+def recipe_module(folder: str, name: str) -> ModuleType:
+    """Import a module of *folder* in examples/ as Python does that runs a script there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES / folder)
+        return importlib.import_module(name)
+
+
+def bash(script, *arguments, cwd, timeout=300, **variables):
+    """Run a script, by its path or by its name in the WMT14 recipe."""
+    return subprocess.run(
+        ["bash", str(WMT14 / script), *map(str, arguments)],
+        cwd=cwd,
+        env={**environment(), **variables},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def shell(body, cwd, **environment):
+    """Run a few lines of bash with the library sourced."""
+    return bash(script(body, cwd), cwd=cwd, timeout=60, **environment)
+
+
+def script(body, cwd):
+    """Write a script that sources the library, and return its path."""
+    sourced = "".join(f'. "{COMMON}/{name}.sh"\n' for name in ("lib", "digests"))
+    path = cwd / "script.sh"
+    path.unlink(missing_ok=True)  # bash may still be reading the one before
+    path.write_text(f"set -euo pipefail\n{sourced}{body}\n")
+    return path
+
+
+def assert_error(result, *parts):
+    """The script failed, and the last line it wrote says why."""
+    assert result.returncode == 1, result.stderr
+    last = result.stderr.strip().split("\n")[-1]
+    assert ": error: " in last and all(part in last for part in parts), result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def error_of(function, *args):
+    """The one line that a helper leaves with."""
+    with pytest.raises(SystemExit) as caught:
+        function(*args)
+    message = str(caught.value)
+    assert "error" in message and "\n" not in message
+    return message
+
+
+def commands(result):
+    """The commands that a dry run printed, as lists of words."""
+    assert result.returncode == 0, result.stderr
+    lines = [line for line in result.stdout.splitlines() if line.startswith("+ ")]
+    return [shlex.split(line[2:]) for line in lines]
+
+
+def training_of(found):
+    """The one training among commands."""
+    (training,) = [command for command in found if command[0] == "fairseq-train"]
+    return training
+
+
+def flags_of(command):
+    """Flags of a command and the values after them; a repeated flag keeps its last value."""
+    flags = {}
+    for word, following in zip(command, [*command[1:], "--"]):
+        if word.startswith("--"):
+            flags[word] = None if following.startswith("--") else following
+    return flags
+
+
+def write(path, lines):
+    """Write a text with line feeds and return its path."""
+    path.write_bytes("".join(line + "\n" for line in lines).encode())
+    return str(path)

@@ -1,0 +1,161 @@
+"""The text of model folders is prepared as the recipes, and ``tokenize``, prepare it."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from support.conversion import CONFIG, SYMBOLS
+from support.model_folders import write_task_model
+from support.recipes import recipe_module
+
+import fairseq_posenc
+from fairseq_posenc import cli
+from fairseq_posenc.serving.model_folder import ModelFolder, Text, read_model_folder
+from fairseq_posenc.serving.text import Preparation
+from fairseq_posenc.text.tokenizer import tokenize
+from tests.text.test_tokenizer import LINES, WORDS, folder_of
+
+CODES = "#version: 0.2\nt h\nth e</w>\nl o\nlo n\nlon g\n2 0\n"
+
+
+def prepared(folder, **text):
+    """The preparation of a folder whose file of subwords, if there is one, is ``codes``."""
+    return Preparation(ModelFolder(str(folder), "masked_lm", Text(**text)))
+
+
+@pytest.fixture
+def codes(tmp_path):
+    (tmp_path / "codes").write_text(CODES)
+    return tmp_path
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_english_is_that_of_the_pre_training(codes, lowercase):
+    moses, bpe = recipe_module("common", "moses"), recipe_module("common", "bpe")
+    words, split = moses.tokenizer("en", False), bpe.segmenter(str(codes / "codes"))
+    text = prepared(
+        codes,
+        source_lang="en",
+        tokenizer="moses",
+        subwords="subword-nmt",
+        subword_file="codes",
+        lowercase=lowercase,
+    )
+    for line in LINES:
+        expected = split(words(line.lower() if lowercase else line)).split()
+        assert text.source(line) == expected
+    assert text.restore(text.source("It isn't long.")).lower() == "it isn't long."
+
+
+@pytest.mark.parametrize("tokenizer", ["jieba", "none"])
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_chinese_is_that_of_the_pre_training(codes, tokenizer, lowercase, monkeypatch):
+    if tokenizer == "jieba":
+        pytest.importorskip("jieba", reason="an extra: words of Chinese text")
+    recipe_module("common", "bpe")  # which the other imports later
+    pieces = recipe_module("clue_pretraining", "pieces")
+    words = pieces.word_writer(tokenizer == "none", not lowercase)
+    symbols = pieces.symbol_writer(str(codes / "codes"))
+    text = prepared(
+        codes,
+        tokenizer=tokenizer,
+        subwords="marked-pieces",
+        subword_file="codes",
+        lowercase=lowercase,
+    )
+    for line in LINES:
+        assert text.source(line) == symbols(words(line)).split()
+    assert text.restore(text.source("在公园 long the 散步。")) == "在公园long the散步。"
+
+
+@pytest.mark.parametrize("kind", ["text8", "enwik8"])
+def test_characters_are_those_of_the_language_models(kind):
+    characters = recipe_module("language_model", "characters")
+    lines = ["a  line of words", ""] if kind == "text8" else LINES
+    text = prepared("", subwords=kind)
+    for line in lines:
+        assert text.source(line) == characters.encode(line.encode(), kind).split()
+        assert text.text(text.source(line)) == line
+    assert text.source("é")[0] == ("Ã" if kind == "text8" else "<C3>")  # unknown to the first
+
+
+def test_tokens_are_those_of_the_tokenizer(tmp_path):
+    pytest.importorskip("tokenizers", reason="an extra: tokens of transformers")
+    folder = folder_of(tmp_path / "codes", SYMBOLS[:6] + WORDS)
+    text = prepared(tmp_path, subwords="transformers", subword_file="codes")
+    assert [" ".join(text.source(line)) for line in LINES] == list(tokenize(str(folder), LINES))
+    assert text.restore(text.source("The cats ran.")) == "the cats ran ."
+
+
+def pack(model, out, *flags):
+    words = ["pack", model / "model.pt", out, "--data", model / "data", *flags]
+    cli.main([str(word) for word in words])
+    return read_model_folder(str(out))
+
+
+def test_packs_a_tokenizer_of_transformers(tmp_path):
+    pytest.importorskip("tokenizers", reason="an extra: tokens of transformers")
+    model = write_task_model(tmp_path / "made", "sentence_prediction")
+    source = folder_of(tmp_path / "tokenizer", SYMBOLS[:6] + WORDS, do_lower_case=True)
+    splitting = ["--subwords", "transformers", "--subword-file", source]
+    with pytest.raises(SystemExit, match="its symbols are not those of the model's dictionary"):
+        pack(model, tmp_path / "out", *splitting)
+    with pytest.raises(SystemExit, match="takes the text as it is; drop --tokenizer"):
+        pack(model, tmp_path / "out", *splitting, "--lowercase")
+    with pytest.raises(SystemExit, match="has neither vocab.txt nor tokenizer.json"):
+        pack(model, tmp_path / "out", *splitting[:3], model)
+    assert not (tmp_path / "out").exists()
+    lines = (model / "data/input0/dict.txt").read_text().splitlines()
+    names = [line.split()[0] for line in lines]
+    symbols = [*SYMBOLS[:1], *SYMBOLS[2:6], *names]
+    shutil.rmtree(source)
+    folder_of(source, symbols, do_lower_case=True)
+    folder = pack(model, tmp_path / "out", *splitting)
+    assert folder.text.subword_file == "tokenizer"
+    assert json.loads((tmp_path / "out/tokenizer/tokenizer_config.json").read_text())
+    assert Preparation(folder).source("The CAT") == ["the", "cat"]
+
+
+@torch.no_grad()
+def test_an_imported_classifier_predicts_as_in_transformers(tmp_path):
+    """From text to probabilities: tokens, separators, segments and weights."""
+    pytest.importorskip("tokenizers", reason="an extra: tokens of transformers")
+    pytest.importorskip("rjieba", reason="RoFormer's tokenizer splits text by it")
+    transformers = pytest.importorskip("transformers", reason="there is nothing to compare with")
+    symbols = SYMBOLS[:6] + WORDS
+    config = {**CONFIG, "vocab_size": len(symbols), "num_labels": 3}
+    theirs = transformers.RoFormerForSequenceClassification(transformers.RoFormerConfig(**config))
+    theirs.eval().save_pretrained(tmp_path / "theirs")
+    folder_of(tmp_path / "theirs", symbols)
+    cli.main(["import", "hf-roformer", str(tmp_path / "theirs"), str(tmp_path / "imported")])
+    splitting = ["--subwords", "transformers", "--subword-file", str(tmp_path / "theirs")]
+    arguments = [str(tmp_path / "imported" / "checkpoint.pt"), str(tmp_path / "model"), *splitting]
+    cli.main(["pack", *arguments, "--data", str(tmp_path / "imported")])
+    model = fairseq_posenc.from_pretrained(tmp_path / "model")
+    examples = [("我爱 the cats", "在公园里散步。"), "the cat ran"]
+    names = {"<s>": "[CLS]", "</s>": "[SEP]"}
+    for example, prediction in zip(examples, model.predict(examples)):
+        texts = [example] if isinstance(example, str) else example
+        tokens = model.tokens(*texts)
+        first = tokens.index("</s>") + 1
+        numbers = [symbols.index(names.get(token, token)) for token in tokens]
+        segments = [0] * first + [1] * (len(tokens) - first)
+        logits = theirs(torch.tensor([numbers]), token_type_ids=torch.tensor([segments])).logits[0]
+        assert list(prediction.scores) == ["0", "1", "2"]
+        assert list(prediction.scores.values()) == pytest.approx(
+            logits.softmax(-1).tolist(), abs=1e-5
+        )
+        assert tokens.count("</s>") == len(texts)
+    with pytest.raises(ValueError, match="fine-tuned as a classifier"):
+        model.fill_mask("the <mask>")
+
+
+def test_a_tokenizer_needs_its_file(tmp_path):
+    model = write_task_model(tmp_path / "made", "masked_lm")
+    with pytest.raises(SystemExit, match="give one of subword-nmt, .* with --subword-file"):
+        pack(model, tmp_path / "out", "--subwords", "marked-pieces")
+    folder = pack(model, tmp_path / "out", "--lowercase", "--tokenizer", "jieba")
+    assert folder.text == Text(tokenizer="jieba", lowercase=True)
+    card = (tmp_path / "out/README.md").read_text()
+    assert "Tokeniser: jieba; subwords: none; lower case." in card

@@ -1,0 +1,140 @@
+"""The tokens of transformers: token for token, in Chinese and English, and their numbers."""
+
+import json
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from support.conversion import SYMBOLS, refuses
+
+from fairseq_posenc.cli import main
+from fairseq_posenc.exchange.hf_vocabulary import read_vocabulary
+from fairseq_posenc.text.tokenizer import find_files, load, read_symbols, tokenize
+
+tokenizers = pytest.importorskip("tokenizers", reason="there is nothing to compare with")
+transformers = pytest.importorskip("transformers", reason="there is nothing to compare with")
+
+LINES = [
+    "The cats ran, and the CAT sat.",
+    "在公园里散步。",
+    "Café naïve\tÉcole 在公园 the公园s",
+    "我爱北京天安门 [MASK] unbelievable 2026年",
+    "",
+    "  spaces\u3000and \u200b control\x07 signs — “quotes” … ",
+    "𠀀 rare 😀 " + "long" * 60,
+]
+WORDS = [
+    "the",
+    "cat",
+    "##s",
+    "ran",
+    "and",
+    "sat",
+    "公园",
+    "公",
+    "园",
+    "在",
+    "里",
+    "散步",
+    "我",
+    "爱",
+]
+WORDS += ["北京", "北", "京", "天安门", "天", "安", "门", "un", "##believ", "##able", "2026", "年"]
+WORDS += [",", ".", "。", "cafe", "naive", "ecole", "café", "…", "“", "”", "—", "spaces", "signs"]
+NAMES = dict(
+    zip(["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"], ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+)
+
+
+def folder_of(folder, symbols, **settings):
+    folder.mkdir(exist_ok=True)
+    (folder / "vocab.txt").write_text("".join(f"{s}\n" for s in symbols), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def agree(folder, theirs):
+    """Our symbols are *theirs* by name; by number they are what the model was trained with."""
+    ours = [line.split() for line in tokenize(str(folder), LINES)]
+    assert ours == [[NAMES.get(token, token) for token in theirs(line)] for line in LINES]
+    assert sum(map(len, ours)) > 40 and any("<unk>" in line for line in ours)
+    vocabulary = read_vocabulary(str(folder), None)
+    (folder / "dict.txt").write_text(vocabulary.text(), encoding="utf-8")
+    dictionary = Dictionary.load(str(folder / "dict.txt"))
+    dictionary.add_symbol("<mask>")
+    symbols = read_symbols(find_files(str(folder)))[0]
+    for line, tokens in zip(LINES, ours):
+        numbers = dictionary.encode_line(" ".join(tokens), append_eos=False, add_if_not_exist=False)
+        got = vocabulary.order[numbers.long()] if tokens else torch.tensor([])
+        assert [symbols[number] for number in got.tolist()] == theirs(line)
+
+
+@pytest.mark.parametrize("settings", [{}, {"do_lower_case": False}], ids=str)
+def test_word_pieces_are_those_of_bert(tmp_path, settings):
+    folder = folder_of(
+        tmp_path / "bert", SYMBOLS[:6] + WORDS, tokenizer_class="BertTokenizer", **settings
+    )
+    agree(folder, transformers.BertTokenizer.from_pretrained(str(folder)).tokenize)
+
+
+def test_words_of_jieba_in_the_vocabulary_stay_whole_as_in_roformer(tmp_path):
+    pytest.importorskip("rjieba", reason="RoFormer's tokenizer splits text by it")
+    folder = folder_of(tmp_path / "roformer", SYMBOLS[:6] + WORDS)
+    (folder / "config.json").write_text('{"model_type": "roformer"}')
+    tokens = load(str(folder)).split(["在公园里散步。"])[0]
+    assert tokens == ["在", "公园", "里", "散步", "。"]  # BERT's would be single characters
+    numbers = {symbol: number for number, symbol in enumerate(SYMBOLS[:6] + WORDS)}
+    try:
+        theirs = transformers.RoFormerTokenizer(vocab=numbers)
+    except TypeError:  # transformers 4
+        theirs = transformers.RoFormerTokenizer(str(folder / "vocab.txt"))
+    agree(folder, theirs.tokenize)
+
+
+def test_a_sentence_piece_model_in_a_tokenizer_json(tmp_path):
+    trained = tokenizers.SentencePieceUnigramTokenizer()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    text = [line for line in LINES if line] * 3
+    trained.train_from_iterator(
+        text, 120, special_tokens=special, unk_token="<unk>", show_progress=False
+    )
+    names = dict(zip(["cls_token", "pad_token", "sep_token", "unk_token", "mask_token"], special))
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, **names)
+    fast.save_pretrained(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["truncation"] = {
+        "direction": "Right",
+        "max_length": 3,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    theirs = fast.tokenize
+    ours = [line.split() for line in tokenize(str(tmp_path), LINES)]
+    assert ours == [theirs(line) for line in LINES] and len(ours[0]) > 3
+    assert len(read_vocabulary(str(tmp_path), None).order) == len(fast)
+
+
+def test_the_command_writes_symbols_and_the_dictionary_of_an_import(tmp_path):
+    folder = folder_of(tmp_path / "bert", SYMBOLS[:6] + WORDS)
+    text, out, dictionary = (tmp_path / name for name in ("text", "out", "dict.txt"))
+    text.write_text("The cats\n\n[SEP] ran\r\n", encoding="utf-8")
+    main(["tokenize", str(folder), str(text), str(out), "--dictionary", str(dictionary)])
+    assert out.read_text() == "the cat ##s\n\n</s> ran\n"
+    assert dictionary.read_text() == read_vocabulary(str(folder), None).text()
+
+
+def test_mistakes_are_one_line_and_write_nothing(tmp_path):
+    folder = folder_of(tmp_path / "bert", SYMBOLS[:6] + WORDS)
+    empty, text, out = tmp_path / "empty", tmp_path / "text", tmp_path / "out"
+    empty.mkdir()
+    text.write_bytes(b"good\n\xff\n")
+    refuses(["text", "UTF-8"], "tokenize", folder, text, out)
+    refuses(["empty", "neither vocab.txt nor tokenizer.json"], "tokenize", empty, text, out)
+    refuses(["absent", "no such folder"], "tokenize", tmp_path / "absent", text, out)
+    refuses(["nowhere", "cannot be read"], "tokenize", folder, tmp_path / "nowhere", out)
+    refuses(["OUTPUT"], "tokenize", folder, text)
+    refuses(["--dictionary"], "tokenize", folder)
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "XLNetTokenizer"}')
+    refuses(["XLNetTokenizer", "tokenizer.json"], "tokenize", folder, text, out)
+    assert not out.exists()

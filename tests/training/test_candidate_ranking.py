@@ -1,0 +1,137 @@
+"""--task candidate_ranking: the batches, the margin ranking loss, and the files it is made from."""
+
+import json
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.logging import metrics
+from support.helpers import PAD, VOCABULARY
+from support.masked_language_models import tiny
+from support.recipes import error_of, recipe_module, write
+
+from fairseq_posenc.training.tasks.candidates import CandidateDataset
+
+candidates = recipe_module("glue", "candidates")
+BOS, EOS = VOCABULARY.bos(), VOCABULARY.eos()
+MASK = VOCABULARY.index("<mask>")
+
+
+def texts(*lines):
+    return [torch.tensor([*line, EOS]) for line in lines]
+
+
+def dataset():
+    places = [texts([10, 11], [12]), texts([13], [14, 15, 16]), texts([17, 18], [])]
+    return CandidateDataset(
+        texts([5, 6], []), texts([7], [8, 9]), places, VOCABULARY, 1, "data: train"
+    )
+
+
+def test_every_candidate_is_masked_in_the_place_of_the_gap():
+    data = dataset()
+    batch = data.collater([data[0], data[1]])
+    assert batch["counts"].tolist() == [3, 2]
+    expected = [
+        ([BOS, 5, 6], [10, 11], [7, EOS]),
+        ([BOS, 5, 6], [13], [7, EOS]),
+        ([BOS, 5, 6], [17, 18], [7, EOS]),
+        ([BOS], [12], [8, 9, EOS]),
+        ([BOS], [14, 15, 16], [8, 9, EOS]),
+    ]
+    for source, target, (left, tokens, right) in zip(
+        batch["net_input"]["src_tokens"].tolist(), batch["target"].tolist(), expected
+    ):
+        row = [*left, *[MASK] * len(tokens), *right]
+        asked = [PAD] * len(left) + tokens + [PAD] * len(right)
+        padding = [PAD] * (len(source) - len(row))
+        assert source == row + padding and target == asked + padding
+
+
+@pytest.mark.parametrize("margin, weight", [(0.4, 5.0), (0.0, 1.0)])
+def test_the_loss_and_the_accuracy_are_those_of_the_formula(margin, weight):
+    torch.manual_seed(7)
+    model, data = tiny("rotary").eval(), dataset()
+    cfg = Namespace(margin=margin, margin_weight=weight)
+    task = Namespace(target_dictionary=VOCABULARY)
+    criterion = CRITERION_REGISTRY["candidate_ranking"](cfg, task)
+    expected = right = 0.0
+    for example in data.rows:
+        scores = []
+        for source, target in zip(example["source"], example["target"]):
+            logits = model(source[None])[0][0].double().log_softmax(-1)
+            asked = target.ne(PAD)
+            scores.append(logits[asked, target[asked]].mean().item())
+        first, *others = scores
+        lead = [max(0.0, other - first + margin) for other in others]
+        expected += -first + weight * sum(lead) / len(lead)
+        right += first > max(others)
+    loss, size, output = criterion(model, data.collater([data[0], data[1]]))
+    assert loss.item() == pytest.approx(expected, rel=1e-5) and size == 2
+    with metrics.aggregate() as log:
+        criterion.reduce_metrics([output])
+    assert log.get_smoothed_value("accuracy") == 50 * right
+    loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+def test_an_example_without_a_wrong_candidate_is_refused():
+    places = [texts([10]), texts([])]
+    with pytest.raises(SystemExit, match="train: example 1 has fewer than two candidates"):
+        CandidateDataset(texts([5]), texts([7]), places, VOCABULARY, 1, "train")
+
+
+# --- the files
+
+
+def record(text, index, pronoun, phrase, label):
+    target = {"span2_index": index, "span2_text": pronoun, "span1_index": 0, "span1_text": phrase}
+    return json.dumps({"text": text, "target": target, "label": label, "idx": 0})
+
+
+def test_phrases_asked_of_one_pronoun_are_its_candidates(tmp_path):
+    ann, told = "Ann told Bo that (she) was late.", "Bo left. He ran."
+    lines = [
+        record(ann, 4, "she", "Ann", True),
+        record(told, 2, "He", "left", False),
+        record(ann, 4, "she", "Bo", False),
+    ]
+    write(tmp_path / "train.jsonl", lines)
+    write(tmp_path / "dev.tsv", ["The cat saw _it_.\tthe dog\tthe  sky\tAnn", "_He_ ran.\tBo\tAnn"])
+    candidates.main([str(tmp_path), str(tmp_path / "out")])
+    found = {
+        str(path.relative_to(tmp_path / "out")): path.read_text().split("\n")[:-1]
+        for path in (tmp_path / "out").glob("*/*")
+    }
+    assert (tmp_path / "out" / "count").read_text() == "5\n"
+    assert [found[f"input{n}/train"] for n in range(5)] == [
+        ["Ann told Bo that ("],
+        [") was late."],
+        ["Ann"],
+        ["Bo"],
+        [""],
+    ]
+    assert [found[f"input{n}/valid"] for n in range(5)] == [
+        ["The cat saw", ""],
+        [".", " ran."],
+        [" the dog", "Bo"],
+        [" the  sky", "Ann"],
+        [" Ann", ""],
+    ]
+
+
+@pytest.mark.parametrize(
+    "name, line, part",
+    [
+        ("train.jsonl", "{}", "line 1: 'target'; expected"),
+        ("train.jsonl", record("Bo left. He ran.", 1, "He", "Bo", True), "word 1 is 'left.'"),
+        ("train.jsonl", record("Bo left. He ran.", 2, "He", "Bo", True), "no text with a right"),
+        ("train.tsv", "He ran.\tBo\tAnn", "line 1: has 0 pronouns"),
+        ("train.tsv", "_He_ ran.\tBo", "line 1: give the right noun phrase and at least one other"),
+        ("other.tsv", "", "has none of train.jsonl, train.tsv"),
+    ],
+)
+def test_files_of_another_layout_are_one_line(tmp_path, name, line, part):
+    write(tmp_path / name, [line])
+    assert part in error_of(candidates.main, [str(tmp_path), str(tmp_path / "out")])

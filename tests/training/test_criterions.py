@@ -1,0 +1,254 @@
+"""The scores of sentence_prediction_metrics: their formulas, whole sets, several workers."""
+
+import json
+import math
+import random
+import socket
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from support.commands import TRAINING, USER_DIR, Command, run, succeed
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.training.criterions.scores import SCORES, check, percent
+
+pytest.importorskip("scipy", reason="correlations need scipy")
+pytest.importorskip("sklearn", reason="F1 and Matthews correlation need scikit-learn")
+
+
+# --- formulas
+
+
+def by_hand(name, predictions, targets, positive):
+    """The scores from their definitions, over pairs counted one by one."""
+    pairs = Counter((p == positive, t == positive) for p, t in zip(predictions, targets))
+    tp, fp, fn, tn = (
+        pairs[key] for key in ((True, True), (True, False), (False, True), (False, False))
+    )
+    if name == "accuracy":
+        return sum(p == t for p, t in zip(predictions, targets)) / len(targets)
+    if name == "f1":
+        return 2 * tp / (2 * tp + fp + fn)
+    if name == "mcc":
+        return (tp * tn - fp * fn) / math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    if name == "spearman":
+        predictions, targets = (
+            [sum(o < v for o in side) + (1 + sum(o == v for o in side)) / 2 for v in side]
+            for side in (predictions, targets)
+        )
+    x, y = (np.array(side, dtype=float) - np.mean(side) for side in (predictions, targets))
+    return (x * y).sum() / math.sqrt((x * x).sum() * (y * y).sum())
+
+
+@pytest.mark.parametrize("name", sorted(SCORES))
+@pytest.mark.parametrize("positive", [0, 1])
+def test_scores_are_their_formulas(name, positive):
+    draw = np.random.RandomState(3)
+    for _ in range(20):
+        if SCORES[name].regression:
+            targets = draw.randint(0, 26, 60) / 5  # ties, as in STS-B
+            predictions = targets + draw.randn(60).round(1)
+        else:
+            targets = draw.randint(0, 2, 60)
+            predictions = np.where(draw.rand(60) < 0.3, 1 - targets, targets)
+        expected = 100 * by_hand(name, predictions.tolist(), targets.tolist(), positive)
+        assert percent(name, predictions, targets, positive) == pytest.approx(expected, abs=0.0051)
+
+
+@pytest.mark.parametrize("name", sorted(SCORES))
+@pytest.mark.parametrize("count", [1, 2, 10])
+def test_constant_or_broken_predictions_are_never_nan(name, count):
+    targets = np.arange(count, dtype=float) % 2
+    for predictions in (np.zeros(count), np.ones(count)):
+        for sides in ((predictions, targets), (targets, predictions)):
+            assert math.isfinite(percent(name, *sides, 1))
+            assert name in ("accuracy", "f1") or percent(name, *sides, 1) == 0
+    assert percent(name, np.full(count, np.nan), targets, 1) == 0
+
+
+def test_f1_is_of_the_positive_class():
+    predictions, targets = np.array([1, 1, 0, 0, 0]), np.array([1, 0, 0, 0, 1])
+    assert percent("f1", predictions, targets, 1) == 50
+    assert percent("f1", predictions, targets, 0) == 66.67
+
+
+@pytest.mark.parametrize("name", ["F1", "", "loss", "pearson", "spearman"])
+def test_what_is_no_score_of_classification_is_one_line(name):
+    with pytest.raises(UsageError, match=f"--metrics {name}: .*accuracy, f1, mcc"):
+        check(name, False)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "f1", "mcc", "r2"])
+def test_what_is_no_score_of_regression_is_one_line(name):
+    with pytest.raises(UsageError, match=f"--metrics {name}: .*pearson, spearman"):
+        check(name, True)
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.metrics", None)
+    with pytest.raises(UsageError, match="--metrics f1: .*pip install scikit-learn"):
+        check("f1", False)
+    check("accuracy", False)
+
+
+# --- through fairseq-train
+
+
+LABELS = ("entailment", "not_entailment", "1")
+TASK = [
+    *("--task", "sentence_prediction", "--arch", "roberta_base", "--encoder-layers", "1"),
+    *("--encoder-embed-dim", "8", "--encoder-ffn-embed-dim", "8", "--max-positions", "20"),
+    *("--encoder-attention-heads", "2", "--init-token", "0", "--separator-token", "2"),
+    *("--criterion", "sentence_prediction_metrics", "--required-batch-size-multiple", "1"),
+    *("--num-classes", "3", "--batch-size", "7", "--no-save", "--dropout", "0"),
+    *("--attention-dropout", "0"),
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Sentences whose label is the first word's, binarised, with numbers for regression too."""
+    folder = tmp_path_factory.mktemp("sentences")
+    draw = random.Random(5)
+    for split, count in (("train", 60), ("valid", 23)):
+        labels = draw.choices(LABELS, weights=[5, 3, 2], k=count)
+        texts = [f"{label} " + " ".join(draw.choices("abcdef", k=4)) for label in labels]
+        (folder / f"{split}.input0").write_text("\n".join(texts) + "\n")
+        (folder / f"{split}.label").write_text("\n".join(labels) + "\n")
+        numbers = folder / "bin" / "label" / f"{split}.label"
+        numbers.parent.mkdir(parents=True, exist_ok=True)
+        numbers.write_text("".join(f"{LABELS.index(label) / 2}\n" for label in labels))
+    for part in ("input0", "label"):
+        for split in ("train", "valid"):
+            (folder / f"{split}.{part}").rename(folder / split)
+        succeed(
+            "preprocess",
+            "--only-source",
+            "--trainpref",
+            folder / "train",
+            "--validpref",
+            folder / "valid",
+            "--destdir",
+            folder / "bin" / part,
+        )
+    return folder / "bin"
+
+
+def scores(finished, *names):
+    """Scores after every epoch, in one dictionary an epoch."""
+    assert finished.status == 0, finished.err[-2000:]
+    return [{n: float(e[f"valid_{n}"]) for n in names} for e in finished.entries("valid")]
+
+
+def arguments(data, *flags):
+    return [data, *USER_DIR, *TRAINING, "--max-epoch", "4", *TASK, *flags]
+
+
+def test_scores_are_of_the_whole_set_whatever_the_batches(data):
+    names = ("accuracy", "f1", "mcc", "loss")
+    flags = ["--metrics", "accuracy,f1,mcc", "--positive-label", "entailment"]
+    best = ["--best-checkpoint-metric", "mcc", "--maximize-best-checkpoint-metric"]
+    found = [
+        scores(run("train", *arguments(data, *flags, "--batch-size-valid", size, *best)), *names)
+        for size in (1, 5, 23)
+    ]
+    assert len(found[0]) == 4
+    for other in found[1:]:
+        for one, two in zip(found[0], other):
+            assert one == pytest.approx(two, abs=2e-3)
+    assert found[0][-1]["mcc"] > 30  # it learns, so the numbers are not of constant predictions
+    share = found[0][-1]["accuracy"] * 23 / 100
+    assert share == pytest.approx(round(share), abs=2e-3)
+
+
+def test_regression(data):
+    names = ("pearson", "spearman")
+    flags = ["--regression-target", "--num-classes", "1"]
+    found = [
+        scores(run("train", *arguments(data, *flags, "--batch-size-valid", size)), *names)
+        for size in (4, 23)
+    ]
+    assert len(found[0]) == 4
+    for one, two in zip(*found):
+        assert one == pytest.approx(two, abs=0.1)  # rounding: other padding
+    assert found[0][-1]["pearson"] > 30
+
+
+def test_two_workers_score_what_one_does(data):
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        port = listener.getsockname()[1]
+    names = ("accuracy", "f1", "mcc", "loss")
+    flags = ["--metrics", "accuracy,f1,mcc", "--positive-label", "entailment"]
+    alone = run("train", *arguments(data, *flags, "--update-freq", "2"))
+    group = ["--distributed-world-size", "2", "--distributed-no-spawn", "--distributed-backend"]
+    group += ["gloo", "--ddp-backend", "legacy_ddp"]
+    group += ["--distributed-init-method", f"tcp://localhost:{port}"]
+    for size in ("4", "9"):  # six batches, or three: then one worker has none left and repeats one
+        pair = [
+            Command(
+                "fairseq_cli.train",
+                arguments(
+                    data, *flags, *group, "--batch-size-valid", size, "--distributed-rank", rank
+                ),
+            )
+            for rank in (0, 1)
+        ]
+        first, _ = (command.finish() for command in pair)
+        for one, two in zip(scores(alone, *names), scores(first, *names)):
+            assert one == pytest.approx(two, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--metrics", "mcc,pearson"], ["--metrics pearson", "accuracy, f1, mcc"]),
+        (["--metrics", "mcc,"], ["--metrics"]),
+        (["--metrics", "f1", "--positive-label", "2"], ["--positive-label 2", "entailment"]),
+        (["--metrics", "mcc", "--regression-target"], ["--metrics mcc", "pearson, spearman"]),
+    ],
+)
+def test_mistakes_are_one_line(data, flags, words):
+    message = run("train", *arguments(data, *flags)).message()
+    assert all(word in message for word in words), message
+
+
+def test_validate_gives_the_same_scores(data, tmp_path):
+    flags = ["--metrics", "accuracy,mcc", "--save-dir", tmp_path]
+    command = [argument for argument in arguments(data, *flags) if argument != "--no-save"]
+    (*_, expected) = scores(run("train", *command), "accuracy", "mcc")
+    usual = ["--task", "sentence_prediction", "--num-classes", "3", "--criterion"]
+    usual += ["sentence_prediction_metrics", "--metrics", "accuracy,mcc", "--init-token", "0"]
+    usual += ["--path", tmp_path / "checkpoint_last.pt", "--cpu", "--num-workers", "0"]
+    validated = succeed(
+        "validate", data, *USER_DIR, *usual, "--batch-size", "5", "--log-format", "json"
+    )
+    lines = (validated.out + validated.err).splitlines()
+    (line,) = [line for line in lines if "valid_mcc" in line]
+    entry = json.loads(line[line.index("{") :])
+    assert {name: float(entry[f"valid_{name}"]) for name in expected} == expected
+
+
+HYDRA = """\
+common: {user_dir: "???", cpu: true, log_format: json, seed: 1}
+task: {_name: sentence_prediction, data: "???", num_classes: 3, init_token: 0, max_positions: 20}
+model: {_name: roberta_base, encoder_layers: 1, encoder_embed_dim: 8, encoder_ffn_embed_dim: 8,
+        encoder_attention_heads: 2}
+criterion: {_name: sentence_prediction_metrics, metrics: "accuracy,f1,mcc", positive_label: 1,
+            regression_target: false, classification_head_name: sentence_classification_head}
+optimizer: {_name: adam}
+lr_scheduler: {_name: fixed}
+optimization: {lr: [0.01], max_epoch: 1}
+dataset: {batch_size: 7, num_workers: 0, required_batch_size_multiple: 1}
+checkpoint: {no_save: true, best_checkpoint_metric: mcc, maximize_best_checkpoint_metric: true}
+"""
+
+
+def test_hydra(data, tmp_path):
+    (tmp_path / "scores.yaml").write_text(HYDRA)
+    settings = ["--config-dir", tmp_path, "--config-name", "scores", f"task.data={data}"]
+    settings += [f"common.user_dir={USER_DIR[1]}", f"hydra.run.dir={tmp_path}"]
+    (found,) = scores(run("hydra_train", *settings), "accuracy", "f1", "mcc")
+    assert found["accuracy"] > 0

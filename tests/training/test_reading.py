@@ -1,0 +1,310 @@
+"""Reading: the loss and the best spans of a window, choices, and both tasks by their commands."""
+
+import json
+import math
+import random
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
+from fairseq.data import Dictionary
+from fairseq.tasks.sentence_ranking import SentenceRankingTask
+from support.commands import TRAINING, USER_DIR, posenc, run, succeed
+from support.helpers import VOCABULARY
+from support.masked_language_models import tiny as masked_lm
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.training.reading.data import Passage, Record, Split, write_split
+from fairseq_posenc.training.reading.questions import Question, Reading
+from fairseq_posenc.training.reading.spans import best_spans, span_loss
+from fairseq_posenc.training.tasks.span_windows import Layout, SpanWindows
+
+PASSAGE = torch.tensor([[3, 9], [4, 6]])
+SHAPE = [
+    *("--arch", "posenc_masked_lm", "--position-encoding", "rotary", "--num-segments", "2"),
+    *("--encoder-layers", "1", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "16"),
+    *("--encoder-attention-heads", "2", "--max-positions", "24", "--lr", "0.02"),
+]
+
+
+# --- a window
+
+
+def nll(scores, allowed, place):
+    """Minus the log-probability of a place among those allowed, in float64."""
+    return math.log(sum(math.exp(scores[p]) for p in allowed)) - scores[place]
+
+
+@pytest.mark.parametrize("classified", [False, True])
+def test_the_loss_is_that_of_the_papers(classified):
+    logits = torch.randn(2, 9, 3)
+    target = torch.tensor([[4, 7], [0, 0]])
+    found = span_loss(logits, PASSAGE, target, classified)
+    for row, (first, end) in enumerate(PASSAGE.tolist()):
+        allowed = [*([] if classified else [0]), *range(first, end)]
+        start, last, verdict = logits[row].double().T.tolist()
+        wanted = 0.0
+        if row == 0 or not classified:
+            at = target[row].tolist()
+            wanted = (nll(start, allowed, at[0]) + nll(last, allowed, at[1])) / 2
+        if classified:
+            sign = 1 if row == 0 else -1  # the second window has no answer
+            wanted += math.log1p(math.exp(sign * verdict[0]))
+        assert float(found[row]) == pytest.approx(wanted, abs=1e-5)
+
+
+@pytest.mark.parametrize("classified", [False, True])
+def test_the_best_spans_are_those_of_a_search(classified):
+    logits, own = torch.randn(2, 9, 3), torch.tensor([[3, 7], [5, 5]])
+    first, last, scores, null = best_spans(logits, PASSAGE, own, 3, 6, classified)
+    wanted = sorted(
+        (float(logits[0, s, 0] + logits[0, e, 1]), s, e)
+        for s in range(3, 7)
+        for e in range(s, min(s + 3, 9))
+    )[::-1][:6]
+    rows = zip(first[0].tolist(), last[0].tolist(), scores[0].tolist())
+    for (score, start, end), row in zip(wanted, rows):
+        assert row == (start, end, pytest.approx(score))
+    assert torch.isinf(scores[1]).all()  # another window owns what this one sees
+    expected = logits[:, 0, 2] if classified else logits[:, 0, 0] + logits[:, 0, 1]
+    assert torch.allclose(null, expected)
+
+
+def windows_of(longest, stride=3, most=None, separator=None, start=5, end=6):
+    numbers = torch.arange(10, 21, dtype=torch.int32)
+    split = Split(
+        [Record("q", 0, ["x"], start, end)],
+        [Passage("x" * 11, [(n, n + 1) for n in range(11)])],
+        [torch.tensor([5, 6])],
+        [numbers],
+    )
+    layout = Layout(longest, stride, most, 0, separator)
+    return SpanWindows(split, VOCABULARY, layout, 7, None, "data")
+
+
+@pytest.mark.parametrize("separator", [None, 2])
+def test_a_window_is_a_pair_and_knows_its_places(separator):
+    found = windows_of(10 + (separator is not None), separator=separator)
+    seen = []
+    for sample in (found[n] for n in range(len(found))):
+        tokens, (first, end) = sample["tokens"].tolist(), sample["passage"]
+        assert tokens[:4] == [0, 5, 6, 2] and tokens[-1] == 2 and len(tokens) <= 11
+        assert tokens[4:first] == ([] if separator is None else [2])
+        assert tokens[first:end] == list(range(10, 21))[first - sample["shift"] :][: end - first]
+        start, last = sample["target"]
+        if start:
+            assert tokens[start : last + 1] == [15, 16]
+        seen += range(*(place - sample["shift"] for place in sample["own"]))
+    assert seen == list(range(11))
+    assert any(found[n]["target"] == [0, 0] for n in range(len(found)))
+    assert found.collater([found[0]])["question"].tolist() == [7]
+
+
+def test_a_question_longer_than_the_window():
+    with pytest.raises(UsageError, match="data: question q has 2 tokens, .* --max-positions 5"):
+        windows_of(5)
+    assert windows_of(5, most=1).cut == 1
+    assert [windows_of(6)[n]["target"] for n in range(3)] == [[0, 0]] * 3  # longer than a window
+
+
+# --- choices
+
+
+def test_choices_that_a_question_does_not_have_take_no_part():
+    eos, scores = VOCABULARY.eos(), torch.tensor([[0.3, -0.5, 0.9], [0.1, 0.7, 5.0]])
+    criterion = SentenceRankingCriterion.__new__(SentenceRankingCriterion)
+    torch.nn.Module.__init__(criterion)
+    criterion.ranking_head_name, criterion.num_classes, criterion.prediction_h = "head", 3, None
+    args = Namespace(init_token=0)
+    criterion.task = Namespace(args=args, source_dictionary=VOCABULARY)
+
+    class Model:
+        classification_heads = {"head": None}
+        calls = -1
+
+        def __call__(self, src_tokens, classification_head_name):
+            self.calls += 1
+            return scores[:, self.calls : self.calls + 1], None
+
+        def get_targets(self, sample, outputs):
+            return sample["target"]
+
+    batch = {"target": torch.tensor([2, 1]), "ntokens": 4}
+    for number in (1, 2, 3):
+        tokens = torch.tensor([[0, 5, eos, 6], [0, 5, eos, 6]])
+        tokens[1, 1] = eos if number == 3 else 5  # the second question has two choices
+        batch[f"net_input{number}"] = {"src_tokens": tokens}
+    loss, _, output = criterion(Model(), batch)
+    wanted = nll(scores[0].tolist(), range(3), 2) + nll(scores[1].tolist(), range(2), 1)
+    assert float(loss) == pytest.approx(wanted, abs=1e-5)
+    assert int(output["ncorrect"]) == 2
+
+
+@pytest.mark.parametrize(
+    "choices, labels, message",
+    [
+        (3, "0\n2\n", "--num-classes 3: the questions in .* have 2 choices; give --num-classes 2"),
+        (1, "0\n0\n", "--num-classes 1: the questions in .* have 2 choices"),
+        (
+            2,
+            "0\n2\n",
+            "valid.label, line 2: '2' is none of the 2 choices; expected a number from 0",
+        ),
+        (2, "0\n\n", "valid.label, line 2: '' is none"),
+    ],
+)
+def test_other_choices_than_the_questions_have_are_refused(tmp_path, choices, labels, message):
+    for name in ("input0", "input1", "input2", "label"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "valid.idx").touch()
+    (tmp_path / "label" / "valid.label").write_text(labels)
+    task = Namespace(args=Namespace(data=str(tmp_path), num_classes=choices))
+    with pytest.raises(UsageError, match=message):
+        SentenceRankingTask.load_dataset(task, "valid")
+
+
+def test_a_vocabulary_of_other_subwords_is_refused(tmp_path):
+    dictionary = Dictionary()
+    dictionary.add_symbol("cat")
+    reading = Reading(["cat cat sat there here"], [Question("q", "cat", 0)], [])
+    with pytest.raises(UsageError, match="train: 60% of the tokens are not in the dictionary .sat"):
+        write_split(str(tmp_path), "train", reading, str.split, str, dictionary)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_small_model_learns_choices():
+    """Which kind of word is asked for, which neither the question nor a choice alone tells."""
+    draw, start, eos = random.Random(1), VOCABULARY.bos(), VOCABULARY.eos()
+    model = masked_lm(
+        *("rotary", "--encoder-layers", "2"),
+        *("--encoder-embed-dim", "64", "--encoder-ffn-embed-dim", "128", "--max-positions", "32"),
+        *("--encoder-attention-heads", "4", "--dropout", "0.1", "--attention-dropout", "0.1"),
+    ).train()
+    model.register_classification_head("sentence_classification_head", num_classes=1)
+    criterion = SentenceRankingCriterion.__new__(SentenceRankingCriterion)
+    torch.nn.Module.__init__(criterion)
+    criterion.ranking_head_name, criterion.num_classes = "sentence_classification_head", 3
+    criterion.task = Namespace(args=Namespace(init_token=0), source_dictionary=VOCABULARY)
+    criterion.prediction_h = None
+    adam, right = torch.optim.AdamW(model.parameters(), 1e-3), []
+    for update in range(600):
+        rows, targets = [], []
+        for _ in range(32):
+            kinds = draw.sample(range(3), draw.choice([2, 3]))
+            targets.append(draw.randrange(len(kinds)))
+            words = [7 + 3 * kind + draw.randrange(3) for kind in kinds]
+            passage = draw.sample(words, len(words))
+            choices = [[4 + kinds[targets[-1]], word] for word in words] + [[]] * (3 - len(words))
+            full = [[start, *choice, eos, *passage, eos] for choice in choices]
+            rows.append([row + [VOCABULARY.pad()] * (8 - len(row)) for row in full])
+        batch = torch.tensor(rows)
+        sample = {f"net_input{n + 1}": {"src_tokens": batch[:, n]} for n in range(3)}
+        sample.update(target=torch.tensor(targets), ntokens=1)
+        for group in adam.param_groups:
+            group["lr"] = 1e-3 * min(1, (update + 1) / 50)
+        loss, size, output = criterion(model, sample)
+        adam.zero_grad()
+        (loss / size).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        adam.step()
+        right.append(int(output["ncorrect"]) / size)
+    assert sum(right[:20]) / 20 < 0.6 and sum(right[-20:]) / 20 > 0.9
+
+
+# --- by the commands
+
+
+def words(draw, count):
+    return [draw.choice("abcdefghijkl") for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """Questions on made-up passages, some of them longer than a window, through the command."""
+    folder, draw = tmp_path_factory.mktemp("reading"), random.Random(3)
+    dictionary = Dictionary()
+    for word in "abcdefghijkl?":
+        dictionary.add_symbol(word)
+    dictionary.save(str(folder / "dict.txt"))
+    for split, count in (("train", 30), ("valid", 9)):
+        paragraphs = []
+        for number in range(count):
+            passage = words(draw, draw.randint(5, 40))
+            place = draw.randrange(len(passage))
+            answer = {"text": passage[place], "answer_start": 2 * place}
+            none = {"id": f"n{number}", "question": "b ?", "is_impossible": True, "answers": []}
+            asked = {"id": f"q{number}", "question": "a ?", "answers": [answer]}
+            paragraphs.append({"context": " ".join(passage), "qas": [asked, none]})
+        content = {"data": [{"paragraphs": paragraphs}]}
+        (folder / f"{split}.json").write_text(json.dumps(content))
+    files = [f for s in ("train", "valid") for f in (f"--{s}", folder / f"{s}.json")]
+    found = posenc("reading", "prepare", folder / "data", "--dict", folder / "dict.txt", *files)
+    assert found.status == 0, found.err
+    assert "18 questions on 9 passages, 9 without an answer; 0 answers begin or" in found.out
+    return folder
+
+
+SPANS = ["--task", "span_prediction", "--criterion", "span_prediction", "--stride", "6"]
+
+
+def test_spans_are_trained_answered_and_scored(prepared, tmp_path):
+    usual = [*USER_DIR, *TRAINING, *SHAPE, *SPANS, "--batch-size", "16", "--max-epoch", "1"]
+    best = ["--best-checkpoint-metric", "f1", "--maximize-best-checkpoint-metric"]
+    arguments = [prepared / "data", *usual, "--save-dir", tmp_path, *best]
+    trained = succeed("train", *arguments, "--answerability", "classifier")
+    (valid,) = trained.entries("valid")
+    best = tmp_path / "checkpoint_best.pt"
+    answered = posenc("reading", "answer", best, prepared / "data", "--output", tmp_path / "out")
+    assert answered.status == 0, answered.err
+    scores = json.loads((tmp_path / "out" / "scores.json").read_text())
+    assert scores["total"] == 18 and scores["NoAns_total"] == 9
+    for name in ("exact", "f1"):
+        assert float(valid[f"valid_{name}"]) == pytest.approx(scores[name], abs=0.006)
+    files = [prepared / "valid.json", tmp_path / "out" / "predictions.json"]
+    again = posenc("reading", "score", *files, "--na-prob", tmp_path / "out" / "na_prob.json")
+    assert json.loads(again.out)["exact"] == pytest.approx(scores["exact"])
+    predictions = json.loads(files[1].read_text())
+    assert set(predictions) == {f"{kind}{n}" for kind in "qn" for n in range(9)}
+    odds = json.loads((tmp_path / "out" / "na_prob.json").read_text())
+    assert all((text == "") == (odds[key] > 0.5) for key, text in predictions.items())
+    # a model whose head has another size starts anew from the rest
+    tuned = [prepared / "data", *usual, "--save-dir", tmp_path / "tuned"]
+    tuned = [word for word in tuned if word not in ("--position-encoding", "rotary")]
+    result = succeed("train", *tuned, "--finetune-from-model", best)
+    assert "left out token_heads.span_head.weight, which is of another size" in result.out
+    assert "position encoding rotary" in result.out + result.err
+
+
+def test_a_wrong_place_matters_in_training_alone(prepared, tmp_path):
+    content = json.loads((prepared / "valid.json").read_text())
+    content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 1
+    wrong, text = tmp_path / "wrong.json", content["data"][0]["paragraphs"][0]["context"]
+    wrong.write_text(json.dumps(content))
+
+    def prepare(name, *words):
+        return posenc(
+            "reading", "prepare", tmp_path / name, "--dict", prepared / "dict.txt", *words
+        )
+
+    message = prepare("refused", "--train", wrong).message()
+    assert "wrong.json: question q0: the answer" in message and "--leave-out-wrong" in message
+    found = prepare("without", "--train", wrong, "--leave-out-wrong")
+    assert "wrong.json: 17 questions" in found.out and "1 not where the file says (left out)" in (
+        found.out
+    )
+    found = prepare("data", "--train", prepared / "train.json", "--valid", wrong)
+    assert "wrong.json: 18 questions" in found.out and "1 not where the file says" in found.out
+    record = json.loads((tmp_path / "data" / "valid.questions.jsonl").read_text().split("\n")[0])
+    assert record["start"] == -1 and record["answers"][0] in text
+    predictions = tmp_path / "predictions.json"
+    predictions.write_text(json.dumps({"q0": record["answers"][0]}))
+    found = json.loads(posenc("reading", "score", wrong, predictions).out)
+    assert found["HasAns_exact"] == pytest.approx(100 / 9)
+
+
+def test_mistakes_are_one_line(prepared, tmp_path):
+    usual = [prepared / "data", *USER_DIR, *TRAINING, *SHAPE, "--save-dir", tmp_path]
+    short = run("train", *usual, *SPANS, "--batch-size", "4", "--max-positions", "5").message()
+    assert "question q0 has 2 tokens" in short and "--max-positions 5" in short
