@@ -1,4 +1,4 @@
-"""Toy data and a trained toy model; a test module gets them by ``pytest_plugins = ["support.toy"]``."""
+"""Toy data and a trained toy model; by ``pytest_plugins``."""
 
 import random
 from dataclasses import dataclass
