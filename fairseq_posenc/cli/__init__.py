@@ -21,6 +21,7 @@ from fairseq_posenc.cli import (
     plot,
     predict,
     reading,
+    step,
     study,
     tokenize,
     translate,
@@ -46,6 +47,7 @@ COMMANDS = (
     analyse.COMMAND,
     benchmark.COMMAND,
     study.COMMAND,
+    *step.COMMANDS,
 )
 
 

@@ -1,10 +1,11 @@
-"""One process at a time in a folder, as ``examples/common/lock.sh`` has it for scripts."""
+"""One process at a time in a folder."""
 
 import contextlib
 import os
 import socket
+import time
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Callable, Dict, Iterator, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 
@@ -13,56 +14,63 @@ try:
 except ImportError:  # no such locks on Windows
     fcntl = None  # type: ignore[assignment]
 
+_HELD = "FAIRSEQ_POSENC_HELD"  # the folders that processes above this one have locked, line by line
+_LOOK_AGAIN = 1.0  # seconds between looks at a lock that another process holds
+
 
 class Held(Exception):
-    """Another process holds the lock; the argument names it."""
+    """Another process holds the lock; the argument names the process."""
 
 
 @contextlib.contextmanager
-def hold(folder: Path) -> Iterator[int]:
+def hold(
+    folder: Path,
+    name: str = "",
+    waiting: Optional[Callable[[str], None]] = None,
+    advice: str = "give another folder",
+) -> Iterator[Tuple[int, ...]]:
     """Lock *folder*, which is created, while the context lasts.
 
     The lock also lasts as long as a process that inherited the descriptor, such as a training that
-    survives the study that started it.
+    survives the study that started it.  A folder that a process above this one holds is free for
+    this one, too.
+
+    Args:
+        folder: the folder to lock.
+        name: the name by which others are told of this process.
+        waiting: is told who holds the lock, once, before it is waited for; by default it is not
+            waited for.
+        advice: what to do about a folder that cannot be written to.
 
     Yields:
-        a file descriptor to hand to such processes.
+        file descriptors to hand to processes that shall hold the folder, too.
 
     Raises:
-        Held: another process has locked it.
+        Held: another process has locked the folder.
         UsageError: the folder cannot be written to.
     """
+    if str(folder.resolve()) in os.environ.get(_HELD, "").splitlines():
+        yield ()
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(str(folder / ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise UsageError(
-            f"{folder}: cannot be written to ({error.strerror}); give another --output"
-        ) from error
+        raise UsageError(f"{folder}: cannot be written to ({error.strerror}); {advice}") from error
     try:
-        _lock(descriptor)
+        _lock(descriptor, waiting)
         with contextlib.suppress(OSError):  # a full disk: the name is for messages only
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()} study\n".encode(), 0)
-        yield descriptor
+            os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()} {name}\n".encode(), 0)
+        yield (descriptor,)
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int) -> None:
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise Held(_holder(descriptor)) from None
-    except OSError:  # a file system without locks
-        pass
-
-
-def _holder(descriptor: int) -> str:
-    pid, host, *_ = [*os.pread(descriptor, 200, 0).decode(errors="replace").split(), "?", "?"]
-    return f"process {pid} on {host}"
+def holding(folder: Path) -> Dict[str, str]:
+    """The variables that tell processes below this one that it holds *folder*."""
+    held = os.environ.get(_HELD, "").splitlines()
+    return {_HELD: "\n".join([*held, str(folder.resolve())])}
 
 
 def holder(folder: Path) -> Optional[str]:
@@ -74,3 +82,42 @@ def holder(folder: Path) -> Optional[str]:
             return None
     except Held as error:
         return str(error)
+
+
+def _lock(descriptor: int, waiting: Optional[Callable[[str], None]]) -> None:
+    told = False
+    while fcntl is not None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            found = _holder(descriptor)
+            if waiting is None:
+                raise Held(found) from None
+            if not told:
+                waiting(found)
+            told = True
+            time.sleep(_LOOK_AGAIN)
+        except OSError:  # a file system without locks
+            return
+        else:
+            return
+
+
+def _holder(descriptor: int) -> str:
+    """The process that a lock file names, or those that it left behind when it was killed."""
+    words = os.pread(descriptor, 200, 0).decode(errors="replace").split()
+    pid, host, *name = [*words, "?", "?"] if len(words) < 2 else words
+    if host == socket.gethostname() and pid.isdigit() and not Path("/proc", pid).exists():
+        left = " ".join(_users(descriptor))
+        if left:
+            name = [*name, f"(killed, left process {left})"]
+    return " ".join([f"process {pid} on {host}", *name])
+
+
+def _users(descriptor: int) -> Iterator[str]:
+    """The processes, but for this one, that have the file of *descriptor* open."""
+    own = os.fstat(descriptor)
+    for place in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # ended meanwhile, or of another user
+            if os.path.samestat(own, place.stat()) and place.parts[2] != str(os.getpid()):
+                yield place.parts[2]

@@ -81,7 +81,7 @@ class Processes:
         self._stopped = False
 
     def __call__(
-        self, words: Sequence[str], log: Path, environment: Mapping[str, str], lock: int
+        self, words: Sequence[str], log: Path, environment: Mapping[str, str], lock: Sequence[int]
     ) -> Ended:
         """Run a command.
 
@@ -107,7 +107,7 @@ class Processes:
                     stdout=stream,
                     stderr=stream,
                     env=dict(environment),
-                    pass_fds=(lock,),
+                    pass_fds=tuple(lock),
                     start_new_session=True,
                 )
                 self._running.add(process)

@@ -30,7 +30,7 @@ _SCORING = ("validate", "evaluate")  # the steps that read the checkpoint that i
 TRIES = 2
 _LOOK_AGAIN = 5.0  # seconds between looks at a lock that another process holds
 
-Execute = Callable[[Sequence[str], Path, Mapping[str, str], int], Ended]
+Execute = Callable[[Sequence[str], Path, Mapping[str, str], Sequence[int]], Ended]
 Note = Callable[[str], None]
 
 
@@ -84,7 +84,7 @@ class Worker:
             ) from error
 
     @contextlib.contextmanager
-    def _hold(self, folder: Path) -> Iterator[int]:
+    def _hold(self, folder: Path) -> Iterator[Sequence[int]]:
         told = False
         while True:
             with contextlib.ExitStack() as stack:
@@ -100,7 +100,7 @@ class Worker:
             time.sleep(_LOOK_AGAIN)
 
     def _attempt(
-        self, spec: Spec, folder: Path, device: Device, until: str, lock: int
+        self, spec: Spec, folder: Path, device: Device, until: str, lock: Sequence[int]
     ) -> Dict[str, Any]:
         self._adopt(spec, folder)
         error = ""
@@ -132,7 +132,7 @@ class Worker:
         return result
 
     def _steps(
-        self, spec: Spec, folder: Path, device: Device, until: str, lock: int
+        self, spec: Spec, folder: Path, device: Device, until: str, lock: Sequence[int]
     ) -> Dict[str, Any]:
         found: Dict[str, Any] = {}
         for step, key in zip(spec.steps, spec.keys):
@@ -149,7 +149,7 @@ class Worker:
         return result
 
     def _do(
-        self, spec: Spec, step: Step, key: str, folder: Path, device: Device, lock: int
+        self, spec: Spec, step: Step, key: str, folder: Path, device: Device, lock: Sequence[int]
     ) -> Dict[str, Any]:
         for name in step.inputs:
             if not (folder / name).exists():

@@ -1,0 +1,152 @@
+# shellcheck shell=bash
+# What the recipes in examples/ share. Source this file, do not run it:
+#
+#     set -euo pipefail
+#     . "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/../common/steps.sh"
+#     parse "$@"
+#     alone "$OUT"
+#
+# It sets COMMON (this folder), REPO (repository root) and DRY_RUN (0), makes the repository's .venv
+# usable when no environment is active, and defines
+#
+#     parse "$@"                 set a variable for each argument and option, as the comment at the
+#                                head of the script declares them (fairseq_posenc/steps/options.py)
+#     pass ARRAY OPTION...       set ARRAY to those of the OPTIONs that were given, with their values
+#     options_of SCRIPT          print the options that another script declares, for pass
+#     own_help "$@"              print the head of a script that hands its options on, if --help is
+#                                among them
+#     die TEXT                   print an error on one line, exit with 1
+#     log TEXT                   print a line with the time on standard error
+#     absolute PATH              print PATH as an absolute path, without slashes at its end
+#     fraction N PARTS           print N / PARTS rounded down, but at least 1
+#     alone FOLDER [--waits]     from here on, no other process works in FOLDER, and a signal ends all
+#                                that the script has started; FOLDER is also where steps leave markers
+#     run COMMAND...             run COMMAND, every time
+#     step NAME [OPTIONS] -- COMMAND...   run COMMAND unless it is done: `fairseq-posenc step --help`
+#     train FOLDER DATA [FLAGS]  fairseq-train with FOLDER as --save-dir: goes on there, ends as if it
+#                                had not been interrupted, and is refused with other data or FLAGS
+#     part FOLDER                print where the commands of a step with --replaces FOLDER write it
+#     plugin_dir                 print the folder for --user-dir
+#     fairseq-posenc COMMAND...  the plug-in's command line, of the same copy
+#
+# With --dry-run, commands are printed and not run.
+
+COMMON=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+REPO=$(cd "$COMMON/../.." && pwd)
+DRY_RUN=0
+
+if ! command -v fairseq-train >/dev/null && [[ -x $REPO/.venv/bin/fairseq-train ]]; then
+    PATH=$REPO/.venv/bin:$PATH
+fi
+export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}
+
+parse() {
+    local assignments
+    assignments=$(python -m fairseq_posenc.steps.options "$0" "$@") || exit
+    eval "$assignments"
+}
+
+# shellcheck disable=SC2034 # a reference
+pass() {
+    local -n passed=$1
+    local option
+    passed=()
+    for option in "${@:2}"; do eval "passed+=(${GIVEN[$option]:-})"; done
+}
+
+options_of() {
+    python -m fairseq_posenc.steps.options --names "$1"
+}
+
+own_help() {
+    while (($#)) && [[ $1 != -- ]]; do
+        [[ $1 != --help ]] || parse --help
+        shift
+    done
+}
+
+die() {
+    printf '%s: error: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+log() {
+    printf '%s %s\n' "$(date +%H:%M:%S)" "$*" >&2
+}
+
+absolute() {
+    local path=$1
+    while [[ $path == ?*/ ]]; do path=${path%/}; done
+    [[ $path == /* ]] || path=$PWD/$path
+    printf '%s' "$path"
+}
+
+fraction() {
+    echo $(($1 / $2 > 0 ? $1 / $2 : 1))
+}
+
+fairseq-posenc() {
+    python -m fairseq_posenc "$@"
+}
+
+# The script starts again below a process that holds the lock and waits for signals.
+alone() {
+    STEPS=$1
+    ((!DRY_RUN)) && [[ ${ALONE:-} != "$0 $1" ]] || return 0
+    export ALONE="$0 $1"
+    exec python -m fairseq_posenc alone "$@" --name "${0##*/}" -- bash "$0" "${ARGUMENTS[@]}"
+}
+
+# Print the commands in "$@", which have '&&' between them.
+show() {
+    local word
+    printf '+'
+    for word; do
+        if [[ $word == '&&' ]]; then printf '\n+'; else printf ' %q' "$word"; fi
+    done
+    printf '\n'
+}
+
+run() {
+    local status=0
+    if ((DRY_RUN)); then
+        show "$@"
+        return
+    fi
+    show "$@" >&2
+    "$@" || status=$?
+    ((status != 137)) || die "$1 was killed (see above; is the memory exhausted?)"
+    ((!status)) || die "$1 stopped with status $status (see above)"
+}
+
+step() {
+    if ((!DRY_RUN)); then
+        fairseq-posenc step --folder "$STEPS" "$@"
+        return
+    fi
+    while [[ $1 != -- ]]; do shift; done
+    show "${@:2}"
+}
+
+# On several nodes, the first one takes care of the folder. Without --update-epoch-batch-itr, the
+# batches of a resumed epoch would differ from those of an uninterrupted training.
+train() {
+    local STEPS=$1 data=$2 how=(--resumes --option=--save-dir)
+    shift 2
+    ((!${NODE_RANK:-0})) || how+=(--follows)
+    step train --data "$data" --outputs "$STEPS/checkpoint_last.pt" "${how[@]}" -- \
+        fairseq-train "$data" --save-dir "$STEPS" --update-epoch-batch-itr True "$@"
+}
+
+part() {
+    printf '%s/.part/%s' "$(dirname "$1")" "$(basename "$1")"
+}
+
+# The checkout takes precedence over an installed copy, so that recipe and plug-in match.
+plugin_dir() {
+    if [[ -f $REPO/fairseq_posenc/__init__.py ]]; then
+        printf '%s' "$REPO/fairseq_posenc"
+    else
+        python -m fairseq_posenc path || die "fairseq_posenc is not installed; give --user-dir"
+    fi
+}

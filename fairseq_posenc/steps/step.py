@@ -1,0 +1,244 @@
+"""A step of a recipe: commands that are run once, and again when what decides them has changed."""
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.steps.digests import digest_of, digest_of_value
+from fairseq_posenc.steps.folders import PART, part_of, replace
+from fairseq_posenc.steps.lock import Held, hold, holding
+from fairseq_posenc.steps.markers import marker_of, markers_in, read_object, write_object
+from fairseq_posenc.steps.running import run, say
+
+_AND = "&&"  # between the commands of a step
+
+Place = Tuple[str, Tuple[str, ...]]  # a file or folder, and patterns of the names that count in it
+
+
+class Step(NamedTuple):
+    """A step.
+
+    Args:
+        name: its name, unique in the folder.
+        folder: the folder of its marker.
+        words: its command, or several with ``&&`` between them.
+        inputs: what it reads.
+        outputs: the files and folders that it makes.
+        settings: what else decides what it makes.
+        replaces: folders that it makes anew: the commands write the folder of the same name in
+            ``.part`` beside it, which is put in its place at the end.
+        known_by: a file in each of those folders, by which it is known as made by a recipe.
+        log: a file for the output of the commands, or empty; complete or absent.
+        option: the option of the recipe that names the folder, for messages.
+    """
+
+    name: str
+    folder: Path
+    words: Sequence[str]
+    inputs: Sequence[Place] = ()
+    outputs: Sequence[str] = ()
+    settings: Sequence[str] = ()
+    replaces: Sequence[str] = ()
+    known_by: str = ""
+    log: str = ""
+    option: str = ""
+
+    @property
+    def made(self) -> List[str]:
+        """All files and folders that are there once the step is done."""
+        return [*self.outputs, *self.replaces, *([self.log] if self.log else [])]
+
+    @property
+    def other(self) -> str:
+        """What to give where the folder cannot be used."""
+        return f"another {self.option or 'folder'}"
+
+
+def commands_of(words: Sequence[str]) -> List[List[str]]:
+    """The commands of a step.
+
+    >>> commands_of(["mkdir", "a", "&&", "cp", "b", "a"])
+    [['mkdir', 'a'], ['cp', 'b', 'a']]
+    """
+    found: List[List[str]] = [[]]
+    for word in words:
+        if word == _AND:
+            found.append([])
+        else:
+            found[-1].append(word)
+    return [command for command in found if command]
+
+
+@contextlib.contextmanager
+def locked(folder: Path, name: str, waits: bool, other: str = "another folder") -> Iterator[Any]:
+    """Lock a folder for a step or a script.
+
+    Args:
+        folder: the folder.
+        name: the name by which others are told of this process.
+        waits: whether to wait for another process; otherwise it is an error.
+        other: what to give instead of a folder that cannot be used.
+
+    Yields:
+        file descriptors and variables for the processes of the step.
+
+    Raises:
+        UsageError: another process is at work there, or the folder cannot be written to.
+    """
+
+    def waiting(found: str) -> None:
+        say(f"{folder}: waiting for {found}")
+
+    try:
+        with hold(folder, name, waiting if waits else None, f"give {other}") as descriptors:
+            yield descriptors, holding(folder)
+    except Held as error:
+        raise UsageError(
+            f"{folder}: {error} is at work there; wait until that has ended, or stop it"
+        ) from None
+
+
+def key_of(step: Step) -> str:
+    """The digest of everything that decides what a step makes.
+
+    Places do not count, so that a folder can be moved: inputs count by their content and by the
+    steps that made them, and the step's own folder is left out of the command.
+    """
+    places = [place for place, _ in step.inputs]
+    makers = []
+    for marker in markers_in(step.folder):
+        made = [os.path.join(step.folder, place) for place in marker.get("made", ())]
+        if marker.get("name") != step.name and any(_overlap(a, b) for a in made for b in places):
+            makers.append(marker.get("key", ""))
+    return digest_of_value(
+        [
+            step.name,
+            plain_words(step),
+            list(inputs_of(step).values()),
+            sorted(makers),
+            list(step.settings),
+        ]
+    )
+
+
+def plain_words(step: Step) -> List[str]:
+    """The words of a step without the places of its inputs and its folder."""
+    inputs = {place: f"<input {number}>" for number, (place, _) in enumerate(step.inputs)}
+    folder = os.path.abspath(step.folder)
+    return [inputs.get(word, word).replace(folder, "<folder>") for word in step.words]
+
+
+def inputs_of(step: Step) -> Dict[str, str]:
+    """The digests of the inputs of a step by their places."""
+    return {os.path.abspath(place): digest_of(place, names) for place, names in step.inputs}
+
+
+def _overlap(one: str, two: str) -> bool:
+    """Whether two places are the same, or one lies in the other."""
+    both = [os.path.realpath(one), os.path.realpath(two)]
+    return os.path.commonpath(both) in both
+
+
+def check(step: Step) -> None:
+    """Refuse what a step cannot do, before anything is done.
+
+    Raises:
+        UsageError: an input is missing, lies in a folder that would be replaced, or such a folder
+            is there and is not what a recipe makes.
+    """
+    for place, _ in step.inputs:
+        if not os.path.exists(place):
+            raise UsageError(f"{step.name}: {place}: no such file or folder")
+    for folder in step.replaces:
+        if not os.path.lexists(folder):
+            continue
+        for place, _ in step.inputs:
+            if os.path.realpath(folder) == os.path.commonpath(
+                [os.path.realpath(place), os.path.realpath(folder)]
+            ):
+                raise UsageError(
+                    f"{folder}: would be replaced, and {place} lies in it; give {step.other}"
+                )
+        own = os.path.isdir(folder) and (set(os.listdir(folder)) <= {".lock"})
+        if not own and not (step.known_by and os.path.isfile(os.path.join(folder, step.known_by))):
+            raise UsageError(
+                f"{folder}: exists, and is not what this script makes there (it has no "
+                f"{step.known_by or 'such content'}); move it away, or give {step.other}"
+            )
+
+
+def do(step: Step, waits: bool = False) -> None:
+    """Do a step, unless it is done.
+
+    Args:
+        step: the step.
+        waits: whether to wait for another process that is at work in the folder.
+
+    Raises:
+        UsageError: the step is refused, or a command fails.
+    """
+    with locked(step.folder, step.name, waits, step.other) as (descriptors, variables):
+        check(step)
+        marker, key = marker_of(step.folder, step.name), key_of(step)
+        if read_object(marker).get("key") == key:
+            gone = [place for place in step.made if not os.path.exists(place)]
+            if not gone:
+                say(f"{step.name}: already done")
+                return
+            say(f"{step.name}: was done, but {gone[0]} is gone")
+        say(step.name)
+        with contextlib.suppress(FileNotFoundError):
+            marker.unlink()
+        begun = time.monotonic()
+        for folder in step.replaces:
+            shutil.rmtree(part_of(folder), ignore_errors=True)
+        run_all(step, descriptors, variables)
+        for folder in step.replaces:
+            replace(folder, step.name)
+        finish(step, {"key": key, "seconds": round(time.monotonic() - begun, 1)})
+
+
+def finish(step: Step, content: Mapping[str, Any]) -> None:
+    """Check that the outputs of a step are there, and write its marker.
+
+    Raises:
+        UsageError: the commands have ended without making an output.
+    """
+    for place in step.made:
+        if not os.path.exists(place):
+            raise UsageError(f"{step.name}: {step.words[0]} ended without making {place}")
+    known: Dict[str, Any] = {
+        "name": step.name,
+        "command": shlex.join(step.words),
+        "inputs": inputs_of(step),
+        "made": [os.path.relpath(place, step.folder) for place in step.made],
+    }
+    write_object(marker_of(step.folder, step.name), {**known, **content})
+
+
+def run_all(step: Step, descriptors: Sequence[int], variables: Mapping[str, str]) -> None:
+    """Run the commands of a step; their output is shown, and kept in its log.
+
+    Raises:
+        UsageError: a command fails.
+    """
+    part = f"{step.log}{PART}"
+    if step.log:
+        os.makedirs(os.path.dirname(step.log) or ".", exist_ok=True)
+        open(part, "wb").close()
+    for command in commands_of(step.words):
+        print("+", shlex.join(command), file=sys.stderr, flush=True)
+        status = run(command, descriptors, variables, part if step.log else "")
+        if status == -signal.SIGKILL or status == 128 + signal.SIGKILL:
+            raise UsageError(f"{step.name}: {command[0]} was killed; is the memory exhausted?")
+        if status:
+            raise UsageError(f"{step.name}: {command[0]} stopped with status {status} (see above)")
+    if step.log:
+        os.replace(part, step.log)
