@@ -94,6 +94,7 @@ alone() {
     STEPS=$1
     ((!DRY_RUN)) && [[ ${ALONE:-} != "$0 $1" ]] || return 0
     export ALONE="$0 $1"
+    ((!${NODE_RANK:-0})) || shift # the first node has the lock
     exec python -m fairseq_posenc alone "$@" --name "${0##*/}" -- bash "$0" "${ARGUMENTS[@]}"
 }
 

@@ -79,7 +79,7 @@ def add_step(parser: argparse.ArgumentParser) -> None:
 
 def add_alone(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``alone``."""
-    parser.add_argument("folder", metavar="DIR", help="the folder to lock")
+    parser.add_argument("folder", nargs="?", metavar="DIR", help="the folder to lock (none)")
     parser.add_argument("--name", default="", help="the name by which others are told of it")
     parser.add_argument("--waits", action="store_true", help="wait for another process there")
     _add_option(parser)
@@ -154,14 +154,14 @@ def run_alone(args: argparse.Namespace) -> int:
     from fairseq_posenc.steps.running import run
     from fairseq_posenc.steps.step import locked
 
-    folder, name = Path(args.folder), args.name or " ".join(args.words[:1])
     if not args.words:
         raise UsageError("alone: give a command after --")
-    with locked(folder, name, args.waits, f"another {args.option or 'folder'}") as (
-        locks,
-        variables,
-    ):
-        status = run(args.words, locks, variables)
+    if args.folder is None:
+        status = run(args.words)
+    else:
+        name, other = args.name or args.words[0], f"another {args.option or 'folder'}"
+        with locked(Path(args.folder), name, args.waits, other) as (descriptors, variables):
+            status = run(args.words, descriptors, variables)
     return status if status >= 0 else 128 - status
 
 

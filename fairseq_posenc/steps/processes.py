@@ -70,7 +70,7 @@ def start(
         list(words),
         stdin=None if output is None else subprocess.DEVNULL,
         stdout=output,
-        stderr=output,
+        stderr=None if output is None else subprocess.STDOUT,
         env=None if environment is None else dict(environment),
         pass_fds=tuple(descriptors),
         start_new_session=True,

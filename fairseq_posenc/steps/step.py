@@ -18,6 +18,7 @@ from fairseq_posenc.steps.markers import marker_of, markers_in, read_object, wri
 from fairseq_posenc.steps.running import run, say
 
 _AND = "&&"  # between the commands of a step
+_WORKERS = "--workers"  # processes, whose number decides nothing
 
 Place = Tuple[str, Tuple[str, ...]]  # a file or folder, and patterns of the names that count in it
 
@@ -129,10 +130,13 @@ def key_of(step: Step) -> str:
 
 
 def plain_words(step: Step) -> List[str]:
-    """The words of a step without the places of its inputs and its folder."""
+    """The words of a step without the places of its inputs and its folder, and without workers."""
     inputs = {place: f"<input {number}>" for number, (place, _) in enumerate(step.inputs)}
-    folder = os.path.abspath(step.folder)
-    return [inputs.get(word, word).replace(folder, "<folder>") for word in step.words]
+    folder, words = os.path.abspath(step.folder), list(step.words)
+    while _WORKERS in words:
+        at = words.index(_WORKERS)
+        del words[at : at + 2]
+    return [inputs.get(word, word).replace(folder, "<folder>") for word in words]
 
 
 def inputs_of(step: Step) -> Dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.steps.digests import TRAINING_FILES, digest_of, digest_of_value, newest
+from fairseq_posenc.steps.digests import TRAINING_FILES, digest_of, newest
 from fairseq_posenc.steps.markers import marker_of, read_object, write_object
 from fairseq_posenc.steps.running import say
 from fairseq_posenc.steps.step import (
@@ -82,9 +82,8 @@ def train(
         state, known = _stands(step)
         if state == "done":
             say(f"{step.folder}: already trained")
-            write_marker = "key" not in read_object(marker_of(step.folder, step.name))
-            if write_marker:
-                finish(step, known)
+            if "flags" not in read_object(marker_of(step.folder, step.name)):
+                finish(step, known)  # by an earlier version
             return
         write_object(marker_of(step.folder, step.name), known)
         for partial in step.folder.glob("*.pt.tmp"):
@@ -96,7 +95,7 @@ def train(
                 os.unlink(flags_in(list(step.words))["--log-file"])
         run_all(step, descriptors, variables)
         lengths = {flag: known["flags"].get(flag, "") for flag in _LENGTHS}
-        finish(step, {**known, "lengths": lengths, "key": digest_of_value(known)})
+        finish(step, {**known, "lengths": lengths})
 
 
 def _stands(step: Step) -> Tuple[str, Dict[str, Any]]:
@@ -118,17 +117,18 @@ def _stands(step: Step) -> Tuple[str, Dict[str, Any]]:
         return "begun", known
     if "flags" not in marker:
         _check_age(step, checkpoints)
-        done = _done_in_log(step, flags)
+        known["lengths"] = _lengths_in_log(step)
     else:
         _compare(step, marker, known)
         known["lengths"] = marker.get("lengths", {})
-        done = _is_reached(flags, known["lengths"])
+    done = _is_reached(flags, known["lengths"])
     outputs = all(os.path.exists(place) for place in step.made)
     return "done" if done and outputs else "begun", known
 
 
 def _compare(step: Step, marker: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    for (place, digest), before in zip(known["inputs"].items(), marker["inputs"].values()):
+    read = zip(step.inputs, known["inputs"].values(), marker["inputs"].values())
+    for (place, _), digest, before in read:
         if digest != before:
             raise UsageError(
                 f"{step.folder} was begun with other data than {place} has now; give {step.other}"
@@ -140,7 +140,7 @@ def _compare(step: Step, marker: Mapping[str, Any], known: Mapping[str, Any]) ->
         free = _FREE.fullmatch(flag) or flag in _LENGTHS or (whole and flag in _SHARES)
         if not free and was.get(flag) != now.get(flag):
             raise UsageError(
-                f"{step.folder} was begun with {_shown(flag, was)}, and not {_shown(flag, now)}; "
+                f"{step.folder} was begun {_shown(flag, was)}, and not {_shown(flag, now)}; "
                 f"give {step.other}, or the same flags"
             )
     if marker["settings"] != known["settings"]:
@@ -148,7 +148,7 @@ def _compare(step: Step, marker: Mapping[str, Any], known: Mapping[str, Any]) ->
 
 
 def _shown(flag: str, flags: Mapping[str, str]) -> str:
-    return f"{flag} {flags[flag]}".strip() if flag in flags else f"without {flag}"
+    return f"with {flag} {flags[flag]}".strip() if flag in flags else f"without {flag}"
 
 
 def _batch(flags: Mapping[str, str], flag: str) -> float:
@@ -180,14 +180,15 @@ def _check_age(step: Step, checkpoints: List[Path]) -> None:
             )
 
 
-def _done_in_log(step: Step, flags: Mapping[str, str]) -> bool:
-    """Whether the log of a training without marker says that it is over, and was long enough."""
+def _lengths_in_log(step: Step) -> Dict[str, str]:
+    """How long a training without a marker was, by its log; nothing if the log says of no end."""
     try:
         text = Path(flags_in(list(step.words))["--log-file"]).read_text(errors="replace")
     except (KeyError, OSError):
-        return False
+        return {}
+    if not _DONE.search(text):
+        return {}
     seen = {"epoch": 0, "num_updates": 0}
     for name, number in _PROGRESS.findall(text):
         seen[name] = max(seen[name], int(number))
-    reached = {"--max-update": str(seen["num_updates"]), "--max-epoch": str(seen["epoch"])}
-    return bool(_DONE.search(text)) and _is_reached(flags, reached)
+    return {"--max-update": str(seen["num_updates"]), "--max-epoch": str(seen["epoch"])}
