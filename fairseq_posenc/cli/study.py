@@ -66,12 +66,13 @@ def run(args: argparse.Namespace) -> Optional[int]:
         return None
     from fairseq_posenc.study import study as studies
     from fairseq_posenc.study.checks import check_plan
+    from fairseq_posenc.study.commands import dry_run, table
+    from fairseq_posenc.study.devices import devices_of
     from fairseq_posenc.study.runs import specs, trials
-    from fairseq_posenc.study.status import dry_run, table
 
     names = [] if args.slurm else _devices(args.devices)
     count = len(plan.systems) * len(plan.seeds)
-    devices = studies.devices_of(names, plan.gpus, args.jobs or 0, count)
+    devices = devices_of(names, plan.gpus, args.jobs or 0, count)
     if args.slurm:
         devices = [devices[0]._replace(gpus=("0",) * plan.gpus)]
     check_plan(plan, devices[0])

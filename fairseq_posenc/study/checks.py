@@ -11,9 +11,9 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.usage import near
 from fairseq_posenc.study.commands import command
+from fairseq_posenc.study.devices import Device
 from fairseq_posenc.study.flags import merge, whole_number
 from fairseq_posenc.study.plan import Plan, plan_of
-from fairseq_posenc.study.processes import Device
 from fairseq_posenc.study.recipes import RECIPES
 from fairseq_posenc.study.runs import spec_of
 
@@ -109,7 +109,7 @@ def _settings_of(
 
 def _parse(get_parser: Any, words: List[str]) -> Any:
     level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # of notices about flags, which the runs log anyway
+    logging.disable(logging.CRITICAL)  # the runs log notices about flags anyway
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             return options.parse_args_and_arch(get_parser(), words)

@@ -1,20 +1,23 @@
-"""The command lines of a run, as they are executed and as they are shown."""
+"""The command lines of a run as they are executed and shown, and how far runs are."""
 
 import os
 import shlex
 from pathlib import Path
 from typing import List, Sequence
 
+from fairseq_posenc.analysis.training import parse_line
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.study.logs import training_is_done
-from fairseq_posenc.study.processes import PACKAGE, Device
+from fairseq_posenc.steps.lock import holder
+from fairseq_posenc.steps.markers import marker_of
+from fairseq_posenc.study.devices import PACKAGE, Device
+from fairseq_posenc.study.logs import lines_of, training_is_done
 from fairseq_posenc.study.recipes.base import CHECKPOINTS, PLUG_IN, RUN, Step
 from fairseq_posenc.study.results import RUNS
-from fairseq_posenc.study.runs import Spec
+from fairseq_posenc.study.runs import Spec, read_result
 
 
 def is_trained(folder: Path, log: Path, words: Sequence[str]) -> bool:
-    """Whether a training is over, to which fairseq would otherwise add an update."""
+    """Whether a training is over; fairseq would add an update to such a training."""
     last = folder / CHECKPOINTS / "checkpoint_last.pt"
     if not last.exists():
         return False
@@ -26,7 +29,7 @@ def is_trained(folder: Path, log: Path, words: Sequence[str]) -> bool:
 
     try:
         history = read_checkpoint(last, lazy=True)["optimizer_history"]
-    except (UsageError, KeyError):  # fairseq says what is wrong with it
+    except (UsageError, KeyError):  # fairseq says what is wrong with the checkpoint
         return False
     return int(history[-1]["num_updates"]) >= int(words[words.index("--max-update") + 1])
 
@@ -56,3 +59,43 @@ def shown(words: Sequence[str], study: Path, folder: Path) -> str:
     place = os.path.join(root, RUNS, folder.name)
     quoted = (shlex.quote(word.replace(RUN, place)) for word in words)
     return " ".join(quoted).replace(shlex.quote(PLUG_IN), '"$(fairseq-posenc path)"')
+
+
+def dry_run(specs: Sequence[Spec], study: Path, device: Device) -> List[str]:
+    """The commands of all runs."""
+    lines = []
+    for spec in specs:
+        folder = study / RUNS / spec.name
+        lines.append(f"# {spec.name}: {status_of(spec, study)}")
+        for step in spec.steps:
+            words = command(step, spec, device)
+            lines.append(shown(words, study, folder) if words else f"# {step.name}")
+    return lines
+
+
+def status_of(spec: Spec, study: Path) -> str:
+    """The state of a run in a few words."""
+    folder = study / RUNS / spec.name
+    result = read_result(folder, spec)
+    if result is not None:
+        last = result["error"].strip().splitlines()[-1:]
+        return " ".join([result["status"], *last])
+    if not folder.exists():
+        return "waiting"
+    done = [step.name for step in spec.steps if marker_of(folder, step.name).exists()]
+    fields = [parse_line(line) for line in lines_of(folder / "train.log")]
+    updates = [f["num_updates"] for f in fields if "num_updates" in f]
+    place = (
+        f"after {done[-1]}" if done else f"at update {updates[-1]}" if updates else "at the start"
+    )
+    return f"{'running' if holder(folder) else 'interrupted'}, {place}"
+
+
+def table(specs: Sequence[Spec], study: Path) -> List[str]:
+    """A line for each run, and one with the numbers of each state."""
+    states = {spec.name: status_of(spec, study) for spec in specs}
+    width = max(map(len, states))
+    lines = [f"{name:<{width}}  {state}" for name, state in states.items()]
+    kinds = [state.split(" ")[0].rstrip(",") for state in states.values()]
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    return [*lines, f"{len(lines)} runs: {counts}"]

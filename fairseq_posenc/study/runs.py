@@ -1,19 +1,17 @@
 """The runs of a plan, each identified by a digest of everything that decides its result."""
 
-import functools
-import hashlib
-import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
+from fairseq_posenc.steps.digests import digest_of, digest_of_value
+from fairseq_posenc.steps.markers import read_object
 from fairseq_posenc.study.flags import Flags, merge, words_of
 from fairseq_posenc.study.plan import Plan, plan_of
 from fairseq_posenc.study.recipes import RECIPES
 from fairseq_posenc.study.recipes.base import Step, passes_of, speed_step
+from fairseq_posenc.study.results import DONE, RESULT
 from fairseq_posenc.version import __version__
 
-_WHOLE = 1 << 26  # bytes of a file that are read; of a larger one, as many at both ends
-_NOT_DATA = (".log", ".part", ".pyc")
 SPEED_ROUNDS = 3
 
 
@@ -70,7 +68,7 @@ def spec_of(plan: Plan, system: str, seed: int, chosen: Mapping[str, str]) -> Sp
 
 
 def _chain(plan: Plan, steps: Tuple[Step, ...]) -> Iterator[str]:
-    key = _digest([__version__, plan.gpus, plan.user_dir and digest_of(plan.user_dir)])
+    key = digest_of_value([__version__, plan.gpus, plan.user_dir and digest_of(plan.user_dir)])
     for step in steps:
         # the content of folders and files decides, not their place
         places = {plan.data["folder"], *step.depends}
@@ -79,38 +77,20 @@ def _chain(plan: Plan, steps: Tuple[Step, ...]) -> Iterator[str]:
         used = [place for place in step.words if place in places]
         words = [digest_of(word) if word in places else word for word in step.words]
         read = [digest_of(place) for place in step.depends if place not in used]
-        key = _digest([key, step.name, words, read, *step.settings])
+        key = digest_of_value([key, step.name, words, read, *step.settings])
         yield key
 
 
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def read_result(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
+    """The result of a run, if the run has ended."""
+    found = read_object(folder / RESULT)
+    return found if found.get("digest") == spec.digest else None
 
 
-@functools.lru_cache(maxsize=None)
-def digest_of(place: str) -> str:
-    """A digest of a file, or of the files in a folder."""
-    path = Path(place)
-    if not path.exists():
-        return ""
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    digest = hashlib.sha256()
-    for file in files:
-        if file.is_file() and not file.name.startswith(".") and file.suffix not in _NOT_DATA:
-            name = file.relative_to(path).as_posix()
-            digest.update(json.dumps([name, file.stat().st_size, _content(file)]).encode())
-    return digest.hexdigest()
-
-
-def _content(file: Path) -> str:
-    digest = hashlib.sha256()
-    size = file.stat().st_size
-    with open(file, "rb") as stream:
-        digest.update(stream.read(_WHOLE))
-        if size > _WHOLE:
-            stream.seek(max(_WHOLE, size - _WHOLE))
-            digest.update(stream.read())
-    return digest.hexdigest()
+def finished_result(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
+    """The result of a run that succeeded, or None."""
+    found = read_result(folder, spec)
+    return found if found is not None and found["status"] == DONE else None
 
 
 Chosen = Dict[str, Dict[str, str]]
@@ -155,9 +135,11 @@ def speed_specs(plan: Plan, chosen: Chosen) -> List[Spec]:
     for system in plan.systems:
         spec = spec_of(plan, system, plan.seeds[0], chosen.get(system, {}))
         step = speed_step(spec.steps[0], plan.speed["updates"])
-        once.append(spec._replace(steps=(step,), keys=(_digest([spec.keys[0], step.words]),)))
+        once.append(
+            spec._replace(steps=(step,), keys=(digest_of_value([spec.keys[0], step.words]),))
+        )
     return [
-        spec._replace(keys=(_digest([*spec.keys, number]),)) if number else spec
+        spec._replace(keys=(digest_of_value([*spec.keys, number]),)) if number else spec
         for number in range(SPEED_ROUNDS)
         for spec in once
     ]

@@ -5,15 +5,16 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.study.processes import Device, Processes
+from fairseq_posenc.steps.processes import Processes
+from fairseq_posenc.study.devices import Device, cores_here
 from fairseq_posenc.study.results import RUNS
-from fairseq_posenc.study.study import Job, Results, cores_here, log_line
-from fairseq_posenc.study.work import TRIES, Worker, finished_result
+from fairseq_posenc.study.runs import finished_result
+from fairseq_posenc.study.study import Job, Results, log_line
+from fairseq_posenc.study.work import TRIES, Worker
 
 LOGS = "slurm"  # the folder of the jobs' own logs
-_MINUTES = 24 * 60  # of a job, if the user does not say
+_MINUTES = 24 * 60  # time of a job, if the user does not say
 _TIMES_UP = 10_000  # how often a job's time may be up: a long training needs many jobs
-_NOTHING_ELSE = "cluster"  # the only setting that is not one of the executor's parameters
 
 
 class OnNode:
@@ -90,7 +91,7 @@ def cluster(
     """
     submitit = import_extra("submitit", f"--slurm {text}")
     settings = parse_settings(text)
-    kind = str(settings.pop(_NOTHING_ELSE, "slurm"))
+    kind = str(settings.pop("cluster", "slurm"))
     asked = settings.pop("gpus_per_node", gpus)
     if asked not in range(gpus + 1) or (asked and gpus % asked):
         raise UsageError(

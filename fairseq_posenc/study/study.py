@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import math
-import os
 import queue
 import time
 from pathlib import Path
@@ -13,8 +12,9 @@ import yaml
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.steps.lock import Held, hold
+from fairseq_posenc.steps.processes import Processes, Stopped
+from fairseq_posenc.study.devices import Device
 from fairseq_posenc.study.plan import Plan
-from fairseq_posenc.study.processes import Device, Processes, Stopped
 from fairseq_posenc.study.recipes import RECIPES
 from fairseq_posenc.study.results import DONE, PLAN
 from fairseq_posenc.study.runs import Chosen, Spec, specs, speed_specs, trials
@@ -96,7 +96,7 @@ def carry_out(
         UsageError: another process is at work on the study, or its folder cannot be written to.
     """
     try:
-        with hold(study):
+        with hold(study, "study", advice="give another --output"):
             chosen, tried = search(plan, make, note)
             runs = specs(plan, chosen)
             timed = speed_specs(plan, chosen)
@@ -177,35 +177,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(entry) for key, entry in value.items()}
     return [_plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
-
-
-def devices_of(names: Sequence[str], per_run: int, jobs: int, runs: int) -> List[Device]:
-    """The devices of the runs that go on at the same time.
-
-    They share the cores, unless ``OMP_NUM_THREADS`` says how many threads a run has, as it should
-    where other programs need some of the cores.
-
-    Args:
-        names: GPUs, as for CUDA_VISIBLE_DEVICES; none for the CPU.
-        per_run: GPUs that the batch of a run is meant for; it gets fewer if there are fewer.
-        jobs: runs at a time; 0 for one on each GPU or core.
-        runs: the number of runs there are.
-    """
-    cores = cores_here()
-    # as many as divide the number that the batch is meant for
-    size = max(n for n in range(1, max(1, len(names)) + 1) if per_run % n == 0)
-    groups = [tuple(names[i : i + size]) for i in range(0, len(names) - size + 1, size)] or [()]
-    count = jobs or min(max(1, runs), len(groups) if names else cores)
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    threads = int(asked) if asked.isdecimal() and int(asked) else max(1, cores // count)
-    return [Device(groups[i % len(groups)], threads) for i in range(count)]
-
-
-def cores_here() -> int:
-    """The number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def log_line(text: str) -> None:

@@ -1,34 +1,26 @@
 """Making one run, step by step; a step that is done is not repeated."""
 
 import contextlib
+import os
 import shutil
-import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterator,
-    Mapping,
-    Optional,
-    Sequence,
-)
+from typing import Any, Callable, Dict, Mapping, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.steps.lock import Held, hold
+from fairseq_posenc.steps.lock import hold
+from fairseq_posenc.steps.markers import STEPS, marker_of, read_object, write_object
+from fairseq_posenc.steps.processes import Ended
 from fairseq_posenc.study.commands import command, in_place, is_trained, shown
-from fairseq_posenc.study.environment import environment
+from fairseq_posenc.study.devices import Device, environment
 from fairseq_posenc.study.logs import last_lines
-from fairseq_posenc.study.markers import STEPS, copy_run, read_object, shared_steps, write_object
-from fairseq_posenc.study.processes import Device, Ended
 from fairseq_posenc.study.recipes.base import CHECKPOINTS, Step
 from fairseq_posenc.study.results import DONE, FAILED, RESULT, RUNS
-from fairseq_posenc.study.runs import Spec
+from fairseq_posenc.study.runs import Spec, finished_result
 
 _SCORING = ("validate", "evaluate")  # the steps that read the checkpoint that is scored
 TRIES = 2
-_LOOK_AGAIN = 5.0  # seconds between looks at a lock that another process holds
 
 Execute = Callable[[Sequence[str], Path, Mapping[str, str], Sequence[int]], Ended]
 Note = Callable[[str], None]
@@ -74,8 +66,8 @@ class Worker:
         if finished is not None:
             return finished
         try:
-            with self._hold(folder) as lock:
-                finished = finished_result(folder, spec)  # by whom the lock was waited for
+            with hold(folder, "study", partial(self._wait, folder)) as lock:
+                finished = finished_result(folder, spec)  # by the process that held the lock
                 return finished or self._attempt(spec, folder, device, until, lock)
         except OSError as error:
             raise UsageError(
@@ -83,21 +75,8 @@ class Worker:
                 "the same command goes on"
             ) from error
 
-    @contextlib.contextmanager
-    def _hold(self, folder: Path) -> Iterator[Sequence[int]]:
-        told = False
-        while True:
-            with contextlib.ExitStack() as stack:
-                try:
-                    lock = stack.enter_context(hold(folder))
-                except Held as error:
-                    if not told:
-                        self.note(f"{folder.name}: waiting for {error}, which is at work there")
-                    told = True
-                else:
-                    yield lock
-                    return
-            time.sleep(_LOOK_AGAIN)
+    def _wait(self, folder: Path, holder: str) -> None:
+        self.note(f"{folder.name}: waiting for {holder}, which is at work there")
 
     def _attempt(
         self, spec: Spec, folder: Path, device: Device, until: str, lock: Sequence[int]
@@ -136,7 +115,7 @@ class Worker:
     ) -> Dict[str, Any]:
         found: Dict[str, Any] = {}
         for step, key in zip(spec.steps, spec.keys):
-            marker = read_object(folder / STEPS / f"{step.name}.json")
+            marker = read_object(marker_of(folder, step.name))
             if marker.get("key") != key:
                 marker = self._do(spec, step, key, folder, device, lock)
             found[step.name] = marker
@@ -181,7 +160,7 @@ class Worker:
             "peak_memory_mb": round(ended.peak_memory_mb),
             "command": shown(words, self.study, folder) if words else "",
         }
-        write_object(folder / STEPS / f"{step.name}.json", marker)
+        write_object(marker_of(folder, step.name), marker)
         if step.discards:
             for path in folder.glob(step.discards):
                 path.unlink()
@@ -197,10 +176,10 @@ class Worker:
         for other in sorted((self.study / RUNS).glob(f"{spec.system}-seed{spec.seed}-*")):
             if other == folder or read_object(other / RESULT).get("status") != DONE:
                 continue
-            shared = shared_steps(spec, other)
+            shared = _shared_steps(spec, other)
             following = spec.steps[shared].inputs if shared < len(spec.steps) else ()
             if shared and all((other / name).exists() for name in following):
-                copy_run(other, folder, [step.name for step in spec.steps[:shared]])
+                _copy_run(other, folder, [step.name for step in spec.steps[:shared]])
                 self.note(f"{spec.name}: has {shared} steps in common with {other.name}")
                 return
 
@@ -233,23 +212,11 @@ class Worker:
             _add(result, marker["result"])
             if step == spec.steps[0]:
                 result.setdefault("peak_memory_mb", marker["peak_memory_mb"])
-            if step.words and not step.trains:  # whose log has the time of all its starts
+            if step.words and not step.trains:  # a training's log has the time of all its starts
                 stage = step.stage or step.name
                 seconds[stage] = round(seconds.get(stage, 0) + marker["seconds"], 1)
         _add(result, {"seconds": seconds})
         return result
-
-
-def read_result(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
-    """The result of a run, if it has ended."""
-    found = read_object(folder / RESULT)
-    return found if found.get("digest") == spec.digest else None
-
-
-def finished_result(folder: Path, spec: Spec) -> Optional[Dict[str, Any]]:
-    """The result of a run that succeeded, or None."""
-    found = read_result(folder, spec)
-    return found if found is not None and found["status"] == DONE else None
 
 
 def _how(status: int) -> str:
@@ -272,7 +239,7 @@ def _forget(spec: Spec, folder: Path, gone: str) -> str:
     made_by = (step for step in spec.steps if step.fresh and gone.startswith(f"{step.fresh}/"))
     first = next(made_by, spec.steps[0])
     for step in spec.steps[spec.steps.index(first) :]:
-        for path in (folder / STEPS / f"{step.name}.json", folder / f"{step.name}.log"):
+        for path in (marker_of(folder, step.name), folder / f"{step.name}.log"):
             with contextlib.suppress(OSError):
                 path.unlink()
     if first.trains:
@@ -285,3 +252,31 @@ def _tidy(folder: Path, kept: str) -> None:
     for path in folder.glob(f"{CHECKPOINTS}/*.pt"):
         if path != folder / kept:
             path.unlink()
+
+
+def _shared_steps(spec: Spec, other: Path) -> int:
+    """The number of first steps that the run in folder *other* has done, too."""
+    for number, (step, key) in enumerate(zip(spec.steps, spec.keys)):
+        if read_object(marker_of(other, step.name)).get("key") != key:
+            return number
+    return len(spec.steps)
+
+
+def _copy_run(source: Path, target: Path, steps: Sequence[str]) -> None:
+    """Copy the files of a run, whose checkpoints are linked, with the markers of *steps* last."""
+    for path in sorted(source.rglob("*")):
+        place = target / path.relative_to(source)
+        if path.is_dir() or path.parent.name == STEPS or path.name in (RESULT, ".lock"):
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # there is none
+            place.unlink()
+        if path.suffix == ".pt":
+            with contextlib.suppress(OSError):
+                os.link(str(path), str(place))
+                continue
+        shutil.copyfile(str(path), str(place))
+    for name in steps:
+        marker = read_object(marker_of(source, name))
+        marker["command"] = marker["command"].replace(source.name, target.name)
+        write_object(marker_of(target, name), marker)

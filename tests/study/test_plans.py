@@ -9,8 +9,8 @@ import yaml
 from fairseq.utils import import_user_module
 
 from fairseq_posenc.study.checks import check_plan
+from fairseq_posenc.study.devices import Device
 from fairseq_posenc.study.plan import load_plan
-from fairseq_posenc.study.processes import Device
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "study"
 PLANS = sorted(FOLDER.glob("*.yaml"))

@@ -10,11 +10,11 @@ from support.fake_fairseq import FakeCommands
 from support.studies import CPU, message, results, study
 
 from fairseq_posenc.steps import lock
-from fairseq_posenc.study.processes import Device, Processes, program
+from fairseq_posenc.steps.processes import Processes, program
+from fairseq_posenc.study.commands import dry_run
+from fairseq_posenc.study.devices import Device, devices_of
 from fairseq_posenc.study.results import load_results
 from fairseq_posenc.study.runs import specs
-from fairseq_posenc.study.status import dry_run
-from fairseq_posenc.study.study import devices_of
 
 pytest_plugins = ["support.studies"]
 

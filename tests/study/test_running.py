@@ -11,7 +11,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.study import markers
 from fairseq_posenc.study.results import load_results
 from fairseq_posenc.study.runs import digest_of, specs
-from fairseq_posenc.study.status import table
+from fairseq_posenc.study.commands import table
 
 pytest_plugins = ["support.studies"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.studies import CPU
 
-from fairseq_posenc.study.processes import Ended
+from fairseq_posenc.steps.processes import Ended
 from fairseq_posenc.study.recipes.base import RUN, Step
 from fairseq_posenc.study.runs import Spec
 from fairseq_posenc.study.work import Worker

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from fairseq_posenc.study.processes import Ended
+from fairseq_posenc.steps.processes import Ended
 
 EPOCHS = 3
 SENTENCES = 4

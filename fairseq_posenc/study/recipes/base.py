@@ -1,5 +1,6 @@
 """Steps of a run, and those that all recipes have: training, averaging, validation."""
 
+import argparse
 import math
 from functools import partial
 from pathlib import Path
@@ -210,3 +211,26 @@ def need_files(plan: Plan, names: List[str], made_by: str) -> None:
 def usual_measures(plan: Plan, *more: Measure) -> Dict[str, Measure]:
     """Measures by name: *more*, then the losses."""
     return {measure.name: measure for measure in (*more, *LOSSES)}
+
+
+def flags_of_model(flags: Flags) -> Flags:
+    """The architecture and, unless the plug-in reads them from the checkpoint, the model's flags.
+
+    Args:
+        flags: all flags of a training.
+    """
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    from fairseq_posenc.models import family_of
+
+    arch = str(flags.get("--arch"))
+    family = family_of(arch)
+    if family is not None:
+        return {"--arch": family.model}
+    stock = ARCH_MODEL_REGISTRY.get(arch)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    if stock is not None:  # the command line of an unknown architecture is refused later
+        stock.add_args(parser)
+    known = {name for action in parser._actions for name in action.option_strings}
+    own = {flag: value for flag, value in flags.items() if flag in known}
+    return {"--arch": arch, **own}

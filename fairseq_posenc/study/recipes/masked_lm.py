@@ -12,7 +12,6 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.study.answers import read_answers
 from fairseq_posenc.study.flags import Flags, merge, whole_number, words_of
 from fairseq_posenc.study.logs import lines_of
-from fairseq_posenc.study.model_flags import flags_of_model
 from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.recipes.base import (
     PLUG_IN,
@@ -21,6 +20,7 @@ from fairseq_posenc.study.recipes.base import (
     Step,
     averaging,
     checkpoint,
+    flags_of_model,
     need_files,
     split_task,
     training,

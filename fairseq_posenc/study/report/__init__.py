@@ -4,29 +4,41 @@ from pathlib import Path
 from typing import Tuple
 
 from fairseq_posenc.basics.files import FilePath, replace_file
-from fairseq_posenc.study.report.cost import cost_section
-from fairseq_posenc.study.report.curves import extrapolation_section, learning_section
+from fairseq_posenc.study.report.curves import (
+    extrapolation_section,
+    learning_section,
+    positions_section,
+)
 from fairseq_posenc.study.report.document import Report
 from fairseq_posenc.study.report.evidence import Evidence, gather
-from fairseq_posenc.study.report.memory import Memory
-from fairseq_posenc.study.report.overview import absent_section, systems_section, warnings
-from fairseq_posenc.study.report.positions import positions_section
-from fairseq_posenc.study.report.render import FIGURES, figures_in, to_html, to_markdown
-from fairseq_posenc.study.report.reproduction import reproduction_section
-from fairseq_posenc.study.report.scores import results_section
-from fairseq_posenc.study.report.speed import speed_section
-from fairseq_posenc.study.report.translations import (
-    length_section,
-    read_translations,
-    samples_section,
+from fairseq_posenc.study.report.lengths import length_section
+from fairseq_posenc.study.report.measured import cost_section, speed_section
+from fairseq_posenc.study.report.overview import (
+    absent_section,
+    reproduction_section,
+    systems_section,
+    warnings,
 )
+from fairseq_posenc.study.report.render import FIGURES, figures_in, to_html, to_markdown
+from fairseq_posenc.study.report.scores import results_section
 from fairseq_posenc.study.report.words import verdict
 from fairseq_posenc.study.results import load_results
 
-#: The folder of the report in that of the study.
+#: The folder of the report in the folder of the study.
 REPORT = "report"
-#: What need not be computed again for the next one.
-MEMORY = ".report.json"
+#: The sections of a report, in order; those without parts are left out.
+SECTIONS = (
+    systems_section,
+    results_section,
+    learning_section,
+    length_section,
+    extrapolation_section,
+    cost_section,
+    speed_section,
+    positions_section,
+    absent_section,
+    reproduction_section,
+)
 
 
 def build(evidence: Evidence) -> Report:
@@ -35,7 +47,6 @@ def build(evidence: Evidence) -> Report:
     Args:
         evidence: a study with its statistics.
     """
-    translations = read_translations(evidence)
     summary = warnings(evidence)
     summary += [
         verdict(evidence.comparisons[measure.name], measure, evidence.baseline)
@@ -43,23 +54,8 @@ def build(evidence: Evidence) -> Report:
     ]
     plan = evidence.study.plan
     title = plan.get("title") or plan.get("name") or "Comparison of position encodings"
-    return Report(
-        str(title),
-        summary or ["No run has finished yet."],
-        [
-            systems_section(evidence),
-            results_section(evidence),
-            learning_section(evidence),
-            length_section(evidence, translations),
-            extrapolation_section(evidence),
-            cost_section(evidence),
-            speed_section(evidence),
-            positions_section(evidence),
-            samples_section(evidence, translations),
-            absent_section(evidence),
-            reproduction_section(evidence),
-        ],
-    )
+    sections = [section(evidence) for section in SECTIONS]
+    return Report(str(title), summary or ["No run has finished yet."], sections)
 
 
 def write_report(study_folder: FilePath) -> Tuple[Path, Path]:
@@ -78,9 +74,7 @@ def write_report(study_folder: FilePath) -> Tuple[Path, Path]:
     folder = Path(study_folder) / REPORT
     figures = folder / FIGURES
     figures.mkdir(parents=True, exist_ok=True)
-    memory = Memory(Path(study_folder) / MEMORY)
-    report = build(gather(study, memory))
-    memory.save()
+    report = build(gather(study))
     drawn = {f"{figure.name}.svg": figure.svg for figure in figures_in(report)}
     for old in figures.glob("*.svg"):
         if old.name not in drawn:

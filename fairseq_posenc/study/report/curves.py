@@ -1,12 +1,19 @@
-"""Learning curves and extrapolation: panels with bands over the seeds."""
+"""Drawings: learning curves, extrapolation, and what each encoding learned about positions."""
 
+import tempfile
+from pathlib import Path
 from typing import Any, Dict, List, Mapping
 
-from fairseq_posenc.study.report.document import Section, Table
+from fairseq_posenc.analysis import positions_figure
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.study.report.document import Details, Figure, Points, Prose, Section
 from fairseq_posenc.study.report.evidence import Evidence
 from fairseq_posenc.study.report.figures import Curve, curve, small_multiples
-from fairseq_posenc.study.report.words import spread
-from fairseq_posenc.study.statistics import summarise
+from fairseq_posenc.study.report.words import names, table_of_means
+from fairseq_posenc.study.results import Run
+
+#: Positions drawn, fewer if the model has fewer.
+LENGTH = 64
 
 
 def panels(series: Mapping[str, List[Dict[int, float]]]) -> Dict[str, Curve]:
@@ -68,10 +75,54 @@ def extrapolation_section(evidence: Evidence) -> Section:
         parts.append(
             small_multiples("extrapolation", caption, lines, evidence.baseline, labels, scales)
         )
-    rows = []
-    for name, runs in series.items():
-        values = [[run[length] for run in runs if length in run] for length in lengths]
-        rows.append([name, *(spread(summarise(found) if found else None) for found in values)])
-    header = ["system", *(f"{length:,} tokens" for length in lengths)]
+    values = {
+        name: [[run[length] for run in runs if length in run] for length in lengths]
+        for name, runs in series.items()
+    }
     caption = "Perplexity by the length of the context, mean ± standard deviation over the seeds."
-    return Section("Extrapolation", [*parts, Table(caption, header, rows)])
+    header = [f"{length:,} tokens" for length in lengths]
+    return Section("Extrapolation", [*parts, table_of_means(caption, header, values)])
+
+
+def _has_checkpoint(run: Run) -> bool:
+    return bool(run.checkpoint) and (run.folder / run.checkpoint).is_file()
+
+
+def positions_section(evidence: Evidence) -> Section:
+    """A figure for each system of which a checkpoint is there that has something to draw."""
+    parts: List[Any] = []
+    without: List[str] = []
+    failed: List[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for index, name in enumerate(evidence.systems):
+            kept = (run for run in evidence.study.of(name) if _has_checkpoint(run))
+            run = next(kept, None)
+            if run is None:
+                continue
+            checkpoint = run.folder / run.checkpoint
+            output = Path(folder) / f"{index}.svg"
+            try:
+                positions_figure.plot(str(checkpoint), output, None, LENGTH)
+            except positions_figure.NothingToDraw:
+                without.append(name)
+                continue
+            except UsageError as error:
+                reason = str(error).rpartition(f"{checkpoint}: ")[2]
+                failed.append(f"{name}: {reason}")
+                continue
+            caption = f"{name}, seed {run.seed}: what it has learned of positions."
+            svg = output.read_text(encoding="utf-8")
+            figure = Figure(f"positions-{index}", caption, svg, themed=False)
+            parts.append(Details(name, [figure]))
+    if parts:
+        told = (
+            "After training: the parts of the attention logits that depend on positions alone, the "
+            "decay of rotary logits with distance, and how similar the vectors of a learned table "
+            "are."
+        )
+        if without:
+            told += f" Not drawn for {names(without)}."
+        parts.insert(0, Prose(told))
+        if failed:
+            parts.append(Points(failed))
+    return Section("Positions learned", parts)

@@ -76,40 +76,6 @@ class Listing(NamedTuple):
     kind: str = "listing"
 
 
-class Piece(NamedTuple):
-    """A part of a sentence, and whether it is to be marked."""
-
-    text: str
-    marked: bool = False
-
-
-class Output(NamedTuple):
-    """What some systems made of a sentence.
-
-    Args:
-        systems: their names.
-        pieces: the output, with its spaces.
-    """
-
-    systems: Sequence[str]
-    pieces: Sequence[Piece]
-
-
-class Sample(NamedTuple):
-    """A sentence with the outputs of all systems.
-
-    Args:
-        title: which sentence it is.
-        given: rows of a label and a text: the source and the reference.
-        outputs: what the systems made of it; equal outputs stand once.
-    """
-
-    title: str
-    given: Sequence[Tuple[str, str]]
-    outputs: Sequence[Output]
-    kind: str = "sample"
-
-
 class Details(NamedTuple):
     """Parts that a reader opens on demand; printed in full."""
 

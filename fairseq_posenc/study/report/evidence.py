@@ -1,12 +1,12 @@
 """What all sections of a report are made from: a study, and the comparison on each measure."""
 
 import math
+import shlex
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.study.logs import split_lines
-from fairseq_posenc.study.report.memory import Memory
 from fairseq_posenc.study.results import Measure, Run, Study
 from fairseq_posenc.study.statistics import Comparison, compare
 
@@ -19,14 +19,12 @@ class Evidence(NamedTuple):
         baseline: the system that all others are compared with.
         scores: the finite ones by measure, system and seed.
         comparisons: by measure that has a score.
-        memory: of earlier reports of this study.
     """
 
     study: Study
     baseline: str
     scores: Dict[str, Dict[str, Dict[int, float]]]
     comparisons: Dict[str, Comparison]
-    memory: Memory
 
     @property
     def measures(self) -> List[Measure]:
@@ -68,7 +66,7 @@ class Evidence(NamedTuple):
         return next((run for run in self.study.of(system) if run.seed == seed), None)
 
 
-def gather(study: Study, memory: Memory) -> Evidence:
+def gather(study: Study) -> Evidence:
     """Compute the statistics of a study.
 
     Its plan may name the system that the others are compared with as ``baseline``; without, it is
@@ -76,7 +74,6 @@ def gather(study: Study, memory: Memory) -> Evidence:
 
     Args:
         study: the results.
-        memory: of earlier reports.
     """
     baseline = study.plan.get("baseline")
     if baseline not in study.systems:
@@ -87,7 +84,7 @@ def gather(study: Study, memory: Memory) -> Evidence:
         for name, found in scores.items()
         if any(found.values())
     }
-    return Evidence(study, baseline, scores, comparisons, memory)
+    return Evidence(study, baseline, scores, comparisons)
 
 
 def _scores(study: Study, measure: str) -> Dict[str, Dict[int, float]]:
@@ -123,3 +120,20 @@ def read_lines(run: Run, *keys: str) -> List[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); remove its run to repeat it") from None
     return split_lines(text)
+
+
+def values_of(commands: Sequence[str], flag: str) -> List[str]:
+    """The values of a flag, in the order of the commands.
+
+    >>> values_of(["train --seed 1 --arch 'a b'", "generate --beam 4"], "--arch")
+    ['a b']
+
+    Args:
+        commands: command lines, as for a shell.
+        flag: such as ``--beam``.
+    """
+    found = []
+    for command in commands:
+        words = shlex.split(command)
+        found += [value for word, value in zip(words, words[1:]) if word == flag]
+    return found

@@ -1,16 +1,18 @@
-"""What was compared, and which runs are missing."""
+"""What was compared, which runs are missing, and what repeats the study."""
 
+import re
 import shlex
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 from fairseq_posenc.study.flags import DATA, words_of
-from fairseq_posenc.study.report.design import design
 from fairseq_posenc.study.report.document import Details, Listing, Prose, Section, Table
 from fairseq_posenc.study.report.evidence import Evidence
 from fairseq_posenc.study.report.words import names, number, plural
+from fairseq_posenc.study.results import Run
 
 ABSENT = "Failed and missing runs"
-_SOFTWARE = ("python", "torch", "fairseq", "fairseq_posenc")  # of the environment of a run
+_SETTINGS = ("recipe", "data", "budget", "average", "subset", "decode", "validate", "finetune")
+_SOFTWARE = ("python", "torch", "fairseq", "fairseq_posenc")  # keys of an environment
 
 
 def flag_texts(flags: Dict[str, Any]) -> List[str]:
@@ -82,8 +84,7 @@ def systems_section(evidence: Evidence) -> Section:
     header = ["system", "flags", "parameters", "relative", "runs"]
     about = str(study.plan.get("about") or "").strip()
     parts: List[Any] = [Prose(" ".join(about.split()))] if about else []
-    setting = design(study)
-    parts += [Prose(setting)] if setting else []
+    parts += _settings(study.plan)
     parts += [
         Prose(
             f"{plural(len(study.systems), 'system')}, each with "
@@ -103,6 +104,13 @@ def systems_section(evidence: Evidence) -> Section:
     if common:
         parts.append(Details("Flags of all systems", [Listing(common)]))
     return Section("What was compared", [*parts, *_search(evidence)])
+
+
+def _settings(plan: Dict[str, Any]) -> List[Table]:
+    """What the plan says of the data, the budget and the scoring of all systems."""
+    rows = [list(row) for row in flatten({key: plan.get(key) or {} for key in _SETTINGS}).items()]
+    caption = "The keys of the plan that concern all systems."
+    return [Table(caption, ["key", "value"], rows, text=(1,), code=(1,))] if rows else []
 
 
 def _search(evidence: Evidence) -> List[Table]:
@@ -161,3 +169,78 @@ def warnings(evidence: Evidence) -> List[str]:
                 "may have a part in the differences between them: see “To repeat it”."
             )
     return told
+
+
+def flatten(values: Dict[str, Any], prefix: str = "") -> Dict[str, str]:
+    """Nested values by their names, joined with dots.
+
+    >>> flatten({"python": "3.11", "torch": {"threads": 2}})
+    {'python': '3.11', 'torch.threads': '2'}
+    """
+    found: Dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found.update(flatten(value, f"{prefix}{key}."))
+        elif isinstance(value, (list, tuple)):
+            found[f"{prefix}{key}"] = ", ".join(map(str, value))
+        else:
+            found[f"{prefix}{key}"] = str(value)
+    return found
+
+
+def _values(runs: List[Run], by_run: List[Dict[str, str]]) -> List[List[str]]:
+    """A row for each name: its value, or each value and the runs that have it."""
+    rows = []
+    for key in dict.fromkeys(key for values in by_run for key in values):
+        groups: Dict[str, List[str]] = {}
+        for run, values in zip(runs, by_run):
+            if key in values:
+                groups.setdefault(values[key], []).append(f"{run.system} seed {run.seed}")
+        for value, having in groups.items():
+            rows.append([key, value, "all" if len(having) == len(runs) else names(having)])
+    return rows
+
+
+def _table(caption: str, runs: List[Run], by_run: List[Dict[str, str]]) -> List[Table]:
+    rows = _values(runs, by_run)
+    if not rows:
+        return []
+    header = ["name", "value", "runs"]
+    if all(row[2] == "all" for row in rows):
+        header, rows = header[:2], [row[:2] for row in rows]
+    return [Table(caption, header, rows, text=(1, 2), code=(1,), wrap=(2,))]
+
+
+def commands_of(runs: List[Run]) -> List[Tuple[str, str]]:
+    """Titles and commands of the runs of one system; one entry if only seeds and folders differ.
+
+    Args:
+        runs: of one system.
+    """
+    general = []
+    for run in runs:
+        text = "\n".join(run.commands).replace(run.folder.name, "RUN")
+        general.append(re.sub(rf"(--seed[= ]){run.seed}\b", r"\1SEED", text))
+    if len(runs) > 1 and len(set(general)) == 1:
+        pairs = [f"{run.seed} in {run.folder.name}" for run in runs]
+        return [(f"SEED and RUN: {'; '.join(pairs)}", general[0])]
+    return [(f"seed {run.seed}", "\n".join(run.commands)) for run in runs]
+
+
+def reproduction_section(evidence: Evidence) -> Section:
+    """Environment, signatures and commands."""
+    runs = list(evidence.study.runs)
+    parts: List[Any] = []
+    parts += _table("Environment.", runs, [flatten(run.environment) for run in runs])
+    done = [run for run in runs if run.done]
+    parts += _table("Signatures of sacreBLEU.", done, [run.signatures for run in done])
+    listings = []
+    for name in evidence.study.systems:
+        found = [run for run in runs if run.system == name and run.commands]
+        if not found:
+            continue
+        shown: List[Any] = []
+        for title, text in commands_of(found):
+            shown += [Prose(title), Listing(text)]
+        listings.append(Details(f"Commands of {name}", shown))
+    return Section("To repeat it", [*parts, *listings])

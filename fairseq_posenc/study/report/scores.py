@@ -8,13 +8,11 @@ from fairseq_posenc.study.report.figures import dot_plot
 from fairseq_posenc.study.report.sentence_tests import sentence_tests
 from fairseq_posenc.study.report.words import (
     capitalised,
-    details,
     number,
     p_value,
     plural,
     signed,
     spread,
-    verdict,
 )
 from fairseq_posenc.study.results import Measure
 from fairseq_posenc.study.statistics import Comparison
@@ -114,9 +112,7 @@ def _measure(evidence: Evidence, measure: Measure) -> List[Any]:
     figure = dot_plot(
         f"score-{measure.name}", caption, comparison, points, baseline, f"{measure.label}{unit}"
     )
-    told = details(comparison, baseline)
-    said = Points(told) if told else Prose(verdict(comparison, measure, baseline))
-    parts: List[Any] = [Heading(capitalised(measure.label)), figure, said]
+    parts: List[Any] = [Heading(capitalised(measure.label)), figure]
     if comparison.noisy:
         parts.append(
             Prose(

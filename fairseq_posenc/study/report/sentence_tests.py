@@ -1,15 +1,12 @@
 """Tests on the sentences of a test set, of each system against the baseline, in each seed."""
 
-from functools import partial
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from fairseq_posenc.study.report.commands import values_of
-from fairseq_posenc.study.report.evidence import Evidence, read_lines
+from fairseq_posenc.study.report.evidence import Evidence, read_lines, values_of
 from fairseq_posenc.study.report.words import plural
 from fairseq_posenc.study.results import Run
 from fairseq_posenc.study.sentences import (
-    RESAMPLES,
     ROW_SCORES,
     TRANSLATION_METRICS,
     Untestable,
@@ -116,13 +113,10 @@ def _by_seed(evidence: Evidence, measure: str, reasons: Reasons) -> Iterator[Tup
             continue
         runs = [evidence.run(name, seed) for name in evidence.systems if name != evidence.baseline]
         others = [run for run in runs if run and seed in evidence.scores[measure][run.system]]
-        yield seed, test(evidence, measure, base, others, reasons)
-        evidence.memory.save()
+        yield seed, test(measure, base, others, reasons)
 
 
-def _translations(
-    evidence: Evidence, measure: str, base: Run, others: List[Run], reasons: Reasons
-) -> PValues:
+def _translations(measure: str, base: Run, others: List[Run], reasons: Reasons) -> PValues:
     references, hypotheses = read_lines(base, "references"), read_lines(base, "hypotheses")
     same = {
         run.system: read_lines(run, "hypotheses")
@@ -138,23 +132,12 @@ def _translations(
     except Untestable as error:
         reasons[str(error)] = None
         return {}
-    names = list(same)
-
-    def compute(unknown: List[int]) -> List[Dict[str, float]]:
-        others = {names[index]: same[names[index]] for index in unknown}
-        return list(compare_translations(scorer, hypotheses, others).values())
-
-    fixed = (measure, signature, RESAMPLES, references, hypotheses)
-    by_system = evidence.memory.get_all([(*fixed, same[name]) for name in names], compute)
-    return {
-        test: {name: tested[test] for name, tested in zip(names, by_system)}
-        for test in by_system[0]
-    }
+    by_system = compare_translations(scorer, hypotheses, same)
+    tests = next(iter(by_system.values()))
+    return {test: {name: found[test] for name, found in by_system.items()} for test in tests}
 
 
-def _answers(
-    evidence: Evidence, measure: str, base: Run, others: List[Run], reasons: Reasons
-) -> PValues:
+def _answers(measure: str, base: Run, others: List[Run], reasons: Reasons) -> PValues:
     key = answers_key(measure, list(base.files.get("answers") or {}))
     if key is None:
         return {}
@@ -166,9 +149,8 @@ def _answers(
         own_labels, second = _columns(run, task)
         if not labels or own_labels != labels:
             continue
-        given = (kind, first, second, labels, positive)
         try:
-            test, p = evidence.memory.get((*given, RESAMPLES), partial(compare_answers, *given))
+            test, p = compare_answers(kind, first, second, labels, positive)
         except Untestable as error:
             reasons[str(error)] = None
             continue

@@ -1,10 +1,11 @@
-"""Numbers and verdicts in words."""
+"""Numbers, lists and verdicts in words."""
 
 import math
-from typing import List, Optional, Sequence
+from typing import List, Mapping, Optional, Sequence
 
+from fairseq_posenc.study.report.document import Table
 from fairseq_posenc.study.results import Measure
-from fairseq_posenc.study.statistics import Comparison, Summary
+from fairseq_posenc.study.statistics import Comparison, Summary, summarise
 
 
 def number(value: Optional[float], like: Optional[float] = None) -> str:
@@ -40,6 +41,23 @@ def spread(summary: Optional[Summary]) -> str:
     return mean if summary.sd is None else f"{mean} ± {number(summary.sd, summary.mean)}"
 
 
+def table_of_means(
+    caption: str, header: Sequence[str], values: Mapping[str, Sequence[Sequence[float]]]
+) -> Table:
+    """A table of means ± standard deviations over the seeds.
+
+    Args:
+        caption: of the table.
+        header: the titles of the columns after the first, which names the systems.
+        values: by system, for each column: a value for each seed that has one.
+    """
+    rows = [
+        [name, *(spread(summarise(found) if found else None) for found in columns)]
+        for name, columns in values.items()
+    ]
+    return Table(caption, ["system", *header], rows)
+
+
 def p_value(p: Optional[float]) -> str:
     """A p-value of a table.
 
@@ -49,13 +67,6 @@ def p_value(p: Optional[float]) -> str:
     if p is None:
         return "–"
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def equation(p: Optional[float]) -> str:
-    """A p-value of a sentence, such as ``p = 0.012``."""
-    text = p_value(p)
-    text = f"p {text}" if text.startswith("<") else f"p = {text}"
-    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def names(items: Sequence[str]) -> str:
@@ -82,36 +93,6 @@ def seeds_of(comparison: Comparison) -> str:
     return plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
 
 
-def against(comparison: Comparison, system: str) -> List[str]:
-    """What can be said of *system* compared with all others, best first.
-
-    Args:
-        comparison: of all systems on one measure.
-        system: one of them.
-
-    Returns:
-        parts of a sentence: than which it is better, worse, and from which it is not separable.
-    """
-    told = []
-    for words, relation in (("better than", 1), ("worse than", -1)):
-        listed = [
-            f"{name} ({equation(comparison.differences[system, name].adjusted)})"
-            for name in _related(comparison, system, relation)
-        ]
-        if listed:
-            told.append(f"{words} {names(listed)}")
-    same = _related(comparison, system, 0)
-    if same:
-        told.append(f"not separable with {seeds_of(comparison)} from {names(same)}")
-    return told
-
-
-def _related(comparison: Comparison, system: str, relation: int) -> List[str]:
-    """The others than which *system* is better (1), worse (-1), or neither (0)."""
-    others = (name for name in comparison.order if name != system)
-    return [name for name in others if comparison.relation(system, name) == relation]
-
-
 def capitalised(text: str) -> str:
     """The text with a capital at its beginning, unless its first word is a name.
 
@@ -122,26 +103,8 @@ def capitalised(text: str) -> str:
     return text[:1].upper() + text[1:] if first.islower() else text
 
 
-def details(comparison: Comparison, baseline: str) -> List[str]:
-    """The best system and the baseline against all others, with p-values.
-
-    Args:
-        comparison: of all systems on one measure.
-        baseline: the system that the others are compared with.
-
-    Returns:
-        nothing without a test.
-    """
-    chosen = dict.fromkeys(name for name in (comparison.order[0], baseline))
-    return [
-        f"{name} is {'; '.join(against(comparison, name))}."
-        for name in chosen
-        if comparison.tested and name in comparison.summaries
-    ]
-
-
 def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
-    """The outcome of one measure in a few sentences.
+    """The best system on one measure, and the systems that are not separable from it or better.
 
     Args:
         comparison: of all systems.
@@ -154,26 +117,30 @@ def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
         f"{capitalised(measure.label)} ({measure.better} is better): {best} has the best mean, "
         f"{spread(summary)} ({plural(summary.seeds, 'seed')})."
     ]
-    if len(comparison.order) < 2:
-        return told[0]
-    if not comparison.tested:
+    if len(comparison.order) > 1 and not comparison.tested:
         told.append(
             "With one seed it cannot be told whether the systems differ or the seeds: "
             "repeat with two or more."
         )
-        return " ".join(told)
-    same, worse, better = (_related(comparison, best, relation) for relation in (0, -1, 1))
-    if same:
-        told.append(f"Not separable from it with {seeds_of(comparison)}: {names(same)}.")
-    if worse:  # it lacks the seeds with which scores are worse
-        told.append(f"Better than it with the same seeds: {names(worse)}.")
-    if better:
-        rest = f"the other {len(better)}" if same or worse else "all others"
-        told.append(f"It is better than {rest}.")
-    if baseline in comparison.summaries and baseline != best:
-        told.append(
-            f"Compared with the baseline, {baseline}, better: "
-            f"{names(_related(comparison, baseline, -1)) or 'no system'}; worse: "
-            f"{names(_related(comparison, baseline, 1)) or 'no system'}; the others: not separable."
-        )
+    if comparison.tested:
+        told += [
+            f"{title}: {names(found)}."
+            for title, system, relation in (
+                (f"Not separable from it with {seeds_of(comparison)}", best, 0),
+                # a system can be better where the best mean lacks the seeds with worse scores
+                ("Better than it with the same seeds", best, -1),
+                (f"Better than the baseline, {baseline}", baseline, -1),
+                (f"Worse than the baseline, {baseline}", baseline, 1),
+            )
+            for found in [_related(comparison, system, relation)]
+            if found
+        ]
     return " ".join(told)
+
+
+def _related(comparison: Comparison, system: str, relation: int) -> List[str]:
+    """The systems that *system* is better than (1), worse than (-1) or not separable from (0)."""
+    if system not in comparison.summaries:
+        return []
+    others = (name for name in comparison.order if name != system)
+    return [name for name in others if comparison.relation(system, name) == relation]

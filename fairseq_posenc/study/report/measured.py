@@ -1,13 +1,14 @@
-"""Speed and memory of the training, measured in short trainings of their own."""
+"""Time and memory: those of the runs, and those of short trainings made to measure them."""
 
 import statistics
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from fairseq_posenc.study.report.document import Points, Section, Table
 from fairseq_posenc.study.report.evidence import Evidence
-from fairseq_posenc.study.report.words import names, plural
+from fairseq_posenc.study.report.words import names, plural, table_of_means
 from fairseq_posenc.study.results import RESULT, RUNS, Run, read_run
+from fairseq_posenc.study.statistics import summarise
 
 TITLE = "Speed of the training"
 #: How the measurements were made, by what starts them.
@@ -16,6 +17,51 @@ _HOW = {
     "slurm": "each as a job of Slurm, which may have run at the same time as others, on other "
     "machines of the cluster, or beside other programs",
 }
+Value = Callable[[Run], Optional[float]]
+
+
+def _tokens_per_second(run: Run) -> Optional[float]:
+    seconds = run.seconds.get("train")
+    return run.tokens / seconds if seconds and run.tokens else None
+
+
+def _seconds(stage: str) -> Value:
+    return lambda run: run.seconds.get(stage)
+
+
+def cost_section(evidence: Evidence) -> Section:
+    """Seconds of each stage, tokens per second of training, and memory."""
+    runs = [run for name in evidence.systems for run in evidence.study.of(name)]
+    stages = dict.fromkeys(stage for run in runs for stage in run.seconds)
+    columns: List[Tuple[str, Value]] = [
+        ("training, tokens/s", _tokens_per_second),
+        *((f"{stage}, s", _seconds(stage)) for stage in stages),
+        ("memory, MB", lambda run: run.peak_memory_mb or None),
+    ]
+    columns = [(title, of) for title, of in columns if any(of(run) for run in runs)]
+    if not columns:
+        return Section("Speed and memory", [])
+    values = {
+        name: [
+            [value for value in map(of, evidence.study.of(name)) if value is not None]
+            for _, of in columns
+        ]
+        for name in evidence.systems
+    }
+    caption = (
+        "Measured in the runs of this study, mean ± standard deviation over the seeds; runs that "
+        "ran side by side shared the machine. Relative to the baseline, "
+        f"{evidence.baseline}. Memory is the peak of the training."
+    )
+    table = table_of_means(caption, [title for title, _ in columns], values)
+    if columns[0][1] is _tokens_per_second:
+        means = {name: summarise(found[0]).mean for name, found in values.items() if found[0]}
+        base = means.get(evidence.baseline)
+        told = {name: f"{mean / base:.2f}" for name, mean in means.items() if base and mean}
+        rows = [[*row[:2], told.get(row[0], "–"), *row[2:]] for row in table.rows]
+        header = [*table.header[:2], "relative", *table.header[2:]]
+        table = table._replace(header=header, rows=rows)
+    return Section("Speed and memory", [table])
 
 
 def speed_section(evidence: Evidence) -> Section:
