@@ -65,7 +65,7 @@ def test_a_surviving_command_keeps_its_run_locked(tmp_path):
     with lock.hold(tmp_path) as held:
         child = os.fork()
         if child == 0:
-            os.dup(held)
+            os.dup(*held)
             time.sleep(30)
             os._exit(0)
     try:

@@ -7,9 +7,9 @@ from support.studies import CPU, forked, message, study
 
 from fairseq_posenc.study.checks import check_plan
 from fairseq_posenc.study.logs import last_losses, lines_of, read_training, training_is_done
-from fairseq_posenc.study.recipes.base import flags_of_model
 from fairseq_posenc.study.plan import read_plan
 from fairseq_posenc.study.recipes import language_model, masked_lm, translation
+from fairseq_posenc.study.recipes.base import flags_of_model
 from fairseq_posenc.study.results import load_results
 from fairseq_posenc.study.runs import specs
 

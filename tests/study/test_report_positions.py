@@ -6,7 +6,7 @@ import pytest
 
 from fairseq_posenc.analysis import positions_figure
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.study.report import positions
+from fairseq_posenc.study.report import curves
 
 pytest.importorskip("matplotlib", reason="an extra: study")
 
@@ -31,7 +31,7 @@ def test_positions_are_drawn_where_there_are_any(monkeypatch, tmp_path):
         for path in systems
     }
     evidence = SimpleNamespace(systems=list(of), study=SimpleNamespace(of=of.get))
-    prose, drawn, failed = positions.positions_section(evidence).parts
+    prose, drawn, failed = curves.positions_section(evidence).parts
     assert prose.text.endswith("Not drawn for none.")
     assert drawn.parts[0].svg == "<svg></svg>" and "seed 3" in drawn.parts[0].caption
     assert failed.items == ["stock: names no encoding"]

@@ -8,10 +8,10 @@ from support.fake_fairseq import FakeCommands
 from support.studies import message, results, study
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.study import markers
+from fairseq_posenc.steps import markers
+from fairseq_posenc.study.commands import table
 from fairseq_posenc.study.results import load_results
 from fairseq_posenc.study.runs import digest_of, specs
-from fairseq_posenc.study.commands import table
 
 pytest_plugins = ["support.studies"]
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from support.fake_fairseq import FakeCommands
 from support.studies import CPU
 
-from fairseq_posenc.study.report.speed import speed_section
+from fairseq_posenc.study.report.measured import speed_section
 from fairseq_posenc.study.results import load_results
 from fairseq_posenc.study.study import Pool, carry_out
 from fairseq_posenc.study.work import Worker
