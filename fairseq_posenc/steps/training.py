@@ -36,7 +36,8 @@ _FREE = re.compile(
     r"update-epoch-batch-itr|stop-time-hours|empty-cache-freq|data-buffer-size)"
 )
 _CONTENT = ("--restore-file", "--finetune-from-model")  # files, of which the content decides
-_DONE = re.compile(r"done training in")
+_START = re.compile(r"num\. shared model params: ")
+_END = re.compile(r"done training in ")
 _PROGRESS = re.compile(r"""\b(num_updates|epoch)["']?[ =:]+["']?(\d+)""")
 
 
@@ -86,8 +87,7 @@ def train(
                 finish(step, known)  # by an earlier version
             return
         write_object(marker_of(step.folder, step.name), known)
-        for partial in step.folder.glob("*.pt.tmp"):
-            partial.unlink()  # what fairseq leaves when it is killed
+        remove_leftovers(step.folder)
         if (step.folder / LAST).exists():
             repair(str(step.folder))
         elif "--log-file" in flags_in(list(step.words)):  # without checkpoint, of another training
@@ -96,6 +96,22 @@ def train(
         run_all(step, descriptors, variables)
         lengths = {flag: known["flags"].get(flag, "") for flag in _LENGTHS}
         finish(step, {**known, "lengths": lengths})
+
+
+def is_over(log: Path) -> bool:
+    """Whether the last training in a log of ``fairseq-train`` came to its end."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    starts = [match.end() for match in _START.finditer(text)]
+    return bool(_END.search(text, starts[-1] if starts else 0))
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the half-written checkpoints that a killed training leaves."""
+    for path in folder.glob("*.pt.tmp"):
+        path.unlink()
 
 
 def _stands(step: Step) -> Tuple[str, Dict[str, Any]]:
@@ -181,14 +197,11 @@ def _check_age(step: Step, checkpoints: List[Path]) -> None:
 
 
 def _lengths_in_log(step: Step) -> Dict[str, str]:
-    """How long a training without a marker was, by its log; nothing if the log says of no end."""
-    try:
-        text = Path(flags_in(list(step.words))["--log-file"]).read_text(errors="replace")
-    except (KeyError, OSError):
-        return {}
-    if not _DONE.search(text):
+    """How long a training without a marker was, by its log; nothing unless that says the end."""
+    log = Path(flags_in(list(step.words)).get("--log-file", ""))
+    if not is_over(log):
         return {}
     seen = {"epoch": 0, "num_updates": 0}
-    for name, number in _PROGRESS.findall(text):
+    for name, number in _PROGRESS.findall(log.read_text(encoding="utf-8", errors="replace")):
         seen[name] = max(seen[name], int(number))
     return {"--max-update": str(seen["num_updates"]), "--max-epoch": str(seen["epoch"])}

@@ -9,8 +9,9 @@ from fairseq_posenc.analysis.training import parse_line
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.steps.lock import holder
 from fairseq_posenc.steps.markers import marker_of
+from fairseq_posenc.steps.training import is_over
 from fairseq_posenc.study.devices import PACKAGE, Device
-from fairseq_posenc.study.logs import lines_of, training_is_done
+from fairseq_posenc.study.logs import lines_of
 from fairseq_posenc.study.recipes.base import CHECKPOINTS, PLUG_IN, RUN, Step
 from fairseq_posenc.study.results import RUNS
 from fairseq_posenc.study.runs import Spec, read_result
@@ -21,7 +22,7 @@ def is_trained(folder: Path, log: Path, words: Sequence[str]) -> bool:
     last = folder / CHECKPOINTS / "checkpoint_last.pt"
     if not last.exists():
         return False
-    if training_is_done(log):
+    if is_over(log):
         return True
     if "--max-update" not in words:
         return False

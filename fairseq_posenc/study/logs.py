@@ -11,7 +11,6 @@ from fairseq_posenc.basics.errors import UsageError
 
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 _MEMORY = re.compile(r"total memory = ([\d.]+) GB")
-_DONE = re.compile(r"done training in ")
 _SCORE = re.compile(r"Loss \(base 2\): ([\d.]+), Perplexity: ([\d.]+)")
 MEGABYTES = 1024.0  # in a gigabyte
 
@@ -34,17 +33,6 @@ def split_lines(text: str) -> List[str]:
 def last_lines(path: Path, count: int = 15) -> str:
     """The last lines of a log, for messages."""
     return "\n".join(line[:300] for line in lines_of(path)[-count:])
-
-
-def training_is_done(path: Path) -> bool:
-    """Whether the last training in a log came to its end."""
-    done = False
-    for line in lines_of(path):
-        if _DONE.search(line):
-            done = True
-        elif _PARAMETERS.search(line):  # another start
-            done = False
-    return done
 
 
 def read_training(folder: Path) -> Dict[str, Any]:

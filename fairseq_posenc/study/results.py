@@ -5,7 +5,7 @@ A study is a folder with ``plan.yaml``, the plan as resolved, and a folder
 """
 
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 import yaml
 
@@ -35,14 +35,6 @@ class Measure(NamedTuple):
     unit: str = ""
 
 
-class Point(NamedTuple):
-    """A point of a learning curve; losses in bits per token, None where there is no value."""
-
-    update: int
-    train_loss: Optional[float] = None
-    valid_loss: Optional[float] = None
-
-
 class Run(NamedTuple):
     """A run that has ended.
 
@@ -62,7 +54,8 @@ class Run(NamedTuple):
         peak_memory_mb: largest memory of the training, on the GPU if it had one.
         scores: values of the measures.
         signatures: sacreBLEU's signature of the scores that have one.
-        curve: learning curve, by increasing update.
+        curve: points of the learning curve by increasing ``update``, with ``train_loss`` or
+            ``valid_loss`` in bits per token.
         extrapolation: perplexity by length of the context.
         files: hypotheses, references, sources and answers.
         checkpoint: the checkpoint that was scored.
@@ -75,22 +68,22 @@ class Run(NamedTuple):
     seed: int
     digest: str
     status: str
-    flags: Dict[str, Any]
-    base: List[str]
-    commands: List[str]
-    parameters: int
-    updates: int
-    tokens: int
-    seconds: Dict[str, float]
-    peak_memory_mb: float
-    scores: Dict[str, float]
-    signatures: Dict[str, str]
-    curve: List[Point]
-    extrapolation: Dict[int, float]
-    files: Dict[str, Any]
-    checkpoint: str
-    error: str
-    environment: Dict[str, Any]
+    flags: Dict[str, Any] = {}
+    base: Sequence[str] = ()
+    commands: Sequence[str] = ()
+    parameters: int = 0
+    updates: int = 0
+    tokens: int = 0
+    seconds: Dict[str, float] = {}
+    peak_memory_mb: float = 0
+    scores: Dict[str, float] = {}
+    signatures: Dict[str, str] = {}
+    curve: Sequence[Mapping[str, float]] = ()
+    extrapolation: Dict[int, float] = {}
+    files: Dict[str, Any] = {}
+    checkpoint: str = ""
+    error: str = ""
+    environment: Dict[str, Any] = {}
 
     @property
     def done(self) -> bool:
@@ -134,33 +127,14 @@ def read_run(folder: Path) -> Run:
     path = folder / RESULT
     found = read_json_object(str(path), str(path), "remove the folder to repeat the run")
     try:
-        return _run(folder, found)
-    except (KeyError, TypeError, ValueError) as error:
+        known = {name: found[name] for name in Run._fields if name in found}
+        lengths = known.get("extrapolation", {}).items()
+        known["extrapolation"] = {int(length): float(value) for length, value in lengths}
+        return Run(folder=folder, **known)
+    except (AttributeError, TypeError, ValueError) as error:
         raise UsageError(
             f"{path}: is not the result of a run ({error}); remove the folder to repeat it"
         ) from error
-
-
-def _run(folder: Path, found: Mapping[str, Any]) -> Run:
-    defaults: Dict[str, Any] = {
-        **dict.fromkeys(("flags", "seconds", "scores", "signatures", "files", "environment"), {}),
-        **dict.fromkeys(("base", "commands"), ()),
-        **dict.fromkeys(("parameters", "updates", "tokens", "peak_memory_mb"), 0),
-        **dict.fromkeys(("checkpoint", "error"), ""),
-    }
-    values = {name: found.get(name, default) for name, default in defaults.items()}
-    for name in ("base", "commands"):
-        values[name] = list(values[name])
-    return Run(
-        folder=folder,
-        system=str(found["system"]),
-        seed=int(found["seed"]),
-        digest=str(found["digest"]),
-        status=str(found["status"]),
-        curve=[Point(**point) for point in found.get("curve", ())],
-        extrapolation={int(k): float(v) for k, v in found.get("extrapolation", {}).items()},
-        **values,
-    )
 
 
 def load_results(folder: FilePath) -> Study:

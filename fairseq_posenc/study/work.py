@@ -6,12 +6,13 @@ import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.steps.lock import hold
 from fairseq_posenc.steps.markers import STEPS, marker_of, read_object, write_object
 from fairseq_posenc.steps.processes import Ended
+from fairseq_posenc.steps.training import remove_leftovers
 from fairseq_posenc.study.commands import command, in_place, is_trained, shown
 from fairseq_posenc.study.devices import Device, environment
 from fairseq_posenc.study.logs import last_lines
@@ -68,7 +69,7 @@ class Worker:
         try:
             with hold(folder, "study", partial(self._wait, folder)) as lock:
                 finished = finished_result(folder, spec)  # by the process that held the lock
-                return finished or self._attempt(spec, folder, device, until, lock)
+                return finished or _Making(self, spec, folder, device, lock).attempt(until)
         except OSError as error:
             raise UsageError(
                 f"{error.filename or folder}: {error.strerror or error}; once that is put right, "
@@ -77,25 +78,6 @@ class Worker:
 
     def _wait(self, folder: Path, holder: str) -> None:
         self.note(f"{folder.name}: waiting for {holder}, which is at work there")
-
-    def _attempt(
-        self, spec: Spec, folder: Path, device: Device, until: str, lock: Sequence[int]
-    ) -> Dict[str, Any]:
-        self._adopt(spec, folder)
-        error = ""
-        for attempt in range(1, TRIES + 1):
-            try:
-                return self._steps(spec, folder, device, until, lock)
-            except Stale as gone:
-                first = _forget(spec, folder, str(gone))
-                self.note(f"{spec.name}: {gone} is gone; beginning anew with {first}")
-                error = f"{gone} is gone"
-            except StepFailed as failure:
-                error = str(failure)
-                again = "; trying once more" if attempt < TRIES else ""
-                last = error.strip().splitlines()[-1:] or [""]
-                self.note(f"{spec.name}: failed{again}: {last[0]}")
-        return self.fail(spec, device, error)
 
     def fail(self, spec: Spec, device: Device, error: str) -> Dict[str, Any]:
         """Note that a run has failed, and return its result.
@@ -106,59 +88,76 @@ class Worker:
             error: the last lines of its log.
         """
         folder = self.study / RUNS / spec.name
-        result = self._result(spec, folder, device, {}, FAILED, error)
+        result = _result(spec, device, {}, FAILED, error)
         write_object(folder / RESULT, result)
         return result
 
-    def _steps(
-        self, spec: Spec, folder: Path, device: Device, until: str, lock: Sequence[int]
-    ) -> Dict[str, Any]:
+
+class _Making(NamedTuple):
+    """A run that is being made, in a folder that is locked."""
+
+    worker: Worker
+    spec: Spec
+    folder: Path
+    device: Device
+    lock: Sequence[int]
+
+    def attempt(self, until: str) -> Dict[str, Any]:
+        self._adopt()
+        name, note = self.spec.name, self.worker.note
+        error = ""
+        for attempt in range(1, TRIES + 1):
+            try:
+                return self._steps(until)
+            except Stale as gone:
+                first = _forget(self.spec, self.folder, str(gone))
+                note(f"{name}: {gone} is gone; beginning anew with {first}")
+                error = f"{gone} is gone"
+            except StepFailed as failure:
+                error = str(failure)
+                again = "; trying once more" if attempt < TRIES else ""
+                last = error.strip().splitlines()[-1:] or [""]
+                note(f"{name}: failed{again}: {last[0]}")
+        return self.worker.fail(self.spec, self.device, error)
+
+    def _steps(self, until: str) -> Dict[str, Any]:
         found: Dict[str, Any] = {}
-        for step, key in zip(spec.steps, spec.keys):
-            marker = read_object(marker_of(folder, step.name))
-            if marker.get("key") != key:
-                marker = self._do(spec, step, key, folder, device, lock)
-            found[step.name] = marker
+        for step, key in zip(self.spec.steps, self.spec.keys):
+            marker = read_object(marker_of(self.folder, step.name))
+            found[step.name] = marker if marker.get("key") == key else self._do(step, key)
             if step.name == until:
-                return self._result(spec, folder, device, found, DONE)
-        result = self._result(spec, folder, device, found, DONE)
-        write_object(folder / RESULT, result)
-        _tidy(folder, result["checkpoint"])
-        self.note(f"{spec.name}: done")
+                return _result(self.spec, self.device, found, DONE)
+        result = _result(self.spec, self.device, found, DONE)
+        write_object(self.folder / RESULT, result)
+        for path in self.folder.glob(f"{CHECKPOINTS}/*.pt"):  # only one of them is needed now
+            if path != self.folder / result["checkpoint"]:
+                path.unlink()
+        self.worker.note(f"{self.spec.name}: done")
         return result
 
-    def _do(
-        self, spec: Spec, step: Step, key: str, folder: Path, device: Device, lock: Sequence[int]
-    ) -> Dict[str, Any]:
+    def _do(self, step: Step, key: str) -> Dict[str, Any]:
+        folder, log = self.folder, self.folder / f"{step.name}.log"
         for name in step.inputs:
             if not (folder / name).exists():
                 raise Stale(name)
         if step.fresh:
             shutil.rmtree(str(folder / step.fresh), ignore_errors=True)
-        words = command(step, spec, device)
+        words = command(step, self.spec, self.device)
         ended = Ended(0)
-        log = folder / f"{step.name}.log"
         if words and not (step.trains and is_trained(folder, log, words)):
-            for partial in folder.glob(f"{CHECKPOINTS}/*.pt.tmp"):
-                partial.unlink()  # what fairseq leaves when it is killed
-            if not step.trains:
-                log.write_text("", encoding="utf-8")
-            self.note(f"{spec.name}: {step.name}")
-            ended = self.execute(in_place(words, folder), log, device.environment(), lock)
-            if ended.status:
-                raise StepFailed(f"{step.name}: {_how(ended.status)}\n{last_lines(log)}")
+            ended = self._run(step, words, log)
         try:
             collected = step.collect(folder)
         except (UsageError, OSError, ValueError, KeyError) as error:
             raise StepFailed(f"{step.name}: {error}\n{last_lines(log)}") from error
         if step.trains:
-            collected = {**collected, "environment": environment(device)}
+            collected = {**collected, "environment": environment(self.device)}
         marker = {
             "key": key,
             "result": collected,
             "seconds": round(ended.seconds, 1),
             "peak_memory_mb": round(ended.peak_memory_mb),
-            "command": shown(words, self.study, folder) if words else "",
+            "command": shown(words, self.worker.study, folder) if words else "",
         }
         write_object(marker_of(folder, step.name), marker)
         if step.discards:
@@ -166,63 +165,66 @@ class Worker:
                 path.unlink()
         return marker
 
-    def _adopt(self, spec: Spec, folder: Path) -> None:
-        """Take over the first steps of a finished run that shares them.
+    def _run(self, step: Step, words: List[str], log: Path) -> Ended:
+        remove_leftovers(self.folder / CHECKPOINTS)
+        if not step.trains:
+            log.write_text("", encoding="utf-8")
+        self.worker.note(f"{self.spec.name}: {step.name}")
+        environment = self.device.environment()
+        ended = self.worker.execute(in_place(words, self.folder), log, environment, self.lock)
+        if ended.status:
+            killed = "was killed (is the memory exhausted?)"
+            how = killed if ended.status == -9 else f"ended with status {ended.status}"
+            raise StepFailed(f"{step.name}: {how}\n{last_lines(log)}")
+        return ended
 
-        A changed plan so repeats only what depends on the change.
+    def _adopt(self) -> None:
+        """Take over the first steps of a finished run of the same system and seed.
+
+        A changed plan thus repeats only what depends on the change.
         """
+        spec, folder = self.spec, self.folder
         if (folder / STEPS).exists() or (folder / "train.log").exists():
             return
-        for other in sorted((self.study / RUNS).glob(f"{spec.system}-seed{spec.seed}-*")):
+        for other in sorted(folder.parent.glob(f"{spec.system}-seed{spec.seed}-*")):
             if other == folder or read_object(other / RESULT).get("status") != DONE:
                 continue
             shared = _shared_steps(spec, other)
             following = spec.steps[shared].inputs if shared < len(spec.steps) else ()
             if shared and all((other / name).exists() for name in following):
                 _copy_run(other, folder, [step.name for step in spec.steps[:shared]])
-                self.note(f"{spec.name}: has {shared} steps in common with {other.name}")
+                self.worker.note(f"{spec.name}: has {shared} steps in common with {other.name}")
                 return
 
-    def _result(
-        self,
-        spec: Spec,
-        folder: Path,
-        device: Device,
-        markers: Mapping[str, Any],
-        status: str,
-        error: str = "",
-    ) -> Dict[str, Any]:
-        result: Dict[str, Any] = {
-            "system": spec.system,
-            "seed": spec.seed,
-            "digest": spec.digest,
-            "status": status,
-            "flags": spec.flags,
-            "base": list(spec.base),
-            "commands": [m["command"] for m in markers.values() if m["command"]],
-            "checkpoint": next((s.inputs[0] for s in spec.steps if s.name in _SCORING), ""),
-            "error": error,
-            "environment": environment(device),
-        }
-        seconds: Dict[str, float] = {}
-        for step in spec.steps:
-            marker = markers.get(step.name)
-            if marker is None:
-                continue
-            _add(result, marker["result"])
-            if step == spec.steps[0]:
-                result.setdefault("peak_memory_mb", marker["peak_memory_mb"])
-            if step.words and not step.trains:  # a training's log has the time of all its starts
-                stage = step.stage or step.name
-                seconds[stage] = round(seconds.get(stage, 0) + marker["seconds"], 1)
-        _add(result, {"seconds": seconds})
-        return result
 
-
-def _how(status: int) -> str:
-    if status == -9:
-        return "was killed (is the memory exhausted?)"
-    return f"ended with status {status}"
+def _result(
+    spec: Spec, device: Device, markers: Mapping[str, Any], status: str, error: str = ""
+) -> Dict[str, Any]:
+    result: Dict[str, Any] = {
+        "system": spec.system,
+        "seed": spec.seed,
+        "digest": spec.digest,
+        "status": status,
+        "flags": spec.flags,
+        "base": list(spec.base),
+        "commands": [m["command"] for m in markers.values() if m["command"]],
+        "checkpoint": next((s.inputs[0] for s in spec.steps if s.name in _SCORING), ""),
+        "error": error,
+        "environment": environment(device),
+    }
+    seconds: Dict[str, float] = {}
+    for step in spec.steps:
+        marker = markers.get(step.name)
+        if marker is None:
+            continue
+        _add(result, marker["result"])
+        if step == spec.steps[0]:
+            result.setdefault("peak_memory_mb", marker["peak_memory_mb"])
+        if step.words and not step.trains:  # a training's log has the time of all its starts
+            stage = step.stage or step.name
+            seconds[stage] = round(seconds.get(stage, 0) + marker["seconds"], 1)
+    _add(result, {"seconds": seconds})
+    return result
 
 
 def _add(result: Dict[str, Any], more: Mapping[str, Any]) -> None:
@@ -245,13 +247,6 @@ def _forget(spec: Spec, folder: Path, gone: str) -> str:
     if first.trains:
         shutil.rmtree(str(folder / CHECKPOINTS), ignore_errors=True)
     return first.name
-
-
-def _tidy(folder: Path, kept: str) -> None:
-    """Remove the checkpoints that are not needed any more."""
-    for path in folder.glob(f"{CHECKPOINTS}/*.pt"):
-        if path != folder / kept:
-            path.unlink()
 
 
 def _shared_steps(spec: Spec, other: Path) -> int:

@@ -5,8 +5,9 @@ import yaml
 from support.commands import succeed
 from support.studies import CPU, forked, message, study
 
+from fairseq_posenc.steps.training import is_over
 from fairseq_posenc.study.checks import check_plan
-from fairseq_posenc.study.logs import last_losses, lines_of, read_training, training_is_done
+from fairseq_posenc.study.logs import last_losses, lines_of, read_training
 from fairseq_posenc.study.plan import read_plan
 from fairseq_posenc.study.recipes import language_model, masked_lm, translation
 from fairseq_posenc.study.recipes.base import flags_of_model
@@ -53,11 +54,11 @@ def test_an_interrupted_training_counts_once(tmp_path):
         ],
         "peak_memory_mb": round(3.109 * 1024),
     }
-    assert not training_is_done(log)
+    assert not is_over(log)
     log.write_text(log.read_text() + "done training in 3.0 seconds\n")
-    assert training_is_done(log)
+    assert is_over(log)
     log.write_text(log.read_text() + start)
-    assert not training_is_done(log)
+    assert not is_over(log)
     log.write_text(start)
     assert "train.log: is incomplete" in message(read_training, tmp_path)
 

@@ -7,7 +7,7 @@ import pytest
 from support.made_up_studies import MEASURES, SOURCE, SYSTEMS, make, undraw, written
 
 from fairseq_posenc.study import sentences, statistics
-from fairseq_posenc.study.report import figures, lengths, overview, render, sentence_tests, words
+from fairseq_posenc.study.report import curves, figures, overview, render, sentence_tests, words
 from fairseq_posenc.study.report.document import Report, Section
 
 for package in ("matplotlib", "statsmodels", "sacrebleu", "jinja2"):
@@ -157,7 +157,7 @@ def test_only_flags_that_differ_are_shown():
 
 
 def test_each_sentence_is_in_one_bucket():
-    found = lengths.buckets(SOURCE + ["one word"] * 20)
+    found = curves.buckets(SOURCE + ["one word"] * 20)
     indices = [index for _, _, chosen in found for index in chosen]
     assert sorted(indices) == list(range(32))
     assert found[0][0] == "2" and found[-1][0].endswith("14")

@@ -68,8 +68,8 @@ def test_a_study_runs_once_and_resumes_after_changes(read, plan, tmp_path):
     ]
     run = found.runs[0]
     assert (run.parameters, run.updates, run.tokens, run.done) == (1234, 30, 210, True)
-    assert [point.update for point in run.curve] == [10, 20, 30]
-    assert run.curve[0].valid_loss - run.curve[0].train_loss == pytest.approx(1)
+    assert [point["update"] for point in run.curve] == [10, 20, 30]
+    assert run.curve[0]["valid_loss"] - run.curve[0]["train_loss"] == pytest.approx(1)
     assert run.seconds["train"] == 6 and run.peak_memory_mb == 100
     assert set(run.scores) == {"bleu", "chrf", "ter", "loss", "perplexity"}
     assert (run.folder / run.files["hypotheses"]).read_text().startswith("hypothesis 0\nhyp")

@@ -7,11 +7,11 @@ from fairseq_posenc.basics.files import FilePath, replace_file
 from fairseq_posenc.study.report.curves import (
     extrapolation_section,
     learning_section,
+    length_section,
     positions_section,
 )
 from fairseq_posenc.study.report.document import Report
 from fairseq_posenc.study.report.evidence import Evidence, gather
-from fairseq_posenc.study.report.lengths import length_section
 from fairseq_posenc.study.report.measured import cost_section, speed_section
 from fairseq_posenc.study.report.overview import (
     absent_section,
