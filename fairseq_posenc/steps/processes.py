@@ -185,7 +185,7 @@ class Processes:
         Args:
             words: the command.
             log: gets its output, after what it has already.
-            environment: of the process.
+            environment: variables of the process.
             descriptors: file descriptors that the process inherits.
 
         Raises:

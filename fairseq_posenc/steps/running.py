@@ -31,7 +31,7 @@ def run(
     Args:
         command: its words.
         descriptors: file descriptors that it inherits.
-        variables: of its environment, besides those of this process.
+        variables: variables for the command, besides those of this process.
         log: a file that gets its output, which is also shown on standard error.
 
     Returns:
@@ -42,7 +42,7 @@ def run(
         SystemExit: with 128 and the number of the signal, if one has arrived.
     """
     words = list(command)
-    if words[0] == "fairseq-posenc":  # of the same copy
+    if words[0] == "fairseq-posenc":  # the copy that runs this step
         words[:1] = ["python", "-m", "fairseq_posenc"]
     outermost = _INSIDE not in os.environ
     environment = {**os.environ, **variables, _INSIDE: "1"}

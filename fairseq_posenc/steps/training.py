@@ -27,7 +27,7 @@ _LENGTHS = ("--max-update", "--max-epoch")
 #: Flags whose product with the passes and processes is the batch of an update.
 _BATCH = ("--max-tokens", "--batch-size")
 _SHARES = ("--update-freq", "--distributed-world-size", *_BATCH)
-_ROUNDING = 0.01  # of a batch, where it is not divisible among the processes
+_ROUNDING = 0.01  # part of a batch that is lost where processes cannot share it equally
 #: Flags that do not decide what is trained: where, and what is logged and kept.
 _FREE = re.compile(
     r"--(distributed-.*|device-id|local-rank|nprocs-per-node|ddp-backend|cpu|user-dir|save-dir|"

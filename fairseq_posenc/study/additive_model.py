@@ -36,11 +36,11 @@ class AdditiveModel(NamedTuple):
         known: (N + seeds, N + seeds), projects contrasts on those that the scores determine.
         kept: indices of the P parameters that are fitted.
         effects: the parameters, (P,).
-        covariance: of the parameters, (P, P); zeros without degrees of freedom.
+        covariance: covariance of the parameters, (P, P); zeros without degrees of freedom.
         degrees: degrees of freedom of the error.
-        residuals: (R,).
+        residuals: score minus fitted score of each run, (R,).
         owners: the system of each residual.
-        exact: what is not above this is the sum of rounding errors.
+        exact: sizes up to this one are sums of rounding errors.
     """
 
     systems: List[str]
@@ -70,7 +70,7 @@ class AdditiveModel(NamedTuple):
         return Estimate(mean, error, self.degrees)
 
     def noisy(self) -> Optional[str]:
-        """The system with more than half of the squared residuals, if there is one among four."""
+        """The system with more than half of the squared residuals, in four or more systems."""
         squares = dict.fromkeys(self.systems, 0.0)
         for name, residual in zip(self.owners, self.residuals):
             squares[name] += float(residual) ** 2

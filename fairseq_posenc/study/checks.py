@@ -23,7 +23,7 @@ _PARSERS = {
     "fairseq-generate": options.get_generation_parser,
     "fairseq-eval-lm": options.get_eval_lm_parser,
 }
-_NO_SETTINGS = ("arch", "_name", "save_dir", "user_dir")  # differ without making a difference
+_NO_SETTINGS = ("arch", "_name", "save_dir", "user_dir")  # names and places decide nothing
 
 
 def check_plan(plan: Plan, device: Device) -> None:
@@ -95,7 +95,7 @@ def _settings_of(
         if get_parser is None or step.fresh:
             continue
         try:
-            at = words.index("--user-dir")  # which is loaded
+            at = words.index("--user-dir")  # already loaded
             args = _parse(get_parser, [*words[1:at], *words[at + 2 :]])
         except UsageError as error:
             message = str(error).partition("error: ")[2]

@@ -11,7 +11,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from fairseq_posenc.version import __version__
 
 PACKAGE = Path(__file__).resolve().parents[1]
-_FAIRSEQ = ("fairseq", "fairseq-fixed")  # the distributions that carry it
+_FAIRSEQ = ("fairseq", "fairseq-fixed")  # the distributions that carry fairseq
 
 
 class Device(NamedTuple):

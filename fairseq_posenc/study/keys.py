@@ -117,7 +117,7 @@ def _single(read: Callable[[Any], Dict[str, Any]], what: str) -> Callable[[Any],
 
 
 def _or_key(key: str, read: Callable[[Any], Dict[str, Any]]) -> Callable[[Any], Dict[str, Any]]:
-    """The same mapping, for which a single value stands for that of *key*."""
+    """Reads a mapping, or a single value as the mapping with only *key*."""
     return lambda value: read(value if isinstance(value, dict) else {key: value})
 
 

@@ -1,4 +1,4 @@
-"""What the logs of fairseq's commands say."""
+"""Reading the logs of fairseq's commands."""
 
 import json
 import re
@@ -25,7 +25,7 @@ def lines_of(path: Path) -> List[str]:
 
 
 def split_lines(text: str) -> List[str]:
-    """The lines of a text; unlike ``str.splitlines``, it knows no ends but line feeds."""
+    """The lines of a text, split at line feeds only, which ``str.splitlines`` is not."""
     lines = text.split("\n")
     return lines if lines[-1] else lines[:-1]
 
@@ -87,7 +87,7 @@ def read_speed(folder: Path) -> Dict[str, Any]:
 
 
 def _memory(lines: List[str], fields: Iterable[Mapping[str, str]]) -> Dict[str, Any]:
-    """The peak of the GPU's memory, if the log has it."""
+    """The peak of the GPU's memory, if the log says it."""
     total = next((float(m.group(1)) for m in map(_MEMORY.search, lines) if m), None)
     keys = ("gb_free", "train_gb_free")
     free = [float(found[key]) for found in fields for key in keys if key in found]

@@ -1,4 +1,4 @@
-"""Plans of studies: the YAML file, and what it may contain; imports neither PyTorch nor fairseq."""
+"""Plans of studies, read from YAML files; imports neither PyTorch nor fairseq."""
 
 from pathlib import Path
 from typing import Any, Dict, Hashable, List, Mapping, NamedTuple, Sequence, Tuple
@@ -23,7 +23,7 @@ RESERVED = {
     ),
 }
 
-FINETUNE_BUDGET = ("--max-epoch", "--max-update")  # which a fine-tuning has of its own
+FINETUNE_BUDGET = ("--max-epoch", "--max-update")  # flags that a fine-tuning sets for itself
 
 
 class Plan(NamedTuple):
@@ -82,7 +82,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> Dict[Any, Any]:
-    own = [key for key, _ in node.value]  # not those of a merge key, which may be overridden
+    own = [key for key, _ in node.value]  # keys of a YAML merge may be overridden
     loader.flatten_mapping(node)
     seen = set()
     found: Dict[Any, Any] = {}
@@ -184,6 +184,6 @@ def _refuse_reserved(where: str, flags: Flags, allowed: Sequence[str] = ()) -> N
 
 
 def plan_of(plan: Plan, system: str) -> Plan:
-    """The plan as it is for one system, which may have data of its own."""
+    """The plan of one system, which may have its own data."""
     own = plan.systems[system].get(DATA)
     return plan if own is None else plan._replace(data={**plan.data, "folder": str(own)})

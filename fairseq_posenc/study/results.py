@@ -1,4 +1,4 @@
-"""What a study has found: its plan, and the results of its finished runs.
+"""The plan of a study, and the results of its finished runs.
 
 A study is a folder with ``plan.yaml``, the plan as resolved, and a folder
 ``runs/SYSTEM-seedSEED-DIGEST`` for each run, which has a ``result.json`` once it is finished.
@@ -87,7 +87,7 @@ class Run(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """Whether it succeeded."""
+        """Whether the run succeeded."""
         return self.status == DONE
 
 
@@ -138,7 +138,7 @@ def read_run(folder: Path) -> Run:
 
 
 def load_results(folder: FilePath) -> Study:
-    """Read a study and the results it has so far.
+    """Read a study and its results so far.
 
     Args:
         folder: the folder of the study.
@@ -150,7 +150,7 @@ def load_results(folder: FilePath) -> Study:
     plan = read_plan(root)
     systems, seeds = tuple(plan["systems"]), tuple(plan["seeds"])
     folders = sorted(path.parent for path in root.glob(f"{RUNS}/*/{RESULT}"))
-    wanted = plan.get("runs")  # the names of its runs; those of earlier plans stay in the folder
+    wanted = plan.get("runs")  # names; runs of earlier plans stay in the folder
     runs = [read_run(path) for path in folders if wanted is None or path.name in wanted]
     known = [run for run in runs if run.system in systems and run.seed in seeds]
     known.sort(key=lambda run: (systems.index(run.system), seeds.index(run.seed)))

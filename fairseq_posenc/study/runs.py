@@ -20,10 +20,10 @@ class Spec(NamedTuple):
 
     Args:
         system: name of the system.
-        seed: its seed.
-        flags: its flags beyond the base.
+        seed: seed of the training.
+        flags: flags of the system beyond the base.
         base: words of the base.
-        steps: what is to be done, in order.
+        steps: the steps in order.
         keys: a digest for each step, of the step and of all before it.
         gpus: number of GPUs that the batch is meant for.
         update_freq: passes that gather a batch on that many GPUs.
@@ -97,7 +97,7 @@ Chosen = Dict[str, Dict[str, str]]
 
 
 def trials(plan: Plan) -> Dict[str, List[Tuple[Dict[str, str], Spec]]]:
-    """The runs of the search by system: the values to try, and the run that tries them."""
+    """The runs of the search by system: each value to try, and the run that tries the value."""
     found: Dict[str, List[Tuple[Dict[str, str], Spec]]] = {}
     for flag, values in plan.search.items():
         for system in plan.systems:
@@ -121,7 +121,7 @@ def specs(plan: Plan, chosen: Chosen) -> List[Spec]:
 
 
 def speed_specs(plan: Plan, chosen: Chosen) -> List[Spec]:
-    """The measurements of the speed, if the plan asks for them: rounds of all systems.
+    """Rounds of all systems that measure their speed, if the plan asks for the speed.
 
     A machine is not equally fast all the time; the systems of a round are measured close together.
 

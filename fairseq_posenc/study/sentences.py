@@ -12,15 +12,15 @@ import numpy as np
 
 from fairseq_posenc.basics.packages import import_extra
 
-#: Of bootstrap resamples, and of random permutations.
+#: Number of bootstrap resamples, and of random permutations.
 RESAMPLES = 1000
 _SEED = 12345
-#: The names of the tests of translations, and those that sacreBLEU has for them.
+#: Names of the tests of translations, with sacreBLEU's names.
 _TESTS = {"bootstrap": "bs", "randomisation": "ar"}
 
 
 class Untestable(ValueError):
-    """There is no test for a score, or it cannot be computed here; the argument says why."""
+    """A score has no test, or the test cannot be computed here; the argument says why."""
 
 
 def _bleu(fields: Mapping[str, str], references: List[List[str]]) -> Any:
@@ -73,8 +73,8 @@ def metric(name: str, signature: str, references: Sequence[str]) -> Any:
 
     Args:
         name: one of :data:`TRANSLATION_METRICS`.
-        signature: such as ``nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0``; the
-            defaults if it is empty.
+        signature: a signature such as ``nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp``; an empty
+            one stands for the defaults.
         references: one for each sentence.
 
     Raises:
@@ -85,7 +85,7 @@ def metric(name: str, signature: str, references: Sequence[str]) -> Any:
 
 
 def _extracting_once(scorer: Any) -> Any:
-    """Keep the statistics of sentences, which take longer than the tests made from them."""
+    """Keep the statistics of sentences, since computing them takes longer than the tests."""
     extract = getattr(scorer, "_extract_corpus_statistics", None)
     if extract is None:  # another version of sacreBLEU: slower, but the same
         return scorer

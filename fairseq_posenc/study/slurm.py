@@ -18,7 +18,7 @@ _TIMES_UP = 10_000  # how often a job's time may be up: a long training needs ma
 
 
 class OnNode:
-    """Makes one run on the node where it is called.
+    """Makes one run on the node where the object is called.
 
     Args:
         study: the folder of the study.
@@ -29,11 +29,11 @@ class OnNode:
         self.study, self.gpus = study, gpus
 
     def __call__(self, job: Job) -> Dict[str, Any]:
-        """Make a run, or a part of it."""
+        """Make a run, or its first steps."""
         return self._worker().make(job[0], self._device(), job[1])
 
     def fail(self, job: Job, error: str) -> Dict[str, Any]:
-        """Note that the job of a run has died; *error* is the end of what it said."""
+        """Note that the job of a run has died; *error* is the end of the job's output."""
         return self._worker().fail(job[0], self._device(), error)
 
     def _worker(self) -> Worker:
@@ -43,9 +43,9 @@ class OnNode:
         return Device(("0",) * self.gpus, cores_here(), visible=False)
 
     def checkpoint(self, job: Job) -> Any:
-        """What to submit again when the job is preempted or its time is up: the same.
+        """The job to submit when this one is preempted or its time is up.
 
-        The run goes on from its last checkpoint.
+        The new job makes the same run, which goes on from its last checkpoint.
         """
         submitit = import_extra("submitit", "--slurm")
         return submitit.helpers.DelayedSubmission(self, job)
@@ -72,10 +72,10 @@ def parse_settings(text: str) -> Dict[str, Any]:
 def cluster(
     study: Path, text: str, at_a_time: Optional[int], gpus: int
 ) -> Callable[[Sequence[Job]], Results]:
-    """A function that makes runs on the cluster and waits for them.
+    """A function that makes runs on the cluster and waits until they have ended.
 
-    What is finished is not submitted. A run whose job dies is submitted once more; then it counts
-    as failed, and is tried again when the study is started again.
+    Finished runs are not submitted. A run whose job dies is submitted once more; then the run
+    counts as failed, and is tried again when the study is started again.
 
     Args:
         study: the folder of the study, which all nodes see.
@@ -138,7 +138,7 @@ def cluster(
 
 
 def _result(job: Any) -> Tuple[Optional[Dict[str, Any]], str]:
-    """The result of a job, or none and the last lines of why it died."""
+    """The result of a job, or none and the last lines of its error."""
     try:
         return job.result(), ""
     except Exception as error:  # whatever happened on the node

@@ -14,7 +14,7 @@ import numpy as np
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.study.additive_model import AdditiveModel, Estimate, Scores, fit
 
-#: Of the intervals, and 1 minus the error rate of the tests.
+#: Confidence of the intervals; the tests have the remaining error rate.
 CONFIDENCE = 0.95
 LEVEL = 1 - CONFIDENCE
 Interval = Optional[Tuple[float, float]]
@@ -38,14 +38,14 @@ class Summary(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The mean of a first system minus that of a second one.
+    """The mean of a first system minus the mean of a second one.
 
     Args:
         mean: the difference, adjusted for seeds that only one of the two has.
         interval: its 95% interval, not corrected for the number of systems; None if unknown.
-        p: of the test with the pooled variance, None if there is none.
+        p: p-value of the test with the pooled variance, None without a test.
         adjusted: *p* after Holm's correction over all pairs of systems.
-        alone: of the paired t-test on these two systems only, not corrected.
+        alone: p-value of the paired t-test on these two systems only, not corrected.
     """
 
     mean: float
@@ -87,7 +87,7 @@ class Comparison(NamedTuple):
         return any(found.p is not None for found in self.differences.values())
 
     def relation(self, first: str, second: str) -> int:
-        """1 if *first* is better than *second*, -1 if it is worse, 0 if they are not separable.
+        """1 if *first* is better than *second*, -1 if worse, 0 if the two are not separable.
 
         Their means may be in another order where one of them lacks seeds.
         """
@@ -126,7 +126,7 @@ def holm(p_values: Sequence[float]) -> List[float]:
     """p-values corrected for their number (Holm 1979).
 
     Args:
-        p_values: of all tests of one family.
+        p_values: the p-values of all tests of one family.
     """
     if not p_values:
         return []
@@ -158,7 +158,7 @@ def differences(scores: Scores) -> Dict[Pair, Difference]:
     """Compare every pair of systems, in both orders.
 
     Args:
-        scores: of one measure; seeds may be missing.
+        scores: the scores of one measure; seeds may be missing.
     """
     return _differences(scores, fit(scores))
 

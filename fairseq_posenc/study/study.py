@@ -173,7 +173,7 @@ def write_plan(
 
 
 def _plain(value: Any) -> Any:
-    """Nested values as YAML has them."""
+    """Nested values of the kinds that YAML has."""
     if isinstance(value, dict):
         return {key: _plain(entry) for key, entry in value.items()}
     return [_plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value

@@ -20,7 +20,7 @@ from fairseq_posenc.study.recipes.base import CHECKPOINTS, Step
 from fairseq_posenc.study.results import DONE, FAILED, RESULT, RUNS
 from fairseq_posenc.study.runs import Spec, finished_result
 
-_SCORING = ("validate", "evaluate")  # the steps that read the checkpoint that is scored
+_SCORING = ("validate", "evaluate")  # steps that read the checkpoint to be scored
 TRIES = 2
 
 Execute = Callable[[Sequence[str], Path, Mapping[str, str], Sequence[int]], Ended]
@@ -32,7 +32,7 @@ class StepFailed(Exception):
 
 
 class Stale(Exception):
-    """A step is done, but what it made is gone."""
+    """A step is done, but a file that the step made is gone; the argument names the file."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Worker:
     Args:
         study: the folder of the study.
         execute: runs a command.
-        note: is told of progress, line by line.
+        note: takes lines about the progress.
     """
 
     study: Path
@@ -56,7 +56,7 @@ class Worker:
 
         Args:
             spec: the run.
-            device: where.
+            device: where the run computes.
             until: the last step to do, for a trial, which has no ``result.json``.
 
         Raises:
@@ -84,8 +84,8 @@ class Worker:
 
         Args:
             spec: the run.
-            device: where it was tried.
-            error: the last lines of its log.
+            device: where the run was tried.
+            error: the last lines of the log.
         """
         folder = self.study / RUNS / spec.name
         result = _result(spec, device, {}, FAILED, error)
@@ -129,7 +129,7 @@ class _Making(NamedTuple):
                 return _result(self.spec, self.device, found, DONE)
         result = _result(self.spec, self.device, found, DONE)
         write_object(self.folder / RESULT, result)
-        for path in self.folder.glob(f"{CHECKPOINTS}/*.pt"):  # only one of them is needed now
+        for path in self.folder.glob(f"{CHECKPOINTS}/*.pt"):  # only the scored one is needed now
             if path != self.folder / result["checkpoint"]:
                 path.unlink()
         self.worker.note(f"{self.spec.name}: done")
@@ -237,7 +237,7 @@ def _add(result: Dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def _forget(spec: Spec, folder: Path, gone: str) -> str:
-    """Forget the step that made a file which is gone, and all after it; return its name."""
+    """Forget the step that made a missing file, and all later steps; return the step's name."""
     made_by = (step for step in spec.steps if step.fresh and gone.startswith(f"{step.fresh}/"))
     first = next(made_by, spec.steps[0])
     for step in spec.steps[spec.steps.index(first) :]:

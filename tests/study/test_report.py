@@ -177,12 +177,6 @@ def test_answers_of_a_measure(measure, key):
     assert sentence_tests.answers_key(measure, ["mnli", "cola", "mnli_mm"]) == key
 
 
-def test_outcomes_in_words():
-    assert sentence_tests.Outcome(2, 0, 3).text == "better in 2 of 3"
-    assert sentence_tests.Outcome(1, 1, 3).text == "better in 1, worse in 1 of 3"
-    assert sentence_tests.Outcome(0, 0, 1).text == "in none of 1 seed"
-
-
 @pytest.mark.parametrize(
     "value, like, text",
     [(34.2164, None, "34.22"), (-0.5, 34.0, "−0.50"), (123456.7, None, "123457"),

@@ -12,8 +12,8 @@ from fairseq_posenc.study.logs import last_losses, read_speed, read_training
 from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.results import Measure
 
-RUN = "{run}"  # in commands, stands for the folder of the run
-PLUG_IN = "{plug-in}"  # and this for the folder of the plug-in
+RUN = "{run}"  # stands for the folder of the run in commands
+PLUG_IN = "{plug-in}"  # stands for the folder of the plug-in in commands
 CHECKPOINTS = "checkpoints"
 
 Collect = Callable[[Path], Dict[str, Any]]
@@ -24,20 +24,20 @@ def _nothing(folder: Path) -> Dict[str, Any]:
 
 
 class Step(NamedTuple):
-    """A part of a run, which is done once.
+    """A part of a run that is done once.
 
     Args:
-        name: of the step; its output goes to ``NAME.log``.
+        name: name of the step, whose output goes to ``NAME.log``.
         words: the command, or nothing for a step that only collects.
-        collect: what it adds to the result, from the files in the run's folder.
-        inputs: files of the run that it reads.
+        collect: reads what the step adds to the result from the files in the run's folder.
+        inputs: files of the run that the step reads.
         trains: the step is a training, which resumes from its checkpoints.
-        fresh: a folder to remove before the step is tried, for what cannot resume.
+        fresh: a folder to remove before the step is tried, where the step cannot resume.
         on_device: the command takes ``--cpu``.
-        depends: other files that decide its result.
-        settings: what else decides its result, and is not in the command.
-        discards: files to remove once it is done, a pattern.
-        stage: what its time counts for, if that is not its name.
+        depends: other files that decide the result.
+        settings: further texts that decide the result and are not in the command.
+        discards: a pattern of files to remove once the step is done.
+        stage: the stage that the step's time counts for; the step's name by default.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Recipe(NamedTuple):
         until: the step after which runs of a search can be compared.
         measures: the scores that a plan can compare.
         check: raises UsageError unless the data that a plan names are there.
-        keys: keys of a plan that have a meaning for some recipes, and for this one.
+        keys: those keys of a plan that have a meaning for this recipe and not for all recipes.
     """
 
     task: str
@@ -110,7 +110,7 @@ def speed_step(step: Step, updates: int) -> Step:
 
     Args:
         step: the training.
-        updates: how many.
+        updates: number of updates.
     """
     short = ("--max-update", str(updates), "--log-interval", str(max(1, updates // 10)))
     words = (*step.words, *short, "--no-save", "--disable-validation")
@@ -161,7 +161,7 @@ def checkpoint(plan: Plan) -> str:
 
 
 def averaging(plan: Plan) -> List[Step]:
-    """The average of the last checkpoints, if the plan asks for it."""
+    """The average of the last checkpoints, if the plan asks for one."""
     steps = []
     for kind, count in plan.average.items():
         if count > 1:

@@ -26,14 +26,14 @@ from fairseq_posenc.study.recipes.base import (
 from fairseq_posenc.study.results import Measure
 
 _MADE_BY = "examples/language_model/prepare.sh"
-_CURVE = "extrapolation"  # a name for the only curve
+_CURVE = "extrapolation"  # name of the only curve
 
 
 def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
     """The steps of a run."""
     task, own = split_task(flags, "language_modeling")
     found = [training(plan, task, own, seed), *averaging(plan)]
-    if task[1] == WITH_MEMORY:  # which fairseq-eval-lm does not carry from batch to batch
+    if task[1] == WITH_MEMORY:  # fairseq-eval-lm carries no memory from batch to batch
         scored = validation(plan, task, {"--batch-size": 8}, _subset(plan))
         collect = partial(score, subset=_subset(plan))
         return [*found, scored._replace(name="evaluate", collect=collect)]
@@ -75,7 +75,7 @@ def score(folder: Path, subset: str = "valid") -> Dict[str, Any]:
 
 
 def read_curve(folder: Path) -> Dict[str, Any]:
-    """Perplexity by length of the context; a position table ends where it ends."""
+    """Perplexity by length of the context, up to the length of the model's position table."""
     with open(folder / "extrapolation.csv", encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     return {"extrapolation": {row["length"]: float(row["perplexity"]) for row in rows}}

@@ -55,14 +55,14 @@ LABELS = {
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
 }
-_WARMUP = 0.06  # of the updates
+_WARMUP = 0.06  # part of the updates
 
 
 class Task(NamedTuple):
     """A task to fine-tune on.
 
     Args:
-        name: of the task.
+        name: name of the task.
         folder: its data, which prepare.sh made.
         labels: the classes, or none for numbers.
         scores: with the reported one first.

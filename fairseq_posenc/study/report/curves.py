@@ -156,7 +156,7 @@ def unit_of(sentences: Sequence[str]) -> str:
 
 
 class Translations(NamedTuple):
-    """The test set, and the hypotheses of all runs that have translated it.
+    """The test set, and the hypotheses of all runs that have translated the test set.
 
     Args:
         sources: sentences; empty if the study has not kept them.
@@ -194,7 +194,7 @@ def buckets(sources: Sequence[str], count: int = BUCKETS) -> List[Tuple[str, int
 
     Args:
         sources: sentences.
-        count: of parts, fewer if many sentences have the same length.
+        count: number of parts; there are fewer if many sentences have the same length.
 
     Returns:
         for each part its name, the median length, and the indices of its sentences.

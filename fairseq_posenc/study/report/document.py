@@ -14,7 +14,7 @@ class Prose(NamedTuple):
 
 
 class Heading(NamedTuple):
-    """The title of the parts that follow, below that of the section."""
+    """The title of the parts that follow, one level below the section's title."""
 
     text: str
     kind: str = "heading"
@@ -54,10 +54,10 @@ class Figure(NamedTuple):
     """A drawing.
 
     Args:
-        name: of its file, without the suffix.
+        name: name of its file, without the suffix.
         caption: what it shows, also for readers who cannot see it.
         svg: an SVG file with the colours of paper.
-        narrow: the same for a phone, where one drawing does not suit both.
+        narrow: the drawing for a phone, where one drawing does not suit all widths.
         themed: whether its colours may follow those of the page; else it is on a light card.
     """
 
@@ -70,7 +70,7 @@ class Figure(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Text to be shown as it is."""
+    """Text with its line breaks, such as commands."""
 
     text: str
     kind: str = "listing"
@@ -106,7 +106,7 @@ class Report(NamedTuple):
 
     Args:
         title: its heading.
-        summary: what a reader in a hurry needs.
+        summary: sentences for a reader in a hurry.
         sections: in order; those without parts are left out.
     """
 

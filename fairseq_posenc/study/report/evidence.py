@@ -101,7 +101,8 @@ def read_lines(run: Run, *keys: str) -> List[str]:
 
     Args:
         run: a run.
-        keys: the way to its name in ``files``, such as ``hypotheses``, or ``answers`` and a task.
+        keys: the way to the file's name in ``files``, such as ``hypotheses``, or ``answers`` and a
+            task.
 
     Returns:
         nothing if the run has no such file.
@@ -130,7 +131,7 @@ def values_of(commands: Sequence[str], flag: str) -> List[str]:
 
     Args:
         commands: command lines, as for a shell.
-        flag: such as ``--beam``.
+        flag: a flag such as ``--beam``.
     """
     found = []
     for command in commands:

@@ -16,12 +16,12 @@ from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.study.report.document import Figure
 from fairseq_posenc.study.statistics import Comparison, Summary
 
-#: Inches; at 390 pixels of width, text of a narrow figure is about 10 pixels high.
+#: Widths in inches; at 390 pixels of width, a narrow figure's text is about 10 pixels high.
 NARROW, WIDE = 4.1, 8.2
-#: The one system of a panel, the others, and the system that all are compared with.
+#: Colours of the one system of a panel, of the others, and of the baseline.
 FRONT, BACK, BASELINE = COLORS[0], "#999999", COLORS[2]
 INK = "#000000"
-#: Replaced in figures inside the page, where the style sheet sets the variables.
+#: Variables of the style sheet that replace colours in figures inside a page.
 THEME = {
     FRONT: "var(--front)", BACK: "var(--back)", BASELINE: "var(--baseline)",
     "#b0b0b0": "var(--grid)", INK: "currentColor",
@@ -41,12 +41,12 @@ def themed(svg: str, prefix: str, label: str) -> str:
 
     Args:
         svg: from :func:`to_svg`.
-        prefix: for its identifiers, unique on the page.
-        label: says what it shows, without markup.
+        prefix: begins the identifiers of the drawing, and is unique on the page.
+        label: a description for readers who cannot see the drawing, without markup.
     """
     element = svg[svg.index("<svg") :]
     element = re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
-    # the background of the figure and of its axes
+    # the figure and its axes have a background
     element = re.sub(r"fill: #ffffff[^\"]*", "fill: none", element)
     element = re.sub(r'(id=")|(url\(#)|(href="#)', rf"\g<0>{prefix}-", element)
     element = re.sub(r"font: (?:\w+ )*?([\d.]+)px [^;\"]*", r"font-size: \1px", element)
@@ -62,9 +62,9 @@ class Curve(NamedTuple):
 
     Args:
         x: positions, increasing.
-        mean: of each.
-        low: the least over the seeds.
-        high: the largest over the seeds.
+        mean: the mean over the seeds at each position.
+        low: the least value over the seeds.
+        high: the largest value over the seeds.
     """
 
     x: Sequence[float]
@@ -98,12 +98,12 @@ def small_multiples(
     """A panel for each system, with the mean of each other system behind it in grey.
 
     Args:
-        name: of the file.
-        caption: of the figure.
-        curves: by system, in order.
+        name: name of the file.
+        caption: the caption.
+        curves: curves by system, in order.
         baseline: the system drawn dashed in every panel.
-        labels: of the axes, with units.
-        scales: of the axes, ``linear`` or ``log``.
+        labels: labels of the axes, with units.
+        scales: scales of the axes, ``linear`` or ``log``.
         settled: the y axis shows all values after this fraction of the x axis; earlier ones may be
             beyond its edge.
     """
@@ -140,7 +140,7 @@ def small_multiples(
             axes.set_title(system, fontsize=8, loc="left", pad=3)
             axes.set(xscale=scales[0], yscale=scales[1], ylim=limits)
             axes.tick_params(labelsize=7)
-            if scales[0] == "log":  # few positions, each of which is named
+            if scales[0] == "log":  # the positions are few, and each one is named
                 axes.set_xticks(positions, [f"{x:g}" for x in positions])
                 axes.xaxis.minorticks_off()
             for axis, scale in zip("xy", scales):
@@ -160,7 +160,7 @@ def small_multiples(
 
 
 def _plain_ticks(axis: Any) -> None:
-    """Numbers without powers of ten, at 1, 2 and 5 of each."""
+    """Set ticks at 1, 2 and 5 times each power of ten, written as plain numbers."""
     ticker = import_extra("matplotlib.ticker", "study --report")
     axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
@@ -178,12 +178,12 @@ def dot_plot(
     """Means with intervals, the best on top, and a small dot for each seed.
 
     Args:
-        name: of the file.
-        caption: of the figure.
-        comparison: of the systems.
+        name: name of the file.
+        caption: the caption.
+        comparison: the comparison of the systems.
         points: the score of each seed, by system.
         baseline: the system whose mean is drawn as a dashed line.
-        label: of the axis, with the unit.
+        label: label of the axis, with the unit.
     """
     order = list(reversed(comparison.order))
     low, high = _limits([value for name in order for value in points[name]], 6.0)

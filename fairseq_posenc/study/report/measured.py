@@ -1,4 +1,4 @@
-"""Time and memory: those of the runs, and those of short trainings made to measure them."""
+"""Time and memory of the runs, and of short trainings that are made to measure both."""
 
 import statistics
 from pathlib import Path
@@ -11,7 +11,7 @@ from fairseq_posenc.study.results import RESULT, RUNS, Run, read_run
 from fairseq_posenc.study.statistics import summarise
 
 TITLE = "Speed of the training"
-#: How the measurements were made, by what starts them.
+#: Circumstances of the measurements, by the program that starts them.
 _HOW = {
     "local": "one system after the other, with nothing else of this study running",
     "slurm": "each as a job of Slurm, which may have run at the same time as others, on other "

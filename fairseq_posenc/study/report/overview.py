@@ -108,7 +108,8 @@ def systems_section(evidence: Evidence) -> Section:
 
 def _settings(plan: Dict[str, Any]) -> List[Table]:
     """What the plan says of the data, the budget and the scoring of all systems."""
-    rows = [list(row) for row in flatten({key: plan.get(key) or {} for key in _SETTINGS}).items()]
+    told = {key: plan[key] for key in _SETTINGS if plan.get(key)}
+    rows = [list(row) for row in flatten(told).items()]
     caption = "The keys of the plan that concern all systems."
     return [Table(caption, ["key", "value"], rows, text=(1,), code=(1,))] if rows else []
 
@@ -179,17 +180,17 @@ def flatten(values: Dict[str, Any], prefix: str = "") -> Dict[str, str]:
     """
     found: Dict[str, str] = {}
     for key, value in values.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             found.update(flatten(value, f"{prefix}{key}."))
         elif isinstance(value, (list, tuple)):
             found[f"{prefix}{key}"] = ", ".join(map(str, value))
         else:
-            found[f"{prefix}{key}"] = str(value)
+            found[f"{prefix}{key}"] = "" if value == {} else str(value)
     return found
 
 
 def _values(runs: List[Run], by_run: List[Dict[str, str]]) -> List[List[str]]:
-    """A row for each name: its value, or each value and the runs that have it."""
+    """A row for each name and value, with the runs that have the value."""
     rows = []
     for key in dict.fromkeys(key for values in by_run for key in values):
         groups: Dict[str, List[str]] = {}
@@ -215,7 +216,7 @@ def commands_of(runs: List[Run]) -> List[Tuple[str, str]]:
     """Titles and commands of the runs of one system; one entry if only seeds and folders differ.
 
     Args:
-        runs: of one system.
+        runs: the runs of one system.
     """
     general = []
     for run in runs:

@@ -146,7 +146,7 @@ def _differences(evidence: Evidence, measure: Measure) -> List[Any]:
             )
             row += [interval, p_value(difference.adjusted), p_value(difference.alone)]
         for found in by_test.values():
-            row.append(found[name].text if name in found else "–")
+            row.append(found.get(name, "–"))
         rows.append(row)
     caption = f"{capitalised(measure.label)}: difference to the baseline, {baseline}."
     if by_test:

@@ -1,7 +1,7 @@
 """Tests on the sentences of a test set, of each system against the baseline, in each seed."""
 
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_posenc.study.report.evidence import Evidence, read_lines, values_of
 from fairseq_posenc.study.report.words import plural
@@ -22,32 +22,18 @@ PValues = Dict[str, Dict[str, float]]
 Reasons = Dict[str, None]
 
 
-class Outcome(NamedTuple):
-    """In how many seeds a system was significantly better or worse than the baseline."""
+def in_words(outcomes: Sequence[int]) -> str:
+    """In how many seeds a system was significantly better or worse than the baseline.
 
-    better: int
-    worse: int
-    seeds: int
-
-    @property
-    def text(self) -> str:
-        """In words."""
-        if not self.better and not self.worse:
-            return f"in none of {plural(self.seeds, 'seed')}"
-        told = [("better", self.better), ("worse", self.worse)]
-        return ", ".join(f"{word} in {n}" for word, n in told if n) + f" of {self.seeds}"
-
-
-class SentenceTests(NamedTuple):
-    """The tests of one measure.
+    >>> in_words([1, 1, 0]), in_words([1, -1, 0]), in_words([0])
+    ('better in 2 of 3', 'better in 1, worse in 1 of 3', 'in none of 1 seed')
 
     Args:
-        outcomes: by test and system; nothing for a measure that has no answers of its own.
-        reasons: why tests are left out.
+        outcomes: for each seed 1 (better), -1 (worse) or 0.
     """
-
-    outcomes: Dict[str, Dict[str, Outcome]]
-    reasons: List[str]
+    told = [("better", outcomes.count(1)), ("worse", outcomes.count(-1))]
+    said = ", ".join(f"{word} in {count}" for word, count in told if count)
+    return f"{said} of {len(outcomes)}" if said else f"in none of {plural(len(outcomes), 'seed')}"
 
 
 def answers_key(measure: str, tasks: List[str]) -> Optional[Tuple[str, str]]:
@@ -68,8 +54,8 @@ def positive_class(commands: Sequence[str], task: str) -> Optional[str]:
     """The class whose F1 a task reports; None if the commands do not say.
 
     Args:
-        commands: of a run, with the fine-tunings on all tasks.
-        task: its key, with which the folders of its fine-tunings begin.
+        commands: the commands of a run, with the fine-tunings on all tasks.
+        task: key of the task, with which the folders of its fine-tunings begin.
     """
     for command in commands:
         folders = values_of([command], "--save-dir")
@@ -78,12 +64,16 @@ def positive_class(commands: Sequence[str], task: str) -> Optional[str]:
     return None
 
 
-def sentence_tests(evidence: Evidence, measure: str) -> SentenceTests:
+def sentence_tests(evidence: Evidence, measure: str) -> Tuple[Dict[str, Dict[str, str]], List[str]]:
     """Compare each system with the baseline, seed by seed.
 
     Args:
         evidence: the study.
         measure: name of the measure.
+
+    Returns:
+        the outcomes in words by test and system, nothing for a measure without answers; and the
+        reasons why tests are left out.
     """
     sign = 1 if evidence.study.measures[measure].better == "higher" else -1
     scores = evidence.scores[measure]
@@ -95,14 +85,11 @@ def sentence_tests(evidence: Evidence, measure: str) -> SentenceTests:
                 higher = scores[system][seed] - scores[evidence.baseline][seed]
                 outcome = 0 if p >= LEVEL or not higher else (1 if sign * higher > 0 else -1)
                 found.setdefault(test, {}).setdefault(system, []).append(outcome)
-    counted = {
-        test: {
-            system: Outcome(outcomes.count(1), outcomes.count(-1), len(outcomes))
-            for system, outcomes in by_system.items()
-        }
+    told = {
+        test: {system: in_words(outcomes) for system, outcomes in by_system.items()}
         for test, by_system in found.items()
     }
-    return SentenceTests(counted, list(reasons))
+    return told, list(reasons)
 
 
 def _by_seed(evidence: Evidence, measure: str, reasons: Reasons) -> Iterator[Tuple[int, PValues]]:

@@ -16,7 +16,7 @@ def number(value: Optional[float], like: Optional[float] = None) -> str:
 
     Args:
         value: the number.
-        like: the number whose decimals it has; its own by default.
+        like: a number whose decimals are taken over; *value* itself by default.
     """
     if value is None:
         return "–"
@@ -47,7 +47,7 @@ def table_of_means(
     """A table of means ± standard deviations over the seeds.
 
     Args:
-        caption: of the table.
+        caption: the caption.
         header: the titles of the columns after the first, which names the systems.
         values: by system, for each column: a value for each seed that has one.
     """
@@ -107,8 +107,8 @@ def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
     """The best system on one measure, and the systems that are not separable from it or better.
 
     Args:
-        comparison: of all systems.
-        measure: what was measured.
+        comparison: the comparison of all systems.
+        measure: the measure.
         baseline: the system that the others are compared with.
     """
     best = comparison.order[0]
