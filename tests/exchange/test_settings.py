@@ -161,10 +161,9 @@ def test_former_names_are_exported_and_never_printed(tmp_path):
 
 @pytest.mark.parametrize("format", ["roformer-v2", "gau-alpha"])
 def test_imported_settings_have_names_of_today(tmp_path, format):
-    import test_convert_gau
-    import test_convert_roformer_v2
+    from tests.exchange import test_gau, test_roformer_v2
 
-    tests = {"roformer-v2": test_convert_roformer_v2, "gau-alpha": test_convert_gau}
+    tests = {"roformer-v2": test_roformer_v2, "gau-alpha": test_gau}
     convert("import", format, tests[format].write(tmp_path / "source"), tmp_path / "out")
     settings = read_checkpoint(tmp_path / "out" / "checkpoint.pt")["cfg"]["model"]
     assert (settings["norm"], settings["init_weights"]) == ("rms", "truncated_normal")
