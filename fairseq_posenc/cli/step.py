@@ -69,6 +69,7 @@ def add_step(parser: argparse.ArgumentParser) -> None:
         help="a file in those folders; one without it is not replaced",
     )
     add("--log", default="", metavar="FILE", help="keep the output there, besides showing it")
+    add("--watch", default="", metavar="DIR", help="tell the size of this folder every half minute")
     add("--waits", action="store_true", help="wait for another process in the folder")
     add("--check", action="store_true", help="only refuse what would be refused; run nothing")
     add("--resumes", action="store_true", help="the command is a training, which goes on")
@@ -130,6 +131,7 @@ def run_step(args: argparse.Namespace) -> Optional[int]:
         args.replaces,
         args.known_by,
         args.log,
+        args.watch,
         args.option,
     )
     if args.check:

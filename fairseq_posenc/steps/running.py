@@ -1,23 +1,50 @@
 """Running a command of a step: its output is shown and kept, and a signal ends all of it."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from typing import Mapping, Sequence
+from pathlib import Path
+from typing import Iterator, Mapping, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.steps.processes import Signalled, end_family, ending_with_signals, start, wait
 
 _INSIDE = "FAIRSEQ_POSENC_INSIDE"  # set for the processes of a step
+_REPORT = 30.0  # seconds between two lines about a command that shows no progress
 _LINGER = 10.0  # seconds that processes left by a command may go on writing to its log
 
 
 def say(text: str) -> None:
     """Print a line with the time on standard error."""
     print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def watched(name: str, folder: str) -> Iterator[None]:
+    """Say every half a minute how long a step has been at work, and how much it has written.
+
+    Args:
+        name: the step.
+        folder: a folder that the step fills; nothing is said without one.
+    """
+    ended, begun = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not ended.wait(_REPORT):
+            sizes = [path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()]
+            seconds, size = time.monotonic() - begun, sum(sizes) / 1e6
+            say(f"{name}: {seconds:.0f} s so far, {size:,.0f} MB in {folder}")
+
+    if folder:
+        threading.Thread(target=tell, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def run(

@@ -15,7 +15,7 @@ from fairseq_posenc.steps.digests import digest_of, digest_of_value
 from fairseq_posenc.steps.folders import PART, part_of, replace
 from fairseq_posenc.steps.lock import Held, hold, holding
 from fairseq_posenc.steps.markers import marker_of, markers_in, read_object, write_object
-from fairseq_posenc.steps.running import run, say
+from fairseq_posenc.steps.running import run, say, watched
 
 _AND = "&&"  # between the commands of a step
 _WORKERS = "--workers"  # processes, whose number decides nothing
@@ -37,6 +37,7 @@ class Step(NamedTuple):
             ``.part`` beside it, which is put in its place at the end.
         known_by: a file in each of those folders, by which it is known as made by a recipe.
         log: a file for the output of the commands, or empty; complete or absent.
+        watch: a folder that the commands fill without a word on their progress, or empty.
         option: the option of the recipe that names the folder, for messages.
     """
 
@@ -49,6 +50,7 @@ class Step(NamedTuple):
     replaces: Sequence[str] = ()
     known_by: str = ""
     log: str = ""
+    watch: str = ""
     option: str = ""
 
     @property
@@ -239,7 +241,8 @@ def run_all(step: Step, descriptors: Sequence[int], variables: Mapping[str, str]
         open(part, "wb").close()
     for command in commands_of(step.words):
         print("+", shlex.join(command), file=sys.stderr, flush=True)
-        status = run(command, descriptors, variables, part if step.log else "")
+        with watched(step.name, step.watch):
+            status = run(command, descriptors, variables, part if step.log else "")
         if status == -signal.SIGKILL or status == 128 + signal.SIGKILL:
             raise UsageError(f"{step.name}: {command[0]} was killed; is the memory exhausted?")
         if status:

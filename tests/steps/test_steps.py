@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.steps import running
 from fairseq_posenc.steps.digests import TRAINING_FILES, digest_of
 from fairseq_posenc.steps.folders import part_of
 from fairseq_posenc.steps.step import Step, check, do
@@ -133,6 +134,13 @@ def test_a_log_is_shown_and_whole_or_absent(capfd):
     os.unlink("logs/one.log")
     do(step)
     assert os.path.exists("logs/one.log")
+
+
+def test_the_size_of_a_folder_is_told_meanwhile(capfd, monkeypatch):
+    monkeypatch.setattr(running, "_REPORT", 0.1)
+    words = ["bash", "-c", "mkdir b; head -c 3000000 /dev/zero >b/c; sleep 0.5"]
+    do(Step("one", path(), words, watch="b"))
+    assert "one: 0 s so far, 3 MB in b" in capfd.readouterr().err
 
 
 # --- folders that are replaced

@@ -7,7 +7,7 @@ import pytest
 from support.made_up_studies import MEASURES, SOURCE, SYSTEMS, make, undraw, written
 
 from fairseq_posenc.study import sentences, statistics
-from fairseq_posenc.study.report import curves, figures, overview, render, sentence_tests, words
+from fairseq_posenc.study.report import curves, document, figures, overview, render, sentence_tests
 from fairseq_posenc.study.report.document import Report, Section
 
 for package in ("matplotlib", "statsmodels", "sacrebleu", "jinja2"):
@@ -183,7 +183,7 @@ def test_answers_of_a_measure(measure, key):
      (0.0, None, "0.0000"), (9.9999, None, "10.000"), (float("inf"), None, "∞")],
 )  # fmt: skip
 def test_numbers(value, like, text):
-    assert words.number(value, like) == text
+    assert document.number(value, like) == text
 
 
 def test_commands_of_seeds_that_differ_only_in_their_seed_stand_once(whole):

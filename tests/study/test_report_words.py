@@ -8,7 +8,7 @@ import pytest
 from support.made_up_studies import MEASURES, make, written
 
 from fairseq_posenc.study import statistics
-from fairseq_posenc.study.report import figures, measured, overview, sentence_tests, words
+from fairseq_posenc.study.report import document, figures, measured, overview, sentence_tests
 from fairseq_posenc.study.results import Measure, load_results
 
 pytest_plugins = ["support.made_up_studies"]
@@ -23,7 +23,7 @@ def test_better_and_worse_are_those_of_the_same_seeds(better, than_d):
     """b has the best seed alone, so its mean is the highest, though it is below all others."""
     scores = {name: {1: 10.0 + x, 2: 20.0 - x, 3: 30.0} for name, x in zip("acd", (0, 0.1, -0.05))}
     compared = statistics.compare({**scores, "b": {3: 29.0}}, better)
-    said = words.verdict(compared, Measure("x", better, "score"), "d")
+    said = document.verdict(compared, Measure("x", better, "score"), "d")
     assert f"{than_d} than the baseline, d: b." in said
     if better == "higher":
         assert "b has the best mean" in said and "Better than it with the same seeds: a" in said

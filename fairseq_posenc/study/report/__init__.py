@@ -10,7 +10,7 @@ from fairseq_posenc.study.report.curves import (
     length_section,
     positions_section,
 )
-from fairseq_posenc.study.report.document import Report
+from fairseq_posenc.study.report.document import Report, verdict
 from fairseq_posenc.study.report.evidence import Evidence, gather
 from fairseq_posenc.study.report.measured import cost_section, speed_section
 from fairseq_posenc.study.report.overview import (
@@ -21,7 +21,6 @@ from fairseq_posenc.study.report.overview import (
 )
 from fairseq_posenc.study.report.render import FIGURES, figures_in, to_html, to_markdown
 from fairseq_posenc.study.report.scores import results_section
-from fairseq_posenc.study.report.words import verdict
 from fairseq_posenc.study.results import load_results
 
 #: The folder of the report in the folder of the study.

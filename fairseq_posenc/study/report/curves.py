@@ -9,10 +9,17 @@ import numpy as np
 
 from fairseq_posenc.analysis import positions_figure
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.study.report.document import Details, Figure, Points, Prose, Section
+from fairseq_posenc.study.report.document import (
+    Details,
+    Figure,
+    Points,
+    Prose,
+    Section,
+    names,
+    table_of_means,
+)
 from fairseq_posenc.study.report.evidence import Evidence, read_lines
 from fairseq_posenc.study.report.figures import Curve, curve, small_multiples
-from fairseq_posenc.study.report.words import names, table_of_means
 from fairseq_posenc.study.results import Run
 from fairseq_posenc.study.sentences import TRANSLATION_METRICS, Untestable, metric
 

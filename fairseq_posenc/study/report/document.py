@@ -1,9 +1,13 @@
-"""The parts of a report, independent of whether they become HTML or Markdown.
+"""The parts of a report and the words for numbers, alike for HTML and Markdown.
 
 Each part has a ``kind``: the name of the macro that renders it in either template.
 """
 
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+import math
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from fairseq_posenc.study.results import Measure
+from fairseq_posenc.study.statistics import Comparison, Summary, summarise
 
 
 class Prose(NamedTuple):
@@ -113,3 +117,141 @@ class Report(NamedTuple):
     title: str
     summary: Sequence[str]
     sections: Sequence[Section]
+
+
+def number(value: Optional[float], like: Optional[float] = None) -> str:
+    """A number with four significant digits, with no more than four decimals.
+
+    >>> number(34.2164), number(0.01, like=34.2), number(1523.4), number(None)
+    ('34.22', '0.01', '1523', '–')
+
+    Args:
+        value: the number.
+        like: a number whose decimals are taken over; *value* itself by default.
+    """
+    if value is None:
+        return "–"
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "not a number"
+    size = abs(value if like is None else like)
+    digits = 4 if size < 1 else max(0, 3 - int(math.log10(size)))
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def signed(value: float, like: float) -> str:
+    """A difference with its sign and the decimals of *like*."""
+    text = number(value, like)
+    return text if text.startswith("−") else f"+{text}"
+
+
+def spread(summary: Optional[Summary]) -> str:
+    """Mean ± standard deviation."""
+    if summary is None:
+        return "–"
+    mean = number(summary.mean)
+    return mean if summary.sd is None else f"{mean} ± {number(summary.sd, summary.mean)}"
+
+
+def table_of_means(
+    caption: str, header: Sequence[str], values: Mapping[str, Sequence[Sequence[float]]]
+) -> Table:
+    """A table of means ± standard deviations over the seeds.
+
+    Args:
+        caption: the caption.
+        header: the titles of the columns after the first, which names the systems.
+        values: by system, for each column: a value for each seed that has one.
+    """
+    rows = [
+        [name, *(spread(summarise(found) if found else None) for found in columns)]
+        for name, columns in values.items()
+    ]
+    return Table(caption, ["system", *header], rows)
+
+
+def p_value(p: Optional[float]) -> str:
+    """A p-value of a table.
+
+    >>> p_value(0.0123), p_value(0.00001), p_value(None)
+    ('0.012', '< 0.001', '–')
+    """
+    if p is None:
+        return "–"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def names(items: Sequence[str]) -> str:
+    """A list of words.
+
+    >>> names(["a"]), names(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
+
+
+def plural(count: int, noun: str) -> str:
+    """A number of things.
+
+    >>> plural(1, "seed"), plural(3, "seed")
+    ('1 seed', '3 seeds')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def seeds_of(comparison: Comparison) -> str:
+    """How many seeds a comparison rests on."""
+    counts = sorted({summary.seeds for summary in comparison.summaries.values()})
+    return plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+
+
+def capitalised(text: str) -> str:
+    """The text with a capital at its beginning, unless its first word is a name.
+
+    >>> capitalised("validation loss"), capitalised("chrF2")
+    ('Validation loss', 'chrF2')
+    """
+    first = text.partition(" ")[0]
+    return text[:1].upper() + text[1:] if first.islower() else text
+
+
+def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
+    """The best system on one measure, and the systems that are not separable from it or better.
+
+    Args:
+        comparison: the comparison of all systems.
+        measure: the measure.
+        baseline: the system that the others are compared with.
+    """
+    best = comparison.order[0]
+    summary = comparison.summaries[best]
+    told = [
+        f"{capitalised(measure.label)} ({measure.better} is better): {best} has the best mean, "
+        f"{spread(summary)} ({plural(summary.seeds, 'seed')})."
+    ]
+    if len(comparison.order) > 1 and not comparison.tested:
+        told.append(
+            "With one seed it cannot be told whether the systems differ or the seeds: "
+            "repeat with two or more."
+        )
+    if comparison.tested:
+        told += [
+            f"{title}: {names(found)}."
+            for title, system, relation in (
+                (f"Not separable from it with {seeds_of(comparison)}", best, 0),
+                # a system can be better where the best mean lacks the seeds with worse scores
+                ("Better than it with the same seeds", best, -1),
+                (f"Better than the baseline, {baseline}", baseline, -1),
+                (f"Worse than the baseline, {baseline}", baseline, 1),
+            )
+            for found in [_related(comparison, system, relation)]
+            if found
+        ]
+    return " ".join(told)
+
+
+def _related(comparison: Comparison, system: str, relation: int) -> List[str]:
+    """The systems that *system* is better than (1), worse than (-1) or not separable from (0)."""
+    if system not in comparison.summaries:
+        return []
+    others = (name for name in comparison.order if name != system)
+    return [name for name in others if comparison.relation(system, name) == relation]

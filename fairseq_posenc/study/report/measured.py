@@ -4,9 +4,15 @@ import statistics
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from fairseq_posenc.study.report.document import Points, Section, Table
+from fairseq_posenc.study.report.document import (
+    Points,
+    Section,
+    Table,
+    names,
+    plural,
+    table_of_means,
+)
 from fairseq_posenc.study.report.evidence import Evidence
-from fairseq_posenc.study.report.words import names, plural, table_of_means
 from fairseq_posenc.study.results import RESULT, RUNS, Run, read_run
 from fairseq_posenc.study.statistics import summarise
 

@@ -5,9 +5,17 @@ import shlex
 from typing import Any, Dict, List, Tuple
 
 from fairseq_posenc.study.flags import DATA, words_of
-from fairseq_posenc.study.report.document import Details, Listing, Prose, Section, Table
+from fairseq_posenc.study.report.document import (
+    Details,
+    Listing,
+    Prose,
+    Section,
+    Table,
+    names,
+    number,
+    plural,
+)
 from fairseq_posenc.study.report.evidence import Evidence
-from fairseq_posenc.study.report.words import names, number, plural
 from fairseq_posenc.study.results import Run
 
 ABSENT = "Failed and missing runs"

@@ -2,11 +2,13 @@
 
 from typing import Any, List
 
-from fairseq_posenc.study.report.document import Details, Heading, Points, Prose, Section, Table
-from fairseq_posenc.study.report.evidence import Evidence
-from fairseq_posenc.study.report.figures import dot_plot
-from fairseq_posenc.study.report.sentence_tests import sentence_tests
-from fairseq_posenc.study.report.words import (
+from fairseq_posenc.study.report.document import (
+    Details,
+    Heading,
+    Points,
+    Prose,
+    Section,
+    Table,
     capitalised,
     number,
     p_value,
@@ -14,6 +16,9 @@ from fairseq_posenc.study.report.words import (
     signed,
     spread,
 )
+from fairseq_posenc.study.report.evidence import Evidence
+from fairseq_posenc.study.report.figures import dot_plot
+from fairseq_posenc.study.report.sentence_tests import sentence_tests
 from fairseq_posenc.study.results import Measure
 from fairseq_posenc.study.statistics import Comparison
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
+from fairseq_posenc.study.report.document import plural
 from fairseq_posenc.study.report.evidence import Evidence, read_lines, values_of
-from fairseq_posenc.study.report.words import plural
 from fairseq_posenc.study.results import Run
 from fairseq_posenc.study.sentences import (
     ROW_SCORES,
