@@ -10,10 +10,9 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.dictionary import find_dictionary
+from fairseq_posenc.checkpoints.dictionary import find_dictionary, read_dictionary
 from fairseq_posenc.checkpoints.loader import BareTask, Sized, rebuild
 from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
-from fairseq_posenc.exchange.dictionary import read_dictionary
 from fairseq_posenc.stacks.encoder import TransformerEncoder
 
 
@@ -74,7 +73,7 @@ def load(path: str, dict_path: Optional[str]) -> Model:
 
 def read_symbols(dict_path: str, rows: int, path: str) -> Dictionary:
     """Read a dictionary that matches the *rows* of embeddings in the checkpoint at *path*."""
-    symbols = read_dictionary(dict_path)  # with <mask>, which translation does not use
+    symbols = read_dictionary(dict_path).symbols  # with <mask>, which translation does not use
     if rows not in (len(symbols), len(symbols) - 1):
         raise UsageError(
             f"{dict_path}: has {len(symbols) - 1} symbols, including those of fairseq, but {path} "

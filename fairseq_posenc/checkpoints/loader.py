@@ -57,7 +57,8 @@ class Sized(Dictionary):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.symbols, self.size = [], size
+        self.symbols: List[str] = []
+        self.size = size
 
     def __len__(self) -> int:
         return self.size

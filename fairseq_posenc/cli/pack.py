@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
     check_text_arguments(args)
     load_plug_in(args.user_dir)
-    from fairseq_posenc.serving.pack import Pack, pack
+    from fairseq_posenc.exchange.pack import Pack, pack
 
     text = Text(
         args.source_lang,
@@ -79,10 +79,8 @@ def run(args: argparse.Namespace) -> None:
         args.target_subword_file,
     )
     report = pack(wanted, args.out_dir)
-    for note in report.notes if report is not None else ():
-        print("note: " + note)
     if report is not None:
-        print(f"largest difference of CTranslate2 from fairseq: {report.difference:.2e}")
+        print("\n".join(report._replace(files=[], compared_with="fairseq").lines()))
     print("wrote " + args.out_dir)
 
 

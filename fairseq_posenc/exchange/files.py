@@ -1,25 +1,15 @@
-"""Files of a conversion: reading JSON, and writing folders completely or not at all."""
+"""Files of a conversion: folders that are written completely or not at all."""
 
 import contextlib
 import os
 import shutil
-from typing import Any, Dict, Iterator
+from typing import Iterator
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import remove_leftovers, replace_file, temporary_name
-from fairseq_posenc.basics.json_object import read_json_object
 
 #: Ends of the names of weights.
 _WEIGHTS = (".pt", ".safetensors")
-
-
-def read_json(path: str) -> Dict[str, Any]:
-    """Read a JSON object that ``save_pretrained`` wrote.
-
-    Raises:
-        UsageError: the file cannot be read or is not a JSON object.
-    """
-    return read_json_object(path, f"{path}:", "give a folder written by save_pretrained")
 
 
 @contextlib.contextmanager

@@ -1,31 +1,47 @@
-"""Writing a RoFormer of this plug-in as transformers' classes expect it."""
+"""Writing a RoFormer of this plug-in as transformers' classes expect it.
+
+Interleaved pairs (RoFormer Eq. 26) rotate channels (1, 2), (3, 4), …; half pairs (i, i + D/2).
+Permuting the rows of both projections alike leaves all products of queries and keys unchanged.
+"""
 
 from typing import Any, Dict, Optional, Tuple
 
 import torch
+from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.base import Exported
-from fairseq_posenc.exchange.causal import FOLLOWING, as_masked, language_model_settings
-from fairseq_posenc.exchange.expressible import refuse_inexpressible
+from fairseq_posenc.exchange.expressible import Expressible, refuse_inexpressible
+from fairseq_posenc.exchange.formats import ForeignModel, register_format
 from fairseq_posenc.exchange.hf_config import Config
-from fairseq_posenc.exchange.hf_parameters import DECODER, segment_embedding_of, token_embedding_of
-from fairseq_posenc.exchange.hf_vocabulary import vocabulary_order
-from fairseq_posenc.exchange.huggingface import write_folder
+from fairseq_posenc.exchange.huggingface import (
+    DECODER,
+    segment_embedding_of,
+    token_embedding_of,
+    write_folder,
+)
 from fairseq_posenc.exchange.kinds import (
     CAUSAL,
-    CLASSIFICATION_HEADS,
     EMBEDDING,
     ENCODER,
+    FOLLOWING,
+    HEADS,
     LM_HEAD,
+    MASKED,
     SEGMENTS,
     TOKEN_HEADS,
     Parameters,
+    language_model_settings,
+    masked_settings,
+    renamed,
 )
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.pairing import half_to_interleaved
 from fairseq_posenc.exchange.reader import ForeignParameters
-from fairseq_posenc.exchange.roformer_config import ADAPTED, entries_for, settings_of
+from fairseq_posenc.exchange.roformer import (
+    ADAPTED,
+    RoFormerImporter,
+    entries_for,
+    settings_of,
+)
 from fairseq_posenc.exchange.roformer_names import (
     ARCHITECTURES,
     BASE,
@@ -34,40 +50,51 @@ from fairseq_posenc.exchange.roformer_names import (
     Architecture,
     classifier,
     names_of,
+    reference_for,
     sine_table,
+    table_note,
     token_classifier,
 )
+from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
+from fairseq_posenc.exchange.vocabulary import vocabulary_order
 
 
-def write(checkpoint: NativeCheckpoint, head: Optional[str], path: str) -> Exported:
-    """Write a folder that the stock classes load.
+class RoFormerExporter(CheckpointExporter):
+    """Writes a folder that the stock classes load."""
 
-    Args:
-        checkpoint: a masked language model or a language model of this plug-in.
-        head: the classification or token head to export, None for the language-model head.
-        path: an existing empty folder.
+    def write(self, checkpoint: NativeCheckpoint, head: Optional[str], folder: str) -> Exported:
+        """See :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter`."""
+        original, checkpoint = checkpoint, _as_masked(checkpoint)
+        name, architecture = _choose(checkpoint, head)
+        entries = entries_for(checkpoint.settings, checkpoint.path)
+        _check_settings(original, checkpoint, entries, name, architecture)
+        symbols, order = vocabulary_order(checkpoint.symbols, checkpoint.dictionary)
+        state = _foreign_parameters(checkpoint, name, architecture, order)
+        entries["architectures"] = [name]
+        entries["tie_word_embeddings"] = DECODER + "weight" not in state
+        if head is not None:
+            last = "classifier.out_proj.weight"
+            classes = len(state[last if last in state else "classifier.weight"])
+            entries["id2label"] = {str(number): f"LABEL_{number}" for number in range(classes)}
+            entries["label2id"] = {f"LABEL_{number}": number for number in range(classes)}
+        write_folder(folder, entries, state, symbols)
+        inverse = torch.empty_like(order)
+        inverse[order] = torch.arange(len(order))
+        foreign = ForeignModel(
+            reference_for(folder, name, inverse),
+            f"{name} of transformers{table_note(state)}",
+        )
+        note = "vocab.txt lists the dictionary; text must be tokenised as it was for training"
+        return Exported(foreign, (note,))
 
-    Raises:
-        UsageError: the stock classes cannot express the model.
-    """
-    original, checkpoint = checkpoint, as_masked(checkpoint)
-    name, architecture = _choose(checkpoint, head)
-    entries = entries_for(checkpoint.settings, checkpoint.path)
-    _check_settings(original, checkpoint, entries, name, architecture)
-    symbols, order = vocabulary_order(checkpoint.symbols, checkpoint.dictionary)
-    state = _foreign_parameters(checkpoint, name, architecture, order)
-    entries["architectures"] = [name]
-    entries["tie_word_embeddings"] = DECODER + "weight" not in state
-    if head is not None:
-        last = "classifier.out_proj.weight"
-        classes = len(state[last if last in state else "classifier.weight"])
-        entries["id2label"] = {str(number): f"LABEL_{number}" for number in range(classes)}
-        entries["label2id"] = {f"LABEL_{number}": number for number in range(classes)}
-    write_folder(path, entries, state, symbols)
-    inverse = torch.empty_like(order)
-    inverse[order] = torch.arange(len(order))
-    notes = ["vocab.txt lists the dictionary; text must be tokenised as it was for training"]
-    return Exported(inverse, notes)
+
+def _as_masked(checkpoint: NativeCheckpoint) -> NativeCheckpoint:
+    """A language model as a causal masked one; a masked one as it is."""
+    if checkpoint.kind is MASKED:
+        return checkpoint
+    parameters = renamed(checkpoint.parameters, CAUSAL, MASKED)
+    settings = masked_settings(checkpoint.settings)
+    return checkpoint._replace(settings=settings, parameters=parameters, kind=MASKED)
 
 
 def _choose(checkpoint: NativeCheckpoint, head: Optional[str]) -> Tuple[str, Architecture]:
@@ -97,7 +124,10 @@ def _check_settings(
     adapted = (*ADAPTED, *architecture.unused)
     if original.kind is CAUSAL:
         returned, adapted = language_model_settings(returned), (*adapted, *FOLLOWING)
-    refuse_inexpressible(original, returned, adapted, f"{name} of transformers")
+    expressible = Expressible(
+        f"{name} of transformers", adapted, {key: (value,) for key, value in returned.items()}
+    )
+    refuse_inexpressible(original.path, original.kind.family, original.settings, expressible)
 
 
 def _foreign_parameters(
@@ -134,8 +164,7 @@ def _foreign_parameters(
         if settings["untie_weights_roberta"]:
             state[DECODER + "weight"] = ours[LM_HEAD + "weight"][order]
             state[DECODER + "bias"] = bias.clone()
-    unused = (LM_HEAD, CLASSIFICATION_HEADS, TOKEN_HEADS)
-    left = [key for key in ours if not key.startswith(unused)]
+    left = [key for key in ours if not key.startswith(HEADS)]
     if left:
         raise UsageError(f"{checkpoint.path}: {name} has no counterpart of {left[0]}")
     return state
@@ -158,3 +187,22 @@ def _interleaved(checkpoint: NativeCheckpoint) -> Parameters:
             key = prefix + "out_proj.weight"
             parameters[key] = half_to_interleaved(parameters[key].t(), heads).t()
     return parameters
+
+
+def half_to_interleaved(rows: Tensor, heads: int) -> Tensor:
+    """Reorder the channels of every head so that i and i + D/2 become neighbours.
+
+    Args:
+        rows: (H·D, …), the weight or bias of a projection.
+        heads: H.
+    """
+    halves = rows.reshape(heads, 2, -1, *rows.shape[1:])
+    return halves.transpose(1, 2).reshape(rows.shape)
+
+
+register_format(
+    "hf-roformer",
+    summary="a folder of transformers' RoFormer classes",
+    importer=RoFormerImporter(),
+    exporter=RoFormerExporter(),
+)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.rotary import frequencies
-from fairseq_posenc.exchange.base import Logits
+from fairseq_posenc.exchange.formats import Logits
 from fairseq_posenc.exchange.hf_config import SENTENCE_HEAD, Config
 from fairseq_posenc.exchange.huggingface import Folder, load_model, open_folder
 from fairseq_posenc.exchange.kinds import CLASSIFICATION_HEADS, ENCODER, LM_HEAD, PAD, TOKEN_HEADS

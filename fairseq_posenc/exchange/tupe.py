@@ -15,8 +15,14 @@ from fairseq import utils
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.base import ForeignModel, Format, Imported, Logits
-from fairseq_posenc.exchange.dictionary import SPECIAL, Vocabulary, renumber
+from fairseq_posenc.checkpoints.reading import load_file
+from fairseq_posenc.exchange.formats import (
+    ForeignModel,
+    Imported,
+    Importer,
+    Logits,
+    register_format,
+)
 from fairseq_posenc.exchange.kinds import (
     CLASSIFICATION_HEADS,
     EMBEDDING,
@@ -26,8 +32,8 @@ from fairseq_posenc.exchange.kinds import (
     Settings,
 )
 from fairseq_posenc.exchange.reader import ForeignParameters, Reader, check_tensors
-from fairseq_posenc.exchange.released_pickle import read_released
 from fairseq_posenc.exchange.tupe_reference import ReleasedModel
+from fairseq_posenc.exchange.vocabulary import SPECIAL, Vocabulary, renumber
 
 _LEADING = ("<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>")
 _STACK = "decoder.sentence_encoder."
@@ -67,6 +73,18 @@ _FLAGS: Dict[str, Any] = {
 _CONSTANTS: Dict[str, Any] = {"rel_pos_bins": 32, "max_rel_pos": 128, "attn_scale_factor": 2}
 
 
+class _Meter:
+    """Stand-in for a training statistic, whose content is not used."""
+
+
+_METERS = ("AverageMeter", "TimeMeter", "StopwatchMeter")
+#: What checkpoints of fairseq 0.9 refer to, whose classes later versions removed.
+_STAND_INS: Dict[str, object] = {
+    "argparse.Namespace": Namespace,
+    **{f"fairseq.meters.{name}": type(name, (_Meter,), {}) for name in _METERS},
+}
+
+
 class Released(NamedTuple):
     """A released checkpoint.
 
@@ -87,7 +105,7 @@ def open_released(path: str) -> Released:
     Raises:
         UsageError: it is not a TUPE checkpoint.
     """
-    checkpoint = read_released(path)
+    checkpoint = load_file(path, stand_ins=_STAND_INS)
     checkpoint = checkpoint if isinstance(checkpoint, dict) else {}
     args, model = checkpoint.get("args"), checkpoint.get("model")
     if not isinstance(args, Namespace) or not model:
@@ -157,26 +175,33 @@ def read_vocabulary(path: str, vocab: Optional[str]) -> Vocabulary:
     return renumber([*symbols, "<mask>"], {s: s for s in SPECIAL}, source, [*counts, 1])
 
 
-def read(released: Released, vocabulary: Vocabulary) -> Imported:
-    """Settings and parameters of TUPE, for :class:`Format`."""
-    reader = Reader(released.path, released.parameters, vocabulary)
-    settings = _settings(released, reader)
-    reader.move_rows(_STACK + "embed_tokens.weight", EMBEDDING)
-    reader.move_rows("decoder.lm_head.bias", LM_HEAD + "bias")
-    # a copy of the embedding, and a constant saved by an early version
-    reader.drop("decoder.lm_head.weight", _STACK + "rp_bucket")
-    _encoder(released, reader, settings)
-    notes = [f"classification head {name}" for name in _heads(reader, settings)]
-    if _rescale(released, reader.parameters, settings):
-        notes.append(
-            f"attn_scale_factor is {released.flags['attn_scale_factor']}: queries were multiplied "
-            "by a constant, to undo the division by √(2D)"
+class TUPEImporter(Importer):
+    """Reads a checkpoint of TUPE's released code."""
+
+    def read(self, path: str, vocab: Optional[str]) -> Imported:
+        """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
+        released, vocabulary = open_released(path), read_vocabulary(path, vocab)
+        reader = Reader(released.path, released.parameters, vocabulary)
+        settings = _settings(released, reader)
+        reader.move_rows(_STACK + "embed_tokens.weight", EMBEDDING)
+        reader.move_rows("decoder.lm_head.bias", LM_HEAD + "bias")
+        # a copy of the embedding, and a constant saved by an early version
+        reader.drop("decoder.lm_head.weight", _STACK + "rp_bucket")
+        _encoder(released, reader, settings)
+        notes = [f"classification head {name}" for name in _heads(reader, settings)]
+        if _rescale(released, reader.parameters, settings):
+            notes.append(
+                f"attn_scale_factor is {released.flags['attn_scale_factor']}: queries were "
+                "multiplied by a constant, to undo the division by √(2D)"
+            )
+        reader.finish("args in the same file")
+        foreign = _reference(released, vocabulary.order)
+        return Imported(
+            settings, reader.parameters, reader.origin, vocabulary, foreign, notes=notes
         )
-    reader.finish("args in the same file")
-    return Imported(settings, reader.parameters, reader.origin, notes=notes)
 
 
-def foreign(released: Released, order: Tensor) -> ForeignModel:
+def _reference(released: Released, order: Tensor) -> ForeignModel:
     """The model computed from its formulas."""
     model = ReleasedModel(released.parameters, released.flags)
 
@@ -286,11 +311,8 @@ def _rescale(released: Released, parameters: Parameters, settings: Settings) -> 
     return True
 
 
-TUPE = Format(
-    name="tupe",
+register_format(
+    "tupe",
     summary="a checkpoint of TUPE's released code, with its dict.txt beside it",
-    open=open_released,
-    vocabulary=read_vocabulary,
-    read=read,
-    foreign=foreign,
+    importer=TUPEImporter(),
 )

@@ -9,11 +9,21 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.serving.continuations import Continuation, continuations_of, first_new
-from fairseq_posenc.serving.inputs import check_texts, refuse_too_long
-from fairseq_posenc.serving.loaded import load, numbers_of, tokens_of
+from fairseq_posenc.serving.inputs import (
+    check_texts,
+    load,
+    numbers_of,
+    refuse_too_long,
+    tokens_of,
+)
 from fairseq_posenc.serving.model_folder import ModelFolder
-from fairseq_posenc.serving.scores import Scores, scores_of
+from fairseq_posenc.serving.scores import (
+    Continuation,
+    Scores,
+    continuations_of,
+    first_new,
+    scores_of,
+)
 from fairseq_posenc.serving.text import Preparation
 
 

@@ -10,9 +10,14 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.serving.batches import batches_by_tokens
-from fairseq_posenc.serving.inputs import check_texts, refuse_too_long
-from fairseq_posenc.serving.loaded import load, numbers_of, tokens_of
+from fairseq_posenc.serving.inputs import (
+    batches_by_tokens,
+    check_texts,
+    load,
+    numbers_of,
+    refuse_too_long,
+    tokens_of,
+)
 from fairseq_posenc.serving.model_folder import Head, ModelFolder, refuse_without_head
 from fairseq_posenc.serving.scores import BATCH, Scores
 from fairseq_posenc.serving.text import Preparation

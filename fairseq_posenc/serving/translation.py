@@ -9,8 +9,7 @@ from fairseq.data import LanguagePairDataset
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.serving.engine import Beam, Hardware
 from fairseq_posenc.serving.fairseq_engine import FairseqEngine
-from fairseq_posenc.serving.inputs import check_texts, refuse_too_long
-from fairseq_posenc.serving.loaded import numbers_of
+from fairseq_posenc.serving.inputs import check_texts, numbers_of, refuse_too_long
 from fairseq_posenc.serving.model_folder import ModelFolder
 from fairseq_posenc.serving.scores import BATCH, Scores, scores_of
 from fairseq_posenc.serving.text import Preparation

@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq_posenc.exchange.pairing import half_to_interleaved
 from support.conversion import (
     SYMBOLS,
     convert,
@@ -23,7 +24,6 @@ from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.rotary import Rotary
 from fairseq_posenc.exchange import dictionary
-from fairseq_posenc.exchange.pairing import half_to_interleaved
 
 SPECIAL = dict(zip(dictionary.SPECIAL, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")))
 needs_root_refused = pytest.mark.skipif(

@@ -7,13 +7,13 @@ import pytest
 import torch
 from fairseq import models as fairseq_models
 from fairseq.data import Dictionary
+from fairseq_posenc.serving.export import refuse_settings, write
+from fairseq_posenc.serving.kinds import KINDS, Loaded
+from fairseq_posenc.serving.positions import EXPRESSIONS
 from support.helpers import TINY, VOCABULARY, TranslationTask, encoding_of_sides, model_settings
 
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.serving import positions, stacks, verify
-from fairseq_posenc.serving.export import refuse_settings, write
-from fairseq_posenc.serving.kinds import KINDS, Loaded
-from fairseq_posenc.serving.positions import EXPRESSIONS
 
 pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
 

@@ -3,6 +3,11 @@
 import pytest
 import torch
 from conftest import SHARED
+from fairseq_posenc.exchange.roformer_v2_gau_reference import (
+    gated_layer,
+    released_logits,
+    tied_head,
+)
 from support.conversion import (
     SYMBOLS,
     convert,
@@ -16,11 +21,6 @@ from support.conversion import (
 )
 
 from fairseq_posenc.checkpoints.reading import load_file
-from fairseq_posenc.exchange.roformer_v2_gau_reference import (
-    gated_layer,
-    released_logits,
-    tied_head,
-)
 
 CONFIG = {
     "model_type": "gau_alpha",

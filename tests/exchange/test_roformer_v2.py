@@ -2,6 +2,11 @@
 
 import pytest
 import torch
+from fairseq_posenc.exchange.roformer_v2_gau_reference import (
+    released_logits,
+    tied_head,
+    transformer_layer,
+)
 from support.conversion import (
     SYMBOLS,
     convert,
@@ -14,11 +19,6 @@ from support.conversion import (
 )
 
 from fairseq_posenc.exchange.roformer_names import sine_table
-from fairseq_posenc.exchange.roformer_v2_gau_reference import (
-    released_logits,
-    tied_head,
-    transformer_layer,
-)
 
 SECOND = {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"}
 WORDS = "roformer.embeddings.word_embeddings.weight"

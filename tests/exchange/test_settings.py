@@ -6,6 +6,7 @@ from typing import Optional
 
 import pytest
 import torch
+from fairseq_posenc.exchange.roformer_config import ADAPTED, entries_for, settings_of
 from support.conversion import convert, load, refuses
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
@@ -15,7 +16,6 @@ from fairseq_posenc.encodings.base import SharedBias
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.expressible import computing_settings
 from fairseq_posenc.exchange.hf_config import Config
-from fairseq_posenc.exchange.roformer_config import ADAPTED, entries_for, settings_of
 from fairseq_posenc.exchange.roformer_export import write
 from fairseq_posenc.flags import registry
 from fairseq_posenc.flags.settings import setting

@@ -165,7 +165,7 @@ def serve(plain: socket.socket, loaded: socket.socket, user_dir: str) -> None:
 
 def _prepare(cache: str) -> None:
     """Do once what every command would do before it sees its command line."""
-    from support import quick_hydra
+    import quick_hydra
 
     for name in IMPORTS:
         with contextlib.suppress(ImportError):  # the command that needs it will say so
