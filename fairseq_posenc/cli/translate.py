@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Translate standard input to standard output."""
-    from fairseq_posenc.serving.engine import Beam, Hardware, engine_for
+    from fairseq_posenc.serving.engine import Beam, Hardware
+    from fairseq_posenc.serving.engines import engine_for
     from fairseq_posenc.serving.model_folder import read_model_folder
     from fairseq_posenc.serving.streams import read_lines, write_standard_output
     from fairseq_posenc.serving.text import Preparation

@@ -8,7 +8,6 @@ import sys
 import pytest
 import torch
 from fairseq.data import Dictionary
-from fairseq_posenc.exchange.pairing import half_to_interleaved
 from support.conversion import (
     SYMBOLS,
     convert,
@@ -20,12 +19,14 @@ from support.conversion import (
 from support.helpers import encoding_flags
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.dictionary import read_dictionary
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.rotary import Rotary
-from fairseq_posenc.exchange import dictionary
+from fairseq_posenc.exchange import vocabulary as vocabularies
+from fairseq_posenc.exchange.roformer_export import half_to_interleaved
 
-SPECIAL = dict(zip(dictionary.SPECIAL, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")))
+SPECIAL = dict(zip(vocabularies.SPECIAL, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")))
 needs_root_refused = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere"
 )
@@ -43,7 +44,7 @@ def out(tmp_path):
 
 class TestDictionary:
     def test_every_symbol_keeps_its_row(self, tmp_path):
-        vocabulary = dictionary.renumber(SYMBOLS, SPECIAL, "vocab.txt")
+        vocabulary = vocabularies.renumber(SYMBOLS, SPECIAL, "vocab.txt")
         path = tmp_path / "dict.txt"
         path.write_text(vocabulary.text(), encoding="utf-8")
         stock = Dictionary.load(str(path))
@@ -57,10 +58,10 @@ class TestDictionary:
     def test_reading_it_back(self, tmp_path):
         path = tmp_path / "dict.txt"
         path.write_text("a 3\nb 2\n")
-        assert dictionary.read_dictionary(str(path)) == [*dictionary.LEADING, "a", "b", "<mask>"]
+        assert read_dictionary(str(path)).symbols == [*vocabularies.LEADING, "a", "b", "<mask>"]
         path.write_text("no count\n")
         with pytest.raises(UsageError, match="dict.txt: cannot be read as a fairseq dictionary"):
-            dictionary.read_dictionary(str(path))
+            read_dictionary(str(path))
 
     @pytest.mark.parametrize(
         "symbols, words",
@@ -187,7 +188,7 @@ class TestWhatIsWritten:
 
     def test_a_wrong_import_is_found_and_not_kept(self, folder, out, monkeypatch):
         """Above 1e-4 --verify fails; just below it passes."""
-        from fairseq_posenc.exchange import hf_roformer
+        from fairseq_posenc.exchange import roformer
 
         for wrong, fails in ((2e-4, True), (5e-5, False)):
 
@@ -199,7 +200,7 @@ class TestWhatIsWritten:
                 return logits
 
             convert("import", "hf-roformer", folder, out.parent / "right")
-            monkeypatch.setattr(hf_roformer, "reference_for", other)
+            monkeypatch.setattr(roformer, "reference_for", other)
             arguments = ("import", "hf-roformer", folder, out, "--verify")
             if fails:
                 refuses(["largest difference", "0.0002", "0.0001"], *arguments)

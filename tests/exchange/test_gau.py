@@ -3,11 +3,6 @@
 import pytest
 import torch
 from conftest import SHARED
-from fairseq_posenc.exchange.roformer_v2_gau_reference import (
-    gated_layer,
-    released_logits,
-    tied_head,
-)
 from support.conversion import (
     SYMBOLS,
     convert,
@@ -21,6 +16,11 @@ from support.conversion import (
 )
 
 from fairseq_posenc.checkpoints.reading import load_file
+from fairseq_posenc.exchange.released_formulas import (
+    gated_layer,
+    released_logits,
+    tied_head,
+)
 
 CONFIG = {
     "model_type": "gau_alpha",

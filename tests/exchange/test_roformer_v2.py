@@ -2,11 +2,6 @@
 
 import pytest
 import torch
-from fairseq_posenc.exchange.roformer_v2_gau_reference import (
-    released_logits,
-    tied_head,
-    transformer_layer,
-)
 from support.conversion import (
     SYMBOLS,
     convert,
@@ -18,6 +13,11 @@ from support.conversion import (
     write_folder,
 )
 
+from fairseq_posenc.exchange.released_formulas import (
+    released_logits,
+    tied_head,
+    transformer_layer,
+)
 from fairseq_posenc.exchange.roformer_names import sine_table
 
 SECOND = {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"}

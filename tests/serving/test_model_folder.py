@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-from fairseq_posenc.serving.engines import engine_for
 from support.commands import ROOT
 from support.model_folders import write_model
 
@@ -15,6 +14,7 @@ from fairseq_posenc import cli
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.serving import benchmark
 from fairseq_posenc.serving.engine import Hardware
+from fairseq_posenc.serving.engines import engine_for
 from fairseq_posenc.serving.model_folder import Text, read_model_folder
 
 WHY = "an extra: the engine of the exported models"

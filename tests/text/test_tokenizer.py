@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 from fairseq.data import Dictionary
-from fairseq_posenc.exchange.hf_vocabulary import read_vocabulary
 from support.conversion import SYMBOLS, refuses
 
 from fairseq_posenc.cli import main
+from fairseq_posenc.exchange.vocabulary import read_vocabulary
 from fairseq_posenc.text.tokenizer import find_files, load, read_symbols, tokenize
 
 tokenizers = pytest.importorskip("tokenizers", reason="there is nothing to compare with")
