@@ -93,7 +93,11 @@ def test_a_token_attends_to_itself_where_there_is_no_other():
 
 @either_way
 def test_a_token_alone_has_its_value(dense):
-    """To the last bit in float32, and its gradient is that of its value alone."""
+    """To the last bit in float32, and its gradient is that of its value alone.
+
+    Fused backward kernels subtract two sums of D products that differ by their rounding, which on
+    some processors leaves 1e-7 instead of 0 for the queries.
+    """
     layer = layer_of("none", dense=dense, reformer_buckets=64, reformer_rounds=2).float()
     q = torch.randn(1, H, 1, D).repeat(1, 1, T, 1).requires_grad_()
     v = torch.randn(1, H, T, D, requires_grad=True)
@@ -106,7 +110,7 @@ def test_a_token_alone_has_its_value(dense):
         out = layer._chunked(q, k, v, alone, codes, False)
     assert torch.equal(out, v)
     slopes = torch.autograd.grad(out.sum(), [q, v])
-    assert torch.equal(slopes[0], torch.zeros_like(q))
+    torch.testing.assert_close(slopes[0], torch.zeros_like(q), atol=1e-6, rtol=0)
     torch.testing.assert_close(slopes[1], torch.ones_like(v), atol=1e-6, rtol=0)
 
 

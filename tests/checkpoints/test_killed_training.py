@@ -11,7 +11,7 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint
 
 pytest_plugins = ["support.toy"]
 
-SCRIPT = str(Path(__file__).with_name("killed_training.py"))
+SCRIPT = str(Path(__file__).parents[1] / "support" / "killed_training.py")
 FLAGS = ["--arch", "roformer_tiny", *SMALL, "--update-epoch-batch-itr", "True"]
 FLAGS += ["--save-interval-updates", "1", "--keep-interval-updates", "2"]
 FLAGS += ["--keep-last-epochs", "2", "--batch-size", "24", "--max-tokens", "400"]

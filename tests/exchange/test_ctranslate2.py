@@ -216,7 +216,13 @@ def test_yarn_needs_its_temperature(tmp_path, monkeypatch):
         difference(TRANSLATION, tmp_path, "posenc_transformer", *EXPRESSED["yarn"])
 
 
-def test_quantised_weights_are_close(tmp_path):
+def test_quantised_weights_are_close(tmp_path, monkeypatch):
+    """The engine computes in float32 here: some processors saturate products of 8-bit numbers."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    engine = ctranslate2.Translator
+    monkeypatch.setattr(
+        ctranslate2, "Translator", lambda folder, **_: engine(folder, compute_type="float32")
+    )
     flags = ["--position-encoding", "rotary", "--share-all-embeddings"]
     report = difference(TRANSLATION, tmp_path, "posenc_transformer", *flags, quantization="int8")
     assert 1e-4 < report.difference < 1
