@@ -12,6 +12,7 @@ from fairseq_posenc.exchange import (  # noqa: F401 - importing registers
     roformer_v2,
     tupe,
 )
+from fairseq_posenc.exchange.expressible import Expressible, refuse_inexpressible
 from fairseq_posenc.exchange.formats import (
     FORMATS,
     Exporter,
@@ -22,22 +23,29 @@ from fairseq_posenc.exchange.formats import (
     Wanted,
     register_format,
 )
+from fairseq_posenc.exchange.kinds import CAUSAL, MASKED
 from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.reader import Reader
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
 from fairseq_posenc.exchange.vocabulary import Vocabulary, renumber
 
 __all__ = [
+    "CAUSAL",
     "FORMATS",
+    "MASKED",
     "CheckpointExporter",
     "Exported",
     "Exporter",
+    "Expressible",
     "ForeignModel",
     "Imported",
     "Importer",
     "NativeCheckpoint",
+    "Reader",
     "Report",
     "Vocabulary",
     "Wanted",
+    "refuse_inexpressible",
     "register_format",
     "renumber",
 ]
