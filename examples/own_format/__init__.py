@@ -31,7 +31,8 @@ from fairseq_posenc.exchange import (
 SETTINGS = (
     *("encoder_layers", "encoder_embed_dim", "encoder_input_dim", "encoder_ffn_embed_dim"),
     *("encoder_attention_heads", "position_encoding", "activation_fn", "pooler_activation_fn"),
-    *("layernorm_embedding", "max_positions", "segments", "rotary_original_length"),
+    *("layernorm_embedding", "max_positions", "num_positions", "segments"),
+    "rotary_original_length",
 )
 #: Parameters with a row for each symbol.
 ROWS = (MASKED.embedding, MASKED.head + "weight", MASKED.head + "bias")

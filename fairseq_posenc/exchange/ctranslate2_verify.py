@@ -13,7 +13,7 @@ from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.exchange.kinds import CAUSAL, MASKED, TRANSLATION, Kind
 from fairseq_posenc.exchange.verify import largest, refuse_difference
 from fairseq_posenc.serving.engine import Beam
-from fairseq_posenc.serving.fairseq_engine import BeamSearch
+from fairseq_posenc.serving.fairseq_engine import FairseqEngine
 
 #: Lengths of the compared sentences, in tokens, where the model accepts them.
 LENGTHS = (1, 3, 20, 50, 140)
@@ -142,6 +142,6 @@ def same_translations(kind: Kind, loaded: Loaded, folder: str, path: str) -> Tup
     )
     theirs = [result.hypotheses[0] for result in results]
     beam = Beam(BEAM, PENALTY, 1, MAX_LENGTH, 2000)
-    found = BeamSearch(loaded).translate(lines, [[]] * len(lines), beam)
+    found = FairseqEngine(loaded).translate(lines, [[]] * len(lines), beam)
     ours = [hypotheses[0].tokens for hypotheses in found]
     return sum(a == b for a, b in zip(ours, theirs)), len(lines)

@@ -8,7 +8,7 @@ checkpoint, dict.txt, temporary folders, the comparison of both models) is share
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
 from torch import Tensor
 
@@ -170,6 +170,7 @@ class Format(NamedTuple):
         return " and ".join(name for name, way in given.items() if way is not None)
 
 
+Way = TypeVar("Way", Importer, Exporter)
 FORMATS: Dict[str, Format] = {}
 
 
@@ -199,35 +200,22 @@ def register_format(
 
 
 def importer_of(name: str) -> Importer:
-    """The importer of a format.
-
-    Raises:
-        UsageError: there is none.
-    """
-    found = FORMATS[name].importer if name in FORMATS else None
-    if found is None:
-        raise _unknown("import", name, [key for key, each in FORMATS.items() if each.importer])
-    return found
+    """The importer of a format, or a UsageError that names those that have one."""
+    return _chosen("import", name, {key: each.importer for key, each in FORMATS.items()})
 
 
 def exporter_of(name: str) -> Exporter:
-    """The exporter of a format.
+    """The exporter of a format, or a UsageError that names those that have one."""
+    return _chosen("export", name, {key: each.exporter for key, each in FORMATS.items()})
 
-    Raises:
-        UsageError: there is none.
-    """
-    found = FORMATS[name].exporter if name in FORMATS else None
+
+def _chosen(command: str, name: str, ways: Mapping[str, Optional[Way]]) -> Way:
+    found = ways.get(name)
     if found is None:
-        raise _unknown("export", name, [key for key, each in FORMATS.items() if each.exporter])
+        known = ", ".join(key for key, way in ways.items() if way is not None)
+        problem = f"this format has no {command}" if name in ways else "unknown format"
+        raise UsageError(f"{command} {name}: {problem}; expected one of {known}")
     return found
-
-
-def _unknown(command: str, name: str, known: List[str]) -> UsageError:
-    given = f"{command} {name}: "
-    if name in FORMATS:
-        other = FORMATS[name].ways
-        return UsageError(f"{given}this format has {other} only; {command} has {', '.join(known)}")
-    return UsageError(f"{given}unknown format; expected one of {', '.join(known)}")
 
 
 def check_flags(name: str, exporter: Exporter, wanted: Wanted) -> None:

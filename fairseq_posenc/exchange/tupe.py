@@ -9,12 +9,13 @@ with seven special symbols, fairseq's with four: the other three become lines of
 import math
 import os
 from argparse import Namespace
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from fairseq import utils
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange.formats import (
     ForeignModel,
@@ -54,23 +55,32 @@ _OPTIONAL = (
 _LAYER = ("self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm")
 
 
-#: Flags of the released code with the same name and meaning here, and their defaults there.
-_FLAGS: Dict[str, Any] = {
-    "encoder_layers": 12,
-    "encoder_embed_dim": 768,
-    "encoder_ffn_embed_dim": 3072,
-    "encoder_attention_heads": 12,
-    "activation_fn": "gelu",
-    "pooler_activation_fn": "tanh",
-    "dropout": 0.1,
-    "attention_dropout": 0.1,
-    "activation_dropout": 0.0,
-    "pooler_dropout": 0.1,
-    "encoder_normalize_before": False,
+#: A check of a flag's value, and what it must be.
+_COUNT = (lambda value: type(value) is int and value > 0, "a whole number above 0")
+_RATE = (lambda value: type(value) in (int, float) and 0 <= value <= 1, "between 0 and 1")
+_FACTOR = (lambda value: type(value) in (int, float) and value > 0, "a number above 0")
+_SWITCH = (lambda value: type(value) is bool, "true or false")
+_ACTIVATION = (lambda value: value in utils.get_available_activation_fns(), "one that fairseq has")
+#: Flags of the released code with the same name and meaning here: their defaults there and checks.
+_FLAGS: Dict[str, Tuple[Any, Tuple[Callable[[Any], bool], str]]] = {
+    "encoder_layers": (12, _COUNT),
+    "encoder_embed_dim": (768, _COUNT),
+    "encoder_ffn_embed_dim": (3072, _COUNT),
+    "encoder_attention_heads": (12, _COUNT),
+    "activation_fn": ("gelu", _ACTIVATION),
+    "pooler_activation_fn": ("tanh", _ACTIVATION),
+    "dropout": (0.1, _RATE),
+    "attention_dropout": (0.1, _RATE),
+    "activation_dropout": (0.0, _RATE),
+    "pooler_dropout": (0.1, _RATE),
+    "encoder_normalize_before": (False, _SWITCH),
 }
-
 #: Constants of the released code, which later versions of it turned into flags.
-_CONSTANTS: Dict[str, Any] = {"rel_pos_bins": 32, "max_rel_pos": 128, "attn_scale_factor": 2}
+_CONSTANTS = {
+    "rel_pos_bins": (32, _COUNT),
+    "max_rel_pos": (128, _COUNT),
+    "attn_scale_factor": (2, _FACTOR),
+}
 
 
 class _Meter:
@@ -115,32 +125,12 @@ def open_released(path: str) -> Released:
         raise UsageError(
             f"{path}: has no {_POSITIONS}, the position table, so it is not a TUPE checkpoint"
         )
-    flags = {
-        name: _flag(path, name, vars(args).get(name, default), default)
-        for name, default in {**_FLAGS, **_CONSTANTS}.items()
-    }
+    flags = {}
+    for name, (default, (good, wanted)) in {**_FLAGS, **_CONSTANTS}.items():
+        flags[name] = vars(args).get(name, default)
+        if not good(flags[name]):
+            raise UsageError(f"{path}: args.{name} {flags[name]!r} is not {wanted}")
     return Released(path, flags, parameters)
-
-
-def _flag(path: str, name: str, value: Any, default: Any) -> Any:
-    """The value of a released flag, if it is of the kind of its *default*.
-
-    Raises:
-        UsageError: it is not.
-    """
-    if isinstance(default, str):
-        good, wanted = value in utils.get_available_activation_fns(), "one that fairseq has"
-    elif isinstance(default, bool):
-        good, wanted = isinstance(value, bool), "true or false"
-    elif isinstance(default, float):
-        good, wanted = isinstance(value, (int, float)) and 0 <= value <= 1, "between 0 and 1"
-    elif name == "attn_scale_factor":
-        good, wanted = isinstance(value, (int, float)) and value > 0, "a number above 0"
-    else:
-        good, wanted = isinstance(value, int) and value > 0, "a whole number above 0"
-    if not good:
-        raise UsageError(f"{path}: args.{name} {value!r} is not {wanted}")
-    return value
 
 
 def read_vocabulary(path: str, vocab: Optional[str]) -> Vocabulary:
@@ -154,23 +144,17 @@ def read_vocabulary(path: str, vocab: Optional[str]) -> Vocabulary:
         UsageError: the dictionary is missing or damaged.
     """
     path = vocab or os.path.join(os.path.dirname(path), "dict.txt")
+    subject = f"{path}: the dictionary, which --vocab gives if it is elsewhere,"
     symbols, counts = list(_LEADING), [1] * len(_LEADING)
-    try:
-        with open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                symbol, _, count = line.rstrip("\n").rpartition(" ")
-                if not symbol or not count.isdecimal():
-                    raise UsageError(
-                        f"{path}: line {number} is {line.rstrip()!r}, but every line of a "
-                        "dictionary is a symbol, a space and a count"
-                    )
-                symbols.append(symbol)
-                counts.append(int(count))
-    except (OSError, UnicodeError) as error:
-        raise UsageError(
-            f"{path}: the dictionary cannot be read ({error}); if it is elsewhere, give it "
-            "with --vocab"
-        ) from error
+    for number, line in enumerate(read_lines(path, subject), 1):
+        symbol, _, count = line.rpartition(" ")
+        if not symbol or not count.isdecimal():
+            raise UsageError(
+                f"{path}: line {number} is {line!r}, but every line of a dictionary is a symbol, a "
+                "space and a count"
+            )
+        symbols.append(symbol)
+        counts.append(int(count))
     source = f"{path} with TUPE's {len(_LEADING) + 1} special symbols"
     return renumber([*symbols, "<mask>"], {s: s for s in SPECIAL}, source, [*counts, 1])
 

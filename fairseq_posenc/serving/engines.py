@@ -110,6 +110,6 @@ def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = No
         )
     if chosen == "ctranslate2":
         return CTranslate2Engine(folder, hardware)
-    from fairseq_posenc.serving.fairseq_engine import FairseqEngine
+    from fairseq_posenc.serving.fairseq_engine import engine_of
 
-    return FairseqEngine(folder, hardware)
+    return engine_of(folder, hardware)

@@ -13,36 +13,6 @@ from fairseq_posenc.serving.model_folder import ModelFolder
 
 
 class FairseqEngine:
-    """The checkpoint of a model folder.
-
-    Args:
-        folder: the model folder.
-        hardware: where it computes.
-
-    Raises:
-        UsageError: the checkpoint cannot be loaded, or is no translation model.
-    """
-
-    def __init__(self, folder: ModelFolder, hardware: Hardware) -> None:
-        if folder.task != "translation":
-            raise UsageError(
-                f"--model {folder.path}: holds a model of --task {folder.task}; give one of a "
-                "translation model"
-            )
-        if hardware.threads:
-            torch.set_num_threads(hardware.threads)
-        self.loaded = load(folder, hardware.device)
-        self._search = BeamSearch(self.loaded)
-        self.longest = dict(zip(("source", "target"), self.loaded.model.max_positions()))
-
-    def translate(
-        self, sources: List[Tokens], prefixes: List[Tokens], beam: Beam
-    ) -> List[List[Hypothesis]]:
-        """See :class:`~fairseq_posenc.serving.engine.Engine`."""
-        return self._search.translate(sources, prefixes, beam)
-
-
-class BeamSearch:
     """fairseq's beam search of one model.
 
     Args:
@@ -51,6 +21,7 @@ class BeamSearch:
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded, self._task = loaded, loaded.task
+        self.longest = dict(zip(("source", "target"), loaded.model.max_positions()))
 
     @torch.no_grad()
     def translate(
@@ -82,3 +53,19 @@ class BeamSearch:
         numbers = found["tokens"]
         tokens = tokens_of(dictionary, numbers[numbers.ne(dictionary.eos())])
         return Hypothesis(tokens, float(found["score"]))
+
+
+def engine_of(folder: ModelFolder, hardware: Hardware) -> FairseqEngine:
+    """The checkpoint of a model folder as an engine.
+
+    Raises:
+        UsageError: the checkpoint cannot be loaded, or is no translation model.
+    """
+    if folder.task != "translation":
+        raise UsageError(
+            f"--model {folder.path}: holds a model of --task {folder.task}; give one of a "
+            "translation model"
+        )
+    if hardware.threads:
+        torch.set_num_threads(hardware.threads)
+    return FairseqEngine(load(folder, hardware.device))

@@ -10,6 +10,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.serving.engine import Tokens
 from fairseq_posenc.serving.model_folder import ModelFolder
+from fairseq_posenc.serving.text import Preparation
 
 
 def load(folder: ModelFolder, device: str = "cpu") -> loader.Loaded:
@@ -24,6 +25,25 @@ def load(folder: ModelFolder, device: str = "cpu") -> loader.Loaded:
             "checkpoint for the rest"
         )
     return loader.load(folder.checkpoint, overrides=overrides_of(folder), device=device)
+
+
+class FolderModel:
+    """A model of a model folder; text is prepared and restored as the folder says.
+
+    Args:
+        folder: the model folder.
+        device: cpu, or a device of CUDA.
+
+    Attributes:
+        model: fairseq's model, a PyTorch module.
+        task: fairseq's task, with the dictionaries.
+    """
+
+    def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
+        self._folder, self._text = folder, Preparation(folder)
+        self._loaded = load(folder, device)
+        self.model, self.task = self._loaded.model, self._loaded.task
+        self._dictionary = self.task.source_dictionary
 
 
 def overrides_of(folder: ModelFolder) -> Dict[str, Any]:

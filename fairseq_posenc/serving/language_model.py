@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.serving.inputs import (
+    FolderModel,
     check_texts,
-    load,
     numbers_of,
     refuse_too_long,
     tokens_of,
@@ -24,7 +24,6 @@ from fairseq_posenc.serving.scores import (
     first_new,
     scores_of,
 )
-from fairseq_posenc.serving.text import Preparation
 
 
 class NextToken(NamedTuple):
@@ -39,23 +38,11 @@ class NextToken(NamedTuple):
     probability: float
 
 
-class LanguageModel:
-    """A language model; text is prepared and restored as its model folder says.
-
-    Args:
-        folder: the model folder.
-        device: cpu, or a device of CUDA.
-
-    Attributes:
-        model: fairseq's model, a PyTorch module.
-        task: fairseq's task, with the dictionaries.
-    """
+class LanguageModel(FolderModel):
+    """A language model of a model folder; arguments as for :class:`FolderModel`."""
 
     def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
-        self._text = Preparation(folder)
-        self._loaded = load(folder, device)
-        self.model, self.task = self._loaded.model, self._loaded.task
-        self._dictionary = self.task.source_dictionary
+        super().__init__(folder, device)
         self._longest: int = self.model.max_positions()
 
     def tokens(self, text: str) -> List[str]:

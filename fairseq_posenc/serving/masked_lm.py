@@ -11,16 +11,15 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.serving.inputs import (
+    FolderModel,
     batches_by_tokens,
     check_texts,
-    load,
     numbers_of,
     refuse_too_long,
     tokens_of,
 )
 from fairseq_posenc.serving.model_folder import Head, ModelFolder, refuse_without_head
 from fairseq_posenc.serving.scores import BATCH, Scores
-from fairseq_posenc.serving.text import Preparation
 
 MASK = "<mask>"
 _CLASSIFIERS = "sentence_prediction"
@@ -62,23 +61,11 @@ def _on_standard_error(number: int, reason: str) -> None:
     print(f"text {number} of the list: {reason}", file=sys.stderr)
 
 
-class MaskedLanguageModel:
-    """A masked language model or a classifier; text is prepared as its model folder says.
-
-    Args:
-        folder: the model folder.
-        device: cpu, or a device of CUDA.
-
-    Attributes:
-        model: fairseq's model, a PyTorch module.
-        task: fairseq's task, with the dictionaries.
-    """
+class MaskedLanguageModel(FolderModel):
+    """A masked language model or a classifier; arguments as for :class:`FolderModel`."""
 
     def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
-        self._folder, self._text = folder, Preparation(folder)
-        self._loaded = load(folder, device)
-        self.model, self.task = self._loaded.model, self._loaded.task
-        self._dictionary = self.task.source_dictionary
+        super().__init__(folder, device)
         settings = self.task.cfg
         self._is_classifier = folder.task == _CLASSIFIERS
         if self._is_classifier:
