@@ -37,11 +37,6 @@ def folder(tmp_path):
     return write_folder(tmp_path / "source")
 
 
-@pytest.fixture
-def out(tmp_path):
-    return tmp_path / "out"
-
-
 class TestDictionary:
     def test_every_symbol_keeps_its_row(self, tmp_path):
         vocabulary = vocabularies.renumber(SYMBOLS, SPECIAL, "vocab.txt")
@@ -129,15 +124,6 @@ class TestWhatIsWritten:
         embedding = state["encoder.sentence_encoder.embed_tokens.weight"]
         assert state["encoder.lm_head.weight"].data_ptr() == embedding.data_ptr()
 
-    def test_half_precision_becomes_float32(self, tmp_path, out):
-        state = {key: value.half() for key, value in roformer_weights().items()}
-        convert("import", "hf-roformer", write_folder(tmp_path / "source", state), out)
-        imported = load_file(out / "checkpoint.pt")["model"]
-        assert {v.dtype for v in imported.values()} == {torch.float32}
-        name = "roformer.encoder.layer.1.output.dense.weight"
-        key = "encoder.sentence_encoder.layers.1.fc2.weight"
-        assert torch.equal(imported[key], state[name].float())
-
     def test_files_that_were_there_are_replaced_and_others_left(self, folder, out):
         out.mkdir()
         (out / "checkpoint.pt").write_text("old")
@@ -211,12 +197,6 @@ class TestWhatIsWritten:
 
 
 class TestRefused:
-    @pytest.mark.parametrize("name", ["config.json", "pytorch_model.bin", "vocab.txt"])
-    def test_missing_file(self, folder, out, name):
-        (folder / name).unlink()
-        refuses([str(folder), name], "import", "hf-roformer", folder, out)
-        assert not out.exists()
-
     @pytest.mark.parametrize(
         "config, words",
         [

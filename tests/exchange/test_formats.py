@@ -2,14 +2,15 @@
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 from support.commands import ROOT, posenc
-from support.conversion import refuses
+from support.conversion import convert, refuses
+from support.foreign_models import SOURCES, trained
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange import FORMATS, Importer, register_format
 from fairseq_posenc.exchange.kinds import KINDS
-from tests.exchange.test_roformer import trained
 
 OWN = ("--user-dir", ROOT / "examples" / "own_format")
 EXPORTED = [name for name, entry in FORMATS.items() if entry.exporter]
@@ -35,6 +36,54 @@ def test_every_export_refuses_what_it_cannot_express(inexpressible, tmp_path, na
 def test_every_import_refuses_what_is_not_there(tmp_path, name):
     refuses([str(tmp_path / "absent")], "import", name, tmp_path / "absent", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_import_is_tested():
+    assert set(SOURCES) == set(IMPORTED)
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_half_precision_becomes_float32(tmp_path, out, name):
+    source = SOURCES[name](tmp_path / "source")
+    path = next(path for path in (tmp_path / "source").iterdir() if path.suffix in (".bin", ".pt"))
+    content = load_file(path)
+    tensors = content.get("model", content)
+    tensors.update({key: value.half() for key, value in tensors.items()})
+    torch.save(content, path)
+    convert("import", name, source, out)
+    whole = load_file(out / "checkpoint.pt")["model"]
+    assert {value.dtype for value in whole.values()} == {torch.float32}
+    assert all(torch.equal(value, value.half().float()) for value in whole.values())
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_every_file_of_a_model_is_needed(tmp_path, out, name):
+    source = SOURCES[name](tmp_path / "source")
+    for path in sorted((tmp_path / "source").iterdir()):
+        content = path.read_bytes()
+        path.unlink()
+        refuses([str(path.parent), path.name], "import", name, source, out)
+        path.write_bytes(content)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_every_import_is_exported_again_or_refused_by_name(tmp_path, out, name):
+    """RoFormer is the one that transformers' classes can express."""
+    pytest.importorskip("safetensors", reason="exporting needs the package")
+    convert("import", name, SOURCES[name](tmp_path / "source"), out)
+    arguments = ("export", "hf-roformer", out / "checkpoint.pt", tmp_path / "back")
+    if name != "hf-roformer":
+        refuses(["checkpoint.pt: was trained with --", "RoFormerForMaskedLM"], *arguments)
+        return
+    convert(*arguments)
+    convert("import", name, tmp_path / "back", tmp_path / "again")
+    first, second = (
+        load_file(folder / "checkpoint.pt")["model"] for folder in (out, tmp_path / "again")
+    )
+    words = [Dictionary.load(str(folder / "dict.txt")) for folder in (out, tmp_path / "again")]
+    assert words[0].symbols == words[1].symbols
+    assert all(torch.equal(value, second[key]) for key, value in first.items())
 
 
 @pytest.mark.parametrize("command, known", [("import", IMPORTED), ("export", EXPORTED)])

@@ -5,13 +5,13 @@ import json
 import pytest
 import torch
 from support.conversion import convert, refuses
+from support.foreign_models import trained
 from support.helpers import ENCODER_ENCODINGS, LAYERS, PAD, VOCABULARY, encoding_of
 from support.masked_language_models import tiny
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.exchange import onnx_export
-from tests.exchange.test_roformer import trained
 
 ONE_LAYER = ["--encoder-layers", "1"]
 OTHERS = ["gated:tupe+t5", "squared_relu:rotary", "shaw_values:rotary+shaw", "ffn_glu:rotary*1,t5"]

@@ -7,6 +7,7 @@ from typing import Optional
 import pytest
 import torch
 from support.conversion import convert, load, refuses
+from support.foreign_models import SOURCES, trained
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.reading import read_checkpoint
@@ -22,8 +23,6 @@ from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers import norms
 from fairseq_posenc.layers.norms import NORMS, register_norm
 from fairseq_posenc.models.masked_lm import MASKED_LM
-from tests.exchange import test_gau, test_roformer_v2
-from tests.exchange.test_roformer import trained
 
 FIELDS = {field.name: field for field in dataclasses.fields(MASKED_LM.dataclass)}
 COMPUTING = {field.name for field in computing_settings(MASKED_LM)}
@@ -163,8 +162,7 @@ def test_former_names_are_exported_and_never_printed(tmp_path):
 
 @pytest.mark.parametrize("format", ["roformer-v2", "gau-alpha"])
 def test_imported_settings_have_names_of_today(tmp_path, format):
-    tests = {"roformer-v2": test_roformer_v2, "gau-alpha": test_gau}
-    convert("import", format, tests[format].write(tmp_path / "source"), tmp_path / "out")
+    convert("import", format, SOURCES[format](tmp_path / "source"), tmp_path / "out")
     settings = read_checkpoint(tmp_path / "out" / "checkpoint.pt")["cfg"]["model"]
     assert (settings["norm"], settings["init_weights"]) == ("rms", "truncated_normal")
     given = {name for name, value in settings.items() if value is not None}

@@ -15,12 +15,6 @@ from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange.reader import Reader
 from fairseq_posenc.exchange.tupe_reference import ReleasedModel
 
-
-@pytest.fixture
-def out(tmp_path):
-    return tmp_path / "out"
-
-
 VARIANTS = {
     "tupe-a": ({"relative": False}, {}),
     "tupe-r": ({}, {}),
