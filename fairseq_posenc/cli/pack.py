@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> None:
     )
     report = pack(wanted, args.out_dir)
     if report is not None:
-        print("\n".join(report._replace(files=[], compared_with="fairseq").lines()))
+        print("\n".join(report._replace(files=[]).lines()))
     print("wrote " + args.out_dir)
 
 

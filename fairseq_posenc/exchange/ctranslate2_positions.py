@@ -136,7 +136,7 @@ def rotary(attention: Layer) -> Positions:
     if module.rotate_values:
         raise UsageError("--rotary-value: CTranslate2 rotates queries and keys, not values")
     scaling, dim, base = module.scaling, module.dim, module.base
-    rule, base, more, tensors = _SCALING[scaling.rule](scaling, dim, base)
+    rule, base, more, tensors = _scaled(scaling, dim, base)
     found = _rotations(dim, module.pairing, base, rule, more)
     return found._replace(tensors=tensors, temperature=module.temperature, rotated=dim)
 
@@ -155,34 +155,21 @@ def _rotations(
     return Positions({**arguments, **more})
 
 
-_Scaled = Tuple[Optional[str], float, Dict[str, Any], Dict[str, Any]]
-
-
-def _unscaled(scaling: Scaling, dim: int, base: float) -> _Scaled:
+def _scaled(
+    scaling: Scaling, dim: int, base: float
+) -> Tuple[Optional[str], float, Dict[str, Any], Dict[str, Any]]:
+    """The engine's rule of a scaling, the base, and arguments and tensors of the specification."""
+    if scaling.rule == "linear":
+        return "Linear", base, {"rotary_scaling_factor": scaling.factor}, {}
+    if scaling.rule == "yarn":  # a divisor for every frequency, in two lists, by the length
+        divisors = frequencies(dim, base) / frequencies(dim, base, None, scaling)
+        names = ("rotary_scaling_long_factor", "rotary_scaling_short_factor")
+        return "Su", base, {}, {name: divisors.float().numpy().copy() for name in names}
+    if scaling.rule == "ntk":
+        base = base * scaling.factor ** (dim / (dim - 2))
+    elif scaling.rule != "none":
+        raise UsageError(f"--rotary-scaling {scaling.rule}: CTranslate2 has no such rule")
     return None, base, {}, {}
-
-
-def _linear(scaling: Scaling, dim: int, base: float) -> _Scaled:
-    return "Linear", base, {"rotary_scaling_factor": scaling.factor}, {}
-
-
-def _ntk(scaling: Scaling, dim: int, base: float) -> _Scaled:
-    return None, base * scaling.factor ** (dim / (dim - 2)), {}, {}
-
-
-def _yarn(scaling: Scaling, dim: int, base: float) -> _Scaled:
-    """A divisor for every frequency; the engine has two lists of them, by the length."""
-    divisors = frequencies(dim, base) / frequencies(dim, base, None, scaling)
-    names = ("rotary_scaling_long_factor", "rotary_scaling_short_factor")
-    return "Su", base, {}, {name: divisors.float().numpy().copy() for name in names}
-
-
-_SCALING: Dict[str, Callable[[Scaling, int, float], _Scaled]] = {
-    "none": _unscaled,
-    "linear": _linear,
-    "ntk": _ntk,
-    "yarn": _yarn,
-}
 
 
 @expresses("shaw", flags=("shaw_max_distance", "shaw_values"))

@@ -33,7 +33,7 @@ from fairseq_posenc.exchange.kinds import (
     Settings,
 )
 from fairseq_posenc.exchange.reader import ForeignParameters, Reader, check_tensors
-from fairseq_posenc.exchange.tupe_reference import ReleasedModel
+from fairseq_posenc.exchange.released_formulas import ReleasedTUPE
 from fairseq_posenc.exchange.vocabulary import SPECIAL, Vocabulary, renumber
 
 _LEADING = ("<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>")
@@ -187,7 +187,7 @@ class TUPEImporter(Importer):
 
 def _reference(released: Released, order: Tensor) -> ForeignModel:
     """The model computed from its formulas."""
-    model = ReleasedModel(released.parameters, released.flags)
+    model = ReleasedTUPE(released.parameters, released.flags)
 
     def logits(tokens: Tensor, segments: Tensor) -> Tensor:
         return model.logits(order[tokens])[..., order]

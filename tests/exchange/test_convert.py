@@ -167,7 +167,7 @@ class TestWhatIsWritten:
                 raise KeyboardInterrupt
             os.replace(source, target)
 
-        monkeypatch.setattr("fairseq_posenc.exchange.files.shutil.move", move)
+        monkeypatch.setattr("fairseq_posenc.exchange.transfer.shutil.move", move)
         with pytest.raises(KeyboardInterrupt):
             convert("import", "hf-roformer", folder, out)
         assert (sorted(os.listdir(out)) if out.exists() else []) == present
