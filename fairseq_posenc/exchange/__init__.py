@@ -8,7 +8,7 @@ from fairseq_posenc.exchange import (  # noqa: F401 - importing registers
     ctranslate2_export,
     gau_alpha,
     onnx_export,
-    roformer_export,
+    roformer,
     roformer_v2,
     tupe,
 )

@@ -36,7 +36,7 @@ from fairseq_posenc.exchange.ctranslate2_stacks import (
 from fairseq_posenc.exchange.ctranslate2_verify import compare, same_translations
 from fairseq_posenc.exchange.expressible import (
     Expressible,
-    computing_settings,
+    inexpressible,
     refuse_inexpressible,
 )
 from fairseq_posenc.exchange.formats import Exporter, Report, Wanted, register_format
@@ -193,10 +193,11 @@ def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
     family = kind.family
     known = {*_READ_FROM_THE_MODEL, *(_OF_ENCODERS if kind is MASKED else ())}
     known.update(flag for each in EXPRESSIONS.values() for flag in each.flags)
-    for name in (field.name for field in computing_settings(family)):
+    expressible = Expressible("CTranslate2", known, _VALUES)
+    for name in inexpressible(family, settings, expressible):
         if settings.get(name) is None or not has_effect(name, settings, family.dataclass):
             known.add(name)
-    refuse_inexpressible(path, family, settings, Expressible("CTranslate2", known, _VALUES))
+    refuse_inexpressible(path, family, settings, expressible)
     cfg = Namespace(**settings)
     for side in SIDES:
         if settings.get("position_encoding") is not None:  # fairseq's own have tables, or nothing

@@ -5,7 +5,7 @@ is refused until somebody lists it.
 """
 
 import dataclasses
-from typing import Any, Collection, List, Mapping, NamedTuple
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.fields import plug_in_flags
@@ -41,6 +41,25 @@ def computing_settings(family: Family) -> List["dataclasses.Field[Any]"]:
     ]
 
 
+def inexpressible(
+    family: Family, settings: Mapping[str, Any], expressible: Expressible
+) -> Dict[str, Collection[Any]]:
+    """The settings with values that a format cannot express, and the values that it can.
+
+    Args:
+        family: declares the settings.
+        settings: complete, by name.
+        expressible: what the format can express.
+    """
+    lost = {}
+    for field in computing_settings(family):
+        name, default = field.name, field.metadata.get("default")
+        known = expressible.values.get(name, (default,))
+        if name not in expressible.any and settings.get(name, default) not in known:
+            lost[name] = known
+    return lost
+
+
 def refuse_inexpressible(
     path: str, family: Family, settings: Mapping[str, Any], expressible: Expressible
 ) -> None:
@@ -49,23 +68,16 @@ def refuse_inexpressible(
     Flags registered by other packages are compared as well, so that none is dropped silently.
 
     Args:
-        path: the checkpoint, for the message.
-        family: declares the settings.
-        settings: complete, by name.
-        expressible: what the format can express.
+        path: the checkpoint, for the message; the others as for :func:`inexpressible`.
 
     Raises:
         UsageError: naming the flags whose values would be lost, and the values supported.
     """
-    lost = {}
-    for field in computing_settings(family):
-        name, default = field.name, field.metadata.get("default")
-        known = expressible.values.get(name, (default,))
-        if name not in expressible.any and settings.get(name, default) not in known:
-            lost[name] = " or ".join(map(str, known))
+    lost = inexpressible(family, settings, expressible)
     if lost:
         given = ", ".join(f"{flag_of(name)} {settings[name]}" for name in lost)
+        known = ", ".join(" or ".join(map(str, values)) for values in lost.values())
         raise UsageError(
-            f"{path}: was trained with {given}, but {expressible.target} only supports "
-            f"{', '.join(lost.values())}; nothing was written"
+            f"{path}: was trained with {given}, but {expressible.target} only supports {known}; "
+            "nothing was written"
         )

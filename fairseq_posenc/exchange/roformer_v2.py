@@ -26,12 +26,12 @@ from fairseq_posenc.exchange.released_formulas import (
     tied_head,
     transformer_layer,
 )
-from fairseq_posenc.exchange.roformer import settings_of
 from fairseq_posenc.exchange.roformer_names import (
     BASE,
     PROJECTIONS,
     drop_unused,
     open_roformer,
+    settings_of,
 )
 from fairseq_posenc.exchange.vocabulary import read_vocabulary
 from fairseq_posenc.models import presets

@@ -24,7 +24,7 @@ from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.rotary import Rotary
 from fairseq_posenc.exchange import vocabulary as vocabularies
-from fairseq_posenc.exchange.roformer_export import half_to_interleaved
+from fairseq_posenc.exchange.roformer import half_to_interleaved
 
 SPECIAL = dict(zip(vocabularies.SPECIAL, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")))
 needs_root_refused = pytest.mark.skipif(
@@ -174,7 +174,7 @@ class TestWhatIsWritten:
 
     def test_a_wrong_import_is_found_and_not_kept(self, folder, out, monkeypatch):
         """Above 1e-4 --verify fails; just below it passes."""
-        from fairseq_posenc.exchange import roformer
+        from fairseq_posenc.exchange import roformer_names
 
         for wrong, fails in ((2e-4, True), (5e-5, False)):
 
@@ -186,7 +186,7 @@ class TestWhatIsWritten:
                 return logits
 
             convert("import", "hf-roformer", folder, out.parent / "right")
-            monkeypatch.setattr(roformer, "reference_for", other)
+            monkeypatch.setattr(roformer_names, "reference_for", other)
             arguments = ("import", "hf-roformer", folder, out, "--verify")
             if fails:
                 refuses(["largest difference", "0.0002", "0.0001"], *arguments)

@@ -19,7 +19,7 @@ from support.foreign_models import trained
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file
-from fairseq_posenc.exchange import huggingface, roformer
+from fairseq_posenc.exchange import huggingface, roformer_names
 from fairseq_posenc.exchange.roformer_names import sine_table
 
 pytest_plugins = ["support.conversion"]
@@ -118,7 +118,7 @@ def test_rounded_and_missing_tables_of_sines(transformers, tmp_path, monkeypatch
     convert("import", "hf-roformer", source, out, "--verify")
     said = "that the file lacks" if dtype is None else "computed in float32, not read from the file"
     assert said in capsys.readouterr().out
-    monkeypatch.setitem(roformer._ALWAYS, "rotary_base", 1000.0)
+    monkeypatch.setitem(roformer_names._ALWAYS, "rotary_base", 1000.0)
     words = ["largest difference", "0.0001", "nothing was written"]
     refuses(words, "import", "hf-roformer", source, tmp_path / "wrong", "--verify")
     assert not (tmp_path / "wrong").exists()
