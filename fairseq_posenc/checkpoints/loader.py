@@ -23,7 +23,7 @@ class Loaded(NamedTuple):
         models: in evaluation mode, one for each file.
         task: with the dictionaries.
         saved: the settings of the last model as fairseq read them.
-        device: where the models are.
+        device: the device of the models.
     """
 
     path: str

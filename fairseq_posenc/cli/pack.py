@@ -18,7 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--source-lang", metavar="LANG", help="default: as in the checkpoint or the data")
     add("--target-lang", metavar="LANG", help="default: as in the checkpoint or the data")
     add_text_arguments(parser)
-    add("--target-subword-file", metavar="FILE", help="that of the target, where it is another")
+    add(
+        "--target-subword-file",
+        metavar="FILE",
+        help="the subword file of the target, if it is another",
+    )
     add(
         "--regression-range",
         nargs=2,
@@ -38,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("yes", "auto", "no"),
         help="also export to CTranslate2; auto: if it is installed and can compute the model (no)",
     )
-    add("--quantization", metavar="TYPE", help="of the exported weights: int8, ... (float32)")
+    add("--quantization", metavar="TYPE", help="type of the exported weights: int8, ... (float32)")
     add_user_dir(parser)
 
 

@@ -133,7 +133,7 @@ def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
     Args:
         loaded: the model.
         kind: what it is.
-        wanted: where to, and what to compare.
+        wanted: the folder to write, and what to compare.
 
     Raises:
         UsageError: as :meth:`CTranslate2Exporter.export`.

@@ -46,11 +46,11 @@ class Positions(NamedTuple):
     """The positions of one self-attention, in the engine's terms.
 
     Args:
-        arguments: of its specification.
-        tensors: attributes of the specification, to be filled.
+        arguments: arguments of the specification.
+        tensors: attributes of the specification, to be filled in.
         temperature: factor on the rotated channels of queries and of keys.
         rotated: number of these channels in every head.
-        exact_below: length in tokens from which on they are approximate, or None.
+        exact_below: length in tokens from which on the positions are approximate, or None.
     """
 
     arguments: Dict[str, Any] = {}
@@ -242,7 +242,7 @@ def positions_of(attention: Layer, names: List[str]) -> Positions:
 
     Args:
         attention: the self-attention.
-        names: those of its encodings.
+        names: the names of its encodings.
     """
     found = Positions()
     for function in dict.fromkeys(EXPRESSIONS[name].positions for name in names):

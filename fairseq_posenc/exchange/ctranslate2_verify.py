@@ -34,7 +34,7 @@ def _sentences(dictionary: Dictionary, longest: int, seed: int) -> List[List[int
 
 
 def _log_probabilities(logits: Tensor, targets: List[int]) -> Tensor:
-    """Those of *targets* (T), given logits (1, T, V)."""
+    """The log-probabilities of *targets* (T), given logits (1, T, V)."""
     return torch.log_softmax(logits[0].float(), -1)[range(len(targets)), targets]
 
 
@@ -103,7 +103,7 @@ def compare(
         the largest absolute difference of token log-probabilities, or of an encoder's states.
 
     Raises:
-        UsageError: that of a float32 export is above 1e-4, or NaN.
+        UsageError: the difference of a float32 export is above 1e-4, or NaN.
     """
     difference = _COMPARE[kind.name](loaded, folder, limits)
     if quantization in (None, "float32"):

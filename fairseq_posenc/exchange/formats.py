@@ -41,7 +41,7 @@ class Imported:
 
     Args:
         settings: flags of the model, by name.
-        parameters: by fairseq's names, rows of the vocabulary in fairseq's order.
+        parameters: its parameters by fairseq's names, rows of the vocabulary in fairseq's order.
         origin: the foreign name of each parameter, for messages.
         vocabulary: the symbols.
         foreign: what ``--verify`` compares with, or None if nothing can run the foreign model.

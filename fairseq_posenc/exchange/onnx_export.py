@@ -42,7 +42,7 @@ class Graph(NamedTuple):
     """A model with one tensor as its input and one as its output, and what a user must know of it.
 
     Args:
-        module: from tokens (B, T) to logits (B, T, V) or (B, T, N), classes (B, N) of a
+        module: computes, from tokens (B, T), logits (B, T, V) or (B, T, N), classes (B, N) of a
             classification head, or features (B, T, C).
         longest: T is at most this.
         by_token: whether the output has a dimension T.

@@ -51,7 +51,7 @@ def released_logits(
     Args:
         layer: :func:`gated_layer` or :func:`transformer_layer`.
         prefix: prefix of the parameter names.
-        parameters: by their released names.
+        parameters: the parameters, by their released names.
         entries: the content of config.json.
         head: logits of one sequence, per token (T, …) or as a whole.
     """
@@ -144,7 +144,7 @@ class ReleasedTUPE:
     """A released TUPE model; symbols are numbered as in its own dictionary.
 
     Args:
-        parameters: by their released names.
+        parameters: the parameters, by their released names.
         flags: reads ``encoder_attention_heads``, ``activation_fn``, ``encoder_normalize_before``,
             ``pooler_activation_fn``, ``max_rel_pos`` and ``attn_scale_factor``.
     """

@@ -192,7 +192,7 @@ def staging(out_dir: str) -> Iterator[str]:
         os.makedirs(out_dir, exist_ok=True)
         remove_leftovers(out_dir, ".convert")
         folder = os.path.join(out_dir, temporary_name(".convert"))
-        shutil.rmtree(folder, ignore_errors=True)  # of an earlier process with this number
+        shutil.rmtree(folder, ignore_errors=True)  # an earlier process had this number
         os.mkdir(folder)
     try:
         yield folder

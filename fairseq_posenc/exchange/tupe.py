@@ -100,8 +100,8 @@ class Released(NamedTuple):
 
     Args:
         path: the file.
-        flags: those of :data:`_FLAGS` and :data:`_CONSTANTS`, by name.
-        parameters: by their released names.
+        flags: the values of :data:`_FLAGS` and :data:`_CONSTANTS`, by name.
+        parameters: the parameters, by their released names.
     """
 
     path: str

@@ -36,7 +36,7 @@ class Beam(NamedTuple):
 
 
 class Hardware(NamedTuple):
-    """Where an engine computes.
+    """The device and the numbers with which an engine computes.
 
     Args:
         device: cpu or cuda.

@@ -17,7 +17,7 @@ class CTranslate2Engine:
 
     Args:
         folder: the model folder.
-        hardware: where it computes.
+        hardware: the device on which it computes.
 
     Raises:
         UsageError: the export is damaged or no translation model, or the machine lacks the type.
@@ -93,7 +93,7 @@ def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = No
 
     Args:
         folder: the model folder.
-        hardware: where it computes.
+        hardware: the device on which it computes.
         name: ctranslate2 or fairseq, to choose.
 
     Raises:

@@ -31,7 +31,7 @@ class NextToken(NamedTuple):
 
     Args:
         token: the symbol.
-        probability: of the symbol.
+        probability: the probability of the symbol.
     """
 
     token: str

@@ -34,7 +34,7 @@ class Filled(NamedTuple):
 
     Args:
         token: the symbol.
-        probability: of the symbol.
+        probability: the probability of the symbol.
         text: the text with it in place of the mask.
     """
 
@@ -72,7 +72,9 @@ class MaskedLanguageModel(FolderModel):
             self._first, self._separator = settings.init_token, settings.separator_token
         else:  # BERT's format where there are segments, as in imported models; else RoBERTa's
             one = getattr(self.model, "reads_pairs", False)
-            one = one and option(settings, "separator_token") is None  # of masked_lm_pairs
+            one = (
+                one and option(settings, "separator_token") is None
+            )  # a setting of masked_lm_pairs
             self._first = self._dictionary.bos()
             self._separator = None if one else self._dictionary.eos()
         self._cuts = str(option(settings, "shorten_method")) == "truncate"

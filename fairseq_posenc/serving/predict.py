@@ -56,8 +56,8 @@ def examples_of(lines: Sequence[str], places: Sequence[int], first: int) -> List
     """The texts of lines, with white space as in the recipes: single spaces.
 
     Args:
-        lines: of the table; a blank one is an example without text.
-        places: of the columns.
+        lines: lines of the table; a blank one is an example without text.
+        places: the places of the columns.
         first: number of the first line, for messages.
 
     Raises:
@@ -88,10 +88,10 @@ def predicted_lines(
     """The lines to write: a label and its probability, or a value, for each line of a table.
 
     Args:
-        predict: of the classifier.
+        predict: classifies examples.
         head: its head.
-        lines: of the table.
-        columns: those of the texts, as for :func:`places_of`; by default the first, or for a model
+        lines: the lines of the table.
+        columns: the columns of the texts, as for :func:`places_of`; by default the first, or for a model
             of pairs the first two.
         has_header: whether the first line names the columns.
         scores: add the probability of every label, below a line of their names.

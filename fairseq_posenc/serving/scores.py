@@ -44,7 +44,7 @@ def scores_of(loaded: Loaded, dataset: FairseqDataset, lengths: Sequence[int]) -
 
     Args:
         loaded: the model.
-        dataset: of fairseq, with targets.
+        dataset: a data set of fairseq, with targets.
         lengths: largest number of tokens in each of its items.
     """
     dictionary = loaded.task.target_dictionary
