@@ -17,12 +17,11 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.formats import ForeignModel, Imported, Importer, register_format
 from fairseq_posenc.exchange.hf_config import SENTENCE_HEAD, Config
 from fairseq_posenc.exchange.huggingface import (
-    DECODER,
     Folder,
     move_output,
     open_folder,
+    output_weight,
     reader_of,
-    token_embedding_of,
 )
 from fairseq_posenc.exchange.kinds import CLASSIFICATION_HEADS, ENCODER, PAD, Settings
 from fairseq_posenc.exchange.reader import Reader
@@ -92,13 +91,12 @@ class GAUAlphaImporter(Importer):
 def _reference(folder: Folder, order: Tensor) -> ForeignModel:
     """The model computed from its formulas."""
     parameters, classifies = folder.parameters, _class_of(folder.config) == _CLASSIFIER
-    output = DECODER + "weight" if DECODER + "weight" in parameters else token_embedding_of(BASE)
 
     def logits(tokens: Tensor, segments: Tensor) -> Tensor:
         if classifies:
             last = first_position(parameters["classifier.weight"], parameters["classifier.bias"])
         else:
-            last = tied_head(parameters[output])
+            last = tied_head(output_weight(folder, BASE))
         released = released_logits(gated_layer, BASE, parameters, folder.config.entries, last)
         out = released(order[tokens], segments, tokens.ne(PAD))
         return out if classifies else out[..., order]

@@ -9,7 +9,7 @@ import os
 from typing import Any, Collection, Dict, List, NamedTuple, Tuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.json_object import read_json_object
@@ -192,6 +192,12 @@ def token_embedding_of(prefix: str) -> str:
 def segment_embedding_of(prefix: str) -> str:
     """The name of the segment embedding, *prefix* being that of the encoder."""
     return prefix + "embeddings.token_type_embeddings.weight"
+
+
+def output_weight(folder: Folder, prefix: str) -> Tensor:
+    """The weight of the output layer, *prefix* being that of the encoder."""
+    name = DECODER + "weight"
+    return folder.parameters[name if name in folder.parameters else token_embedding_of(prefix)]
 
 
 def reader_of(folder: Folder, vocabulary: Vocabulary, prefix: str) -> Reader:

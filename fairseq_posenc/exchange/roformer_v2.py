@@ -10,29 +10,11 @@ from typing import Optional
 
 from torch import Tensor
 
+from fairseq_posenc.exchange import huggingface
+from fairseq_posenc.exchange import released_formulas as formulas
+from fairseq_posenc.exchange import roformer_names as names
 from fairseq_posenc.exchange.formats import ForeignModel, Imported, Importer, register_format
-from fairseq_posenc.exchange.huggingface import (
-    DECODER,
-    Folder,
-    activation_of,
-    move_output,
-    reader_of,
-    token_embedding_of,
-)
 from fairseq_posenc.exchange.kinds import ENCODER, PAD
-from fairseq_posenc.exchange.released_formulas import (
-    FORMULAS,
-    released_logits,
-    tied_head,
-    transformer_layer,
-)
-from fairseq_posenc.exchange.roformer_names import (
-    BASE,
-    PROJECTIONS,
-    drop_unused,
-    open_roformer,
-    settings_of,
-)
 from fairseq_posenc.exchange.vocabulary import read_vocabulary
 from fairseq_posenc.models import presets
 from fairseq_posenc.models.masked_lm_presets import RELEASED
@@ -43,24 +25,24 @@ class RoFormerV2Importer(Importer):
 
     def read(self, path: str, vocab: Optional[str]) -> Imported:
         """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
-        folder, vocabulary = open_roformer(path, "roformer-v2"), read_vocabulary(path, vocab)
+        folder, vocabulary = names.open_roformer(path, "roformer-v2"), read_vocabulary(path, vocab)
         config = folder.config
         # its causal class attends to later tokens unless it is given a mask
         name = config.architecture(["RoFormerForMaskedLM"])
         config.one_of("is_decoder", False, (False,))
-        settings = {**presets.ROFORMER_V2, **RELEASED, **settings_of(config)}
+        settings = {**presets.ROFORMER_V2, **RELEASED, **names.settings_of(config)}
         channels = settings["encoder_embed_dim"]
         config.one_of("embedding_size", channels, (channels,))
 
-        reader = reader_of(folder, vocabulary, BASE)
+        reader = huggingface.reader_of(folder, vocabulary, names.BASE)
         for layer in range(settings["encoder_layers"]):
-            for ours, theirs in PROJECTIONS.items():
+            for ours, theirs in names.PROJECTIONS.items():
                 reader.move(
-                    f"{BASE}encoder.layer.{layer}.{theirs}.weight",
+                    f"{names.BASE}encoder.layer.{layer}.{theirs}.weight",
                     f"{ENCODER}layers.{layer}.{ours}.weight",
                 )
-        settings["untie_weights_roberta"] = move_output(folder, reader, BASE)
-        notes = drop_unused(reader, config)
+        settings["untie_weights_roberta"] = huggingface.move_output(folder, reader, names.BASE)
+        notes = names.drop_unused(reader, config)
         reader.finish(f"config.json ({name})")
         foreign = _reference(folder, vocabulary.order)
         return Imported(
@@ -68,18 +50,18 @@ class RoFormerV2Importer(Importer):
         )
 
 
-def _reference(folder: Folder, order: Tensor) -> ForeignModel:
+def _reference(folder: huggingface.Folder, order: Tensor) -> ForeignModel:
     """The model computed from its formulas."""
-    parameters = folder.parameters
-    entries = {**folder.config.entries, "hidden_act": activation_of(folder.config)}
-    output = DECODER + "weight" if DECODER + "weight" in parameters else token_embedding_of(BASE)
+    entries = {**folder.config.entries, "hidden_act": huggingface.activation_of(folder.config)}
 
     def logits(tokens: Tensor, segments: Tensor) -> Tensor:
-        head = tied_head(parameters[output])
-        released = released_logits(transformer_layer, BASE, parameters, entries, head)
+        head = formulas.tied_head(huggingface.output_weight(folder, names.BASE))
+        released = formulas.released_logits(
+            formulas.transformer_layer, names.BASE, folder.parameters, entries, head
+        )
         return released(order[tokens], segments, tokens.ne(PAD))[..., order]
 
-    return ForeignModel(logits, FORMULAS)
+    return ForeignModel(logits, formulas.FORMULAS)
 
 
 register_format(

@@ -91,8 +91,8 @@ def predicted_lines(
         predict: classifies examples.
         head: its head.
         lines: the lines of the table.
-        columns: the columns of the texts, as for :func:`places_of`; by default the first, or for a model
-            of pairs the first two.
+        columns: the columns of the texts, as for :func:`places_of`; by default the first, or the
+            first two for a model of pairs.
         has_header: whether the first line names the columns.
         scores: add the probability of every label, below a line of their names.
         buffer: number of lines to read before they are classified.
