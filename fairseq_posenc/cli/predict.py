@@ -55,9 +55,8 @@ def run(args: argparse.Namespace) -> None:
         load_plug_in(args.user_dir)
         import torch
 
-        from fairseq_posenc.serving.ensemble import Ensemble, check_same_heads
         from fairseq_posenc.serving.masked_lm import MaskedLanguageModel
-        from fairseq_posenc.serving.predict import predicted_lines
+        from fairseq_posenc.serving.predict import Ensemble, check_same_heads, predicted_lines
 
         if args.threads:
             torch.set_num_threads(args.threads)

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compute-type",
         default="default",
         metavar="TYPE",
-        help="of CTranslate2: float32, int8, float16, ...; default: as exported",
+        help="type in which CTranslate2 computes: float32, int8, float16, ... (as exported)",
     )
 
 

@@ -51,7 +51,7 @@ SUBWORD_FILES: Dict[str, Optional[str]] = {
     "none": None,
 }
 SUBWORDS = tuple(SUBWORD_FILES)
-#: Those that take a line as it is, with all its white space.
+#: The kinds of subwords that take a line as it is, with all its white space.
 RAW = ("transformers", "text8", "enwik8")
 
 
@@ -122,7 +122,7 @@ class ModelFolder(NamedTuple):
         task: the fairseq task of the model.
         text: how its text was prepared.
         search: defaults of the search.
-        head: of a classifier.
+        head: the head of a classifier, or None.
     """
 
     path: str
@@ -211,7 +211,7 @@ def read_settings(path: str, shown: str) -> Dict[str, Any]:
 
 
 _Entries = TypeVar("_Entries")
-_TYPES: Dict[Any, Any] = {  # of values in JSON
+_TYPES: Dict[Any, Any] = {  # the types of values in JSON
     str: str,
     bool: bool,
     int: int,

@@ -29,10 +29,10 @@ class Translator:
     """Translates lines of text.
 
     Args:
-        preparation: of the text.
-        engine: of the tokens.
+        preparation: prepares and restores the text.
+        engine: translates the tokens.
         beam: the search; its longest translation is an upper bound.
-        format: of the lines.
+        format: the format of the lines.
     """
 
     def __init__(
