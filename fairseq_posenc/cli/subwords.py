@@ -100,15 +100,15 @@ def run_marked_pieces(args: argparse.Namespace) -> None:
 
 
 def _learn_merges(args: argparse.Namespace, parts: Any) -> None:
-    from fairseq_posenc.text.learning import count_words, learn_merges
+    from fairseq_posenc.text.learning import learn_merges
 
     at_least(args, operations=1, learn_from=1)
     if args.operations is not None and args.vocabulary_size is not None:
         raise UsageError(f"--operations {args.operations}: give it or --vocabulary-size, not both")
     if args.vocabulary_size is None:
         args.operations = args.operations or 32000
-    words = count_words(args.texts, parts)
-    learn_merges(args.file, words, args.operations, args.vocabulary_size, args.learn_from)
+    size = (args.operations, args.vocabulary_size, args.learn_from)
+    learn_merges(args.file, args.texts, *size, parts)
 
 
 def _add_coverage(parser: argparse.ArgumentParser) -> None:

@@ -45,10 +45,11 @@ def count_words(
 
 def learn_merges(
     codes: str,
-    words: "Counter[str]",
+    paths: Sequence[str],
     operations: Optional[int] = None,
     vocabulary_size: Optional[int] = None,
     most_frequent: Optional[int] = None,
+    parts: Callable[[str], Iterable[str]] = str.split,
 ) -> None:
     """Learn merges by subword-nmt, which do not depend on the order of the text.
 
@@ -58,15 +59,17 @@ def learn_merges(
 
     Args:
         codes: the file to write.
-        words: how often each word occurs.
+        paths: the texts.
         operations: number of merges; fewer are learned where the text has no more.
         vocabulary_size: number of characters and merges together, instead.
         most_frequent: number of words to learn from; words as frequent as the last of them are
             taken in alphabetical order.
+        parts: the words of a line.
 
     Raises:
         UsageError: the text does not give that many symbols, or no merge.
     """
+    words = count_words(paths, parts)
     os.environ.setdefault("TQDM_MININTERVAL", "10")  # subword-nmt's progress would fill log files
     module = import_extra("subword_nmt.learn_bpe", "subwords of subword-nmt")
     if most_frequent is not None and most_frequent < len(words):
@@ -92,8 +95,8 @@ def learn_merges(
         raise UsageError(f"--vocabulary-size {vocabulary_size}: the text gives no more than {most}")
     if not found:  # subword-nmt does not read codes without merges
         raise UsageError(
-            f"{codes}: no two characters stand together twice in a word of the text, so there is "
-            "nothing to merge; give more text, or other subwords"
+            "{}: no two characters stand together twice in a word, so there is nothing to merge; "
+            "give more text, or other subwords".format(" ".join(paths))
         )
     with write_text(codes) as stream:
         stream.write(merges.getvalue())
@@ -149,6 +152,8 @@ def learn_sentencepiece(
                 sentence_iterator=iter(sentences),
                 model_writer=stream,
                 vocab_size=size,
+                input_sentence_size=learn_from,  # recorded in the model; all are taken
+                shuffle_input_sentence=True,
                 unk_id=0,  # the other special symbols are fairseq's
                 bos_id=-1,
                 eos_id=-1,
