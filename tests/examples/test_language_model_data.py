@@ -1,7 +1,6 @@
 """Data of the language-model recipe: characters and bytes without loss, words as they are."""
 
 import gzip
-import json
 import os
 import random
 import subprocess
@@ -10,10 +9,9 @@ import sys
 import pytest
 from fairseq.data import Dictionary, data_utils
 from support.language_models import PREPARE, RECIPE, wikitext
-from support.recipes import assert_error, bash, commands, error_of, recipe_module
+from support.recipes import assert_error, bash, commands, recipe_module
 
 characters = recipe_module("language_model", "characters")
-running_text = recipe_module("language_model", "running_text")
 
 
 # --- characters
@@ -129,28 +127,6 @@ def test_words_of_wikitext_stay_as_they_are(names, tmp_path):
 
 
 # --- running text in subwords
-
-
-def test_documents_of_both_formats_are_the_same_lines(tmp_path):
-    (tmp_path / "a.txt").write_text("\n\none \ntwo\n\n\n  three\n")
-    texts = ["one \n\ntwo\n", " ", "  three"]
-    lines = [json.dumps({"text": text, "meta": {}}) + "\n" for text in texts]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    for name in ("a.txt", "a.jsonl"):
-        running_text.main([str(tmp_path / name), str(tmp_path / "out")])
-        assert (tmp_path / "out").read_text() == "one\ntwo\n\n  three\n"
-
-
-@pytest.mark.parametrize(
-    "line, message",
-    [("{", "is not JSON"), ('{"body": ""}', "has no text"), ('{"text": 1}', "its text is 1")],
-)
-def test_a_wrong_document_is_one_line_with_its_number(line, message, tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' + line + "\n")
-    arguments = [str(tmp_path / "a.jsonl"), str(tmp_path / "out")]
-    found = error_of(running_text.main, arguments)
-    assert "a.jsonl, line 2: " in found and message in found
-    assert os.listdir(tmp_path) == ["a.jsonl"]
 
 
 @pytest.mark.parametrize("subwords, learner", [("byte-bpe", "byte_bpe"), ("sentencepiece", "spm")])

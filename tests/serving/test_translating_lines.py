@@ -4,12 +4,11 @@ import io
 import json
 
 import pytest
-from support.recipes import EXAMPLES
 
 from fairseq_posenc.serving.engine import Beam, Hypothesis
 from fairseq_posenc.serving.model_folder import ModelFolder, Text
-from fairseq_posenc.serving.streams import Progress, read_lines
-from fairseq_posenc.serving.text import Preparation, words_of
+from fairseq_posenc.serving.streams import read_lines
+from fairseq_posenc.serving.text import Preparation
 from fairseq_posenc.serving.translate import Format, Translator
 
 
@@ -74,32 +73,6 @@ def test_input_that_is_not_utf8_is_named():
         list(read_lines(io.BytesIO(b"ok\nab\xff\n")))
     lines = "one\u2028line\r\n\x0bvertical\x85\n".encode()
     assert list(read_lines(io.BytesIO(lines))) == ["one\u2028line", "\x0bvertical\x85"]
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_progress_is_for_terminals():
-    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
-        progress = Progress(stream, seconds=0)
-        progress.add()
-        progress.add(last=True)
-        assert ("1 lines" in stream.getvalue()) == shown
-
-
-HOSTILE = ["“Well-known” – it’s 5 € & <b>!", "a\u200bb\tc\x07d", "don't   stop…", "", "日本語 text"]
-
-
-@pytest.mark.parametrize("dash_splits", [False, True])
-def test_words_are_those_of_the_recipes(dash_splits, monkeypatch):
-    pytest.importorskip("sacremoses", reason="an extra: Moses' tokeniser")
-    monkeypatch.syspath_prepend(str(EXAMPLES / "common"))
-    import moses
-
-    split, expected = words_of("moses", "en", dash_splits), moses.tokenizer("en", dash_splits)
-    assert [" ".join(split(line)) for line in HOSTILE] == [expected(line) for line in HOSTILE]
 
 
 def test_text_comes_back_through_sentencepiece(tmp_path):
