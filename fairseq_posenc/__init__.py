@@ -37,14 +37,14 @@ def register() -> None:
         from fairseq_posenc.checkpoints.install import install
         from fairseq_posenc.command_line import install as command_line
         from fairseq_posenc.models.segments import label_batches
-        from fairseq_posenc.serving import hub
+        from fairseq_posenc.serving import pretrained
         from fairseq_posenc.training.tasks.carried import save_all_memories
 
         compat.apply()
         install()
         label_batches()
         save_all_memories()
-        hub.install()
+        pretrained.install()
         command_line.install()
 
 

@@ -16,7 +16,8 @@ from fairseq_posenc.attention import register_attention
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.encodings import Stack, register_encoding
-from fairseq_posenc.encodings.base import SharedBias
+from fairseq_posenc.encodings.base import DistanceBias
+from fairseq_posenc.exchange.ctranslate2_positions import bias_by_distance, expresses
 from fairseq_posenc.flags.settings import setting
 
 
@@ -41,7 +42,7 @@ class GaussianFlags:
     summary="a penalty on the logits, quadratic in the distance, with a learned width per head",
     flags=GaussianFlags,
 )
-class GaussianBias(SharedBias):
+class GaussianBias(DistanceBias):
     """Content-free logits -(i - j)² / 2σ_h², with one learned σ per head.
 
     Args:
@@ -55,10 +56,13 @@ class GaussianBias(SharedBias):
         width = torch.full((stack.num_heads, 1, 1), float(options.gaussian_width))
         self.log_width = nn.Parameter(width.log())
 
-    def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """Logits (1|B, H, T, S) for positions (1|B, T) and (1|B, S)."""
-        distance = (query_positions[:, :, None] - key_positions[:, None, :]) / self.stretch
-        return -0.5 * (distance[:, None] / self.log_width.exp()).square()
+    def by_distance(self, distances: Tensor) -> Tensor:
+        """Logits (H, N) of distances (N)."""
+        return -0.5 * (distances / self.stretch / self.log_width.exp()[:, 0]).square()
+
+
+# all that `fairseq-posenc export ctranslate2` needs of an encoding that is a function of distance
+expresses("gaussian", acts="bias", flags=("gaussian_width", "gaussian_stretch"))(bias_by_distance)
 
 
 @dataclass

@@ -11,12 +11,12 @@ import sys
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 import torch
-from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.data import Dictionary, data_utils
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.loader import load, usable_device
 from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
 from fairseq_posenc.encodings import encoding_flags
 
@@ -201,9 +201,9 @@ def measure(run: Run, config: EvalConfig) -> Measurement:
             f"{config.data}: no dict.txt there; give the output folder of fairseq-preprocess"
         )
     overrides = {**run.overrides, "data": config.data}
-    (model,), _, task = load_model_ensemble_and_task([run.path], arg_overrides=overrides)
-    device = "cuda" if torch.cuda.is_available() and not config.cpu else "cpu"
-    model.to(device).eval()
+    device = usable_device(config.cpu)
+    loaded = load(run.path, overrides=overrides, device=device)
+    model, task = loaded.model, loaded.task
     longest = longest_context(model)
     lengths = [length for length in config.lengths if length <= longest]
     if not lengths:

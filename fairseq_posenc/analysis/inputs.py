@@ -3,19 +3,16 @@
 from argparse import Namespace
 from functools import partial
 from itertools import islice
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
+from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 import torch
 from fairseq.data import Dictionary
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.dictionary import find_dictionary
+from fairseq_posenc.checkpoints.dictionary import find_dictionary, read_dictionary
+from fairseq_posenc.checkpoints.loader import BareTask, Sized, rebuild
 from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
-from fairseq_posenc.configuration.resolve import configure, nested
-from fairseq_posenc.exchange.dictionary import read_dictionary
-from fairseq_posenc.models.masked_lm import MaskedLMModel
-from fairseq_posenc.models.translation import TRANSLATION
 from fairseq_posenc.stacks.encoder import TransformerEncoder
 
 
@@ -27,24 +24,8 @@ class Model(NamedTuple):
     dictionary: Dictionary
 
 
-def masked_lm(settings: Dict[str, Any], dictionary: Dictionary) -> Model:
-    """An untrained masked language model."""
-    task = Namespace(source_dictionary=dictionary, cfg=Namespace(_name="masked_lm"))
-    model: Any = MaskedLMModel.build_model(Namespace(**settings), task)
-    run = partial(model, features_only=True)
-    return Model(model.encoder.sentence_encoder, run, dictionary)
-
-
-def translation(settings: Dict[str, Any], dictionary: Dictionary) -> Model:
-    """The untrained encoder of a translation model."""
-    cfg = Namespace(**settings)
-    configure(cfg, TRANSLATION.dataclass, {})
-    table = nn.Embedding(len(dictionary), cfg.encoder_embed_dim, dictionary.pad())
-    encoder = TransformerEncoder(nested(cfg), dictionary, table)
-    return Model(encoder, encoder, dictionary)
-
-
-BUILDERS = {"encoder.sentence_encoder": masked_lm, "encoder": translation}
+#: The task of a model, by the name of its only encoder.
+TASKS = {"encoder.sentence_encoder": "masked_lm", "encoder": "translation"}
 
 
 def load(path: str, dict_path: Optional[str]) -> Model:
@@ -71,7 +52,7 @@ def load(path: str, dict_path: Optional[str]) -> Model:
             f"{path}: --funnel-stages {settings['funnel_stages']}: layers of pooled tokens have "
             "matrices of several sizes; give a model whose layers all see the same tokens"
         )
-    names = [name for name in BUILDERS if f"{name}.embed_tokens.weight" in state]
+    names = [name for name in TASKS if f"{name}.embed_tokens.weight" in state]
     if not names:
         raise UsageError(
             f"{path}: has no single encoder (its first parameter is {next(iter(state))}); give a "
@@ -80,17 +61,19 @@ def load(path: str, dict_path: Optional[str]) -> Model:
     name = names[0]
     rows = len(state[f"{name}.embed_tokens.weight"])
     dictionary = read_symbols(dict_path or find_dictionary(path, checkpoint, "--dict"), rows, path)
-    model = BUILDERS[name](settings, dictionary)
-    model.encoder.upgrade_state_dict_named(state, name)
-    own = {k[len(name) + 1 :]: v for k, v in state.items() if k.startswith(name + ".")}
-    model.encoder.load_state_dict(own)
-    model.encoder.eval()
-    return model
+    cfg = Namespace(_name=TASKS[name])
+    if TASKS[name] == "masked_lm":
+        model = rebuild(checkpoint, BareTask(cfg, dictionary))
+        return Model(model.encoder.sentence_encoder, partial(model, features_only=True), dictionary)
+    shared = settings.get("share_all_embeddings")
+    target = None if shared else Sized(len(state["decoder.embed_tokens.weight"]))
+    encoder = rebuild(checkpoint, BareTask(cfg, dictionary, target)).encoder
+    return Model(encoder, encoder, dictionary)
 
 
 def read_symbols(dict_path: str, rows: int, path: str) -> Dictionary:
     """Read a dictionary that matches the *rows* of embeddings in the checkpoint at *path*."""
-    symbols = read_dictionary(dict_path)  # with <mask>, which translation does not use
+    symbols = read_dictionary(dict_path).symbols  # with <mask>, which translation does not use
     if rows not in (len(symbols), len(symbols) - 1):
         raise UsageError(
             f"{dict_path}: has {len(symbols) - 1} symbols, including those of fairseq, but {path} "

@@ -14,12 +14,13 @@ import lzma
 import os
 import re
 import zlib
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional, TextIO, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, TextIO, Tuple, TypeVar
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import FilePath, replace_file
 from fairseq_posenc.basics.progress import Progress
 
+Item = TypeVar("Item")
 LEVEL = 3  # of gzip: a seventh larger than at level 9, in a quarter of its time
 #: The first bytes of compressed files, by the command that unpacks them.
 COMPRESSED = {
@@ -126,6 +127,12 @@ def read_lines(
         raise UsageError(f"{subject}: damaged ({error}); replace it") from error
     except OSError as error:
         raise UsageError(f"{subject}: cannot be read ({error.strerror or error})") from error
+
+
+def in_blocks(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
+    """Lists of *size* items; the last can be shorter."""
+    source = iter(items)
+    return iter(lambda: list(itertools.islice(source, size)), [])
 
 
 def read_texts(*paths: str) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""Finding the dictionary of a checkpoint."""
+"""Finding and reading the dictionary of a checkpoint."""
 
 import os
 from typing import Any, Mapping
 
-from fairseq.data import data_utils
+from fairseq.data import Dictionary, data_utils
 
 from fairseq_posenc.basics.errors import UsageError
 
@@ -36,3 +36,23 @@ def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
     raise UsageError(
         f"{path}: its dictionary was not found (tried {', '.join(tried)}); give it with {flag}"
     )
+
+
+def read_dictionary(path: str, adds_mask: bool = True) -> Dictionary:
+    """Read a dict.txt as fairseq's tasks do.
+
+    Args:
+        path: the file.
+        adds_mask: append ``<mask>`` unless the file has it, as ``--task masked_lm`` does.
+
+    Raises:
+        UsageError: the file cannot be read or is not a dictionary.
+    """
+    try:
+        dictionary = Dictionary.load(path)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).split("\n")[0]
+        raise UsageError(f"{path}: cannot be read as a fairseq dictionary ({reason})") from error
+    if adds_mask:
+        dictionary.add_symbol("<mask>")
+    return dictionary

@@ -7,12 +7,11 @@ from typing import Any, Dict, List
 from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import ENCODINGS
-from fairseq_posenc.exchange import FORMATS, onnx_export
+from fairseq_posenc.exchange import FORMATS
 from fairseq_posenc.flags.registry import Registry
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
 from fairseq_posenc.layers.norms import NORMS
 from fairseq_posenc.models import FAMILIES, Family
-from fairseq_posenc.serving import export as ctranslate2
 
 # settings in which presets differ, besides encoding and size
 DISTINGUISHING = ("attention", "layer", "norm", "feed_forward", "no_bias", "untie_cls", "causal")
@@ -30,10 +29,7 @@ def catalogue() -> str:
         lines += [f"{registry.flag}: {title}", *_entries(registry), ""]
     lines.append("import and export: formats")
     for name, entry in FORMATS.items():
-        ways = "import and export" if entry.write else "import"
-        lines.append(f"  {name:<16} {entry.summary}; {ways}")
-    for engine in (ctranslate2, onnx_export):
-        lines.append(f"  {engine.NAME:<16} {engine.SUMMARY}; export")
+        lines.append(f"  {name:<16} {entry.summary}; {entry.ways}")
     for model, family in FAMILIES.items():
         lines += ["", f"--arch: architectures of {model}, {family.what} (layers x channels)"]
         lines += [f"  {name:<30} {_architecture(family, name)}" for name in family.presets]

@@ -56,11 +56,12 @@ def quieten() -> None:
         warnings.simplefilter("ignore")
 
 
-def add_user_dir(parser: argparse.ArgumentParser) -> None:
-    """Declare the folder of a model's own parts."""
-    parser.add_argument(
-        "--user-dir", metavar="DIR", help="your encodings, if the model has some; as in training"
-    )
+def add_user_dir(
+    parser: argparse.ArgumentParser,
+    what: str = "your encodings, if the model has some; as in training",
+) -> None:
+    """Declare the folder of a user's own parts, with *what* as its help."""
+    parser.add_argument("--user-dir", metavar="DIR", help=what)
 
 
 def load_plug_in(user_dir: Optional[str] = None) -> None:

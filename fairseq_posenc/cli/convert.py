@@ -2,18 +2,11 @@
 
 import argparse
 import ast
-import os
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import Any, Dict
 
-from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.cli.command import Command, load_plug_in
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.cli.command import Command, add_user_dir, load_plug_in
 
-if TYPE_CHECKING:
-    from fairseq_posenc.exchange.transfer import Report
-
-#: The format for an engine, which can only be exported; it has flags of its own.
-ENGINE = "ctranslate2"
-_ONLY_ENGINE = ("data", "quantization", "verify_file", "model_overrides")
 KNOWN = "a format that `fairseq-posenc list` names, for example hf-roformer"
 
 
@@ -34,7 +27,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         help="the head to export; lm for the language-model head, and with onnx features for none",
     )
     _add_common_arguments(parser, "OUT", "folder to write to; with onnx a file")
-    group = parser.add_argument_group(f"for {ENGINE}")
+    group = parser.add_argument_group("for ctranslate2")
     group.add_argument(
         "--data", metavar="DIR", help="the binary data, if it is no longer where training had it"
     )
@@ -66,75 +59,50 @@ def _add_common_arguments(parser: argparse.ArgumentParser, out: str, what: str) 
         help="run both models on the same tokens, print the largest difference of the logits (of "
         "log-probabilities for an engine), and write nothing if it is above 1e-4",
     )
+    add_user_dir(parser, "your formats and encodings, if the model needs some")
 
 
 def run_import(args: argparse.Namespace) -> None:
     """Import a model of another toolkit."""
-    load_plug_in()
-    from fairseq_posenc.exchange import FORMATS, import_checkpoint
+    load_plug_in(args.user_dir)
+    from fairseq_posenc.exchange.formats import importer_of
+    from fairseq_posenc.exchange.transfer import import_checkpoint
 
-    _check_format(args.format, list(FORMATS), "import")
-    paths = (FORMATS[args.format], args.source, args.out_dir, args.vocab)
-    _report(import_checkpoint(*paths, verify=args.verify))
+    importer = importer_of(args.format)
+    report = import_checkpoint(importer, args.source, args.out_dir, args.vocab, args.verify)
+    print("\n".join(report.lines()))
 
 
 def run_export(args: argparse.Namespace) -> None:
     """Export a checkpoint of this plug-in."""
-    if args.format == ENGINE:
-        _export_engine(args)
-        return
-    for name in _ONLY_ENGINE:
-        if getattr(args, name) is not None:
-            flag = flag_of(name)
-            raise UsageError(f"{flag} {getattr(args, name)}: is for export {ENGINE}; drop it")
-    load_plug_in()
-    from fairseq_posenc.exchange import FORMATS, export_checkpoint, onnx_export
+    overrides = None if args.model_overrides is None else read_overrides(args.model_overrides)
+    load_plug_in(args.user_dir)
+    from fairseq_posenc.exchange.formats import Wanted, check_flags, exporter_of
 
-    writable = [name for name, entry in FORMATS.items() if entry.write]
-    _check_format(args.format, [*writable, ENGINE, onnx_export.NAME], "export")
-    if args.format == onnx_export.NAME:
-        _report(
-            onnx_export.export_onnx(args.source, args.out_dir, args.vocab, args.head, args.verify)
-        )
-        return
-    paths = (FORMATS[args.format], args.source, args.out_dir, args.vocab)
-    _report(export_checkpoint(*paths, head=args.head, verify=args.verify))
-
-
-def _export_engine(args: argparse.Namespace) -> None:
-    """Export to CTranslate2."""
-    for name in ("vocab", "head"):
-        if getattr(args, name) is not None:
-            raise UsageError(f"{flag_of(name)} {getattr(args, name)}: is not for export {ENGINE}")
-    overrides = read_overrides(args.model_overrides)
-    if args.data is not None:
-        if not os.path.isdir(args.data):
-            raise UsageError(f"--data {args.data}: there is no such folder")
-        overrides["data"] = args.data
-    load_plug_in()
-    from fairseq_posenc.serving.export import export_ctranslate2
-
-    report = export_ctranslate2(
-        args.source, args.out_dir, overrides, args.quantization, args.verify, args.verify_file
+    exporter = exporter_of(args.format)
+    wanted = Wanted(
+        args.source,
+        args.out_dir,
+        args.verify,
+        args.vocab,
+        args.head,
+        args.data,
+        args.quantization,
+        args.verify_file,
+        overrides,
     )
-    for note in report.notes:
-        print("note: " + note)
-    if report.difference is not None:
-        print(f"largest difference from fairseq: {report.difference:.2e}")
-    if report.same is not None:
-        print(f"identical beam translations: {report.same[0]} of {report.same[1]}")
-    for file in report.files:
-        print("wrote " + file)
+    check_flags(args.format, exporter, wanted)
+    print("\n".join(exporter.export(wanted).lines()))
 
 
-def read_overrides(text: Optional[str]) -> Dict[str, Any]:
+def read_overrides(text: str) -> Dict[str, Any]:
     """The settings of ``--model-overrides``, a dictionary in Python's notation.
 
     Raises:
         UsageError: it is none.
     """
     try:
-        overrides = ast.literal_eval(text or "{}")
+        overrides = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         overrides = None
     if not isinstance(overrides, dict):
@@ -142,20 +110,6 @@ def read_overrides(text: Optional[str]) -> Dict[str, Any]:
             f"--model-overrides {text}: must be a dictionary, such as {{'rotary_scaling': 'ntk'}}"
         )
     return overrides
-
-
-def _check_format(name: str, known: List[str], command: str) -> None:
-    if name not in known:
-        raise UsageError(f"{command} {name}: unknown format; expected one of {', '.join(known)}")
-
-
-def _report(report: "Report") -> None:
-    for note in report.notes:
-        print("note: " + note)
-    if report.difference is not None:
-        print(f"largest difference from {report.compared_with}: {report.difference:.2e}")
-    for file in report.files:
-        print("wrote " + file)
 
 
 IMPORT = Command(

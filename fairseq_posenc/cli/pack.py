@@ -6,7 +6,8 @@ import math
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import Command, add_user_dir, load_plug_in
 from fairseq_posenc.cli.text import add_text_arguments, check_text_arguments
-from fairseq_posenc.serving.model_folder import Search, Text
+from fairseq_posenc.serving.model_folder import Search
+from fairseq_posenc.text.preparation import Text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--source-lang", metavar="LANG", help="default: as in the checkpoint or the data")
     add("--target-lang", metavar="LANG", help="default: as in the checkpoint or the data")
     add_text_arguments(parser)
-    add("--target-subword-file", metavar="FILE", help="that of the target, where it is another")
+    add(
+        "--target-subword-file",
+        metavar="FILE",
+        help="the subword file of the target, if it is another",
+    )
     add(
         "--regression-range",
         nargs=2,
@@ -38,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("yes", "auto", "no"),
         help="also export to CTranslate2; auto: if it is installed and can compute the model (no)",
     )
-    add("--quantization", metavar="TYPE", help="of the exported weights: int8, ... (float32)")
+    add("--quantization", metavar="TYPE", help="type of the exported weights: int8, ... (float32)")
     add_user_dir(parser)
 
 
@@ -55,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
     check_text_arguments(args)
     load_plug_in(args.user_dir)
-    from fairseq_posenc.serving.pack import Pack, pack
+    from fairseq_posenc.exchange.pack import Pack, pack
 
     text = Text(
         args.source_lang,
@@ -79,10 +84,8 @@ def run(args: argparse.Namespace) -> None:
         args.target_subword_file,
     )
     report = pack(wanted, args.out_dir)
-    for note in report.notes if report is not None else ():
-        print("note: " + note)
     if report is not None:
-        print(f"largest difference of CTranslate2 from fairseq: {report.difference:.2e}")
+        print("\n".join(report._replace(files=[]).lines()))
     print("wrote " + args.out_dir)
 
 

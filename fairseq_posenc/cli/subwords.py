@@ -31,7 +31,7 @@ only."""
 LEARN_SENTENCEPIECE = """\
 Learn a model of SentencePiece from lines that are drawn with a fixed seed.
 
-Memory does not grow with the text beyond these lines. Lines of more than 4,192 bytes are left out."""
+Memory grows with these lines, not with the text. Lines of more than 4,192 bytes are left out."""
 LEARN_BYTE_BPE = """\
 Learn byte-level byte-pair encoding (Radford et al. 2019), as RoBERTa's section 4.4 uses it.
 

@@ -1,20 +1,51 @@
-"""Converting checkpoints: from other formats to ``posenc_masked_lm``, and back.
+"""Formats of other toolkits and engines: importing to checkpoints of this plug-in, and exporting.
 
-A format is one file that defines a :class:`~fairseq_posenc.exchange.base.Format`, and one entry in
-:data:`FORMATS`.  Reading yields settings and parameters by fairseq's names; everything else
-(the checkpoint, dict.txt, the comparison with the foreign model) is shared.
+:mod:`~fairseq_posenc.exchange.formats` has the registry and the interfaces; importing this package
+registers the formats that are shipped.
 """
 
-from typing import Any, Dict, Tuple
+from fairseq_posenc.exchange import (  # noqa: F401 - importing registers
+    ctranslate2_export,
+    gau_alpha,
+    onnx_export,
+    roformer,
+    roformer_v2,
+    tupe,
+)
+from fairseq_posenc.exchange.expressible import Expressible, refuse_inexpressible
+from fairseq_posenc.exchange.formats import (
+    FORMATS,
+    Exporter,
+    ForeignModel,
+    Imported,
+    Importer,
+    Report,
+    Wanted,
+    register_format,
+)
+from fairseq_posenc.exchange.kinds import CAUSAL, MASKED
+from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.exchange.reader import Reader
+from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
+from fairseq_posenc.exchange.vocabulary import Vocabulary, renumber
 
-from fairseq_posenc.exchange.base import Format
-from fairseq_posenc.exchange.gau_alpha import GAU_ALPHA
-from fairseq_posenc.exchange.hf_roformer import HF_ROFORMER
-from fairseq_posenc.exchange.roformer_v2 import ROFORMER_V2
-from fairseq_posenc.exchange.transfer import export_checkpoint, import_checkpoint
-from fairseq_posenc.exchange.tupe import TUPE
-
-_ALL: Tuple[Format[Any], ...] = (HF_ROFORMER, ROFORMER_V2, GAU_ALPHA, TUPE)
-FORMATS: Dict[str, Format[Any]] = {format.name: format for format in _ALL}
-
-__all__ = ["FORMATS", "Format", "export_checkpoint", "import_checkpoint"]
+__all__ = [
+    "CAUSAL",
+    "FORMATS",
+    "MASKED",
+    "CheckpointExporter",
+    "Exported",
+    "Exporter",
+    "Expressible",
+    "ForeignModel",
+    "Imported",
+    "Importer",
+    "NativeCheckpoint",
+    "Reader",
+    "Report",
+    "Vocabulary",
+    "Wanted",
+    "refuse_inexpressible",
+    "register_format",
+    "renumber",
+]

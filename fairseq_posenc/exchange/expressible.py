@@ -1,55 +1,83 @@
-"""Settings that a foreign format cannot express, from their roles."""
+"""Settings that a format can express, and the refusal of all others by name.
+
+A setting with the role ``model`` is refused unless a format lists it, so a flag that is added later
+is refused until somebody lists it.
+"""
 
 import dataclasses
-from typing import Collection, List
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.configuration.fields import defaults_of, plug_in_flags
-from fairseq_posenc.exchange.kinds import MASKED, Kind, Settings
-from fairseq_posenc.exchange.native import NativeCheckpoint
+from fairseq_posenc.configuration.fields import plug_in_flags
+from fairseq_posenc.models.family import Family
 
 
-def computing_settings(kind: Kind = MASKED) -> List[str]:
-    """The settings on which the outputs of a trained model of *kind* depend.
+class Expressible(NamedTuple):
+    """What a format can express.
 
-    These are the settings with the role ``model``, and the plug-in's settings with the role
-    ``free``: a checkpoint with ``--rotary-scaling`` computes scaled frequencies.
+    Args:
+        target: the format, for messages.
+        any: names of settings whose values are all expressed, or have no effect there.
+        values: for other settings the values that are expressed; of the rest, the defaults are.
+    """
+
+    target: str
+    any: Collection[str]
+    values: Mapping[str, Collection[Any]]
+
+
+def computing_settings(family: Family) -> List["dataclasses.Field[Any]"]:
+    """The settings on which the outputs of a trained model depend.
+
+    These are the settings with the role ``model``, and the plug-in's with the role ``free``: a
+    checkpoint with ``--rotary-scaling`` computes scaled frequencies.
     """
     own = plug_in_flags()
     return [
-        field.name
-        for field in dataclasses.fields(kind.family.dataclass)
+        field
+        for field in dataclasses.fields(family.dataclass)
         if field.metadata.get("role") == "model"
         or (field.metadata.get("role") == "free" and field.name in own)
     ]
 
 
+def inexpressible(
+    family: Family, settings: Mapping[str, Any], expressible: Expressible
+) -> Dict[str, Collection[Any]]:
+    """The settings with values that a format cannot express, and the values that it can.
+
+    Args:
+        family: declares the settings.
+        settings: complete, by name.
+        expressible: what the format can express.
+    """
+    lost = {}
+    for field in computing_settings(family):
+        name, default = field.name, field.metadata.get("default")
+        known = expressible.values.get(name, (default,))
+        if name not in expressible.any and settings.get(name, default) not in known:
+            lost[name] = known
+    return lost
+
+
 def refuse_inexpressible(
-    checkpoint: NativeCheckpoint, returned: Settings, adapted: Collection[str], target: str
+    path: str, family: Family, settings: Mapping[str, Any], expressible: Expressible
 ) -> None:
-    """Refuse a checkpoint that export and import would change.
+    """Refuse a checkpoint whose conversion would change what it computes.
 
     Flags registered by other packages are compared as well, so that none is dropped silently.
 
     Args:
-        checkpoint: the checkpoint to export.
-        returned: the settings after importing the exported model.
-        adapted: names of settings that may differ because the export converts them.
-        target: the format, for the error message.
+        path: the checkpoint, for the message; the others as for :func:`inexpressible`.
 
     Raises:
         UsageError: naming the flags whose values would be lost, and the values supported.
     """
-    settings = checkpoint.settings
-    expressed = {**defaults_of(checkpoint.kind.family.dataclass), **returned}
-    lost = [
-        name
-        for name in computing_settings(checkpoint.kind)
-        if name not in adapted and settings[name] != expressed[name]
-    ]
+    lost = inexpressible(family, settings, expressible)
     if lost:
         given = ", ".join(f"{flag_of(name)} {settings[name]}" for name in lost)
-        known = ", ".join(str(expressed[name]) for name in lost)
+        known = ", ".join(" or ".join(map(str, values)) for values in lost.values())
         raise UsageError(
-            f"{checkpoint.path}: was trained with {given}, but {target} only supports {known}"
+            f"{path}: was trained with {given}, but {expressible.target} only supports {known}; "
+            "nothing was written"
         )

@@ -9,25 +9,23 @@ head becomes the identity.
 """
 
 import math
-from functools import partial
+from typing import Optional
 
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.base import ForeignModel, Format, Imported
-from fairseq_posenc.exchange.dictionary import Vocabulary
+from fairseq_posenc.exchange.formats import ForeignModel, Imported, Importer, register_format
 from fairseq_posenc.exchange.hf_config import SENTENCE_HEAD, Config
-from fairseq_posenc.exchange.hf_parameters import (
-    DECODER,
+from fairseq_posenc.exchange.huggingface import (
+    Folder,
     move_output,
+    open_folder,
+    output_weight,
     reader_of,
-    token_embedding_of,
 )
-from fairseq_posenc.exchange.hf_vocabulary import read_vocabulary
-from fairseq_posenc.exchange.huggingface import Folder, open_folder
 from fairseq_posenc.exchange.kinds import CLASSIFICATION_HEADS, ENCODER, PAD, Settings
 from fairseq_posenc.exchange.reader import Reader
-from fairseq_posenc.exchange.roformer_v2_gau_reference import (
+from fairseq_posenc.exchange.released_formulas import (
     FORMULAS,
     NORMALISERS,
     first_position,
@@ -35,6 +33,7 @@ from fairseq_posenc.exchange.roformer_v2_gau_reference import (
     released_logits,
     tied_head,
 )
+from fairseq_posenc.exchange.vocabulary import Vocabulary, read_vocabulary
 from fairseq_posenc.models.masked_lm_presets import RELEASED
 from fairseq_posenc.models.presets import GAU
 
@@ -48,47 +47,56 @@ _LAYER = {
 }
 
 
-def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
-    """Settings and parameters of GAU-alpha, for :class:`Format`."""
-    config = folder.config
-    name = _class_of(config)
-    settings = _settings(config)
-    _check_padding(config, vocabulary)
+class GAUAlphaImporter(Importer):
+    """Reads a folder of GAU-alpha's masked language model or sequence classifier."""
 
-    reader = reader_of(folder, vocabulary, BASE)
-    for layer in range(settings["encoder_layers"]):
-        for theirs, ours in _LAYER.items():
-            reader.move(
-                f"{BASE}encoder.layer.{layer}.{theirs}", f"{ENCODER}layers.{layer}.self_attn.{ours}"
+    def read(self, path: str, vocab: Optional[str]) -> Imported:
+        """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
+        folder, vocabulary = open_folder(path, "gau_alpha"), read_vocabulary(path, vocab)
+        config = folder.config
+        name = _class_of(config)
+        settings = _settings(config)
+        _check_padding(config, vocabulary)
+
+        reader = reader_of(folder, vocabulary, BASE)
+        for layer in range(settings["encoder_layers"]):
+            for theirs, ours in _LAYER.items():
+                reader.move(
+                    f"{BASE}encoder.layer.{layer}.{theirs}",
+                    f"{ENCODER}layers.{layer}.self_attn.{ours}",
+                )
+        notes = []
+        if not config.one_of("attention_scale", True, (True, False)):
+            notes.append(
+                "attention_scale is false: γ_q was multiplied by √s, to undo the division by √s"
             )
-    notes = []
-    if not config.one_of("attention_scale", True, (True, False)):
-        notes.append(
-            "attention_scale is false: γ_q was multiplied by √s, to undo the division by √s"
+            for key in [key for key in reader.parameters if key.endswith("q_scale")]:
+                reader.parameters[key] = reader.parameters[key] * math.sqrt(
+                    settings["gau_key_size"]
+                )
+        head = SENTENCE_HEAD if name == _CLASSIFIER else None
+        if head is None:
+            settings["untie_weights_roberta"] = move_output(folder, reader, BASE)
+        else:
+            _classifier(config, reader, settings)
+            notes.append(config.classes_note(head))
+        reader.finish(f"config.json ({name})")
+        settings["load_checkpoint_heads"] = head is not None
+        foreign = _reference(folder, vocabulary.order)
+        return Imported(
+            settings, reader.parameters, reader.origin, vocabulary, foreign, head, notes
         )
-        for key in [key for key in reader.parameters if key.endswith("q_scale")]:
-            reader.parameters[key] = reader.parameters[key] * math.sqrt(settings["gau_key_size"])
-    head = SENTENCE_HEAD if name == _CLASSIFIER else None
-    if head is None:
-        settings["untie_weights_roberta"] = move_output(folder, reader, BASE)
-    else:
-        _classifier(config, reader, settings)
-        notes.append(config.classes_note(head))
-    reader.finish(f"config.json ({name})")
-    settings["load_checkpoint_heads"] = head is not None
-    return Imported(settings, reader.parameters, reader.origin, head, notes)
 
 
-def foreign(folder: Folder, order: Tensor) -> ForeignModel:
+def _reference(folder: Folder, order: Tensor) -> ForeignModel:
     """The model computed from its formulas."""
     parameters, classifies = folder.parameters, _class_of(folder.config) == _CLASSIFIER
-    output = DECODER + "weight" if DECODER + "weight" in parameters else token_embedding_of(BASE)
 
     def logits(tokens: Tensor, segments: Tensor) -> Tensor:
         if classifies:
             last = first_position(parameters["classifier.weight"], parameters["classifier.bias"])
         else:
-            last = tied_head(parameters[output])
+            last = tied_head(output_weight(folder, BASE))
         released = released_logits(gated_layer, BASE, parameters, folder.config.entries, last)
         out = released(order[tokens], segments, tokens.ne(PAD))
         return out if classifies else out[..., order]
@@ -155,11 +163,8 @@ def _classifier(config: Config, reader: Reader, settings: Settings) -> None:
     settings["pooler_activation_fn"] = "linear"
 
 
-GAU_ALPHA = Format(
-    name="gau-alpha",
+register_format(
+    "gau-alpha",
     summary="a folder of GAU-alpha's masked language model or sequence classifier",
-    open=partial(open_folder, model_type="gau_alpha"),
-    vocabulary=read_vocabulary,
-    read=read,
-    foreign=foreign,
+    importer=GAUAlphaImporter(),
 )

@@ -1,7 +1,6 @@
 """Settings in config.json, and checks that they can be imported."""
 
-from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Optional, Sequence, TypeVar
+from typing import Any, Callable, Dict, Iterable, NamedTuple, Optional, Sequence, TypeVar
 
 from fairseq_posenc.basics.errors import UsageError
 
@@ -11,9 +10,8 @@ SENTENCE_HEAD = "sentence_classification_head"
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True)
-class Config:
-    """The content of a config.json.
+class Config(NamedTuple):
+    """The content of a config.json; what reads an entry raises a UsageError if it cannot be used.
 
     Args:
         path: the file, for messages.
@@ -29,48 +27,27 @@ class Config:
         return default if value is None else value
 
     def size(self, key: str, default: Optional[int] = None) -> int:
-        """An entry that must be a whole number above 0.
-
-        Args:
-            key: its name.
-            default: value if there is no such entry; None if there must be one.
-
-        Raises:
-            UsageError: it is missing or not such a number.
-        """
-        value = self.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UsageError(f"{self.path}: {key} is {value!r}; it must be a whole number above 0")
-        return value
+        """A whole number above 0, which must be there if *default* is None."""
+        wanted = "a whole number above 0"
+        return self._checked(key, default, lambda v: _is(v, int) and v > 0, wanted)
 
     def fraction(self, key: str, default: float) -> float:
-        """An entry that must be a number from 0 to 1, such as a dropout rate.
-
-        Raises:
-            UsageError: it is not such a number.
-        """
-        value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            raise UsageError(f"{self.path}: {key} is {value!r}; it must be a number from 0 to 1")
-        return value
+        """A number from 0 to 1, such as a dropout rate."""
+        wanted = "a number from 0 to 1"
+        return self._checked(key, default, lambda v: _is(v, int, float) and 0 <= v <= 1, wanted)
 
     def flag(self, key: str, default: bool) -> bool:
-        """An entry that must be true or false.
+        """True or false."""
+        return self._checked(key, default, lambda v: isinstance(v, bool), "true or false")
 
-        Raises:
-            UsageError: it is something else.
-        """
+    def _checked(self, key: str, default: Any, good: Callable[[Any], bool], wanted: str) -> Any:
         value = self.get(key, default)
-        if not isinstance(value, bool):
-            raise UsageError(f"{self.path}: {key} is {value!r}; it must be true or false")
+        if not good(value):
+            raise UsageError(f"{self.path}: {key} is {value!r}; it must be {wanted}")
         return value
 
     def one_of(self, key: str, default: Value, known: Iterable[Value]) -> Value:
-        """The entry *key*, or *default* if there is none.
-
-        Raises:
-            UsageError: it is not among *known*.
-        """
+        """One of *known*."""
         value = self.get(key, default)
         if value not in known:
             raise UsageError(
@@ -79,11 +56,7 @@ class Config:
         return value
 
     def architecture(self, known: Sequence[str]) -> str:
-        """The class that wrote the model, or the first of *known* if config.json names none.
-
-        Raises:
-            UsageError: it is not among *known*.
-        """
+        """The class that wrote the model, or the first of *known* if config.json names none."""
         names = self.get("architectures", list(known))
         name: Any = names[0] if isinstance(names, list) and names else names
         if name not in known:
@@ -93,13 +66,13 @@ class Config:
         return name
 
     def classes_note(self, head: str) -> str:
-        """A note with the meaning of the classes of *head*.
-
-        Raises:
-            UsageError: ``id2label`` does not map numbers to names.
-        """
+        """A note with the meaning of the classes of *head*, from ``id2label``."""
         names: Dict[str, str] = self.get("id2label", {})
         if not isinstance(names, dict) or not all(number.isdecimal() for number in names):
             raise UsageError(f"{self.path}: id2label is {names!r}; it must name classes by number")
         classes = ", ".join(f"{number} {names[number]}" for number in sorted(names, key=int))
         return f"head {head}, classes: {classes or '0 LABEL_0, 1 LABEL_1'}"
+
+
+def _is(value: Any, *types: type) -> bool:
+    return isinstance(value, types) and not isinstance(value, bool)

@@ -1,24 +1,28 @@
-"""Model folders of the ``transformers`` library: config.json, weights, vocabulary.
+"""Model folders of the ``transformers`` library: config.json, weights, embeddings and output.
 
 Reading ``pytorch_model.bin`` only needs PyTorch, reading ``model.safetensors`` needs the package
 ``safetensors``, and running a model for ``--verify`` needs ``transformers``.
 """
 
-import importlib
 import json
 import os
-from types import ModuleType
-from typing import Any, Collection, Dict, List, NamedTuple
+from typing import Any, Collection, Dict, List, NamedTuple, Tuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.json_object import read_json_object
+from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.reading import load_file
-from fairseq_posenc.exchange.files import read_json, write_bytes, write_text
 from fairseq_posenc.exchange.hf_config import Config
-from fairseq_posenc.exchange.hf_vocabulary import FIRST, SPECIAL_TOKENS
-from fairseq_posenc.exchange.reader import ForeignParameters, check_tensors
+from fairseq_posenc.exchange.kinds import EMBEDDING, LM_HEAD, SEGMENTS
+from fairseq_posenc.exchange.reader import ForeignParameters, Reader, check_tensors
+from fairseq_posenc.exchange.transfer import write_bytes, write_text
+from fairseq_posenc.exchange.vocabulary import FIRST, SPECIAL_TOKENS, Vocabulary
 
+#: Start of the names in the output layer.
+DECODER = "cls.predictions.decoder."
 _CONFIG = "config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
@@ -63,7 +67,9 @@ def open_folder(path: str, model_type: str) -> Folder:
     """
     if os.path.isfile(path):
         raise UsageError(f"{path}: is a file; give the folder written by save_pretrained")
-    config = Config(os.path.join(path, _CONFIG), read_json(os.path.join(path, _CONFIG)))
+    file = os.path.join(path, _CONFIG)
+    advice = "give a folder written by save_pretrained"
+    config = Config(file, read_json_object(file, f"{file}:", advice))
     found = config.get("model_type", "")
     if found != model_type:
         raise UsageError(
@@ -122,7 +128,7 @@ def write_folder(
     Raises:
         UsageError: safetensors is not installed, or a file cannot be written.
     """
-    safetensors = _package("safetensors.torch", "safetensors", "to write model.safetensors")
+    safetensors = import_extra("safetensors.torch", "model.safetensors")
     entries = {**entries, "vocab_size": len(symbols), "pad_token_id": symbols.index("[PAD]")}
     write_text(os.path.join(path, _CONFIG), _json(entries))
     tokenizer = {
@@ -148,7 +154,7 @@ def load_model(path: str, architecture: str, computed: Collection[str] = ()) -> 
     Raises:
         UsageError: transformers is not installed, or weights are missing or of unexpected shapes.
     """
-    transformers = _package("transformers", "transformers", "for --verify")
+    transformers = import_extra("transformers", "--verify")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
@@ -166,17 +172,8 @@ def load_model(path: str, architecture: str, computed: Collection[str] = ()) -> 
     return model.float().eval()
 
 
-def _package(module: str, package: str, purpose: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UsageError(
-            f"the Python package {package} is needed {purpose}: pip install {package}"
-        ) from error
-
-
 def _read_safetensors(path: str) -> ForeignParameters:
-    safetensors = _package("safetensors.torch", "safetensors", f"to read {path}")
+    safetensors = import_extra("safetensors.torch", path)
     try:
         return safetensors.load_file(path)
     except Exception as error:  # a damaged file can raise anything
@@ -185,3 +182,83 @@ def _read_safetensors(path: str) -> ForeignParameters:
 
 def _json(content: Dict[str, Any]) -> str:
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def token_embedding_of(prefix: str) -> str:
+    """The name of the token embedding, *prefix* being that of the encoder."""
+    return prefix + "embeddings.word_embeddings.weight"
+
+
+def segment_embedding_of(prefix: str) -> str:
+    """The name of the segment embedding, *prefix* being that of the encoder."""
+    return prefix + "embeddings.token_type_embeddings.weight"
+
+
+def output_weight(folder: Folder, prefix: str) -> Tensor:
+    """The weight of the output layer, *prefix* being that of the encoder."""
+    name = DECODER + "weight"
+    return folder.parameters[name if name in folder.parameters else token_embedding_of(prefix)]
+
+
+def reader_of(folder: Folder, vocabulary: Vocabulary, prefix: str) -> Reader:
+    """A reader that has already moved the embeddings of tokens and segments.
+
+    Args:
+        folder: the folder.
+        vocabulary: its vocabulary.
+        prefix: prefix of the names in the encoder.
+    """
+    config, embedding = folder.config, token_embedding_of(prefix)
+    reader = Reader(folder.weights, folder.parameters, vocabulary)
+    reader.move_rows(embedding, EMBEDDING)
+    rows = len(vocabulary.order)
+    if config.size("vocab_size", rows) != rows:
+        raise UsageError(
+            f"{config.path}: vocab_size is {config.size('vocab_size')}, but {embedding} in "
+            f"{folder.weights} has {rows} rows"
+        )
+    reader.move(segment_embedding_of(prefix), SEGMENTS)
+    return reader
+
+
+def move_output(folder: Folder, reader: Reader, prefix: str) -> bool:
+    """Move the output weight of a model whose head is just that projection.
+
+    Args:
+        folder: the folder.
+        reader: its parameters.
+        prefix: prefix of the names in the encoder.
+
+    Returns:
+        whether it differs from the token embedding.
+
+    Raises:
+        UsageError: as :func:`has_own_output`.
+    """
+    weight = DECODER + "weight"
+    own = has_own_output(folder, (weight, token_embedding_of(prefix))) and weight in reader
+    if own:
+        reader.move_rows(weight, LM_HEAD + "weight")
+    reader.drop(weight)
+    return own
+
+
+def has_own_output(folder: Folder, *pairs: Tuple[str, str]) -> bool:
+    """Check ``tie_word_embeddings``, and return whether it is off.
+
+    Args:
+        folder: the folder.
+        pairs: names of tensors that must be equal if it is on.
+
+    Raises:
+        UsageError: it is on, but the tensors of a pair differ.
+    """
+    tied, tensors = folder.config.flag("tie_word_embeddings", True), folder.parameters
+    for own, shared in pairs if tied else ():
+        both = own in tensors and shared in tensors
+        if both and not torch.equal(tensors[own].float(), tensors[shared].float()):
+            raise UsageError(
+                f"{folder.weights}: {own} and {shared} differ, though tie_word_embeddings in "
+                "config.json is true; correct that entry or the weights"
+            )
+    return not tied

@@ -1,18 +1,26 @@
-"""The kinds of models of this plug-in that can be converted, and the names of their parameters."""
+"""The kinds of models that can be converted, and the names of their settings and parameters.
+
+A causal RoFormer has the layers, the embeddings and the output layer of a masked one, so both are
+converted under the names of ``posenc_masked_lm``; :func:`renamed` and the functions before it
+translate between these names and those of ``posenc_lm``.
+"""
 
 from argparse import Namespace
-from typing import Any, Dict, NamedTuple, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from torch import Tensor
 
 from fairseq_posenc.models.family import Family
 from fairseq_posenc.models.language_model import LANGUAGE_MODEL
 from fairseq_posenc.models.masked_lm import MASKED_LM
+from fairseq_posenc.models.translation import TRANSLATION as TRANSLATION_FAMILY
 
 #: Flags of a model, by name.
 Settings = Dict[str, Any]
 #: Parameters by their names in models of this plug-in.
 Parameters = Dict[str, Tensor]
+Entry = TypeVar("Entry")
 
 PAD = 1
 CLASSIFICATION_HEADS = "classification_heads."
@@ -23,8 +31,10 @@ class Kind(NamedTuple):
     """A kind of model.
 
     Args:
+        name: what it is, for messages and in exported models.
         family: its flags.
-        task: the task that trains it.
+        stock: fairseq's model of the same structure.
+        tasks: the tasks that it is trained on, the usual one first.
         criterion: the name of its loss, and that of the class.
         stack: start of the names of embeddings and layers.
         head: start of the names in the output layer.
@@ -32,13 +42,20 @@ class Kind(NamedTuple):
         adds_mask: whether the task appends ``<mask>`` to the symbols in dict.txt.
     """
 
+    name: str
     family: Family
-    task: str
+    stock: str
+    tasks: Tuple[str, ...]
     criterion: Tuple[str, str]
     stack: str
     head: str
     length: str
-    adds_mask: bool
+    adds_mask: bool = False
+
+    @property
+    def task(self) -> str:
+        """The value of ``--task``."""
+        return self.tasks[0]
 
     @property
     def arch(self) -> str:
@@ -61,26 +78,107 @@ class Kind(NamedTuple):
         return vars(cfg)
 
 
+TRANSLATION = Kind(
+    "translation",
+    TRANSLATION_FAMILY,
+    "transformer",
+    ("translation",),
+    ("label_smoothed_cross_entropy", "LabelSmoothedCrossEntropyCriterion"),
+    "encoder.",
+    "decoder.output_projection.",
+    "max_source_positions",
+)
+CAUSAL = Kind(
+    "language model",
+    LANGUAGE_MODEL,
+    "transformer_lm",
+    LANGUAGE_MODEL.tasks,
+    ("cross_entropy", "CrossEntropyCriterion"),
+    "decoder.",
+    "decoder.output_projection.",
+    "max_target_positions",
+)
 MASKED = Kind(
+    "encoder",
     MASKED_LM,
-    "masked_lm",
+    "roberta",
+    MASKED_LM.tasks,
     ("masked_lm", "MaskedLmLoss"),
     "encoder.sentence_encoder.",
     "encoder.lm_head.",
     "max_positions",
     adds_mask=True,
 )
-CAUSAL = Kind(
-    LANGUAGE_MODEL,
-    "language_modeling",
-    ("cross_entropy", "CrossEntropyCriterion"),
-    "decoder.",
-    "decoder.output_projection.",
-    "max_target_positions",
-    adds_mask=False,
-)
-KINDS = (MASKED, CAUSAL)
 
-#: Of a masked language model.
+KINDS = (TRANSLATION, CAUSAL, MASKED)
+
+#: Names in a masked language model, and the starts of those of its output layers.
 ENCODER, LM_HEAD, EMBEDDING = MASKED.stack, MASKED.head, MASKED.embedding
 SEGMENTS = ENCODER + "embed_segments.weight"
+HEADS = (LM_HEAD, CLASSIFICATION_HEADS, TOKEN_HEADS)
+
+
+def kind_of(name: Optional[str]) -> Optional[Kind]:
+    """The kind of a model of this plug-in or of fairseq, by its architecture; None for others."""
+    model = ARCH_MODEL_NAME_REGISTRY.get(name, name)
+    return next((kind for kind in KINDS if model in (kind.arch, kind.stock)), None)
+
+
+#: The settings with other names: masked, causal.
+_RENAMED = {
+    MASKED.length: CAUSAL.length,
+    **{
+        f"encoder_{name}": f"decoder_{name}"
+        for name in ("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before")
+    },
+}
+_BACK = {ours: masked for masked, ours in _RENAMED.items()}
+#: What only masked language models have.
+_MASKED_ONLY = (
+    "causal",
+    "encoder_input_dim",
+    "load_checkpoint_heads",
+    "pooler_activation_fn",
+    "pooler_dropout",
+    "untie_weights_roberta",
+)
+#: What makes a language model one of BERT's shape.
+_SHAPE: Settings = {"lm_head": "roberta", "no_scale_embedding": True}
+
+#: What follows from the position encoding.
+FOLLOWING = ("no_token_positional_embeddings",)
+
+
+def language_model_settings(masked: Settings) -> Settings:
+    """The settings of a language model, given those of a causal masked one."""
+    kept = {name: value for name, value in masked.items() if name not in _MASKED_ONLY}
+    return {
+        **{_RENAMED.get(name, name): value for name, value in kept.items()},
+        **_SHAPE,
+        "decoder_input_dim": masked["encoder_embed_dim"],
+        "decoder_output_dim": masked["encoder_embed_dim"],
+        "tokens_per_sample": masked[MASKED.length],
+        "share_decoder_input_output_embed": not masked["untie_weights_roberta"],
+    }
+
+
+def masked_settings(causal: Settings) -> Settings:
+    """The settings of a causal masked language model, given those of a language model."""
+    return {
+        **{_BACK.get(name, name): value for name, value in causal.items()},
+        "causal": True,
+        "encoder_input_dim": causal["decoder_embed_dim"],
+        "untie_weights_roberta": not causal["share_decoder_input_output_embed"],
+    }
+
+
+def renamed(entries: Mapping[str, Entry], source: Kind, target: Kind) -> Dict[str, Entry]:
+    """Entries by the parameters' names in one kind of model, by those in another."""
+    return {_renamed(name, source, target): value for name, value in entries.items()}
+
+
+def _renamed(name: str, source: Kind, target: Kind) -> str:
+    for theirs, ours in ((source.head, target.head), (source.stack, target.stack)):
+        if name.startswith(theirs):
+            return ours + name[len(theirs) :]
+    return name

@@ -5,35 +5,31 @@ with ``language_modeling`` and ``posenc_lm``, but without optimiser state: all f
 averaging, ``--restore-file`` and ``--finetune-from-model`` accept them.
 """
 
-import contextlib
 import dataclasses
-import os
-import shutil
-import tempfile
-from typing import Iterator, List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional
 
 import torch
-from fairseq import checkpoint_utils, options, tasks
+from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.tasks import FairseqTask
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.checkpoints.dictionary import find_dictionary
+from fairseq_posenc.checkpoints import loader
+from fairseq_posenc.checkpoints.dictionary import find_dictionary, read_dictionary
 from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint
 from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
-from fairseq_posenc.exchange.dictionary import read_dictionary
 from fairseq_posenc.exchange.kinds import (
-    KINDS,
+    CAUSAL,
     MASKED,
     Kind,
     Parameters,
     Settings,
+    kind_of,
 )
 from fairseq_posenc.exchange.reader import check_tensors, refuse_nonfinite
 from fairseq_posenc.flags.settings import ROLES
-from fairseq_posenc.models.family import family_of
 from fairseq_posenc.models.segments import PAIRS
 
 
@@ -135,9 +131,9 @@ def build(checkpoint: Checkpoint, dictionary: str, kind: Kind = MASKED) -> nn.Mo
     Its parameters are the same on every call.
     """
     cfg = OmegaConf.create(checkpoint["cfg"])
-    with _task(dictionary, kind) as task, torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        return task.build_model(cfg.model)
+        return _task(dictionary, kind).build_model(cfg.model)
 
 
 def load(path: str, dictionary: str, kind: Kind = MASKED) -> nn.Module:
@@ -149,19 +145,12 @@ def load(path: str, dictionary: str, kind: Kind = MASKED) -> nn.Module:
         kind: what it is.
     """
     overrides = {"load_checkpoint_heads": True} if kind is MASKED else {}
-    with _task(dictionary, kind) as task:
-        models, _, _ = checkpoint_utils.load_model_ensemble_and_task(
-            [path], arg_overrides=overrides, task=task
-        )
-    return models[0].eval()
+    return loader.load(path, overrides=overrides, task=_task(dictionary, kind)).model
 
 
-@contextlib.contextmanager
-def _task(dictionary: str, kind: Kind) -> Iterator[FairseqTask]:
-    """The task of *kind*, for a dictionary file of any name."""
-    with tempfile.TemporaryDirectory() as data:
-        shutil.copy(dictionary, os.path.join(data, "dict.txt"))
-        yield tasks.setup_task(OmegaConf.create({"_name": kind.task, "data": data}))
+def _task(dictionary: str, kind: Kind) -> loader.BareTask:
+    cfg = TASK_DATACLASS_REGISTRY[kind.task](_name=kind.task)
+    return loader.BareTask(cfg, read_dictionary(dictionary, kind.adds_mask))
 
 
 def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
@@ -180,16 +169,16 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
     saved = check_tensors(checkpoint["model"], path)
     settings = saved_settings(checkpoint)
     name = settings.get("_name") or settings.get("arch")
-    found = [kind for kind in KINDS if kind.family is family_of(name) and kind.embedding in saved]
-    if not found or not is_ours(settings):
+    kind = kind_of(name)
+    ours = kind in (MASKED, CAUSAL) and is_ours(settings)
+    if kind is None or not ours or kind.embedding not in saved:
         raise UsageError(
             f"{path}: is not a masked language model or a language model of this plug-in (its "
-            f"model is {name}); give a checkpoint of --arch "
-            f"{' or '.join(kind.arch for kind in KINDS)}, or of one of their presets"
+            f"model is {name}); give a checkpoint of --arch {MASKED.arch} or {CAUSAL.arch}, or of "
+            "one of their presets"
         )
-    kind = found[0]
     dictionary = dictionary or find_dictionary(path, checkpoint, "--vocab")
-    symbols = read_dictionary(dictionary, kind.adds_mask)
+    symbols = read_dictionary(dictionary, kind.adds_mask).symbols
     if len(symbols) != len(saved[kind.embedding]):
         raise UsageError(
             f"{path}: has {len(saved[kind.embedding])} token embeddings, but {dictionary} and "

@@ -20,12 +20,12 @@ from fairseq_posenc.basics.files import check_writable, replace_file
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange.formats import Exporter, Report, Wanted, register_format
 from fairseq_posenc.exchange.kinds import MASKED, PAD
-from fairseq_posenc.exchange.transfer import Report, choose_head
-from fairseq_posenc.exchange.verify import TOLERANCE, sample
+from fairseq_posenc.exchange.transfer import choose_head
+from fairseq_posenc.exchange.verify import largest, refuse_difference, sample
 
 NAME = "onnx"
-SUMMARY = "a file that onnxruntime runs; masked language models and classifiers"
 #: The value of ``--head`` for the features before any head.
 FEATURES = "features"
 #: Version of the operators; PyTorch 1.12 does not write the later one.
@@ -38,11 +38,11 @@ EXAMPLE = 7
 Run = Callable[[Tensor], Tensor]
 
 
-class Exported(NamedTuple):
+class Graph(NamedTuple):
     """A model with one tensor as its input and one as its output, and what a user must know of it.
 
     Args:
-        module: from tokens (B, T) to logits (B, T, V) or (B, T, N), classes (B, N) of a
+        module: computes, from tokens (B, T), logits (B, T, V) or (B, T, N), classes (B, N) of a
             classification head, or features (B, T, C).
         longest: T is at most this.
         by_token: whether the output has a dimension T.
@@ -71,48 +71,30 @@ class OneHead(nn.Module):
         return self.model(tokens, **heads)[0]
 
 
-def export_onnx(
-    path: str,
-    output: str,
-    vocab: Optional[str] = None,
-    head: Optional[str] = None,
-    verify: bool = False,
-) -> Report:
-    """Export a masked language model or a classifier to one file.
+class ONNXExporter(Exporter):
+    """Writes a masked language model or a classifier to one file."""
 
-    Args:
-        path: the checkpoint.
-        output: the file to write.
-        vocab: its dict.txt, if that is neither beside it nor in its training data.
-        head: name of the head to export, ``lm`` for the language-model head, ``features`` for none;
-            by default the only classification or token head, or the language-model head if there is
-            none.
-        verify: compare with onnxruntime.
+    flags = ("vocab", "head")
 
-    Returns:
-        the file written, and the comparison.
-
-    Raises:
-        UsageError: the checkpoint cannot be read or has no counterpart in ONNX, *output* cannot be
-            written, or the two models differ by more than 1e-4; nothing is written then.
-    """
-    needed_by = f"export {NAME}"
-    import_extra("onnx", needed_by)
-    runtime = import_extra("onnxruntime", f"{needed_by} --verify") if verify else None
-    check_writable(output)
-    exported, name = _read(path, vocab, head)
-    graph = record(exported, path)
-    difference, description = None, ""
-    if runtime is not None:
-        description = f"onnxruntime {runtime.__version__}"
-        difference = _compare(exported, runner(runtime, graph), path, description)
-    with replace_file(output) as partial:
-        partial.write_bytes(graph)
-    note = "the output is that of " + ("the language-model head" if name is None else name)
-    return Report([output], [note], difference, description)
+    def export(self, wanted: Wanted) -> Report:
+        """See :class:`~fairseq_posenc.exchange.formats.Exporter`; ``features`` is a head, too."""
+        needed_by = f"export {NAME}"
+        import_extra("onnx", needed_by)
+        runtime = import_extra("onnxruntime", f"{needed_by} --verify") if wanted.verify else None
+        check_writable(wanted.out)
+        exported, name = _read(wanted.path, wanted.vocab, wanted.head)
+        graph = record(exported, wanted.path)
+        difference, description = None, ""
+        if runtime is not None:
+            description = f"onnxruntime {runtime.__version__}"
+            difference = _compare(exported, runner(runtime, graph), wanted.path, description)
+        with replace_file(wanted.out) as partial:
+            partial.write_bytes(graph)
+        note = "the output is that of " + ("the language-model head" if name is None else name)
+        return Report([wanted.out], [note], difference, description)
 
 
-def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Exported, Optional[str]]:
+def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Graph, Optional[str]]:
     """The model to export, and the name of its head."""
     checkpoint = native.read_native(path, vocab)
     if checkpoint.kind is not MASKED:
@@ -142,7 +124,7 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Exporte
             f"{path}: has {size / 1e9:.1f} GB of parameters in float32; an ONNX file holds "
             f"{LIMIT / 1e9:g} GB"
         )
-    exported = Exported(
+    exported = Graph(
         module=OneHead(model, name).eval(),
         longest=int(settings.max_positions),
         by_token=name not in model.classification_heads,
@@ -152,7 +134,7 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Exporte
     return exported, name
 
 
-def record(exported: Exported, path: str) -> bytes:
+def record(exported: Graph, path: str) -> bytes:
     """The content of the file.
 
     Raises:
@@ -189,7 +171,7 @@ def record(exported: Exported, path: str) -> bytes:
     return _described(graph.getvalue(), exported)
 
 
-def _described(graph: bytes, exported: Exported) -> bytes:
+def _described(graph: bytes, exported: Graph) -> bytes:
     """*graph*, checked, with what a program must know to prepare its input."""
     onnx = import_extra("onnx", f"export {NAME}")
     model = onnx.load_from_string(graph)
@@ -210,7 +192,7 @@ def runner(runtime: Any, graph: bytes) -> Run:
     return lambda tokens: torch.from_numpy(session.run(None, {"tokens": tokens.numpy()})[0])
 
 
-def _compare(exported: Exported, run: Run, path: str, description: str) -> float:
+def _compare(exported: Graph, run: Run, path: str, description: str) -> float:
     """The largest difference of the outputs, padding excluded.
 
     The batches have other sizes and lengths than the example, and padding on the right, on the left
@@ -225,14 +207,15 @@ def _compare(exported: Exported, run: Run, path: str, description: str) -> float
     differences = []
     for tokens in (right, left, right[:1], right[:1, :2]):
         with torch.no_grad():
-            difference = (exported.module(tokens).double() - run(tokens).double()).abs()
-        if exported.by_token:
-            difference = difference[tokens.ne(PAD)]
-        differences.append(float(difference.max()))
-    largest = max(differences)
-    if not all(difference <= TOLERANCE for difference in differences):
-        raise UsageError(
-            f"{path}: the largest difference from {description} is {largest:.3g}, above "
-            f"{TOLERANCE:g}; nothing was written"
-        )
-    return largest
+            ours = exported.module(tokens)
+        real = tokens.ne(PAD) if exported.by_token else None
+        differences.append(largest(ours, run(tokens), real))
+        refuse_difference(differences[-1], path, description)
+    return max(differences)
+
+
+register_format(
+    NAME,
+    summary="a file that onnxruntime runs; masked language models and classifiers",
+    exporter=ONNXExporter(),
+)

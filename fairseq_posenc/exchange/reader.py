@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.dictionary import Vocabulary
 from fairseq_posenc.exchange.kinds import Parameters
+from fairseq_posenc.exchange.vocabulary import Vocabulary
 
 #: Parameters by their names in a foreign checkpoint.
 ForeignParameters = Dict[str, Tensor]

@@ -6,80 +6,66 @@ false: no biases, norms without parameters, and only the tied embedding as outpu
 transformers ignore these entries and so cannot run it.
 """
 
-from functools import partial
+from typing import Optional
 
 from torch import Tensor
 
-from fairseq_posenc.exchange.base import ForeignModel, Format, Imported
-from fairseq_posenc.exchange.dictionary import Vocabulary
-from fairseq_posenc.exchange.hf_parameters import (
-    DECODER,
-    move_output,
-    reader_of,
-    token_embedding_of,
-)
-from fairseq_posenc.exchange.hf_vocabulary import read_vocabulary
-from fairseq_posenc.exchange.huggingface import Folder, activation_of
+from fairseq_posenc.exchange import huggingface
+from fairseq_posenc.exchange import released_formulas as formulas
+from fairseq_posenc.exchange import roformer_names as names
+from fairseq_posenc.exchange.formats import ForeignModel, Imported, Importer, register_format
 from fairseq_posenc.exchange.kinds import ENCODER, PAD
-from fairseq_posenc.exchange.roformer_config import settings_of
-from fairseq_posenc.exchange.roformer_names import (
-    BASE,
-    PROJECTIONS,
-    drop_unused,
-    open_roformer,
-)
-from fairseq_posenc.exchange.roformer_v2_gau_reference import (
-    FORMULAS,
-    released_logits,
-    tied_head,
-    transformer_layer,
-)
+from fairseq_posenc.exchange.vocabulary import read_vocabulary
 from fairseq_posenc.models import presets
 from fairseq_posenc.models.masked_lm_presets import RELEASED
 
 
-def read(folder: Folder, vocabulary: Vocabulary) -> Imported:
-    """Settings and parameters of a RoFormerV2, for :class:`Format`."""
-    config = folder.config
-    # its causal class attends to later tokens unless it is given a mask
-    name = config.architecture(["RoFormerForMaskedLM"])
-    config.one_of("is_decoder", False, (False,))
-    settings = {**presets.ROFORMER_V2, **RELEASED, **settings_of(config)}
-    channels = settings["encoder_embed_dim"]
-    config.one_of("embedding_size", channels, (channels,))
+class RoFormerV2Importer(Importer):
+    """Reads a folder of RoFormerV2's masked language model."""
 
-    reader = reader_of(folder, vocabulary, BASE)
-    for layer in range(settings["encoder_layers"]):
-        for ours, theirs in PROJECTIONS.items():
-            reader.move(
-                f"{BASE}encoder.layer.{layer}.{theirs}.weight",
-                f"{ENCODER}layers.{layer}.{ours}.weight",
-            )
-    settings["untie_weights_roberta"] = move_output(folder, reader, BASE)
-    notes = drop_unused(reader, config)
-    reader.finish(f"config.json ({name})")
-    return Imported(settings, reader.parameters, reader.origin, notes=notes)
+    def read(self, path: str, vocab: Optional[str]) -> Imported:
+        """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
+        folder, vocabulary = names.open_roformer(path, "roformer-v2"), read_vocabulary(path, vocab)
+        config = folder.config
+        # its causal class attends to later tokens unless it is given a mask
+        name = config.architecture(["RoFormerForMaskedLM"])
+        config.one_of("is_decoder", False, (False,))
+        settings = {**presets.ROFORMER_V2, **RELEASED, **names.settings_of(config)}
+        channels = settings["encoder_embed_dim"]
+        config.one_of("embedding_size", channels, (channels,))
+
+        reader = huggingface.reader_of(folder, vocabulary, names.BASE)
+        for layer in range(settings["encoder_layers"]):
+            for ours, theirs in names.PROJECTIONS.items():
+                reader.move(
+                    f"{names.BASE}encoder.layer.{layer}.{theirs}.weight",
+                    f"{ENCODER}layers.{layer}.{ours}.weight",
+                )
+        settings["untie_weights_roberta"] = huggingface.move_output(folder, reader, names.BASE)
+        notes = names.drop_unused(reader, config)
+        reader.finish(f"config.json ({name})")
+        foreign = _reference(folder, vocabulary.order)
+        return Imported(
+            settings, reader.parameters, reader.origin, vocabulary, foreign, notes=notes
+        )
 
 
-def foreign(folder: Folder, order: Tensor) -> ForeignModel:
+def _reference(folder: huggingface.Folder, order: Tensor) -> ForeignModel:
     """The model computed from its formulas."""
-    parameters = folder.parameters
-    entries = {**folder.config.entries, "hidden_act": activation_of(folder.config)}
-    output = DECODER + "weight" if DECODER + "weight" in parameters else token_embedding_of(BASE)
+    entries = {**folder.config.entries, "hidden_act": huggingface.activation_of(folder.config)}
 
     def logits(tokens: Tensor, segments: Tensor) -> Tensor:
-        head = tied_head(parameters[output])
-        released = released_logits(transformer_layer, BASE, parameters, entries, head)
+        head = formulas.tied_head(huggingface.output_weight(folder, names.BASE))
+        released = formulas.released_logits(
+            formulas.transformer_layer, names.BASE, folder.parameters, entries, head
+        )
         return released(order[tokens], segments, tokens.ne(PAD))[..., order]
 
-    return ForeignModel(logits, FORMULAS)
+    return ForeignModel(logits, formulas.FORMULAS)
 
 
-ROFORMER_V2 = Format(
-    name="roformer-v2",
+register_format(
+    "roformer-v2",
     summary="a folder of RoFormerV2's masked language model",
-    open=partial(open_roformer, format="roformer-v2"),
-    vocabulary=read_vocabulary,
-    read=read,
-    foreign=foreign,
+    importer=RoFormerV2Importer(),
 )

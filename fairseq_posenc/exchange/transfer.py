@@ -1,35 +1,43 @@
 """Importing and exporting: read, write to a temporary folder, check, then move into place."""
 
+import contextlib
 import os
-from typing import Any, List, NamedTuple, Optional
+import shutil
+from typing import Iterator, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import remove_leftovers, replace_file, temporary_name
 from fairseq_posenc.checkpoints.reading import Checkpoint, write_checkpoint
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.base import Format, Imported
-from fairseq_posenc.exchange.files import staging, write_text
+from fairseq_posenc.exchange.formats import (
+    Exporter,
+    ForeignModel,
+    Imported,
+    Importer,
+    Report,
+    Wanted,
+)
 from fairseq_posenc.exchange.kinds import CLASSIFICATION_HEADS, TOKEN_HEADS, Parameters
 from fairseq_posenc.exchange.verify import compare
 
+#: Ends of the names of weights.
+_WEIGHTS = (".pt", ".safetensors")
 
-class Report(NamedTuple):
-    """The result of a conversion.
+
+class Exported(NamedTuple):
+    """A model written in a foreign format.
 
     Args:
-        files: the files written.
+        foreign: what ``--verify`` compares with, or None if nothing can run the foreign model.
         notes: what the user should know.
-        difference: largest difference of logits, if they were compared.
-        compared_with: the reference of that comparison.
     """
 
-    files: List[str]
-    notes: List[str]
-    difference: Optional[float]
-    compared_with: str
+    foreign: Optional[ForeignModel] = None
+    notes: Tuple[str, ...] = ()
 
 
 def import_checkpoint(
-    format: Format[Any],
+    importer: Importer,
     source: str,
     out_dir: str,
     vocab: Optional[str] = None,
@@ -38,7 +46,7 @@ def import_checkpoint(
     """Convert a foreign model into ``checkpoint.pt`` and ``dict.txt``.
 
     Args:
-        format: the foreign format.
+        importer: reads the foreign format.
         source: the foreign model.
         out_dir: the folder to write to; created if necessary.
         vocab: the foreign vocabulary, if it is not at the format's usual place.
@@ -54,63 +62,64 @@ def import_checkpoint(
     folder = source if os.path.isdir(source) else os.path.dirname(source)
     if os.path.realpath(folder) == os.path.realpath(out_dir):
         raise UsageError(f"{out_dir}: is the folder of the source; give another folder")
-    opened = format.open(source)
-    vocabulary = format.vocabulary(source, vocab)
-    imported = format.read(opened, vocabulary)
-    foreign = format.foreign(opened, vocabulary.order)
+    imported = importer.read(source, vocab)
+    foreign = _reference(imported.foreign, source) if verify else None
     with staging(out_dir) as side:
         path, dictionary = os.path.join(side, "checkpoint.pt"), os.path.join(side, "dict.txt")
         kind = imported.kind
-        write_text(dictionary, vocabulary.text(kind.adds_mask))
+        write_text(dictionary, imported.vocabulary.text(kind.adds_mask))
         checkpoint = native.new_checkpoint(imported.settings, {}, out_dir, kind)
         checkpoint["model"] = _complete(imported, checkpoint, dictionary)
         write_checkpoint(checkpoint, path)
         model = native.load(path, dictionary, kind)  # check that fairseq can load it
-        difference = compare(model, kind, imported.head, foreign, source) if verify else None
+        difference = foreign and compare(model, kind, imported.head, foreign, source)
     files = [os.path.join(out_dir, name) for name in ("checkpoint.pt", "dict.txt")]
     flags = f"flags to pre-train it further: {native.flags_of(imported.settings, kind)}"
-    return Report(files, [*imported.notes, flags], difference, foreign.description)
+    description = foreign.description if foreign else ""
+    return Report(files, [*imported.notes, flags], difference, description)
 
 
-def export_checkpoint(
-    format: Format[Any],
-    path: str,
-    out_dir: str,
-    vocab: Optional[str] = None,
-    head: Optional[str] = None,
-    verify: bool = False,
-) -> Report:
-    """Convert a checkpoint of this plug-in into a foreign model.
+class CheckpointExporter(Exporter):
+    """Writes folders, given a masked language model or a language model of this plug-in."""
 
-    Args:
-        format: the foreign format.
-        path: the checkpoint.
-        out_dir: the folder to write to; created if necessary.
-        vocab: its dict.txt, if that is neither beside it nor in its training data.
-        head: name of the head to export, ``lm`` for the language-model head; by default the only
-            classification or token head, or the language-model head if there is none.
-        verify: compare with the foreign model on the same tokens.
+    flags = ("vocab", "head")
 
-    Returns:
-        the files written, and the comparison.
+    def write(
+        self, checkpoint: native.NativeCheckpoint, head: Optional[str], folder: str
+    ) -> Exported:
+        """Write a model.
 
-    Raises:
-        UsageError: as for :func:`import_checkpoint`.
-    """
-    if format.write is None:
-        raise UsageError(f"{format.name}: can be imported, but not exported")
-    checkpoint = native.read_native(path, vocab)
-    name = choose_head(checkpoint, head)
-    with staging(out_dir) as side:
-        exported = format.write(checkpoint, name, side)
+        Args:
+            checkpoint: the model.
+            head: name of the classification or token head to export, None for the language-model
+                head.
+            folder: an existing empty folder.
+
+        Raises:
+            UsageError: the format cannot express the model.
+        """
+        raise NotImplementedError
+
+    def export(self, wanted: Wanted) -> Report:
+        """See :class:`~fairseq_posenc.exchange.formats.Exporter`."""
+        checkpoint = native.read_native(wanted.path, wanted.vocab)
+        head = choose_head(checkpoint, wanted.head)
         difference, description = None, ""
-        if verify:
-            foreign = format.foreign(format.open(side), exported.order)
-            model = native.load(path, checkpoint.dictionary, checkpoint.kind)
-            difference = compare(model, checkpoint.kind, name, foreign, path)
-            description = foreign.description
-        files = [os.path.join(out_dir, name) for name in sorted(os.listdir(side))]
-    return Report(files, exported.notes, difference, description)
+        with staging(wanted.out) as side:
+            exported = self.write(checkpoint, head, side)
+            if wanted.verify:
+                foreign = _reference(exported.foreign, wanted.path)
+                model = native.load(wanted.path, checkpoint.dictionary, checkpoint.kind)
+                difference = compare(model, checkpoint.kind, head, foreign, wanted.path)
+                description = foreign.description
+            files = [os.path.join(wanted.out, name) for name in sorted(os.listdir(side))]
+        return Report(files, list(exported.notes), difference, description)
+
+
+def _reference(foreign: Optional[ForeignModel], source: str) -> ForeignModel:
+    if foreign is None:
+        raise UsageError(f"{source}: --verify: nothing can run the foreign model; drop the flag")
+    return foreign
 
 
 def choose_head(checkpoint: native.NativeCheckpoint, head: Optional[str]) -> Optional[str]:
@@ -163,3 +172,66 @@ def _complete(imported: Imported, checkpoint: Checkpoint, dictionary: str) -> Pa
     if output not in imported.parameters:
         parameters[output] = parameters[kind.embedding]
     return parameters
+
+
+@contextlib.contextmanager
+def staging(out_dir: str) -> Iterator[str]:
+    """A temporary folder whose files move to *out_dir* if the block succeeds.
+
+    Args:
+        out_dir: created if necessary; existing files of the same names are replaced atomically.
+
+    Yields:
+        an empty folder inside *out_dir*.
+
+    Raises:
+        UsageError: *out_dir* cannot be created or written to.
+    """
+    created = not os.path.isdir(out_dir)
+    with _explained(out_dir):
+        os.makedirs(out_dir, exist_ok=True)
+        remove_leftovers(out_dir, ".convert")
+        folder = os.path.join(out_dir, temporary_name(".convert"))
+        shutil.rmtree(folder, ignore_errors=True)  # an earlier process had this number
+        os.mkdir(folder)
+    try:
+        yield folder
+        # the weights last: where they are, everything is
+        for name in sorted(os.listdir(folder), key=lambda name: (name.endswith(_WEIGHTS), name)):
+            with replace_file(os.path.join(out_dir, name)) as partial:
+                shutil.move(os.path.join(folder, name), str(partial))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if created:
+            with contextlib.suppress(OSError):
+                os.rmdir(out_dir)  # only if it is still empty
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a text file in UTF-8.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    """Write a file.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    with _explained(path), open(path, "wb") as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def _explained(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be written ({error.strerror or error}); give a folder that can be "
+            "created or written to, on a disk with free space"
+        ) from error

@@ -9,14 +9,21 @@ with seven special symbols, fairseq's with four: the other three become lines of
 import math
 import os
 from argparse import Namespace
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from fairseq import utils
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.base import ForeignModel, Format, Imported, Logits
-from fairseq_posenc.exchange.dictionary import SPECIAL, Vocabulary, renumber
+from fairseq_posenc.basics.lines import read_lines
+from fairseq_posenc.checkpoints.reading import load_file
+from fairseq_posenc.exchange.formats import (
+    ForeignModel,
+    Imported,
+    Importer,
+    Logits,
+    register_format,
+)
 from fairseq_posenc.exchange.kinds import (
     CLASSIFICATION_HEADS,
     EMBEDDING,
@@ -26,8 +33,8 @@ from fairseq_posenc.exchange.kinds import (
     Settings,
 )
 from fairseq_posenc.exchange.reader import ForeignParameters, Reader, check_tensors
-from fairseq_posenc.exchange.released_pickle import read_released
-from fairseq_posenc.exchange.tupe_reference import ReleasedModel
+from fairseq_posenc.exchange.released_formulas import ReleasedTUPE
+from fairseq_posenc.exchange.vocabulary import SPECIAL, Vocabulary, renumber
 
 _LEADING = ("<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>")
 _STACK = "decoder.sentence_encoder."
@@ -48,23 +55,44 @@ _OPTIONAL = (
 _LAYER = ("self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm")
 
 
-#: Flags of the released code with the same name and meaning here, and their defaults there.
-_FLAGS: Dict[str, Any] = {
-    "encoder_layers": 12,
-    "encoder_embed_dim": 768,
-    "encoder_ffn_embed_dim": 3072,
-    "encoder_attention_heads": 12,
-    "activation_fn": "gelu",
-    "pooler_activation_fn": "tanh",
-    "dropout": 0.1,
-    "attention_dropout": 0.1,
-    "activation_dropout": 0.0,
-    "pooler_dropout": 0.1,
-    "encoder_normalize_before": False,
+#: A check of a flag's value, and what it must be.
+_COUNT = (lambda value: type(value) is int and value > 0, "a whole number above 0")
+_RATE = (lambda value: type(value) in (int, float) and 0 <= value <= 1, "between 0 and 1")
+_FACTOR = (lambda value: type(value) in (int, float) and value > 0, "a number above 0")
+_SWITCH = (lambda value: type(value) is bool, "true or false")
+_ACTIVATION = (lambda value: value in utils.get_available_activation_fns(), "one that fairseq has")
+#: Flags of the released code with the same name and meaning here: their defaults there and checks.
+_FLAGS: Dict[str, Tuple[Any, Tuple[Callable[[Any], bool], str]]] = {
+    "encoder_layers": (12, _COUNT),
+    "encoder_embed_dim": (768, _COUNT),
+    "encoder_ffn_embed_dim": (3072, _COUNT),
+    "encoder_attention_heads": (12, _COUNT),
+    "activation_fn": ("gelu", _ACTIVATION),
+    "pooler_activation_fn": ("tanh", _ACTIVATION),
+    "dropout": (0.1, _RATE),
+    "attention_dropout": (0.1, _RATE),
+    "activation_dropout": (0.0, _RATE),
+    "pooler_dropout": (0.1, _RATE),
+    "encoder_normalize_before": (False, _SWITCH),
+}
+#: Constants of the released code, which later versions of it turned into flags.
+_CONSTANTS = {
+    "rel_pos_bins": (32, _COUNT),
+    "max_rel_pos": (128, _COUNT),
+    "attn_scale_factor": (2, _FACTOR),
 }
 
-#: Constants of the released code, which later versions of it turned into flags.
-_CONSTANTS: Dict[str, Any] = {"rel_pos_bins": 32, "max_rel_pos": 128, "attn_scale_factor": 2}
+
+class _Meter:
+    """Stand-in for a training statistic, whose content is not used."""
+
+
+_METERS = ("AverageMeter", "TimeMeter", "StopwatchMeter")
+#: What checkpoints of fairseq 0.9 refer to, whose classes later versions removed.
+_STAND_INS: Dict[str, object] = {
+    "argparse.Namespace": Namespace,
+    **{f"fairseq.meters.{name}": type(name, (_Meter,), {}) for name in _METERS},
+}
 
 
 class Released(NamedTuple):
@@ -72,8 +100,8 @@ class Released(NamedTuple):
 
     Args:
         path: the file.
-        flags: those of :data:`_FLAGS` and :data:`_CONSTANTS`, by name.
-        parameters: by their released names.
+        flags: the values of :data:`_FLAGS` and :data:`_CONSTANTS`, by name.
+        parameters: the parameters, by their released names.
     """
 
     path: str
@@ -87,7 +115,7 @@ def open_released(path: str) -> Released:
     Raises:
         UsageError: it is not a TUPE checkpoint.
     """
-    checkpoint = read_released(path)
+    checkpoint = load_file(path, stand_ins=_STAND_INS)
     checkpoint = checkpoint if isinstance(checkpoint, dict) else {}
     args, model = checkpoint.get("args"), checkpoint.get("model")
     if not isinstance(args, Namespace) or not model:
@@ -97,32 +125,12 @@ def open_released(path: str) -> Released:
         raise UsageError(
             f"{path}: has no {_POSITIONS}, the position table, so it is not a TUPE checkpoint"
         )
-    flags = {
-        name: _flag(path, name, vars(args).get(name, default), default)
-        for name, default in {**_FLAGS, **_CONSTANTS}.items()
-    }
+    flags = {}
+    for name, (default, (good, wanted)) in {**_FLAGS, **_CONSTANTS}.items():
+        flags[name] = vars(args).get(name, default)
+        if not good(flags[name]):
+            raise UsageError(f"{path}: args.{name} {flags[name]!r} is not {wanted}")
     return Released(path, flags, parameters)
-
-
-def _flag(path: str, name: str, value: Any, default: Any) -> Any:
-    """The value of a released flag, if it is of the kind of its *default*.
-
-    Raises:
-        UsageError: it is not.
-    """
-    if isinstance(default, str):
-        good, wanted = value in utils.get_available_activation_fns(), "one that fairseq has"
-    elif isinstance(default, bool):
-        good, wanted = isinstance(value, bool), "true or false"
-    elif isinstance(default, float):
-        good, wanted = isinstance(value, (int, float)) and 0 <= value <= 1, "between 0 and 1"
-    elif name == "attn_scale_factor":
-        good, wanted = isinstance(value, (int, float)) and value > 0, "a number above 0"
-    else:
-        good, wanted = isinstance(value, int) and value > 0, "a whole number above 0"
-    if not good:
-        raise UsageError(f"{path}: args.{name} {value!r} is not {wanted}")
-    return value
 
 
 def read_vocabulary(path: str, vocab: Optional[str]) -> Vocabulary:
@@ -136,49 +144,50 @@ def read_vocabulary(path: str, vocab: Optional[str]) -> Vocabulary:
         UsageError: the dictionary is missing or damaged.
     """
     path = vocab or os.path.join(os.path.dirname(path), "dict.txt")
+    subject = f"{path}: the dictionary, which --vocab gives if it is elsewhere,"
     symbols, counts = list(_LEADING), [1] * len(_LEADING)
-    try:
-        with open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                symbol, _, count = line.rstrip("\n").rpartition(" ")
-                if not symbol or not count.isdecimal():
-                    raise UsageError(
-                        f"{path}: line {number} is {line.rstrip()!r}, but every line of a "
-                        "dictionary is a symbol, a space and a count"
-                    )
-                symbols.append(symbol)
-                counts.append(int(count))
-    except (OSError, UnicodeError) as error:
-        raise UsageError(
-            f"{path}: the dictionary cannot be read ({error}); if it is elsewhere, give it "
-            "with --vocab"
-        ) from error
+    for number, line in enumerate(read_lines(path, subject), 1):
+        symbol, _, count = line.rpartition(" ")
+        if not symbol or not count.isdecimal():
+            raise UsageError(
+                f"{path}: line {number} is {line!r}, but every line of a dictionary is a symbol, a "
+                "space and a count"
+            )
+        symbols.append(symbol)
+        counts.append(int(count))
     source = f"{path} with TUPE's {len(_LEADING) + 1} special symbols"
     return renumber([*symbols, "<mask>"], {s: s for s in SPECIAL}, source, [*counts, 1])
 
 
-def read(released: Released, vocabulary: Vocabulary) -> Imported:
-    """Settings and parameters of TUPE, for :class:`Format`."""
-    reader = Reader(released.path, released.parameters, vocabulary)
-    settings = _settings(released, reader)
-    reader.move_rows(_STACK + "embed_tokens.weight", EMBEDDING)
-    reader.move_rows("decoder.lm_head.bias", LM_HEAD + "bias")
-    # a copy of the embedding, and a constant saved by an early version
-    reader.drop("decoder.lm_head.weight", _STACK + "rp_bucket")
-    _encoder(released, reader, settings)
-    notes = [f"classification head {name}" for name in _heads(reader, settings)]
-    if _rescale(released, reader.parameters, settings):
-        notes.append(
-            f"attn_scale_factor is {released.flags['attn_scale_factor']}: queries were multiplied "
-            "by a constant, to undo the division by √(2D)"
+class TUPEImporter(Importer):
+    """Reads a checkpoint of TUPE's released code."""
+
+    def read(self, path: str, vocab: Optional[str]) -> Imported:
+        """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
+        released, vocabulary = open_released(path), read_vocabulary(path, vocab)
+        reader = Reader(released.path, released.parameters, vocabulary)
+        settings = _settings(released, reader)
+        reader.move_rows(_STACK + "embed_tokens.weight", EMBEDDING)
+        reader.move_rows("decoder.lm_head.bias", LM_HEAD + "bias")
+        # a copy of the embedding, and a constant saved by an early version
+        reader.drop("decoder.lm_head.weight", _STACK + "rp_bucket")
+        _encoder(released, reader, settings)
+        notes = [f"classification head {name}" for name in _heads(reader, settings)]
+        if _rescale(released, reader.parameters, settings):
+            notes.append(
+                f"attn_scale_factor is {released.flags['attn_scale_factor']}: queries were "
+                "multiplied by a constant, to undo the division by √(2D)"
+            )
+        reader.finish("args in the same file")
+        foreign = _reference(released, vocabulary.order)
+        return Imported(
+            settings, reader.parameters, reader.origin, vocabulary, foreign, notes=notes
         )
-    reader.finish("args in the same file")
-    return Imported(settings, reader.parameters, reader.origin, notes=notes)
 
 
-def foreign(released: Released, order: Tensor) -> ForeignModel:
+def _reference(released: Released, order: Tensor) -> ForeignModel:
     """The model computed from its formulas."""
-    model = ReleasedModel(released.parameters, released.flags)
+    model = ReleasedTUPE(released.parameters, released.flags)
 
     def logits(tokens: Tensor, segments: Tensor) -> Tensor:
         return model.logits(order[tokens])[..., order]
@@ -286,11 +295,8 @@ def _rescale(released: Released, parameters: Parameters, settings: Settings) -> 
     return True
 
 
-TUPE = Format(
-    name="tupe",
+register_format(
+    "tupe",
     summary="a checkpoint of TUPE's released code, with its dict.txt beside it",
-    open=open_released,
-    vocabulary=read_vocabulary,
-    read=read,
-    foreign=foreign,
+    importer=TUPEImporter(),
 )

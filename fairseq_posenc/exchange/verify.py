@@ -1,4 +1,4 @@
-"""Comparing the outputs of a model before and after its conversion."""
+"""Comparing the outputs of a model before and after its conversion, in every format."""
 
 from typing import Any, Dict, Optional, Tuple
 
@@ -6,12 +6,37 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.base import ForeignModel, Logits
+from fairseq_posenc.exchange.formats import ForeignModel, Logits
 from fairseq_posenc.exchange.kinds import MASKED, PAD, Kind
 from fairseq_posenc.flags.options import option
 
 #: Largest difference of logits that float32 rounding explains.
 TOLERANCE = 1e-4
+
+
+def largest(ours: Tensor, theirs: Tensor, real: Optional[Tensor] = None) -> float:
+    """The largest absolute difference of two outputs.
+
+    Args:
+        ours: one output.
+        theirs: the other, of the same shape.
+        real: True for the tokens (B, T) to compare, where the outputs are by token.
+    """
+    difference = (ours.double() - theirs.double()).abs()
+    return float((difference if real is None else difference[real]).max())
+
+
+def refuse_difference(difference: float, source: str, description: str) -> None:
+    """Refuse a conversion that changed the outputs.
+
+    Raises:
+        UsageError: *difference* is above :data:`TOLERANCE` or NaN.
+    """
+    if not difference <= TOLERANCE:
+        raise UsageError(
+            f"{source}: the largest difference from {description} is {difference:.3g}, above "
+            f"{TOLERANCE:g}; nothing was written"
+        )
 
 
 def sample(vocabulary: int, longest: int, num_segments: int) -> Tuple[Tensor, Tensor]:
@@ -62,32 +87,28 @@ def compare(
     for name, logits in ((head, foreign.logits), *foreign.heads.items()):
         with torch.no_grad():
             ours, _ = model(tokens, **_inputs(kind, name, segments if num_segments else None))
-        difference = (ours.double() - logits(tokens, segments).double()).abs()
-        if difference.dim() == 3:  # logits per token
-            difference = difference[tokens.ne(PAD)]
-        largest = float(difference.max())
-        if not largest <= TOLERANCE:
-            if kind is not MASKED and _reads_later_tokens(logits, tokens, segments):
-                raise UsageError(
-                    f"{source}: {foreign.description} reads later tokens, so there is nothing to "
-                    "compare with (5.9 to 5.17 do); install transformers 5.18 or newer; nothing "
-                    "was written"
-                )
-            of_head = f" in head {name}" if name in foreign.heads else ""
-            raise UsageError(
-                f"{source}: the largest difference from {foreign.description}{of_head} is "
-                f"{largest:.3g}, above {TOLERANCE:g}; nothing was written"
-            )
-        differences.append(largest)
+        theirs = logits(tokens, segments)
+        difference = largest(ours, theirs, tokens.ne(PAD) if theirs.dim() == 3 else None)
+        if not difference <= TOLERANCE and kind is not MASKED:
+            _check_causal(logits, tokens, segments, source, foreign.description)
+        of_head = f" in head {name}" if name in foreign.heads else ""
+        refuse_difference(difference, source, foreign.description + of_head)
+        differences.append(difference)
     return max(differences)
 
 
-def _reads_later_tokens(logits: Logits, tokens: Tensor, segments: Tensor) -> bool:
-    """True if the last token of the first row (B, T) changes the logits of its first token."""
+def _check_causal(
+    logits: Logits, tokens: Tensor, segments: Tensor, source: str, description: str
+) -> None:
+    """Refuse a reference in which the last token of a row changes the logits of its first."""
     others = torch.cat((tokens[:1, :-1], tokens[:1, 1:2]), dim=1)
     with torch.no_grad():
         one, other = (logits(x, segments[:1])[0, 0] for x in (tokens[:1], others))
-    return not torch.allclose(one, other, equal_nan=True)
+    if not torch.allclose(one, other, equal_nan=True):
+        raise UsageError(
+            f"{source}: {description} reads later tokens, so there is nothing to compare with (5.9 "
+            "to 5.17 do); install transformers 5.18 or newer; nothing was written"
+        )
 
 
 def _inputs(kind: Kind, head: Optional[str], segments: Optional[Tensor]) -> Dict[str, Any]:

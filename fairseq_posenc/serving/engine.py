@@ -36,12 +36,12 @@ class Beam(NamedTuple):
 
 
 class Hardware(NamedTuple):
-    """Where an engine computes.
+    """The device and the numbers with which an engine computes.
 
     Args:
         device: cpu or cuda.
         threads: 0 for the engine's default.
-        compute_type: of CTranslate2; default: that of the exported weights.
+        compute_type: the type in which CTranslate2 computes; default: as exported.
     """
 
     device: str = "cpu"

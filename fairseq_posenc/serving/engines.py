@@ -1,23 +1,91 @@
-"""The choice of an engine; PyTorch and fairseq are imported only if fairseq is chosen."""
+"""CTranslate2 as an engine, and the choice of an engine.
 
-from typing import Callable, Dict, Optional
+Neither PyTorch nor fairseq is imported unless fairseq is chosen.
+"""
+
+import os
+from typing import Any, List, Optional
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.serving.ctranslate2_engine import CTranslate2Engine
-from fairseq_posenc.serving.engine import Engine, Hardware
-from fairseq_posenc.serving.model_folder import ModelFolder
+from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.serving.engine import Beam, Engine, Hardware, Hypothesis, Tokens
+from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS, ModelFolder, read_settings
 
 
-def _fairseq(folder: ModelFolder, hardware: Hardware) -> Engine:
-    from fairseq_posenc.serving.fairseq_engine import FairseqEngine
+class CTranslate2Engine:
+    """An exported model.
 
-    return FairseqEngine(folder, hardware)
+    Args:
+        folder: the model folder.
+        hardware: the device on which it computes.
+
+    Raises:
+        UsageError: the export is damaged or no translation model, or the machine lacks the type.
+    """
+
+    def __init__(self, folder: ModelFolder, hardware: Hardware) -> None:
+        module = import_extra("ctranslate2", f"--model {folder.path}")
+        path = str(folder.export)
+        settings = read_settings(os.path.join(path, EXPORT_SETTINGS), f"--model {folder.path}")
+        if settings.get("kind") != "translation":
+            raise UsageError(
+                f"--model {folder.path}: holds the export of {settings.get('kind')}; give one of a "
+                "translation model"
+            )
+        try:
+            self.longest = {side: int(length) for side, length in settings["longest"].items()}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"--model {folder.path}: {EXPORT_SETTINGS} is damaged ({error}); export the "
+                "checkpoint again"
+            ) from error
+        if hardware.compute_type != "default":
+            _check_compute_type(module, hardware)
+        try:
+            self._translator = module.Translator(
+                path,
+                device=hardware.device,
+                compute_type=hardware.compute_type,
+                intra_threads=hardware.threads,
+            )
+        except (RuntimeError, ValueError) as error:
+            raise UsageError(
+                f"--model {folder.path}: CTranslate2 cannot load its export ({error}); export the "
+                "checkpoint again"
+            ) from error
+
+    def translate(
+        self, sources: List[Tokens], prefixes: List[Tokens], beam: Beam
+    ) -> List[List[Hypothesis]]:
+        """See :class:`~fairseq_posenc.serving.engine.Engine`."""
+        results = self._translator.translate_batch(
+            sources,
+            target_prefix=prefixes if any(prefixes) else None,
+            beam_size=beam.size,
+            length_penalty=beam.penalty,
+            num_hypotheses=beam.n_best,
+            max_decoding_length=beam.max_length,
+            max_input_length=0,
+            max_batch_size=beam.batch,
+            batch_type="tokens",
+            return_scores=True,
+        )
+        return [
+            [Hypothesis(tokens, score) for tokens, score in zip(each.hypotheses, each.scores)]
+            for each in results
+        ]
 
 
-ENGINES: Dict[str, Callable[[ModelFolder, Hardware], Engine]] = {
-    "ctranslate2": CTranslate2Engine,
-    "fairseq": _fairseq,
-}
+def _check_compute_type(module: Any, hardware: Hardware) -> None:
+    try:
+        known = sorted(module.get_supported_compute_types(hardware.device))
+    except (RuntimeError, ValueError) as error:
+        raise UsageError(f"--device {hardware.device}: cannot be used ({error})") from error
+    if hardware.compute_type not in known:
+        raise UsageError(
+            f"--compute-type {hardware.compute_type}: the {hardware.device} of this machine lacks "
+            f"it; it has {', '.join(known)}"
+        )
 
 
 def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = None) -> Engine:
@@ -25,8 +93,8 @@ def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = No
 
     Args:
         folder: the model folder.
-        hardware: where it computes.
-        name: a key of :data:`ENGINES`, to choose.
+        hardware: the device on which it computes.
+        name: ctranslate2 or fairseq, to choose.
 
     Raises:
         UsageError: the folder has no model for it, or it has no such weights.
@@ -38,6 +106,10 @@ def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = No
         raise UsageError(f"--engine {chosen}: {folder.path} has a model for {other} only")
     if chosen == "fairseq" and hardware.compute_type != "default":
         raise UsageError(
-            f"--compute-type {hardware.compute_type}: is of --engine ctranslate2; drop it"
+            f"--compute-type {hardware.compute_type}: is for --engine ctranslate2; drop it"
         )
-    return ENGINES[chosen](folder, hardware)
+    if chosen == "ctranslate2":
+        return CTranslate2Engine(folder, hardware)
+    from fairseq_posenc.serving.fairseq_engine import engine_of
+
+    return engine_of(folder, hardware)

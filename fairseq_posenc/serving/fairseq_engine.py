@@ -4,57 +4,24 @@ from argparse import Namespace
 from typing import Any, Dict, List
 
 import torch
-from fairseq.tasks import FairseqTask
-from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.serving.batches import batches_by_tokens
+from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.serving.engine import Beam, Hardware, Hypothesis, Tokens
-from fairseq_posenc.serving.loaded import load, numbers_of, tokens_of
+from fairseq_posenc.serving.inputs import batches_by_tokens, load, numbers_of, tokens_of
 from fairseq_posenc.serving.model_folder import ModelFolder
 
 
 class FairseqEngine:
-    """The checkpoint of a model folder.
-
-    Args:
-        folder: the model folder.
-        hardware: where it computes.
-
-    Raises:
-        UsageError: the checkpoint cannot be loaded, or is no translation model.
-    """
-
-    def __init__(self, folder: ModelFolder, hardware: Hardware) -> None:
-        if folder.task != "translation":
-            raise UsageError(
-                f"--model {folder.path}: holds a model of --task {folder.task}; give one of a "
-                "translation model"
-            )
-        if hardware.threads:
-            torch.set_num_threads(hardware.threads)
-        self.loaded = load(folder, hardware.device)
-        self._search = BeamSearch(self.loaded.model, self.loaded.task, hardware.device)
-        self.longest = dict(zip(("source", "target"), self.loaded.model.max_positions()))
-
-    def translate(
-        self, sources: List[Tokens], prefixes: List[Tokens], beam: Beam
-    ) -> List[List[Hypothesis]]:
-        """See :class:`~fairseq_posenc.serving.engine.Engine`."""
-        return self._search.translate(sources, prefixes, beam)
-
-
-class BeamSearch:
     """fairseq's beam search of one model.
 
     Args:
-        model: a translation model in evaluation mode.
-        task: its task, with the dictionaries.
-        device: where the model is.
+        loaded: a translation model.
     """
 
-    def __init__(self, model: nn.Module, task: FairseqTask, device: str = "cpu") -> None:
-        self._model, self._task, self._device = model, task, device
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded, self._task = loaded, loaded.task
+        self.longest = dict(zip(("source", "target"), loaded.model.max_positions()))
 
     @torch.no_grad()
     def translate(
@@ -64,7 +31,7 @@ class BeamSearch:
         options = Namespace(
             beam=beam.size, lenpen=beam.penalty, nbest=beam.n_best, max_len_b=beam.max_length
         )
-        generator = self._task.build_generator([self._model], options)
+        generator = self._task.build_generator([self._loaded.model], options)
         encoded = [numbers_of(self._task.source_dictionary, each, True) for each in sources]
         dataset = self._task.build_dataset_for_inference(encoded, [len(each) for each in encoded])
         found: List[List[Hypothesis]] = [[] for _ in sources]
@@ -73,12 +40,10 @@ class BeamSearch:
         ):
             sample = dataset.collater([dataset[number] for number in batch])
             order = sample["id"].tolist()
-            sample["net_input"] = {
-                name: value.to(self._device) for name, value in sample["net_input"].items()
-            }
+            sample["net_input"] = self._loaded.move(sample["net_input"])
             start = [numbers_of(self._task.target_dictionary, prefixes[n]) for n in order]
-            prefix = torch.stack(start).to(self._device) if len(start[0]) else None
-            outputs = generator.generate([self._model], sample, prefix_tokens=prefix)
+            prefix = torch.stack(start).to(self._loaded.device) if len(start[0]) else None
+            outputs = generator.generate([self._loaded.model], sample, prefix_tokens=prefix)
             for number, hypotheses in zip(order, outputs):
                 found[number] = [self._hypothesis(each) for each in hypotheses[: beam.n_best]]
         return found
@@ -88,3 +53,19 @@ class BeamSearch:
         numbers = found["tokens"]
         tokens = tokens_of(dictionary, numbers[numbers.ne(dictionary.eos())])
         return Hypothesis(tokens, float(found["score"]))
+
+
+def engine_of(folder: ModelFolder, hardware: Hardware) -> FairseqEngine:
+    """The checkpoint of a model folder as an engine.
+
+    Raises:
+        UsageError: the checkpoint cannot be loaded, or is no translation model.
+    """
+    if folder.task != "translation":
+        raise UsageError(
+            f"--model {folder.path}: holds a model of --task {folder.task}; give one of a "
+            "translation model"
+        )
+    if hardware.threads:
+        torch.set_num_threads(hardware.threads)
+    return FairseqEngine(load(folder, hardware.device))

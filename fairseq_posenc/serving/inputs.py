@@ -1,10 +1,93 @@
-"""Checks of texts that are given from Python."""
+"""What the models of model folders read: the checkpoint, texts by number, batches, checks."""
 
-from typing import Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
+import torch
+from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints import loader
+from fairseq_posenc.serving.engine import Tokens
+from fairseq_posenc.serving.model_folder import ModelFolder
+from fairseq_posenc.text.preparation import Preparation
+
+
+def load(folder: ModelFolder, device: str = "cpu") -> loader.Loaded:
+    """Load the checkpoint of a model folder, with its heads.
+
+    Raises:
+        UsageError: there is none, it cannot be loaded, or the device cannot be used.
+    """
+    if folder.checkpoint is None:
+        raise UsageError(
+            f"{folder.path}: has a model for CTranslate2 only, which `translate` reads; pack the "
+            "checkpoint for the rest"
+        )
+    return loader.load(folder.checkpoint, overrides=overrides_of(folder), device=device)
+
+
+class FolderModel:
+    """A model of a model folder; text is prepared and restored as the folder says.
+
+    Args:
+        folder: the model folder.
+        device: cpu, or a device of CUDA.
+
+    Attributes:
+        model: fairseq's model, a PyTorch module.
+        task: fairseq's task, with the dictionaries.
+    """
+
+    def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
+        self._folder, self._text = folder, Preparation(folder.text, folder.path)
+        self._loaded = load(folder, device)
+        self.model, self.task = self._loaded.model, self._loaded.task
+        self._dictionary = self.task.source_dictionary
+
+
+def overrides_of(folder: ModelFolder) -> Dict[str, Any]:
+    """The settings of a checkpoint that its model folder replaces: data, languages, heads."""
+    text = folder.text
+    named = {"source_lang": text.source_lang, "target_lang": text.target_lang}
+    found = {name: lang for name, lang in named.items() if lang is not None}
+    heads = {} if folder.head is None else {"load_checkpoint_heads": True}
+    return {"data": folder.path, **found, **heads}
+
+
+def numbers_of(dictionary: Dictionary, tokens: Tokens, end: bool = False) -> Tensor:
+    """Tokens by number (T,), with </s> at the end on request."""
+    numbers = [dictionary.index(token) for token in tokens]
+    return torch.tensor(numbers + ([dictionary.eos()] if end else []), dtype=torch.long)
+
+
+def tokens_of(dictionary: Dictionary, numbers: Tensor) -> List[str]:
+    """The symbols of numbers (T,)."""
+    return [dictionary[number] for number in numbers.tolist()]
+
+
+def batches_by_tokens(
+    lengths: Sequence[int], limit: int, groups: Optional[Sequence[int]] = None
+) -> List[List[int]]:
+    """Numbers of texts, those of similar length together.
+
+    >>> batches_by_tokens([5, 2, 3, 9], 6)
+    [[1, 2], [0], [3]]
+
+    Args:
+        lengths: tokens of each text.
+        limit: largest number of tokens in a batch, padding included, unless one text has more.
+        groups: only texts of the same group share a batch.
+    """
+    of = groups or [0] * len(lengths)
+    batches: List[List[int]] = []
+    for number in sorted(range(len(lengths)), key=lambda n: (of[n], lengths[n])):
+        last = batches[-1] if batches else []
+        if last and of[last[0]] == of[number] and (len(last) + 1) * lengths[number] <= limit:
+            last.append(number)
+        else:
+            batches.append([number])
+    return batches
 
 
 def check_texts(texts: object, function: str) -> None:

@@ -9,12 +9,21 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.serving.continuations import Continuation, continuations_of, first_new
-from fairseq_posenc.serving.inputs import check_texts, refuse_too_long
-from fairseq_posenc.serving.loaded import load, numbers_of, tokens_of
+from fairseq_posenc.serving.inputs import (
+    FolderModel,
+    check_texts,
+    numbers_of,
+    refuse_too_long,
+    tokens_of,
+)
 from fairseq_posenc.serving.model_folder import ModelFolder
-from fairseq_posenc.serving.scores import Scores, scores_of
-from fairseq_posenc.serving.text import Preparation
+from fairseq_posenc.serving.scores import (
+    Continuation,
+    Scores,
+    continuations_of,
+    first_new,
+    scores_of,
+)
 
 
 class NextToken(NamedTuple):
@@ -22,30 +31,18 @@ class NextToken(NamedTuple):
 
     Args:
         token: the symbol.
-        probability: of the symbol.
+        probability: the probability of the symbol.
     """
 
     token: str
     probability: float
 
 
-class LanguageModel:
-    """A language model; text is prepared and restored as its model folder says.
-
-    Args:
-        folder: the model folder.
-        device: cpu, or a device of CUDA.
-
-    Attributes:
-        model: fairseq's model, a PyTorch module.
-        task: fairseq's task, with the dictionaries.
-    """
+class LanguageModel(FolderModel):
+    """A language model of a model folder; arguments as for :class:`FolderModel`."""
 
     def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
-        self._text = Preparation(folder)
-        self._loaded = load(folder, device)
-        self.model, self.task = self._loaded.model, self._loaded.task
-        self._dictionary = self.task.source_dictionary
+        super().__init__(folder, device)
         self._longest: int = self.model.max_positions()
 
     def tokens(self, text: str) -> List[str]:

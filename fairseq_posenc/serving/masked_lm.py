@@ -10,12 +10,16 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.serving.batches import batches_by_tokens
-from fairseq_posenc.serving.inputs import check_texts, refuse_too_long
-from fairseq_posenc.serving.loaded import load, numbers_of, tokens_of
+from fairseq_posenc.serving.inputs import (
+    FolderModel,
+    batches_by_tokens,
+    check_texts,
+    numbers_of,
+    refuse_too_long,
+    tokens_of,
+)
 from fairseq_posenc.serving.model_folder import Head, ModelFolder, refuse_without_head
 from fairseq_posenc.serving.scores import BATCH, Scores
-from fairseq_posenc.serving.text import Preparation
 
 MASK = "<mask>"
 _CLASSIFIERS = "sentence_prediction"
@@ -30,7 +34,7 @@ class Filled(NamedTuple):
 
     Args:
         token: the symbol.
-        probability: of the symbol.
+        probability: the probability of the symbol.
         text: the text with it in place of the mask.
     """
 
@@ -57,30 +61,20 @@ def _on_standard_error(number: int, reason: str) -> None:
     print(f"text {number} of the list: {reason}", file=sys.stderr)
 
 
-class MaskedLanguageModel:
-    """A masked language model or a classifier; text is prepared as its model folder says.
-
-    Args:
-        folder: the model folder.
-        device: cpu, or a device of CUDA.
-
-    Attributes:
-        model: fairseq's model, a PyTorch module.
-        task: fairseq's task, with the dictionaries.
-    """
+class MaskedLanguageModel(FolderModel):
+    """A masked language model or a classifier; arguments as for :class:`FolderModel`."""
 
     def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
-        self._folder, self._text = folder, Preparation(folder)
-        self._loaded = load(folder, device)
-        self.model, self.task = self._loaded.model, self._loaded.task
-        self._dictionary = self.task.source_dictionary
+        super().__init__(folder, device)
         settings = self.task.cfg
         self._is_classifier = folder.task == _CLASSIFIERS
         if self._is_classifier:
             self._first, self._separator = settings.init_token, settings.separator_token
         else:  # BERT's format where there are segments, as in imported models; else RoBERTa's
             one = getattr(self.model, "reads_pairs", False)
-            one = one and option(settings, "separator_token") is None  # of masked_lm_pairs
+            one = (
+                one and option(settings, "separator_token") is None
+            )  # a setting of masked_lm_pairs
             self._first = self._dictionary.bos()
             self._separator = None if one else self._dictionary.eos()
         self._cuts = str(option(settings, "shorten_method")) == "truncate"

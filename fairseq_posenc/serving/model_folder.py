@@ -86,7 +86,7 @@ class ModelFolder(NamedTuple):
         task: the fairseq task of the model.
         text: how its text was prepared.
         search: defaults of the search.
-        head: of a classifier.
+        head: the head of a classifier, or None.
     """
 
     path: str
@@ -175,7 +175,7 @@ def read_settings(path: str, shown: str) -> Dict[str, Any]:
 
 
 _Entries = TypeVar("_Entries")
-_TYPES: Dict[Any, Any] = {  # of values in JSON
+_TYPES: Dict[Any, Any] = {  # the types of values in JSON
     str: str,
     bool: bool,
     int: int,

@@ -7,32 +7,20 @@ import numpy as np
 from fairseq.data import LanguagePairDataset
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.serving.engine import Beam, Hardware
+from fairseq_posenc.serving.engine import Beam
 from fairseq_posenc.serving.fairseq_engine import FairseqEngine
-from fairseq_posenc.serving.inputs import check_texts, refuse_too_long
-from fairseq_posenc.serving.loaded import numbers_of
+from fairseq_posenc.serving.inputs import FolderModel, check_texts, numbers_of, refuse_too_long
 from fairseq_posenc.serving.model_folder import ModelFolder
 from fairseq_posenc.serving.scores import BATCH, Scores, scores_of
-from fairseq_posenc.serving.text import Preparation
 from fairseq_posenc.serving.translate import Format, Translator
 
 
-class TranslationModel:
-    """A translation model; text is prepared and restored as its model folder says.
-
-    Args:
-        folder: the model folder.
-        device: cpu, or a device of CUDA.
-
-    Attributes:
-        model: fairseq's model, a PyTorch module.
-        task: fairseq's task, with the dictionaries.
-    """
+class TranslationModel(FolderModel):
+    """A translation model of a model folder; arguments as for :class:`FolderModel`."""
 
     def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
-        self._folder, self._text = folder, Preparation(folder)
-        self._engine = FairseqEngine(folder, Hardware(device))
-        self.model, self.task = self._engine.loaded.model, self._engine.loaded.task
+        super().__init__(folder, device)
+        self._engine = FairseqEngine(self._loaded)
 
     def translate(
         self,
@@ -79,7 +67,7 @@ class TranslationModel:
                 f"score: there are {len(sources)} sources and {len(targets)} targets; give a "
                 "target for each source"
             )
-        task, loaded = self.task, self._engine.loaded
+        task = self.task
         sides = (
             [numbers_of(task.source_dictionary, self._text.source(text), True) for text in sources],
             [numbers_of(task.target_dictionary, self._text.target(text), True) for text in targets],
@@ -98,4 +86,4 @@ class TranslationModel:
             left_pad_target=task.cfg.left_pad_target,
             shuffle=False,
         )
-        return scores_of(loaded, dataset, np.maximum(*sizes).tolist())
+        return scores_of(self._loaded, dataset, np.maximum(*sizes).tolist())

@@ -39,22 +39,19 @@ def answers(checkpoint: str, data: str, subset: str, cpu: bool) -> List[Tuple[st
         cpu: do not use a GPU.
     """
     import torch
-    from fairseq import utils
-    from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
-    (model,), _, task = load_model_ensemble_and_task([checkpoint], arg_overrides={"data": data})
+    from fairseq_posenc.checkpoints.loader import load, usable_device
+
+    loaded = load(checkpoint, overrides={"data": data}, device=usable_device(cpu))
+    model, task = loaded.model, loaded.task
     task.load_dataset(subset)
-    use_cuda = torch.cuda.is_available() and not cpu
-    model.eval()
-    if use_cuda:
-        model.cuda()
     batches = task.get_batch_iterator(
         task.dataset(subset), max_sentences=32, required_batch_size_multiple=1
     ).next_epoch_itr(shuffle=False)
     numbers = task.cfg.regression_target
     found: Dict[int, Tuple[str, str]] = {}
     for sample in batches:
-        sample = utils.move_to_cuda(sample) if use_cuda else sample
+        sample = loaded.move(sample)
         with torch.no_grad():
             logits, _ = model(
                 **sample["net_input"], features_only=True, classification_head_name=_HEAD

@@ -1,7 +1,6 @@
 """Mapping the lines of texts, in order, in one process or several."""
 
 import contextlib
-import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -9,10 +8,10 @@ import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Callable, Iterable, Iterator, List, Sequence
+from typing import Any, Callable, Iterator, List, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import decoded, read_lines, write_text
+from fairseq_posenc.basics.lines import decoded, in_blocks, read_lines, write_text
 from fairseq_posenc.basics.progress import Progress
 
 #: Maps lines to as many results.
@@ -50,11 +49,6 @@ def _apply(lines: List[str]) -> List[Any]:
     return _function(lines)
 
 
-def _batches(items: Iterable[Any], size: int) -> Iterator[List[Any]]:
-    iterator = iter(items)
-    return iter(lambda: list(itertools.islice(iterator, size)), [])
-
-
 def parallel_map(
     make: Callable[..., Function], arguments: tuple, path: str, workers: int
 ) -> Iterator[Any]:
@@ -77,7 +71,7 @@ def parallel_map(
         if standard
         else read_lines(path, progress=progress)
     )
-    chunks = _batches(lines, CHUNK)
+    chunks = in_blocks(lines, CHUNK)
     # an error in the arguments is raised here, where it is one line
     _start_worker(make, arguments)
     with contextlib.ExitStack() as stack:
@@ -87,7 +81,7 @@ def parallel_map(
                 ProcessPoolExecutor(workers, initializer=_start_child, initargs=(make, arguments))
             )
             # this thread reads the text, at most a few chunks per worker ahead
-            rounds = _batches(chunks, 8 * workers)
+            rounds = in_blocks(chunks, 8 * workers)
             results = (result for group in rounds for result in pool.map(_apply, group))
         try:
             for result in results:

@@ -3,10 +3,10 @@
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 import torch
-from fairseq import checkpoint_utils, utils
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.loader import load
 from fairseq_posenc.training.reading.scores import RULES, scores
 from fairseq_posenc.training.tasks.span_prediction import TASK
 
@@ -43,12 +43,10 @@ def answer_questions(
     Raises:
         UsageError: the checkpoint or the data are of another kind.
     """
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"--device {device}: PyTorch finds no CUDA device here; cpu works")
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path], dict(overrides))
+    loaded = load(path, overrides=overrides, device=device)
+    model, task = loaded.model, loaded.task
     if not hasattr(task, "candidates"):
         raise UsageError(f"{path}: was not trained with --task {TASK}; fine-tune it first")
-    model = model.eval().to(device)
     try:
         dataset = task.load_dataset(split)
     except FileNotFoundError as error:
@@ -57,7 +55,7 @@ def answer_questions(
     order = sorted(range(len(dataset)), key=dataset.size)
     for start in range(0, len(order), batch_size):
         sample = dataset.collater([dataset[n] for n in order[start : start + batch_size]])
-        sample = utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
+        sample = loaded.move(sample)
         name = task.cfg.span_head_name
         logits, _ = model(**sample["net_input"], classification_head_name=name)
         rows.append(task.candidates(logits, sample).cpu())

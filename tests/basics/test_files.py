@@ -11,7 +11,7 @@ import pytest
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import check_writable, replace_file
-from fairseq_posenc.exchange.files import staging
+from fairseq_posenc.exchange.transfer import staging
 
 
 def write(path, text="new", flag=""):

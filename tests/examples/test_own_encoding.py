@@ -1,6 +1,7 @@
 """examples/own_encoding: a user's own --user-dir, through fairseq's commands."""
 
-from support.commands import ROOT, SEARCH, SMALL, TRAINING, run, succeed
+import pytest
+from support.commands import ROOT, SEARCH, SMALL, TRAINING, posenc, run, succeed
 
 pytest_plugins = ["support.toy"]
 OWN = ("--user-dir", str(ROOT / "examples" / "own_encoding"))
@@ -29,6 +30,16 @@ def test_an_encoding_with_flags_trains_decodes_and_takes_overrides(toy, tmp_path
     again = run("train", toy.separate, *OWN, "--save-dir", tmp_path, *TRAINING, "--arch",
                 "posenc_transformer", *SMALL, "--position-encoding", "gaussian")  # fmt: skip
     assert "--gaussian-width 8.0" in again.message() and "another --save-dir" in again.message()
+
+
+def test_an_encoding_of_ones_own_is_exported_to_ctranslate2(toy, tmp_path):
+    pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
+    train(toy.separate, tmp_path, *ENCODING)
+    arguments = ("ctranslate2", tmp_path / "checkpoint_last.pt", tmp_path / "out", "--verify")
+    refused = posenc("export", *arguments)
+    assert "gaussian" in refused.message()
+    done = posenc("export", *arguments, *OWN)
+    assert (done.status, done.err) == (0, "") and "largest difference from fairseq" in done.out
 
 
 def test_a_kernel_with_a_flag_trains_and_decodes(toy, tmp_path):

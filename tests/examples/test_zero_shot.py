@@ -69,7 +69,7 @@ def test_a_long_context_loses_its_beginning(model):
 
 
 def test_tokens_that_change_belong_to_the_continuation():
-    from fairseq_posenc.serving.continuations import first_new
+    from fairseq_posenc.serving.scores import first_new
 
     for context, whole, expected in (([1, 2], [1, 2, 3], 2), ([1, 4], [1, 2, 3], 1), ([], [1], 0)):
         assert first_new(torch.tensor(context), torch.tensor(whole)) == expected

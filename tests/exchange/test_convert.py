@@ -19,13 +19,14 @@ from support.conversion import (
 from support.helpers import encoding_flags
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.dictionary import read_dictionary
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.rotary import Rotary
-from fairseq_posenc.exchange import dictionary
-from fairseq_posenc.exchange.pairing import half_to_interleaved
+from fairseq_posenc.exchange import vocabulary as vocabularies
+from fairseq_posenc.exchange.roformer import half_to_interleaved
 
-SPECIAL = dict(zip(dictionary.SPECIAL, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")))
+SPECIAL = dict(zip(vocabularies.SPECIAL, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")))
 needs_root_refused = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere"
 )
@@ -36,14 +37,9 @@ def folder(tmp_path):
     return write_folder(tmp_path / "source")
 
 
-@pytest.fixture
-def out(tmp_path):
-    return tmp_path / "out"
-
-
 class TestDictionary:
     def test_every_symbol_keeps_its_row(self, tmp_path):
-        vocabulary = dictionary.renumber(SYMBOLS, SPECIAL, "vocab.txt")
+        vocabulary = vocabularies.renumber(SYMBOLS, SPECIAL, "vocab.txt")
         path = tmp_path / "dict.txt"
         path.write_text(vocabulary.text(), encoding="utf-8")
         stock = Dictionary.load(str(path))
@@ -57,10 +53,10 @@ class TestDictionary:
     def test_reading_it_back(self, tmp_path):
         path = tmp_path / "dict.txt"
         path.write_text("a 3\nb 2\n")
-        assert dictionary.read_dictionary(str(path)) == [*dictionary.LEADING, "a", "b", "<mask>"]
+        assert read_dictionary(str(path)).symbols == [*vocabularies.LEADING, "a", "b", "<mask>"]
         path.write_text("no count\n")
         with pytest.raises(UsageError, match="dict.txt: cannot be read as a fairseq dictionary"):
-            dictionary.read_dictionary(str(path))
+            read_dictionary(str(path))
 
     @pytest.mark.parametrize(
         "symbols, words",
@@ -128,15 +124,6 @@ class TestWhatIsWritten:
         embedding = state["encoder.sentence_encoder.embed_tokens.weight"]
         assert state["encoder.lm_head.weight"].data_ptr() == embedding.data_ptr()
 
-    def test_half_precision_becomes_float32(self, tmp_path, out):
-        state = {key: value.half() for key, value in roformer_weights().items()}
-        convert("import", "hf-roformer", write_folder(tmp_path / "source", state), out)
-        imported = load_file(out / "checkpoint.pt")["model"]
-        assert {v.dtype for v in imported.values()} == {torch.float32}
-        name = "roformer.encoder.layer.1.output.dense.weight"
-        key = "encoder.sentence_encoder.layers.1.fc2.weight"
-        assert torch.equal(imported[key], state[name].float())
-
     def test_files_that_were_there_are_replaced_and_others_left(self, folder, out):
         out.mkdir()
         (out / "checkpoint.pt").write_text("old")
@@ -180,14 +167,14 @@ class TestWhatIsWritten:
                 raise KeyboardInterrupt
             os.replace(source, target)
 
-        monkeypatch.setattr("fairseq_posenc.exchange.files.shutil.move", move)
+        monkeypatch.setattr("fairseq_posenc.exchange.transfer.shutil.move", move)
         with pytest.raises(KeyboardInterrupt):
             convert("import", "hf-roformer", folder, out)
         assert (sorted(os.listdir(out)) if out.exists() else []) == present
 
     def test_a_wrong_import_is_found_and_not_kept(self, folder, out, monkeypatch):
         """Above 1e-4 --verify fails; just below it passes."""
-        from fairseq_posenc.exchange import hf_roformer
+        from fairseq_posenc.exchange import roformer_names
 
         for wrong, fails in ((2e-4, True), (5e-5, False)):
 
@@ -199,7 +186,7 @@ class TestWhatIsWritten:
                 return logits
 
             convert("import", "hf-roformer", folder, out.parent / "right")
-            monkeypatch.setattr(hf_roformer, "reference_for", other)
+            monkeypatch.setattr(roformer_names, "reference_for", other)
             arguments = ("import", "hf-roformer", folder, out, "--verify")
             if fails:
                 refuses(["largest difference", "0.0002", "0.0001"], *arguments)
@@ -210,12 +197,6 @@ class TestWhatIsWritten:
 
 
 class TestRefused:
-    @pytest.mark.parametrize("name", ["config.json", "pytorch_model.bin", "vocab.txt"])
-    def test_missing_file(self, folder, out, name):
-        (folder / name).unlink()
-        refuses([str(folder), name], "import", "hf-roformer", folder, out)
-        assert not out.exists()
-
     @pytest.mark.parametrize(
         "config, words",
         [

@@ -9,11 +9,13 @@ from fairseq import models as fairseq_models
 from fairseq.data import Dictionary
 from support.helpers import TINY, VOCABULARY, TranslationTask, encoding_of_sides, model_settings
 
+from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.encodings import ENCODINGS
-from fairseq_posenc.serving import positions, stacks, verify
-from fairseq_posenc.serving.export import refuse_settings, write
-from fairseq_posenc.serving.kinds import KINDS, Loaded
-from fairseq_posenc.serving.positions import EXPRESSIONS
+from fairseq_posenc.exchange import ctranslate2_stacks, ctranslate2_verify
+from fairseq_posenc.exchange.ctranslate2_export import refuse_settings, write
+from fairseq_posenc.exchange.ctranslate2_positions import EXPRESSIONS
+from fairseq_posenc.exchange.formats import Wanted
+from fairseq_posenc.exchange.kinds import KINDS
 
 pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
 
@@ -53,15 +55,14 @@ def loaded(kind, arch, *flags):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
-    complete = getattr(model, "completed_settings", settings)
-    values = dict(complete) if hasattr(complete, "items") else dict(vars(complete))
-    return Loaded("model.pt", model, task, values)
+    return Loaded("model.pt", [model], task, settings)
 
 
 def difference(kind, out, arch, *flags, quantization=None):
     model = loaded(kind, arch, *flags)
     refuse_settings("model.pt", kind, model.settings)
-    return write(model, kind, str(out / "model"), quantization, verify=True)
+    wanted = Wanted("model.pt", str(out / "model"), verify=True, quantization=quantization)
+    return write(model, kind, wanted)
 
 
 EXPRESSED = {
@@ -106,7 +107,7 @@ def test_translation_model(flags, tmp_path):
 
 @pytest.mark.parametrize("name", ["half", "yarn", "shaw values", "alibi"])
 def test_long_sentences(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(verify, "LENGTHS", (1000,))
+    monkeypatch.setattr(ctranslate2_verify, "LENGTHS", (1000,))
     report = difference(TRANSLATION, tmp_path, "posenc_transformer", *EXPRESSED[name])
     assert report.difference < 1e-5
 
@@ -196,8 +197,9 @@ def test_every_expression_is_compared():
 @pytest.mark.parametrize("encoding", sorted(set(EXPRESSIONS) - {"none", "learned", "sinusoidal"}))
 def test_a_wrong_expression_is_noticed(encoding, tmp_path, monkeypatch):
     """The comparison sees the positions, and nothing is written if they are wrong."""
-    monkeypatch.setitem(EXPRESSIONS, encoding, EXPRESSIONS["none"])
-    monkeypatch.setattr(stacks, "native_alibi", lambda names: False)
+    wrong = EXPRESSIONS[encoding]._replace(positions=EXPRESSIONS["none"].positions)
+    monkeypatch.setitem(EXPRESSIONS, encoding, wrong)
+    monkeypatch.setattr(ctranslate2_stacks, "native_alibi", lambda names: False)
     with pytest.raises(SystemExit, match="above 0.0001; nothing was written"):
         difference(TRANSLATION, tmp_path, "posenc_transformer", "--position-encoding", encoding)
     assert os.listdir(tmp_path) == []
@@ -205,8 +207,11 @@ def test_a_wrong_expression_is_noticed(encoding, tmp_path, monkeypatch):
 
 def test_yarn_needs_its_temperature(tmp_path, monkeypatch):
     expression = EXPRESSIONS["rotary"]
-    without = {"rotary": lambda attention: expression(attention)._replace(temperature=1.0)}
-    monkeypatch.setattr(positions, "EXPRESSIONS", {**EXPRESSIONS, **without})
+
+    def without(attention):
+        return expression.positions(attention)._replace(temperature=1.0)
+
+    monkeypatch.setitem(EXPRESSIONS, "rotary", expression._replace(positions=without))
     with pytest.raises(SystemExit, match="nothing was written"):
         difference(TRANSLATION, tmp_path, "posenc_transformer", *EXPRESSED["yarn"])
 
@@ -235,5 +240,5 @@ def test_a_parameter_without_counterpart_is_refused(tmp_path):
     model = loaded(TRANSLATION, "posenc_transformer", "--position-encoding", "rotary")
     model.model.decoder.layers[0].gate = torch.nn.Linear(2, 2)
     with pytest.raises(SystemExit, match="decoder.layers.0.gate.weight"):
-        write(model, TRANSLATION, str(tmp_path / "m"))
+        write(model, TRANSLATION, Wanted("model.pt", str(tmp_path / "m")))
     assert os.listdir(tmp_path) == []

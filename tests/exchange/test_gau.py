@@ -12,60 +12,18 @@ from support.conversion import (
     read_symbols,
     reference_folder,
     refuses,
-    save_folder,
 )
+from support.foreign_models import GAU_CONFIG, gau_weights, write_gau
 
-from fairseq_posenc.checkpoints.reading import load_file
-from fairseq_posenc.exchange.roformer_v2_gau_reference import (
+from fairseq_posenc.exchange.released_formulas import (
     gated_layer,
     released_logits,
     tied_head,
 )
 
-CONFIG = {
-    "model_type": "gau_alpha",
-    "architectures": ["GAUAlphaForMaskedLM"],
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "attention_key_size": 8,
-    "num_hidden_layers": 2,
-    "hidden_act": "swish",
-    "hidden_dropout_prob": 0.2,
-    "attention_probs_dropout_prob": 0.1,
-    "max_position_embeddings": 40,
-    "type_vocab_size": 2,
-    "layer_norm_eps": 1e-12,
-    "normalization": "softmax_plus",
-    "attention_scale": True,
-    "use_bias": False,
-    "pad_token_id": 0,
-}
 CLASSIFIER = {"architectures": ["GAUAlphaForSequenceClassification"], "summary_type": "first"}
 WORDS = "gau_alpha.embeddings.word_embeddings.weight"
 DECODER = "cls.predictions.decoder.weight"
-
-
-def weights(width=32, size=8):
-    state = {
-        WORDS: torch.randn(len(SYMBOLS), 16),
-        "gau_alpha.embeddings.token_type_embeddings.weight": torch.randn(2, 16),
-    }
-    for layer in ("gau_alpha.encoder.layer.0.gau.", "gau_alpha.encoder.layer.1.gau."):
-        state[layer + "i_dense.weight"] = torch.randn(2 * width + size, 16) / 3
-        state[layer + "o_dense.weight"] = torch.randn(16, width) / 3
-        for side in "qk":
-            state[f"{layer}{side}_scaleoffset.weight"] = 1 + torch.randn(size)
-    return state
-
-
-def write(folder, state=None, **config):
-    state = weights() if state is None else state
-    return save_folder(folder, {**CONFIG, **config}, state, SYMBOLS)
-
-
-@pytest.fixture
-def out(tmp_path):
-    return tmp_path / "out"
 
 
 NORMALISERS = ("softmax_plus", "softmax", "squared_relu")
@@ -82,10 +40,10 @@ NORMALISERS = ("softmax_plus", "softmax", "squared_relu")
     ids=str,
 )
 def test_matches_the_formulas(tmp_path, out, capsys, config):
-    state = weights(config.get("intermediate_size", 32))
+    state = gau_weights(config.get("intermediate_size", 32))
     if "tie_word_embeddings" in config:
         state[DECODER] = torch.randn(len(SYMBOLS), 16)
-    source = write(tmp_path / "source", state, **config)
+    source = write_gau(tmp_path / "source", state, **config)
     convert("import", "gau-alpha", source, out, "--verify")
     printed = capsys.readouterr().out
     assert "formulas in float64 (transformers has no such class)" in printed
@@ -104,17 +62,17 @@ def test_matches_the_formulas(tmp_path, out, capsys, config):
 )
 def test_the_formulas_can_tell(tmp_path, out, wrong):
     """A model that is read under other settings is found out, and not kept."""
-    state = weights()
-    convert("import", "gau-alpha", write(tmp_path / "source", state), out)
+    state = gau_weights()
+    convert("import", "gau-alpha", write_gau(tmp_path / "source", state), out)
     inputs = {
         "input_ids": torch.tensor([[3, 6, 7, 8, 9, 10, 4]]),
         "attention_mask": torch.ones(1, 7, dtype=torch.long),
         "token_type_ids": torch.tensor([[0, 0, 0, 1, 1, 1, 1]]),
     }
     other = released_logits(
-        gated_layer, "gau_alpha.", state, {**CONFIG, **wrong}, tied_head(state[WORDS])
+        gated_layer, "gau_alpha.", state, {**GAU_CONFIG, **wrong}, tied_head(state[WORDS])
     )
-    right = released_logits(gated_layer, "gau_alpha.", state, CONFIG, tied_head(state[WORDS]))
+    right = released_logits(gated_layer, "gau_alpha.", state, GAU_CONFIG, tied_head(state[WORDS]))
     have = imported_logits(out, SYMBOLS, inputs)
     arguments = (inputs["input_ids"], inputs["token_type_ids"], inputs["attention_mask"].bool())
     assert (have - right(*arguments)[0]).abs().max() < 1e-4
@@ -154,9 +112,9 @@ def compare(expected, source, symbols, out):
 
 
 def test_a_classifier_projects_the_first_position(tmp_path, out, capsys):
-    state = {**weights(), **linear("classifier", 3, 16)}
+    state = {**gau_weights(), **linear("classifier", 3, 16)}
     labels = {"id2label": {"0": "no", "1": "maybe", "2": "yes"}}
-    source = write(tmp_path / "source", state, **CLASSIFIER, **labels)
+    source = write_gau(tmp_path / "source", state, **CLASSIFIER, **labels)
     convert("import", "gau-alpha", source, out, "--verify")
     printed = capsys.readouterr().out
     assert "classes: 0 no, 1 maybe, 2 yes" in printed and "largest difference" in printed
@@ -167,16 +125,6 @@ def test_a_classifier_projects_the_first_position(tmp_path, out, capsys):
         logits, _ = model(tokens, classification_head_name="sentence_classification_head")
     want = features[:, 0] @ state["classifier.weight"].t() + state["classifier.bias"]
     torch.testing.assert_close(logits, want)
-
-
-def test_half_precision_becomes_float32(tmp_path, out):
-    state = {name: value.half() for name, value in weights().items()}
-    convert("import", "gau-alpha", write(tmp_path / "source", state), out, "--verify")
-    imported = load_file(out / "checkpoint.pt")["model"]
-    assert {value.dtype for value in imported.values()} == {torch.float32}
-    key = "encoder.sentence_encoder.layers.1.self_attn.q_scale"
-    theirs = "gau_alpha.encoder.layer.1.gau.q_scaleoffset.weight"
-    assert torch.equal(imported[key], state[theirs].float())
 
 
 class TestRefused:
@@ -207,26 +155,20 @@ class TestRefused:
         ids=str,
     )
     def test_config(self, tmp_path, out, config, words):
-        source = write(tmp_path / "source", **config)
+        source = write_gau(tmp_path / "source", **config)
         refuses(words, "import", "gau-alpha", source, out)
         assert not out.exists()
 
     def test_tensors(self, tmp_path, out):
         bias = {"gau_alpha.encoder.layer.0.gau.q_scaleoffset.bias": torch.zeros(8)}
-        source = write(tmp_path / "biased", {**weights(), **bias})
+        source = write_gau(tmp_path / "biased", {**gau_weights(), **bias})
         refuses(["unexpected tensor", "q_scaleoffset.bias"], "import", "gau-alpha", source, out)
         own = {DECODER: torch.randn(len(SYMBOLS), 16)}
-        source = write(tmp_path / "untied", {**weights(), **own})
+        source = write_gau(tmp_path / "untied", {**gau_weights(), **own})
         words = ["decoder.weight", "word_embeddings.weight", "tie_word_embeddings"]
         refuses(words, "import", "gau-alpha", source, out)
 
-    @pytest.mark.parametrize("name", ["config.json", "pytorch_model.bin", "vocab.txt"])
-    def test_missing_file(self, tmp_path, out, name):
-        source = write(tmp_path / "source")
-        (source / name).unlink()
-        refuses([str(source), name], "import", "gau-alpha", source, out)
-
     def test_export(self, tmp_path, out):
-        convert("import", "gau-alpha", write(tmp_path / "source"), out)
+        convert("import", "gau-alpha", write_gau(tmp_path / "source"), out)
         words = ["checkpoint.pt", "--layer gated", "transformer"]
         refuses(words, "export", "hf-roformer", out / "checkpoint.pt", tmp_path / "back")

@@ -6,13 +6,13 @@ import shutil
 import pytest
 import torch
 from support.conversion import CONFIG, SYMBOLS, convert, refuses, roformer_weights, write_folder
+from support.foreign_models import trained, write_gau
 from support.tupe_checkpoints import ARGS, released
 from support.tupe_checkpoints import write as write_tupe
 
 from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
-from tests.exchange.test_gau import write as write_gau
-from tests.exchange.test_roformer import TABLE, trained
 
+TABLE = "roformer.encoder.embed_positions.weight"
 EMBEDDING = "roformer.embeddings.word_embeddings.weight"
 QUERY = "roformer.encoder.layer.0.attention.self.query.weight"
 SEGMENTS = "roformer.embeddings.token_type_embeddings.weight"
@@ -85,9 +85,9 @@ FILES = [
 
 
 @pytest.fixture
-def out(tmp_path):
-    yield tmp_path / "out"
-    assert not (tmp_path / "out").exists()
+def out(out):
+    yield out
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("case", WEIGHTS)

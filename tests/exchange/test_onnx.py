@@ -5,13 +5,13 @@ import json
 import pytest
 import torch
 from support.conversion import convert, refuses
+from support.foreign_models import trained
 from support.helpers import ENCODER_ENCODINGS, LAYERS, PAD, VOCABULARY, encoding_of
 from support.masked_language_models import tiny
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.exchange import onnx_export
-from tests.exchange.test_roformer import trained
 
 ONE_LAYER = ["--encoder-layers", "1"]
 OTHERS = ["gated:tupe+t5", "squared_relu:rotary", "shaw_values:rotary+shaw", "ffn_glu:rotary*1,t5"]
@@ -61,7 +61,7 @@ def test_equals_onnxruntime_at_other_sizes_than_the_example(runtime, name):
     layer, _, encoding = name.rpartition(":")
     model = tiny(encoding, *LAYERS[layer], *ONE_LAYER, length=LONGEST)
     whole = onnx_export.OneHead(model, None).eval()
-    exported = onnx_export.Exported(whole, LONGEST, True, encoding, VOCABULARY.symbols)
+    exported = onnx_export.Graph(whole, LONGEST, True, encoding, VOCABULARY.symbols)
     run = onnx_export.runner(runtime, onnx_export.record(exported, name))
     for tokens in batches():
         with torch.no_grad():
@@ -125,7 +125,7 @@ def test_an_operation_without_counterpart_is_refused_with_the_encoding(runtime):
         def forward(self, tokens):
             return torch.polar(tokens.float(), tokens.float()).real
 
-    exported = onnx_export.Exported(Complex(), LONGEST, True, "mine", VOCABULARY.symbols)
+    exported = onnx_export.Graph(Complex(), LONGEST, True, "mine", VOCABULARY.symbols)
     with pytest.raises(UsageError, match="model.pt: --position-encoding mine .*polar"):
         onnx_export.record(exported, "model.pt")
 

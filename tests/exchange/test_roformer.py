@@ -15,10 +15,11 @@ from support.conversion import (
     roformer_weights,
     write_folder,
 )
+from support.foreign_models import trained
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
-from fairseq_posenc.exchange import huggingface, native, roformer_config
+from fairseq_posenc.checkpoints.reading import load_file
+from fairseq_posenc.exchange import huggingface, roformer_names
 from fairseq_posenc.exchange.roformer_names import sine_table
 
 pytest_plugins = ["support.conversion"]
@@ -84,25 +85,6 @@ def test_stored_outputs(golden, tmp_path, name, safe):
         torch.testing.assert_close(have, want, atol=5e-5, rtol=1e-5)
 
 
-def trained(folder, *heads, **settings):
-    """A random checkpoint of ours with its dictionary."""
-    small = {
-        **{"encoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 24},
-        **{"encoder_attention_heads": 2, "max_positions": 40, "position_encoding": "rotary"},
-    }
-    folder.mkdir()
-    (folder / "dict.txt").write_text("a 2\nb 1\n")
-    checkpoint = native.new_checkpoint({**small, **settings}, {}, str(folder))
-    model = native.build(checkpoint, str(folder / "dict.txt"))
-    for name in heads:
-        model.register_classification_head(name, 3)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    checkpoint["model"] = model.state_dict()
-    write_checkpoint(checkpoint, folder / "checkpoint.pt")
-    return folder / "checkpoint.pt"
-
-
 @pytest.mark.parametrize(
     "settings",
     [
@@ -136,7 +118,7 @@ def test_rounded_and_missing_tables_of_sines(transformers, tmp_path, monkeypatch
     convert("import", "hf-roformer", source, out, "--verify")
     said = "that the file lacks" if dtype is None else "computed in float32, not read from the file"
     assert said in capsys.readouterr().out
-    monkeypatch.setitem(roformer_config._ALWAYS, "rotary_base", 1000.0)
+    monkeypatch.setitem(roformer_names._ALWAYS, "rotary_base", 1000.0)
     words = ["largest difference", "0.0001", "nothing was written"]
     refuses(words, "import", "hf-roformer", source, tmp_path / "wrong", "--verify")
     assert not (tmp_path / "wrong").exists()

@@ -9,39 +9,19 @@ from support.conversion import (
     load,
     reference_folder,
     refuses,
-    roformer_weights,
     write_folder,
 )
+from support.foreign_models import v2_weights, write_v2
 
-from fairseq_posenc.exchange.roformer_names import sine_table
-from fairseq_posenc.exchange.roformer_v2_gau_reference import (
+from fairseq_posenc.exchange.released_formulas import (
     released_logits,
     tied_head,
     transformer_layer,
 )
+from fairseq_posenc.exchange.roformer_names import sine_table
 
-SECOND = {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"}
 WORDS = "roformer.embeddings.word_embeddings.weight"
 DECODER = "cls.predictions.decoder.weight"
-
-
-def weights():
-    """Those of the first version without biases, norms and the inside of its head."""
-    return {
-        name: value
-        for name, value in roformer_weights().items()
-        if name.endswith("weight") and "LayerNorm" not in name and "transform" not in name
-    }
-
-
-def write(folder, state=None, **config):
-    state = weights() if state is None else state
-    return write_folder(folder, state, **{**SECOND, **config})
-
-
-@pytest.fixture
-def out(tmp_path):
-    return tmp_path / "out"
 
 
 @pytest.mark.parametrize(
@@ -55,14 +35,14 @@ def out(tmp_path):
     ids=str,
 )
 def test_matches_the_formulas(tmp_path, out, capsys, config):
-    state = weights()
+    state = v2_weights()
     state["roformer.encoder.embed_positions.weight"] = sine_table(
         40, 16 // config.get("num_attention_heads", 2)
     )
     state["roformer.pooler.dense.weight"] = torch.randn(16, 16)
     if "tie_word_embeddings" in config:
         state[DECODER] = torch.randn(len(SYMBOLS), 16)
-    source = write(tmp_path / "source", state, **config)
+    source = write_v2(tmp_path / "source", state, **config)
     convert("import", "roformer-v2", source, out, "--verify")
     printed = capsys.readouterr().out
     assert "formulas in float64 (transformers has no such class)" in printed
@@ -93,13 +73,13 @@ def test_stored_outputs(golden, tmp_path, out, safe):
 
 
 def test_each_version_names_the_format_of_the_other(tmp_path, out):
-    first, second = write_folder(tmp_path / "first"), write(tmp_path / "second")
+    first, second = write_folder(tmp_path / "first"), write_v2(tmp_path / "second")
     words = ["norm_type is rms_norm", "use_bias is False", "import it with roformer-v2"]
     refuses(words, "import", "hf-roformer", second, out)
     words = ["norm_type is layer_norm", "use_bias is True", "import it with hf-roformer"]
     refuses(words, "import", "roformer-v2", first, out)
     for mixed in ({"use_bias": True}, {"norm_type": "layer_norm"}):
-        source = write(tmp_path / "mixed", **mixed)
+        source = write_v2(tmp_path / "mixed", **mixed)
         for name in ("hf-roformer", "roformer-v2"):
             words = ["config.json", "layer_norm with True (hf-roformer)", "rms_norm with False"]
             refuses(words, "import", name, source, out)
@@ -124,7 +104,7 @@ class TestRefused:
         ids=str,
     )
     def test_config(self, tmp_path, out, config, words):
-        source = write(tmp_path / "source", **config)
+        source = write_v2(tmp_path / "source", **config)
         refuses(words, "import", "roformer-v2", source, out)
         assert not out.exists()
 
@@ -140,10 +120,10 @@ class TestRefused:
     )
     def test_tensors(self, tmp_path, out, more, words):
         extra = {name: torch.randn(*size) for name, size in more.items()}
-        source = write(tmp_path / "source", {**weights(), **extra})
+        source = write_v2(tmp_path / "source", {**v2_weights(), **extra})
         refuses(words, "import", "roformer-v2", source, out)
 
     def test_export(self, tmp_path, out):
-        convert("import", "roformer-v2", write(tmp_path / "source"), out)
+        convert("import", "roformer-v2", write_v2(tmp_path / "source"), out)
         words = ["checkpoint.pt", "--norm rms", "layer"]
         refuses(words, "export", "hf-roformer", out / "checkpoint.pt", tmp_path / "back")

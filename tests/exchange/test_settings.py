@@ -7,6 +7,7 @@ from typing import Optional
 import pytest
 import torch
 from support.conversion import convert, load, refuses
+from support.foreign_models import SOURCES, trained
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.reading import read_checkpoint
@@ -15,16 +16,16 @@ from fairseq_posenc.encodings.base import SharedBias
 from fairseq_posenc.exchange import native
 from fairseq_posenc.exchange.expressible import computing_settings
 from fairseq_posenc.exchange.hf_config import Config
-from fairseq_posenc.exchange.roformer_config import ADAPTED, entries_for, settings_of
-from fairseq_posenc.exchange.roformer_export import write
+from fairseq_posenc.exchange.roformer import RoFormerExporter
+from fairseq_posenc.exchange.roformer_names import ADAPTED, entries_for, settings_of
 from fairseq_posenc.flags import registry
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers import norms
 from fairseq_posenc.layers.norms import NORMS, register_norm
 from fairseq_posenc.models.masked_lm import MASKED_LM
-from tests.exchange.test_roformer import trained
 
 FIELDS = {field.name: field for field in dataclasses.fields(MASKED_LM.dataclass)}
+COMPUTING = {field.name for field in computing_settings(MASKED_LM)}
 # given back by entries of config.json, or, the first, by tie_word_embeddings
 WRITTEN = {"untie_weights_roberta", "encoder_layers", "encoder_embed_dim", "encoder_input_dim"}
 WRITTEN |= {"encoder_ffn_embed_dim", "encoder_attention_heads", "layer_norm_eps", "causal"}
@@ -50,12 +51,12 @@ def other_value(name, value):
     return f"other {value}" if isinstance(value, str) else value * 2 or 1
 
 
-@pytest.mark.parametrize("name", sorted(set(computing_settings()) - KEPT))
+@pytest.mark.parametrize("name", sorted(COMPUTING - KEPT))
 def test_what_config_json_cannot_say_is_refused(checkpoint, tmp_path, name):
     value = other_value(name, checkpoint.settings[name])
     changed = checkpoint._replace(settings={**checkpoint.settings, name: value})
     with pytest.raises(UsageError, match=f"was trained with {flag_of(name)} {value}"):
-        write(changed, None, str(tmp_path))
+        RoFormerExporter().write(changed, None, str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -67,7 +68,7 @@ def test_what_config_json_says_comes_back(checkpoint, name):
 
 
 def test_every_setting_is_of_one_kind():
-    assert KEPT <= {*computing_settings(), *ADAPTED}
+    assert KEPT <= {*COMPUTING, *ADAPTED}
     assert not WRITTEN & {*ADAPTED, *HEADS}
 
 
@@ -161,10 +162,7 @@ def test_former_names_are_exported_and_never_printed(tmp_path):
 
 @pytest.mark.parametrize("format", ["roformer-v2", "gau-alpha"])
 def test_imported_settings_have_names_of_today(tmp_path, format):
-    from tests.exchange import test_gau, test_roformer_v2
-
-    tests = {"roformer-v2": test_roformer_v2, "gau-alpha": test_gau}
-    convert("import", format, tests[format].write(tmp_path / "source"), tmp_path / "out")
+    convert("import", format, SOURCES[format](tmp_path / "source"), tmp_path / "out")
     settings = read_checkpoint(tmp_path / "out" / "checkpoint.pt")["cfg"]["model"]
     assert (settings["norm"], settings["init_weights"]) == ("rms", "truncated_normal")
     given = {name for name, value in settings.items() if value is not None}

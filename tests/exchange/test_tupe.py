@@ -13,13 +13,7 @@ from support.tupe_checkpoints import ARGS, FLAGS, SPECIAL, WORDS, released, writ
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange.reader import Reader
-from fairseq_posenc.exchange.tupe_reference import ReleasedModel
-
-
-@pytest.fixture
-def out(tmp_path):
-    return tmp_path / "out"
-
+from fairseq_posenc.exchange.released_formulas import ReleasedTUPE
 
 VARIANTS = {
     "tupe-a": ({"relative": False}, {}),
@@ -47,7 +41,7 @@ def test_matches_the_formulas(tmp_path, out, capsys, variant):
     assert (model.args.untie_cls, model.args.dropout) == (True, 0.2)
     tokens = torch.randint(3, len(dictionary), (2, 20))
     tokens[:, 0], tokens[1, 11:] = 0, 1
-    want = ReleasedModel(state, {**FLAGS, **args}).logits(tokens)
+    want = ReleasedTUPE(state, {**FLAGS, **args}).logits(tokens)
     with torch.no_grad():
         logits, _ = model(tokens)
     real = tokens.ne(1)
@@ -60,7 +54,7 @@ def test_the_formulas_can_tell(tmp_path, out):
     convert("import", "tupe", write(tmp_path / "source", state), out)
     name = "decoder.sentence_encoder.pos.weight"
     order = [1, 0, *range(2, 21)]
-    wrong = ReleasedModel({**state, name: state[name][order]}, FLAGS).logits
+    wrong = ReleasedTUPE({**state, name: state[name][order]}, FLAGS).logits
     model, _ = load(out)
     tokens = torch.randint(3, 18, (1, 12))
     with torch.no_grad():
@@ -174,7 +168,7 @@ def test_constants_that_became_flags(tmp_path, out, args, flags):
     with torch.no_grad():
         logits, _ = model(tokens)
     want, usual = (
-        ReleasedModel(state, given).logits(tokens) for given in ({**FLAGS, **args}, FLAGS)
+        ReleasedTUPE(state, given).logits(tokens) for given in ({**FLAGS, **args}, FLAGS)
     )
     torch.testing.assert_close(logits.double(), want, atol=5e-5, rtol=1e-5)
     assert (want - usual).abs().max() > 1e-3 or set(args) == {"rel_pos_bins"}

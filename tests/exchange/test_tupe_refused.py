@@ -6,11 +6,6 @@ from support.conversion import convert, refuses
 from support.tupe_checkpoints import released, write
 
 
-@pytest.fixture
-def out(tmp_path):
-    return tmp_path / "out"
-
-
 class Harmful:
     def __reduce__(self):
         return exec, ("raise RuntimeError('it ran')",)

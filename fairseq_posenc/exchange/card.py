@@ -26,12 +26,12 @@ def card(
     """The card of a model.
 
     Args:
-        name: of the folder.
+        name: the name of the folder.
         folder: its settings.
         checkpoint: as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns it.
         about: a sentence on the data, or None.
         scores: the content of files with scores, by their paths.
-        report: of the export to CTranslate2, or None.
+        report: the report of the export to CTranslate2, or None.
     """
     settings = saved_settings(checkpoint)
     arch = settings.get("arch") or settings.get("_name")

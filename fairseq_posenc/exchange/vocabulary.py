@@ -1,18 +1,23 @@
-"""Numbering a foreign vocabulary the way fairseq's dictionary does.
+"""Numbering a foreign vocabulary the way fairseq's dictionary does, and back.
 
 fairseq numbers ``<s>`` 0, ``<pad>`` 1, ``</s>`` 2, ``<unk>`` 3, then the lines of dict.txt, and
 ``--task masked_lm`` appends ``<mask>``.  Other toolkits number and name their special
 symbols differently, so the rows of every tensor indexed by the vocabulary have to be reordered.
 """
 
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.text.tokenizer import ROLES, ordinary_symbols
+from fairseq_posenc.text.tokenizer import ROLES, find_files, ordinary_symbols, read_symbols
+
+#: The first symbols of vocab.txt, in order.
+FIRST = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+#: Names of the special symbols in tokenizer_config.json, in exported models.
+SPECIAL_TOKENS: Dict[str, str] = {role: usual for _, role, usual in ROLES}
 
 SPECIAL = tuple(ours for ours, _, _ in ROLES)
 *LEADING, MASK = SPECIAL
@@ -87,21 +92,43 @@ def renumber(
     )
 
 
-def read_dictionary(path: str, adds_mask: bool = True) -> List[str]:
-    """The symbols in the order of their numbers, as fairseq's tasks read dict.txt.
+def read_vocabulary(path: str, file: Optional[str]) -> Vocabulary:
+    """Read the vocabulary of a folder of transformers, from vocab.txt or tokenizer.json.
 
     Args:
-        path: the file.
-        adds_mask: append ``<mask>`` unless the file has it, as ``--task masked_lm`` does.
+        path: the folder.
+        file: a vocab.txt elsewhere.
 
     Raises:
-        UsageError: the file cannot be read or is not a dictionary.
+        UsageError: it is missing, or fairseq's dictionary cannot hold it.
     """
-    try:
-        dictionary = Dictionary.load(path)
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).split("\n")[0]
-        raise UsageError(f"{path}: cannot be read as a fairseq dictionary ({reason})") from error
-    if adds_mask:
-        dictionary.add_symbol(MASK)
-    return list(dictionary.symbols)
+    files = find_files(path)
+    symbols, source = read_symbols(files, file)
+    return renumber(symbols, files.special(), source)
+
+
+def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor]:
+    """The usual order of a vocab.txt: five special symbols, then the rest in its order.
+
+    Args:
+        symbols: the symbols of fairseq's dictionary, in order.
+        source: the file they come from, for messages.
+
+    Returns:
+        the symbols in the new order, and the number of each in fairseq's dictionary.
+
+    Raises:
+        UsageError: an ordinary symbol has the name of a special one.
+    """
+    ours = {usual: name for name, _, usual in ROLES}
+    special = set(ours.values())
+    for symbol in symbols:
+        if symbol in ours:
+            raise UsageError(
+                f"{source}: the ordinary symbol {symbol!r} is one that transformers reserves; "
+                "rename it"
+            )
+    present = [name for name in FIRST if ours[name] in symbols]  # a language model may lack [MASK]
+    first = [symbols.index(ours[name]) for name in present]
+    rest = [number for number, symbol in enumerate(symbols) if symbol not in special]
+    return [*present, *(symbols[number] for number in rest)], torch.tensor([*first, *rest])

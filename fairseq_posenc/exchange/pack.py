@@ -1,32 +1,36 @@
-"""Writing a model folder: checkpoint, dictionaries, subwords, settings, card, and the export."""
+"""Writing a model folder: checkpoint, dictionaries, subwords, head, settings, card, export."""
 
 import os
+import re
 import shutil
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from fairseq import checkpoint_utils
-from fairseq.data import data_utils
+from fairseq.data import Dictionary, data_utils
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import new_folder, refuse_existing
+from fairseq_posenc.checkpoints.loader import load
 from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, write_checkpoint
 from fairseq_posenc.checkpoints.settings import task_of
+from fairseq_posenc.exchange.card import card
+from fairseq_posenc.exchange.ctranslate2_export import CTranslate2Exporter
+from fairseq_posenc.exchange.formats import Report, Wanted
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.serving.card import card
-from fairseq_posenc.serving.export import Report, export_ctranslate2
-from fairseq_posenc.serving.heads import head_of
-from fairseq_posenc.serving.loaded import overrides_of
+from fairseq_posenc.serving.inputs import overrides_of
 from fairseq_posenc.serving.model_folder import (
     CARD,
     CHECKPOINT,
     EXPORT,
     SETTINGS,
-    SUBWORD_FILES,
+    Head,
     ModelFolder,
     Search,
-    Text,
 )
 from fairseq_posenc.text import tokenizer
+from fairseq_posenc.text.preparation import Text
+from fairseq_posenc.text.subwords import SUBWORD_FILES
+
+_OUTPUT = re.compile(r"classification_heads\.([^.]+)\.out_proj\.weight$")
 
 
 class Pack(NamedTuple):
@@ -105,15 +109,21 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
 
 def _export(wanted: Pack, folder: ModelFolder, overrides: Dict[str, Any]) -> Optional[Report]:
     """Export the model, or at least check that it fits the dictionaries."""
-    path, source = folder.file(EXPORT), wanted.checkpoint
+    request = Wanted(
+        wanted.checkpoint,
+        folder.file(EXPORT),
+        verify=True,
+        quantization=wanted.quantization,
+        model_overrides=overrides,
+    )
     try:
         if wanted.export != "no":
-            return export_ctranslate2(source, path, overrides, wanted.quantization, verify=True)
+            return CTranslate2Exporter().export(request)
     except UsageError as error:
         if wanted.export == "yes":
             raise
         print(f"note: not exported: {str(error).partition('error: ')[2]}")
-    checkpoint_utils.load_model_ensemble_and_task([source], overrides)
+    load(wanted.checkpoint, overrides=overrides)
     return None
 
 
@@ -211,3 +221,58 @@ def _read(path: str, flag: str) -> str:
 def _write(path: str, content: str) -> None:
     with open(path, "w", encoding="utf-8") as file:
         file.write(content)
+
+
+def head_of(
+    state: Checkpoint, task: str, data: str, bounds: Optional[Sequence[float]] = None
+) -> Optional[Head]:
+    """The head that ``predict`` uses: that of the task, or the only one of an imported model.
+
+    Args:
+        state: the checkpoint.
+        task: its task.
+        data: the folder that it was trained on; ``label/dict.txt`` there names the classes, which
+            otherwise are numbers.
+        bounds: the values that 0 and 1 stand for in a regression.
+
+    Raises:
+        UsageError: there are fewer names than classes.
+    """
+    if task not in ("sentence_prediction", "masked_lm"):
+        return None
+    found = {
+        m.group(1): len(v) for k, v in state["model"].items() for m in [_OUTPUT.search(k)] if m
+    }
+    settings = task_of(state)
+    name = option(settings, "classification_head_name") or next(iter(found), None)
+    if name not in found or (task == "masked_lm" and len(found) > 1):
+        return None
+    classes = found[name]
+    if option(settings, "regression_target", False):
+        values = ["value"] if classes == 1 else [f"value{n}" for n in range(1, classes + 1)]
+        low, high = bounds or (0.0, 1.0)
+        return Head(name, values, True, _inputs(data), (low, high))
+    return Head(
+        name, _labels(os.path.join(data, "label", "dict.txt"), classes), False, _inputs(data)
+    )
+
+
+def _labels(path: str, classes: int) -> List[str]:
+    """The first symbols of a dictionary of labels; the others fill it up."""
+    if not os.path.isfile(path):
+        return [str(number) for number in range(classes)]
+    dictionary = Dictionary.load(path)
+    labels: List[str] = dictionary.symbols[dictionary.nspecial :][:classes]
+    if len(labels) < classes:
+        raise UsageError(
+            f"{path}: names {len(labels)} labels, and the model has {classes} classes; give the "
+            "data folder that it was trained on"
+        )
+    return labels
+
+
+def _inputs(data: str) -> Optional[int]:
+    """Number of texts in each example of a data folder."""
+    if not os.path.isdir(os.path.join(data, "input0")):
+        return None
+    return 2 if os.path.isdir(os.path.join(data, "input1")) else 1

@@ -1,5 +1,9 @@
 """Position encodings as CTranslate2 computes them: one function for each that it can express.
 
+A new encoding needs one function here, or in a user's own ``--user-dir``, under :func:`expresses`;
+an encoding without one is refused by name.  Encodings whose logits are a function of the distance
+alone need no more than ``expresses("NAME", acts="bias", flags=(…))(bias_by_distance)``.
+
 The engine has rotary embeddings, relative keys and values (Shaw), a bias by bucket of the distance
 (T5) and, in decoders, ALiBi.  Where self-attention has none of these, it adds a table to the
 embeddings.  Other encodings are expressed through them:
@@ -11,7 +15,18 @@ embeddings.  Other encodings are expressed through them:
   keys.
 """
 
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple, cast
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    cast,
+)
 
 import numpy as np
 import torch
@@ -31,11 +46,11 @@ class Positions(NamedTuple):
     """The positions of one self-attention, in the engine's terms.
 
     Args:
-        arguments: of its specification.
-        tensors: attributes of the specification, to be filled.
+        arguments: arguments of the specification.
+        tensors: attributes of the specification, to be filled in.
         temperature: factor on the rotated channels of queries and of keys.
         rotated: number of these channels in every head.
-        exact_below: length in tokens from which on they are approximate, or None.
+        exact_below: length in tokens from which on the positions are approximate, or None.
     """
 
     arguments: Dict[str, Any] = {}
@@ -56,16 +71,36 @@ class Positions(NamedTuple):
         )
 
 
-#: The positions that an encoding contributes to a self-attention of this plug-in.
-Expression = Callable[[Any], Positions]
+class Expression(NamedTuple):
+    """What the engine needs of an encoding.
+
+    Args:
+        positions: the positions that it contributes, given a self-attention of this plug-in.
+        acts: ``rotation`` or ``bias``, which the engine combines, or ``alone``.
+        flags: settings that *positions* takes into account; others are refused unless default.
+    """
+
+    positions: Callable[[Any], Positions]
+    acts: str
+    flags: Tuple[str, ...]
+
+
 EXPRESSIONS: Dict[str, Expression] = {}
 
 
-def expresses(*names: str) -> Callable[[Expression], Expression]:
-    """Decorator of the function that expresses encodings, given a self-attention."""
+def expresses(
+    *names: str, acts: str = "alone", flags: Sequence[str] = ()
+) -> Callable[[Callable[[Any], Positions]], Callable[[Any], Positions]]:
+    """Decorator of the function that expresses encodings, given a self-attention.
 
-    def add(function: Expression) -> Expression:
-        EXPRESSIONS.update(dict.fromkeys(names, function))
+    Args:
+        names: values of ``--position-encoding``.
+        acts: as for :class:`Expression`.
+        flags: as for :class:`Expression`.
+    """
+
+    def add(function: Callable[[Any], Positions]) -> Callable[[Any], Positions]:
+        EXPRESSIONS.update(dict.fromkeys(names, Expression(function, acts, tuple(flags))))
         return function
 
     return add
@@ -77,13 +112,20 @@ def input_table(attention: Layer) -> Positions:
     return Positions()
 
 
-@expresses("none")
+@expresses("none", acts="rotation")
 def no_positions(attention: Layer) -> Positions:
     """Rotations by zero, without which the engine would add sinusoids to the embeddings."""
     return _rotations(2, "interleaved", 10000.0, "Linear", {"rotary_scaling_factor": _NO_ROTATION})
 
 
-@expresses("rotary")
+@expresses(
+    "rotary",
+    acts="rotation",
+    flags=(
+        *("rotary_base", "rotary_fraction", "rotary_pairing"),
+        *("rotary_scaling", "rotary_scaling_factor", "rotary_original_length"),
+    ),
+)
 def rotary(attention: Layer) -> Positions:
     """Rotations with the base, the fraction, the pairing and the scaling of the model.
 
@@ -94,7 +136,7 @@ def rotary(attention: Layer) -> Positions:
     if module.rotate_values:
         raise UsageError("--rotary-value: CTranslate2 rotates queries and keys, not values")
     scaling, dim, base = module.scaling, module.dim, module.base
-    rule, base, more, tensors = _SCALING[scaling.rule](scaling, dim, base)
+    rule, base, more, tensors = _scaled(scaling, dim, base)
     found = _rotations(dim, module.pairing, base, rule, more)
     return found._replace(tensors=tensors, temperature=module.temperature, rotated=dim)
 
@@ -113,37 +155,24 @@ def _rotations(
     return Positions({**arguments, **more})
 
 
-_Scaled = Tuple[Optional[str], float, Dict[str, Any], Dict[str, Any]]
-
-
-def _unscaled(scaling: Scaling, dim: int, base: float) -> _Scaled:
+def _scaled(
+    scaling: Scaling, dim: int, base: float
+) -> Tuple[Optional[str], float, Dict[str, Any], Dict[str, Any]]:
+    """The engine's rule of a scaling, the base, and arguments and tensors of the specification."""
+    if scaling.rule == "linear":
+        return "Linear", base, {"rotary_scaling_factor": scaling.factor}, {}
+    if scaling.rule == "yarn":  # a divisor for every frequency, in two lists, by the length
+        divisors = frequencies(dim, base) / frequencies(dim, base, None, scaling)
+        names = ("rotary_scaling_long_factor", "rotary_scaling_short_factor")
+        return "Su", base, {}, {name: divisors.float().numpy().copy() for name in names}
+    if scaling.rule == "ntk":
+        base = base * scaling.factor ** (dim / (dim - 2))
+    elif scaling.rule != "none":
+        raise UsageError(f"--rotary-scaling {scaling.rule}: CTranslate2 has no such rule")
     return None, base, {}, {}
 
 
-def _linear(scaling: Scaling, dim: int, base: float) -> _Scaled:
-    return "Linear", base, {"rotary_scaling_factor": scaling.factor}, {}
-
-
-def _ntk(scaling: Scaling, dim: int, base: float) -> _Scaled:
-    return None, base * scaling.factor ** (dim / (dim - 2)), {}, {}
-
-
-def _yarn(scaling: Scaling, dim: int, base: float) -> _Scaled:
-    """A divisor for every frequency; the engine has two lists of them, by the length."""
-    divisors = frequencies(dim, base) / frequencies(dim, base, None, scaling)
-    names = ("rotary_scaling_long_factor", "rotary_scaling_short_factor")
-    return "Su", base, {}, {name: divisors.float().numpy().copy() for name in names}
-
-
-_SCALING: Dict[str, Callable[[Scaling, int, float], _Scaled]] = {
-    "none": _unscaled,
-    "linear": _linear,
-    "ntk": _ntk,
-    "yarn": _yarn,
-}
-
-
-@expresses("shaw")
+@expresses("shaw", flags=("shaw_max_distance", "shaw_values"))
 def shaw(attention: Layer) -> Positions:
     """Tables for distances from -K to K; a decoder's future distances get zeros."""
     terms = attention.position_terms["shaw"]
@@ -163,7 +192,7 @@ def shaw(attention: Layer) -> Positions:
     return Positions({"relative_position": True}, tensors)
 
 
-@expresses("t5", "alibi")
+@expresses("t5", "alibi", acts="bias", flags=("t5_num_buckets", "t5_max_distance"))
 def bias_by_distance(attention: Layer) -> Positions:
     """A bucket for every distance below a reach; beyond it, buckets grow logarithmically.
 
@@ -213,14 +242,10 @@ def positions_of(attention: Layer, names: List[str]) -> Positions:
 
     Args:
         attention: the self-attention.
-        names: of its encodings.
-
-    Raises:
-        UsageError: naming the encoding that the engine cannot compute.
+        names: the names of its encodings.
     """
-    functions = dict.fromkeys(EXPRESSIONS[name] for name in names)
     found = Positions()
-    for function in functions:
+    for function in dict.fromkeys(EXPRESSIONS[name].positions for name in names):
         found = found.and_also(function(attention))
     return found
 
@@ -237,32 +262,34 @@ def refuse_encodings(path: str, flag: str, value: str, period: List[str]) -> Non
     Raises:
         UsageError: naming the flag.
     """
-    known = ", ".join(sorted(EXPRESSIONS))
+    shown = f"{path}: {flag} {value}: CTranslate2"
     compositions = [names.split("+") for names in dict.fromkeys(period)]
     for names in compositions:
         lost = [name for name in names if name not in EXPRESSIONS]
         if lost:
-            raise UsageError(
-                f"{path}: {flag} {value}: CTranslate2 cannot compute {lost[0]}; it has {known}"
-            )
-        alone = [name for name in names if EXPRESSIONS[name] in (input_table, shaw)]
+            known = ", ".join(sorted(EXPRESSIONS))
+            raise UsageError(f"{shown} cannot compute {lost[0]}; it has {known}")
+        alone = _acting("alone", names)
         if alone and len(names) > 1:
             raise UsageError(
-                f"{path}: {flag} {value}: CTranslate2 computes {alone[0]} only alone; it can "
-                "combine rotary with t5 or alibi"
+                f"{shown} computes {alone[0]} only alone; it can combine rotary with "
+                f"{' or '.join(_acting('bias', EXPRESSIONS))}"
             )
-    with_bias = [names for names in compositions if {"t5", "alibi"} & set(names)]
+    with_bias = ["+".join(names) for names in compositions if _acting("bias", names)]
     if len(with_bias) > 1:
         raise UsageError(
-            f"{path}: {flag} {value}: CTranslate2 has one bias for all layers of a stack, and "
-            f"{' and '.join('+'.join(names) for names in with_bias)} differ"
+            f"{shown} has one bias for all layers of a stack, and {' and '.join(with_bias)} differ"
         )
+
+
+def _acting(acts: str, names: Iterable[str]) -> List[str]:
+    return [name for name in names if EXPRESSIONS[name].acts == acts]
 
 
 def native_alibi(names: List[Optional[str]]) -> bool:
     """True where the engine's own ALiBi serves, which has no limit.
 
     Args:
-        names: of the composition of every layer of a decoder.
+        names: the composition of every layer of a decoder.
     """
     return set(names) == {"alibi"}

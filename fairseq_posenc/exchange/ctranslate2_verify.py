@@ -1,6 +1,6 @@
-"""Comparing an exported model with fairseq's."""
+"""Comparing a model exported to CTranslate2 with fairseq's."""
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 import torch
@@ -9,9 +9,11 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.exchange.verify import TOLERANCE
+from fairseq_posenc.checkpoints.loader import Loaded
+from fairseq_posenc.exchange.kinds import CAUSAL, MASKED, TRANSLATION, Kind
+from fairseq_posenc.exchange.verify import largest, refuse_difference
 from fairseq_posenc.serving.engine import Beam
-from fairseq_posenc.serving.fairseq_engine import BeamSearch
+from fairseq_posenc.serving.fairseq_engine import FairseqEngine
 
 #: Lengths of the compared sentences, in tokens, where the model accepts them.
 LENGTHS = (1, 3, 20, 50, 140)
@@ -32,11 +34,11 @@ def _sentences(dictionary: Dictionary, longest: int, seed: int) -> List[List[int
 
 
 def _log_probabilities(logits: Tensor, targets: List[int]) -> Tensor:
-    """Those of *targets* (T), given logits (1, T, V)."""
+    """The log-probabilities of *targets* (T), given logits (1, T, V)."""
     return torch.log_softmax(logits[0].float(), -1)[range(len(targets)), targets]
 
 
-def _translation(loaded: Any, folder: str, longest: Dict[str, int]) -> float:
+def _translation(loaded: Loaded, folder: str, longest: Dict[str, int]) -> float:
     engine = import_extra("ctranslate2", "--verify").Translator(folder, compute_type="default")
     source, target = loaded.task.source_dictionary, loaded.task.target_dictionary
     differences = []
@@ -47,11 +49,11 @@ def _translation(loaded: Any, folder: str, longest: Dict[str, int]) -> float:
         logits, _ = loaded.model(tokens, torch.tensor([tokens.size(1)]), previous)
         ours = _log_probabilities(logits, [*tgt, target.eos()])
         theirs = engine.score_batch([_words(source, src)], [_words(target, tgt)])[0].log_probs
-        differences.append(_largest(ours, torch.tensor(theirs)))
+        differences.append(largest(ours, torch.tensor(theirs)))
     return max(differences)
 
 
-def _language_model(loaded: Any, folder: str, longest: Dict[str, int]) -> float:
+def _language_model(loaded: Loaded, folder: str, longest: Dict[str, int]) -> float:
     engine = import_extra("ctranslate2", "--verify").Generator(folder, compute_type="default")
     dictionary, differences = loaded.task.source_dictionary, []
     for sentence in _sentences(dictionary, longest["target"], 1):
@@ -59,25 +61,25 @@ def _language_model(loaded: Any, folder: str, longest: Dict[str, int]) -> float:
         logits, _ = loaded.model(torch.tensor([tokens[:-1]]))
         theirs = engine.score_batch([_words(dictionary, tokens)])[0].log_probs
         ours = _log_probabilities(logits, sentence)
-        differences.append(_largest(ours, torch.tensor(theirs)))
+        differences.append(largest(ours, torch.tensor(theirs)))
     return max(differences)
 
 
-def _encoder(loaded: Any, folder: str, longest: Dict[str, int]) -> float:
+def _encoder(loaded: Loaded, folder: str, longest: Dict[str, int]) -> float:
     engine = import_extra("ctranslate2", "--verify").Encoder(folder, compute_type="default")
     dictionary, differences = loaded.task.source_dictionary, []
     for sentence in _sentences(dictionary, longest["source"], 1):
         tokens = [dictionary.bos(), *sentence, dictionary.eos()]
         states, _ = loaded.model(torch.tensor([tokens]), features_only=True)
         theirs = np.array(engine.forward_batch([tokens]).last_hidden_state)
-        differences.append(_largest(states, torch.from_numpy(theirs)))
+        differences.append(largest(states, torch.from_numpy(theirs)))
     return max(differences)
 
 
-_COMPARE: Dict[str, Callable[[Any, str, Dict[str, int]], float]] = {
-    "translation": _translation,
-    "language model": _language_model,
-    "encoder": _encoder,
+_COMPARE: Dict[str, Callable[[Loaded, str, Dict[str, int]], float]] = {
+    TRANSLATION.name: _translation,
+    CAUSAL.name: _language_model,
+    MASKED.name: _encoder,
 }
 
 
@@ -85,49 +87,43 @@ def _words(dictionary: Dictionary, numbers: List[int]) -> List[str]:
     return [dictionary[number] for number in numbers]
 
 
-def _largest(ours: Tensor, theirs: Tensor) -> float:
-    return float((ours.double() - theirs.double()).abs().max())
-
-
-def compare(kind: str, loaded: Any, folder: str, built: Any, quantization: Optional[str]) -> float:
+def compare(
+    kind: Kind, loaded: Loaded, folder: str, limits: Dict[str, int], quantization: Optional[str]
+) -> float:
     """The largest difference of an exported model from fairseq's.
 
     Args:
         kind: what it is.
-        loaded: the checkpoint, loaded.
+        loaded: the checkpoint.
         folder: the exported model.
-        built: its specification, with the lengths that it accepts.
-        quantization: of the export; only one in float32 has to agree.
+        limits: length up to which each side is exact.
+        quantization: type of the exported weights; only float32 has to agree.
 
     Returns:
         the largest absolute difference of token log-probabilities, or of an encoder's states.
 
     Raises:
-        UsageError: that of a float32 export is above 1e-4, or NaN.
+        UsageError: the difference of a float32 export is above 1e-4, or NaN.
     """
-    limits = {side: built.exact_below[side] or longest for side, longest in built.longest.items()}
-    difference = _COMPARE[kind](loaded, folder, limits)
-    if not difference <= TOLERANCE and quantization in (None, "float32"):
-        raise UsageError(
-            f"{loaded.path}: the largest difference from fairseq is {difference:.3g}, above "
-            f"{TOLERANCE:g}; nothing was written"
-        )
+    difference = _COMPARE[kind.name](loaded, folder, limits)
+    if quantization in (None, "float32"):
+        refuse_difference(difference, loaded.path, "fairseq")
     return difference
 
 
-def same_translations(kind: str, loaded: Any, folder: str, path: str) -> Tuple[int, int]:
+def same_translations(kind: Kind, loaded: Loaded, folder: str, path: str) -> Tuple[int, int]:
     """The number of identical beam translations, and of all.
 
     Args:
         kind: what the model is.
-        loaded: the checkpoint, loaded.
+        loaded: the checkpoint.
         folder: the exported model.
         path: text in subwords, a sentence a line.
 
     Raises:
         UsageError: it is no translation model, or the text cannot be read.
     """
-    if kind != "translation":
+    if kind is not TRANSLATION:
         raise UsageError(f"--verify-file {path}: is for translation models; this is no such model")
     try:
         with open(path, encoding="utf-8") as file:
@@ -146,6 +142,6 @@ def same_translations(kind: str, loaded: Any, folder: str, path: str) -> Tuple[i
     )
     theirs = [result.hypotheses[0] for result in results]
     beam = Beam(BEAM, PENALTY, 1, MAX_LENGTH, 2000)
-    found = BeamSearch(loaded.model, loaded.task).translate(lines, [[]] * len(lines), beam)
+    found = FairseqEngine(loaded).translate(lines, [[]] * len(lines), beam)
     ours = [hypotheses[0].tokens for hypotheses in found]
     return sum(a == b for a, b in zip(ours, theirs)), len(lines)

@@ -7,17 +7,26 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.flags.options import Layer
-from fairseq_posenc.serving.expressible import ACTIVATIONS
-from fairseq_posenc.serving.positions import (
+from fairseq_posenc.exchange.ctranslate2_positions import (
     Positions,
     native_alibi,
     no_positions,
     positions_of,
 )
+from fairseq_posenc.flags.options import Layer
 
 if TYPE_CHECKING:
     from ctranslate2.specs.model_spec import LayerSpec
+
+
+#: Names of the engine's activations, by the value of ``--activation-fn``.
+ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "gelu_accurate": "GELUTanh",
+    "gelu_fast": "GELUTanh",
+    "tanh": "Tanh",
+}
 
 
 class Parameters:
@@ -36,7 +45,7 @@ class Parameters:
         return parameter.float().contiguous().numpy().copy()
 
     def count(self, *parameters: Tensor) -> None:
-        """Take *parameters* for copied: their values are in something else that was copied."""
+        """Count *parameters* as copied, because something that was copied holds their values."""
         self._copied.update(map(id, parameters))
 
     def left(self, model: nn.Module) -> List[str]:

@@ -1,0 +1,140 @@
+"""Loading checkpoints for use: models in evaluation mode, with their task and dictionaries.
+
+The files are read as fairseq's commands read them, by the restricted reader, and the checks of
+:mod:`~fairseq_posenc.checkpoints.restore` apply.
+"""
+
+from argparse import Namespace
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+
+import torch
+from fairseq import checkpoint_utils, models, utils
+from fairseq.data import Dictionary
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.reading import Checkpoint, model_settings
+
+
+class Loaded(NamedTuple):
+    """The models of one or several checkpoints, with their task.
+
+    Args:
+        path: the first file, for messages.
+        models: in evaluation mode, one for each file.
+        task: with the dictionaries.
+        saved: the settings of the last model as fairseq read them.
+        device: the device of the models.
+    """
+
+    path: str
+    models: List[Any]
+    task: Any
+    saved: Any
+    device: str = "cpu"
+
+    @property
+    def model(self) -> Any:
+        """The first model."""
+        return self.models[0]
+
+    @property
+    def settings(self) -> Dict[str, Any]:
+        """The settings of the model by name, completed by defaults in models of this plug-in."""
+        complete = getattr(self.model, "completed_settings", self.saved)
+        return dict(complete if isinstance(complete, Mapping) else vars(complete))
+
+    def move(self, sample: Any) -> Any:
+        """The tensors of *sample* on the device of the models."""
+        return utils.apply_to_sample(lambda tensor: tensor.to(self.device), sample)
+
+
+class Sized(Dictionary):
+    """A dictionary of which only the size is known.
+
+    Args:
+        size: number of its symbols, those of fairseq included.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.symbols: List[str] = []
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+
+class BareTask:
+    """The little of a task that building a model needs: dictionaries, without data.
+
+    Args:
+        cfg: the settings of the task.
+        source: the dictionary of the source.
+        target: the dictionary of the target, if it is another.
+    """
+
+    def __init__(self, cfg: Any, source: Dictionary, target: Optional[Dictionary] = None) -> None:
+        self.cfg = cfg
+        self.source_dictionary = self.dictionary = source
+        self.target_dictionary = source if target is None else target
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build a model as fairseq's tasks do."""
+        return models.build_model(cfg, self, from_checkpoint)
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Ignore the state of the task that wrote the checkpoint."""
+
+
+def rebuild(checkpoint: Checkpoint, task: BareTask) -> Any:
+    """The model of a checkpoint that was read, in evaluation mode, for given dictionaries.
+
+    Args:
+        checkpoint: as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns it.
+        task: the dictionaries.
+    """
+    settings = Namespace(**model_settings(checkpoint))
+    model = task.build_model(settings, from_checkpoint=True)
+    model.load_state_dict(checkpoint["model"], model_cfg=settings)
+    return model.eval()
+
+
+def load(
+    *paths: str,
+    overrides: Optional[Mapping[str, Any]] = None,
+    device: str = "cpu",
+    task: Any = None,
+    remedy: str = "give the data folder that it was trained on",
+) -> Loaded:
+    """Load checkpoints.
+
+    Args:
+        paths: the files, of models that share dictionaries.
+        overrides: settings to change, such as ``data``.
+        device: cpu, or a device of CUDA.
+        task: the task, in place of the one that the first file describes.
+        remedy: what to do where data or settings do not fit, for messages.
+
+    Raises:
+        UsageError: a file cannot be loaded, or the device cannot be used.
+    """
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UsageError(f"device {device}: PyTorch finds no CUDA device here; cpu works")
+    try:
+        built, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
+            list(paths), arg_overrides=dict(overrides or {}), task=task
+        )
+    except UsageError:
+        raise
+    except Exception as error:  # what fairseq raises depends on the task
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise UsageError(
+            f"{paths[0]}: cannot be loaded with its data ({reason}); {remedy}"
+        ) from error
+    found = [model.eval().to(device) for model in built]
+    return Loaded(paths[0], found, task, cfg.model, device)
+
+
+def usable_device(cpu: bool) -> str:
+    """The name of a device: CUDA's where there is one, unless *cpu*."""
+    return "cuda" if torch.cuda.is_available() and not cpu else "cpu"

@@ -1,0 +1,301 @@
+"""Folders that CTranslate2 loads: translation models, language models and encoders.
+
+Models of this plug-in and fairseq's own are taken.  A model is built and loaded as fairseq's
+commands do, then its parameters are copied into the specification of the engine's Python package.
+A setting with the role ``model`` is accepted if it is listed here or beside the encoding that reads
+it, if it has its default, or if it has no effect in the model at hand.
+"""
+
+import json
+import os
+import re
+from argparse import Namespace
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
+
+import torch
+from fairseq.data import Dictionary
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.files import new_folder, refuse_existing
+from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.checkpoints.loader import Loaded, load
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.checkpoints.settings import saved_settings
+from fairseq_posenc.configuration.fields import defaults_of
+from fairseq_posenc.configuration.given import has_effect
+from fairseq_posenc.configuration.stacks import SIDES, side_encoding
+from fairseq_posenc.encodings import parse_pattern
+from fairseq_posenc.exchange.ctranslate2_positions import EXPRESSIONS, refuse_encodings
+from fairseq_posenc.exchange.ctranslate2_stacks import (
+    ACTIVATIONS,
+    Parameters,
+    decoder_spec,
+    encoder_spec,
+    epsilon_of,
+)
+from fairseq_posenc.exchange.ctranslate2_verify import compare, same_translations
+from fairseq_posenc.exchange.expressible import (
+    Expressible,
+    inexpressible,
+    refuse_inexpressible,
+)
+from fairseq_posenc.exchange.formats import Exporter, Report, Wanted, register_format
+from fairseq_posenc.exchange.kinds import CAUSAL, HEADS, KINDS, MASKED, TRANSLATION, Kind, kind_of
+from fairseq_posenc.flags.options import option
+from fairseq_posenc.models.family import task_settings
+from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS
+from fairseq_posenc.version import __version__
+
+NAME = "ctranslate2"
+#: Settings whose effect is read from the modules and parameters of the built model.
+_READ = (
+    *("layers", "embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before"),
+    *("learned_pos", "input_dim", "output_dim"),
+)
+_READ_FROM_THE_MODEL = (
+    *(f"{side}_{name}" for side in SIDES for name in _READ),
+    *("share_decoder_input_output_embed", "share_all_embeddings", "merge_src_tgt_embed"),
+    *("no_token_positional_embeddings", "layernorm_embedding", "no_scale_embedding"),
+    *("no_decoder_final_norm", "layer_norm_eps", "no_bias", "num_positions"),
+    # refuse_encodings checks the encodings
+    *("position_encoding", "encoder_position_encoding", "decoder_position_encoding"),
+)
+#: Settings of which some values are expressed.
+_VALUES = {
+    "activation_fn": tuple(ACTIVATIONS),
+    "norm": ("layer", "rms"),
+    "feed_forward": ("mlp", "glu"),
+}
+#: Settings of an encoder's output layers, which are not exported, and of its segments, which the
+#: exported encoder takes as token types.
+_OF_ENCODERS = (
+    *("lm_head", "untie_weights_roberta", "pooler_activation_fn"),
+    *("spectral_norm_classification_head", "num_segments", "segments"),
+)
+#: Copies of its layers' parameters that fairseq 0.12.2 keeps.
+_COPIES = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
+
+
+class Built(NamedTuple):
+    """A filled specification.
+
+    Args:
+        spec: the engine's.
+        longest: the longest input in tokens of each stack, by side.
+        exact_below: length from which on positions are approximate, by side.
+    """
+
+    spec: Any
+    longest: Dict[str, int]
+    exact_below: Dict[str, Optional[int]]
+
+    def settings(self, kind: Kind, quantization: Optional[str]) -> str:
+        """The description of the export that translating reads, as JSON."""
+        entries = {
+            "kind": kind.name,
+            "longest": self.longest,
+            "exact_below": self.exact_below,
+            "quantization": quantization or "float32",
+            "fairseq_posenc": __version__,
+        }
+        return json.dumps(entries, indent=2) + "\n"
+
+
+class CTranslate2Exporter(Exporter):
+    """Writes a folder that CTranslate2 loads."""
+
+    flags = ("data", "quantization", "verify_file", "model_overrides")
+
+    def export(self, wanted: Wanted) -> Report:
+        """See :class:`~fairseq_posenc.exchange.formats.Exporter`.
+
+        The difference is that of log-probabilities, or of an encoder's states; only an export in
+        float32 has to agree.
+        """
+        import_extra("ctranslate2", f"export {NAME}")
+        _check_arguments(wanted)
+        overrides = dict(wanted.model_overrides or {})
+        if wanted.data is not None:
+            overrides["data"] = wanted.data
+        settings = saved_settings(read_checkpoint(wanted.path, lazy=True))
+        kind = _kind(settings, wanted.path)
+        given = {name: value for name, value in settings.items() if value is not None}
+        refuse_settings(
+            wanted.path, kind, {**defaults_of(kind.family.dataclass), **given, **overrides}
+        )
+        return write(_load(wanted.path, kind, overrides), kind, wanted)
+
+
+@torch.no_grad()
+def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
+    """Write a loaded model, whose settings :func:`refuse_settings` accepts, and compare it.
+
+    Args:
+        loaded: the model.
+        kind: what it is.
+        wanted: the folder to write, and what to compare.
+
+    Raises:
+        UsageError: as :meth:`CTranslate2Exporter.export`.
+    """
+    parameters = Parameters()
+    built = BUILD[kind.name](loaded, parameters)
+    _check_all_copied(loaded, kind, parameters)
+    built.spec.config.layer_norm_epsilon = epsilon_of(loaded.path, parameters)
+    difference = same = None
+    with new_folder(wanted.out) as side:
+        built.spec.validate()
+        built.spec.optimize(quantization=wanted.quantization)
+        built.spec.save(side)
+        with open(os.path.join(side, EXPORT_SETTINGS), "w", encoding="utf-8") as file:
+            file.write(built.settings(kind, wanted.quantization))
+        if wanted.verify:
+            limits = {name: built.exact_below[name] or n for name, n in built.longest.items()}
+            difference = compare(kind, loaded, side, limits, wanted.quantization)
+        if wanted.verify_file is not None:
+            same = same_translations(kind, loaded, side, wanted.verify_file)
+        files = [os.path.join(wanted.out, name) for name in sorted(os.listdir(side))]
+    notes = _notes(kind, loaded, built)
+    return Report(files, notes, difference, "fairseq", same, wanted.quantization or "float32")
+
+
+def _check_arguments(wanted: Wanted) -> None:
+    from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
+
+    if wanted.data is not None and not os.path.isdir(wanted.data):
+        raise UsageError(f"--data {wanted.data}: there is no such folder")
+    if wanted.quantization is not None and wanted.quantization not in ACCEPTED_MODEL_TYPES:
+        known = " or ".join(ACCEPTED_MODEL_TYPES)
+        raise UsageError(f"--quantization {wanted.quantization}: must be {known}")
+    refuse_existing(wanted.out)
+
+
+def _kind(settings: Mapping[str, Any], path: str) -> Kind:
+    name = str(settings.get("_name") or settings.get("arch"))
+    found = kind_of(name)
+    if found is None:
+        known = " or ".join(f"{kind.arch} or {kind.stock}" for kind in KINDS)
+        raise UsageError(f"{path}: is a model {name}; CTranslate2 can be given {known}")
+    return found
+
+
+def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
+    """Refuse what CTranslate2 cannot compute, before anything is loaded or written.
+
+    Args:
+        path: the checkpoint, for messages.
+        kind: what it is.
+        settings: complete, by name.
+
+    Raises:
+        UsageError: naming flags and values.
+    """
+    family = kind.family
+    known = {*_READ_FROM_THE_MODEL, *(_OF_ENCODERS if kind is MASKED else ())}
+    known.update(flag for each in EXPRESSIONS.values() for flag in each.flags)
+    expressible = Expressible("CTranslate2", known, _VALUES)
+    for name in inexpressible(family, settings, expressible):
+        if settings.get(name) is None or not has_effect(name, settings, family.dataclass):
+            known.add(name)
+    refuse_inexpressible(path, family, settings, expressible)
+    cfg = Namespace(**settings)
+    for side in SIDES:
+        if settings.get("position_encoding") is not None:  # fairseq's own have tables, or nothing
+            own = f"{side}_position_encoding"
+            flag = flag_of(own if settings.get(own) else "position_encoding")
+            value = side_encoding(cfg, side)
+            refuse_encodings(path, flag, value, parse_pattern(value))
+
+
+def _load(path: str, kind: Kind, overrides: Mapping[str, Any]) -> Loaded:
+    heads = {"load_checkpoint_heads": True} if kind is MASKED else {}
+    remedy = "give by --data the folder that it was trained on"
+    loaded = load(path, overrides={**heads, **overrides}, remedy=remedy)
+    settings = task_settings(loaded.task)
+    name = option(settings, "_name") or option(settings, "task")
+    if name not in kind.tasks:
+        raise UsageError(
+            f"{path}: was trained with --task {name}, whose inputs CTranslate2 cannot reproduce; "
+            f"it can those of {' or '.join(kind.tasks)}"
+        )
+    return loaded
+
+
+def _check_all_copied(loaded: Loaded, kind: Kind, parameters: Parameters) -> None:
+    heads = HEADS if kind is MASKED else ()
+    left = [name for name in parameters.left(loaded.model) if not name.startswith(heads)]
+    left = [name for name in left if not _COPIES.search(name)]
+    if left:
+        raise UsageError(
+            f"{loaded.path}: its parameter {left[0]} has no counterpart in CTranslate2; nothing is "
+            "written"
+        )
+
+
+def _notes(kind: Kind, loaded: Loaded, built: Built) -> List[str]:
+    notes = [
+        f"the {side} is computed as in training below {limit} tokens"
+        for side, limit in built.exact_below.items()
+        if limit is not None
+    ]
+    if kind is MASKED and any(n.startswith(HEADS) for n, _ in loaded.model.named_parameters()):
+        notes.append("the states of the encoder are exported, without its output layers")
+    if loaded.settings.get("segments") == "pairs":
+        notes.append("give the segments of pairs as token types")
+    return notes
+
+
+def _translation(loaded: Loaded, parameters: Parameters) -> Built:
+    from ctranslate2.specs import transformer_spec
+
+    model, activation = loaded.model, loaded.settings["activation_fn"]
+    encoder, encoder_exact = encoder_spec(model.encoder, activation, parameters)
+    decoder, decoder_exact = decoder_spec(model.decoder, activation, parameters)
+    spec = transformer_spec.TransformerSpec(encoder, decoder)
+    spec.register_source_vocabulary(_symbols(loaded.task.source_dictionary))
+    spec.register_target_vocabulary(_symbols(loaded.task.target_dictionary))
+    spec.config.decoder_start_token = spec.config.eos_token
+    spec.config.add_source_eos = True
+    longest = {"source": model.encoder.max_positions(), "target": model.decoder.max_positions()}
+    return Built(spec, longest, {"source": encoder_exact, "target": decoder_exact})
+
+
+def _language_model(loaded: Loaded, parameters: Parameters) -> Built:
+    from ctranslate2.specs import transformer_spec
+
+    decoder = loaded.model.decoder
+    filled, exact = decoder_spec(decoder, loaded.settings["activation_fn"], parameters)
+    spec = transformer_spec.TransformerDecoderModelSpec(filled)
+    spec.register_vocabulary(_symbols(loaded.task.source_dictionary))
+    if not getattr(task_settings(loaded.task), "add_bos_token", False):
+        spec.config.bos_token = spec.config.eos_token  # what a text starts with
+    return Built(spec, {"target": decoder.max_positions()}, {"target": exact})
+
+
+def _encoder(loaded: Loaded, parameters: Parameters) -> Built:
+    from ctranslate2.specs import transformer_spec
+
+    encoder = loaded.model.encoder.sentence_encoder
+    filled, exact = encoder_spec(encoder, loaded.settings["activation_fn"], parameters)
+    spec = transformer_spec.TransformerEncoderModelSpec(filled)
+    spec.register_vocabulary(_symbols(loaded.task.source_dictionary))
+    return Built(spec, {"source": encoder.max_positions()}, {"source": exact})
+
+
+def _symbols(dictionary: Dictionary) -> List[str]:
+    """The symbols of a dictionary, in order, with the engine's name of padding."""
+    return ["<blank>" if symbol == dictionary.pad_word else symbol for symbol in dictionary.symbols]
+
+
+#: The function that fills the specification of a kind of model, by its name.
+BUILD: Dict[str, Callable[[Loaded, Parameters], Built]] = {
+    TRANSLATION.name: _translation,
+    CAUSAL.name: _language_model,
+    MASKED.name: _encoder,
+}
+
+register_format(
+    NAME,
+    summary="folder for the engine CTranslate2, translation and language models, encoders",
+    exporter=CTranslate2Exporter(),
+)

@@ -1,0 +1,238 @@
+"""The registry of formats: what reads a foreign model, what writes one, and what both report.
+
+A format is one file with an :class:`Importer`, an :class:`Exporter`, or both, and a call of
+:func:`register_format`, also in a user's own ``--user-dir``.  Reading yields settings and
+parameters by fairseq's names; writing takes a checkpoint of this plug-in.  Everything else (the
+checkpoint, dict.txt, temporary folders, the comparison of both models) is shared.
+"""
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
+
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.exchange.kinds import MASKED, Kind, Parameters, Settings
+from fairseq_posenc.exchange.vocabulary import Vocabulary
+
+#: Logits of right-padded tokens (B, T), numbered as in fairseq, with segments (B, T): (B, T, V) in
+#: the order of fairseq's dictionary, or (B, N) or (B, T, N) for a head.
+Logits = Callable[[Tensor, Tensor], Tensor]
+
+
+class ForeignModel(NamedTuple):
+    """A foreign model, as the reference for a converted one.
+
+    Args:
+        logits: computes its logits.
+        description: the implementation that computes them, for messages.
+        heads: logits of classification heads beside those of the tokens, by their names.
+    """
+
+    logits: Logits
+    description: str
+    heads: Mapping[str, Logits] = MappingProxyType({})
+
+
+@dataclass
+class Imported:
+    """A model read from a foreign format.
+
+    Args:
+        settings: flags of the model, by name.
+        parameters: its parameters by fairseq's names, rows of the vocabulary in fairseq's order.
+        origin: the foreign name of each parameter, for messages.
+        vocabulary: the symbols.
+        foreign: what ``--verify`` compares with, or None if nothing can run the foreign model.
+        head: name of the classification or token head of the foreign model, if any.
+        notes: what the user should know.
+        kind: what the model becomes.
+    """
+
+    settings: Settings
+    parameters: Parameters
+    origin: Mapping[str, str]
+    vocabulary: Vocabulary
+    foreign: Optional[ForeignModel] = None
+    head: Optional[str] = None
+    notes: List[str] = field(default_factory=list)
+    kind: Kind = MASKED
+
+
+class Wanted(NamedTuple):
+    """An export that a user asks for; an exporter says in ``flags`` which of these it takes.
+
+    Args:
+        path: the checkpoint.
+        out: the folder or file to write.
+        verify: compare both models.
+        vocab: the checkpoint's dict.txt, if that is neither beside it nor in its training data.
+        head: name of the head to export, ``lm`` for the language-model head; by default the only
+            classification or token head, or the language-model head if there is none.
+        data: the binary data, if that is no longer where training had it.
+        quantization: type of the weights.
+        verify_file: text in subwords, a sentence a line, whose translations are compared.
+        model_overrides: settings to change.
+    """
+
+    path: str
+    out: str
+    verify: bool = False
+    vocab: Optional[str] = None
+    head: Optional[str] = None
+    data: Optional[str] = None
+    quantization: Optional[str] = None
+    verify_file: Optional[str] = None
+    model_overrides: Optional[Mapping[str, Any]] = None
+
+
+class Report(NamedTuple):
+    """The result of a conversion.
+
+    Args:
+        files: the files written.
+        notes: what the user should know.
+        difference: largest difference of the outputs, if they were compared.
+        compared_with: the reference of that comparison.
+        same: how many of how many translations of a file are identical, if compared.
+        quantization: type of the weights.
+    """
+
+    files: List[str]
+    notes: List[str]
+    difference: Optional[float] = None
+    compared_with: str = ""
+    same: Optional[Tuple[int, int]] = None
+    quantization: str = "float32"
+
+    def lines(self) -> List[str]:
+        """The report as text."""
+        found = [f"note: {note}" for note in self.notes]
+        if self.difference is not None:
+            found.append(f"largest difference from {self.compared_with}: {self.difference:.2e}")
+        if self.same is not None:
+            found.append("identical beam translations: {} of {}".format(*self.same))
+        return [*found, *(f"wrote {file}" for file in self.files)]
+
+
+class Importer:
+    """Reads models of a format."""
+
+    def read(self, path: str, vocab: Optional[str]) -> Imported:
+        """Read a model.
+
+        Args:
+            path: its folder or file.
+            vocab: its vocabulary, if that is not at the format's usual place.
+
+        Raises:
+            UsageError: a file is missing, damaged or of another kind, sizes do not match, or this
+                plug-in cannot express the model.
+        """
+        raise NotImplementedError
+
+
+class Exporter:
+    """Writes models of a format; most inherit from
+    :class:`~fairseq_posenc.exchange.transfer.CheckpointExporter` instead, which writes folders."""
+
+    #: The fields of :class:`Wanted` that are taken besides path, out and verify.
+    flags: Tuple[str, ...] = ()
+
+    def export(self, wanted: Wanted) -> Report:
+        """Write a model, complete or not at all.
+
+        Raises:
+            UsageError: the checkpoint cannot be read or expressed, *wanted.out* cannot be written,
+                or the two models differ by more than 1e-4; nothing is written then.
+        """
+        raise NotImplementedError
+
+
+class Format(NamedTuple):
+    """A registered format.
+
+    Args:
+        summary: one clause for ``fairseq-posenc list``.
+        importer: reads it, or None.
+        exporter: writes it, or None.
+    """
+
+    summary: str
+    importer: Optional[Importer] = None
+    exporter: Optional[Exporter] = None
+
+    @property
+    def ways(self) -> str:
+        """The commands that take it."""
+        given = {"import": self.importer, "export": self.exporter}
+        return " and ".join(name for name, way in given.items() if way is not None)
+
+
+Way = TypeVar("Way", Importer, Exporter)
+FORMATS: Dict[str, Format] = {}
+
+
+def register_format(
+    name: str,
+    *,
+    summary: str,
+    importer: Optional[Importer] = None,
+    exporter: Optional[Exporter] = None,
+) -> None:
+    """Add a format to ``fairseq-posenc import`` and ``export``.
+
+    Args:
+        name: its name on the command line.
+        summary: one clause for ``fairseq-posenc list``.
+        importer: reads models of the format.
+        exporter: writes models of the format.
+
+    Raises:
+        UsageError: the name is taken, or there is neither an importer nor an exporter.
+    """
+    if name in FORMATS:
+        raise UsageError(f"format {name}: registered twice; choose another name")
+    if importer is None and exporter is None:
+        raise UsageError(f"format {name}: give an importer, an exporter, or both")
+    FORMATS[name] = Format(summary, importer, exporter)
+
+
+def importer_of(name: str) -> Importer:
+    """The importer of a format, or a UsageError that names those that have one."""
+    return _chosen("import", name, {key: each.importer for key, each in FORMATS.items()})
+
+
+def exporter_of(name: str) -> Exporter:
+    """The exporter of a format, or a UsageError that names those that have one."""
+    return _chosen("export", name, {key: each.exporter for key, each in FORMATS.items()})
+
+
+def _chosen(command: str, name: str, ways: Mapping[str, Optional[Way]]) -> Way:
+    found = ways.get(name)
+    if found is None:
+        known = ", ".join(key for key, way in ways.items() if way is not None)
+        problem = f"this format has no {command}" if name in ways else "unknown format"
+        raise UsageError(f"{command} {name}: {problem}; expected one of {known}")
+    return found
+
+
+def check_flags(name: str, exporter: Exporter, wanted: Wanted) -> None:
+    """Refuse flags that have no effect on an export.
+
+    Args:
+        name: the format.
+        exporter: its exporter.
+        wanted: what was asked for.
+
+    Raises:
+        UsageError: naming the flag, and the formats that take it.
+    """
+    given = {key: value for key, value in wanted._asdict().items() if value is not None}
+    for flag in set(given) - {"path", "out", "verify", *exporter.flags}:
+        takers = [n for n, each in FORMATS.items() if each.exporter and flag in each.exporter.flags]
+        raise UsageError(
+            f"{flag_of(flag)} {given[flag]}: is for export {' or '.join(takers)}, and has no "
+            f"effect on {name}; drop it"
+        )

@@ -1,0 +1,270 @@
+"""RoFormerV2, GAU-alpha and TUPE as released, computed from their formulas in float64.
+
+Deliberately independent of the package's layers: ``--verify`` compares the two, since transformers
+has none of these models.  Each sequence is computed separately; in the first two without its
+padding, which all released versions mask.
+
+RoFormer, Su et al., arXiv 2104.09864, Eq. 13 to 16; "Implementation and Experiments for GAU-based
+Model", Liu (called GAU below), sections 2.3 and 4.1; TUPE, Ke, He, Liu, arXiv 2006.15595, Eq. 7, 10
+and 11, with the details of the released code.
+"""
+
+import math
+from typing import Any, Callable, Dict, Mapping
+
+import torch
+from fairseq import utils
+from torch import Tensor
+from torch.nn import functional as F
+
+from fairseq_posenc.exchange.reader import ForeignParameters
+
+#: Logits of the last states (T, C) of one sequence.
+Head = Callable[[Tensor], Tensor]
+#: The content of config.json.
+Entries = Dict[str, Any]
+
+Activation = Callable[[Tensor], Tensor]
+_PAD = 1
+_STACK = "decoder.sentence_encoder."
+
+#: Name of the reference in the output of ``--verify``.
+FORMULAS = "the released model's formulas in float64 (transformers has no such class)"
+
+#: Attention weights from logits of T keys each (GAU sections 2.3 and 3.2).
+NORMALISERS: Dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax_plus": lambda a: (a * math.log(len(a)) / math.log(512)).softmax(-1),
+    "softmax": lambda a: a.softmax(-1),
+    "squared_relu": lambda a: a.clamp(min=0).pow(2) / len(a),
+}
+
+
+def released_logits(
+    layer: Callable[[ForeignParameters, Entries, str, Tensor], Tensor],
+    prefix: str,
+    parameters: ForeignParameters,
+    entries: Entries,
+    head: Head,
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """A function from tokens, segments and the mask of real tokens, (B, T) each, to logits.
+
+    Args:
+        layer: :func:`gated_layer` or :func:`transformer_layer`.
+        prefix: prefix of the parameter names.
+        parameters: the parameters, by their released names.
+        entries: the content of config.json.
+        head: logits of one sequence, per token (T, …) or as a whole.
+    """
+    model = {name: value.double() for name, value in parameters.items()}
+    given = {key: value for key, value in entries.items() if value is not None}
+    entries = {"layer_norm_eps": 1e-12, **given}
+
+    def one(tokens: Tensor, segments: Tensor) -> Tensor:
+        x = model[prefix + "embeddings.word_embeddings.weight"][tokens]
+        x = x + model[prefix + "embeddings.token_type_embeddings.weight"][segments]
+        x = _norm(x, entries["layer_norm_eps"])
+        for number in range(entries["num_hidden_layers"]):
+            x = layer(model, entries, f"{prefix}encoder.layer.{number}.", x)
+        return head(x)
+
+    def logits(tokens: Tensor, segments: Tensor, real: Tensor) -> Tensor:
+        rows = []
+        for row, kept in enumerate(real):
+            out = one(tokens[row][kept], segments[row][kept])
+            if out.dim() == 2:  # logits per token: zeros at padding
+                padded = out.new_zeros(len(kept), out.size(1))
+                padded[kept] = out
+                out = padded
+            rows.append(out)
+        return torch.stack(rows)
+
+    return logits
+
+
+def tied_head(weight: Tensor) -> Head:
+    """Projection by the transposed token embedding."""
+    return lambda x: x @ weight.double().t()
+
+
+def first_position(weight: Tensor, bias: Tensor) -> Head:
+    """Classification of the first position."""
+    return lambda x: weight.double() @ x[0] + bias.double()
+
+
+def gated_layer(model: ForeignParameters, entries: Entries, name: str, x: Tensor) -> Tensor:
+    """A gated attention unit with its norm, (T, C) to (T, C) (GAU section 4.1)."""
+    width, size = entries["intermediate_size"], entries["attention_key_size"]
+    inner = x @ model[name + "gau.i_dense.weight"].t()
+    inner = inner * inner.sigmoid()
+    u, v, z = inner[:, :width], inner[:, width : 2 * width], inner[:, 2 * width :]
+    q, k = (_rotate(z * model[f"{name}gau.{side}_scaleoffset.weight"]) for side in "qk")
+    products = q @ k.t()
+    if entries.get("attention_scale", True):
+        products = products / math.sqrt(size)
+    weights = NORMALISERS[entries.get("normalization", "softmax_plus")](products)
+    out = (u * (weights @ v)) @ model[name + "gau.o_dense.weight"].t()
+    return _norm(x + out, entries["layer_norm_eps"])
+
+
+def transformer_layer(model: ForeignParameters, entries: Entries, name: str, x: Tensor) -> Tensor:
+    """A layer of RoFormerV2, (T, C) to (T, C), one head at a time."""
+    eps, size = entries["layer_norm_eps"], x.size(1) // entries["num_attention_heads"]
+    q, k, v = (
+        x @ model[f"{name}attention.self.{part}.weight"].t() for part in ("query", "key", "value")
+    )
+    heads = []
+    for start in range(0, x.size(1), size):
+        part = slice(start, start + size)
+        weights = (_rotate(q[:, part]) @ _rotate(k[:, part]).t() / math.sqrt(size)).softmax(-1)
+        values = _rotate(v[:, part]) if entries.get("rotary_value") else v[:, part]
+        heads.append(weights @ values)
+    attended = torch.cat(heads, dim=1) @ model[name + "attention.output.dense.weight"].t()
+    x = _norm(x + attended, eps)
+    activation = utils.get_activation_fn(entries["hidden_act"])
+    inner = activation(x @ model[name + "intermediate.dense.weight"].t())
+    return _norm(x + inner @ model[name + "output.dense.weight"].t(), eps)
+
+
+def _norm(x: Tensor, eps: float) -> Tensor:
+    return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt()
+
+
+def _rotate(x: Tensor) -> Tensor:
+    """Rotate channels 2i and 2i + 1 of position m by m · 10000^(-2i/D), (T, D) to (T, D)."""
+    positions = torch.arange(len(x), dtype=x.dtype)
+    rates = 10000.0 ** -(torch.arange(0, x.size(1), 2, dtype=x.dtype) / x.size(1))
+    sine, cosine = (positions[:, None] * rates).sin(), (positions[:, None] * rates).cos()
+    out = torch.empty_like(x)
+    out[:, 0::2] = x[:, 0::2] * cosine - x[:, 1::2] * sine
+    out[:, 1::2] = x[:, 0::2] * sine + x[:, 1::2] * cosine
+    return out
+
+
+class ReleasedTUPE:
+    """A released TUPE model; symbols are numbered as in its own dictionary.
+
+    Args:
+        parameters: the parameters, by their released names.
+        flags: reads ``encoder_attention_heads``, ``activation_fn``, ``encoder_normalize_before``,
+            ``pooler_activation_fn``, ``max_rel_pos`` and ``attn_scale_factor``.
+    """
+
+    def __init__(self, parameters: ForeignParameters, flags: Mapping[str, Any]) -> None:
+        self.parameters = {key: value.double() for key, value in parameters.items()}
+        self.flags = flags
+        self.activation = utils.get_activation_fn(flags["activation_fn"])
+
+    def features(self, tokens: Tensor) -> Tensor:
+        """Output of the encoder (B, T, C) for tokens (B, T)."""
+        bias = _tupe_bias(self.parameters, self.flags, tokens.size(1))
+        rows = [
+            _tupe_states(self.parameters, self.flags, row, bias, self.activation) for row in tokens
+        ]
+        return torch.stack(rows)
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        """Logits (B, T, V) for tokens (B, T)."""
+        model = self.parameters
+        x = self.activation(_linear(model, "decoder.lm_head.dense", self.features(tokens)))
+        x = _layer_norm(model, "decoder.lm_head.layer_norm", x)
+        return F.linear(x, model[_STACK + "embed_tokens.weight"], model["decoder.lm_head.bias"])
+
+    def classes(self, tokens: Tensor, head: str) -> Tensor:
+        """Logits (B, N) of the classification head *head*, which reads the first position."""
+        x, name = self.features(tokens)[:, 0], f"classification_heads.{head}."
+        if name + "dense.weight" in self.parameters:
+            pooler = utils.get_activation_fn(self.flags["pooler_activation_fn"])
+            x = pooler(_linear(self.parameters, name + "dense", x))
+        return _linear(self.parameters, name + "out_proj", x)
+
+
+def _linear(model: ForeignParameters, name: str, x: Tensor) -> Tensor:
+    return x @ model[name + ".weight"].t() + model[name + ".bias"]
+
+
+def _layer_norm(model: ForeignParameters, name: str, x: Tensor) -> Tensor:
+    if name + ".weight" not in model:
+        return x
+    centred = x - x.mean(-1, keepdim=True)
+    variance = centred.pow(2).mean(-1, keepdim=True)
+    return centred / (variance + 1e-5).sqrt() * model[name + ".weight"] + model[name + ".bias"]
+
+
+def _bucket(distance: int, buckets: int, farthest: int) -> int:
+    """T5's bidirectional bucket of key minus query."""
+    half = buckets // 2
+    exact = half // 2
+    steps = abs(distance)
+    if steps >= exact:
+        growth = math.log(steps / exact) / math.log(farthest / exact)
+        steps = min(exact + int(growth * (half - exact)), half - 1)
+    return steps + (half if distance > 0 else 0)
+
+
+def _tupe_bias(model: ForeignParameters, flags: Mapping[str, Any], length: int) -> Tensor:
+    """Content-free logits (H, T, T)."""
+    heads = flags["encoder_attention_heads"]
+    rows = _layer_norm(model, _STACK + "pos_ln", model[_STACK + "pos.weight"][: length + 1])
+    if _STACK + "pos_proj.weight" in model:
+        q, k = _linear(model, _STACK + "pos_proj", rows).chunk(2, dim=-1)
+    else:
+        q, k = (_linear(model, f"{_STACK}pos_{side}_linear", rows) for side in "qk")
+    size = q.size(-1) // heads
+    # rows 0 and 1, each with itself, give θ1, from [CLS], and θ2, to [CLS]
+    pairs = [(i, j) for i in range(length) for j in range(length)]
+    row = [0 if i == 0 else 1 if j == 0 else i + 1 for i, j in pairs]
+    column = [0 if i == 0 else 1 if j == 0 else j + 1 for i, j in pairs]
+    parts = [slice(head * size, (head + 1) * size) for head in range(heads)]
+    divisor = math.sqrt(flags["attn_scale_factor"] * size)
+    products = [q[:, part] @ k[:, part].t() / divisor for part in parts]
+    bias = torch.stack([of_head[row, column] for of_head in products])
+    relative = model.get(_STACK + "relative_attention_bias.weight")
+    if relative is not None:
+        last, farthest = len(relative) - 1, flags["max_rel_pos"]
+        index = [
+            last // 2 if i == 0 else last if j == 0 else _bucket(j - i, last, farthest)
+            for i, j in pairs
+        ]
+        bias = bias + relative[index].t()
+    return bias.view(heads, length, length)
+
+
+def _tupe_states(
+    model: ForeignParameters,
+    flags: Mapping[str, Any],
+    tokens: Tensor,
+    bias: Tensor,
+    activation: Activation,
+) -> Tensor:
+    """Output of the encoder (T, C) for one sequence (T,)."""
+    before, factor = flags["encoder_normalize_before"], flags["attn_scale_factor"]
+    padding = tokens.eq(_PAD)
+    x = _layer_norm(model, _STACK + "emb_layer_norm", model[_STACK + "embed_tokens.weight"][tokens])
+    x = x.masked_fill(padding.unsqueeze(1), 0.0)
+    layer = 0
+    while f"{_STACK}layers.{layer}.fc1.weight" in model:
+        name = f"{_STACK}layers.{layer}."
+        first, last = name + "self_attn_layer_norm", name + "final_layer_norm"
+        y = _layer_norm(model, first, x) if before else x
+        y = _tupe_attention(model, name, y, bias, padding, factor)
+        x = x + y if before else _layer_norm(model, first, x + y)
+        y = _layer_norm(model, last, x) if before else x
+        y = _linear(model, name + "fc2", activation(_linear(model, name + "fc1", y)))
+        x = x + y if before else _layer_norm(model, last, x + y)
+        layer += 1
+    return _layer_norm(model, _STACK + "emb_out_layer_norm", x)
+
+
+def _tupe_attention(
+    model: ForeignParameters, layer: str, x: Tensor, bias: Tensor, padding: Tensor, factor: float
+) -> Tensor:
+    """Multi-head attention of one sequence (T, C) with content-free logits (H, T, T)."""
+    name = layer + "self_attn."
+    q, k, v = (x @ model[name + "in_proj_weight"].t() + model[name + "in_proj_bias"]).chunk(3, -1)
+    size = x.size(1) // len(bias)
+    heads = []
+    for head, extra in enumerate(bias):
+        part = slice(head * size, (head + 1) * size)
+        scores = q[:, part] @ k[:, part].t() / math.sqrt(factor * size) + extra
+        heads.append(scores.masked_fill(padding, -math.inf).softmax(-1) @ v[:, part])
+    return _linear(model, name + "out_proj", torch.cat(heads, dim=1))

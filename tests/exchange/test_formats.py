@@ -1,0 +1,135 @@
+"""The registry of formats: every entry, and one of a user's own."""
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from support.commands import ROOT, posenc
+from support.conversion import convert, refuses
+from support.foreign_models import SOURCES, trained
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.reading import load_file
+from fairseq_posenc.exchange import FORMATS, Importer, register_format
+from fairseq_posenc.exchange.kinds import KINDS
+
+OWN = ("--user-dir", ROOT / "examples" / "own_format")
+EXPORTED = [name for name, entry in FORMATS.items() if entry.exporter]
+IMPORTED = [name for name, entry in FORMATS.items() if entry.importer]
+
+
+@pytest.fixture(scope="module")
+def inexpressible(tmp_path_factory):
+    """A model that no other toolkit has."""
+    folder = tmp_path_factory.mktemp("formats") / "ours"
+    return trained(folder, attention="elu")
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_every_export_refuses_what_it_cannot_express(inexpressible, tmp_path, name):
+    pytest.importorskip({"hf-roformer": "safetensors"}.get(name, name), reason="an extra")
+    words = [str(inexpressible), "--attention elu"]
+    refuses(words, "export", name, inexpressible, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_every_import_refuses_what_is_not_there(tmp_path, name):
+    refuses([str(tmp_path / "absent")], "import", name, tmp_path / "absent", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_import_is_tested():
+    assert set(SOURCES) == set(IMPORTED)
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_half_precision_becomes_float32(tmp_path, out, name):
+    source = SOURCES[name](tmp_path / "source")
+    path = next(path for path in (tmp_path / "source").iterdir() if path.suffix in (".bin", ".pt"))
+    content = load_file(path)
+    tensors = content.get("model", content)
+    tensors.update({key: value.half() for key, value in tensors.items()})
+    torch.save(content, path)
+    convert("import", name, source, out)
+    whole = load_file(out / "checkpoint.pt")["model"]
+    assert {value.dtype for value in whole.values()} == {torch.float32}
+    assert all(torch.equal(value, value.half().float()) for value in whole.values())
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_every_file_of_a_model_is_needed(tmp_path, out, name):
+    source = SOURCES[name](tmp_path / "source")
+    for path in sorted((tmp_path / "source").iterdir()):
+        content = path.read_bytes()
+        path.unlink()
+        refuses([str(path.parent), path.name], "import", name, source, out)
+        path.write_bytes(content)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_every_import_is_exported_again_or_refused_by_name(tmp_path, out, name):
+    """RoFormer is the one that transformers' classes can express."""
+    pytest.importorskip("safetensors", reason="exporting needs the package")
+    convert("import", name, SOURCES[name](tmp_path / "source"), out)
+    arguments = ("export", "hf-roformer", out / "checkpoint.pt", tmp_path / "back")
+    if name != "hf-roformer":
+        refuses(["checkpoint.pt: was trained with --", "RoFormerForMaskedLM"], *arguments)
+        return
+    convert(*arguments)
+    convert("import", name, tmp_path / "back", tmp_path / "again")
+    first, second = (
+        load_file(folder / "checkpoint.pt")["model"] for folder in (out, tmp_path / "again")
+    )
+    words = [Dictionary.load(str(folder / "dict.txt")) for folder in (out, tmp_path / "again")]
+    assert words[0].symbols == words[1].symbols
+    assert all(torch.equal(value, second[key]) for key, value in first.items())
+
+
+@pytest.mark.parametrize("command, known", [("import", IMPORTED), ("export", EXPORTED)])
+@pytest.mark.parametrize("name", [*FORMATS, "absent"])
+def test_the_command_line_has_what_is_registered(tmp_path, command, known, name):
+    if name not in known:
+        refuses([f"{command} {name}: ", *known], command, name, tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_flags_without_effect_are_refused_with_the_formats_that_take_them(tmp_path, name):
+    flags = {"vocab": "x", "head": "x", "data": "x", "quantization": "int8", "verify-file": "x"}
+    for flag in [f for f in flags if f.replace("-", "_") not in FORMATS[name].exporter.flags]:
+        takers = [n for n in EXPORTED if flag.replace("-", "_") in FORMATS[n].exporter.flags]
+        words = [f"--{flag} {flags[flag]}", *takers, f"no effect on {name}"]
+        refuses(words, "export", name, tmp_path / "a", tmp_path / "b", f"--{flag}", flags[flag])
+
+
+def test_registering():
+    with pytest.raises(UsageError, match="format tupe: registered twice"):
+        register_format("tupe", summary="", importer=Importer())
+    with pytest.raises(UsageError, match="format mine: give an importer, an exporter, or both"):
+        register_format("mine", summary="")
+    assert "mine" not in FORMATS
+    assert len({kind.name for kind in KINDS}) == len(KINDS)
+
+
+def test_a_format_of_ones_own_goes_there_and_back(tmp_path):
+    """examples/own_format, through the commands."""
+    ours, there, back = trained(tmp_path / "ours"), tmp_path / "there", tmp_path / "back"
+    done = posenc("export", "plain", ours, there, *OWN)
+    assert (done.status, done.err) == (0, "") and f"wrote {there}/weights.npz" in done.out
+    done = posenc("import", "plain", there, back, *OWN)
+    assert (done.status, done.err) == (0, "") and f"wrote {back}/checkpoint.pt" in done.out
+    before, after = (load_file(path)["model"] for path in (ours, back / "checkpoint.pt"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert (ours.parent / "dict.txt").read_text().split()[::2] == ["a", "b"]
+
+
+def test_a_format_of_ones_own_refuses_like_the_others(inexpressible, tmp_path):
+    out = tmp_path / "out"
+    done = posenc("export", "plain", inexpressible, out, *OWN)
+    assert "--attention elu" in done.message() and "the format plain" in done.message()
+    done = posenc("export", "plain", trained(tmp_path / "ours"), out, *OWN, "--verify")
+    assert "--verify: nothing can run the foreign model" in done.message()
+    done = posenc("export", "plain", inexpressible, out)
+    assert "export plain: unknown format" in done.message() and not out.exists()
+    assert "plain" not in FORMATS

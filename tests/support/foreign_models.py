@@ -1,0 +1,92 @@
+"""A small foreign model for every format that can be imported, and one of ours to export."""
+
+import torch
+from support import tupe_checkpoints
+from support.conversion import SYMBOLS, roformer_weights, save_folder, write_folder
+
+from fairseq_posenc.checkpoints.reading import write_checkpoint
+from fairseq_posenc.exchange import native
+
+GAU_CONFIG = {
+    "model_type": "gau_alpha",
+    "architectures": ["GAUAlphaForMaskedLM"],
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "attention_key_size": 8,
+    "num_hidden_layers": 2,
+    "hidden_act": "swish",
+    "hidden_dropout_prob": 0.2,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 40,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "normalization": "softmax_plus",
+    "attention_scale": True,
+    "use_bias": False,
+    "pad_token_id": 0,
+}
+
+
+def gau_weights(width=32, size=8):
+    state = {
+        "gau_alpha.embeddings.word_embeddings.weight": torch.randn(len(SYMBOLS), 16),
+        "gau_alpha.embeddings.token_type_embeddings.weight": torch.randn(2, 16),
+    }
+    for layer in ("gau_alpha.encoder.layer.0.gau.", "gau_alpha.encoder.layer.1.gau."):
+        state[layer + "i_dense.weight"] = torch.randn(2 * width + size, 16) / 3
+        state[layer + "o_dense.weight"] = torch.randn(16, width) / 3
+        for side in "qk":
+            state[f"{layer}{side}_scaleoffset.weight"] = 1 + torch.randn(size)
+    return state
+
+
+def write_gau(folder, state=None, **config):
+    state = gau_weights() if state is None else state
+    return save_folder(folder, {**GAU_CONFIG, **config}, state, SYMBOLS)
+
+
+def v2_weights():
+    """The weights of the first version without biases, norms and the inside of its head."""
+    return {
+        name: value
+        for name, value in roformer_weights().items()
+        if name.endswith("weight") and "LayerNorm" not in name and "transform" not in name
+    }
+
+
+def write_v2(folder, state=None, **config):
+    state = v2_weights() if state is None else state
+    second = {"norm_type": "rms_norm", "use_bias": False, "hidden_act": "relu"}
+    return write_folder(folder, state, **{**second, **config})
+
+
+def write_tupe(folder):
+    return tupe_checkpoints.write(folder, tupe_checkpoints.released())
+
+
+#: Writes a random model of each format to a folder; returns what is given to ``import``.
+SOURCES = {
+    "hf-roformer": write_folder,
+    "roformer-v2": write_v2,
+    "gau-alpha": write_gau,
+    "tupe": write_tupe,
+}
+
+
+def trained(folder, *heads, **settings):
+    """A random checkpoint of ours with its dictionary."""
+    small = {
+        **{"encoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 24},
+        **{"encoder_attention_heads": 2, "max_positions": 40, "position_encoding": "rotary"},
+    }
+    folder.mkdir()
+    (folder / "dict.txt").write_text("a 2\nb 1\n")
+    checkpoint = native.new_checkpoint({**small, **settings}, {}, str(folder))
+    model = native.build(checkpoint, str(folder / "dict.txt"))
+    for name in heads:
+        model.register_classification_head(name, 3)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    checkpoint["model"] = model.state_dict()
+    write_checkpoint(checkpoint, folder / "checkpoint.pt")
+    return folder / "checkpoint.pt"
