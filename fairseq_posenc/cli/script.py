@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> None:
     if not os.path.isfile(args.file):
         raise UsageError(f"script {args.file}: no such file")
     sys.argv = [args.file, *args.arguments]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(args.file)))
+    sys.path[0] = os.path.dirname(os.path.abspath(args.file))
     runpy.run_path(args.file, run_name="__main__")
 
 

@@ -3,46 +3,20 @@
 import gzip
 import os
 import random
-import subprocess
-import sys
 
 import pytest
 from fairseq.data import Dictionary, data_utils
-from support.language_models import PREPARE, RECIPE, wikitext
+from support.language_models import PREPARE, wikitext
 from support.recipes import assert_error, bash, commands, recipe_module
+
+from fairseq_posenc.text.subwords import BYTES
 
 characters = recipe_module("language_model", "characters")
 
+NUMBERS = {symbol: byte for byte, symbol in BYTES["enwik8"].items()}
+
 
 # --- characters
-
-
-@pytest.mark.parametrize("kind", ["text8", "enwik8"])
-def test_symbols_give_the_bytes_back(kind):
-    draw = random.Random(1)
-    known = list(characters.ALPHABETS[kind])
-    for size in (0, 1, 2000):
-        data = bytes(draw.choices(known, k=size))
-        symbols = characters.encode(data, kind)
-        assert len(symbols.split()) == size and characters.decode(symbols, kind) == data
-
-
-@pytest.mark.parametrize("kind, size", [("text8", 27), ("enwik8", 256)])
-def test_every_byte_has_a_symbol_of_its_own(kind, size, tmp_path):
-    symbols = list(characters.ALPHABETS[kind].values())
-    assert len(set(symbols)) == len(symbols) == size
-    special = Dictionary()
-    assert not any(symbol in special.indices or symbol.split() != [symbol] for symbol in symbols)
-    # a dictionary with them can be written and read
-    for symbol in symbols:
-        special.add_symbol(symbol)
-    special.save(str(tmp_path / "dict.txt"))
-    assert Dictionary.load(str(tmp_path / "dict.txt")).symbols == special.symbols
-
-
-def test_symbols_are_readable():
-    assert characters.encode(b"the cat", "text8") == "t h e _ c a t"
-    assert characters.encode("a\n<é_ ".encode(), "enwik8") == "a <0A> < <C3> <A9> _ <20>"
 
 
 def read_back(folder, split):
@@ -61,7 +35,7 @@ def test_data_are_the_text_split_by_position_and_nothing_else(tmp_path):
     for split, size in (("train", 90_055), ("valid", 5_002), ("test", 5_002)):
         symbols, lengths = read_back(tmp_path / "out" / "data-bin", split)
         assert sum(lengths) == size and max(lengths) <= characters.ITEM
-        parts.append(characters.decode(symbols, "enwik8"))
+        parts.append(bytes(NUMBERS[symbol] for symbol in symbols.split()))
     assert b"".join(parts) == text
     assert sorted(os.listdir(tmp_path / "out")) == [".lock", "data-bin", "steps"]
 
@@ -89,16 +63,6 @@ def test_other_bytes_are_refused_with_their_place(tmp_path):
     assert_error(result, "characters.py stopped")
     assert "byte 0x0a at 12 is not in text8" in result.stderr
     assert os.listdir(tmp_path / "out") == [".lock"]
-
-
-def test_a_prompt_and_back(tmp_path):
-    program = [sys.executable, str(RECIPE / "characters.py")]
-    done = subprocess.run([*program, "encode", "text8"], input=b"the cat", capture_output=True)
-    assert done.stdout == b"t h e _ c a t\n"
-    back = subprocess.run([*program, "decode", "text8"], input=done.stdout, capture_output=True)
-    assert back.stdout == b"the cat"
-    wrong = subprocess.run([*program, "decode", "text8"], input=b"t X", capture_output=True)
-    assert wrong.returncode == 1 and b"X: not a symbol of text8" in wrong.stderr
 
 
 # --- words
