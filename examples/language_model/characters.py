@@ -1,8 +1,6 @@
 """Binarise the characters or bytes of a file: 90 % train, 5 % valid, 5 % test.
 
-    python characters.py binarize text8|enwik8 FILE DATA
-    python characters.py encode text8|enwik8 < text        symbols separated by spaces, for a prompt
-    python characters.py decode text8|enwik8 < symbols     the inverse
+    python characters.py text8|enwik8 FILE DATA
 
 text8 consists of the letters a to z and the space, which is written _. enwik8 consists of bytes:
 printable ones except the space are symbols as they are, the others are written like <0A>. Both are
@@ -13,52 +11,27 @@ bits per character.
 import argparse
 import os
 import sys
-from typing import Dict, Optional, Sequence
+from typing import Optional, Sequence
 
-from text import fail, refuse_compressed
+import numpy as np
+import torch
+from fairseq.data import Dictionary, indexed_dataset
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import refuse_compressed
+from fairseq_posenc.text.subwords import BYTES
 
 SPLITS = ("train", "valid", "test")
 SHARE = 20  # valid and test are each one part in this many
 ITEM = 4096  # symbols per item of the data set; samples may span items
 
 
-def _of_any_byte(byte: int) -> str:
-    return chr(byte) if 0x21 <= byte <= 0x7E else f"<{byte:02X}>"
-
-
-#: Symbols by byte. Their numbering does not depend on the text, so a model can read any text.
-ALPHABETS: Dict[str, Dict[int, str]] = {
-    "text8": {ord(" "): "_", **{byte: chr(byte) for byte in b"abcdefghijklmnopqrstuvwxyz"}},
-    "enwik8": {byte: _of_any_byte(byte) for byte in range(256)},
-}
-
-
-def encode(data: bytes, kind: str) -> str:
-    """Convert bytes to symbols separated by spaces.
-
-    Args:
-        data: the bytes.
-        kind: a key of :data:`ALPHABETS`.
-    """
-    _check(data, kind, "standard input")
-    return " ".join(ALPHABETS[kind][byte] for byte in data)
-
-
-def decode(symbols: str, kind: str) -> bytes:
-    """Convert symbols separated by spaces to bytes."""
-    bytes_of = {symbol: byte for byte, symbol in ALPHABETS[kind].items()}
-    for symbol in symbols.split():
-        if symbol not in bytes_of:
-            fail(f"{symbol}: not a symbol of {kind}")
-    return bytes(bytes_of[symbol] for symbol in symbols.split())
-
-
-def _check(data: bytes, kind: str, name: str) -> None:
-    """Exit with an error if *kind* has no symbol for one of the bytes."""
-    known = bytes(ALPHABETS[kind])
+def check(data: bytes, kind: str, name: str) -> None:
+    """Refuse bytes for which *kind* has no symbol."""
+    known = bytes(BYTES[kind])
     if data.translate(None, known):
         where = next(index for index, byte in enumerate(data) if byte not in known)
-        fail(
+        raise UsageError(
             f"{name}: byte 0x{data[where]:02x} at {where} is not in {kind}, which consists of a to "
             "z and spaces; enwik8 takes any byte"
         )
@@ -69,27 +42,23 @@ def binarize(path: str, kind: str, folder: str) -> None:
 
     Args:
         path: the text.
-        kind: a key of :data:`ALPHABETS`.
+        kind: text8 or enwik8.
         folder: the folder to write to.
     """
-    import numpy as np  # not needed for prompts
-    import torch
-    from fairseq.data import Dictionary, indexed_dataset
-
     try:
         with open(path, "rb") as stream:
             data = stream.read()
     except OSError as error:
-        fail(f"{path}: {error.strerror}")
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
     refuse_compressed(path, data[:16])
     held_out = len(data) // SHARE
     if not held_out:
-        fail(f"{path}: has {len(data)} bytes, too few to split")
-    _check(data, kind, path)
+        raise UsageError(f"{path}: has {len(data)} bytes, too few to split")
+    check(data, kind, path)
     ends = [0, len(data) - 2 * held_out, len(data) - held_out, len(data)]
     counts = np.bincount(np.frombuffer(data[: ends[1]], dtype=np.uint8), minlength=256)
     dictionary, numbers = Dictionary(), np.zeros(256, dtype=np.int64)
-    for byte, symbol in ALPHABETS[kind].items():
+    for byte, symbol in BYTES[kind].items():
         numbers[byte] = dictionary.add_symbol(symbol, n=int(counts[byte]))
     dictionary.pad_to_multiple_(8)
     os.makedirs(folder, exist_ok=True)
@@ -109,20 +78,11 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("binarize", "encode", "decode"):
-        command = commands.add_parser(name)
-        command.add_argument("kind", choices=ALPHABETS)
-        if name == "binarize":
-            command.add_argument("file")
-            command.add_argument("data")
+    parser.add_argument("kind", choices=BYTES)
+    parser.add_argument("file")
+    parser.add_argument("data")
     args = parser.parse_args(argv)
-    if args.command == "binarize":
-        binarize(args.file, args.kind, args.data)
-    elif args.command == "encode":
-        print(encode(sys.stdin.buffer.read(), args.kind))
-    else:
-        sys.stdout.buffer.write(decode(sys.stdin.read(), args.kind))
+    binarize(args.file, args.kind, args.data)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ words() {
 
 characters() {
     local seen
-    MAKE=(python "$RECIPE/characters.py" binarize "$KIND" "$SOURCE" "$PART")
+    MAKE=(python "$RECIPE/characters.py" "$KIND" "$SOURCE" "$PART")
     ((!DRY_RUN)) || return 0
     [[ -f $SOURCE ]] || die "$SOURCE: no such file; give the file $KIND"
     seen=$(md5sum <"$SOURCE")

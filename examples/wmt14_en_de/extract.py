@@ -1,6 +1,6 @@
 """Extract parallel texts from tar archives without unpacking the rest.
 
-    python extract.py SOURCE_OUTPUT TARGET_OUTPUT \\
+    fairseq-posenc script extract.py SOURCE_OUTPUT TARGET_OUTPUT \\
         --from ARCHIVE.tgz MEMBER.en MEMBER.de [--from ...]
 
 The corpora are concatenated in the order given, to outputs that are compressed if their names end
@@ -11,13 +11,36 @@ must have the same number of lines.
 import argparse
 import gzip
 import os
+import re
 import sys
 import tarfile
 import zlib
-from typing import IO, Callable, Dict, Iterator, Optional, Sequence, TextIO
+from typing import IO, Callable, Dict, Iterator, List, Optional, Sequence, TextIO
+from xml.sax.saxutils import unescape
 
-from sgm import read_segments
-from text import Progress, atomic_writer, fail
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import write_text
+from fairseq_posenc.basics.progress import Progress
+
+_SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
+_QUOTES = {"&quot;": '"', "&apos;": "'"}
+
+
+def read_segments(sgm: str, name: str) -> List[str]:
+    """Return the text of every segment, in order, one line each.
+
+    The files are not XML (their tags are not always closed), so segments are found
+    by searching.  Entities are decoded, and runs of white space become single spaces.
+
+    Args:
+        sgm: content of the file.
+        name: its name, for error messages about missing or truncated segments.
+    """
+    segments = _SEGMENT.findall(sgm)
+    opened = len(re.findall(r"<seg\b", sgm, re.IGNORECASE))
+    if not segments or opened != len(segments):
+        raise UsageError(f"{name}: {opened} segments begin, but only {len(segments)} are complete")
+    return [" ".join(unescape(segment, _QUOTES).split()) for segment in segments]
 
 
 def member_lines(stream: IO[bytes], name: str) -> Iterator[str]:
@@ -49,9 +72,9 @@ def walk(archive: str, wanted: Dict[str, Callable[[IO[bytes]], None]]) -> None:
             while unzipped.read(1 << 20):  # the checksum is at the very end
                 pass
     except UnicodeDecodeError as error:
-        fail(f"{archive}: not UTF-8 ({error.reason})")
+        raise UsageError(f"{archive}: not UTF-8 ({error.reason})") from error
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        fail(f"{archive}: damaged or not an archive ({error}); replace it")
+        raise UsageError(f"{archive}: damaged or not an archive ({error}); replace it") from error
 
 
 def extract(archive: str, names: Sequence[str], outputs: Sequence[TextIO]) -> int:
@@ -82,10 +105,10 @@ def extract(archive: str, names: Sequence[str], outputs: Sequence[TextIO]) -> in
     walk(archive, {name: copier(name, output) for name, output in zip(names, outputs)})
     for name in names:
         if name not in counts:
-            fail(f"{archive}: has no {name}; is it the right archive?")
+            raise UsageError(f"{archive}: has no {name}; is it the right archive?")
     source, target = (counts[name] for name in names)
     if source != target:
-        fail(f"{archive}: {names[0]} has {source} lines, {names[1]} has {target}")
+        raise UsageError(f"{archive}: {names[0]} has {source} lines, {names[1]} has {target}")
     return source
 
 
@@ -107,7 +130,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     )
     args = parser.parse_args(argv)
     total = 0
-    with atomic_writer(args.source_output) as left, atomic_writer(args.target_output) as right:
+    with write_text(args.source_output) as left, write_text(args.target_output) as right:
         for archive, source, target in args.corpora:
             count = extract(archive, (source, target), (left, right))
             print(f"{source}: {count} pairs", file=sys.stderr)

@@ -83,7 +83,7 @@ for entry in "${ARCHIVES[@]}"; do
 done
 
 step extract-train "$OUT"/plain/train.{en,de}.gz -- \
-    python "$RECIPE/extract.py" "$OUT"/plain/train.{en,de}.gz \
+    fairseq-posenc script "$RECIPE/extract.py" "$OUT"/plain/train.{en,de}.gz \
     --from "$ARCHIVE_DIR/training-parallel-europarl-v7.tgz" \
     training/europarl-v7.de-en.en training/europarl-v7.de-en.de \
     --from "$ARCHIVE_DIR/training-parallel-commoncrawl.tgz" \
@@ -91,10 +91,10 @@ step extract-train "$OUT"/plain/train.{en,de}.gz -- \
     --from "$ARCHIVE_DIR/training-parallel-nc-v9.tgz" \
     training/news-commentary-v9.de-en.en training/news-commentary-v9.de-en.de
 step extract-valid "$OUT"/plain/valid.{en,de}.gz -- \
-    python "$RECIPE/extract.py" "$OUT"/plain/valid.{en,de}.gz \
+    fairseq-posenc script "$RECIPE/extract.py" "$OUT"/plain/valid.{en,de}.gz \
     --from "$ARCHIVE_DIR/dev.tgz" dev/newstest2013-src.en.sgm dev/newstest2013-ref.de.sgm
 step extract-test "$OUT"/plain/test.{en,de}.gz -- \
-    python "$RECIPE/extract.py" "$OUT"/plain/test.{en,de}.gz \
+    fairseq-posenc script "$RECIPE/extract.py" "$OUT"/plain/test.{en,de}.gz \
     --from "$ARCHIVE_DIR/test-full.tgz" \
     test-full/newstest2014-deen-src.en.sgm test-full/newstest2014-deen-ref.de.sgm
 

@@ -6,7 +6,8 @@ import math
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import Command, add_user_dir, load_plug_in
 from fairseq_posenc.cli.text import add_text_arguments, check_text_arguments
-from fairseq_posenc.serving.model_folder import Search, Text
+from fairseq_posenc.serving.model_folder import Search
+from fairseq_posenc.text.preparation import Text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -45,8 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Classify a table."""
+    from fairseq_posenc.basics.lines import decoded
     from fairseq_posenc.serving.model_folder import read_model_folder, refuse_without_head
-    from fairseq_posenc.serving.streams import opened, read_lines, write_file, write_standard_output
+    from fairseq_posenc.serving.streams import opened, write_file, write_standard_output
 
     folders = [read_model_folder(path) for path in (args.model, *args.ensemble)]
     head = refuse_without_head(folders[0], f"--model {args.model}")
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
         lines = predicted_lines(
             Ensemble(models, head).predict,
             head,
-            read_lines(stream),
+            decoded(stream, "the input"),
             args.columns,
             args.header,
             args.scores,

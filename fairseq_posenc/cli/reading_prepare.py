@@ -57,8 +57,7 @@ def run(args: argparse.Namespace) -> None:
     load_plug_in()
     from fairseq.data import Dictionary
 
-    from fairseq_posenc.serving.model_folder import ModelFolder, Text
-    from fairseq_posenc.serving.text import Preparation
+    from fairseq_posenc.text.preparation import Preparation, Text
     from fairseq_posenc.training.reading.data import Settings, write_settings, write_split
 
     if not os.path.isfile(args.dict):
@@ -75,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
         file,
         args.lowercase,
     )
-    preparation = Preparation(ModelFolder("", "span_prediction", text))
+    preparation = Preparation(text)
     dictionary = Dictionary.load(args.dict)
     dictionary.add_symbol("<mask>")
     surfaces = {dictionary.unk_word: ""}  # it stands for any text

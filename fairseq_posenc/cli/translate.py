@@ -33,12 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Translate standard input to standard output."""
+    from fairseq_posenc.basics.lines import decoded
     from fairseq_posenc.serving.engine import Beam, Hardware
     from fairseq_posenc.serving.engines import engine_for
     from fairseq_posenc.serving.model_folder import read_model_folder
-    from fairseq_posenc.serving.streams import read_lines, write_standard_output
-    from fairseq_posenc.serving.text import Preparation
+    from fairseq_posenc.serving.streams import write_standard_output
     from fairseq_posenc.serving.translate import Format, Translator
+    from fairseq_posenc.text.preparation import Preparation
 
     folder = read_model_folder(args.model)
     check_least(args, beam=1, n_best=1, max_length=1)
@@ -48,13 +49,13 @@ def run(args: argparse.Namespace) -> None:
     penalty = folder.search.lenpen if args.lenpen is None else args.lenpen
     if args.engine == "fairseq" or folder.export is None:
         load_plug_in(args.user_dir)
-    preparation = Preparation(folder)
+    preparation = Preparation(folder.text, folder.path)
     engine = engine_for(folder, Hardware(args.device, args.threads, args.compute_type), args.engine)
     longest = args.max_length or sys.maxsize
     beam = Beam(size, penalty, args.n_best, longest, args.max_tokens)
     format = Format(args.scores, args.n_best > 1, args.prefix)
     translator = Translator(preparation, engine, beam, format)
-    lines = translator.translate(read_lines(sys.stdin.buffer), buffer_of(args))
+    lines = translator.translate(decoded(sys.stdin.buffer, "the input"), buffer_of(args))
     write_standard_output(lines)
 
 

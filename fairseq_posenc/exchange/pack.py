@@ -22,13 +22,13 @@ from fairseq_posenc.serving.model_folder import (
     CHECKPOINT,
     EXPORT,
     SETTINGS,
-    SUBWORD_FILES,
     Head,
     ModelFolder,
     Search,
-    Text,
 )
 from fairseq_posenc.text import tokenizer
+from fairseq_posenc.text.preparation import Text
+from fairseq_posenc.text.subwords import SUBWORD_FILES
 
 _OUTPUT = re.compile(r"classification_heads\.([^.]+)\.out_proj\.weight$")
 

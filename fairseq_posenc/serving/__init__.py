@@ -1,6 +1,5 @@
 """Deployment: exporting to CTranslate2, model folders, and translating raw text.
 
-Modules are imported from where they are: :mod:`~fairseq_posenc.serving.model_folder`,
-:mod:`~fairseq_posenc.serving.text` and :mod:`~fairseq_posenc.serving.translate` import neither
-PyTorch nor fairseq.
+Modules are imported from where they are: :mod:`~fairseq_posenc.serving.model_folder` and
+:mod:`~fairseq_posenc.serving.translate` import neither PyTorch nor fairseq.
 """

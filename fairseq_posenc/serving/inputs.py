@@ -10,7 +10,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.serving.engine import Tokens
 from fairseq_posenc.serving.model_folder import ModelFolder
-from fairseq_posenc.serving.text import Preparation
+from fairseq_posenc.text.preparation import Preparation
 
 
 def load(folder: ModelFolder, device: str = "cpu") -> loader.Loaded:
@@ -40,7 +40,7 @@ class FolderModel:
     """
 
     def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
-        self._folder, self._text = folder, Preparation(folder)
+        self._folder, self._text = folder, Preparation(folder.text, folder.path)
         self._loaded = load(folder, device)
         self.model, self.task = self._loaded.model, self._loaded.task
         self._dictionary = self.task.source_dictionary

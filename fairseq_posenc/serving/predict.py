@@ -9,6 +9,7 @@ from typing import Callable, Iterable, Iterator, List, Optional, Sequence
 import torch
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import in_blocks
 from fairseq_posenc.serving.masked_lm import (
     Complain,
     Example,
@@ -18,7 +19,6 @@ from fairseq_posenc.serving.masked_lm import (
 )
 from fairseq_posenc.serving.model_folder import Head, ModelFolder, refuse_without_head
 from fairseq_posenc.serving.scores import BATCH
-from fairseq_posenc.serving.streams import in_blocks
 
 #: Predictions for examples; see ``MaskedLanguageModel.predict``.
 Predict = Callable[[List[Example], Complain, int], List[Optional[Prediction]]]

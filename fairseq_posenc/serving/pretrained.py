@@ -22,7 +22,7 @@ from fairseq_posenc.serving.model_folder import (
     ModelFolder,
     read_model_folder,
 )
-from fairseq_posenc.serving.text import Preparation
+from fairseq_posenc.text.preparation import Preparation
 
 if TYPE_CHECKING:
     from fairseq_posenc.serving.language_model import LanguageModel
@@ -79,7 +79,8 @@ class ModelFolderBPE:
     """
 
     def __init__(self, cfg: ModelFolderBPEConfig) -> None:
-        self._text = Preparation(read_model_folder(cfg.model_folder, f"--bpe {BPE}"))
+        folder = read_model_folder(cfg.model_folder, f"--bpe {BPE}")
+        self._text = Preparation(folder.text, folder.path)
 
     def encode(self, text: str) -> str:
         """The symbols of a text of the source language, separated by spaces."""

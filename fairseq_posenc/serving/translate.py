@@ -6,9 +6,9 @@ Lines that are empty, or longer than the model accepts, keep their place as empt
 import sys
 from typing import Iterable, Iterator, List, NamedTuple, Tuple
 
+from fairseq_posenc.basics.lines import in_blocks
 from fairseq_posenc.serving.engine import Beam, Engine, Hypothesis, Tokens
-from fairseq_posenc.serving.streams import in_blocks
-from fairseq_posenc.serving.text import Preparation
+from fairseq_posenc.text.preparation import Preparation
 
 
 class Format(NamedTuple):

@@ -11,7 +11,8 @@ from support.commands import Command
 from support.pretraining import RECIPE
 from support.recipes import assert_error, bash, commands, flags_of, training_of
 
-from fairseq_posenc.serving.model_folder import Text, read_model_folder
+from fairseq_posenc.serving.model_folder import read_model_folder
+from fairseq_posenc.text.preparation import Text
 
 pytest_plugins = ["support.pretraining"]
 

@@ -14,7 +14,8 @@ from support.chinese import RECIPE
 from support.recipes import assert_error, bash, commands, flags_of, training_of
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.serving.model_folder import Text, read_model_folder
+from fairseq_posenc.serving.model_folder import read_model_folder
+from fairseq_posenc.text.preparation import Text
 
 pytest_plugins = ["support.chinese"]
 

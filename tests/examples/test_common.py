@@ -1,7 +1,6 @@
-"""The recipes' Python helpers: tokenising, cleaning, BPE and scores."""
+"""The scores of the recipes."""
 
 import math
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -10,142 +9,27 @@ import pytest
 from support.commands import Command
 from support.recipes import COMMON, error_of, recipe_module, write
 
-bpe = recipe_module("common", "bpe")
-clean = recipe_module("common", "clean")
-moses = recipe_module("common", "moses")
+from fairseq_posenc.text.words import joiner_of, words_of
+
 score = recipe_module("common", "score")
-parallel = recipe_module("common", "parallel")
 
 
 def lines_of(path):
     return Path(path).read_bytes().decode().split("\n")[:-1]
 
 
-# --- Moses
+# --- scores
 
 
-@pytest.mark.parametrize(
-    "nasty", ["a\rb", "a\u2028b", "a\x85b", "a\u00a0b", "a\x0cb", "a\tb", "a\u200bb", "  a  b "]
-)
-def test_a_sentence_stays_one_line_of_plain_tokens(nasty):
-    tokens = moses.tokenizer("de", True)(nasty)
-    assert tokens == "a b"
-    assert len((tokens + "\nnext").splitlines()) == 2
+def moses_words(line, dash_splits=True):
+    return " ".join(words_of("moses", "de", dash_splits)(line))
 
 
 def test_dash_splits_are_undone_by_join_dashes():
     sentence = "Ein gut-gemeinter E-Mail-Test kostet 3,50 Euro (z.B. hier)."
-    split, whole = moses.tokenizer("de", True)(sentence), moses.tokenizer("de", False)(sentence)
+    split, whole = moses_words(sentence), moses_words(sentence, False)
     assert " @-@ " in split and "@-@" not in whole
     assert score.join_dashes(split) == whole
-
-
-def test_detokenizing_undoes_tokenizing():
-    for sentence in ["Das ist gut, sagte er.", "Die 5-jährige Anna & ihr Hund!", 'Er sagt "ja".']:
-        assert moses.detokenizer("de")(moses.tokenizer("de", True)(sentence)) == sentence
-
-
-def test_tokenizing_a_file_keeps_order_and_count_for_any_number_of_workers(tmp_path, monkeypatch):
-    monkeypatch.setattr(parallel, "CHUNK", 3)
-    source = write(tmp_path / "in", [f"Satz {i},\rdann-mehr." if i % 7 else "" for i in range(60)])
-    for workers in ("1", "2"):
-        moses.main(
-            ["tokenize", "--lang", "de", "--workers", workers, source, str(tmp_path / workers)]
-        )
-    assert lines_of(tmp_path / "1") == lines_of(tmp_path / "2")
-    assert len(lines_of(tmp_path / "1")) == 60
-    assert [line.split()[1] for line in lines_of(tmp_path / "1") if line] == [
-        str(i) for i in range(60) if i % 7
-    ]
-
-
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_broken_input_is_one_line_and_leaves_nothing(tmp_path, workers):
-    bad = tmp_path / "bad"
-    bad.write_bytes(b"gut\n\xff\xfe\n")
-    output = tmp_path / "out"
-    flags = ["tokenize", "--lang", "de", "--workers", workers]
-    assert "UTF-8" in error_of(moses.main, [*flags, str(bad), str(output)])
-    assert "nowhere" in error_of(moses.main, [*flags, "nowhere", str(output)])
-    assert os.listdir(tmp_path) == ["bad"]
-
-
-# --- cleaning
-
-
-@pytest.mark.parametrize(
-    "source, target, expected",
-    [(0, 3, "short"), (3, 0, "short"), (1, 1, "kept"), (250, 250, "kept"), (251, 250, "long")]
-    + [(250, 251, "long"), (10, 15, "kept"), (15, 10, "kept"), (10, 16, "ratio"), (3, 2, "kept")],
-)
-def test_cleaning_keeps_pairs_up_to_the_limits(source, target, expected):
-    assert clean.verdict("x " * source, "y " * target, 1, 250, 1.5) == expected
-
-
-def test_cleaning_keeps_the_sides_aligned(tmp_path):
-    rng = random.Random(1)
-    lengths = [(rng.randint(0, 12), rng.randint(0, 12)) for _ in range(200)]
-    source = write(tmp_path / "s", [" ".join([str(i)] * a) for i, (a, _) in enumerate(lengths)])
-    target = write(tmp_path / "t", [" ".join([str(i)] * b) for i, (_, b) in enumerate(lengths)])
-    outputs = [str(tmp_path / "s2"), str(tmp_path / "t2")]
-    clean.main(["--max-length", "10", "--ratio", "2", source, target, *outputs])
-    kept = [[line.split()[0] for line in lines_of(path)] for path in outputs]
-    assert kept[0] == kept[1]
-    assert kept[0] == [
-        str(i)
-        for i, (a, b) in enumerate(lengths)
-        if 1 <= a <= 10 and 1 <= b <= 10 and a <= 2 * b and b <= 2 * a
-    ]
-
-
-def test_unequal_texts_are_refused_and_nothing_is_written(tmp_path):
-    source, target = write(tmp_path / "s", ["a", "b"]), write(tmp_path / "t", ["a"])
-    outputs = [str(tmp_path / "s2"), str(tmp_path / "t2")]
-    assert "different numbers of lines" in error_of(clean.main, [source, target, *outputs])
-    assert "--ratio 0.5" in error_of(clean.main, ["--ratio", "0.5", source, source, *outputs])
-    empty = write(tmp_path / "e", ["", ""])
-    assert "none of 2 pairs" in error_of(clean.main, [empty, empty, *outputs])
-    assert sorted(os.listdir(tmp_path)) == ["e", "s", "t"]
-
-
-# --- BPE
-
-
-def test_bpe_is_joint_reversible_and_independent_of_the_order(tmp_path):
-    rng = random.Random(2)
-    words = ["".join(rng.choices("abcdeß", k=rng.randint(1, 8))) for _ in range(40)]
-    texts = [
-        write(tmp_path / name, [" ".join(rng.choices(words, k=9)) for _ in range(50)])
-        for name in ("en", "de")
-    ]
-    for order in (1, -1):
-        bpe.learn(texts[::order], str(tmp_path / f"codes{order}"), 30)
-    codes = lines_of(tmp_path / "codes1")
-    assert codes == lines_of(tmp_path / "codes-1")
-    assert len(codes) == 31  # the version, then the merges
-    bpe.main(["apply", str(tmp_path / "codes1"), texts[0], str(tmp_path / "out")])
-    segmented = lines_of(tmp_path / "out")
-    assert [line.replace("@@ ", "") for line in segmented] == lines_of(texts[0])
-    assert any("@@ " in line for line in segmented)
-
-
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_bpe_errors_are_one_line(tmp_path, workers):
-    some = write(tmp_path / "some", ["a b"])
-    flags = ["--workers", workers]
-    assert "nowhere" in error_of(bpe.main, ["apply", *flags, "nowhere", some, "out"])
-    empty = write(tmp_path / "empty", [])
-    assert "no words" in error_of(bpe.main, ["learn", str(tmp_path / "c"), empty])
-    for lines in (["a b a b"], ["ab cd"]):  # apply would refuse codes without merges
-        text = write(tmp_path / "text", lines)
-        message = error_of(bpe.main, ["learn", str(tmp_path / "c"), text])
-        assert f"{text}: no two characters stand together twice" in message
-    assert not (tmp_path / "c").exists()
-    for flag in ("--operations", "--words"):
-        assert f"{flag} 0" in error_of(bpe.main, ["learn", flag, "0", str(tmp_path / "c"), some])
-
-
-# --- scores
 
 
 def split_by_scanning(line):
@@ -203,7 +87,7 @@ def translations():
 
 
 def scores_of(hypotheses, reference, tokenized):
-    texts = [moses.detokenizer("de")(line) for line in hypotheses]
+    texts = [joiner_of("moses", "de")(line.split()) for line in hypotheses]
     entries = [*score.tokenized_scores(hypotheses, tokenized, True)]
     entries += score.text_scores(texts, reference, "de")
     return {entry.name: entry for entry in entries}
@@ -211,7 +95,7 @@ def scores_of(hypotheses, reference, tokenized):
 
 def test_the_three_scores_are_what_they_are_named(translations):
     reference, hypotheses = translations
-    tokenize = moses.tokenizer("de", True)
+    tokenize = moses_words
     dashed = [tokenize(line) for line in hypotheses], [tokenize(line) for line in reference]
     found = scores_of(dashed[0], reference, dashed[1])
     names = ["tokenized BLEU", "compound-split BLEU", "sacreBLEU", "chrF2", "TER"]
@@ -230,7 +114,7 @@ def test_the_three_scores_are_what_they_are_named(translations):
 
 def test_a_perfect_translation_scores_100(translations):
     reference = [line.replace(" .", ".") for line in translations[0]]
-    tokenized = [moses.tokenizer("de", True)(line) for line in reference]
+    tokenized = [moses_words(line) for line in reference]
     for name, entry in scores_of(tokenized, reference, tokenized).items():
         assert entry.score == pytest.approx(0 if name == "TER" else 100)
 

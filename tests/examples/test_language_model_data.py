@@ -1,50 +1,22 @@
 """Data of the language-model recipe: characters and bytes without loss, words as they are."""
 
 import gzip
-import json
 import os
 import random
-import subprocess
-import sys
 
 import pytest
 from fairseq.data import Dictionary, data_utils
-from support.language_models import PREPARE, RECIPE, wikitext
-from support.recipes import assert_error, bash, commands, error_of, recipe_module
+from support.language_models import PREPARE, wikitext
+from support.recipes import assert_error, bash, commands, recipe_module
+
+from fairseq_posenc.text.subwords import BYTES
 
 characters = recipe_module("language_model", "characters")
-running_text = recipe_module("language_model", "running_text")
+
+NUMBERS = {symbol: byte for byte, symbol in BYTES["enwik8"].items()}
 
 
 # --- characters
-
-
-@pytest.mark.parametrize("kind", ["text8", "enwik8"])
-def test_symbols_give_the_bytes_back(kind):
-    draw = random.Random(1)
-    known = list(characters.ALPHABETS[kind])
-    for size in (0, 1, 2000):
-        data = bytes(draw.choices(known, k=size))
-        symbols = characters.encode(data, kind)
-        assert len(symbols.split()) == size and characters.decode(symbols, kind) == data
-
-
-@pytest.mark.parametrize("kind, size", [("text8", 27), ("enwik8", 256)])
-def test_every_byte_has_a_symbol_of_its_own(kind, size, tmp_path):
-    symbols = list(characters.ALPHABETS[kind].values())
-    assert len(set(symbols)) == len(symbols) == size
-    special = Dictionary()
-    assert not any(symbol in special.indices or symbol.split() != [symbol] for symbol in symbols)
-    # a dictionary with them can be written and read
-    for symbol in symbols:
-        special.add_symbol(symbol)
-    special.save(str(tmp_path / "dict.txt"))
-    assert Dictionary.load(str(tmp_path / "dict.txt")).symbols == special.symbols
-
-
-def test_symbols_are_readable():
-    assert characters.encode(b"the cat", "text8") == "t h e _ c a t"
-    assert characters.encode("a\n<é_ ".encode(), "enwik8") == "a <0A> < <C3> <A9> _ <20>"
 
 
 def read_back(folder, split):
@@ -63,7 +35,7 @@ def test_data_are_the_text_split_by_position_and_nothing_else(tmp_path):
     for split, size in (("train", 90_055), ("valid", 5_002), ("test", 5_002)):
         symbols, lengths = read_back(tmp_path / "out" / "data-bin", split)
         assert sum(lengths) == size and max(lengths) <= characters.ITEM
-        parts.append(characters.decode(symbols, "enwik8"))
+        parts.append(bytes(NUMBERS[symbol] for symbol in symbols.split()))
     assert b"".join(parts) == text
     assert sorted(os.listdir(tmp_path / "out")) == [".lock", "data-bin", "steps"]
 
@@ -93,16 +65,6 @@ def test_other_bytes_are_refused_with_their_place(tmp_path):
     assert os.listdir(tmp_path / "out") == [".lock"]
 
 
-def test_a_prompt_and_back(tmp_path):
-    program = [sys.executable, str(RECIPE / "characters.py")]
-    done = subprocess.run([*program, "encode", "text8"], input=b"the cat", capture_output=True)
-    assert done.stdout == b"t h e _ c a t\n"
-    back = subprocess.run([*program, "decode", "text8"], input=done.stdout, capture_output=True)
-    assert back.stdout == b"the cat"
-    wrong = subprocess.run([*program, "decode", "text8"], input=b"t X", capture_output=True)
-    assert wrong.returncode == 1 and b"X: not a symbol of text8" in wrong.stderr
-
-
 # --- words
 
 
@@ -129,28 +91,6 @@ def test_words_of_wikitext_stay_as_they_are(names, tmp_path):
 
 
 # --- running text in subwords
-
-
-def test_documents_of_both_formats_are_the_same_lines(tmp_path):
-    (tmp_path / "a.txt").write_text("\n\none \ntwo\n\n\n  three\n")
-    texts = ["one \n\ntwo\n", " ", "  three"]
-    lines = [json.dumps({"text": text, "meta": {}}) + "\n" for text in texts]
-    (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    for name in ("a.txt", "a.jsonl"):
-        running_text.main([str(tmp_path / name), str(tmp_path / "out")])
-        assert (tmp_path / "out").read_text() == "one\ntwo\n\n  three\n"
-
-
-@pytest.mark.parametrize(
-    "line, message",
-    [("{", "is not JSON"), ('{"body": ""}', "has no text"), ('{"text": 1}', "its text is 1")],
-)
-def test_a_wrong_document_is_one_line_with_its_number(line, message, tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' + line + "\n")
-    arguments = [str(tmp_path / "a.jsonl"), str(tmp_path / "out")]
-    found = error_of(running_text.main, arguments)
-    assert "a.jsonl, line 2: " in found and message in found
-    assert os.listdir(tmp_path) == ["a.jsonl"]
 
 
 @pytest.mark.parametrize("subwords, learner", [("byte-bpe", "byte_bpe"), ("sentencepiece", "spm")])

@@ -1,8 +1,6 @@
 """Long Chinese text: words with characters for the rest, the stages of Table 4, CAIL2019-SCM."""
 
 import json
-import random
-from collections import Counter
 
 import pytest
 from support.recipes import (
@@ -15,58 +13,10 @@ from support.recipes import (
     recipe_module,
 )
 
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.text.subwords import KINDS
-
 RECIPE = EXAMPLES / "long_chinese"
-words = recipe_module("common", "words")
 cail = recipe_module("reading", "cail")
 stages_table = recipe_module("long_chinese", "stages")
 lengths = recipe_module("long_chinese", "lengths")
-
-# --- words
-
-LINE = "中国 的 大学生 iphone ## 3.5% 中国人 <unk> ##国 \U00020000人"
-
-
-def test_a_word_outside_the_vocabulary_is_its_characters():
-    split = words.splitter({"中国", "iphone"})
-    assert split("中国 iphone 大学生 的 12") == "中国 iphone 大 ##学 ##生 的 1 ##2"
-
-
-def test_every_text_comes_back_whatever_the_vocabulary(tmp_path):
-    draw = random.Random(3)
-    for size in (0, 3, 9):
-        known = {word for word in draw.sample(LINE.split(), size) if words.can_be_symbol(word)}
-        path = tmp_path / "words.txt"
-        path.write_text("".join(word + "\n" for word in known), encoding="utf-8")
-        split, deployed = words.segmenter(str(path)), KINDS["marked-words"](str(path))
-        for _ in range(50):
-            line = " ".join(draw.choices(LINE.split(), k=draw.randint(1, 12)))
-            symbols = split(line)
-            assert words.joined(symbols) == line
-            assert deployed.split(line) == symbols.split()
-    assert deployed.join("我 们 iphone 大 ##学 ok".split()) == "我们iphone大学ok"
-    with pytest.raises(UsageError, match="cannot be read as a list of words"):
-        KINDS["marked-words"](str(tmp_path / "none"))
-
-
-def test_the_vocabulary_is_frequent_characters_and_then_frequent_words():
-    counts = Counter({"中国": 9, "天天": 5, "大学": 5, "的": 30, "<unk>": 8, "##国": 8})
-    characters = {s for word in counts for s in words.in_characters(word)}
-    size = len(characters) + 2
-    assert words.choose(counts, size, "word", 1.0) == ["中国", "大学"]
-    assert words.choose(counts, size, "character", 1.0) == []
-    assert len(words.choose(counts, 10, "word", 0.5)) == 3  # fewer characters, all the words
-    message = error_of(words.choose, counts, 5, "word", 1.0)
-    assert f"--size 5: the text has {len(characters)} frequent characters" in message
-
-
-def test_a_wrong_vocabulary_is_one_line_with_its_number(tmp_path):
-    (tmp_path / "words.txt").write_text("中国\n国\n", encoding="utf-8")
-    message = error_of(words.segmenter, str(tmp_path / "words.txt"))
-    assert "words.txt, line 2: '国' is no word" in message
-
 
 # --- stages
 

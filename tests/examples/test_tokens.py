@@ -7,7 +7,7 @@ from fairseq.data import Dictionary, data_utils
 from support.conversion import SYMBOLS
 from support.recipes import EXAMPLES, assert_error, bash, commands, write
 
-from fairseq_posenc.text.tokenizer import tokenize
+from fairseq_posenc.text.tokenizer import splitter
 from tests.text.test_tokenizer import WORDS, folder_of
 
 pytest.importorskip("tokenizers", reason="--tokenizer needs it")
@@ -32,7 +32,7 @@ def test_text_is_split_as_the_tokenizer_does(tmp_path):
     made = bash(recipe, "text", "corpus", "--tokenizer", "model", "--workers", "1", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     data = tmp_path / "corpus" / "data-bin"
-    assert sentences(data, "train") == list(tokenize(str(model), TEXT))
+    assert sentences(data, "train") == splitter(str(model))(TEXT)
     assert (data / "tokenizer" / "vocab.txt").read_bytes() == (model / "vocab.txt").read_bytes()
 
     for name in ("glue", "clue"):  # with the tokenizer that pre-training has kept

@@ -11,7 +11,7 @@ import sacrebleu
 from support.recipes import EXAMPLES, assert_error, bash, commands, flags_of, recipe_module, write
 
 from fairseq_posenc.serving.model_folder import read_model_folder
-from fairseq_posenc.serving.text import Preparation
+from fairseq_posenc.text.preparation import Preparation
 
 pytest.importorskip("sentencepiece", reason="the recipes need sentencepiece")
 
@@ -73,7 +73,8 @@ def test_the_chain_with_two_sets_of_pieces_of_raw_text(texts, tmp_path):
     reference = [lines_of(texts / "test.ne")]
     assert scores[1]["score"] == sacrebleu.corpus_chrf(hypotheses, reference).score
     # the model folder prepares raw text, and restores it, as it was done here
-    text = Preparation(read_model_folder(str(tmp_path / "run" / "model")))
+    folder = read_model_folder(str(tmp_path / "run" / "model"))
+    text = Preparation(folder.text, folder.path)
     sources, references = (
         [line.split() for line in lines_of(tmp_path / "out" / "subwords" / f"test.{lang}")]
         for lang in ("de", "ne")

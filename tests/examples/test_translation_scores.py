@@ -1,7 +1,6 @@
 """What translation recipes learn subwords, score and compare systems with, called directly."""
 
 import json
-import os
 import random
 import sys
 import types
@@ -12,102 +11,9 @@ from support.recipes import error_of, recipe_module, write
 
 pytest.importorskip("sentencepiece", reason="the recipes need sentencepiece")
 
-bpe = recipe_module("common", "bpe")
 compare = recipe_module("common", "compare")
-pairs = recipe_module("common", "pairs")
 score = recipe_module("common", "score")
-spm = recipe_module("common", "spm")
 text = recipe_module("common", "text")
-
-
-def some_text(path, lines=300, letters="abcdefgh"):
-    """A text of words that repeat, and its path."""
-    draw = random.Random(1)
-    words = ["".join(draw.choices(letters, k=draw.randint(1, 7))) for _ in range(60)]
-    return write(path, [" ".join(draw.choices(words, k=8)) for _ in range(lines)])
-
-
-# --- subwords
-
-
-def symbols(path):
-    return {symbol for line in text.read_lines(str(path)) for symbol in line.split()}
-
-
-def test_a_vocabulary_is_characters_and_merges(tmp_path):
-    source = some_text(tmp_path / "in")
-    codes, split = str(tmp_path / "codes"), str(tmp_path / "split")
-    bpe.main(["learn", "--vocabulary-size", "70", codes, source])
-    words = [word for line in text.read_lines(source) for word in line.split()]
-    characters = len({c for w in words for c in w[:-1]}) + len({w[-1] for w in words})
-    assert len(list(text.read_lines(codes))) - 1 == 70 - characters
-    bpe.main(["apply", codes, source, split, source, split + "2"])
-    assert len(symbols(split)) <= 70
-    assert symbols(split) == symbols(split + "2")  # of the second input
-
-
-def test_a_vocabulary_that_the_text_cannot_give_is_refused(tmp_path):
-    source, codes = some_text(tmp_path / "in"), str(tmp_path / "codes")
-    learn = ["learn", "--vocabulary-size"]
-    message = error_of(bpe.main, [*learn, "100000", codes, source])
-    most = message.rpartition("no more than ")[2]
-    assert "--vocabulary-size 100000" in message
-    bpe.main([*learn, most, codes, source])
-    assert "give more" in error_of(bpe.main, [*learn, "10", codes, source])
-    message = error_of(spm.main, [*learn, "100000", codes, source])
-    assert "--vocabulary-size 100000" in message and "no more than" in message
-    assert "give more" in error_of(spm.main, [*learn, "3", codes, source])
-    assert sorted(os.listdir(tmp_path)) == ["codes", "in"]
-
-
-def test_merges_are_learned_from_the_most_frequent_words(tmp_path):
-    source = write(tmp_path / "in", ["ab ab ab cd cd ef", "ef ef"])
-    codes = str(tmp_path / "codes")
-    bpe.main(["learn", "--operations", "9", "--words", "2", codes, source])
-    assert list(text.read_lines(codes))[1:] == ["e f</w>", "a b</w>"]
-
-
-HOSTILE = ["Ein Satz.", "5 € (日本)", "a  b\u00a0c\tüber", "ﬁ <unk> ▁ ⁇", ""]
-
-
-@pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_pieces_with_bytes_give_the_text_back(tmp_path, kind):
-    source, models = some_text(tmp_path / "in"), [str(tmp_path / name) for name in "ab"]
-    flags = ["--vocabulary-size", "300", "--type", kind, "--byte-fallback", "--sentences", "200"]
-    for model in models:
-        spm.main(["learn", *flags, model, source])
-    one, two = ((tmp_path / name).read_bytes() for name in "ab")
-    assert one == two  # what is drawn of the text does not vary
-    assert spm.processor(models[0]).get_piece_size() == 300
-    split, join = spm.segmenter(models[0]), spm.joiner(models[0])
-    assert [join(split(line)) for line in HOSTILE[:2]] == HOSTILE[:2]
-    for line in HOSTILE:
-        pieces = split(line)
-        assert "\n" not in pieces and len(pieces.split()) == len(pieces.split(" ")) - (not line)
-        assert split(join(pieces)) == pieces
-
-
-def test_pieces_errors_are_one_line(tmp_path):
-    some, empty = write(tmp_path / "some", ["a b"]), write(tmp_path / "empty", ["", ""])
-    assert "no words" in error_of(spm.main, ["learn", str(tmp_path / "m"), empty])
-    assert "nowhere" in error_of(spm.main, ["apply", "nowhere", some, str(tmp_path / "out")])
-    apply = ["apply", some, some, str(tmp_path / "out")]
-    assert "cannot be read as a model" in error_of(spm.main, apply)
-    for flag, value in (("--sentences", "0"), ("--character-coverage", "99")):
-        wrong = ["learn", flag, value, str(tmp_path / "m"), some]
-        assert f"{flag} {value}" in error_of(spm.main, wrong)
-    assert "has no output" in error_of(spm.main, ["apply", "m", some])
-    assert sorted(os.listdir(tmp_path)) == ["empty", "some"]
-
-
-def test_pairs_are_copied_or_refused(tmp_path):
-    two, long = write(tmp_path / "two", ["a", "b c"]), write(tmp_path / "long", ["a", "b " * 9])
-    copies = [str(tmp_path / "one"), str(tmp_path / "other")]
-    pairs.main([two, long, *copies])
-    assert [list(text.read_lines(path)) for path in copies] == [["a", "b c"], ["a", "b " * 9]]
-    assert "long, line 2: 9 tokens" in error_of(pairs.main, ["--longest", "8", two, long])
-    empty = write(tmp_path / "empty", [])
-    assert "are empty" in error_of(pairs.main, [empty, empty])
 
 
 # --- scores

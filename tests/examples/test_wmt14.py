@@ -14,10 +14,10 @@ import pytest
 import sacrebleu
 from support.recipes import WMT14, assert_error, bash, environment, recipe_module
 
+from fairseq_posenc.basics.lines import read_lines
+from fairseq_posenc.text.words import joiner_of
+
 extract = recipe_module("wmt14_en_de", "extract")
-moses = recipe_module("common", "moses")
-text = recipe_module("common", "text")
-read_segments = recipe_module("wmt14_en_de", "sgm").read_segments
 
 
 # --- a corpus laid out like the real one
@@ -112,10 +112,10 @@ def test_sgm_segments_in_order_as_plain_lines():
         '<srcset>\n<doc>\n<SEG id="1"> a  &amp;amp; b </SEG>\n<seg id="2">two\nlines &lt;x&gt;'
         '</seg>\n<hl><seg id="3">&quot;q&quot;</seg></hl>\n<seg id="4"></seg></doc></srcset>'
     )
-    assert read_segments(text, "x") == ["a &amp; b", "two lines <x>", '"q"', ""]
+    assert extract.read_segments(text, "x") == ["a &amp; b", "two lines <x>", '"q"', ""]
     for broken in ("", "no segments", '<seg id="1">a</seg><seg id="2">b'):
         with pytest.raises(SystemExit, match="x.sgm: . segments begin, but only"):
-            read_segments(broken, "x.sgm")
+            extract.read_segments(broken, "x.sgm")
 
 
 def extract_error(archive, *members):
@@ -186,7 +186,7 @@ def train(data, folder, updates, *more):
 def test_the_whole_chain(prepared, tmp_path):
     # prepare: nothing lost but what cleaning drops, valid and test untouched in number
     lines = {
-        path: len(list(text.read_lines(str(prepared / path))))
+        path: len(list(read_lines(prepared / path)))
         for path in ("plain/train.en.gz", "subwords/train.de.gz", "clean/train.en")
         + ("clean/train.de", "subwords/valid.en", "subwords/test.de", "data-bin/reference.test.de")
     }
@@ -220,7 +220,7 @@ def test_the_whole_chain(prepared, tmp_path):
     best = {line.split("\t")[0]: line.split("\t")[2] for line in generated if line[:2] == "H-"}
     translations = [best[f"H-{i}"] for i in range(23)]
     assert len(best) == 23 and "@@" not in "".join(translations)
-    detokenized = [moses.detokenizer("de")(line) for line in translations]
+    detokenized = [joiner_of("moses", "de")(line.split()) for line in translations]
     scores = json.loads((checkpoints / "evaluate-test" / "scores.json").read_text())
     names = ["tokenized BLEU", "compound-split BLEU", "sacreBLEU", "chrF2", "TER"]
     assert [entry["name"] for entry in scores] == names

@@ -76,7 +76,7 @@ FILES = [
     ("model.safetensors", b"", ["safetensors"]),
     ("model.safetensors", b"\x10\0\0\0\0\0\0\0{}", ["safetensors"]),
     ("vocab.txt", b"", ["has no '[CLS]'"]),
-    ("vocab.txt", b"\xff\n", ["cannot be read as a vocabulary"]),
+    ("vocab.txt", b"\xff\n", ["line 1: not UTF-8"]),
     ("vocab.txt", b"[PAD]\n[PAD]\n", ["'[PAD]' occurs twice"]),
     ("tokenizer_config.json", b"[]", ["JSON object"]),
     ("tokenizer_config.json", b'{"cls_token": 5}', ["cls_token is 5"]),

@@ -15,7 +15,8 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.serving import benchmark
 from fairseq_posenc.serving.engine import Hardware
 from fairseq_posenc.serving.engines import engine_for
-from fairseq_posenc.serving.model_folder import Text, read_model_folder
+from fairseq_posenc.serving.model_folder import read_model_folder
+from fairseq_posenc.text.preparation import Text
 
 WHY = "an extra: the engine of the exported models"
 MOSES = ["--tokenizer", "moses", "--subwords", "subword-nmt"]
@@ -235,7 +236,7 @@ def test_benchmark_takes_the_start_off(folder, tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="has 1 lines, and .* has 2"):
         benchmark.measure(folder, str(source), str(reference), settings, 1)
     reference.write_bytes(b"\xe9\n")
-    with pytest.raises(SystemExit, match="is not UTF-8"):
+    with pytest.raises(SystemExit, match="line 1: not UTF-8"):
         benchmark.measure(folder, str(source), str(reference), settings, 1)
 
 

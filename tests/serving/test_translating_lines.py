@@ -1,16 +1,13 @@
 """Raw text through a model folder: lines and their order, progress, words, subwords."""
 
-import io
 import json
 
 import pytest
-from support.recipes import EXAMPLES
 
 from fairseq_posenc.serving.engine import Beam, Hypothesis
-from fairseq_posenc.serving.model_folder import ModelFolder, Text
-from fairseq_posenc.serving.streams import Progress, read_lines
-from fairseq_posenc.serving.text import Preparation, words_of
+from fairseq_posenc.serving.model_folder import ModelFolder
 from fairseq_posenc.serving.translate import Format, Translator
+from fairseq_posenc.text.preparation import Preparation, Text
 
 
 class Reverse:
@@ -30,7 +27,7 @@ class Reverse:
         ]
 
 
-PLAIN = Preparation(ModelFolder("", "translation"))
+PLAIN = Preparation(Text())
 LINES = ["a b", "", "c", "a b c d e f", " ", "d e f"]
 
 
@@ -69,39 +66,6 @@ def test_lines_stream(capsys):
     assert read == ["a"]
 
 
-def test_input_that_is_not_utf8_is_named():
-    with pytest.raises(SystemExit, match="line 2 of the input: byte 3 of it is not UTF-8"):
-        list(read_lines(io.BytesIO(b"ok\nab\xff\n")))
-    lines = "one\u2028line\r\n\x0bvertical\x85\n".encode()
-    assert list(read_lines(io.BytesIO(lines))) == ["one\u2028line", "\x0bvertical\x85"]
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_progress_is_for_terminals():
-    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
-        progress = Progress(stream, seconds=0)
-        progress.add()
-        progress.add(last=True)
-        assert ("1 lines" in stream.getvalue()) == shown
-
-
-HOSTILE = ["“Well-known” – it’s 5 € & <b>!", "a\u200bb\tc\x07d", "don't   stop…", "", "日本語 text"]
-
-
-@pytest.mark.parametrize("dash_splits", [False, True])
-def test_words_are_those_of_the_recipes(dash_splits, monkeypatch):
-    pytest.importorskip("sacremoses", reason="an extra: Moses' tokeniser")
-    monkeypatch.syspath_prepend(str(EXAMPLES / "common"))
-    import moses
-
-    split, expected = words_of("moses", "en", dash_splits), moses.tokenizer("en", dash_splits)
-    assert [" ".join(split(line)) for line in HOSTILE] == [expected(line) for line in HOSTILE]
-
-
 def test_text_comes_back_through_sentencepiece(tmp_path):
     sentencepiece = pytest.importorskip("sentencepiece", reason="an extra: subwords")
     sentencepiece.SentencePieceTrainer.train(
@@ -112,7 +76,7 @@ def test_text_comes_back_through_sentencepiece(tmp_path):
         minloglevel=2,
     )
     text = Text("en", "en", subwords="sentencepiece", subword_file="pieces.model")
-    preparation = Preparation(ModelFolder(str(tmp_path), "translation", text))
+    preparation = Preparation(text, str(tmp_path))
     tokens = preparation.source("The cat  barks.")
     assert len(tokens) > 3
     assert preparation.restore(tokens) == "The cat barks."

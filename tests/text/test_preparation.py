@@ -1,4 +1,4 @@
-"""The text of model folders is prepared as the recipes, and ``tokenize``, prepare it."""
+"""From text to tokens and back, in model folders as in the commands."""
 
 import json
 import shutil
@@ -7,21 +7,20 @@ import pytest
 import torch
 from support.conversion import CONFIG, SYMBOLS
 from support.model_folders import write_task_model
-from support.recipes import recipe_module
 
 import fairseq_posenc
 from fairseq_posenc import cli
-from fairseq_posenc.serving.model_folder import ModelFolder, Text, read_model_folder
-from fairseq_posenc.serving.text import Preparation
-from fairseq_posenc.text.tokenizer import tokenize
+from fairseq_posenc.serving.model_folder import read_model_folder
+from fairseq_posenc.text.preparation import Preparation, Text
+from fairseq_posenc.text.tokenizer import splitter
 from tests.text.test_tokenizer import LINES, WORDS, folder_of
 
 CODES = "#version: 0.2\nt h\nth e</w>\nl o\nlo n\nlon g\n2 0\n"
 
 
 def prepared(folder, **text):
-    """The preparation of a folder whose file of subwords, if there is one, is ``codes``."""
-    return Preparation(ModelFolder(str(folder), "masked_lm", Text(**text)))
+    """The preparation of a folder whose file of subwords is ``codes``."""
+    return Preparation(Text(subword_file="codes", **text), str(folder))
 
 
 @pytest.fixture
@@ -31,60 +30,26 @@ def codes(tmp_path):
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
-def test_english_is_that_of_the_pre_training(codes, lowercase):
-    moses, bpe = recipe_module("common", "moses"), recipe_module("common", "bpe")
-    words, split = moses.tokenizer("en", False), bpe.segmenter(str(codes / "codes"))
-    text = prepared(
-        codes,
-        source_lang="en",
-        tokenizer="moses",
-        subwords="subword-nmt",
-        subword_file="codes",
-        lowercase=lowercase,
-    )
-    for line in LINES:
-        expected = split(words(line.lower() if lowercase else line)).split()
-        assert text.source(line) == expected
+def test_english_comes_back(codes, lowercase):
+    words = {"source_lang": "en", "tokenizer": "moses", "lowercase": lowercase}
+    text = prepared(codes, subwords="subword-nmt", **words)
     assert text.restore(text.source("It isn't long.")).lower() == "it isn't long."
+    assert any(token.isupper() for token in text.source("LONG")) != lowercase
 
 
 @pytest.mark.parametrize("tokenizer", ["jieba", "none"])
-@pytest.mark.parametrize("lowercase", [False, True])
-def test_chinese_is_that_of_the_pre_training(codes, tokenizer, lowercase, monkeypatch):
+def test_chinese_comes_back(codes, tokenizer):
     if tokenizer == "jieba":
         pytest.importorskip("jieba", reason="an extra: words of Chinese text")
-    recipe_module("common", "bpe")  # which the other imports later
-    pieces = recipe_module("clue_pretraining", "pieces")
-    words = pieces.word_writer(tokenizer == "none", not lowercase)
-    symbols = pieces.symbol_writer(str(codes / "codes"))
-    text = prepared(
-        codes,
-        tokenizer=tokenizer,
-        subwords="marked-pieces",
-        subword_file="codes",
-        lowercase=lowercase,
-    )
-    for line in LINES:
-        assert text.source(line) == symbols(words(line)).split()
+    text = prepared(codes, tokenizer=tokenizer, subwords="marked-pieces")
     assert text.restore(text.source("在公园 long the 散步。")) == "在公园long the散步。"
-
-
-@pytest.mark.parametrize("kind", ["text8", "enwik8"])
-def test_characters_are_those_of_the_language_models(kind):
-    characters = recipe_module("language_model", "characters")
-    lines = ["a  line of words", ""] if kind == "text8" else LINES
-    text = prepared("", subwords=kind)
-    for line in lines:
-        assert text.source(line) == characters.encode(line.encode(), kind).split()
-        assert text.text(text.source(line)) == line
-    assert text.source("é")[0] == ("Ã" if kind == "text8" else "<C3>")  # unknown to the first
 
 
 def test_tokens_are_those_of_the_tokenizer(tmp_path):
     pytest.importorskip("tokenizers", reason="an extra: tokens of transformers")
     folder = folder_of(tmp_path / "codes", SYMBOLS[:6] + WORDS)
-    text = prepared(tmp_path, subwords="transformers", subword_file="codes")
-    assert [" ".join(text.source(line)) for line in LINES] == list(tokenize(str(folder), LINES))
+    text = prepared(tmp_path, subwords="transformers")
+    assert [" ".join(text.source(line)) for line in LINES] == splitter(str(folder))(LINES)
     assert text.restore(text.source("The cats ran.")) == "the cats ran ."
 
 
@@ -114,7 +79,7 @@ def test_packs_a_tokenizer_of_transformers(tmp_path):
     folder = pack(model, tmp_path / "out", *splitting)
     assert folder.text.subword_file == "tokenizer"
     assert json.loads((tmp_path / "out/tokenizer/tokenizer_config.json").read_text())
-    assert Preparation(folder).source("The CAT") == ["the", "cat"]
+    assert Preparation(folder.text, folder.path).source("The CAT") == ["the", "cat"]
 
 
 @torch.no_grad()

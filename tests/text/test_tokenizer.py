@@ -9,7 +9,7 @@ from support.conversion import SYMBOLS, refuses
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.exchange.vocabulary import read_vocabulary
-from fairseq_posenc.text.tokenizer import find_files, load, read_symbols, tokenize
+from fairseq_posenc.text.tokenizer import find_files, load, read_symbols, splitter
 
 tokenizers = pytest.importorskip("tokenizers", reason="there is nothing to compare with")
 transformers = pytest.importorskip("transformers", reason="there is nothing to compare with")
@@ -55,7 +55,7 @@ def folder_of(folder, symbols, **settings):
 
 def agree(folder, theirs):
     """Our symbols are *theirs* by name; by number they are what the model was trained with."""
-    ours = [line.split() for line in tokenize(str(folder), LINES)]
+    ours = [line.split() for line in splitter(str(folder))(LINES)]
     assert ours == [[NAMES.get(token, token) for token in theirs(line)] for line in LINES]
     assert sum(map(len, ours)) > 40 and any("<unk>" in line for line in ours)
     vocabulary = read_vocabulary(str(folder), None)
@@ -110,7 +110,7 @@ def test_a_sentence_piece_model_in_a_tokenizer_json(tmp_path):
     }
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     theirs = fast.tokenize
-    ours = [line.split() for line in tokenize(str(tmp_path), LINES)]
+    ours = [line.split() for line in splitter(str(tmp_path))(LINES)]
     assert ours == [theirs(line) for line in LINES] and len(ours[0]) > 3
     assert len(read_vocabulary(str(tmp_path), None).order) == len(fast)
 
@@ -133,8 +133,8 @@ def test_mistakes_are_one_line_and_write_nothing(tmp_path):
     refuses(["empty", "neither vocab.txt nor tokenizer.json"], "tokenize", empty, text, out)
     refuses(["absent", "no such folder"], "tokenize", tmp_path / "absent", text, out)
     refuses(["nowhere", "cannot be read"], "tokenize", folder, tmp_path / "nowhere", out)
-    refuses(["OUTPUT"], "tokenize", folder, text)
-    refuses(["--dictionary"], "tokenize", folder)
+    refuses(["has no output"], "tokenize", folder, text)
+    refuses(["INPUT OUTPUT"], "tokenize", folder)
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "XLNetTokenizer"}')
     refuses(["XLNetTokenizer", "tokenizer.json"], "tokenize", folder, text, out)
     assert not out.exists()

@@ -9,10 +9,9 @@ from typing import Any
 from fairseq.data.encoders import register_bpe
 from fairseq.dataclass import FairseqDataclass
 
-import fairseq_posenc  # noqa: F401
+from fairseq_posenc.text.subwords import MARK, unmarked  # importing the package registers it
 
 NAME = "marked_pieces"
-MARK = "##"  # as in pieces.py
 
 
 @dataclass
@@ -22,7 +21,7 @@ class MarkedPiecesConfig(FairseqDataclass):
 
 @register_bpe(NAME, dataclass=MarkedPiecesConfig)
 class MarkedPieces:
-    """Finds beginnings of words and joins pieces into words; pieces.py splits the text."""
+    """Finds beginnings of words and joins pieces, which `apply-subwords` makes, into words."""
 
     def __init__(self, cfg: Any) -> None:
         pass
@@ -33,4 +32,4 @@ class MarkedPieces:
 
     def decode(self, line: str) -> str:
         """Return the words of a line of symbols, separated by spaces."""
-        return line.replace(f" {MARK}", "")
+        return unmarked(line)

@@ -8,7 +8,6 @@ from typing import Any, Dict, List, NamedTuple
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.serving.text import joiner_of
 from fairseq_posenc.study.flags import Flags, merge, words_of
 from fairseq_posenc.study.logs import lines_of
 from fairseq_posenc.study.plan import Plan
@@ -26,6 +25,7 @@ from fairseq_posenc.study.recipes.base import (
 )
 from fairseq_posenc.study.results import Measure
 from fairseq_posenc.text.subwords import KINDS
+from fairseq_posenc.text.words import joiner_of
 
 _MADE_BY = "examples/translation/prepare.sh"
 _DECODE = {"--beam": 4, "--lenpen": 0.6, "--max-tokens": 4000}

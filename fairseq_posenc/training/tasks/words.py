@@ -120,7 +120,7 @@ def read_phrases(path: str, dictionary: Dictionary) -> Phrases:
     """
     if not os.path.isfile(path):
         raise UsageError(f"--phrases {path}: no such file; give a text file, a phrase in each line")
-    texts = read_lines(path, f"--phrases {path}: the text")
+    texts = read_lines(path, f"--phrases {path}")
     lines = [line.split() for line in texts if line.strip()]
     phrases = [[dictionary.index(symbol) for symbol in line] for line in lines]
     known = [phrase for phrase in phrases if min(phrase) >= dictionary.nspecial]

@@ -1,0 +1,124 @@
+"""Reading and writing texts: what goes wrong ends in one line that names the file."""
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+
+import pytest
+
+from fairseq_posenc.basics import progress as shown
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import check_plain, decoded, read_lines, read_pairs, write_text
+from fairseq_posenc.basics.progress import Progress
+
+CONTENT = b"\xef\xbb\xbfein Haus\r\n\xef\xbb\xbfzwei\rdrei\nohne\x0b\xe2\x80\xa8\xc2\x85 Ende"
+LINES = ["ein Haus", "\ufeffzwei\rdrei", "ohne\x0b\u2028\x85 Ende"]
+
+
+def refuses(function, *arguments):
+    """The one line that *function* ends with."""
+    with pytest.raises(UsageError) as caught:
+        function(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_only_line_feeds_end_lines_and_a_byte_order_mark_is_no_text(tmp_path):
+    (tmp_path / "text").write_bytes(CONTENT)
+    assert list(read_lines(tmp_path / "text")) == LINES
+    assert list(decoded(io.BytesIO(CONTENT), "standard input")) == LINES
+    assert "text: begins with a byte-order mark" in refuses(check_plain, tmp_path / "text")
+    (tmp_path / "plain").write_bytes(b"ein Haus\n")
+    check_plain(tmp_path / "plain")
+
+
+@pytest.mark.parametrize(
+    "pack, command",
+    [(gzip.compress, "gunzip"), (bz2.compress, "bunzip2"), (lzma.compress, "unxz")],
+)
+def test_compressed_text_is_read_here_and_refused_for_others(tmp_path, pack, command):
+    packed = tmp_path / "train.de"
+    whole = pack(CONTENT)
+    packed.write_bytes(whole)
+    assert list(read_lines(packed)) == LINES
+    message = refuses(check_plain, packed)
+    assert f"train.de: is compressed; unpack it first: {command}" in message
+    packed.write_bytes(whole[:-5])
+    assert "train.de: damaged" in refuses(list, read_lines(packed))
+
+
+def test_what_cannot_be_unpacked_here_is_refused_by_name(tmp_path):
+    packed = tmp_path / "train.de"
+    for start, command in ((b"PK\x03\x04", "unzip"), (b"\x28\xb5\x2f\xfd", "unzstd")):
+        packed.write_bytes(start + b"...")
+        for read in (check_plain, lambda path: list(read_lines(path))):
+            assert f"train.de: is compressed; unpack it first: {command}" in refuses(read, packed)
+
+
+def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path):
+    bad = tmp_path / "bad.gz"
+    bad.write_bytes(gzip.compress(b"gut\nschlecht \xff\n"))
+    assert "bad.gz, line 2: not UTF-8 (byte 10" in refuses(list, read_lines(bad))
+    assert "nowhere: cannot be read (No such file" in refuses(list, read_lines("nowhere"))
+
+
+def test_a_name_that_ends_in_gz_is_compressed_to_the_same_bytes(tmp_path):
+    paths = [tmp_path / name for name in ("one.gz", "two.gz")]
+    for path in paths:
+        with write_text(path) as stream:
+            stream.write("a\r\u2028\nß\n")
+    one, two = (path.read_bytes() for path in paths)
+    assert one == two and gzip.decompress(one) == "a\r\u2028\nß\n".encode()
+
+
+def test_what_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path):
+    (tmp_path / "in").write_text("a\n")
+    (tmp_path / "folder").mkdir()
+
+    def write(path):
+        with write_text(path) as stream:
+            stream.write("a")
+
+    assert "in/out: cannot be written (" in refuses(write, tmp_path / "in" / "out")
+    assert "folder: is a directory" in refuses(write, tmp_path / "folder")
+    assert sorted(os.listdir(tmp_path)) == ["folder", "in"]
+
+
+def test_uneven_texts_are_refused_with_both_counts(tmp_path):
+    three, one = str(tmp_path / "three"), str(tmp_path / "one")
+    for path, content in ((three, "a\nb\nc\n"), (one, "a\n")):
+        with open(path, "w") as stream:
+            stream.write(content)
+    for sides, counts in (((three, one), "3 and 1"), ((one, three), "1 and 3")):
+        assert refuses(list, read_pairs(*sides)).endswith(f"numbers of lines: {counts}")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_names_the_rate_and_is_written_over_on_a_terminal(monkeypatch, capsys):
+    clock = iter([0.0, 10.0, 40.0, 40.0, 50.0, 50.0])
+    monkeypatch.setattr(shown.time, "time", lambda: next(clock))
+    progress = Progress("x")
+    progress.at(100)
+    progress.at(2000)
+    progress.end(5000)
+    assert capsys.readouterr().err == (
+        "x: 2000 lines so far, 50 a second\nx: 5000 lines in 50 s, 100 a second\n"
+    )
+    monkeypatch.undo()
+    monkeypatch.setattr("sys.stderr", Terminal())
+    Progress("x").end(1)
+    assert shown.sys.stderr.getvalue() == "\r\033[Kx: 1 lines in 0 s\n"
+
+
+def test_progress_may_be_for_terminals_only(monkeypatch, capsys):
+    Progress("x", log=False).end(1)
+    assert not capsys.readouterr().err
+    monkeypatch.setattr("sys.stderr", Terminal())
+    Progress("x", log=False).end(1)
+    assert "1 lines" in shown.sys.stderr.getvalue()
