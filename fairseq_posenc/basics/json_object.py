@@ -6,7 +6,9 @@ from typing import Any, Dict
 from fairseq_posenc.basics.errors import UsageError
 
 
-def read_json_object(path: str, subject: str, advice: str) -> Dict[str, Any]:
+def read_json_object(
+    path: str, subject: str, advice: str = "give a file that can be read"
+) -> Dict[str, Any]:
     """Read a JSON object.
 
     Args:

@@ -32,51 +32,15 @@ from typing import (
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.json_object import read_json_object
+from fairseq_posenc.text.preparation import Text
+from fairseq_posenc.text.subwords import SUBWORD_FILES, SUBWORDS
+from fairseq_posenc.text.words import TOKENIZERS
 
 #: The version of the format, raised when older readers would misread it.
 FORMAT = 1
 SETTINGS, CARD, CHECKPOINT, EXPORT = "model.json", "README.md", "checkpoint.pt", "ctranslate2"
 #: In an exported model, what translating needs to know of it.
 EXPORT_SETTINGS = "fairseq_posenc.json"
-TOKENIZERS = ("moses", "jieba", "none")
-#: How words are split further, and the name of the file that says how.
-SUBWORD_FILES: Dict[str, Optional[str]] = {
-    "subword-nmt": "codes",
-    "sentencepiece": "sentencepiece.model",
-    "marked-pieces": "codes",
-    "marked-words": "words.txt",
-    "transformers": "tokenizer",
-    "text8": None,
-    "enwik8": None,
-    "none": None,
-}
-SUBWORDS = tuple(SUBWORD_FILES)
-#: Those that take a line as it is, with all its white space.
-RAW = ("transformers", "text8", "enwik8")
-
-
-class Text(NamedTuple):
-    """The preparation of a model's text.
-
-    Args:
-        source_lang: language of the source, or of all text where there is one.
-        target_lang: language of the target.
-        tokenizer: one of :data:`TOKENIZERS`.
-        dash_splits: whether Moses split hyphenated words.
-        subwords: one of :data:`SUBWORDS`.
-        subword_file: its file in the folder, or None.
-        lowercase: whether text was lower-cased.
-        target_subword_file: the file for the target, where it is not the same.
-    """
-
-    source_lang: Optional[str] = None
-    target_lang: Optional[str] = None
-    tokenizer: str = "none"
-    dash_splits: bool = False
-    subwords: str = "none"
-    subword_file: Optional[str] = None
-    lowercase: bool = False
-    target_subword_file: Optional[str] = None
 
 
 class Head(NamedTuple):

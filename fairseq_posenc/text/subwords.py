@@ -1,22 +1,31 @@
 """Splitting words into the symbols of a model, and joining symbols to words.
 
-Each entry of :data:`KINDS` is a way in which a recipe, or ``fairseq-posenc tokenize``, splits text.
+Each entry of :data:`KINDS` is a way in which recipes and model folders split text.
 """
 
 import re
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.text import tokenizer
+from fairseq_posenc.text.words import Join, Split
 
-Split = Callable[[str], List[str]]
-Join = Callable[[List[str]], str]
-
+#: What the symbols of a Chinese word begin with, but for its first, as in WordPiece.
+MARK = "##"
+#: Symbols that fairseq keeps for itself.
+RESERVED = frozenset(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 #: A Chinese character; letters and digits of other scripts together; any other sign.
 _PARTS = re.compile(f"[{_HAN}]|[^\\W_{_HAN}]+|\\S")
 _BESIDE_HAN = re.compile(f"(?<=[{_HAN}]) | (?=[{_HAN}])")
+#: The symbol of each byte that a kind knows.  Their numbers do not depend on the text, so that a
+#: model can read any text.
+BYTES: Dict[str, Dict[int, str]] = {
+    "text8": {ord(" "): "_", **{byte: chr(byte) for byte in b"abcdefghijklmnopqrstuvwxyz"}},
+    "enwik8": {b: chr(b) if 0x21 <= b <= 0x7E else f"<{b:02X}>" for b in range(256)},
+}
 
 
 class Subwords(NamedTuple):
@@ -35,17 +44,17 @@ def _none(path: Optional[str]) -> Subwords:
     return Subwords(str.split, " ".join)
 
 
-def _merges(path: str) -> Any:
-    module = import_extra("subword_nmt.apply_bpe", "--subwords subword-nmt")
+def _merges(path: Optional[str]) -> Any:
+    module = import_extra("subword_nmt.apply_bpe", "subwords of subword-nmt")
     try:
-        with open(path, encoding="utf-8") as codes:
+        with open(str(path), encoding="utf-8") as codes:
             return module.BPE(codes)
     except (OSError, ValueError, SystemExit) as error:
         raise UsageError(f"{path}: cannot be read as merges of subword-nmt ({error})") from error
 
 
 def _subword_nmt(path: Optional[str]) -> Subwords:
-    merges = _merges(str(path))
+    merges = _merges(path)
     return Subwords(lambda line: merges.process_line(line).split(), _without_marks)
 
 
@@ -53,48 +62,72 @@ def _without_marks(symbols: List[str]) -> str:
     return (" ".join(symbols) + " ").replace("@@ ", "").strip()
 
 
-def _marked_pieces(path: Optional[str]) -> Subwords:
-    """Chinese characters, signs and word pieces, as ``examples/clue_pretraining`` makes them."""
-    merges = _merges(str(path))
+def latin_parts(line: str) -> List[str]:
+    """The parts of a line's words that marked pieces split by merges.
 
-    def of_word(word: str) -> List[str]:
-        found: List[str] = []
-        for part in _PARTS.findall(word):
-            pieces = merges.process_line(part).replace("@@ ", " ")
-            found += [part] if len(part) == 1 else pieces.split()
-        return found[:1] + ["##" + symbol for symbol in found[1:]]
+    >>> latin_parts("中国 t恤衫 iphone7 3.50")
+    ['iphone7', '50']
+    """
+    return [part for part in _PARTS.findall(line) if len(part) > 1]
 
-    return _marked(of_word)
+
+def in_pieces(word: str, split: Callable[[str], str]) -> List[str]:
+    """The pieces of a word, all but the first with the mark: characters, signs, parts of others.
+
+    Args:
+        word: a word, possibly of several scripts.
+        split: splits a Latin word by merges, with ``@@ `` between its pieces.
+    """
+    found: List[str] = []
+    for part in _PARTS.findall(word):
+        found += [part] if len(part) == 1 else split(part).replace("@@ ", " ").split()
+    return found[:1] + [MARK + symbol for symbol in found[1:]]
+
+
+def in_characters(word: str) -> List[str]:
+    """The characters of a word, all but the first with the mark."""
+    return [word[0], *(MARK + character for character in word[1:])]
+
+
+def unmarked(line: str) -> str:
+    """The words of a line of marked symbols, separated by spaces."""
+    return line.replace(f" {MARK}", "")
 
 
 def _marked(of_word: Split) -> Subwords:
-    """Words of Chinese text, whose symbols are marked with ## but for the first."""
+    """Words of Chinese text, whose symbols are marked but for the first."""
 
     def join(symbols: List[str]) -> str:
-        text = (" " + " ".join(symbols)).replace(" ##", "").strip()
-        return _BESIDE_HAN.sub("", text)
+        return _BESIDE_HAN.sub("", unmarked(" " + " ".join(symbols)).strip())
 
     return Subwords(lambda line: [s for word in line.split() for s in of_word(word)], join)
 
 
+def _marked_pieces(path: Optional[str]) -> Subwords:
+    merges = _merges(path)
+    return _marked(lambda word: in_pieces(word, merges.process_line))
+
+
+def can_be_symbol(word: str) -> bool:
+    """True if a word can be told from characters and from fairseq's own symbols."""
+    return len(word) > 1 and not word.startswith(MARK) and word not in RESERVED
+
+
 def _marked_words(path: Optional[str]) -> Subwords:
-    """The words of a list, and the characters of others, as in ``examples/long_chinese``."""
-    try:
-        with open(str(path), encoding="utf-8") as stream:
-            known = set(stream.read().split("\n"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read as a list of words ({error})") from error
-
-    def of_word(word: str) -> List[str]:
-        if word in known:
-            return [word]
-        return [word[0], *("##" + character for character in word[1:])]
-
-    return _marked(of_word)
+    """The words of a list, and the characters of others."""
+    known = set()
+    for number, word in enumerate(read_lines(str(path)), 1):
+        if not can_be_symbol(word) or len(word.split()) != 1:
+            raise UsageError(
+                f"{path}, line {number}: {word!r} is no word; give the list that `fairseq-posenc "
+                "learn-subwords marked-words` wrote"
+            )
+        known.add(word)
+    return _marked(lambda word: [word] if word in known else in_characters(word))
 
 
 def _sentencepiece(path: Optional[str]) -> Subwords:
-    module = import_extra("sentencepiece", "--subwords sentencepiece")
+    module = import_extra("sentencepiece", "subwords of sentencepiece")
     try:
         pieces = module.SentencePieceProcessor(model_file=path)
     except (OSError, RuntimeError) as error:
@@ -108,7 +141,7 @@ def _transformers(path: Optional[str]) -> Subwords:
 
 
 def _bytes(symbols: Dict[int, str]) -> Subwords:
-    """Each byte is a symbol, as in ``examples/language_model``; others are unknown to the model."""
+    """Each byte is a symbol; a model of text8 has none for others than a to z and the space."""
     numbers = {symbol: byte for byte, symbol in symbols.items()}
 
     def split(line: str) -> List[str]:
@@ -121,22 +154,28 @@ def _bytes(symbols: Dict[int, str]) -> Subwords:
     return Subwords(split, join)
 
 
-def _text8(path: Optional[str]) -> Subwords:
-    return _bytes({ord(" "): "_", **{byte: chr(byte) for byte in range(ord("a"), ord("z") + 1)}})
-
-
-def _enwik8(path: Optional[str]) -> Subwords:
-    return _bytes({b: chr(b) if 0x21 <= b <= 0x7E else f"<{b:02X}>" for b in range(256)})
-
-
 #: From the path of the file in a model folder, if there is one.
 KINDS: Dict[str, Callable[[Optional[str]], Subwords]] = {
-    "none": _none,
     "subword-nmt": _subword_nmt,
+    "sentencepiece": _sentencepiece,
     "marked-pieces": _marked_pieces,
     "marked-words": _marked_words,
-    "sentencepiece": _sentencepiece,
     "transformers": _transformers,
-    "text8": _text8,
-    "enwik8": _enwik8,
+    "text8": lambda path: _bytes(BYTES["text8"]),
+    "enwik8": lambda path: _bytes(BYTES["enwik8"]),
+    "none": _none,
 }
+#: The name of the file in a model folder, of the kinds that have one.
+SUBWORD_FILES: Dict[str, Optional[str]] = {
+    "subword-nmt": "codes",
+    "sentencepiece": "sentencepiece.model",
+    "marked-pieces": "codes",
+    "marked-words": "words.txt",
+    "transformers": "tokenizer",
+    "text8": None,
+    "enwik8": None,
+    "none": None,
+}
+SUBWORDS = tuple(SUBWORD_FILES)
+#: Those that take a line as it is, with all its white space.
+RAW = ("transformers", "text8", "enwik8")

@@ -5,24 +5,12 @@ A folder of the ``transformers`` library describes its tokenizer by a ``tokenize
 special ones get fairseq's names.  Neither PyTorch nor fairseq is imported.
 """
 
-import json
 import os
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.json_object import read_json_object
+from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.basics.packages import import_extra
 
 #: fairseq's symbol, the role in tokenizer_config.json, and its usual name.
@@ -34,8 +22,6 @@ ROLES = (
     ("<mask>", "mask_token", "[MASK]"),
 )
 _RESERVED = frozenset(ours for ours, _, _ in ROLES)
-#: Lines that are split at a time.
-CHUNK = 1000
 _JIEBA, _BERT = "RoFormerTokenizer", "BertTokenizer"
 
 #: Names of the files that describe a tokenizer.
@@ -105,16 +91,7 @@ def find_files(folder: str) -> Files:
 
 def _json(path: str) -> Dict[str, Any]:
     """The object in a file, empty if there is no file."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read as JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise UsageError(f"{path}: does not hold a JSON object")
-    return content
+    return read_json_object(path, f"{path}:") if os.path.isfile(path) else {}
 
 
 def read_symbols(files: Files, elsewhere: Optional[str] = None) -> Tuple[List[str], str]:
@@ -129,11 +106,7 @@ def read_symbols(files: Files, elsewhere: Optional[str] = None) -> Tuple[List[st
     """
     source = elsewhere or files.path("vocab.txt")
     if elsewhere or os.path.isfile(source):
-        try:
-            with open(source, encoding="utf-8", newline="\n") as lines:
-                return [line.rstrip("\r\n") for line in lines], source
-        except (OSError, UnicodeError) as error:
-            raise UsageError(f"{source}: cannot be read as a vocabulary ({error})") from error
+        return list(read_lines(source)), source
     source = files.path("tokenizer.json")
     content = _json(source)
     if not content:
@@ -289,21 +262,7 @@ def _word_pieces(files: Files) -> Any:
     return tokenizer
 
 
-def tokenize(folder: str, lines: Iterable[str]) -> Iterator[str]:
-    """Lines of symbols separated by spaces; an empty line stays empty.
-
-    Args:
-        folder: with the tokenizer's files.
-        lines: of text, without their ends.
-
-    Raises:
-        UsageError: as for :func:`load`.
-    """
+def splitter(folder: str) -> Callable[[List[str]], List[str]]:
+    """The function that splits lines into symbols, separated by spaces; see :func:`load`."""
     split = load(folder).split
-    chunk: List[str] = []
-    for line in lines:
-        chunk.append(line)
-        if len(chunk) == CHUNK:
-            yield from map(" ".join, split(chunk))
-            chunk = []
-    yield from map(" ".join, split(chunk))
+    return lambda lines: [" ".join(symbols) for symbols in split(lines)]
