@@ -6,7 +6,7 @@ import pytest
 import yaml
 from support.recipes import EXAMPLES, error_of, recipe_module, write
 
-from fairseq_posenc.training.criterions.scores import SCORES
+from fairseq_posenc.training.sentence_tasks.scores import SCORES
 
 tasks = recipe_module("common", "tasks")
 task_settings = recipe_module("common", "task_settings")
