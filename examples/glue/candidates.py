@@ -52,7 +52,9 @@ def around(text: str, index: int, pronoun: str, where: str) -> Tuple[str, str]:
     found = " ".join(words[index : index + count])
     start = found.lower().find(pronoun.lower())
     if start < 0:
-        raise UsageError(f"{where}: word {index} is {found!r}, not {pronoun!r}; is this a file of WSC?")
+        raise UsageError(
+            f"{where}: word {index} is {found!r}, not {pronoun!r}; is this a file of WSC?"
+        )
     before = [*words[:index], found[:start]]
     after = [found[start + len(pronoun) :], *words[index + count :]]
     return " ".join(before), " ".join(after)
@@ -72,7 +74,9 @@ def read_wsc(path: str) -> Iterator[Example]:
             text, index, pronoun = record["text"], target["span2_index"], target["span2_text"]
             phrase, label = target["span1_text"], record["label"]
         except (ValueError, TypeError, KeyError) as error:
-            raise UsageError(f"{where}: {error}; expected text, target and label, as in SuperGLUE's WSC")
+            raise UsageError(
+                f"{where}: {error}; expected text, target and label, as in SuperGLUE's WSC"
+            ) from error
         if not isinstance(label, bool):
             raise UsageError(f"{where}: the label {label!r} is neither true nor false")
         key = (text, index)
@@ -97,7 +101,9 @@ def read_tsv(path: str) -> Iterator[Example]:
         if len(marked) != 1:
             raise UsageError(f"{path}: line {number}: has {len(marked)} pronouns in _ _; mark one")
         if not all(phrases[:2]) or len(phrases) < 2:
-            raise UsageError(f"{path}: line {number}: give the right noun phrase and at least one other")
+            raise UsageError(
+                f"{path}: line {number}: give the right noun phrase and at least one other"
+            )
         (found,) = marked
         left, right = text[: found.start()], text[found.end() :]
         yield Example(left, right, [phrase for phrase in phrases if phrase])

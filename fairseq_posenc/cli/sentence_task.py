@@ -111,9 +111,9 @@ STEPS = (
     Command(
         "extract",
         "from published files to lines",
-        "Read the files in FOLDER. OUT gets input0/SPLIT, input1/SPLIT (of pairs) and label/SPLIT,\n"
-        "one example a line, label/dict.txt, examples (their number), test/NAME.tsv with number and\n"
-        "sentences of each test set, and found.yaml for `describe`.",
+        "Read the files in FOLDER. OUT gets input0/SPLIT, input1/SPLIT (of pairs) and\n"
+        "label/SPLIT, one example a line, label/dict.txt, examples (the number of training\n"
+        "examples), test/NAME.tsv with number and sentences of each test set, and found.yaml.",
         add_extract,
         run_extract,
     ),
@@ -127,9 +127,9 @@ STEPS = (
     Command(
         "submit",
         "write what a benchmark's site takes",
-        "Write FOLDER/NAME.tsv with index and prediction, as GLUE asks for, where the test set was\n"
-        "TSV; where it was JSON, FOLDER/NAME.json (or .jsonl) with an object for each example, as\n"
-        "CLUE and SuperGLUE do. DESCRIBED is task.yaml and TEST test/NAME.tsv of the prepared data.\n"
+        "Write FOLDER/NAME.tsv with index and prediction, as GLUE asks for, if the test set was\n"
+        "TSV; if it was JSON, FOLDER/NAME.json (or .jsonl) with an object for each example, as\n"
+        "CLUE and SuperGLUE do. DESCRIBED is task.yaml and TEST test/NAME.tsv of prepared data.\n"
         "A number is kept within the range of the labels.",
         add_submit,
         run_submit,

@@ -50,9 +50,9 @@ def _json_cells(task: Task, path: str, columns: Sequence[Column]) -> Cells:
         except KeyError as error:
             raise UsageError(
                 f"{path}: line {number} has no {error}; is this a file of another task?"
-            )
+            ) from error
         except (ValueError, TypeError) as error:
-            raise UsageError(f"{path}: line {number}: {error}")
+            raise UsageError(f"{path}: line {number}: {error}") from error
         yield number, cells
 
 

@@ -73,7 +73,7 @@ class Labels:
         try:
             return label(example.label)
         except ValueError as error:
-            raise UsageError(f"{path}: line {example.line}: {error}")
+            raise UsageError(f"{path}: line {example.line}: {error}") from error
 
 
 class Numbers:

@@ -139,7 +139,7 @@ def _values(entry: Mapping[str, Any], where: str) -> Dict[str, Any]:
         try:
             values[key] = READ[key](value)
         except ValueError as error:
-            raise UsageError(f"{where}: {key}: {_shown(value)}: {error}")
+            raise UsageError(f"{where}: {key}: {_shown(value)}: {error}") from error
     return values
 
 
@@ -189,12 +189,12 @@ def read_table(path: str) -> Dict[str, Task]:
         with open(path, encoding="utf-8") as stream:
             content = yaml.safe_load(stream)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}")
+        raise UsageError(f"{path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         line = "" if mark is None else f"line {mark.line + 1}: "
         problem = getattr(error, "problem", None) or "cannot be read"
-        raise UsageError(f"{path}: {line}{problem}; expected YAML in UTF-8")
+        raise UsageError(f"{path}: {line}{problem}; expected YAML in UTF-8") from error
     tasks = {}
     for name, entry in (content if isinstance(content, dict) else {}).items():
         if str(name).startswith("."):
@@ -203,7 +203,7 @@ def read_table(path: str) -> Dict[str, Task]:
         try:
             plain_name(name)
         except ValueError as error:
-            raise UsageError(f"{path}: {name}: {error}")
+            raise UsageError(f"{path}: {name}: {error}") from error
     if not tasks:
         raise UsageError(
             f"{path}: describes no task; write its name, and its settings indented below it"
