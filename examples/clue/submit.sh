@@ -9,7 +9,7 @@
 
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../common/lib.sh
-. "$RECIPE/../common/lib.sh"
-[[ " $* " != *" --help "* ]] || usage
+# shellcheck source=../common/steps.sh
+. "$RECIPE/../common/steps.sh"
+own_help "$@"
 exec "$RECIPE/../glue/submit.sh" "$@"

@@ -9,78 +9,67 @@
 # OUT/data, fine-tunes every model on every task in OUT/runs (classification) and OUT/reading, and
 # ends with the table. Stopped and started again, it goes on with what is not done.
 #
-#   --tasks "A B ..."     of AFQMC CSL IFLYTEK TNEWS WSC CMNLI CMRC2018 CHID C3 (those in CLUE_DIR)
+#   --tasks "NAME ..."    of AFQMC CSL IFLYTEK TNEWS WSC CMNLI CMRC2018 CHID C3
+#                         (default: those in CLUE_DIR)
 #   --tokenizer FOLDER    as for prepare.sh
-#   --workers N           worker processes for the data (all cores)
+#   --workers N           worker processes for the data (default: all cores)
+#   --lr "X ..."          as for finetune.sh, like the following ones
+#   --seeds "N ..."       as there
+#   --epochs N            as there
+#   --batch N             as there
+#   --epoch best|last     as there (best)
+#   --patience N          as there, for the classification tasks only, like the following three
+#   --models N            as there
+#   --keep-checkpoints    as there
+#   --no-model            as there
+#   --cpu                 without GPU or fp16
+#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
 #   --dry-run             print the commands without running them
 #   --help                this text
-#
-# All other options are those of finetune.sh (--seeds, --epoch, --cpu, --keep-checkpoints, --no-model),
-# without --name and --from; the last two, and --patience and --models, are for the classification
-# tasks only.
 
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../common/lib.sh
-. "$RECIPE/../common/lib.sh"
-
-own_help "$@"
-READING=$RECIPE/../reading EPOCH=best
-READING_TASKS=(CMRC2018 CHID C3)
-# For both finetune.sh, for that of classification, for fairseq-train.
-FOLDERS=() PREPARE=() FINETUNE=() CLASSIFY=() FLAGS=() TASKS=""
-while (($#)); do
-    case $1 in
-        --dry-run) DRY_RUN=1; PREPARE+=("$1"); FINETUNE+=("$1"); shift ;;
-        --tasks) TASKS=$(value "$@"); shift 2 ;;
-        --tokenizer | --workers) PREPARE+=("$1" "$(value "$@")"); shift 2 ;;
-        --cpu) FINETUNE+=("$1"); shift ;;
-        --keep-checkpoints | --no-model) CLASSIFY+=("$1"); shift ;;
-        --patience | --models) CLASSIFY+=("$1" "$(value "$@")"); shift 2 ;;
-        --name | --from) die "$1: has no effect here; rows are named after the checkpoints" ;;
-        --epoch) EPOCH=$(value "$@"); FINETUNE+=("$1" "$EPOCH"); shift 2 ;;
-        --) FLAGS=("$@"); break ;;
-        --*) FINETUNE+=("$1" "$(value "$@")"); shift 2 ;;
-        *) FOLDERS+=("$1"); shift ;;
-    esac
-done
-((${#FOLDERS[@]} >= 4)) ||
-    die "give the folders of CLUE, of the pre-training's data and of the output, and checkpoints"
-CLUE=${FOLDERS[0]} PRETRAINED=${FOLDERS[1]} OUT=${FOLDERS[2]}
-need python
+# shellcheck source=../common/steps.sh
+. "$RECIPE/../common/steps.sh"
+parse "$@"
+READING=$RECIPE/../reading READING_TASKS="CMRC2018 CHID C3"
 if [[ -z $TASKS ]]; then
-    for task in $(python "$COMMON/tasks.py" names "$RECIPE/tasks.yaml") "${READING_TASKS[@]}"; do
-        if ((DRY_RUN)) || [[ -d $CLUE/$task ]]; then TASKS+="$task "; fi
+    for task in $(fairseq-posenc sentence-task names "$RECIPE/tasks.yaml") $READING_TASKS; do
+        if ((DRY_RUN)) || [[ -d $CLUE_DIR/$task ]]; then TASKS+="$task "; fi
     done
-    [[ -n $TASKS ]] || die "$CLUE: has no folder of a task; see --help"
+    [[ -n $TASKS ]] || die "$CLUE_DIR: has no folder of a task; see --help"
 fi
-SENTENCES="" TO_READ=()
-for task in $TASKS; do
-    if [[ " ${READING_TASKS[*]} " == *" $task "* ]]; then TO_READ+=("$task"); else SENTENCES+="$task "; fi
-done
-[[ -z $SENTENCES ]] || interruptible "$RECIPE/prepare.sh" "$CLUE" "$PRETRAINED" "$OUT/data" \
-    ${PREPARE[@]+"${PREPARE[@]}"} --tasks "$SENTENCES" || exit
+alone "$OUT"
+pass PREPARE --tokenizer --workers --dry-run
+pass FINETUNE --lr --seeds --epochs --batch --epoch --cpu --user-dir --dry-run
+pass CLASSIFY --patience --models --keep-checkpoints --no-model
+FLAGS=()
+((!${#EXTRA[@]})) || FLAGS=(-- "${EXTRA[@]}")
 
+SENTENCES="" TO_READ=""
+for task in $TASKS; do
+    if [[ " $READING_TASKS " == *" $task "* ]]; then TO_READ+="$task "; else SENTENCES+="$task "; fi
+done
 # The name of a reading task in its recipe: cmrc, chid, c3.
 reading_name() {
-    printf '%s' "${1%2018}" | tr '[:upper:]' '[:lower:]'
+    tr '[:upper:]' '[:lower:]' <<<"${1%2018}"
 }
-
-for task in ${TO_READ[@]+"${TO_READ[@]}"}; do
-    interruptible "$READING/prepare.sh" "$(reading_name "$task")" "$CLUE/$task" "$PRETRAINED" \
-        "$OUT/data" ${PREPARE[@]+"${PREPARE[@]}"} || exit
+[[ -z $SENTENCES ]] || "$RECIPE/prepare.sh" "$CLUE_DIR" "$PRETRAINED" "$OUT/data" "${PREPARE[@]}" \
+    --tasks "$SENTENCES"
+for task in $TO_READ; do
+    "$READING/prepare.sh" "$(reading_name "$task")" "$CLUE_DIR/$task" "$PRETRAINED" "$OUT/data" \
+        "${PREPARE[@]}"
 done
 # The table that each finetune.sh prints is for the last one to show.
-for checkpoint in "${FOLDERS[@]:3}"; do
+for checkpoint in "${CHECKPOINT[@]}"; do
     for task in $SENTENCES; do
-        interruptible "$RECIPE/finetune.sh" "$OUT/data/$task" "$checkpoint" "$OUT/runs" \
-            ${FINETUNE[@]+"${FINETUNE[@]}"} ${CLASSIFY[@]+"${CLASSIFY[@]}"} \
-            ${FLAGS[@]+"${FLAGS[@]}"} >&$((2 - DRY_RUN)) || exit
+        "$RECIPE/finetune.sh" "$OUT/data/$task" "$checkpoint" "$OUT/runs" "${FINETUNE[@]}" \
+            "${CLASSIFY[@]}" "${FLAGS[@]}"
     done
-    for task in ${TO_READ[@]+"${TO_READ[@]}"}; do
-        interruptible "$READING/finetune.sh" "$OUT/data/$(reading_name "$task")" "$checkpoint" \
-            "$OUT/reading" ${FINETUNE[@]+"${FINETUNE[@]}"} ${FLAGS[@]+"${FLAGS[@]}"} \
-            >&$((2 - DRY_RUN)) || exit
+    for task in $TO_READ; do
+        "$READING/finetune.sh" "$OUT/data/$(reading_name "$task")" "$checkpoint" "$OUT/reading" \
+            "${FINETUNE[@]}" "${FLAGS[@]}"
     done
-done
-run python "$COMMON/scores.py" --paper gau --epoch "$EPOCH" --reading "$OUT/reading" "$OUT/runs"
+done >&$((2 - DRY_RUN))
+run fairseq-posenc script "$COMMON/scores.py" --paper gau --epoch "$EPOCH" \
+    --reading "$OUT/reading" "$OUT/runs"

@@ -1,6 +1,6 @@
 """Print a table of the scores of reading tasks.
 
-    python table.py [--epoch last] OUT
+    fairseq-posenc script reading_scores.py [--epoch last] OUT
 
 OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-batchN-seedSEED/train.log.
 The score of a run is that of its best epoch, or of its last. Over the seeds, the table gives the
@@ -15,13 +15,22 @@ import statistics
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
-from text import fail, read_lines
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines
 
 SPANS = ("squad", "cmrc")
 #: The validation sets of multiple choice as the table names them; those of RACE last.
 SETS = {"valid": "", "valid1": "test ", "valid2": "test, middle: ", "valid3": "test, high: "}
 RUN = re.compile(r"lr(.+)-batch(\d+)-seed(\d+)")
 MEDIAN = ("squad", "race", "copa", "qnli")
+
+
+def entries_of(log: Path) -> Iterator[Dict[str, str]]:
+    """What a log of fairseq-train with --log-format json says after every epoch."""
+    for line in read_lines(log):
+        start = line.find('{"epoch"')
+        if start >= 0:
+            yield json.loads(line[start:])
 
 
 def scores_of(log: Path, task: str, epoch: str) -> Dict[str, float]:
@@ -36,16 +45,14 @@ def scores_of(log: Path, task: str, epoch: str) -> Dict[str, float]:
     if task in SPANS:
         names = ["valid_exact", "valid_f1"]
     found: List[Dict[str, float]] = []
-    for line in read_lines(str(log)):
-        start = line.find('{"epoch"')
-        entry = json.loads(line[start:]) if start >= 0 else {}
+    for entry in entries_of(log):
         values = {name: float(entry[name]) for name in names if name in entry}
         if names[0] in values:
             found.append(values)
         elif values:
-            found[-1].update(values)  # of the test set, after the validation set
+            found[-1].update(values)  # the test set comes after the validation set
     if not found:
-        fail(f"{log}: has no {names[0]}")
+        raise UsageError(f"{log}: has no {names[0]}")
     chosen = found[-1]
     if epoch == "best":
         key = "valid_f1" if task in SPANS else names[0]
@@ -61,6 +68,14 @@ TASKS = ("squad", "race", "copa", "qnli", "cail", "cmrc", "chid", "c3")
 REPORTED = {"squad": ("valid_f1", "F1"), "cmrc": ("mean of both", "mean of EM and F1")}
 
 
+def runs_in(out: Path) -> Iterator[Tuple[str, str, str, Path]]:
+    """Model, task, learning rate and batch, and log of all runs in the output of finetune.sh."""
+    for log in sorted(out.glob("*/*/*/train.log")):
+        run = RUN.fullmatch(log.parent.name)
+        if run:
+            yield log.parts[-4], log.parts[-3], f"{run.group(1)} x {run.group(2)}", log
+
+
 def reported(out: Path, epoch: str) -> Iterator[Tuple[str, str, str, str, float]]:
     """The scores that papers report, of all runs in a folder.
 
@@ -72,26 +87,18 @@ def reported(out: Path, epoch: str) -> Iterator[Tuple[str, str, str, str, float]
         model, task, name of the score, learning rate and batch, and the score on the validation
         set.
     """
-    for log in sorted(out.glob("*/*/*/train.log")):
-        run = RUN.fullmatch(log.parent.name)
-        model, task = log.parts[-4], log.parts[-3]
-        if run:
-            key, name = REPORTED.get(task, ("valid_accuracy", "accuracy"))
-            score = scores_of(log, task, epoch)[key]
-            yield model, task, name, f"{run.group(1)} x {run.group(2)}", score
+    for model, task, rate, log in runs_in(out):
+        key, name = REPORTED.get(task, ("valid_accuracy", "accuracy"))
+        yield model, task, name, rate, scores_of(log, task, epoch)[key]
 
 
 def render(out: Path, epoch: str) -> List[str]:
     """The table in Markdown, a row for each model, task, and learning rate."""
     cells: Dict[Tuple[str, str, str], List[Dict[str, float]]] = {}
-    for log in sorted(out.glob("*/*/*/train.log")):
-        run = RUN.fullmatch(log.parent.name)
-        model, task = log.parts[-4], log.parts[-3]
-        if run:
-            key = (task, model, f"{run.group(1)} x {run.group(2)}")
-            cells.setdefault(key, []).append(scores_of(log, task, epoch))
+    for model, task, rate, log in runs_in(out):
+        cells.setdefault((task, model, rate), []).append(scores_of(log, task, epoch))
     if not cells:
-        fail(f"{out}: contains no runs of finetune.sh")
+        raise UsageError(f"{out}: contains no runs of finetune.sh")
     lines = ["| task | model | rate x batch | seeds | scores |", "| --- | --- | --- | --- | --- |"]
     for (task, model, rate), runs in sorted(cells.items()):
         combine = statistics.median if task in MEDIAN else statistics.mean

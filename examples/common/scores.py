@@ -1,7 +1,7 @@
 """Print a table of fine-tuning scores, with the best learning rate for each task.
 
-    python scores.py [--paper roformer] [--epoch last] [--reading READING] OUT
-    python scores.py [--paper roformer] --best-runs N OUT/MODEL/TASK
+    fairseq-posenc script scores.py [--paper roformer] [--epoch last] [--reading READING] OUT
+    fairseq-posenc script scores.py [--paper roformer] --best-runs N [--prune] OUT/MODEL/TASK
 
 OUT is the output folder of finetune.sh, with OUT/MODEL/TASK/lrRATE-batchN-seedSEED/train.log; in
 folders of earlier versions, lrRATE-seedSEED, the batch is the paper's. The score of a run is that
@@ -10,19 +10,19 @@ gives the median, as in the papers of TUPE and RoBERTa, or with --paper roformer
 standard deviation, and it reports the best learning rate. All scores are in percent. With
 `--reading`, the table has the tasks of examples/reading, too: READING is the output folder of its
 finetune.sh. `--best-runs` prints the folders of the N best runs of one task, best first, and their
-scores on the (first) validation set.
+scores on the (first) validation set; with `--prune`, it removes the checkpoints of all others.
 """
 
 import argparse
-import json
 import re
 import statistics
 from pathlib import Path
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import reading_scores
-from tasks import Task, for_paper, read_table
-from text import fail, read_lines
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.training.sentence_tasks.tasks import Task, for_paper, read_table
 
 EXAMPLES = Path(__file__).resolve().parents[1]
 CHECKPOINT = "checkpoint_best.pt"
@@ -47,21 +47,17 @@ def combine(scores: Sequence[float], paper: str) -> float:
     return statistics.median(scores) if paper in MEDIANS else statistics.mean(scores)
 
 
-def score_of(log: str, subset: str, name: str, epoch: str) -> Optional[float]:
+def score_of(log: Path, subset: str, name: str, epoch: str) -> Optional[float]:
     """The score of one run, or None if its log has none.
 
     Args:
-        log: log file of fairseq-train with --log-format json.
+        log: a log of fairseq-train with --log-format json.
         subset: name of the validation set, valid or valid1.
         name: name of the score.
         epoch: best or last.
     """
-    found = []
-    for line in read_lines(log):
-        start = line.find('{"epoch"')
-        value = json.loads(line[start:]).get(f"{subset}_{name}") if start >= 0 else None
-        if value is not None:
-            found.append(float(value))
+    entries = reading_scores.entries_of(log)
+    found = [float(entry[key]) for entry in entries for key in [f"{subset}_{name}"] if key in entry]
     if not found:
         return None
     return max(found) if epoch == "best" else found[-1]
@@ -69,8 +65,8 @@ def score_of(log: str, subset: str, name: str, epoch: str) -> Optional[float]:
 
 def known_tasks() -> Dict[str, Task]:
     """The tasks of the benchmarks."""
-    tables = [EXAMPLES / recipe for recipe in ("glue/tasks.yaml", "glue/superglue.yaml")]
-    tables.append(EXAMPLES / "clue/tasks.yaml")
+    tables = [EXAMPLES / "glue" / f"{name}.yaml" for name in ("tasks", "superglue")]
+    tables.append(EXAMPLES / "clue" / "tasks.yaml")
     known: Dict[str, Task] = {}
     for table in tables:
         for name, task in read_table(str(table)).items():
@@ -104,24 +100,35 @@ def runs_of(folder: Path, task: Task, paper: str) -> List[Tuple[Path, str]]:
 def reported(log: Path, task: Task, paper: str, subset: str, epoch: str) -> Tuple[str, float]:
     """The score that a paper reports for a task: its name, and its value in a run."""
     name = for_paper(task, paper).scores[0]
-    score = score_of(str(log), subset, name, epoch)
+    score = score_of(log, subset, name, epoch)
     if score is None:
-        fail(f"{log}: contains no {subset}_{name}")
+        raise UsageError(f"{log}: contains no {subset}_{name}")
     return name, score
 
 
-def best_runs(folder: Path, paper: str, count: int) -> List[str]:
+def best_runs(folder: Path, paper: str, count: int, prune: bool = False) -> List[str]:
     """The folders of the best runs in OUT/MODEL/TASK, each with its score in words after a tab.
 
     Runs without a checkpoint, because of ``--no-model``, are not considered.
+
+    Args:
+        folder: OUT/MODEL/TASK.
+        paper: the paper whose score decides.
+        count: the largest number of runs.
+        prune: whether to remove the checkpoints of the other complete runs.
     """
     task = task_of(folder, known_tasks())
     runs = [] if task is None else runs_of(folder, task, paper)
     logs = [log for log, _ in runs if (log.parent / CHECKPOINT).is_file()]
     if task is None or not logs:
-        fail(f"{folder}: has no complete run with a {CHECKPOINT}; remove its runs to repeat them")
+        raise UsageError(
+            f"{folder}: has no complete run with a {CHECKPOINT}; remove its runs to repeat them"
+        )
     scores = {log: reported(log, task, paper, "valid", "best") for log in logs}
-    best = sorted(logs, key=lambda log: -scores[log][1])[:count]
+    best = sorted(logs, key=lambda log: -scores[log][1])
+    for log in best[count:] if prune else ():
+        (log.parent / CHECKPOINT).unlink()
+    best = best[:count]
     return ["{}\t{} {:.2f} on the validation set".format(log.parent, *scores[log]) for log in best]
 
 
@@ -169,7 +176,9 @@ def collect(out: Path, paper: str, epoch: str, reading: Optional[Path] = None) -
         cell = table.setdefault(model, {}).setdefault(column, Cell({}))
         cell.runs.setdefault(rate, []).append(score)
     if not table:
-        fail(f"{out}: contains no runs of finetune.sh (MODEL/TASK/lrRATE-seedSEED/train.log)")
+        raise UsageError(
+            f"{out}: contains no runs of finetune.sh (MODEL/TASK/lrRATE-seedSEED/train.log)"
+        )
     return table
 
 
@@ -220,13 +229,13 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--reading", type=Path, help="runs of the tasks of examples/reading")
     parser.add_argument("--best-runs", type=int, metavar="N", help="print the N best runs' folders")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--prune", action="store_true", help="remove the others' checkpoints")
     args = parser.parse_args(argv)
     if args.best_runs is not None:
-        print("\n".join(best_runs(args.out, args.paper, args.best_runs)))
+        lines = best_runs(args.out, args.paper, args.best_runs, args.prune)
     else:
-        print(
-            "\n".join(render(collect(args.out, args.paper, args.epoch, args.reading), args.paper))
-        )
+        lines = render(collect(args.out, args.paper, args.epoch, args.reading), args.paper)
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -1,242 +1,153 @@
 # shellcheck shell=bash
-# What the prepare.sh of glue and clue do; sourced after lib.sh.
+# What the prepare.sh of glue, clue and reading share; sourced after steps.sh and `parse`, which set
+# SOURCE, PRETRAINED, OUT, TOKENIZER and WORKERS.
 
 # shellcheck source=tokens.sh
 . "$COMMON/tokens.sh"
 
-TABLE=$RECIPE/tasks.yaml # the tasks of the benchmark
+# Work alone in OUT, with the texts split as those of the pre-training: sets SPLIT, a command that
+# takes input and output, and SPLIT_BY, the files that it reads. $1 is the recipe that makes PRETRAINED.
+use_pretrained() {
+    local file needed=(dict.txt)
+    [[ -n $TOKENIZER || ! -d $PRETRAINED/tokenizer ]] || TOKENIZER=$PRETRAINED/tokenizer
+    check_tokenizer
+    [[ -n $TOKENIZER ]] || needed+=("$(subword_file "$(recorded subwords "$PRETRAINED/text")")" text)
+    for file in "${needed[@]}"; do
+        ((DRY_RUN)) || [[ -f $PRETRAINED/$file ]] ||
+            die "$PRETRAINED: no $file there; give the data-bin that examples/$1 made, or, with" \
+                "--tokenizer, the folder of an imported model"
+    done
+    SOURCE=$(absolute "$SOURCE") PRETRAINED=$(absolute "$PRETRAINED") OUT=$(absolute "$OUT")
+    alone "$OUT"
+    if [[ -n $TOKENIZER ]]; then
+        TEXT_FLAGS=(--subwords transformers --subword-file "$TOKENIZER")
+        SPLIT=(fairseq-posenc tokenize "$TOKENIZER" --workers "$WORKERS")
+        mapfile -t SPLIT_BY < <(tokenizer_files)
+        step dictionary --inputs "${SPLIT_BY[@]}" --outputs "$OUT/work/dict.txt" -- \
+            fairseq-posenc tokenize "$TOKENIZER" --dictionary "$OUT/work/dict.txt"
+        ((DRY_RUN)) || cmp -s "$OUT/work/dict.txt" "$PRETRAINED/dict.txt" ||
+            die "--tokenizer $TOKENIZER: its symbols are not those in $PRETRAINED/dict.txt; give the" \
+                "tokenizer of that model"
+    else
+        text_flags "$PRETRAINED"
+        [[ $1 != clue* || -f $PRETRAINED/text ]] || # a dry run
+            TEXT_FLAGS=(--tokenizer jieba --subwords marked-pieces
+                --subword-file "$PRETRAINED/bpe.codes" --lowercase)
+        applied "${TEXT_FLAGS[@]}"
+        SPLIT_BY=("$PRETRAINED"/{"${needed[1]}",text})
+    fi
+}
 
-# Options and folders: sets SOURCE, PRETRAINED, OUT, TASKS, TOKENIZER and WORKERS, for own tasks TABLE.
-#   sentence_options NAME PRETRAINING "$@"
-# NAME is the benchmark, PRETRAINING the recipe that makes PRETRAINED; RECIPE is the caller's folder.
-sentence_options() {
-    local name=$1 pretraining=$2 task all
-    shift 2
-    read_options "$name" "$@"
-    [[ $SOURCE != *.yaml && $SOURCE != *.yml ]] || TABLE=$(absolute "$SOURCE")
-    all=$(python "$COMMON/tasks.py" names "$TABLE")
+# Set SPLIT to the command for these flags of `fairseq-posenc pack`.
+applied() {
+    local kind="" file="" words=()
+    while (($#)); do
+        case $1 in
+            --subwords) kind=$2; shift 2 ;;
+            --subword-file) file=$2; shift 2 ;;
+            --lowercase) words+=("$1"); shift ;;
+            *) [[ -z $2 ]] || words+=("$1" "$2"); shift 2 ;;
+        esac
+    done
+    SPLIT=(fairseq-posenc apply-subwords "$kind" "$file" "${words[@]}" --workers "$WORKERS")
+}
+
+# The paths $1/SPLIT of the following splits, with commas between them.
+paths_of() {
+    local paths=("${@:2}")
+    paths=("${paths[@]/#/$1/}")
+    (IFS=, && printf '%s' "${paths[*]}")
+}
+
+# Split the texts $2/text/INPUT/SPLIT of task $1 into $2/pieces, for all INPUTS and SPLITS.
+split_texts() {
+    local input split sources=() pieces=() pairs=()
+    for input in "${INPUTS[@]}"; do
+        for split in "${SPLITS[@]}"; do
+            sources+=("$2/text/$input/$split") pieces+=("$2/pieces/$input/$split")
+            pairs+=("${sources[-1]}" "${pieces[-1]}")
+        done
+    done
+    step "$1-split" --inputs "${SPLIT_BY[@]}" "${sources[@]}" --outputs "${pieces[@]}" -- \
+        "${SPLIT[@]}" "${pairs[@]}"
+}
+
+# Binarise the pieces $2/INPUT/SPLIT of task $1 and its labels $3/label/SPLIT (classes or numbers, $4)
+# into OUT/$1. The file $3/examples has the number of training examples; the other files that are kept
+# from $3 follow.
+binarize() {
+    local task=$1 pieces=$2 text=$3 labels=$4 input split valid=() test=() texts=() words tests part
+    part=$(part "$OUT/$task")
+    for split in "${SPLITS[@]}"; do
+        case $split in valid*) valid+=("$split") ;; test*) test+=("$split") ;; esac
+        for input in "${INPUTS[@]}"; do texts+=("$pieces/$input/$split"); done
+    done
+    words=(fairseq-posenc check-text "$PRETRAINED/dict.txt" "${texts[@]}")
+    for input in "${INPUTS[@]}"; do
+        tests=()
+        ((!${#test[@]})) || tests=(--testpref "$(paths_of "$pieces/$input" "${test[@]}")")
+        words+=('&&' fairseq-preprocess --only-source --srcdict "$PRETRAINED/dict.txt"
+            --trainpref "$pieces/$input/train" --validpref "$(paths_of "$pieces/$input" "${valid[@]}")"
+            "${tests[@]}" --destdir "$part/$input" --workers "$WORKERS")
+    done
+    if [[ $labels == numbers ]]; then
+        words+=('&&' mkdir -p "$part/label")
+        for split in train "${valid[@]}"; do
+            words+=('&&' cp "$text/label/$split" "$part/label/$split.label")
+        done
+    else
+        words+=('&&' fairseq-preprocess --only-source --srcdict "$text/label/dict.txt"
+            --trainpref "$text/label/train" --validpref "$(paths_of "$text/label" "${valid[@]}")"
+            --destdir "$part/label" --workers "$WORKERS")
+    fi
+    [[ -z $TOKENIZER ]] || words+=('&&' mkdir -p "$part/tokenizer")
+    words+=('&&' cp "${SPLIT_BY[@]}" "$part${TOKENIZER:+/tokenizer}"
+        '&&' cp -r "$text/examples" "${@:5}" "$part")
+    step "$task-binarize" --inputs "$PRETRAINED/dict.txt" "${SPLIT_BY[@]}" "${texts[@]}" \
+        "$text/label" --replaces "$OUT/$task" --known-by examples --option OUT -- "${words[@]}"
+}
+
+# Refuse early to replace OUT/$1, with file $2 by which it is known, or what lies in it.
+check_output() {
+    ((DRY_RUN)) || step "$1-binarize" --check --replaces "$OUT/$1" --known-by "$2" --option OUT \
+        --inputs "$PRETRAINED" "${@:3}"
+}
+
+# Prepare task $1 of TABLE, whose files are in folder $2.
+prepare_task() {
+    local task=$1 folder=$2 work=$OUT/work/$1 plan INPUTS LABELS READING SPLITS FILES kept=() dry=()
+    ((!DRY_RUN)) || dry=(--dry-run)
+    plan=$(fairseq-posenc sentence-task plan "$TABLE" "$task" "$folder" "${dry[@]}")
+    eval "$plan"
+    check_output "$task" examples "$folder" "${FILES[@]}" ${TOKENIZER:+"$TOKENIZER"}
+    step "$task-extract" --inputs "${FILES[@]}" --settings "$READING" --outputs "$work/text" -- \
+        fairseq-posenc sentence-task extract "$TABLE" "$task" "$folder" "$work/text"
+    split_texts "$task" "$work"
+    [[ " ${SPLITS[*]}" != *" test"* ]] || kept=("$work/text/test")
+    binarize "$task" "$work/pieces" "$work/text" "$LABELS" "${kept[@]}"
+    # Every time: epochs and learning rates may have changed, which repeats no step.
+    run fairseq-posenc sentence-task describe "$TABLE" "$task" "$work/text/found.yaml" \
+        "$OUT/$task/task.yaml"
+}
+
+# Prepare the TASKS of TABLE, whose folders lie in SOURCE, or of SOURCE, a table of own tasks; $1 is
+# the recipe that makes PRETRAINED.
+prepare_tasks() {
+    local all task own=0
+    if [[ $SOURCE == *.yaml || $SOURCE == *.yml ]]; then TABLE=$(absolute "$SOURCE") own=1; fi
+    all=$(fairseq-posenc sentence-task names "$TABLE")
+    folder_of() { if ((own)); then dirname "$TABLE"; else printf '%s' "$SOURCE/$1"; fi; }
     for task in $TASKS; do
         [[ " $all " == *" $task "* ]] || die "--tasks $task: expected some of $all"
         ((DRY_RUN)) || [[ -d $(folder_of "$task") ]] ||
             die "--tasks $task: there is no folder $(folder_of "$task")"
     done
     if [[ -z $TASKS ]]; then
-        for task in $all; do
-            [[ ! -d $(folder_of "$task") ]] || TASKS+="$task "
-        done
+        for task in $all; do [[ ! -d $(folder_of "$task") ]] || TASKS+="$task "; done
         [[ -n $TASKS ]] || die "$SOURCE: has no folder of a task ($all)"
     fi
-    read_pretrained "$pretraining"
-}
-
-# Read the options and the three folders: read_options NAME "$@"
-read_options() {
-    local name=$1
-    shift
-    SOURCE="" PRETRAINED="" OUT="" TASKS="" TOKENIZER="" WORKERS=$(nproc)
-    while (($#)); do
-        case $1 in
-            --help) usage ;;
-            --dry-run) DRY_RUN=1; shift ;;
-            --tasks) TASKS=$(value "$@"); shift 2 ;;
-            --tokenizer) TOKENIZER=$(value "$@"); shift 2 ;;
-            --workers) WORKERS=$(value "$@"); shift 2 ;;
-            -*) unknown_option "$1" ;;
-            *) positional "$1" SOURCE PRETRAINED OUT; shift ;;
-        esac
-    done
-    [[ -n $OUT ]] || die "give the folders of $name, of the pre-training's data and of the output"
-    whole_number --workers "$WORKERS"
-    need python fairseq-preprocess
-}
-
-# Check what texts are split by, make the folders absolute, and hold OUT; $1 makes PRETRAINED.
-read_pretrained() {
-    local pretraining=$1 file
-    [[ -n $TOKENIZER || ! -d $PRETRAINED/tokenizer ]] || TOKENIZER=$PRETRAINED/tokenizer
-    check_tokenizer
-    local files=(dict.txt)
-    [[ -n $TOKENIZER ]] || files+=("$(pretrained_subwords)" text)
-    for file in "${files[@]}"; do
-        ((DRY_RUN)) || [[ -f $PRETRAINED/$file ]] ||
-            die "$PRETRAINED: no $file there; give the data-bin that examples/$pretraining made," \
-            "or, with --tokenizer, the folder of an imported model"
-    done
-    export WORKERS
-    SOURCE=$(absolute "$SOURCE") PRETRAINED=$(absolute "$PRETRAINED") OUT=$(absolute "$OUT")
-    hold "$OUT"
-}
-
-# The name of the file in PRETRAINED that texts are split by, where that is no tokenizer.
-pretrained_subwords() {
-    subword_file "$(recorded subwords "$PRETRAINED/text")"
-}
-
-# The folder of a task's files: one for each in a benchmark, that of the YAML file for own tasks.
-folder_of() {
-    if [[ $TABLE == "$RECIPE"/*.yaml ]]; then printf '%s' "$SOURCE/$1"; else dirname "$TABLE"; fi
-}
-
-# Refuse to replace $OUT/$1 unless it is data prepared here, with file $2, and holds no input; $3 and
-# further arguments are inputs beside PRETRAINED and TOKENIZER.
-check_output() {
-    replaceable OUT "$OUT/$1" "${@:2}" "$PRETRAINED" ${TOKENIZER:+"$TOKENIZER"}
-}
-
-# Refuse a tokenizer that is not the model's.
-check_symbols() {
-    local STEPS=$OUT/work/steps
-    run mkdir -p "$STEPS"
-    chain ""
-    ((DRY_RUN)) || STEP_CHAIN+=$(tokenizer_digest)$'\n'
-    dictionary_step "$OUT/work/dict.txt"
-    ((DRY_RUN)) || cmp -s "$OUT/work/dict.txt" "$PRETRAINED/dict.txt" ||
-        die "--tokenizer $TOKENIZER: its symbols are not those in $PRETRAINED/dict.txt; give the" \
-            "tokenizer of that model"
-}
-
-# A digest of what texts are split by.
-splitting() {
-    if [[ -n $TOKENIZER ]]; then
-        tokenizer_digest
-        sha256sum <"$PRETRAINED/dict.txt"
-    else
-        cat "$PRETRAINED"/{dict.txt,"$(pretrained_subwords)",text} | sha256sum
-    fi
-}
-
-# Split the text $WORK/text/INPUT/SPLIT as that of the pre-training; in a dry run without
-# PRETRAINED, as the recipe PRETRAINING does by default: split_text SPLIT INPUT PRETRAINING
-split_text() {
-    local split=$1 input=$2 pretraining=$3 text=$PRETRAINED/text lang case flags=()
-    local source=$WORK/text/$input/$split target=$WORK/pieces/$input/$split
-    case=$(recorded keep-case "$text")
-    if [[ -n $TOKENIZER ]]; then
-        tokens_step "$split-$input" "$source" "$target"
-    elif [[ $(pretrained_subwords) == sentencepiece.model ]]; then
-        [[ -n $case ]] || flags+=(--lower-case)
-        step "split-$split-$input" "$target" -- python "$COMMON/spm.py" \
-            ${flags[@]+"${flags[@]}"} apply "$PRETRAINED/sentencepiece.model" "$source" "$target"
-    elif [[ -n $(recorded segmenter "$text") || (! -f $text && $pretraining == clue*) ]]; then
-        local words=$WORK/words/$input/$split pieces=$COMMON/../clue_pretraining/pieces.py
-        [[ $(recorded segmenter "$text") != spaces ]] || flags+=(--segmented)
-        step "segment-$split-$input" "$words" -- python "$pieces" segment \
-            ${flags[@]+"${flags[@]}"} ${case:+"$case"} "$source" "$words"
-        if [[ $(pretrained_subwords) == words.txt ]]; then
-            step "split-$split-$input" "$target" -- \
-                python "$COMMON/words.py" apply "$PRETRAINED/words.txt" "$words" "$target"
-            return
-        fi
-        step "split-$split-$input" "$target" -- \
-            python "$pieces" split "$PRETRAINED/bpe.codes" "$words" "$target"
-    else
-        local tokens=$WORK/tokens/$input/$split
-        lang=$(recorded lang "$text")
-        [[ -n $case ]] || flags+=(--lower-case)
-        step "tokenize-$split-$input" "$tokens" -- python "$COMMON/moses.py" tokenize \
-            --lang "${lang:-en}" ${flags[@]+"${flags[@]}"} "$source" "$tokens"
-        step "apply-bpe-$split-$input" "$target" -- \
-            python "$COMMON/bpe.py" apply "$PRETRAINED/bpe.codes" "$tokens" "$target"
-    fi
-}
-
-# Binarise the texts of folder $1 into folder $2; further arguments go to fairseq-preprocess.
-_preprocess() {
-    local texts=$1 folder=$2
-    shift 2
-    run fairseq-preprocess --only-source --trainpref "$texts/train" --destdir "$folder" \
-        --workers "$WORKERS" --validpref "$(prefixes "$texts" "${VALID[@]}")" "$@"
-}
-
-# The paths of splits in folder $1, with commas between them.
-prefixes() {
-    local folder=$1 paths
-    shift
-    paths=("${@/#/$folder/}")
-    (IFS=, && printf '%s' "${paths[*]}")
-}
-
-# Binarise $WORK/pieces/INPUT, for INPUT in INPUTS, and the labels into $OUT/TASK, with what texts
-# are split by.
-#   binarize TASK classes|numbers
-# VALID and TEST name the validation and test sets.
-binarize() {
-    local task=$1 labels=$2 input split tests texts=()
-    local part=$OUT/$task.part
-    for input in "${INPUTS[@]}"; do
-        for split in train "${VALID[@]}" ${TEST[@]+"${TEST[@]}"}; do
-            texts+=("$WORK/pieces/$input/$split")
-        done
-    done
-    run fairseq-posenc check-text "$PRETRAINED/dict.txt" "${texts[@]}"
-    run rm -rf "$part"
-    for input in "${INPUTS[@]}"; do
-        tests=()
-        ((!${#TEST[@]})) || tests=(--testpref "$(prefixes "$WORK/pieces/$input" "${TEST[@]}")")
-        _preprocess "$WORK/pieces/$input" "$part/$input" --srcdict "$PRETRAINED/dict.txt" \
-            ${tests[@]+"${tests[@]}"}
-    done
-    if [[ $labels == numbers ]]; then
-        run mkdir -p "$part/label"
-        for split in train "${VALID[@]}"; do
-            run cp "$WORK/text/label/$split" "$part/label/$split.label"
-        done
-    else
-        _preprocess "$WORK/text/label" "$part/label" --srcdict "$WORK/text/label/dict.txt"
-    fi
-    ((!${#TEST[@]})) || run cp -r "$WORK/text/test" "$part/test"
-    if [[ -n $TOKENIZER ]]; then
-        keep_splitting "$part"
-    else
-        run cp "$PRETRAINED"/{"$(pretrained_subwords)",text} "$part"
-    fi
-    ((DRY_RUN)) || wc -l <"$WORK/text/label/train" >"$part/examples"
-    replace_folder "$part" "$OUT/$task"
-}
-
-# Prepare a task of TABLE: prepare_task TASK PRETRAINING
-prepare_task() {
-    local TASK=$1 pretraining=$2 folder plan labels reading split file input outputs planned=() files=()
-    local WORK=$OUT/work/$1 STEPS=$OUT/work/$1/steps INPUTS=() VALID=() TEST=()
-    folder=$(folder_of "$TASK")
-    planned=(python "$COMMON/tasks.py" plan "$TABLE" "$TASK" "$folder")
-    ((!DRY_RUN)) || planned+=(--dry-run)
-    plan=$("${planned[@]}")
-    { read -ra INPUTS && read -r labels && read -r reading; } <<<"$plan"
-    chain "$reading"$'\n'
-    ((DRY_RUN)) || STEP_CHAIN+=$(splitting)$'\n'
-    while IFS=$'\t' read -r split file; do
-        case $split in valid*) VALID+=("$split") ;; test*) TEST+=("$split") ;; esac
-        files+=("$file")
-        ((DRY_RUN)) || STEP_CHAIN+="$split ${file##*/} $(sha256sum <"$file")"$'\n'
-    done < <(tail -n +4 <<<"$plan")
-    check_output "$TASK" examples "$folder" "${files[@]}"
-    outputs=("$WORK"/text/{found.yaml,label/train})
-    for split in train "${VALID[@]}" ${TEST[@]+"${TEST[@]}"}; do
-        outputs+=("${INPUTS[@]/%//$split}")
-    done
-    outputs=("${outputs[@]/#input/$WORK/text/input}")
-    step extract "${outputs[@]}" -- python "$COMMON/task_files.py" extract "$TABLE" "$TASK" \
-        "$folder" "$WORK/text"
-    outputs=("$OUT/$TASK/examples" "$OUT/$TASK/label")
-    for split in train "${VALID[@]}" ${TEST[@]+"${TEST[@]}"}; do
-        for input in "${INPUTS[@]}"; do
-            split_text "$split" "$input" "$pretraining"
-            outputs+=("$OUT/$TASK/$input/$split".{bin,idx})
-        done
-    done
-    step binarize "${outputs[@]}" -- binarize "$TASK" "$labels"
-    # Every time: epochs and learning rates may have changed, which repeats no step.
-    run python "$COMMON/task_files.py" describe "$TABLE" "$TASK" "$WORK/text/found.yaml" \
-        "$OUT/$TASK/task.yaml"
-}
-
-# What a prepare.sh does: prepare_tasks NAME PRETRAINING "$@", with arguments as for sentence_options
-prepare_tasks() {
-    sentence_options "$@"
-    [[ -z $TOKENIZER ]] || check_symbols
-    for TASK in $TASKS; do
-        prepare_task "$TASK" "$2"
-    done
+    WORKERS=${WORKERS:-$(nproc)}
+    use_pretrained "$1"
+    for task in $TASKS; do prepare_task "$task" "$(folder_of "$task")"; done
     log "data for finetune.sh: $OUT/TASK, for TASK in $TASKS"
 }

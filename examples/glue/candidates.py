@@ -1,6 +1,6 @@
 """Pronouns with the noun phrases that they may refer to, for --task candidate_ranking.
 
-    python candidates.py SOURCE OUT
+    fairseq-posenc script candidates.py SOURCE OUT
 
 SOURCE has train.jsonl and val.jsonl as in SuperGLUE's WSC (the sentences of GLUE's WNLI, with their
 pronouns), or train.tsv and dev.tsv: a text with its pronoun in `_ _`, what it refers to, and in
@@ -10,7 +10,7 @@ without a right phrase are left out; so are those without a wrong one, and both 
 
 OUT/input0/SPLIT gets what stands before the pronoun, OUT/input1/SPLIT what stands after it,
 OUT/input2/SPLIT the right phrases, OUT/input3/SPLIT and so on the others. OUT/count has the number
-of these files.
+of these files, OUT/examples that of the training examples.
 """
 
 import argparse
@@ -21,7 +21,8 @@ import re
 import sys
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from text import atomic_writer, fail, read_lines
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines, write_text
 
 MARKED = re.compile(r"_([^_\s][^_]*)_")
 
@@ -51,7 +52,9 @@ def around(text: str, index: int, pronoun: str, where: str) -> Tuple[str, str]:
     found = " ".join(words[index : index + count])
     start = found.lower().find(pronoun.lower())
     if start < 0:
-        fail(f"{where}: word {index} is {found!r}, not {pronoun!r}; is this a file of WSC?")
+        raise UsageError(
+            f"{where}: word {index} is {found!r}, not {pronoun!r}; is this a file of WSC?"
+        )
     before = [*words[:index], found[:start]]
     after = [found[start + len(pronoun) :], *words[index + count :]]
     return " ".join(before), " ".join(after)
@@ -71,9 +74,11 @@ def read_wsc(path: str) -> Iterator[Example]:
             text, index, pronoun = record["text"], target["span2_index"], target["span2_text"]
             phrase, label = target["span1_text"], record["label"]
         except (ValueError, TypeError, KeyError) as error:
-            fail(f"{where}: {error}; expected text, target and label, as in SuperGLUE's WSC")
+            raise UsageError(
+                f"{where}: {error}; expected text, target and label, as in SuperGLUE's WSC"
+            ) from error
         if not isinstance(label, bool):
-            fail(f"{where}: the label {label!r} is neither true nor false")
+            raise UsageError(f"{where}: the label {label!r} is neither true nor false")
         key = (text, index)
         gaps[key] = around(text, index, pronoun, where)
         asked.setdefault(key, []).append((" ".join(phrase.split()), label))
@@ -94,9 +99,11 @@ def read_tsv(path: str) -> Iterator[Example]:
         text, *phrases = (cell.strip() for cell in line.split("\t"))
         marked = list(MARKED.finditer(text))
         if len(marked) != 1:
-            fail(f"{path}: line {number}: has {len(marked)} pronouns in _ _; mark one")
+            raise UsageError(f"{path}: line {number}: has {len(marked)} pronouns in _ _; mark one")
         if not all(phrases[:2]) or len(phrases) < 2:
-            fail(f"{path}: line {number}: give the right noun phrase and at least one other")
+            raise UsageError(
+                f"{path}: line {number}: give the right noun phrase and at least one other"
+            )
         (found,) = marked
         left, right = text[: found.start()], text[found.end() :]
         yield Example(left, right, [phrase for phrase in phrases if phrase])
@@ -121,11 +128,11 @@ def extract(source: str, out: str) -> None:
         paths = [os.path.join(source, name + end) for name in names for end in (".jsonl", ".tsv")]
         path = next((path for path in paths if os.path.isfile(path)), None)
         if path is None:
-            fail(f"{source}: has none of {', '.join(map(os.path.basename, paths))}")
+            raise UsageError(f"{source}: has none of {', '.join(map(os.path.basename, paths))}")
         found = list((read_wsc if path.endswith(".jsonl") else read_tsv)(path))
         sets[split] = [example for example in found if len(example.candidates) > 1]
         if not sets[split]:
-            fail(f"{path}: has no text with a right and a wrong noun phrase")
+            raise UsageError(f"{path}: has no text with a right and a wrong noun phrase")
         print(
             f"{path}: {len(sets[split])} texts, {len(found) - len(sets[split])} without a right or "
             "without a wrong phrase left out",
@@ -134,12 +141,13 @@ def extract(source: str, out: str) -> None:
     most = max(len(example.candidates) for found in sets.values() for example in found)
     for split, examples in sets.items():
         for number, lines in enumerate(columns_of(examples, most)):
-            with atomic_writer(f"{out}/input{number}/{split}") as stream:
+            with write_text(f"{out}/input{number}/{split}") as stream:
                 stream.writelines(line + "\n" for line in lines)
-        with atomic_writer(f"{out}/label/{split}") as stream:
+        with write_text(f"{out}/label/{split}") as stream:
             stream.writelines("0\n" for _ in examples)
-    with atomic_writer(f"{out}/count") as stream:
-        stream.write(f"{most + 2}\n")
+    for name, number in (("count", most + 2), ("examples", len(sets["train"]))):
+        with write_text(f"{out}/{name}") as stream:
+            stream.write(f"{number}\n")
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:

@@ -9,31 +9,18 @@
 # with GLUE CoLA.tsv, MNLI-m.tsv, MNLI-mm.tsv, AX.tsv ..., with CLUE afqmc_predict.json ...; their
 # zip archive is what the site takes. Predictions with probabilities are in OUT/predictions.
 #
-#   --tasks "A B ..."     of these tasks (those in DATA that have a test set and a model)
-#   --device DEVICE       cpu or cuda (cpu)
+#   --tasks "NAME ..."    of these tasks (default: those in DATA with a test set and a model)
+#   --device cpu|cuda     where to compute (cpu)
 #   --user-dir DIR        the plug-in that the models need, if it is your own
 #   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../common/lib.sh
-. "$RECIPE/../common/lib.sh"
-
-DATA="" MODELS="" OUT="" TASKS="" DEVICE=cpu USER_DIR=""
-while (($#)); do
-    case $1 in
-        --help) usage ;;
-        --dry-run) DRY_RUN=1; shift ;;
-        --tasks) TASKS=$(value "$@"); shift 2 ;;
-        --device) DEVICE=$(value "$@"); shift 2 ;;
-        --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
-        -*) unknown_option "$1" ;;
-        *) positional "$1" DATA MODELS OUT; shift ;;
-    esac
-done
-[[ -n $OUT ]] || die "give the folders of the data, of a model's tasks and of the output; see --help"
-DATA=$(absolute "${DATA%/}") MODELS=$(absolute "${MODELS%/}") OUT=$(absolute "$OUT")
+# shellcheck source=../common/steps.sh
+. "$RECIPE/../common/steps.sh"
+parse "$@"
+DATA=$(absolute "$DATA") MODELS=$(absolute "$MODELS") OUT=$(absolute "$OUT")
 if [[ -z $TASKS ]]; then
     for folder in "$DATA"/*/test; do
         task=${folder%/test} task=${task##*/}
@@ -46,24 +33,21 @@ for task in $TASKS; do
     [[ -f $MODELS/$task/model/model.json ]] ||
         die "--tasks $task: there is no model folder $MODELS/$task/model; run finetune.sh"
 done
-need python
-hold "$OUT"
+alone "$OUT"
 
+pass MORE --device --user-dir
 run mkdir -p "$OUT/predictions"
 for task in $TASKS; do
-    columns=2
+    columns=2 ensemble=()
     [[ ! -d $DATA/$task/input1 ]] || columns=2,3
-    more=()
     for folder in "$MODELS/$task"/model-*; do
-        [[ ! -f $folder/model.json ]] || more+=(--ensemble "$folder")
+        [[ ! -f $folder/model.json ]] || ensemble+=(--ensemble "$folder")
     done
     for test in "$DATA/$task/test"/*.tsv; do
         name=$(basename "$test" .tsv)
-        run fairseq-posenc predict --model "$MODELS/$task/model" \
-            ${more[@]+"${more[@]}"} --device "$DEVICE" \
-            ${USER_DIR:+--user-dir "$USER_DIR"} --input "$test" --columns "$columns" \
-            --output "$OUT/predictions/$name.tsv"
-        run python "$COMMON/submission.py" "$DATA/$task/task.yaml" "$name" "$test" \
+        run fairseq-posenc predict --model "$MODELS/$task/model" "${ensemble[@]}" "${MORE[@]}" \
+            --input "$test" --columns "$columns" --output "$OUT/predictions/$name.tsv"
+        run fairseq-posenc sentence-task submit "$DATA/$task/task.yaml" "$name" "$test" \
             "$OUT/predictions/$name.tsv" "$OUT"
     done
 done

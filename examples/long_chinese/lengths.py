@@ -1,6 +1,6 @@
 """Print the accuracies of finetune.sh by length, next to RoFormer's Table 5.
 
-    python lengths.py OUT
+    fairseq-posenc script lengths.py OUT
 
 OUT contains MODEL-LENGTH/cail/RUN/score-LENGTH.log. Accuracies are means over the runs of a model,
 in percent, on the validation and the test set.
@@ -12,7 +12,8 @@ import statistics
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from text import fail, read_lines
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines
 
 _SCORE = re.compile(r"'(valid1?)' subset .*\| accuracy ([\d.]+)")
 _LENGTH = re.compile(r"score-(\d+)\.log")
@@ -31,12 +32,12 @@ def collect(out: Path) -> Dict[Key, Dict[str, List[float]]]:
             continue
         scores = dict(_SCORE.findall("\n".join(read_lines(str(log)))))
         if set(scores) != {"valid", "valid1"}:
-            fail(f"{log}: is incomplete; remove it and run finetune.sh again")
+            raise UsageError(f"{log}: is incomplete; remove it and run finetune.sh again")
         cell = found.setdefault((log.parts[-4], int(length.group(1))), {})
         for name, score in scores.items():
             cell.setdefault(name, []).append(float(score))
     if not found:
-        fail(f"{out}: contains no scores of finetune.sh")
+        raise UsageError(f"{out}: contains no scores of finetune.sh")
     return found
 
 

@@ -19,8 +19,7 @@
 
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../common/lib.sh
-. "$RECIPE/../common/lib.sh"
-
+# shellcheck source=../common/steps.sh
+. "$RECIPE/../common/steps.sh"
 own_help "$@"
 exec "$RECIPE/../clue_pretraining/prepare.sh" --level word --symbols 50000 "$@"

@@ -1,6 +1,6 @@
 """Print the stages of train.sh as RoFormer's Table 4 does.
 
-    python stages.py RUN --stages "512x256x200000 ..." [--paper]
+    fairseq-posenc script stages.py RUN --stages "512x256x200000 ..." [--paper]
 
 RUN is the folder that train.sh writes, with stage1/train.log and so on. Loss (in nats) and accuracy
 are those of the last validation of each stage. With --paper, the table has the paper's accuracies.
@@ -12,7 +12,8 @@ import re
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
-from text import fail, read_lines
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines
 
 _VALUE = re.compile(r"\| (loss|accuracy) ([\d.]+)")
 ACCURACIES = ("65.0", "66.8", "64.6", "63.4", "67.4", "66.2")  # the paper's
@@ -25,7 +26,7 @@ def last_validation(log: Path) -> Dict[str, float]:
         if "valid on 'valid' subset" in line:
             found = {name: float(value) for name, value in _VALUE.findall(line)} or found
     if "loss" not in found:
-        fail(f"{log}: has no validation; remove --disable-validation")
+        raise UsageError(f"{log}: has no validation; remove --disable-validation")
     return found
 
 

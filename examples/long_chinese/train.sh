@@ -11,57 +11,40 @@
 #   --stages "LxBxU ..."  stages: tokens in a sample, samples in an update, updates (512x256x200000
 #                         1536x256x12500 256x256x120000 128x512x80000 1536x256x10000 512x512x30000)
 #   --save-dir DIR        stage1, stage2, ... with checkpoints, train.log and model folder each; at the
-#                         end checkpoint_last.pt and model of the last (runs/long_chinese/MODEL)
-#   --tokens-per-gpu N    maximum tokens per GPU and pass (16384); the rest of the batch is
-#                         gathered over several passes (--update-freq)
-#   --gpus N              GPUs on this node (all visible ones)
+#                         end checkpoint_last.pt and model of the last
+#                         (default: runs/long_chinese/MODEL)
+#   --tokens-per-gpu N    maximum tokens per GPU and pass; the rest of the batch is gathered over
+#                         several passes, --update-freq (16384)
+#   --gpus N              GPUs on this node (default: all visible ones)
 #   --cpu                 one process without GPU or fp16, for a quick try
-#   --nodes N             number of nodes (1)
-#   --node-rank N         number of this node, from 0
+#   --nodes N             number of nodes (default: 1)
+#   --node-rank NUMBER    number of this node, from 0 (default: 0)
 #   --slurm               take these two from SLURM_NNODES and SLURM_NODEID
 #   --init-method URL     tcp://HOST:PORT of the first node; needed for several nodes
-#   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
+#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
 #   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../common/lib.sh
-. "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/steps.sh
+. "$RECIPE/../common/steps.sh"
+parse "$@"
 # shellcheck source=../common/tokens.sh
 . "$COMMON/tokens.sh"
 
 # RoFormer, Table 4: tokens in a sample, samples in an update, updates.
 PAPER="512x256x200000 1536x256x12500 256x256x120000 128x512x80000 1536x256x10000 512x512x30000"
-MODEL="" DATA="" SAVE_DIR="" LIMIT=16384 OPTIONS=() NODE=0 STAGES=$PAPER
-while (($#)); do
-    case $1 in
-        --help) usage ;;
-        --dry-run) DRY_RUN=1; OPTIONS+=("$1"); shift ;;
-        --stages) STAGES=$(value "$@"); shift 2 ;;
-        --save-dir) SAVE_DIR=$(value "$@"); shift 2 ;;
-        --tokens-per-gpu) LIMIT=$(value "$@"); shift 2 ;;
-        --cpu) OPTIONS+=("$1"); shift ;;
-        --slurm) OPTIONS+=("$1") NODE=${SLURM_NODEID:-0}; shift ;;
-        --node-rank) OPTIONS+=("$1" "$(value "$@")") NODE=$2; shift 2 ;;
-        --gpus | --nodes | --init-method | --user-dir)
-            OPTIONS+=("$1" "$(value "$@")"); shift 2 ;;
-        --) shift; break ;;
-        -*) unknown_option "$1" ;;
-        *) positional "$1" MODEL DATA; shift ;;
-    esac
-done
-# The remaining "$@" are passed to fairseq-train.
-
-[[ -n $DATA ]] || die "give the model and the data folder; see --help"
 [[ -n ${STAGES// /} ]] || die "--stages '$STAGES': expected stages such as 512x256x200000"
 LONGEST=0
 for stage in $STAGES; do
     [[ $stage =~ ^[1-9][0-9]*x[1-9][0-9]*x[1-9][0-9]*$ ]] ||
         die "--stages $stage: expected LENGTHxBATCHxUPDATES, such as 512x256x200000"
-    ((${stage%%x*} <= LONGEST)) || LONGEST=${stage%%x*}
+    length=${stage%%x*}
+    ((length <= LONGEST)) || LONGEST=$length
+    ((TOKENS_PER_GPU >= length)) ||
+        die "--tokens-per-gpu $TOKENS_PER_GPU: a sample of stage $stage has $length"
 done
-whole_number --tokens-per-gpu "$LIMIT"
 # A table of positions has to be as long as the longest stage from the first one on.
 TABLE=(--position-encoding learned --max-positions "$LONGEST")
 case $MODEL in
@@ -77,32 +60,27 @@ FOUND=$(recorded level "$DATA/text")
 [[ -z $FOUND || $FOUND == "$LEVEL" ]] ||
     log "$DATA: is in the level $FOUND; in the paper's Table 3, $MODEL reads the level $LEVEL"
 SAVE_DIR=${SAVE_DIR:-runs/long_chinese/$MODEL}
+((!SLURM)) || NODE_RANK=${SLURM_NODEID:-0}
+alone "$SAVE_DIR"
 
 # The rest is as in section 4.2, in bert_pretraining.
+pass OPTIONS --gpus --cpu --nodes --node-rank --slurm --init-method --user-dir --dry-run
 number=0 BEFORE=()
-((NODE)) || use_data "$DATA"
 for stage in $STAGES; do
     number=$((number + 1)) folder=$SAVE_DIR/stage$number
     IFS=x read -r length batch updates <<<"$stage"
-    ((LIMIT >= length)) || die "--tokens-per-gpu $LIMIT: a sample of stage $number has $length"
-    ((NODE)) || same_data --save-dir "$folder"
-    ((NODE)) || same_run --save-dir "$folder" "$MODEL" "$stage" "$@"
-    if trained "$folder"; then
-        log "stage $number: already trained"
-    else
-        log "stage $number: $updates updates of $batch samples of $length tokens"
-        interruptible "$RECIPE/../bert_pretraining/train.sh" roformer "$DATA" --paper roformer \
-            --save-dir "$folder" --updates "$updates" --batch "$batch" \
-            --samples-per-gpu $((LIMIT / length)) ${OPTIONS[@]+"${OPTIONS[@]}"} -- \
-            --tokens-per-sample "$length" --sample-break-mode none "${POSITIONS[@]}" \
-            --criterion masked_lm_accuracy ${BEFORE[@]+"${BEFORE[@]}"} "$@" || exit
-    fi
+    log "stage $number: $updates updates of $batch samples of $length tokens"
+    "$RECIPE/../bert_pretraining/train.sh" roformer "$DATA" --paper roformer --save-dir "$folder" \
+        --updates "$updates" --batch "$batch" --samples-per-gpu $((TOKENS_PER_GPU / length)) \
+        "${OPTIONS[@]}" -- --tokens-per-sample "$length" --sample-break-mode none \
+        "${POSITIONS[@]}" --criterion masked_lm_accuracy "${BEFORE[@]}" "${EXTRA[@]}"
     BEFORE=(--finetune-from-model "$folder/checkpoint_last.pt")
 done
-((NODE)) || for name in checkpoint_last.pt model; do
+((!${NODE_RANK:-0})) || exit 0
+for name in checkpoint_last.pt model; do
     run ln -sfn "stage$number/$name" "$SAVE_DIR/$name"
 done
 PUBLISHED=()
 [[ $STAGES != "$PAPER" ]] || PUBLISHED=(--paper)
-((NODE || DRY_RUN)) || python "$RECIPE/stages.py" "$SAVE_DIR" --stages "$STAGES" \
-    ${PUBLISHED[@]+"${PUBLISHED[@]}"}
+((DRY_RUN)) || fairseq-posenc script "$RECIPE/stages.py" "$SAVE_DIR" --stages "$STAGES" \
+    "${PUBLISHED[@]}"

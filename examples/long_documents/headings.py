@@ -1,6 +1,6 @@
 """Make a classification task on long documents: do these headings belong to this article?
 
-    python headings.py WIKITEXT OUT [--words 4096] [--seed 1]
+    fairseq-posenc script headings.py WIKITEXT OUT [--words 4096] [--seed 1]
 
 WIKITEXT has train.txt and valid.txt of WikiText. An article gives two examples: its text without
 headings, at most --words words of it, with the headings of the sections that begin in them, and
@@ -12,8 +12,9 @@ import random
 from pathlib import Path
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
-from documents import HEADING, TITLE, by_headings
-from text import atomic_writer, fail, read_lines
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines, write_text
+from fairseq_posenc.text.corpus import HEADING, TITLE, by_headings
 
 LEAST_HEADINGS = 2
 
@@ -62,7 +63,7 @@ def examples(found: Sequence[Article], seed: int) -> Iterator[str]:
         others = [*order[number + 1 :], *order[:number]]
         wrong = next((o.headings for o in others if o.headings != article.headings), None)
         if wrong is None:
-            fail("all articles have the same headings; give more of WikiText")
+            raise UsageError("all articles have the same headings; give more of WikiText")
         yield f"{article.headings}\t{article.body}\tyes\n"
         yield f"{wrong}\t{article.body}\tno\n"
 
@@ -82,8 +83,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         source = args.wikitext / f"{split}.txt"
         found = list(articles(read_lines(str(source)), args.words))
         if len(found) < 2:
-            fail(f"{source}: has {len(found)} articles with headings; give a text of WikiText")
-        with atomic_writer(str(args.out / f"{split}.tsv")) as stream:
+            raise UsageError(
+                f"{source}: has {len(found)} articles with headings; give a text of WikiText"
+            )
+        with write_text(str(args.out / f"{split}.tsv")) as stream:
             stream.write("headings\tbody\tbelongs\n")
             stream.writelines(examples(found, args.seed))
 

@@ -1,6 +1,6 @@
 """Collect the runs of run.sh: a table, OUT/results.csv and one figure, OUT/lengths.png.
 
-    python results.py OUT
+    fairseq-posenc script results.py OUT
 
 OUT has PART/SYSTEM-LENGTH/train.log, logs of fairseq-train for PART in language and masked, and
 tuned/SYSTEM-LENGTH with fine-tuning. Time a token is the median over the intervals of the log but
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from scores import collect
-from text import atomic_writer, fail, read_lines
 
 from fairseq_posenc.analysis.figures import curve_style, import_pyplot, save_figure
 from fairseq_posenc.analysis.training import parse_line
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines, write_text
 from fairseq_posenc.cli.command import quieten
 
 PARTS = {"language": "language model", "masked": "masked language model"}
@@ -115,7 +115,7 @@ def read_results(out: Path) -> List[Result]:
             if result is not None:
                 found.append(result)
     if not found:
-        fail(f"{out}: has no complete training; run run.sh")
+        raise UsageError(f"{out}: has no complete training; run run.sh")
     return sorted(found, key=lambda r: (r.part, r.system != START, r.system, r.length))
 
 
@@ -141,7 +141,9 @@ def draw(results: Sequence[Result], output: Path) -> None:
     """
     parts = [part for part in PARTS if any(r.part == part and r.system != START for r in results)]
     if not parts:
-        fail(f"{output}: nothing to draw, no model goes on from {START}; run run.sh to its end")
+        raise UsageError(
+            f"{output}: nothing to draw, no model goes on from {START}; run run.sh to its end"
+        )
     systems = sorted({r.system for r in results} - {START})
     figure, panels = import_pyplot(str(output)).subplots(
         len(parts), 3, figsize=(10, 3.1 * len(parts)), constrained_layout=True, squeeze=False
@@ -177,14 +179,11 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("out", type=Path)
     out = parser.parse_args(argv).out
     results = read_results(out)
-    with atomic_writer(str(out / "results.csv")) as stream:
+    with write_text(str(out / "results.csv")) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(Result._fields)
         writer.writerows(results)
-    try:
-        draw(results, out / "lengths.png")
-    except UsageError as error:
-        fail(str(error))
+    draw(results, out / "lengths.png")
     print("\n".join(render(results)))
 
 

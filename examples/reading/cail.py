@@ -1,6 +1,6 @@
 """CAIL2019-SCM as a choice between two: which of the cases B and C is more similar to A.
 
-    python cail.py extract SOURCE OUT
+    fairseq-posenc script cail.py SOURCE OUT
 
 SOURCE is the folder of the published files (*.json), or one of them, with one triple a line,
 {"A": "...", "B": "...", "C": "...", "label": "B"}. All triples are split 6:2:2 into train, valid
@@ -17,7 +17,9 @@ import sys
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from choices import Record, write
-from text import fail, read_lines
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines
 
 CASES, LABELS = ("A", "B", "C"), ("B", "C")
 SHARES = {"train": 6, "valid": 2, "valid1": 2}
@@ -32,14 +34,16 @@ def triples(path: str) -> Iterator[Record]:
         try:
             entry: Any = json.loads(line)
         except ValueError as error:
-            fail(f"{where}: is not JSON ({error}); expected one object a line")
+            raise UsageError(
+                f"{where}: is not JSON ({error}); expected one object a line"
+            ) from error
         if not isinstance(entry, dict):
-            fail(f"{where}: is no object with A, B, C and label")
+            raise UsageError(f"{where}: is no object with A, B, C and label")
         for name in (*CASES, "label"):
             if not isinstance(entry.get(name), str) or not entry[name].strip():
-                fail(f"{where}: has no text {name}; expected A, B, C and label")
+                raise UsageError(f"{where}: has no text {name}; expected A, B, C and label")
         if entry["label"] not in LABELS:
-            fail(f"{where}: label {entry['label']!r}: expected B or C")
+            raise UsageError(f"{where}: label {entry['label']!r}: expected B or C")
         first, *others = (" ".join(entry[name].split()) for name in CASES)
         yield Record(where, first, others, LABELS.index(entry["label"]))
 
@@ -57,7 +61,7 @@ def split(found: Sequence[Record]) -> Dict[str, List[Record]]:
     """
     ordered = [record for _, record in sorted({_hash(record): record for record in found}.items())]
     if len(ordered) < sum(SHARES.values()):
-        fail(
+        raise UsageError(
             f"{len(ordered)} triples are too few to split; expected {sum(SHARES.values())} or more"
         )
     ends = [0]
@@ -75,13 +79,13 @@ def extract(source: str, out: str) -> None:
             os.path.join(source, name) for name in os.listdir(source) if name.endswith(".json")
         )
         if not paths:
-            fail(f"{source}: has no file *.json; give the folder of CAIL2019-SCM")
+            raise UsageError(f"{source}: has no file *.json; give the folder of CAIL2019-SCM")
     found = [record for path in paths for record in triples(path)]
     sets = split(found)
     twice = len(found) - sum(map(len, sets.values()))
     if twice:
         print(f"{source}: {twice} triples occur twice and are taken once", file=sys.stderr)
-    write(sets, source, out)
+    write("cail", sets, source, out)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
@@ -89,7 +93,6 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("action", choices=["extract"])
     parser.add_argument("source")
     parser.add_argument("out")
     args = parser.parse_args(argv)

@@ -1,14 +1,15 @@
 """Multiple choice from the published files, in the layout of sentence_ranking.
 
-    python choices.py extract TASK SOURCE OUT
-    python choices.py cut TEXT PIECES OUT [--longest 128]
+    fairseq-posenc script choices.py extract TASK SOURCE OUT
+    fairseq-posenc script choices.py cut TEXT PIECES OUT [--longest 128]
 
 `extract` reads TASK (race, c3, chid, copa, qnli) from the folder SOURCE and writes
 OUT/input0/SPLIT with the passages, OUT/input1/SPLIT to OUT/inputN/SPLIT with the question and one
 choice each, where N is the largest number of choices in the training set, and OUT/label/SPLIT with
 the number of the right one, from 0; a choice that a question does not have is an empty line.
-OUT/choices then has N, OUT/ids/SPLIT the ids, and OUT/splits the splits: train, valid, and valid1
-if the test set has answers; of RACE also valid2 and valid3, its middle and high schools.
+OUT/choices then has N, OUT/task the task and N, OUT/examples the
+number of training questions, OUT/ids/SPLIT the ids, and OUT/splits the splits: train, valid, and
+valid1 if the test set has answers; of RACE also valid2 and valid3, its middle and high schools.
 
 `cut` shortens the choices in symbols to the last LONGEST ones, so that the answer stays, and
 refuses those that have a text but no symbol. TEXT is a folder that `extract` wrote, PIECES that of
@@ -21,7 +22,9 @@ import sys
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from published import SENTENCES, Record, read_c3, read_chid, read_copa, read_qnli, read_race
-from text import atomic_writer, fail, read_lines
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines, write_text
 
 
 class Task(NamedTuple):
@@ -80,18 +83,20 @@ def records(task: Task, folder: str, names: Sequence[str]) -> List[Record]:
         count = len(record.choices)
         if not task.fewest <= count <= task.most:
             expected = f"{task.fewest} to {task.most}" if task.fewest < task.most else task.most
-            fail(f"{record.id}: has {count} choices, and questions of this task have {expected}")
+            raise UsageError(
+                f"{record.id}: has {count} choices, and questions of this task have {expected}"
+            )
         if record.label is not None and not 0 <= record.label < count:
-            fail(f"{record.id}: its answer is none of the {count} choices")
+            raise UsageError(f"{record.id}: its answer is none of the {count} choices")
         if record.id in seen:
-            fail(f"{record.id}: occurs twice")
+            raise UsageError(f"{record.id}: occurs twice")
         seen.add(record.id)
     return found
 
 
 def extract(name: str, folder: str, out: str) -> None:
     """Write the texts and labels of a task."""
-    write(_sets(TASKS[name], name, folder), folder, out)
+    write(name, _sets(TASKS[name], name, folder), folder, out)
 
 
 def _sets(task: Task, name: str, folder: str) -> Dict[str, List[Record]]:
@@ -105,21 +110,23 @@ def _sets(task: Task, name: str, folder: str) -> Dict[str, List[Record]]:
             if split != "valid1" and len(found) == len(sets["valid1"]):
                 continue  # all of the test set
         if not found:
-            fail(f"{folder}: has none of {', '.join(names)}, the {split} set of {name}")
+            raise UsageError(f"{folder}: has none of {', '.join(names)}, the {split} set of {name}")
         if len(known) < len(found):
             first = next(record for record in found if record.label is None)
-            fail(f"{first.id}: has no answer")
+            raise UsageError(f"{first.id}: has no answer")
         sets[split] = found
     return sets
 
 
-def write(sets: Dict[str, List[Record]], folder: str, out: str) -> None:
-    """Write the records of each split; *folder* is where they come from."""
+def write(name: str, sets: Dict[str, List[Record]], folder: str, out: str) -> None:
+    """Write the records of each split of a task; *folder* is where they come from."""
     most = max(len(record.choices) for record in sets["train"])
     for split, found in sets.items():
         for record in found:
             if len(record.choices) > most:
-                fail(f"{record.id}: has {len(record.choices)} choices, the training set {most}")
+                raise UsageError(
+                    f"{record.id}: has {len(record.choices)} choices, the training set {most}"
+                )
         columns: Dict[str, List[str]] = {
             "input0": [record.passage for record in found],
             "label": [str(record.label) for record in found],
@@ -130,12 +137,14 @@ def write(sets: Dict[str, List[Record]], folder: str, out: str) -> None:
                 record.choices[number] if number < len(record.choices) else "" for record in found
             ]
         for column, lines in columns.items():
-            with atomic_writer(f"{out}/{column}/{split}") as stream:
+            with write_text(f"{out}/{column}/{split}") as stream:
                 stream.writelines(line + "\n" for line in lines)
         print(f"{folder}: {len(found)} questions for {split}", file=sys.stderr)
-    for file, content in (("choices", str(most)), ("splits", " ".join(sets))):
-        with atomic_writer(f"{out}/{file}") as stream:
-            stream.write(content + "\n")
+    files = {"choices": most, "splits": " ".join(sets), "task": f"{name} {most}"}
+    files["examples"] = len(sets["train"])
+    for file, content in files.items():
+        with write_text(f"{out}/{file}") as stream:
+            stream.write(f"{content}\n")
 
 
 def cut(texts: str, pieces: str, out: str, longest: int) -> None:
@@ -146,11 +155,11 @@ def cut(texts: str, pieces: str, out: str, longest: int) -> None:
         ids = list(read_lines(f"{texts}/ids/{split}"))
         for number in range(int(most) + 1):
             column = f"input{number}/{split}"
-            with atomic_writer(f"{out}/{column}") as stream:
+            with write_text(f"{out}/{column}") as stream:
                 lines = zip(ids, read_lines(f"{texts}/{column}"), read_lines(f"{pieces}/{column}"))
                 for key, text, line in lines:
                     if text.strip() and not line.strip():
-                        fail(f"{key}: {text!r} has no symbol of the model")
+                        raise UsageError(f"{key}: {text!r} has no symbol of the model")
                     symbols = line.split()
                     kept = symbols[-longest:] if number else symbols
                     stream.write(" ".join(kept) + "\n")

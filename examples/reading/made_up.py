@@ -1,8 +1,9 @@
-"""Make small sets of questions from running text, by rules that a model can learn.
+r"""Make small sets of questions from running text, by rules that a model can learn.
 
-    python made_up.py spans TEXT OUT.json [--questions 4000] [--words 20] [--unanswerable 0.0]
-    python made_up.py choices TEXT OUT.json [--questions 4000] [--words 20]
-    python made_up.py baselines SPANS.json CHOICES.json
+    fairseq-posenc script made_up.py spans TEXT OUT.json [--questions 4000] [--words 20] \
+        [--unanswerable 0.0]
+    fairseq-posenc script made_up.py choices TEXT OUT.json [--questions 4000] [--words 20]
+    fairseq-posenc script made_up.py baselines SPANS.json CHOICES.json
 
 `spans` writes SQuAD's format. A passage has one word of each of two or more kinds (year, month,
 other number, direction of the compass); the question names a kind, and that word is the answer.
@@ -27,7 +28,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from text import atomic_writer, fail, read_lines
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines, write_text
 
 MONTHS = (
     "January February March April May June July August September October November December"
@@ -110,8 +112,10 @@ def baselines(spans: str, choices: str) -> Dict[str, float]:
             if question["answers"]:
                 asked.append((question["question"], paragraph["context"].split()))
         chosen = [(q["question"], q["choice"]) for _, (q,), _ in _load(choices)]
-    except (IndexError, KeyError, TypeError, ValueError):
-        fail(f"{spans} {choices}: must be what 'spans' and 'choices' wrote, in this order")
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{spans} {choices}: must be what 'spans' and 'choices' wrote, in this order"
+        ) from error
     result = {}
     for name, entries in (("spans", asked), ("choices", chosen)):
         kinds = Counter(question.split()[0] for question, _ in entries)
@@ -152,8 +156,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         content = choice_questions(args.text, args.questions, args.words, args.seed)
         found = len(content)
     if not found:
-        fail(f"{args.text}: has no paragraph with such words")
-    with atomic_writer(args.out) as stream:
+        raise UsageError(f"{args.text}: has no paragraph with such words")
+    with write_text(args.out) as stream:
         json.dump(content, stream, ensure_ascii=False)
     print(f"{args.out}: {found} questions", file=sys.stderr)
 

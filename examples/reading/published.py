@@ -6,7 +6,8 @@ import re
 import sys
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from text import fail, read_lines
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines
 
 BLANK = "_"
 REACH = 200  # characters of a passage on either side of CHID's blank
@@ -45,14 +46,14 @@ def filled(question: str, choice: str) -> str:
 
 def _record(key: str, passage: str, question: str, choices: Any, label: Any) -> Record:
     if not isinstance(choices, list):
-        fail(f"{key}: its choices have to be a list")
+        raise UsageError(f"{key}: its choices have to be a list")
     if label is not None and (isinstance(label, bool) or not isinstance(label, int)):
-        fail(f"{key}: its answer has to be the number of a choice, not {label!r}")
+        raise UsageError(f"{key}: its answer has to be the number of a choice, not {label!r}")
     texts = [passage, question, *choices]
     if not all(isinstance(text, str) for text in texts):
-        fail(f"{key}: passage, question and choices have to be texts")
+        raise UsageError(f"{key}: passage, question and choices have to be texts")
     if not all(text.strip() for text in [passage, *choices]):
-        fail(f"{key}: the passage or a choice is empty")
+        raise UsageError(f"{key}: the passage or a choice is empty")
     lines = [" ".join(text.split()) for text in texts]
     return Record(key, lines[0], [filled(lines[1], choice) for choice in lines[2:]], label)
 
@@ -66,7 +67,7 @@ def _json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        fail(f"{where}: is not JSON ({error})")
+        raise UsageError(f"{where}: is not JSON ({error})") from error
 
 
 LETTERS = list("ABCDEFGHIJ")  # that name the choices of RACE
@@ -86,13 +87,15 @@ def read_race(folder: str) -> Iterator[Record]:
             parts = (entry["questions"], entry["options"], entry.get("answers"))
             article = entry["article"]
         except (AttributeError, KeyError, TypeError) as error:
-            fail(f"{path}: has no {error}; expected article, questions, options and answers")
+            raise UsageError(
+                f"{path}: has no {error}; expected article, questions, options and answers"
+            ) from error
         if not all(isinstance(part, list) for part in (*parts[:2], parts[2] or [])):
-            fail(f"{path}: questions, options and answers have to be lists")
+            raise UsageError(f"{path}: questions, options and answers have to be lists")
         questions, options, answers = parts
         lengths = {len(part) for part in (questions, options, answers or questions)}
         if len(lengths) > 1:
-            fail(f"{path}: has different numbers of questions, options and answers")
+            raise UsageError(f"{path}: has different numbers of questions, options and answers")
         for number, (question, choices) in enumerate(zip(questions, options)):
             label = None if answers is None else _place(answers[number], LETTERS)
             name = os.path.relpath(path, folder)
@@ -103,7 +106,7 @@ def read_c3(path: str) -> Iterator[Record]:
     """The records of a file of C3."""
     entries = _json("\n".join(read_lines(path)), path)
     if not isinstance(entries, list):
-        fail(f"{path}: has to be a list of records")
+        raise UsageError(f"{path}: has to be a list of records")
     for number, entry in enumerate(entries):
         where = f"{path}: record {number}"
         try:
@@ -113,7 +116,9 @@ def read_c3(path: str) -> Iterator[Record]:
                 label = _place(asked["answer"], choices) if "answer" in asked else None
                 yield _record(key, " ".join(sentences), asked["question"], choices, label)
         except (KeyError, TypeError, ValueError) as error:
-            fail(f"{where}: {error}; expected [sentences, questions with choice and answer, id]")
+            raise UsageError(
+                f"{where}: {error}; expected [sentences, questions with choice and answer, id]"
+            ) from error
 
 
 def read_chid(path: str) -> Iterator[Record]:
@@ -123,7 +128,7 @@ def read_chid(path: str) -> Iterator[Record]:
     if os.path.isfile(beside):
         named = _json("\n".join(read_lines(beside)), beside)
         if not isinstance(named, dict):
-            fail(f"{beside}: has to be an object with the answer for each blank")
+            raise UsageError(f"{beside}: has to be an object with the answer for each blank")
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
@@ -133,17 +138,19 @@ def read_chid(path: str) -> Iterator[Record]:
             contents, candidates = entry["content"], entry["candidates"]
             right = entry.get("groundTruth")
         except (AttributeError, KeyError, TypeError) as error:
-            fail(f"{where}: has no {error}; expected content and candidates")
+            raise UsageError(f"{where}: has no {error}; expected content and candidates") from error
         contents = [contents] if isinstance(contents, str) else contents
         lists = [contents, candidates] + ([] if right is None else [right])
         if not all(isinstance(part, list) and part for part in lists):
-            fail(f"{where}: content, candidates and groundTruth have to be lists")
+            raise UsageError(f"{where}: content, candidates and groundTruth have to be lists")
         blanks = sum(len(_IDIOM.findall(str(content))) for content in contents)
         if not blanks:
-            fail(f"{where}: has no blank (#idiom#)")
+            raise UsageError(f"{where}: has no blank (#idiom#)")
         each = [part for part in lists[1:] if part is right or not isinstance(part[0], str)]
         if any(len(part) != blanks for part in each):
-            fail(f"{where}: has {blanks} blanks, but not as many answers or lists of candidates")
+            raise UsageError(
+                f"{where}: has {blanks} blanks, but not as many answers or lists of candidates"
+            )
         blank = 0
         for content in map(str, contents):
             for found in _IDIOM.finditer(content):
@@ -152,7 +159,7 @@ def read_chid(path: str) -> Iterator[Record]:
                 if right is not None:
                     label = _place(right[blank], own)
                 elif named and label is None:
-                    fail(f"{beside}: has no answer for {found.group()} of {where}")
+                    raise UsageError(f"{beside}: has no answer for {found.group()} of {where}")
                 question, passage = _around(content, found.start(), found.end())
                 key = f"{where}: blank {blank}"
                 yield _record(key, passage, question, own, label)
@@ -185,10 +192,10 @@ def read_copa(path: str) -> Iterator[Record]:
             premise, question = entry["premise"], ASKED[entry["question"]]
             choices, label = [entry["choice1"], entry["choice2"]], entry.get("label")
         except (AttributeError, KeyError, TypeError) as error:
-            fail(
+            raise UsageError(
                 f"{where}: has no {error}; expected premise, choice1, choice2 and question, "
                 f"{' or '.join(ASKED)}"
-            )
+            ) from error
         yield _record(where, premise, question, choices, label)
 
 
@@ -207,7 +214,9 @@ def read_qnli(path: str) -> Iterator[Record]:
     header = next(lines, (1, ""))[1].split("\t")
     columns = ("question", "sentence", "label")
     if not set(columns) <= set(header):
-        fail(f"{path}: line 1: expected the columns {', '.join(columns)}, as in GLUE's QNLI")
+        raise UsageError(
+            f"{path}: line 1: expected the columns {', '.join(columns)}, as in GLUE's QNLI"
+        )
     asked: Dict[str, List[Tuple[int, str, bool]]] = {}
     for number, line in lines:
         fields = dict(zip(header, line.split("\t")))
@@ -215,9 +224,11 @@ def read_qnli(path: str) -> Iterator[Record]:
             question, sentence, label = (fields[column] for column in columns)
             asked.setdefault(question, []).append((number, sentence, ANSWERS[label]))
         except KeyError as error:
-            fail(f"{path}: line {number}: has no {error}; expected {' or '.join(ANSWERS)}")
+            raise UsageError(
+                f"{path}: line {number}: has no {error}; expected {' or '.join(ANSWERS)}"
+            ) from error
         if not question.strip() or not sentence.strip():
-            fail(f"{path}: line {number}: the question or the sentence is empty")
+            raise UsageError(f"{path}: line {number}: the question or the sentence is empty")
     left_out = beyond = 0
     for question, rows in asked.items():
         wrong = [row for row in rows if not row[2]]
@@ -231,7 +242,9 @@ def read_qnli(path: str) -> Iterator[Record]:
             f"{path}: line {rows[0][0]}", question, "", [sentence for _, sentence, _ in kept], right
         )
     if left_out == len(asked):
-        fail(f"{path}: no question has one sentence that answers it and one that does not")
+        raise UsageError(
+            f"{path}: no question has one sentence that answers it and one that does not"
+        )
     if left_out or beyond:
         print(
             f"{path}: left out {left_out} questions without a choice, and {beyond} sentences beyond"

@@ -20,11 +20,13 @@ from support.recipes import (
     write,
 )
 
+from fairseq_posenc.training.sentence_tasks import files
+from fairseq_posenc.training.sentence_tasks.tasks import read_table
+
 pytest_plugins = ["support.chinese"]
 RECIPE = EXAMPLES / "clue"
 
-TASKS = recipe_module("common", "tasks").read_table(str(RECIPE / "tasks.yaml"))
-files = recipe_module("common", "task_files")
+TASKS = read_table(str(RECIPE / "tasks.yaml"))
 scores = recipe_module("common", "scores")
 
 
@@ -86,9 +88,8 @@ def test_tsv_files_have_sentences_and_label(tmp_path):
 )
 def test_a_file_of_another_layout_is_one_line(tmp_path, name, line, words):
     write(tmp_path / name, [line])
-    table, out = str(RECIPE / "tasks.yaml"), str(tmp_path / "out")
     with pytest.raises(SystemExit, match=f"{name}: .*{words}"):
-        files.main(["extract", table, "TNEWS", str(tmp_path), out])
+        files.extract(TASKS["TNEWS"], str(tmp_path), str(tmp_path / "out"))
     assert not list((tmp_path / "out").glob("*/*"))
 
 
@@ -249,7 +250,7 @@ def test_one_command_makes_table_5(tmp_path):
         settings = (run["--batch-size"], run["--max-epoch"], run["--lr"])
         assert settings == expected[task] and model in run["--restore-file"]
     table = [str(COMMON / "scores.py"), "--paper", "gau", "--epoch", "best"]
-    assert found[-1][1:] == [*table, "--reading", "out/reading", "out/runs"]
+    assert found[-1][2:] == [*table, "--reading", "out/reading", "out/runs"]
     assert_error(bash(RECIPE / "table5.sh", "CLUE", "data", "out", cwd=tmp_path), "checkpoints")
 
 

@@ -5,8 +5,10 @@ import json
 
 import pytest
 from conftest import SHARED
-from support.glue_files import HEADERS, RECIPE, TASKS, files, made_up
-from support.recipes import recipe_module
+from support.glue_files import HEADERS, RECIPE, TASKS, made_up
+
+from fairseq_posenc.training.sentence_tasks import files
+from fairseq_posenc.training.sentence_tasks.tasks import read_table
 
 # --- reading
 
@@ -58,9 +60,8 @@ def test_validation_files_of_mnli_have_more_columns(tmp_path):
 def test_a_file_of_another_layout_is_one_line(tmp_path, task, text, words):
     path = tmp_path / "train.tsv"
     path.write_text(text)
-    table, out = str(RECIPE / "tasks.yaml"), str(tmp_path / "out")
     with pytest.raises(SystemExit, match=f"train.tsv: .*{words}"):
-        files.main(["extract", table, task, str(tmp_path), out])
+        files.extract(TASKS[task], str(tmp_path), str(tmp_path / "out"))
     assert not list((tmp_path / "out").glob("*/*"))
 
 
@@ -79,7 +80,7 @@ def test_real_files_have_their_published_sizes(task, train, dev, positive):
 
 # --- SuperGLUE
 
-SUPERGLUE = recipe_module("common", "tasks").read_table(str(RECIPE / "superglue.yaml"))
+SUPERGLUE = read_table(str(RECIPE / "superglue.yaml"))
 
 
 @pytest.mark.parametrize(

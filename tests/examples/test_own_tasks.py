@@ -4,13 +4,9 @@ import re
 
 import pytest
 import yaml
-from support.recipes import EXAMPLES, error_of, recipe_module, write
+from support.recipes import EXAMPLES, error_of, write
 
-from fairseq_posenc.training.criterions.scores import SCORES
-
-tasks = recipe_module("common", "tasks")
-task_settings = recipe_module("common", "task_settings")
-files = recipe_module("common", "task_files")
+from fairseq_posenc.training.sentence_tasks import files, tasks
 
 PAIRS = {"train": "train.tsv", "valid": "dev.tsv", "text": ["one", "two"], "label": "same"}
 NUMBERS = {"train": "train.tsv", "valid": "dev.tsv", "header": False, "text": 2, "label": 1}
@@ -30,7 +26,7 @@ def extract(folder, entry, **texts):
     for name, lines in texts.items():
         write(folder / f"{name}.tsv", lines)
     out = folder / "out"
-    files.main(["extract", table(folder, entry), "mine", str(folder), str(out)])
+    files.extract(tasks.task_in(table(folder, entry), "mine"), str(folder), str(out))
     return {
         str(path.relative_to(out)): path.read_text(encoding="utf-8").splitlines()
         for path in out.glob("*/*")
@@ -53,15 +49,15 @@ def test_columns_by_name_and_labels_of_the_training_file(tmp_path):
         "input1/test": ['"c d'],
         "test/mine.tsv": ['x\ta b\t"c d'],
     }
-    files.main(
-        ["describe", str(tmp_path / "tasks.yaml"), "mine", str(tmp_path / "out" / "found.yaml")]
-        + [str(tmp_path / "task.yaml")]
-    )
+    mine = tasks.task_in(str(tmp_path / "tasks.yaml"), "mine")
+    files.describe(mine, str(tmp_path / "out" / "found.yaml"), str(tmp_path / "task.yaml"))
     (task,) = tasks.read_table(str(tmp_path / "task.yaml")).values()
     assert task.labels == ("yes", "no") and task.outputs == 2
-    assert tasks.settings(task, "tupe") == "2 3 accuracy accuracy 32 classes valid 1 " + " ".join(
-        tasks.RATES
-    )
+    assert tasks.settings(task, "tupe") == {
+        **{"TARGET": ["--num-classes", 2], "METRICS": "accuracy", "BEST": "accuracy"},
+        **{"BOUNDS": (), "USUAL_EPOCHS": "3", "USUAL_BATCHES": (32,), "USUAL_RATES": tasks.RATES},
+    }
+    assert (tmp_path / "out" / "examples").read_text() == "3\n"
 
 
 def test_listed_labels_keep_their_order(tmp_path):
@@ -83,14 +79,11 @@ def test_settings_of_own_tasks_reach_fairseq():
     entry = {**PAIRS, "scores": ["f1", "mcc"], "labels": ["0", "x"], "positive": "x"}
     entry.update(epochs=7, batch=8, lr=[1e-4, "3e-4"])
     task = tasks.read_task("mine", entry, "t.yaml")
-    assert tasks.settings(task, "gau") == "2 7 f1,mcc f1 8 classes valid x 0.0001 3e-4"
-
-
-def test_there_are_the_scores_of_the_criterion():
-    for names, regression in ((task_settings.CLASS_SCORES, False),) + (
-        (task_settings.NUMBER_SCORES, True),
-    ):
-        assert set(names) == {n for n, score in SCORES.items() if score.regression == regression}
+    assert tasks.settings(task, "gau") == {
+        **{"TARGET": ["--num-classes", 2, "--positive-label", "x"], "BOUNDS": ()},
+        **{"METRICS": "f1,mcc", "BEST": "f1", "USUAL_EPOCHS": "7"},
+        **{"USUAL_BATCHES": (8,), "USUAL_RATES": ("0.0001", "3e-4")},
+    }
 
 
 def test_every_task_of_the_benchmarks_is_read():

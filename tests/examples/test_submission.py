@@ -8,13 +8,14 @@ import pytest
 import yaml
 from support.predictions import of_binarised
 from support.pretraining import sentence
-from support.recipes import EXAMPLES, assert_error, bash, commands, error_of, recipe_module, write
+from support.recipes import EXAMPLES, assert_error, bash, commands, error_of, write
+
+from fairseq_posenc.training.sentence_tasks.submission import submit
+from fairseq_posenc.training.sentence_tasks.tasks import read_table, write_table
 
 pytest_plugins = ["support.pretraining"]
 RECIPE = EXAMPLES / "glue"
 
-submission = recipe_module("common", "submission")
-files = recipe_module("common", "task_files")
 
 # --- the whole chain
 
@@ -113,12 +114,12 @@ def test_the_test_set_is_binarised_without_labels(own):
 
 def submitted(folder, recipe, task, name, test, predictions, labels):
     """What is written for a test set of a benchmark: the name of the file, and its bytes."""
-    source = next(iter(files.read_table(str(EXAMPLES / recipe / "tasks.yaml"))[task].test[name]))
-    entry = files.read_table(str(EXAMPLES / recipe / "tasks.yaml"))[task].entry
-    files.write_table(str(folder / "task.yaml"), task, {**entry, **labels, "test": {name: source}})
-    arguments = [str(folder / "task.yaml"), name, write(folder / "test", test)]
+    known = read_table(str(EXAMPLES / recipe / "tasks.yaml"))[task]
+    source, entry = known.test[name][0], known.entry
+    write_table(str(folder / "task.yaml"), task, {**entry, **labels, "test": {name: source}})
+    arguments = (str(folder / "task.yaml"), name, write(folder / "test", test))
     out = folder / "out"
-    submission.main([*arguments, write(folder / "predictions", predictions), str(out)])
+    submit(*arguments, write(folder / "predictions", predictions), str(out))
     (path,) = out.iterdir()
     return path.name, path.read_bytes()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairseq_posenc.study import sentences
-from fairseq_posenc.training.criterions.scores import SCORES
+from fairseq_posenc.training.sentence_tasks.scores import SCORES
 
 stats = pytest.importorskip("scipy.stats", reason="an extra: study")
 for package in ("statsmodels", "sacrebleu"):

@@ -4,12 +4,13 @@ import random
 import re
 
 from support.pretraining import sentence
-from support.recipes import EXAMPLES, bash, commands, flags_of, recipe_module
+from support.recipes import EXAMPLES, bash, commands, flags_of
+
+from fairseq_posenc.training.sentence_tasks.tasks import read_table
 
 RECIPE = EXAMPLES / "glue"
 PREPARE, FINETUNE = RECIPE / "prepare.sh", RECIPE / "finetune.sh"
-TASKS = recipe_module("common", "tasks").read_table(str(RECIPE / "tasks.yaml"))
-files = recipe_module("common", "task_files")
+TASKS = read_table(str(RECIPE / "tasks.yaml"))
 # columns of the training files, as in GLUE's archives
 HEADERS = {
     "SST-2": "sentence label",

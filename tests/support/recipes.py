@@ -29,6 +29,7 @@ def environment():
 def recipe_module(folder: str, name: str) -> ModuleType:
     """Import a module of *folder* in examples/ as Python does that runs a script there."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES / "common")
         patch.syspath_prepend(EXAMPLES / folder)
         return importlib.import_module(name)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 import numpy as np
-import yaml
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.study.answers import read_answers
@@ -28,7 +27,8 @@ from fairseq_posenc.study.recipes.base import (
     validation,
 )
 from fairseq_posenc.study.results import Measure
-from fairseq_posenc.training.criterions.scores import percent
+from fairseq_posenc.training.sentence_tasks.scores import percent
+from fairseq_posenc.training.sentence_tasks.tasks import read_table
 
 _MADE_BY = "examples/bert_pretraining/prepare.sh"
 _TASKS_MADE_BY = "examples/glue/prepare.sh"
@@ -97,25 +97,15 @@ def tasks_of(plan: Plan) -> List[Task]:
 def _task(finetune: Mapping[str, Any], name: str) -> Task:
     folder = Path(finetune.get("data", ""), name)
     try:
-        about = yaml.safe_load((folder / "task.yaml").read_text(encoding="utf-8"))[name]
+        about = read_table(str(folder / "task.yaml"))[name]
         examples = int((folder / "examples").read_text())
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, ValueError) as error:
         raise UsageError(
             f"finetune: {name}: {folder} is not the folder of a task; make it with {_TASKS_MADE_BY}"
         ) from error
-    numbers = bool(about.get("regression"))
-    scores = about.get("scores") or (["pearson", "spearman"] if numbers else ["accuracy"])
-    scores = [scores] if isinstance(scores, str) else scores
-    rates = about.get("lr", "2e-5")
-    flags = {
-        "--max-epoch": about.get("epochs", 3),
-        "--batch-size": about.get("batch", 32),
-        "--lr": rates[0] if isinstance(rates, list) else rates,
-    }
-    labels = () if numbers else tuple(map(str, about["labels"]))
-    return Task(
-        name, str(folder), labels, tuple(scores), str(about.get("positive", 1)), flags, examples
-    )
+    flags = {"--max-epoch": about.epochs, "--batch-size": about.batch[0], "--lr": about.lr[0]}
+    labels = about.labels if isinstance(about.labels, tuple) else ()
+    return Task(name, str(folder), labels, about.scores, about.positive, flags, examples)
 
 
 def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:

@@ -7,11 +7,12 @@ import math
 import re
 from typing import Any, Callable, Dict, Mapping, Tuple, Union
 
+from fairseq_posenc.training.sentence_tasks.scores import SCORES
+
 Column = Union[int, str]  # a number from 1, or a name
 Files = Tuple[str, ...]  # the first of them that exists is read
-# The scores that --criterion sentence_prediction_metrics has for classes and for numbers.
-CLASS_SCORES = ("accuracy", "f1", "mcc")
-NUMBER_SCORES = ("pearson", "spearman")
+CLASS_SCORES = tuple(name for name, score in SCORES.items() if not score.regression)
+NUMBER_SCORES = tuple(name for name, score in SCORES.items() if score.regression)
 
 
 def _text(value: Any) -> str:

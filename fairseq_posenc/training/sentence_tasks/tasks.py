@@ -1,26 +1,28 @@
-"""Sentence tasks: what a YAML file says of them, and what the shell scripts ask.
+"""Tasks on one or two sentences, described by a YAML file: GLUE's, CLUE's, and a user's own.
 
-    python tasks.py names TABLE
-    python tasks.py plan TABLE TASK FOLDER [--dry-run]
-    python tasks.py settings TABLE TASK [--paper PAPER]
-
-TABLE is a YAML file with the settings of one or more tasks by name; entries whose name begins with
-a dot are no tasks. `names` prints the tasks. `plan` prints inputs and labels of a task, a digest of
-what its texts depend on, and its files in FOLDER. `settings` prints, for finetune.sh, number of
-outputs, epochs, scores to log, score to report, batch sizes, classes or the range of the numbers,
-validation sets, the label whose F1 counts, and learning rates.
+The file has the settings of one or more tasks by name; entries whose name begins with a dot are no
+tasks. This module imports neither PyTorch nor fairseq.
 """
 
-import argparse
 import difflib
 import hashlib
 import math
 import os
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+import shlex
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 import yaml
-from task_settings import CLASS_SCORES, NUMBER_SCORES, READ, Column, Files, plain_name
-from text import atomic_writer, fail
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import write_text
+from fairseq_posenc.training.sentence_tasks.settings import (
+    CLASS_SCORES,
+    NUMBER_SCORES,
+    READ,
+    Column,
+    Files,
+    plain_name,
+)
 
 RATES = ("2e-5", "3e-5", "4e-5", "5e-5")
 
@@ -108,12 +110,14 @@ def read_task(name: str, entry: Any, where: str) -> Task:
         where: the file, for messages.
     """
     if not isinstance(entry, dict):
-        fail(f"{where}: {name}: expected the name of a task with its settings indented below it")
+        raise UsageError(
+            f"{where}: {name}: expected the name of a task with its settings indented below it"
+        )
     where = f"{where}: {name}"
     values = _values(entry, where)
     for key in _REQUIRED:
         if key not in values:
-            fail(f"{where}: has no {key}; a task needs {', '.join(_REQUIRED)}")
+            raise UsageError(f"{where}: has no {key}; a task needs {', '.join(_REQUIRED)}")
     for key in ("valid", "test"):  # a single set has the name of the task
         values[key] = {title or name: files for title, files in values.get(key, {}).items()}
     numbers = bool(values.get("regression"))
@@ -131,11 +135,11 @@ def _values(entry: Mapping[str, Any], where: str) -> Dict[str, Any]:
         if key not in READ:
             near = difflib.get_close_matches(str(key), READ, 1)
             advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(READ)}"
-            fail(f"{where}: unknown setting {key}; {advice}")
+            raise UsageError(f"{where}: unknown setting {key}; {advice}")
         try:
             values[key] = READ[key](value)
         except ValueError as error:
-            fail(f"{where}: {key}: {_shown(value)}: {error}")
+            raise UsageError(f"{where}: {key}: {_shown(value)}: {error}") from error
     return values
 
 
@@ -148,23 +152,27 @@ def _check(task: Task, where: str) -> None:
     names = [column for column in columns if isinstance(column, str)]
     known = task.header
     if len(set(columns)) < len(columns):
-        fail(f"{where}: text, label and before: {_shown(list(columns))}: the same column twice")
+        raise UsageError(
+            f"{where}: text, label and before: {_shown(list(columns))}: the same column twice"
+        )
     if known is False and names:
-        fail(f"{where}: column {names[0]}: is a name, but header is false; give numbers from 1")
+        raise UsageError(
+            f"{where}: column {names[0]}: is a name, but header is false; give numbers from 1"
+        )
     if isinstance(known, tuple):
         for name in names:
             if name not in known:
-                fail(f"{where}: column {name}: header has only {', '.join(known)}")
+                raise UsageError(f"{where}: column {name}: header has only {', '.join(known)}")
     if task.regression and task.labels is not None:
-        fail(f"{where}: labels: are for classes; leave them out, or regression")
+        raise UsageError(f"{where}: labels: are for classes; leave them out, or regression")
     fitting = NUMBER_SCORES if task.regression else CLASS_SCORES
     for score in task.scores:
         if score not in fitting:
             kind = "numbers (regression)" if task.regression else "classes"
-            fail(f"{where}: scores: {score}: for {kind} there are {', '.join(fitting)}")
+            raise UsageError(f"{where}: scores: {score}: for {kind} there are {', '.join(fitting)}")
     if "f1" in task.scores and isinstance(task.labels, tuple):
         if task.positive not in task.labels:
-            fail(
+            raise UsageError(
                 f"{where}: positive: {task.positive}: no such label; name the one whose F1 counts, "
                 f"of {', '.join(task.labels)}"
             )
@@ -181,12 +189,12 @@ def read_table(path: str) -> Dict[str, Task]:
         with open(path, encoding="utf-8") as stream:
             content = yaml.safe_load(stream)
     except OSError as error:
-        fail(f"{path}: {error.strerror}")
+        raise UsageError(f"{path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         line = "" if mark is None else f"line {mark.line + 1}: "
         problem = getattr(error, "problem", None) or "cannot be read"
-        fail(f"{path}: {line}{problem}; expected YAML in UTF-8")
+        raise UsageError(f"{path}: {line}{problem}; expected YAML in UTF-8") from error
     tasks = {}
     for name, entry in (content if isinstance(content, dict) else {}).items():
         if str(name).startswith("."):
@@ -195,22 +203,24 @@ def read_table(path: str) -> Dict[str, Task]:
         try:
             plain_name(name)
         except ValueError as error:
-            fail(f"{path}: {name}: {error}")
+            raise UsageError(f"{path}: {name}: {error}") from error
     if not tasks:
-        fail(f"{path}: describes no task; write its name, and its settings indented below it")
+        raise UsageError(
+            f"{path}: describes no task; write its name, and its settings indented below it"
+        )
     return tasks
 
 
 def write_table(path: str, name: str, entry: Mapping[str, Any]) -> None:
     """Write a YAML file with one task."""
-    with atomic_writer(path) as stream:
+    with write_text(path) as stream:
         yaml.safe_dump({name: dict(entry)}, stream, allow_unicode=True, sort_keys=False)
 
 
-# --- what the scripts ask
+# --- what recipes ask
 
 
-# what a change of which repeats nothing but fine-tuning
+#: Settings that decide fine-tuning alone, so that their change repeats no preparation.
 _OF_TRAINING = ("scores", "positive", "epochs", "batch", "lr", "papers")
 
 
@@ -227,60 +237,90 @@ def present(task: Task, folder: str) -> Task:
     return task._replace(test={k: v for k, v in task.test.items() if existing(v, folder)})
 
 
-def plan(task: Task, folder: str, dry_run: bool) -> List[str]:
-    """Inputs, kind of labels, a digest of the settings for reading, and the files by split."""
+def plan(task: Task, folder: str, dry_run: bool) -> Dict[str, Any]:
+    """What preparing a task needs to know, by the names of variables in its script.
+
+    Args:
+        task: the task.
+        folder: the folder of its files.
+        dry_run: whether its files may be missing.
+
+    Returns:
+        INPUTS, names of fairseq's folders for the sentences; LABELS, classes or numbers; READING,
+        what decides how files are read; SPLITS and FILES, each set and its file.
+    """
     task = present(task, folder)
     reading = {key: value for key, value in task.entry.items() if key not in _OF_TRAINING}
     digest = hashlib.sha256(repr(sorted(reading.items())).encode()).hexdigest()
-    lines = [" ".join(task.inputs), "numbers" if task.regression else "classes", digest]
     splits = {"train": task.train, **{name: files for name, (_, files) in task.splits().items()}}
+    found = {}
     for split, files in splits.items():
-        path = existing(files, folder) or os.path.join(folder, files[-1])
-        if not (dry_run or os.path.isfile(path)):
-            fail(f"{path}: no such file, for {split} of {task.name}")
-        lines.append(f"{split}\t{path}")
-    return lines
+        found[split] = existing(files, folder) or os.path.join(folder, files[-1])
+        if not (dry_run or os.path.isfile(found[split])):
+            raise UsageError(f"{found[split]}: no such file, for {split} of {task.name}")
+    return {
+        "INPUTS": task.inputs,
+        "LABELS": "numbers" if task.regression else "classes",
+        "READING": digest,
+        "SPLITS": list(found),
+        "FILES": list(found.values()),
+    }
 
 
-def settings(task: Task, paper: str) -> str:
-    """The settings for fine-tuning, separated by spaces."""
+def settings(task: Task, paper: str) -> Dict[str, Any]:
+    """What fine-tuning on a task needs to know, by the names of variables in its script.
+
+    Args:
+        task: the task.
+        paper: the paper whose settings are wanted.
+
+    Returns:
+        TARGET, flags for the labels; METRICS, the scores; BEST, the one that chooses; BOUNDS, the
+        range of numbers; and what the paper tries: its EPOCHS, BATCHES and RATES.
+    """
     task = for_paper(task, paper)
-    kind = "classes"
-    if task.regression:
-        kind = "{},{}".format(*task.regression) if isinstance(task.regression, tuple) else "numbers"
-    valid = ",".join(name for name in task.splits() if name.startswith("valid"))
     if not task.outputs:
-        fail(f"{task.name}: the number of labels is unknown; run prepare.sh")
-    batches = ",".join(map(str, task.batch))
-    values = (task.outputs, task.epochs, ",".join(task.scores), task.scores[0], batches)
-    return " ".join(map(str, (*values, kind, valid, task.positive, *task.lr)))
+        raise UsageError(f"{task.name}: the number of labels is unknown; run prepare.sh")
+    target = ["--num-classes", task.outputs, *(["--regression-target"] if task.regression else ())]
+    valid = [name for name in task.splits() if name.startswith("valid")]
+    if len(valid) > 1:
+        target += ["--valid-subset", ",".join(valid)]
+    if task.positive != "1":
+        target += ["--positive-label", task.positive]
+    return {
+        "TARGET": target,
+        "METRICS": ",".join(task.scores),
+        "BEST": task.scores[0],
+        "BOUNDS": task.regression if isinstance(task.regression, tuple) else (),
+        "USUAL_EPOCHS": str(task.epochs),
+        "USUAL_BATCHES": task.batch,
+        "USUAL_RATES": task.lr,
+    }
 
 
-def main(argv: Optional[Sequence[str]] = None) -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def assignments(values: Mapping[str, Any]) -> str:
+    """Values as a shell script assigns them: texts as texts, and sequences as arrays.
+
+    >>> print(assignments({"A": "x y", "B": ["1", "z's"]}))
+    A='x y'
+    B=(1 'z'"'"'s')
+    """
+    return "\n".join(
+        f"{name}={shlex.quote(value)}"
+        if isinstance(value, str)
+        else f"{name}=({' '.join(shlex.quote(str(part)) for part in value)})"
+        for name, value in values.items()
     )
-    parser.add_argument("action", choices=["names", "plan", "settings"])
-    parser.add_argument("table")
-    parser.add_argument("task", nargs="?")
-    parser.add_argument("folder", nargs="?", default=".")
-    parser.add_argument("--paper", default="tupe")
-    parser.add_argument("--dry-run", action="store_true")
-    args = parser.parse_args(argv)
-    table = read_table(args.table)
-    if args.action == "names":
-        print(" ".join(table))
-        return
-    # the file of prepared data has one task, whatever its folder is called now
-    task = table.get(args.task) or (list(table.values())[0] if len(table) == 1 else None)
+
+
+def task_in(path: str, name: str) -> Task:
+    """A task of a YAML file; the only one in the file of prepared data, whatever its folder's name.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    table = read_table(path)
+    task = table.get(name) or (next(iter(table.values())) if len(table) == 1 else None)
     if task is None:
-        fail(f"{args.table}: {args.task}: no such task; there are {', '.join(table)}")
-    if args.action == "plan":
-        print("\n".join(plan(task, args.folder, args.dry_run)))
-    else:
-        print(settings(task, args.paper))
-
-
-if __name__ == "__main__":
-    main()
+        raise UsageError(f"{path}: {name}: no such task; there are {', '.join(table)}")
+    return task

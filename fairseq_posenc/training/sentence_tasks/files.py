@@ -1,15 +1,5 @@
-"""The files of a sentence task: reading examples, and writing what is to be binarised.
+"""The files of a sentence task: reading examples, and writing what is to be binarised."""
 
-    python task_files.py extract TABLE TASK FOLDER OUT
-    python task_files.py describe TABLE TASK FOUND FILE
-
-`extract` reads the files in FOLDER of a task of TABLE, a YAML file as tasks.py reads. It writes
-OUT/input0/SPLIT, OUT/input1/SPLIT (for pairs) and OUT/label/SPLIT, one example a line,
-OUT/label/dict.txt, OUT/test/NAME.tsv with number and sentences of the test sets, and what it found
-to OUT/found.yaml. `describe` writes the task with what was found to FILE.
-"""
-
-import argparse
 import contextlib
 import itertools
 import json
@@ -19,10 +9,12 @@ import sys
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import yaml
-from task_labels import Example, Labels, Numbers
-from task_settings import Column
-from tasks import Task, existing, present, read_table, write_table
-from text import atomic_writer, fail, read_lines
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines, write_text
+from fairseq_posenc.training.sentence_tasks.labels import Example, Labels, Numbers
+from fairseq_posenc.training.sentence_tasks.settings import Column
+from fairseq_posenc.training.sentence_tasks.tasks import Task, existing, present, write_table
 
 NO_LABEL = ("", "-")  # of examples on whose label the annotators did not agree
 
@@ -56,9 +48,11 @@ def _json_cells(task: Task, path: str, columns: Sequence[Column]) -> Cells:
                 record[task.id] = json.dumps(record[task.id], ensure_ascii=False)
             cells = [_shown(record[key]) for key in columns]
         except KeyError as error:
-            fail(f"{path}: line {number} has no {error}; is this a file of another task?")
+            raise UsageError(
+                f"{path}: line {number} has no {error}; is this a file of another task?"
+            ) from error
         except (ValueError, TypeError) as error:
-            fail(f"{path}: line {number}: {error}")
+            raise UsageError(f"{path}: line {number}: {error}") from error
         yield number, cells
 
 
@@ -95,7 +89,7 @@ def _tsv_cells(task: Task, path: str, columns: Sequence[Column]) -> Cells:
         elif cells == [""] and width > 1:
             continue
         elif len(cells) != width and not cut:
-            fail(f"{path}: line {number}: {len(cells)} columns instead of {width}")
+            raise UsageError(f"{path}: line {number}: {len(cells)} columns instead of {width}")
         else:
             yield number, [cells[place] for place in places]
 
@@ -107,7 +101,7 @@ def _place(column: Column, names: Sequence[str], width: int, path: str) -> int:
     if isinstance(column, int) and column <= width:
         return column - 1
     there = ", ".join(names[:12]) or f"{width}, counted from 1"
-    fail(f"{path}: has no column {column}, but {there}")
+    raise UsageError(f"{path}: has no column {column}, but {there}")
 
 
 def examples(task: Task, path: str, labelled: bool = True) -> Iterator[Example]:
@@ -133,17 +127,17 @@ def examples(task: Task, path: str, labelled: bool = True) -> Iterator[Example]:
             dropped += 1
             continue
         if cells is None:
-            fail(f"{path}: line {line}: has too few columns")
+            raise UsageError(f"{path}: line {line}: has too few columns")
         texts, before, rest = cells[: len(task.text)], cells[len(task.text) : count], cells[count:]
         empty = [c for c, cell in zip(columns, cells) if not cell]
         if empty and (not task.lenient or empty[0] == task.id):
-            fail(f"{path}: line {line}: column {empty[0]} is empty")
+            raise UsageError(f"{path}: line {line}: column {empty[0]} is empty")
         texts[0] = ": ".join([*before, texts[0]])
         last = rest[0] if rest else str(kept)
         kept += 1
         yield Example(line, texts, last) if labelled else Example(line, texts, id=last)
     if not kept:
-        fail(f"{path}: contains no examples")
+        raise UsageError(f"{path}: contains no examples")
     print(f"{path}: {kept} examples, {dropped} lines left out", file=sys.stderr)
 
 
@@ -154,7 +148,7 @@ def _paste(cells: Sequence[str]) -> str:
 def _write(texts: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
     """Write the cells of every row to the files of the columns."""
     with contextlib.ExitStack() as stack:
-        streams = [stack.enter_context(atomic_writer(path)) for path in texts]
+        streams = [stack.enter_context(write_text(path)) for path in texts]
         for row in rows:
             for stream, cell in zip(streams, row):
                 stream.write(_paste([cell]))
@@ -180,32 +174,24 @@ def extract(task: Task, folder: str, out: str) -> None:
             continue
         found = list(examples(task, path, labelled=False))
         _write([f"{out}/{name}/{split}" for name in task.inputs], (e.texts for e in found))
-        with atomic_writer(f"{out}/test/{name}.tsv") as stream:
+        with write_text(f"{out}/test/{name}.tsv") as stream:
             stream.writelines(_paste([e.id, *e.texts]) for e in found)
-    with atomic_writer(f"{out}/label/dict.txt") as stream:
+    with write_text(f"{out}/label/dict.txt") as stream:
         stream.writelines(f"{name} {n}\n" for name, n in zip(labels.names, labels.counts))
-    # where there are several, the file that was read
+    with write_text(f"{out}/examples") as stream:
+        stream.write(f"{len(train)}\n")
+    # a test set may have several files, and the submission is named after the one that was read
     tests = {name: os.path.basename(str(existing(f, folder))) for name, f in task.test.items()}
-    with atomic_writer(f"{out}/found.yaml") as stream:
+    with write_text(f"{out}/found.yaml") as stream:
         yaml.safe_dump({**labels.found, "test": tests}, stream, allow_unicode=True)
 
 
-def main(argv: Optional[Sequence[str]] = None) -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("action", choices=["extract", "describe"])
-    for name in ("table", "task", "source", "target"):
-        parser.add_argument(name)
-    args = parser.parse_args(argv)
-    task = read_table(args.table)[args.task]
-    if args.action == "extract":
-        extract(task, args.source, args.target)
-    else:
-        found = yaml.safe_load("\n".join(read_lines(args.source)))
-        write_table(args.target, args.task, {**task.entry, **found})
+def describe(task: Task, found: str, path: str) -> None:
+    """Write the description of a prepared task.
 
-
-if __name__ == "__main__":
-    main()
+    Args:
+        task: the task.
+        found: what :func:`extract` found in its files, found.yaml.
+        path: the file to write.
+    """
+    write_table(path, task.name, {**task.entry, **yaml.safe_load("\n".join(read_lines(found)))})

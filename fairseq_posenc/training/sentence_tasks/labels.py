@@ -4,9 +4,9 @@ import math
 from collections import Counter
 from typing import Any, Dict, List, NamedTuple, Sequence
 
-from task_settings import label
-from tasks import Task
-from text import fail
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.training.sentence_tasks.settings import label
+from fairseq_posenc.training.sentence_tasks.tasks import Task
 
 
 class Example(NamedTuple):
@@ -40,7 +40,7 @@ class Labels:
         for example in train:
             counts[example.label] += 1
             if len(counts) > limit:
-                fail(
+                raise UsageError(
                     f"{path}: line {example.line}: label {example.label!r} is number {len(counts)},"
                     f" and {task.name} has {limit} labels"
                 )
@@ -52,10 +52,12 @@ class Labels:
         self.counts = [counts[name] for name in self.names]
         self.source = "labels of the task" if listed else f"labels in {path}"
         if len(self.names) < 2:
-            fail(f"{path}: all examples have the label {self.names[0]!r}; nothing can be learned")
+            raise UsageError(
+                f"{path}: all examples have the label {self.names[0]!r}; nothing can be learned"
+            )
         self.found: Dict[str, Any] = {"labels": self.names}
         if "f1" in task.scores and task.positive not in self.names:
-            fail(
+            raise UsageError(
                 f"{task.name}: positive: {task.positive}: is none of the {self.source} "
                 f"({', '.join(self.names[:12])}); name the one whose F1 counts"
             )
@@ -64,14 +66,14 @@ class Labels:
         """The line for an example's label."""
         if example.label not in self.names:
             known = ", ".join(self.names[:12])
-            fail(
+            raise UsageError(
                 f"{path}: line {example.line}: label {example.label!r} is none of the "
                 f"{self.source} ({known})"
             )
         try:
             return label(example.label)
         except ValueError as error:
-            fail(f"{path}: line {example.line}: {error}")
+            raise UsageError(f"{path}: line {example.line}: {error}") from error
 
 
 class Numbers:
@@ -85,7 +87,9 @@ class Numbers:
         if self.bounds is True:
             found = [self._number(example, path) for example in train]
             if min(found) == max(found):
-                fail(f"{path}: all examples have the label {found[0]}; nothing can be learned")
+                raise UsageError(
+                    f"{path}: all examples have the label {found[0]}; nothing can be learned"
+                )
             self.bounds = (min(found), max(found))
         self.given = task.regression is not True
         self.found: Dict[str, Any] = {"regression": list(self.bounds)}
@@ -95,7 +99,7 @@ class Numbers:
         low, high = self.bounds
         number = self._number(example, path)
         if self.given and not low <= number <= high:
-            fail(
+            raise UsageError(
                 f"{path}: line {example.line}: label {example.label} is not in {low:g} to {high:g}"
             )
         return repr(round((number - low) / (high - low), 6))
@@ -107,5 +111,7 @@ class Numbers:
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            fail(f"{path}: line {example.line}: the label {example.label!r} is not a number")
+            raise UsageError(
+                f"{path}: line {example.line}: the label {example.label!r} is not a number"
+            )
         return number

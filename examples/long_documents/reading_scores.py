@@ -1,1 +1,0 @@
-../common/reading_scores.py

@@ -1,1 +1,0 @@
-../common/task_settings.py

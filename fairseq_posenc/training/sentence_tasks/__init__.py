@@ -1,0 +1,1 @@
+"""Tasks on one or two sentences: read, checked and scored here for recipes and studies alike."""
