@@ -64,9 +64,14 @@ def test_arithmetic_is_that_of_the_matrix_products():
     made = masked_lm("gau_masked_lm_tiny --encoder-layers 1")
     unit = tokens * (c * (2 * 2 * c + 32) + 2 * c * c + 9 * (32 + 2 * c))
     count = measure.arithmetic(made.training())
-    assert count == pytest.approx(3 * 2 * (unit + predicted * c * len(made.task.source_dictionary)) / 1e9)
+    assert count == pytest.approx(
+        3 * 2 * (unit + predicted * c * len(made.task.source_dictionary)) / 1e9
+    )
 
 
 def test_an_entry_may_have_a_vocabulary_of_its_own():
-    for entry, size in ("roformer_masked_lm_tiny --vocabulary 70", 70), ("explicit roberta_base", 50):
+    for entry, size in (
+        ("roformer_masked_lm_tiny --vocabulary 70", 70),
+        ("explicit roberta_base", 50),
+    ):
         assert masked_lm(entry).model.encoder.sentence_encoder.embed_tokens.num_embeddings == size

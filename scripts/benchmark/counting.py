@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+"""Count what models make a GPU do, on any machine: waits of the host, kernels and saved bytes.
+
+    python scripts/benchmark/counting.py --jobs training --archs transformer roformer_base
+
+The flags are those of ``fairseq-posenc benchmark``.  Counted are, of a training step or per
+generated token: waits of the host for the device; constants copied to it; kernels, which are the
+ATen operations that are no views, with fused attention as one; bytes saved for the backward pass,
+without parameters; and the kernel that PyTorch would choose on V100, A100 and H100 for each
+attention, or the reason for none (see fused.py).  Waits and copies of generation include those of
+fairseq's beam search.  The operations are those that PyTorch dispatches, so the counts are exact
+and the same every time.
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.versions import HAS_FUSED_RMS_NORM, HAS_SDPA
+from fairseq_posenc.benchmark.measure import SUBJECTS, kinds_of, prepare_process
+from fairseq_posenc.benchmark.options import GENERATION, JOBS
+from fairseq_posenc.benchmark.report import table
+from fairseq_posenc.benchmark.run import check_jobs, check_lengths, complete
+from fairseq_posenc.cli import get_parser
+from fused import GPUS, AttentionCall, fused_kernel
+
+#: Operations that make the host wait for the device.
+WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique", "_unique2")
+#: Operations that start no kernel on a GPU, besides views.
+NO_KERNEL = [
+    *("_unsafe_view", "lift_fresh", "_local_scalar_dense", "promote_types"),
+    *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"),
+]
+_IS_CUDA = torch.Tensor.is_cuda.__get__  # a property in C
+
+
+@dataclass
+class Counts:
+    """The counts of a run.
+
+    Args:
+        kernels: how often each ATen operation that starts a kernel was called.
+        waits: how often the host waited, by operation.
+        copies: constants copied from the host, which a GPU has to wait for as well.
+        attention: the attention calls that a fused kernel might serve.
+        explicit: softmaxes of attention matrices (B, H, T, S), which were computed and stored.
+        saved: bytes kept for the backward pass, without parameters.
+    """
+
+    kernels: "Counter[str]" = field(default_factory=Counter)
+    waits: "Counter[str]" = field(default_factory=Counter)
+    copies: int = 0
+    attention: List[AttentionCall] = field(default_factory=list)
+    explicit: int = 0
+    saved: int = 0
+
+    @property
+    def total(self) -> int:
+        """The number of kernels."""
+        return sum(self.kernels.values())
+
+    def kernels_of_attention(self, capability: int) -> "Counter[str]":
+        """The number of times a GPU would choose each kernel, or none, with the reason.
+
+        Args:
+            capability: compute capability of the GPU times ten, such as 70 for V100.
+        """
+        found: Counter[str] = Counter()
+        for call in self.attention:
+            choice = fused_kernel(call, capability)
+            copied = " with a copy of the mask" if choice.copies_mask else ""
+            found[f"{choice.kernel}{copied}" if choice.kernel else f"none: {choice.reason}"] += 1
+        found["none: weights are stored"] += self.explicit
+        return +found
+
+
+class _Operations(TorchDispatchMode):
+    """Counts dispatched operations until it is paused."""
+
+    def __init__(self, counts: Counts) -> None:
+        super().__init__()
+        self.counts, self.active = counts, True
+        #: sizes as tensors, and what is computed from them, by id
+        self.on_host: Dict[int, Tensor] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if self.active:
+            name = func.__name__.split(".")[0]
+            given = [x for x in args if torch.is_tensor(x)]
+            on_host = bool(given) and all(id(x) in self.on_host for x in given)
+            if on_host and torch.is_tensor(result):
+                self.on_host[id(result)] = result
+            self.counts.waits[name] += name in WAITS and not on_host
+            self.counts.copies += name == "lift_fresh"
+            returned = [out.alias_info for out in func._schema.returns]
+            is_view = any(alias is not None and not alias.is_write for alias in returned)
+            self.counts.kernels[name] += not is_view and name not in NO_KERNEL
+        return result
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Context in which nothing is counted."""
+        before, self.active = self.active, False
+        try:
+            yield
+        finally:
+            self.active = before
+
+
+class _Fused(torch.autograd.Function):
+    """Something as a GPU counts it: one kernel, which saves inputs, output and a number per row."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, operations: _Operations, name: str, compute: Callable[..., Any], *tensors: Any
+    ) -> Tensor:
+        """The result of *compute*, a function of *tensors*, counted as *name*."""
+        ctx.operations, ctx.name, ctx.compute = operations, name, compute
+        with operations.paused():
+            out = compute(*tensors)
+            sums = out.new_empty(out.shape[:-1], dtype=torch.float32)
+        ctx.save_for_backward(*tensors, out, sums)
+        operations.counts.kernels[name] += 1
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Tuple[Any, ...]:
+        """One kernel for all gradients."""
+        *tensors, _, _ = ctx.saved_tensors
+        ctx.operations.counts.kernels[f"{ctx.name}_backward"] += 1
+        needed = ctx.needs_input_grad[3:]
+        with ctx.operations.paused(), torch.enable_grad():
+            given = [
+                x if x is None else x.detach().requires_grad_(needs)
+                for x, needs in zip(tensors, needed)
+            ]
+            wanted = [x for x in given if x is not None and x.requires_grad]
+            found = iter(torch.autograd.grad(ctx.compute(*given), wanted, gradients[0]))
+        return (None, None, None, *(next(found) if needs else None for needs in needed))
+
+
+class _AsOnGPU(TorchFunctionMode):
+    """Says of tensors that they are on a GPU, and notes waits and attention that only it sees."""
+
+    def __init__(self, operations: _Operations, capability: int) -> None:
+        super().__init__()
+        self.operations, self.capability = operations, capability
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func == _IS_CUDA:
+            return True
+        if func is torch._shape_as_tensor:  # on the CPU, whatever the device
+            sizes = func(*args, **kwargs)
+            self.operations.on_host[id(sizes)] = sizes
+            return sizes
+        if func in (Tensor.tolist, Tensor.numpy, Tensor.cpu):
+            self.operations.counts.waits[func.__name__] += 1
+            with self.operations.paused():
+                return func(*args, **kwargs)
+        if func is torch.softmax and args[0].dim() == 4:  # as functional.py calls it
+            self.operations.counts.explicit += 1
+        if HAS_FUSED_RMS_NORM and func is F.rms_norm:
+            norm = lambda x: func(x, *args[1:], **kwargs)  # noqa: E731
+            return _Fused.apply(self.operations, "rms_norm", norm, args[0])
+        if func is not F.scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        given = {**dict(zip(names, args)), **kwargs}
+        call = AttentionCall.of(**given)
+        self.operations.counts.attention.append(call)
+        if fused_kernel(call, self.capability).kernel is None:
+            return func(*args, **kwargs)
+        tensors = [given.pop(name, None) for name in names[:4]]
+        attend = lambda *t: func(*t, **given)  # noqa: E731
+        return _Fused.apply(self.operations, "attention", attend, *tensors)
+
+
+def count(run: Callable[[], Any], parameters: Iterable[Tensor], capability: int = 80) -> Counts:
+    """Count what *run* would make a GPU do.
+
+    Args:
+        run: something that has run before, so that constants are made already.
+        parameters: those of its model, which are not counted as saved.
+        capability: compute capability of the GPU times ten.
+    """
+    counts = Counts()
+    own = {parameter.untyped_storage().data_ptr() for parameter in parameters}
+    seen: Set[int] = set()
+    held: List[Tensor] = []  # so that no storage is freed and its address used again
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if operations.active and storage.data_ptr() not in own | seen:
+            seen.add(storage.data_ptr())
+            held.append(tensor)
+            counts.saved += storage.nbytes()
+        return tensor
+
+    operations = _Operations(counts)
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    with _AsOnGPU(operations, capability), hooks, operations:
+        run()
+    counts.kernels, counts.waits = +counts.kernels, +counts.waits
+    return counts
+
+
+def counted(args: argparse.Namespace) -> List[Dict[str, Any]]:
+    """Count every job of every model; returns one row per job and model."""
+    prepare_process(args)
+    rows: List[Dict[str, Any]] = []
+    for _, jobs, entries in kinds_of(args):
+        for job in jobs:
+            of_job = [_row(job, entry, args) for entry in entries]
+            for row in of_job:
+                for name in ("kernels", "saved_mib"):
+                    base = of_job[0][name]
+                    row[f"{name}_ratio"] = row[name] / base if base else None
+            rows += of_job
+    return rows
+
+
+def _row(job: str, entry: str, args: argparse.Namespace) -> Dict[str, Any]:
+    """The figures of a training step, or of one generated token."""
+    found, steps = [_count(job, entry, args, args.length)], 1
+    if job in GENERATION:  # the difference between a long and a short text
+        longest = max(args.length[-1], 2)
+        short = longest // 2
+        found = [_count(job, entry, args, [*args.length[:-1], n]) for n in (longest, short)]
+        steps = longest - short
+    every = {
+        "kernels": [counts.total for counts in found],
+        "waits": [sum(counts.waits.values()) for counts in found],
+        "copies": [counts.copies for counts in found],
+        "saved_mib": [counts.saved / 2**20 for counts in found],
+    }
+    figures = {name: (first - sum(rest)) / steps for name, (first, *rest) in every.items()}
+    kernels = {name: dict(found[0].kernels_of_attention(number)) for number, name in GPUS.items()}
+    return dict(job=job, model=entry, **figures, attention=kernels)
+
+
+def _count(job: str, entry: str, args: argparse.Namespace, length: List[int]) -> Counts:
+    own = argparse.Namespace(**{**vars(args), "jobs": [job], "length": length})
+    subject = SUBJECTS[JOBS[job]](entry, own)
+    run = subject.start(job)
+    run()  # constants are made
+    return count(run, subject.model.parameters())
+
+
+COLUMNS = (
+    *(("job", "job", ""), ("model", "model", ""), ("waits", "waits", "g")),
+    *(("copies", "copies", "g"), ("kernels", "kernels", "g"), ("ratio", "kernels_ratio", ".3f")),
+    *(("saved MiB", "saved_mib", ".1f"), ("ratio", "saved_mib_ratio", ".3f")),
+)
+
+
+def main(argv: List[str]) -> None:
+    """Count, and print the table with the attention kernels of each GPU.
+
+    Raises:
+        UsageError: an argument is wrong.
+    """
+    args = get_parser().parse_args(["benchmark", *argv])
+    for name, usual in (("lengths", None), ("positions", None), ("device", "cpu")):
+        if getattr(args, name) != usual:
+            raise UsageError(f"{flag_of(name)}: whole models are counted, on the CPU; drop it")
+    if not HAS_SDPA:
+        raise UsageError("counting.py: needs PyTorch 2.0 or later")
+    complete(args)
+    check_jobs(args)
+    check_lengths(args)
+    rows = counted(args)
+    print(table(rows, COLUMNS))
+    for row in rows:
+        print(f"\n{row['job']}, {row['model']}")
+        for gpu, kernels in row["attention"].items():
+            words = ", ".join(f"{number} x {name}" for name, number in kernels.items())
+            print(f"    {gpu}: {words or 'no attention that could be fused'}")
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as stream:
+            json.dump(rows, stream, indent=2)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
