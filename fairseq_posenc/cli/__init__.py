@@ -12,12 +12,11 @@ from fairseq_posenc.cli import (
     analyse,
     average,
     benchmark,
+    catalogue,
     check_text,
     convert,
     doctor,
-    listing,
     pack,
-    path,
     plot,
     predict,
     reading,
@@ -30,8 +29,8 @@ from fairseq_posenc.flags.usage import OneLineParser
 from fairseq_posenc.serving.streams import standard_output
 
 COMMANDS = (
-    path.COMMAND,
-    listing.COMMAND,
+    catalogue.PATH,
+    catalogue.LIST,
     doctor.COMMAND,
     average.COMMAND,
     convert.IMPORT,
