@@ -12,8 +12,8 @@ from fairseq_posenc.analysis.extrapolation import (
     parse_run,
 )
 from fairseq_posenc.analysis.figures import (
+    check_figure,
     curve_style,
-    figure_format,
     import_pyplot,
     length_axes,
     parse_lengths,
@@ -121,11 +121,9 @@ def check_arguments(args: Namespace) -> None:
             raise UsageError(f"{flag_of(name)} {number}: expected 1 or more")
     if args.last > shortest:
         raise UsageError(f"--last {args.last}: windows of --lengths {shortest} have fewer tokens")
-    for flag, path in (("--output", args.output), ("--csv", args.csv)):
-        if path is not None:
-            check_writable(path, flag)
-    figure_format(args.output, "--output")
-    import_pyplot("--output")
+    check_figure(args.output, "--output")
+    if args.csv is not None:
+        check_writable(args.csv, "--csv")
 
 
 def plot(args: Namespace) -> None:

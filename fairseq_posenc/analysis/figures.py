@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.files import replace_file
+from fairseq_posenc.basics.files import check_writable, replace_file
 from fairseq_posenc.basics.packages import import_extra
 
 if TYPE_CHECKING:
@@ -132,6 +132,17 @@ def figure_format(output: Path, flag: str) -> str:
             f"{flag} {output}: unknown format; give a name in .pdf, .png or .svg".strip()
         )
     return kind
+
+
+def check_figure(output: Path, flag: str) -> None:
+    """Check, before a long computation, that its figure can be drawn and written.
+
+    Raises:
+        UsageError: matplotlib is missing, the file cannot be written, or its format is unknown.
+    """
+    check_writable(output, flag)
+    figure_format(output, flag)
+    import_pyplot(flag)
 
 
 def save_figure(figure: "Figure", output: Path, flag: str = "--output") -> None:

@@ -11,7 +11,7 @@ from typing import Any, Dict, List
 
 import torch
 
-from fairseq_posenc.analysis.figures import figure_format, import_pyplot, parse_lengths
+from fairseq_posenc.analysis.figures import check_figure, parse_lengths
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.files import check_writable, replace_file
 from fairseq_posenc.benchmark import report
@@ -65,9 +65,8 @@ def check(args: Namespace) -> None:
     if args.dtype == "float16" and args.device == "cpu":
         raise UsageError("--dtype float16: needs --device cuda; on the CPU give bfloat16")
     if args.plot:
-        import_pyplot(f"--plot {args.plot}")
-        figure_format(Path(args.plot), "--plot")
-    for flag, path in (("--csv", args.csv), ("--json", args.json), ("--plot", args.plot)):
+        check_figure(Path(args.plot), "--plot")
+    for flag, path in (("--csv", args.csv), ("--json", args.json)):
         if path:
             check_writable(path, flag)
 
