@@ -22,7 +22,7 @@ from support.masked_language_models import texts
 from support.masked_language_models import tiny as tiny_masked_lm
 from torch.overrides import TorchFunctionMode
 
-from fairseq_posenc.benchmark.fused import AttentionCall, fused_kernel
+from fused import AttentionCall, fused_kernel
 
 pytestmark = pytest.mark.gpu
 every_layer = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)

@@ -3,22 +3,24 @@
 `fairseq-posenc analyse --help` defines both figures.
 """
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, List, NamedTuple, Tuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.analysis.figures import curve_style, figure_format, import_pyplot, save_figure
+from fairseq_posenc.analysis.figures import check_figure, curve_style, import_pyplot, save_figure
 from fairseq_posenc.analysis.inputs import Model, load, pack
+from fairseq_posenc.analysis.positions import chosen_length
 from fairseq_posenc.attention.content import content_logits
 from fairseq_posenc.attention.functional import add_terms, additive_mask
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.files import check_writable
-from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.encodings.base import Content
+from fairseq_posenc.flags.options import option
 from fairseq_posenc.stacks.stack import Padding, layer_positions
 
+LENGTH = 512  # tokens, as in the paper; fewer if the model has fewer positions
 MATRICES = ("q·k", "softmax", "ReLU²")
 
 
@@ -65,9 +67,7 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
             added = add_terms(added, additive_mask(length, length, True, None, x))
         if attention.position_terms is not None:
             queries, keys = given["query_positions"], given["key_positions"]
-            assert (
-                queries is not None and keys is not None
-            )  # present in every stack with such terms
+            assert queries is not None and keys is not None  # a stack with such terms has them
             content = Content(x, content_q, content_k, layer.encoding.scale, queries, keys)
             vectors = given.get("distance_vectors")
             added = add_terms(added, content_logits(attention, content, vectors, None))
@@ -125,7 +125,8 @@ def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
         output: the file.
     """
     pyplot = import_pyplot("--output")
-    ticker = import_extra("matplotlib.ticker", "--output")
+    from matplotlib import ticker
+
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.8), constrained_layout=True)
     figure.suptitle(title, x=0.01, ha="left", fontsize=9)
     layers = range(1, len(figures.rank) + 1)
@@ -144,73 +145,24 @@ def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
     save_figure(figure, output)
 
 
-def check_length(length: int, model: Model) -> None:
-    """Refuse a length that the model cannot take.
-
-    Raises:
-        UsageError: the length is too short or too long.
-    """
-    longest = model.encoder.encoding.stack.max_positions
-    if length < 2:
-        raise UsageError(f"--length {length}: expected 2 or more")
-    if model.encoder.encoding.bounded and length > longest:
-        raise UsageError(f"--length {length}: the table has {longest} positions")
-
-
-class Options(NamedTuple):
-    """Options of the analysis.
-
-    Args:
-        sequences: the most sequences to read.
-        length: T, or None for *default_length* or the model's maximum, whichever is less.
-        default_length: in tokens.
-        tolerance: smallest singular value that counts, as a share of the largest, or None for T
-            times the machine epsilon of float32.
-        threshold: largest entry that counts as zero, as a share of the largest in its row.
-    """
-
-    sequences: int
-    length: Optional[int]
-    default_length: int
-    tolerance: Optional[float]
-    threshold: float
-
-
-def report(
-    checkpoint: str, text: str, dict_path: Optional[str], options: Options, output: Optional[Path]
-) -> None:
+def report(args: Namespace) -> None:
     """Print the figures of a checkpoint on a text and, if asked, draw them.
 
     Args:
-        checkpoint: the file.
-        text: a file tokenised like the training data.
-        dict_path: the dictionary, if it is not found by itself.
-        options: the options.
-        output: the file of the figure, if any.
+        args: the arguments of ``fairseq-posenc analyse``.
 
     Raises:
-        UsageError: an option is out of range, or a file cannot be used.
+        UsageError: an argument is out of range, or a file cannot be used.
     """
-    for flag, value in (("tolerance", options.tolerance), ("threshold", options.threshold)):
-        if value is not None and not 0 <= value < 1:
-            raise UsageError(f"--{flag} {value:g}: expected at least 0 and less than 1")
-    if options.sequences < 1:
-        raise UsageError(f"--sequences {options.sequences}: expected 1 or more")
-    if output is not None:
-        check_writable(output, "--output")
-        figure_format(output, "--output")
-        import_pyplot("--output")
-    model = load(checkpoint, dict_path)
+    check_arguments(args)
+    model = load(args.checkpoint, args.dict)
     stack = model.encoder.encoding.stack
-    length = options.length
-    if length is None:
-        length = min(options.default_length, stack.max_positions)
-    check_length(length, model)
-    tokens = pack(text, model, length, options.sequences)
-    tolerance = options.tolerance
+    length = chosen_length(args.length, LENGTH, model.encoder.encoding)
+    tokens = pack(args.text, model, length, args.sequences)
+    tolerance = args.tolerance
     if tolerance is None:
         tolerance = length * torch.finfo(torch.float32).eps
-    figures = analyse(model, tokens, tolerance, options.threshold)
+    figures = analyse(model, tokens, tolerance, args.threshold)
     bound = min(1.0, stack.head_dim / length)
     unknown = tokens.eq(model.dictionary.unk()).double().mean()
     title = (
@@ -218,8 +170,24 @@ def report(
         f"heads a layer: {stack.num_heads}, d: {stack.head_dim}, so rank of q·k at most "
         f"{bound:.4g} of the length\n"
         f"singular values above {tolerance:.2g} of the largest count for rank, "
-        f"entries up to {options.threshold:g} of the largest in their row for sparsity"
+        f"entries up to {args.threshold:g} of the largest in their row for sparsity"
     )
     print(f"{title}\n\n{table(figures)}")
-    if output is not None:
-        draw(figures, title, bound, output)
+    if args.output is not None:
+        draw(figures, title, bound, args.output)
+
+
+def check_arguments(args: Namespace) -> None:
+    """Refuse numbers out of range, and an output that cannot be written.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    for name in ("tolerance", "threshold"):
+        value = option(args, name)
+        if value is not None and not 0 <= value < 1:
+            raise UsageError(f"--{name} {value:g}: expected at least 0 and less than 1")
+    if args.sequences < 1:
+        raise UsageError(f"--sequences {args.sequences}: expected 1 or more")
+    if args.output is not None:
+        check_figure(args.output, "--output")

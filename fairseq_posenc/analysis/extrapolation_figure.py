@@ -11,11 +11,16 @@ from fairseq_posenc.analysis.extrapolation import (
     measure,
     parse_run,
 )
-from fairseq_posenc.analysis.figures import curve_style, figure_format, import_pyplot, save_figure
-from fairseq_posenc.analysis.lengths import parse_lengths
+from fairseq_posenc.analysis.figures import (
+    check_figure,
+    curve_style,
+    import_pyplot,
+    length_axes,
+    parse_lengths,
+    save_figure,
+)
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.files import check_writable, replace_file
-from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.flags.options import option
 
 WIDE = 3  # ratio of perplexities above which their axis is logarithmic
@@ -75,9 +80,7 @@ def write_csv(measurements: Sequence[Measurement], args: Namespace) -> None:
 
 def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
     """Plot all curves in one figure."""
-    pyplot = import_pyplot("--output")
-    ticker = import_extra("matplotlib.ticker", "--output")
-    figure, axes = pyplot.subplots(figsize=(8.5, 5), constrained_layout=True)
+    figure, axes = import_pyplot("--output").subplots(figsize=(8.5, 5), constrained_layout=True)
     for number, (name, group) in enumerate(by_name(measurements).items()):
         style = curve_style(number)
         color = style["color"]
@@ -95,19 +98,9 @@ def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
         place, top = (trained, 0.99), axes.get_xaxis_transform()  # y as a share of the height
         text = axes.annotate(f" trained at {trained}", place, xycoords=top, va="top", fontsize=8)
         text.set_color("grey")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(args.lengths)
-    found = [
-        measurement.perplexity(length)
-        for measurement in measurements
-        for length in measurement.bits
-    ]
-    if max(found) > WIDE * min(found):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
-        axis.set_minor_locator(ticker.NullLocator())
+    found = [m.perplexity(length) for m in measurements for length in m.bits]
+    wide = max(found) > WIDE * min(found)
+    length_axes(axes, args.lengths, (1, 1.5, 2, 3, 5, 7) if wide else ())
     axes.set(xlabel="context length (tokens)", ylabel=f"perplexity ({args.subset})")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # beside the curves, which fill the axes
     save_figure(figure, args.output)
@@ -128,11 +121,9 @@ def check_arguments(args: Namespace) -> None:
             raise UsageError(f"{flag_of(name)} {number}: expected 1 or more")
     if args.last > shortest:
         raise UsageError(f"--last {args.last}: windows of --lengths {shortest} have fewer tokens")
-    for flag, path in (("--output", args.output), ("--csv", args.csv)):
-        if path is not None:
-            check_writable(path, flag)
-    figure_format(args.output, "--output")
-    import_pyplot("--output")
+    check_figure(args.output, "--output")
+    if args.csv is not None:
+        check_writable(args.csv, "--csv")
 
 
 def plot(args: Namespace) -> None:

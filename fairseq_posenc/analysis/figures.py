@@ -6,10 +6,10 @@ and ordered for the largest differences in normal vision and without red, green 
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.files import replace_file
+from fairseq_posenc.basics.files import check_writable, replace_file
 from fairseq_posenc.basics.packages import import_extra
 
 if TYPE_CHECKING:
@@ -72,6 +72,42 @@ def curve_style(number: int) -> Dict[str, str]:
     }
 
 
+def parse_lengths(text: str) -> List[int]:
+    """Parse lengths separated by commas, as ``--lengths`` takes them, and sort them.
+
+    Raises:
+        UsageError: *text* is not such a list.
+    """
+    try:
+        lengths = sorted({int(number) for number in text.split(",")})
+    except ValueError:
+        lengths = []
+    if not lengths or lengths[0] < 1:
+        raise UsageError(f"--lengths {text}: expected numbers such as 128,256,512")
+    return lengths
+
+
+def length_axes(axes: Any, lengths: Sequence[int], steps: Sequence[float] = ()) -> None:
+    """Set up the axes of curves by length.
+
+    Args:
+        axes: axes of matplotlib.
+        lengths: ticks across, on a scale of powers of two.
+        steps: multiples of powers of ten that get a tick; the vertical scale is logarithmic if
+            there are any.
+    """
+    from matplotlib import ticker
+
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(lengths)
+    if steps:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=steps))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+        axis.set_minor_locator(ticker.NullLocator())
+
+
 def heat_limits(low: float, high: float) -> Dict[str, float]:
     """Limits of a colour scale, as arguments of ``imshow``; 0 is the middle of signed values."""
     if low < 0 < high:
@@ -96,6 +132,17 @@ def figure_format(output: Path, flag: str) -> str:
             f"{flag} {output}: unknown format; give a name in .pdf, .png or .svg".strip()
         )
     return kind
+
+
+def check_figure(output: Path, flag: str) -> None:
+    """Check, before a long computation, that its figure can be drawn and written.
+
+    Raises:
+        UsageError: matplotlib is missing, the file cannot be written, or its format is unknown.
+    """
+    check_writable(output, flag)
+    figure_format(output, flag)
+    import_pyplot(flag)
 
 
 def save_figure(figure: "Figure", output: Path, flag: str = "--output") -> None:

@@ -1,8 +1,9 @@
-"""Position information in a checkpoint: content-free logits, and the decay of rotary logits."""
+"""What a checkpoint knows of positions: learned tables, logits without content, rotary decay."""
 
+import re
 from argparse import Namespace
 from functools import partial
-from typing import Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +14,15 @@ from fairseq_posenc.checkpoints.settings import saved_settings
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
+from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.encodings.bert_ad import UntiedProjections
 from fairseq_posenc.encodings.rotary import Rotary, frequencies
 from fairseq_posenc.layers.initialisation import apply_norms_and_biases
 from fairseq_posenc.models import family_of, masked_lm
 
 HEADS_A_ROW = 6
+FIRST = 2  # row of a table for the first position: one after fairseq's index of padding
+_TERMS = re.compile(r"layers\.(\d+)\..*position_terms\.")
 State = Dict[str, Tensor]
 
 
@@ -29,6 +33,13 @@ class Row(NamedTuple):
     maps: Tensor  # (heads, T, T)
     first_head: int
     columns: int  # of the widest row
+
+
+class Table(NamedTuple):
+    """A learned table of positions."""
+
+    title: str
+    similarities: Tensor  # (T, T)
 
 
 class Decay(NamedTuple):
@@ -45,7 +56,7 @@ class Side(NamedTuple):
 
     Args:
         stack: the encoder or decoder.
-        encoding: that of these layers.
+        encoding: the encoding of these layers.
         layers: their indices.
         state: parameters of the whole stack, by fairseq's names without the prefix.
         cfg: the model's configuration.
@@ -90,6 +101,26 @@ def read_sides(path: str) -> List[Side]:
             if layers:  # a pattern may be longer than the stack
                 sides.append(Side(stack, encoding, layers, own, cfg))
     return sides
+
+
+def chosen_length(given: Optional[int], default: int, encoding: PositionEncoding) -> int:
+    """The number of positions to look at.
+
+    Args:
+        given: ``--length``, or None.
+        default: the number without it, or fewer if the model has fewer.
+        encoding: an encoding of the model.
+
+    Raises:
+        UsageError: the length is too short for a figure, or too long for the model.
+    """
+    longest = encoding.stack.max_positions
+    length = min(default, longest) if given is None else given
+    if length < 2:
+        raise UsageError(f"--length {length}: expected 2 or more")
+    if encoding.bounded and length > longest:
+        raise UsageError(f"--length {length}: the table has {longest} positions")
+    return length
 
 
 def prefix_of(module: nn.Module, side: Side) -> str:
@@ -140,6 +171,55 @@ def heat_maps(side: Side, length: int) -> List[Row]:
     return rows
 
 
+def learned_table(side: Side, length: int) -> Optional[Table]:
+    """Cosine similarities of the vectors in a learned table, less their mean.
+
+    Args:
+        side: the layers of an encoder or decoder.
+        length: number of positions T.
+
+    Returns:
+        None without a table.
+    """
+    table = side.state.get("embed_positions.weight")
+    if table is None:
+        return None
+    vectors = table[FIRST : FIRST + length]
+    vectors = torch.nn.functional.normalize(vectors - vectors.mean(0), dim=1)
+    return Table(f"{side.stack.side}: learned table", vectors @ vectors.t())
+
+
+@torch.no_grad()
+def layer_terms(side: Side, length: int) -> List[Row]:
+    """Logits of the first and the last layer where queries and keys are zero.
+
+    Transformer-XL's are its term v·(r W_kR); other terms with content have none.
+
+    Args:
+        side: the layers of an encoder or decoder.
+        length: number of positions T.
+    """
+    stack, encoding = side.stack, side.encoding
+    terms: Any = encoding.build_content_bias()
+    if terms is None:
+        return []
+    found = filter(None, map(_TERMS.match, side.state))
+    prefixes = {int(match.group(1)): match.group() for match in found}
+    zeros = torch.zeros(1, stack.num_heads, length, stack.head_dim)
+    x = zeros.transpose(1, 2).flatten(2)
+    positions = torch.arange(length).unsqueeze(0)
+    rows: List[Row] = []
+    for layer in dict.fromkeys((side.layers[0], side.layers[-1])):
+        if layer in prefixes:  # NEZHA's term has no parameters
+            load(terms, prefixes[layer], side)
+        content = Content(x, zeros, zeros, encoding.scale, positions, positions)
+        (maps,) = terms(content, encoding.distance_vectors(length, length, zeros), {})
+        if maps.any():
+            title = f"{stack.side}, layer {layer + 1}: {encoding.name} without content"
+            rows += rows_of(title, maps, stack)
+    return rows
+
+
 def rows_of(title: str, maps: Tensor, stack: Stack) -> List[Row]:
     """Heat maps, a few heads to a row; a causal stack shows no later keys.
 
@@ -170,9 +250,8 @@ def expected_products(side: Side, rotary: Rotary, layer: int) -> Tensor:
         attention = f"layers.{layer}.self_attn.{name}."
         weight = side.state[attention + "weight"]
         bias = side.state.get(attention + "bias", weight.new_zeros(len(weight)))  # --no-bias
-        rows = torch.cat(
-            (weight, bias.unsqueeze(1)), dim=1
-        ).double()  # as a channel that is always 1
+        # the bias is the weight of a channel that is always 1
+        rows = torch.cat((weight, bias.unsqueeze(1)), dim=1).double()
         rows = rows.view(side.stack.num_heads, side.stack.head_dim, -1)[:, : rotary.dim]
         if rotary.pairing == "half":
             pairs.append(torch.complex(*rows.chunk(2, dim=1)))

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as np
+from torch import Tensor
 
 from fairseq_posenc.analysis.figures import (
     COLORS,
@@ -13,8 +14,17 @@ from fairseq_posenc.analysis.figures import (
     import_pyplot,
     save_figure,
 )
-from fairseq_posenc.analysis.learned_positions import Table, layer_terms, learned_table
-from fairseq_posenc.analysis.positions import Decay, Row, decay, heat_maps, read_sides
+from fairseq_posenc.analysis.positions import (
+    Decay,
+    Row,
+    Table,
+    chosen_length,
+    decay,
+    heat_maps,
+    layer_terms,
+    learned_table,
+    read_sides,
+)
 from fairseq_posenc.basics.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,30 +32,57 @@ if TYPE_CHECKING:
 
 
 class NothingToDraw(UsageError):
-    """A model without a learned table, logits that depend on positions alone, and a rotation."""
+    """A model has no learned table, no logits from positions alone, and no rotation."""
+
+
+def draw_maps(
+    figure: "SubFigure", title: str, maps: Tensor, columns: int, label: str, **scale: Any
+) -> Any:
+    """Draw matrices side by side with one scale and a bar for it.
+
+    Args:
+        figure: what to draw in.
+        title: its title.
+        maps: (N, T, S).
+        columns: places for matrices, at least N.
+        label: what the colours stand for.
+        scale: its limits, as arguments of ``imshow``.
+
+    Returns:
+        the N axes.
+    """
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+    axes = figure.subplots(1, columns, squeeze=False, sharey=True)[0]
+    for ax, values in zip(axes, maps):
+        image = ax.imshow(values.numpy(), cmap=HEAT, interpolation="nearest", **scale)
+        ax.tick_params(labelsize=7)
+        ax.grid(False)
+    for ax in axes[len(maps) :]:
+        ax.set_visible(False)
+    bar = figure.colorbar(image, ax=list(axes), fraction=0.02, pad=0.01, extend="both")
+    bar.ax.tick_params(labelsize=7)
+    bar.set_label(label, fontsize=7)
+    return axes[: len(maps)]
 
 
 def draw_row(figure: "SubFigure", row: Row) -> None:
-    """Draw a row of heat maps with its colour bar."""
-    figure.suptitle(row.title, x=0.01, ha="left", fontsize=10)
-    axes = figure.subplots(1, row.columns, squeeze=False, sharey=True)[0]
+    """Draw the heat maps of a few heads."""
     # from the 1st to the 99th percentile, or a single extreme logit would hide all others
     low, high = np.nanquantile(row.maps.numpy(), [0.01, 0.99])  # PyTorch's takes 2^24 values
-    used = axes[: len(row.maps)]
-    for head, (ax, values) in enumerate(zip(used, row.maps), row.first_head + 1):
-        image = ax.imshow(
-            values.numpy(), cmap=HEAT, interpolation="nearest", **heat_limits(low, high)
-        )
+    limits = heat_limits(low, high)
+    axes = draw_maps(figure, row.title, row.maps, row.columns, "logit", **limits)
+    for head, ax in enumerate(axes, row.first_head + 1):
         ax.set_title(f"head {head}", fontsize=8)
-        ax.tick_params(labelsize=7)
         ax.set_xlabel("key position (tokens)", fontsize=7)
-        ax.grid(False)
-    for ax in axes[len(used) :]:
-        ax.set_visible(False)
-    used[0].set_ylabel("query position (tokens)", fontsize=7)
-    bar = figure.colorbar(image, ax=list(axes), fraction=0.02, pad=0.01, extend="both")
-    bar.ax.tick_params(labelsize=7)
-    bar.set_label("logit", fontsize=7)
+    axes[0].set_ylabel("query position (tokens)", fontsize=7)
+
+
+def draw_table(figure: "SubFigure", table: Table) -> None:
+    """Draw the similarities of a learned table."""
+    label, maps = "cosine similarity, less the mean vector", table.similarities[None]
+    (ax,) = draw_maps(figure, table.title, maps, 2, label, vmin=-1, vmax=1)
+    ax.set_xlabel("position (tokens)", fontsize=7)
+    ax.set_ylabel("position (tokens)", fontsize=7)
 
 
 def draw_decay(figure: "SubFigure", curves: Decay) -> None:
@@ -64,22 +101,6 @@ def draw_decay(figure: "SubFigure", curves: Decay) -> None:
     for ax in (left, right):
         ax.set_xlabel("relative distance (tokens)", fontsize=8)
         ax.tick_params(labelsize=7)
-
-
-def draw_table(figure: "SubFigure", table: Table) -> None:
-    """Draw the similarities of a table as a heat map with its colour bar."""
-    figure.suptitle(table.title, x=0.01, ha="left", fontsize=10)
-    axes, right = figure.subplots(1, 2)
-    right.set_visible(False)
-    values = table.similarities.numpy()
-    image = axes.imshow(values, cmap=HEAT, interpolation="nearest", vmin=-1, vmax=1)
-    axes.tick_params(labelsize=7)
-    axes.set_xlabel("position (tokens)", fontsize=7)
-    axes.set_ylabel("position (tokens)", fontsize=7)
-    axes.grid(False)
-    bar = figure.colorbar(image, ax=axes, fraction=0.02, pad=0.01)
-    bar.ax.tick_params(labelsize=7)
-    bar.set_label("cosine similarity, less the mean vector", fontsize=7)
 
 
 def layer_colors(count: int) -> List[Any]:
@@ -119,12 +140,7 @@ def plot(checkpoint: str, output: Path, length: Optional[int], default_length: i
     sides = read_sides(checkpoint)
     parts: List[Tuple[Callable[[Any, Any], None], Any]] = []
     for side in sides:
-        longest = side.stack.max_positions
-        drawn = min(default_length, longest) if length is None else length
-        if drawn < 2:
-            raise UsageError(f"--length {drawn}: expected 2 or more")
-        if side.encoding.bounded and drawn > longest:
-            raise UsageError(f"--length {drawn}: the table has {longest} positions")
+        drawn = chosen_length(length, default_length, side.encoding)
         table = learned_table(side, drawn)
         parts += [(draw_table, table)] if table else []
         parts += [(draw_row, row) for row in (*heat_maps(side, drawn), *layer_terms(side, drawn))]

@@ -2,7 +2,6 @@
 
 import json
 import re
-import statistics
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Sequence
 
@@ -92,7 +91,7 @@ def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
         }
         for part, (points, look) in lines.items():
             if points:
-                means = [statistics.mean(values) for values in points.values()]
+                means = [sum(values) / len(values) for values in points.values()]
                 # a name has one entry in the legend, its validation if there is one
                 named = label if part == "validation" or not lines["validation"][0] else ""
                 axes.plot(list(points), means, **{**style, **look}, label=named)

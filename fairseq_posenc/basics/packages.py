@@ -1,7 +1,7 @@
 """Optional packages, their purposes and the commands that install them."""
 
 import importlib
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 from fairseq_posenc.basics.errors import UsageError
 
@@ -41,24 +41,15 @@ EXTRAS = (
     Extra("jieba", "jieba", "Chinese text"),
     Extra("pytorch_optimizer", "pytorch-optimizer", "--optimizer amos"),
 )
-#: Other implementations that the benchmark measures.
-PEERS = (
-    Extra("performer_pytorch", "performer-pytorch", "benchmarks"),
-    Extra("x_transformers", "x-transformers", "benchmarks"),
-    Extra("rotary_embedding_torch", "rotary-embedding-torch", "benchmarks"),
-    # what it requires besides PyTorch is not needed for its attention, and old
-    Extra("torchscale", "--no-deps torchscale", "benchmarks"),
-    Extra("gau_alpha", "gau-alpha 'transformers<4.47'", "benchmarks"),
-)
-_INSTALL = {extra.module: extra.install for extra in (*EXTRAS, *PEERS)}
 
 
-def import_extra(module: str, needed_by: str) -> Any:
+def import_extra(module: str, needed_by: str, install: Optional[str] = None) -> Any:
     """Import an optional package.
 
     Args:
-        module: a module of :data:`EXTRAS` or :data:`PEERS`.
+        module: its import name, or the name of a module in it.
         needed_by: the flag or file that requires it, for the error message.
+        install: arguments of ``pip install``, by default those in :data:`EXTRAS`.
 
     Raises:
         UsageError: it cannot be imported; the message gives the command that installs it.
@@ -66,7 +57,9 @@ def import_extra(module: str, needed_by: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        install = _INSTALL[module.partition(".")[0]]
+        if install is None:
+            package = module.partition(".")[0]
+            install = next(extra.install for extra in EXTRAS if extra.module == package)
         raise UsageError(
             f"{needed_by}: {module} cannot be imported ({error}); run: pip install {install}"
         ) from error

@@ -1,1 +1,1 @@
-"""Timing training steps, generation and attention of models against each other."""
+"""Time and memory of models: training, generation, attention by length, and model folders."""

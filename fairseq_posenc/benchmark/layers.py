@@ -1,15 +1,16 @@
-"""Single self-attention layers, as in the plug-in's models."""
+"""Single self-attention layers, as in the plug-in's models, and their forward and backward pass."""
 
 import argparse
+import functools
 import shlex
 from typing import Any, Callable, List, NamedTuple
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.benchmark.masked_lm import MaskedLMSubject
-from fairseq_posenc.benchmark.translation import TranslationSubject
+from fairseq_posenc.benchmark.models import MaskedLMSubject, Run, Subject, TranslationSubject
 from fairseq_posenc.stacks.stack import Padding, layer_positions
 
 
@@ -38,7 +39,7 @@ class Layer(NamedTuple):
 def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal: bool) -> Layer:
     """The layer of a translation model, with its stack's per-forward inputs computed once.
 
-    Attention that is for bidirectional stacks alone is that of a masked language model.
+    Attention that is for bidirectional stacks alone is taken from a masked language model.
 
     Args:
         entry: for messages.
@@ -51,13 +52,11 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
     """
     words = ["--position-encoding", "rotary", "--attention-dropout", "0", *flags]
     kernel = ATTENTIONS.find(flags[flags.index("--attention") + 1]).thing
-    model: Any
-    if kernel.bidirectional_only and not causal:
-        model = MaskedLMSubject(shlex.join([MaskedLMSubject.generic, *words]), args).model
-        stack = model.encoder.sentence_encoder
-    else:
-        model = TranslationSubject(shlex.join([TranslationSubject.generic, *words]), args).model
-        stack = model.decoder if causal else model.encoder
+    masked = kernel.bidirectional_only and not causal
+    kind = MaskedLMSubject if masked else TranslationSubject
+    model: Any = kind(shlex.join([kind.generic, *words]), args).model
+    stack = model.decoder if causal else model.encoder
+    stack = stack.sentence_encoder if masked else stack
     encoding, layer = stack.encoding, stack.layers[0]
     if encoding.shared_bias is not None or encoding.content:
         raise UsageError(
@@ -69,3 +68,62 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
     given = layer_positions(layer, stack.positions_of_layers(x, length, Padding(), causal))
     attention = layer.self_attn
     return Layer(attention, lambda x: attention(x, **given)[0], layer.embed_dim)
+
+
+class AttentionSubject(Subject):
+    """The self-attention of an encoder and of a decoder, and a batch without padding.
+
+    Args:
+        entry: a value of ``--attention``, optionally followed by flags of the model.
+        args: the command line.
+
+    Raises:
+        UsageError: the encoding adds to logits.
+    """
+
+    known = ATTENTIONS
+
+    def __init__(self, entry: str, args: argparse.Namespace) -> None:
+        self.entry, self.args = entry, args
+        self.encoder = self.layer(causal=False)
+        self.model: nn.Module = self.encoder.module
+
+    @classmethod
+    def check(cls, entry: str, jobs: List[str]) -> None:
+        """Refuse an entry of ``--archs`` that does not begin with a known attention.
+
+        Raises:
+            UsageError: listing the known attentions.
+        """
+        if (shlex.split(entry) or [""])[0] not in cls.known:
+            raise UsageError(
+                f"--archs {entry!r}: with --lengths an entry begins with one of "
+                + ", ".join(cls.known)
+            )
+
+    @functools.cached_property
+    def decoder(self) -> Layer:
+        """The layer of a decoder, built when it is first asked for: some attentions have none."""
+        return self.layer(causal=True)
+
+    def layer(self, causal: bool) -> Layer:
+        """The layer of the encoder, or the *causal* one of the decoder."""
+        name, *flags = shlex.split(self.entry)
+        return plug_in_layer(self.entry, ["--attention", name, *flags], self.args, causal)
+
+    def start(self, job: str) -> Run:
+        """A function for a forward and backward pass of the layer that *job* names."""
+        layer = self.encoder if job == "attention" else self.decoder
+        layer.module.train()
+        size = (self.args.batch, self.args.length[0], layer.channels)
+        draw = torch.Generator().manual_seed(self.args.seed)
+        like = next(layer.module.parameters())
+        x, gradient = (layer.laid_out(torch.randn(size, generator=draw)).to(like) for _ in range(2))
+        x.requires_grad_()
+
+        def step() -> None:
+            layer.module.zero_grad()
+            x.grad = None
+            layer.compute(x).backward(gradient)
+
+        return step

@@ -10,23 +10,30 @@ import sys
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Type
 
 import torch
 
 from fairseq_posenc import register
-from fairseq_posenc.benchmark.attention import AttentionSubject
-from fairseq_posenc.benchmark.language_model import LanguageModelSubject
-from fairseq_posenc.benchmark.lengths import rounds_at
-from fairseq_posenc.benchmark.masked_lm import MaskedLMSubject, explicit_attention
+from fairseq_posenc.benchmark.layers import AttentionSubject
+from fairseq_posenc.benchmark.models import (
+    LanguageModelSubject,
+    MaskedLMSubject,
+    Run,
+    Subject,
+    TranslationSubject,
+    explicit_attention,
+)
 from fairseq_posenc.benchmark.options import BY_LENGTH, JOBS
-from fairseq_posenc.benchmark.steps import SteppedSearch
-from fairseq_posenc.benchmark.translation import Run, TranslationSubject
+from fairseq_posenc.benchmark.report import Row
+from fairseq_posenc.benchmark.tokens import SteppedSearch
 from fairseq_posenc.encodings import ENCODINGS
 
 WARM_UP = 2  # rounds that are not counted
+LEAST_ROUNDS = 3  # of attention at the longest lengths
 
-SUBJECTS: Dict[str, Callable[..., Any]] = {
+#: The class of every kind in :data:`JOBS`.
+SUBJECTS: Dict[str, Type[Subject]] = {
     "translation": TranslationSubject,
     "masked_lm": MaskedLMSubject,
     "language_model": LanguageModelSubject,
@@ -59,10 +66,10 @@ def prepare_process(args: argparse.Namespace) -> None:
         torch.set_num_threads(args.threads)
 
 
-def _peak(entry: str, job: str, args: argparse.Namespace) -> float:
-    register()  # a spawned process has not run the command line's set-up
+def _peak(kind: Type[Subject], entry: str, job: str, args: argparse.Namespace) -> float:
+    register()  # the command line did so in another process
     prepare_process(args)
-    run = SUBJECTS[JOBS[job]](entry, args).start(job)
+    run = kind(entry, args).start(job)
     for _ in range(2):  # the gradients of the first step are still allocated in the second
         run()
     if torch.device(args.device).type == "cuda":
@@ -72,12 +79,12 @@ def _peak(entry: str, job: str, args: argparse.Namespace) -> float:
 
 
 def peak_memory(entry: str, job: str, args: argparse.Namespace) -> float:
-    """Return the peak memory of one job in a fresh process, in MiB."""
+    """The peak memory of one job in a fresh process, in MiB."""
     # not "spawn": Linux counts the memory of this process towards the peak of its children
     fresh = multiprocessing.get_context("forkserver")
-    fresh.set_forkserver_preload([__name__])  # whose imports take longer than the job
+    fresh.set_forkserver_preload([__name__])  # importing this module takes longer than the job
     with ProcessPoolExecutor(1, mp_context=fresh) as process:
-        return process.submit(_peak, entry, job, args).result()
+        return process.submit(_peak, SUBJECTS[JOBS[job]], entry, job, args).result()
 
 
 def arithmetic(run: Run) -> Optional[float]:
@@ -109,24 +116,17 @@ def compare(times: List[List[float]]) -> List[Dict[str, float]]:
     for mine in times:
         ratios = [one / base for one, base in zip(mine, times[0])]
         low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
-        summary.append(
-            {
-                "median_ms": statistics.median(mine),
-                "ratio": middle,
-                "ratio_q1": low,
-                "ratio_q3": high,
-            }
-        )
+        quartiles = {"ratio": middle, "ratio_q1": low, "ratio_q3": high}
+        summary.append({"median_ms": statistics.median(mine), **quartiles})
     return summary
 
 
-def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
+def measure(args: argparse.Namespace) -> List[Row]:
     """Run all jobs; returns one row per job, length, clock and model."""
     prepare_process(args)
-    blocks = []
+    rows: List[Row] = []
     for kind, jobs, archs in kinds_of(args):
-        lengths = [[n] for n in args.length] if kind in BY_LENGTH else [args.length]
-        for length in lengths:
+        for length in [[n] for n in args.length] if kind in BY_LENGTH else [args.length]:
             own = {"jobs": jobs, "archs": archs, "length": length, "position": None}
             if kind == "attention":
                 own["repeat"] = rounds_at(args.repeat, length[0], min(args.length))
@@ -134,8 +134,19 @@ def measure(args: argparse.Namespace) -> List[Dict[str, Any]]:
                 if position is not None:
                     last = position + WARM_UP + args.repeat
                     own.update(position=position, length=[length[0], last], skip_memory=True)
-                blocks.append(argparse.Namespace(**{**vars(args), **own}))
-    return [row for block in blocks for row in measure_length(block)]
+                rows += measure_length(argparse.Namespace(**{**vars(args), **own}))
+    return rows
+
+
+def rounds_at(repeat: int, length: int, shortest: int) -> int:
+    """The number of rounds at one length: fewer at longer lengths, but at least three.
+
+    Args:
+        repeat: rounds at the shortest length.
+        length: in tokens.
+        shortest: in tokens.
+    """
+    return max(repeat * shortest // length, min(repeat, LEAST_ROUNDS))
 
 
 def kinds_of(args: argparse.Namespace) -> List[Tuple[str, List[str], List[str]]]:
@@ -144,33 +155,23 @@ def kinds_of(args: argparse.Namespace) -> List[Tuple[str, List[str], List[str]]]
         (
             kind,
             [job for job in JOBS if job in args.jobs and JOBS[job] == kind],
-            every_encoding(kind) if args.all_encodings else args.archs,
+            every_encoding(SUBJECTS[kind]) if args.all_encodings else args.archs,
         )
         for kind in dict.fromkeys(JOBS[job] for job in args.jobs)
     ]
 
 
-def every_encoding(kind: str) -> List[str]:
+def every_encoding(kind: Type[Subject]) -> List[str]:
     """Entries for one kind of model: stock fairseq, and the plug-in with each of its encodings."""
-    subject: Any = SUBJECTS[kind]
-    names = [e.name for e in ENCODINGS.values() if subject.decoder_only or not e.causal_only]
-    ours = [f"{subject.generic} --position-encoding {name}" for name in names]
-    return [subject.stock, *ours]
+    names = [e.name for e in ENCODINGS.values() if kind.decoder_only or not e.causal_only]
+    return [kind.stock, *(f"{kind.generic} --position-encoding {name}" for name in names)]
 
 
-def _started(subject: Any, job: str, position: Optional[int]) -> Run:
-    """The function to time: *job*, or one token of it at *position*."""
-    run: Run = subject.start(job)
-    return run if position is None else SteppedSearch(run, subject.model.decoder, position)
-
-
-def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
+def measure_length(args: argparse.Namespace) -> List[Row]:
     """Run all jobs on sentences of one length; returns one row per job, clock and model."""
-    device = torch.device(args.device)
-    kind = JOBS[args.jobs[0]]
-    subjects = [
-        SUBJECTS[kind](entry, args) for entry in args.archs
-    ]  # before any measurement, so that errors show at once
+    kind = SUBJECTS[JOBS[args.jobs[0]]]
+    # all are built before any measurement, so that errors show at once
+    subjects = [kind(entry, args) for entry in args.archs]
     memory = {
         (job, entry): None if args.skip_memory else peak_memory(entry, job, args)
         for job in args.jobs
@@ -178,41 +179,49 @@ def measure_length(args: argparse.Namespace) -> List[Dict[str, Any]]:
     }
     rows = []
     for job in args.jobs:
-        runs = [_started(subject, job, args.position) for subject in subjects]
-        # counting decomposes attention, whose matrices may not fit into memory
-        whole = kind != "attention" and args.position is None
-        counts = [arithmetic(run) if whole else None for run in runs]
-        rounds: List[List[Dict[str, float]]] = []
-        for number in range(WARM_UP + args.repeat):
-            rounds.append([timed(run, device) for run in runs])
-            print(
-                f"\r{job}: round {number + 1} of {WARM_UP + args.repeat}",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
-        print(file=sys.stderr)
-        for run in runs:
-            if isinstance(run, SteppedSearch):
-                run.close()
-        del rounds[:WARM_UP]
+        counts, rounds = run_rounds(subjects, job, args)
         for clock in rounds[0][0]:
-            times = [[one[i][clock] for one in rounds] for i in range(len(runs))]
+            times = [[one[i][clock] for one in rounds] for i in range(len(subjects))]
             for subject, summary, gflop in zip(subjects, compare(times), counts):
-                size = sum(p.numel() for p in subject.model.parameters())
-                rows.append(
-                    dict(
-                        job=job,
-                        tokens=" ".join(
-                            map(str, [args.position] if args.position else args.length)
-                        ),
-                        clock=clock,
-                        model=subject.entry,
-                        **summary,
-                        peak_mib=memory[job, subject.entry],
-                        gflop=gflop,
-                        gflop_ratio=gflop / counts[0] if gflop and counts[0] else None,
-                        parameters=size,
-                    )
-                )
+                row = {
+                    "job": job,
+                    "tokens": " ".join(map(str, [args.position] if args.position else args.length)),
+                    "clock": clock,
+                    "model": subject.entry,
+                    **summary,
+                    "peak_mib": memory[job, subject.entry],
+                    "gflop": gflop,
+                    "gflop_ratio": gflop / counts[0] if gflop and counts[0] else None,
+                    "parameters": sum(p.numel() for p in subject.model.parameters()),
+                }
+                rows.append(row)
     return rows
+
+
+def run_rounds(
+    subjects: List[Subject], job: str, args: argparse.Namespace
+) -> Tuple[List[Optional[float]], List[List[Dict[str, float]]]]:
+    """Run one job of all models in turn.
+
+    Returns:
+        for each model its operation count, or None; for each round and model the times by clock.
+    """
+    runs = [subject.start(job) for subject in subjects]
+    # counting decomposes attention; the matrices of a long text may not fit into memory
+    whole = not isinstance(subjects[0], AttentionSubject) and args.position is None
+    counts = [arithmetic(run) if whole else None for run in runs]
+    searches: List[SteppedSearch] = []
+    if args.position is not None:
+        models: List[Any] = [subject.model for subject in subjects]
+        searches = [
+            SteppedSearch(run, model.decoder, args.position) for run, model in zip(runs, models)
+        ]
+        runs = [*searches]
+    rounds, total = [], WARM_UP + args.repeat
+    for number in range(1, total + 1):
+        rounds.append([timed(run, torch.device(args.device)) for run in runs])
+        print(f"\r{job}: round {number} of {total}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    for search in searches:
+        search.close()
+    return counts, rounds[WARM_UP:]

@@ -1,4 +1,4 @@
-"""Choices and defaults of ``fairseq-posenc benchmark``, without importing PyTorch or fairseq."""
+"""Choices and defaults of ``fairseq-posenc benchmark``; imports neither PyTorch nor fairseq."""
 
 from typing import Any, Dict, NamedTuple
 
@@ -20,8 +20,8 @@ SIZES = {
 DTYPES = ("float32", "float16", "bfloat16")  # names in PyTorch
 BEAM = 4
 
-#: Jobs and the kind of model that each is timed on; in this order, because a model cannot be
-#: trained after generation.
+#: The kind of model that each job is timed on; in this order, because a model cannot be trained
+#: after generation.
 JOBS = {
     "training": "translation",
     "generation": "translation",

@@ -12,11 +12,10 @@ from fairseq_posenc.cli import (
     analyse,
     average,
     benchmark,
+    catalogue,
     convert,
     doctor,
-    listing,
     pack,
-    path,
     plot,
     predict,
     reading,
@@ -33,8 +32,8 @@ from fairseq_posenc.flags.usage import OneLineParser
 from fairseq_posenc.serving.streams import standard_output
 
 COMMANDS = (
-    path.COMMAND,
-    listing.COMMAND,
+    catalogue.PATH,
+    catalogue.LIST,
     doctor.COMMAND,
     average.COMMAND,
     convert.IMPORT,

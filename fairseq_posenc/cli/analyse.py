@@ -5,7 +5,6 @@ from pathlib import Path
 
 from fairseq_posenc.cli.command import Command, load_plug_in
 
-LENGTH = 512  # tokens, as in the paper; fewer if the model has fewer positions positions
 SEQUENCES = 8
 THRESHOLD = 1e-3
 DESCRIPTION = """\
@@ -53,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", metavar="TEXT")
     parser.add_argument("--output", type=Path, metavar="FILE", help="also draw the figures")
     parser.add_argument("--dict", metavar="FILE", help="dict.txt, if it is not found by itself")
-    parser.add_argument("--length", type=int, help=f"tokens per sequence ({LENGTH}, or fewer)")
+    parser.add_argument("--length", type=int, help="tokens per sequence (512, or fewer)")
     parser.add_argument(
         "--sequences", type=int, default=SEQUENCES, help="most sequences to read (%(default)s)"
     )
@@ -70,10 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Print the table and, with ``--output``, draw it."""
     load_plug_in()
-    from fairseq_posenc.analysis.attention import Options, report
+    from fairseq_posenc.analysis.attention import report
 
-    options = Options(args.sequences, args.length, LENGTH, args.tolerance, args.threshold)
-    report(args.checkpoint, args.text, args.dict, options, args.output)
+    report(args)
 
 
 COMMAND = Command(

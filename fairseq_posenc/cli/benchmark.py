@@ -31,11 +31,8 @@ training    forward and backward pass of label-smoothed cross-entropy, with drop
 generation  beam search of fairseq-generate, exactly --length tokens per sentence
 masked-lm   forward and backward pass of the masked-LM loss, with dropout, without optimiser, on
             sentences of --length tokens, with one table per length. Entries of --archs are masked
-            language models; "explicit ARCH", which computes and stores the attention matrices
-            instead of using a fused kernel; or models of other libraries in the same shape:
-            hf-roformer (pip install transformers), and gau-alpha, with the weights of our GAU with
-            two units per layer (pip install gau-alpha 'transformers<4.47'). --vocabulary in an
-            entry overrides that of the command
+            language models; "explicit ARCH" computes and stores the attention matrices instead of
+            using a fused kernel. --vocabulary in an entry overrides that of the command
 lm-training, lm-generation
             the same for language models in the shape of GPT-3: cross-entropy of sentences of
             --length tokens, and beam search that continues prompts of half that length;
@@ -44,29 +41,21 @@ attention, causal-attention
             with --lengths: forward and backward pass of one self-attention layer, including its
             four projections, of an encoder and of a decoder, on --batch sentences (1) of each
             length. Entries of --archs are values of --attention, optionally followed by model
-            flags, with rotary by default; or layers of other libraries, with the sizes and
-            weights of ours and the same outputs: stock (fairseq, no positions), x-transformers,
-            rotary-embedding-torch, torchscale, hf-roformer, and performer-pytorch (no positions),
-            optionally with --favor-kernel or --favor-features. --repeat counts the rounds at the
-            shortest length; longer ones get fewer, but at least 3. The table also shows the time
-            per token and the exponent of the length that best fits the times
+            flags, with rotary by default. --repeat counts the rounds at the shortest length;
+            longer ones get fewer, but at least 3. The table also shows the time per token and the
+            exponent of the length that best fits the times
 
 --translate MODEL SOURCE REFERENCE times `fairseq-posenc translate` with a model folder on raw text:
 fairseq's search, and CTranslate2 in float32 and int8 if the folder has an export, with one thread
 and with two, or with --threads; and prints the BLEU of each.
 
---count needs no GPU. Counted are, of a training step or per generated token: waits of the host for
-the device; constants copied to it; kernels, which are the ATen operations that are no views, with
-fused attention as one; bytes saved for the backward pass, without parameters; and the kernel that
-PyTorch would choose on V100, A100 and H100 for each attention, or the reason for none. Waits and
-copies of generation include those of fairseq's beam search.
-
 Clocks: wall; processor (time of all threads, on the CPU); device (CUDA events, on a GPU).
-Memory is the peak of two runs in a fresh process: on the CPU that of the whole process, including
-Python and PyTorch, on a GPU the memory allocated by PyTorch. Arithmetic counts the operations of
-matrix products, as PyTorch reports them, and is also given as a ratio: time that it does not
+Memory is the peak of two runs in a fresh process: on the CPU the memory of the whole process,
+including Python and PyTorch, on a GPU the memory allocated by PyTorch. GFLOP counts the operations
+of matrix products, as PyTorch reports them, and is also given as a ratio: time that it does not
 explain goes to memory traffic, small operations or the library. It is not counted for attention
-layers."""
+layers. Other libraries, and counts of what a model makes a GPU do, are in scripts/benchmark of the
+repository."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,12 +111,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="time one token of generation, with that many tokens so far, instead of whole texts; "
         "each round computes the next token",
     )
-    parser.add_argument(
-        "--count",
-        action="store_true",
-        help="count instead of timing: waits for the device, kernels, bytes saved for the backward "
-        "pass, and the attention kernels that GPUs would choose",
-    )
     parser.add_argument("--repeat", type=int, default=11, help="rounds, not counting warm-up (11)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
@@ -143,16 +126,15 @@ def run(args: argparse.Namespace) -> None:
     """Measure and report."""
     if args.translate:
         _refuse_others(args)
-        from fairseq_posenc.serving import benchmark
+        from fairseq_posenc.benchmark import folders
         from fairseq_posenc.serving.model_folder import read_model_folder
 
         path, source, reference = args.translate
         threads = [args.threads] if args.threads else [1, 2]
-        folder = read_model_folder(path, "--translate")
-        benchmark.run(folder, source, reference, threads, args.repeat)
+        folders.run(read_model_folder(path, "--translate"), source, reference, threads, args.repeat)
         return
     load_plug_in()
-    from fairseq_posenc.benchmark.report import run as run_benchmark
+    from fairseq_posenc.benchmark.run import run as run_benchmark
 
     run_benchmark(args)
 

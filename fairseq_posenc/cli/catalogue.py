@@ -1,17 +1,15 @@
-"""All values that the plug-in's flags accept, one per line."""
+"""``fairseq-posenc list`` and ``path``: what the plug-in has, and where it is."""
 
+import argparse
 import dataclasses
-from argparse import Namespace
-from typing import Any, Dict, List
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List
 
-from fairseq_posenc.attention.registry import ATTENTIONS
-from fairseq_posenc.configuration.stacks import side_encoding
-from fairseq_posenc.encodings import ENCODINGS
-from fairseq_posenc.exchange import FORMATS
-from fairseq_posenc.flags.registry import Registry
-from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
-from fairseq_posenc.layers.norms import NORMS
-from fairseq_posenc.models import FAMILIES, Family
+from fairseq_posenc.cli.command import Command, load_plug_in, no_arguments
+
+if TYPE_CHECKING:
+    from fairseq_posenc.flags.registry import Registry
+    from fairseq_posenc.models import Family
 
 # settings in which presets differ, besides encoding and size
 DISTINGUISHING = ("attention", "layer", "norm", "feed_forward", "no_bias", "untie_cls", "causal")
@@ -19,6 +17,13 @@ DISTINGUISHING = ("attention", "layer", "norm", "feed_forward", "no_bias", "unti
 
 def catalogue() -> str:
     """The registries with their papers, and the architectures with their settings."""
+    from fairseq_posenc.attention.registry import ATTENTIONS
+    from fairseq_posenc.encodings import ENCODINGS
+    from fairseq_posenc.exchange import FORMATS
+    from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
+    from fairseq_posenc.layers.norms import NORMS
+    from fairseq_posenc.models import FAMILIES
+
     lines: List[str] = []
     for title, registry in (
         ("encodings (joined with +, or a pattern over layers such as rotary*3,none)", ENCODINGS),
@@ -36,17 +41,19 @@ def catalogue() -> str:
     return "\n".join(lines)
 
 
-def _entries(registry: Registry[Any]) -> List[str]:
+def _entries(registry: "Registry[Any]") -> List[str]:
     return [f"  {name:<16} {entry.summary}; {entry.paper}" for name, entry in registry.items()]
 
 
-def _architecture(family: Family, name: str) -> str:
+def _architecture(family: "Family", name: str) -> str:
     """Encoding, size and settings other than the defaults, of one preset."""
+    from fairseq_posenc.configuration.stacks import side_encoding
+
     preset = family.presets[name]
     if not preset:
         return "no preset: as set by the flags"
-    cfg = Namespace()
-    family.complete(cfg, preset, Namespace())
+    cfg = argparse.Namespace()
+    family.complete(cfg, preset, argparse.Namespace())
     stacks, settings = family.stacks(cfg), vars(cfg)
     encodings = dict.fromkeys(side_encoding(cfg, stack.side) for stack in stacks)
     layers = [str(settings[f"{stack.side}_layers"]) for stack in stacks]
@@ -56,7 +63,7 @@ def _architecture(family: Family, name: str) -> str:
     return "; ".join([" + ".join(encodings), size, *_settings(settings, family)])
 
 
-def _settings(settings: Dict[str, Any], family: Family) -> List[str]:
+def _settings(settings: Dict[str, Any], family: "Family") -> List[str]:
     """The settings in :data:`DISTINGUISHING` that differ from the defaults of the family."""
     fields = {field.name: field for field in dataclasses.fields(family.dataclass)}
     shown = []
@@ -66,3 +73,31 @@ def _settings(settings: Dict[str, Any], family: Family) -> List[str]:
             words = name.replace("_", " ")
             shown.append(words if value is True else f"{words} {value}")
     return shown
+
+
+def print_catalogue(args: argparse.Namespace) -> None:
+    """Print the catalogue."""
+    load_plug_in()
+    print(catalogue())
+
+
+def print_path(args: argparse.Namespace) -> None:
+    """Print the folder of the package."""
+    print(Path(__file__).resolve().parents[1])
+
+
+LIST = Command(
+    "list",
+    "print architectures, encodings and their papers",
+    "Print all values that the plug-in's flags accept: position encodings, attentions, norms,\n"
+    "feed-forwards, formats of import and export, and the architectures with their sizes.",
+    no_arguments,
+    print_catalogue,
+)
+PATH = Command(
+    "path",
+    "print the folder to pass to fairseq's --user-dir",
+    'Print the folder to pass to fairseq\'s commands: --user-dir "$(fairseq-posenc path)"',
+    no_arguments,
+    print_path,
+)

@@ -5,12 +5,14 @@ from argparse import Namespace
 
 import pytest
 import torch
-from support.helpers import TINY, build, model_settings, tiny
+from support.helpers import ENCODER_ENCODINGS, TINY, build, model_settings, tiny
 from support.masked_language_models import tiny as masked_lm
 
 from fairseq_posenc.analysis import positions as plotted
+from fairseq_posenc.analysis import positions_figure
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli import main
+from fairseq_posenc.encodings.transformer_xl import Sinusoids
 from tests.models.test_language_model import SMALL as LM_SMALL
 from tests.models.test_language_model import tiny as language_model
 
@@ -178,3 +180,70 @@ def test_a_stock_model_has_no_encoding_to_draw(tmp_path):
     path = save(build("transformer", "--encoder-layers", "1"), Namespace(arch="x"), tmp_path)
     with pytest.raises(UsageError, match="not trained with this plug-in"):
         main(["plot", "positions", path, str(tmp_path / "out.png")])
+
+
+# --- learned tables, terms inside of the layers, and encodings that differ by layer
+
+
+def test_the_term_of_transformer_xl_that_depends_on_positions_alone(tmp_path):
+    """v·(r_{i-j} W_kR) / √D, at every distance, of the last layer."""
+    model, path = masked_lm_file(tmp_path, "transformer_xl")
+    (side,) = plotted.read_sides(path)
+    row = plotted.layer_terms(side, 6)[-1]
+    assert row.title == "encoder, layer 2: transformer_xl without content"
+    term = model.encoder.sentence_encoder.layers[-1].self_attn.position_terms["transformer_xl"]
+    r = Sinusoids(model.args, side.stack)(torch.arange(-5, 6))
+    keys = term.proj(r).view(11, 4, 8)
+    want = torch.einsum("hd,nhd->hn", term.v[:, 0], keys) / 8**0.5
+    for query in range(6):
+        for key in range(6):
+            torch.testing.assert_close(row.maps[:, query, key], want[:, key - query + 5])
+
+
+def test_a_decoder_shows_no_later_key_of_single_layers(tmp_path):
+    _, decoder = plotted.read_sides(translation_file(tmp_path, "transformer_xl"))
+    (first, _) = (row.maps for row in plotted.layer_terms(decoder, 5))
+    later = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    assert first.isnan().equal(later.expand_as(first))
+
+
+@pytest.mark.parametrize("encoding", ENCODER_ENCODINGS)
+def test_what_has_such_a_term_or_a_table(encoding, tmp_path):
+    (side,) = plotted.read_sides(masked_lm_file(tmp_path, encoding)[1])
+    has_term = encoding == "transformer_xl"
+    assert bool(plotted.layer_terms(side, 5)) == has_term
+    has_table = "learned" in encoding.split("+")
+    assert (plotted.learned_table(side, 5) is not None) == has_table
+
+
+def test_encodings_that_differ_by_layer(tmp_path):
+    """Each has its own layers and parameters."""
+    model, path = masked_lm_file(tmp_path, "none,transformer_xl")
+    none, last = plotted.read_sides(path)
+    assert (none.layers, last.layers) == ([0], [1])
+    assert plotted.layer_terms(none, 5) == []
+    (row,) = plotted.layer_terms(last, 5)
+    assert row.title == "encoder, layer 2: transformer_xl without content"
+    t5, rotary = plotted.read_sides(masked_lm_file(tmp_path, "t5,rotary")[1])
+    assert plotted.decay(rotary, 5).layers == [1] and plotted.decay(t5, 5) is None
+    (only,) = plotted.read_sides(masked_lm_file(tmp_path, "rotary*2,t5")[1])
+    assert only.encoding.name == "rotary" and plotted.decay(only, 5).layers == [0, 1]
+    assert plotted.heat_maps(rotary, 5) == [] and len(plotted.heat_maps(t5, 5)) == 1
+    model, path = masked_lm_file(tmp_path, "alibi,t5")
+    terms = model.encoder.sentence_encoder.position_bias_1["t5"]
+    positions = torch.arange(5)[None]
+    (row,) = plotted.heat_maps(plotted.read_sides(path)[1], 5)
+    torch.testing.assert_close(row.maps, terms(positions, positions)[0].detach())
+
+
+def test_the_table_of_learned_positions(tmp_path):
+    model, path = masked_lm_file(tmp_path, "learned")
+    (side,) = plotted.read_sides(path)
+    table = model.encoder.sentence_encoder.embed_positions
+    vectors = table.weight[table.padding_idx + 1 :][:7].detach()
+    vectors = vectors - vectors.mean(0)
+    want = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
+    torch.testing.assert_close(plotted.learned_table(side, 7).similarities, want)
+    pytest.importorskip("matplotlib", reason="an extra: plots")
+    positions_figure.plot(path, tmp_path / "out.svg", None, 7)
+    assert "cosine similarity" in (tmp_path / "out.svg").read_text(encoding="utf-8")

@@ -7,11 +7,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper
+from support.benchmark_runs import completed
 from torch.nn.parallel import DistributedDataParallel
 
-from fairseq_posenc.benchmark.checks import complete
-from fairseq_posenc.benchmark.translation import TranslationSubject
-from fairseq_posenc.cli import get_parser
+from fairseq_posenc.benchmark.models import TranslationSubject
 
 BUCKET = 1  # --bucket-cap-mb, in MiB
 FLAGS = ["--size", "tiny", "--layers", "2", "--vocabulary", "50", "--batch", "2", "--length", "5"]
@@ -24,9 +23,7 @@ def exchanged(rank, folder, backend, answers):
     dist.init_process_group(
         "gloo", store=store, rank=rank, world_size=2, timeout=timedelta(minutes=5)
     )
-    args = get_parser().parse_args(["benchmark", *FLAGS])
-    complete(args)
-    subject = TranslationSubject("roformer_base", args)
+    subject = TranslationSubject("roformer_base", completed(*FLAGS))
     parameters = list(subject.model.parameters())
     group = dist.new_group([0, 1])
     given = {"module": subject.model, "process_group": group}

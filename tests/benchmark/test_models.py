@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from support.benchmark_runs import settings, subject
+from support.benchmark_runs import subject
 
 from fairseq_posenc.benchmark import measure
-from fairseq_posenc.benchmark.masked_lm import MaskedLMSubject
+from fairseq_posenc.benchmark.models import MaskedLMSubject
 
 # --- what is built
 
@@ -47,16 +47,16 @@ def test_the_baseline_is_stock():
 
 
 def masked_lm(entry, *flags):
-    return MaskedLMSubject(entry, settings("--length", "9", *flags))
+    return subject(entry, "--length", "9", *flags, kind=MaskedLMSubject)
 
 
 def test_arithmetic_is_that_of_the_matrix_products():
     """Two operations a product, and twice the forward's in the backward."""
     c, ffn, tokens, heads = 128, 512, 3 * 9, 1
     made = masked_lm("roformer_masked_lm_tiny")
-    predicted = made.sample["target"].ne(made.dictionary.pad()).sum().item()
+    predicted = made.sample["target"].ne(made.task.source_dictionary.pad()).sum().item()
     layer = tokens * (4 * c * c + 2 * c * ffn + 2 * 9 * c * heads)
-    head = predicted * (c * c + c * len(made.dictionary))
+    head = predicted * (c * c + c * len(made.task.source_dictionary))
     count = measure.arithmetic(made.training())
     assert count == pytest.approx(3 * 2 * (layer + head) / 1e9, rel=1e-9)
 
@@ -64,25 +64,14 @@ def test_arithmetic_is_that_of_the_matrix_products():
     made = masked_lm("gau_masked_lm_tiny --encoder-layers 1")
     unit = tokens * (c * (2 * 2 * c + 32) + 2 * c * c + 9 * (32 + 2 * c))
     count = measure.arithmetic(made.training())
-    assert count == pytest.approx(3 * 2 * (unit + predicted * c * len(made.dictionary)) / 1e9)
+    assert count == pytest.approx(
+        3 * 2 * (unit + predicted * c * len(made.task.source_dictionary)) / 1e9
+    )
 
 
 def test_an_entry_may_have_a_vocabulary_of_its_own():
-    assert len(masked_lm("roformer_masked_lm_tiny --vocabulary 70").dictionary) == 70
-    assert len(masked_lm("explicit roformer_masked_lm_tiny").dictionary) == 50
-
-
-def test_gau_alpha_computes_what_ours_does():
-    try:
-        import gau_alpha  # noqa: F401
-    except ImportError:  # of the package, or of what newer transformers do not have
-        pytest.skip("needs pip install gau-alpha 'transformers<4.47'")
-    theirs = masked_lm("gau-alpha", "--size", "bert-base", "--layers", "1")
-    assert len(theirs.model.gau_alpha.encoder.layer) == 2
-    ours = masked_lm("gau_masked_lm_base --encoder-layers 2", "--size", "bert-base")
-    theirs.model.eval(), ours.model.eval()
-    ours, theirs = (
-        subject._fairseq_loss()() if subject is ours else subject._peer_loss()
-        for subject in (ours, theirs)
-    )
-    assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
+    for entry, size in (
+        ("roformer_masked_lm_tiny --vocabulary 70", 70),
+        ("explicit roberta_base", 50),
+    ):
+        assert masked_lm(entry).model.encoder.sentence_encoder.embed_tokens.num_embeddings == size

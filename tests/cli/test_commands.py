@@ -13,7 +13,7 @@ from fairseq_posenc import __version__
 from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.basics import packages
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli import COMMANDS, doctor_checks, main, plot
+from fairseq_posenc.cli import COMMANDS, doctor, main, plot
 from fairseq_posenc.cli.catalogue import catalogue
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.exchange import FORMATS
@@ -180,7 +180,7 @@ def test_a_full_disk_under_standard_output_is_one_line():
 
 
 def test_doctor_finds_nothing_broken_here(capsys):
-    assert doctor_checks.report(doctor_checks.examine()) == 0
+    assert doctor.report(doctor.examine()) == 0
     out = capsys.readouterr().out
     assert "FAIL" not in out
     assert f"fairseq_posenc {__version__} in {ROOT / 'fairseq_posenc'} registers" in out
@@ -189,8 +189,8 @@ def test_doctor_finds_nothing_broken_here(capsys):
 
 
 def test_doctor_names_what_is_missing(monkeypatch, capsys):
-    monkeypatch.setattr(doctor_checks.importlib.util, "find_spec", lambda name: None)
-    assert doctor_checks.report(doctor_checks.check_extras()) == 0
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    assert doctor.report(doctor.check_extras()) == 0
     out = capsys.readouterr().out
     for name in ("jieba", "scikit-learn", "scipy", "transformers", "pytorch-optimizer"):
         assert re.search(rf"fix: pip install .*\b{name}\b", out), name
@@ -220,15 +220,15 @@ def test_doctor_runs_where_torch_does_not(broken):
 
 def test_doctor_names_the_fix_for_known_incompatibilities(monkeypatch):
     versions = {"fairseq": "0.12.2", "numpy": "2.4.6", "pip": "26.3", "omegaconf": "2.0.6"}
-    monkeypatch.setattr(doctor_checks, "_version", versions.get)
-    monkeypatch.setattr(doctor_checks.sys, "version_info", (3, 12, 1))
-    (finding,) = doctor_checks.check_fairseq()
-    assert finding.level == doctor_checks.FAIL and "fairseq-fixed" in finding.fix
-    assert doctor_checks.check_numpy()[0].level == doctor_checks.WARN
-    monkeypatch.setattr(doctor_checks.sys, "version_info", (3, 10, 1))
-    assert any("pip<24.1" in finding.fix for finding in doctor_checks.check_fairseq())
-    monkeypatch.setattr(doctor_checks.sys, "version_info", (3, 14, 0))
-    assert doctor_checks.check_python()[0].level == doctor_checks.FAIL
+    monkeypatch.setattr(doctor, "_version", versions.get)
+    monkeypatch.setattr(doctor.sys, "version_info", (3, 12, 1))
+    (finding,) = doctor.check_fairseq()
+    assert finding.level == doctor.FAIL and "fairseq-fixed" in finding.fix
+    assert doctor.check_numpy()[0].level == doctor.WARN
+    monkeypatch.setattr(doctor.sys, "version_info", (3, 10, 1))
+    assert any("pip<24.1" in finding.fix for finding in doctor.check_fairseq())
+    monkeypatch.setattr(doctor.sys, "version_info", (3, 14, 0))
+    assert doctor.check_python()[0].level == doctor.FAIL
     fits = {"sm_70": (7, 2), "sm_120": (12, 0), "sm_90a": (9, 0), "compute_90": (12, 0)}
     misfits = {
         "sm_70": (8, 0),
@@ -237,10 +237,10 @@ def test_doctor_names_the_fix_for_known_incompatibilities(monkeypatch):
         "compute_90": (8, 9),
         "gfx": (9, 0),
     }
-    assert all(doctor_checks.runs_on(arch, *gpu) for arch, gpu in fits.items())
-    assert not any(doctor_checks.runs_on(arch, *gpu) for arch, gpu in misfits.items())
+    assert all(doctor.runs_on(arch, *gpu) for arch, gpu in fits.items())
+    assert not any(doctor.runs_on(arch, *gpu) for arch, gpu in misfits.items())
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
-    assert doctor_checks.check_environment()[0].level == doctor_checks.WARN
+    assert doctor.check_environment()[0].level == doctor.WARN
 
 
 # --- optional packages

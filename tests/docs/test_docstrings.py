@@ -7,11 +7,11 @@ import pkgutil
 import pytest
 
 import fairseq_posenc
-from fairseq_posenc.basics.packages import EXTRAS, PEERS
+from fairseq_posenc.basics.packages import EXTRAS
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.flags import registry
 
-OPTIONAL = {extra.module for extra in (*EXTRAS, *PEERS)}
+OPTIONAL = {extra.module for extra in EXTRAS}
 LEAST = 10  # examples that have to be found
 
 

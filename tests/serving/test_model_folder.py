@@ -12,7 +12,6 @@ from support.model_folders import write_model
 
 from fairseq_posenc import cli
 from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.serving import benchmark
 from fairseq_posenc.serving.engine import Hardware
 from fairseq_posenc.serving.engines import engine_for
 from fairseq_posenc.serving.model_folder import read_model_folder
@@ -205,52 +204,6 @@ def test_both_engines_agree(folder, capsys, monkeypatch):
         (folder / f"{engine}.out").unlink()
     assert outputs[0] == outputs[1]
     assert outputs[0][0].startswith("dog")
-
-
-def test_benchmark_takes_the_start_off(folder, tmp_path, monkeypatch):
-    """Processes that take one second to start, and two more for every line."""
-    pytest.importorskip("sacrebleu", reason="an extra: BLEU")
-    monkeypatch.setattr(
-        benchmark,
-        "_run",
-        lambda folder, setting, text: (
-            benchmark.Times(9.0, 1.0 + 2 * text.count(b"\n")),
-            text.replace(b"b", b"c") if setting.compute_type == "int8" else text,
-        ),
-    )
-    source, reference = tmp_path / "a", tmp_path / "b"
-    source.write_text("a a a a a\nb b b b b\n")
-    reference.write_text("a a a a a\nb b b b b\n")
-    settings = benchmark.settings_of(read_model_folder(str(folder)), [1], ["float32", "int8"])
-    rows, signature = benchmark.measure(folder, str(source), str(reference), settings, 2)
-    assert [row.setting[:2] for row in rows] == [
-        ("fairseq", "float32"),
-        ("ctranslate2", "float32"),
-        ("ctranslate2", "int8"),
-    ]
-    assert [(row.start, row.rest, row.same) for row in rows] == [(1, 4, 2), (1, 4, 2), (1, 4, 1)]
-    assert [row.bleu for row in rows] == ["100.00", "100.00", "50.00"]
-    assert "tok:13a" in signature
-    assert len(benchmark.table(rows, signature).splitlines()) == 6
-    reference.write_text("one line\n")
-    with pytest.raises(SystemExit, match="has 1 lines, and .* has 2"):
-        benchmark.measure(folder, str(source), str(reference), settings, 1)
-    reference.write_bytes(b"\xe9\n")
-    with pytest.raises(SystemExit, match="line 1: not UTF-8"):
-        benchmark.measure(folder, str(source), str(reference), settings, 1)
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--repeat", "0"], "--repeat 0: expected 1 or more"),
-        (["--device", "cuda"], "--device: has no effect with --translate"),
-        (["--csv", "x"], "--csv: has no effect with --translate"),
-    ],
-)
-def test_benchmark_refuses_what_does_not_apply_to_a_folder(flags, message):
-    with pytest.raises(SystemExit, match=message):
-        posenc("benchmark", "--translate", "folder", "source", "reference", *flags)
 
 
 def test_weights_are_chosen_for_ctranslate2_alone(model, tmp_path):

@@ -1,7 +1,7 @@
 """Tiny entries of ``fairseq-posenc benchmark``."""
 
-from fairseq_posenc.benchmark.checks import complete
-from fairseq_posenc.benchmark.translation import TranslationSubject
+from fairseq_posenc.benchmark.models import TranslationSubject
+from fairseq_posenc.benchmark.run import complete
 from fairseq_posenc.cli import get_parser
 
 SMALL = [
@@ -10,11 +10,16 @@ SMALL = [
 ]
 
 
-def settings(*flags):
-    args = get_parser().parse_args(["benchmark", *SMALL, *flags])
+def completed(*flags):
+    """The parsed and completed flags of the command."""
+    args = get_parser().parse_args(["benchmark", *flags])
     complete(args)
     return args
 
 
-def subject(entry, *flags):
-    return TranslationSubject(entry, settings(*flags))
+def settings(*flags):
+    return completed(*SMALL, *flags)
+
+
+def subject(entry, *flags, kind=TranslationSubject):
+    return kind(entry, settings(*flags))

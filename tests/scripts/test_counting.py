@@ -13,9 +13,10 @@ from support.helpers import (
     tiny_in_blocks,
 )
 
+from counting import count, main
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import HAS_SDPA
-from fairseq_posenc.benchmark.counting import count
-from fairseq_posenc.benchmark.fused import GPUS, AttentionCall, fused_kernel
+from fused import GPUS, AttentionCall, fused_kernel
 
 if not HAS_SDPA:
     pytest.skip("this PyTorch has no fused attention to count", allow_module_level=True)
@@ -100,7 +101,7 @@ def test_content_free_encodings_save_no_more_than_stock(arch):
 
 def call(dtype=torch.float16, head=64, value=64, mask=None, causal=False, dense=True):
     sizes = [(2, 8, 16, size) for size in (head, head, value)]
-    return AttentionCall(dtype, *sizes, dense, mask, causal, 0.1, True)
+    return AttentionCall(dtype, *sizes, dense, mask, causal)
 
 
 def masked(length):
@@ -141,3 +142,16 @@ def test_waits_kernels_and_saved_bytes_of_known_operations():
     assert dict(found.waits) == {"_local_scalar_dense": 1, "tolist": 1}
     assert found.kernels["exp"] == 1 and found.kernels["mul"] == 3 and "view" not in found.kernels
     assert found.saved == 64
+
+
+def test_the_script_compares_models_and_names_the_kernels_of_gpus(capsys):
+    sizes = ["--size", "tiny", "--layers", "1", "--vocabulary", "50", "--batch", "2"]
+    archs = ["--archs", "transformer", "roformer_base", "--length", "6", "--dtype", "bfloat16"]
+    main([*sizes, *archs])
+    out = capsys.readouterr().out
+    titles = [line.split()[:2] for line in out.splitlines()[1:5]]
+    assert titles == [[j, m] for j in ("training", "generation") for m in archs[1:3]]
+    assert "    V100: 3 x none: torch.bfloat16 on sm_70" in out and "    A100: 3 x flash" in out
+    for flags in (["--lengths", "9"], ["--device", "cuda"]):
+        with pytest.raises(UsageError, match=f"{flags[0]}: whole models are counted"):
+            main(flags)

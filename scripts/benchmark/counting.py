@@ -1,11 +1,21 @@
-"""The work of a GPU in a run, counted on any machine: waits of the host, kernels, saved bytes.
+#!/usr/bin/env python3
+"""Count what models make a GPU do, on any machine: waits of the host, kernels and saved bytes.
 
-The counts are those of the operations that PyTorch dispatches, so they are exact and the same every
-time.  Fused attention counts as one kernel forward and one backward wherever a GPU would choose a
-fused kernel (see fused.py).
+    python scripts/benchmark/counting.py --jobs training --archs transformer roformer_base
+
+The flags are those of ``fairseq-posenc benchmark``.  Counted are, of a training step or per
+generated token: waits of the host for the device; constants copied to it; kernels, which are the
+ATen operations that are no views, with fused attention as one; bytes saved for the backward pass,
+without parameters; and the kernel that PyTorch would choose on V100, A100 and H100 for each
+attention, or the reason for none (see fused.py).  Waits and copies of generation include those of
+fairseq's beam search.  The operations are those that PyTorch dispatches, so the counts are exact
+and the same every time.
 """
 
+import argparse
 import contextlib
+import json
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
@@ -16,9 +26,14 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_posenc.basics.versions import HAS_FUSED_RMS_NORM
-from fairseq_posenc.benchmark.fused import AttentionCall, fused_kernel
-from fairseq_posenc.flags.options import Layer
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.versions import HAS_FUSED_RMS_NORM, HAS_SDPA
+from fairseq_posenc.benchmark.measure import SUBJECTS, kinds_of, prepare_process
+from fairseq_posenc.benchmark.options import GENERATION, JOBS
+from fairseq_posenc.benchmark.report import table
+from fairseq_posenc.benchmark.run import check_jobs, check_lengths, complete
+from fairseq_posenc.cli import get_parser
+from fused import GPUS, AttentionCall, fused_kernel
 
 #: Operations that make the host wait for the device.
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique", "_unique2")
@@ -27,9 +42,7 @@ NO_KERNEL = [
     *("_unsafe_view", "lift_fresh", "_local_scalar_dense", "promote_types"),
     *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"),
 ]
-
-
-_IS_CUDA = torch.Tensor.is_cuda.__get__  # type: ignore[attr-defined]  # a property in C
+_IS_CUDA = torch.Tensor.is_cuda.__get__  # a property in C
 
 
 @dataclass
@@ -117,7 +130,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Layer, operations: _Operations, name: str, compute: Callable[..., Any], *tensors: Any
+        ctx: Any, operations: _Operations, name: str, compute: Callable[..., Any], *tensors: Any
     ) -> Tensor:
         """The result of *compute*, a function of *tensors*, counted as *name*."""
         ctx.operations, ctx.name, ctx.compute = operations, name, compute
@@ -129,7 +142,7 @@ class _Fused(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Layer, *gradients: Any) -> Tuple[Any, ...]:
+    def backward(ctx: Any, *gradients: Any) -> Tuple[Any, ...]:
         """One kernel for all gradients."""
         *tensors, _, _ = ctx.saved_tensors
         ctx.operations.counts.kernels[f"{ctx.name}_backward"] += 1
@@ -214,3 +227,83 @@ def count(run: Callable[[], Any], parameters: Iterable[Tensor], capability: int 
         run()
     counts.kernels, counts.waits = +counts.kernels, +counts.waits
     return counts
+
+
+def counted(args: argparse.Namespace) -> List[Dict[str, Any]]:
+    """Count every job of every model; returns one row per job and model."""
+    prepare_process(args)
+    rows: List[Dict[str, Any]] = []
+    for _, jobs, entries in kinds_of(args):
+        for job in jobs:
+            of_job = [_row(job, entry, args) for entry in entries]
+            for row in of_job:
+                for name in ("kernels", "saved_mib"):
+                    base = of_job[0][name]
+                    row[f"{name}_ratio"] = row[name] / base if base else None
+            rows += of_job
+    return rows
+
+
+def _row(job: str, entry: str, args: argparse.Namespace) -> Dict[str, Any]:
+    """The figures of a training step, or of one generated token."""
+    found, steps = [_count(job, entry, args, args.length)], 1
+    if job in GENERATION:  # the difference between a long and a short text
+        longest = max(args.length[-1], 2)
+        short = longest // 2
+        found = [_count(job, entry, args, [*args.length[:-1], n]) for n in (longest, short)]
+        steps = longest - short
+    every = {
+        "kernels": [counts.total for counts in found],
+        "waits": [sum(counts.waits.values()) for counts in found],
+        "copies": [counts.copies for counts in found],
+        "saved_mib": [counts.saved / 2**20 for counts in found],
+    }
+    figures = {name: (first - sum(rest)) / steps for name, (first, *rest) in every.items()}
+    kernels = {name: dict(found[0].kernels_of_attention(number)) for number, name in GPUS.items()}
+    return dict(job=job, model=entry, **figures, attention=kernels)
+
+
+def _count(job: str, entry: str, args: argparse.Namespace, length: List[int]) -> Counts:
+    own = argparse.Namespace(**{**vars(args), "jobs": [job], "length": length})
+    subject = SUBJECTS[JOBS[job]](entry, own)
+    run = subject.start(job)
+    run()  # constants are made
+    return count(run, subject.model.parameters())
+
+
+COLUMNS = (
+    *(("job", "job", ""), ("model", "model", ""), ("waits", "waits", "g")),
+    *(("copies", "copies", "g"), ("kernels", "kernels", "g"), ("ratio", "kernels_ratio", ".3f")),
+    *(("saved MiB", "saved_mib", ".1f"), ("ratio", "saved_mib_ratio", ".3f")),
+)
+
+
+def main(argv: List[str]) -> None:
+    """Count, and print the table with the attention kernels of each GPU.
+
+    Raises:
+        UsageError: an argument is wrong.
+    """
+    args = get_parser().parse_args(["benchmark", *argv])
+    for name, usual in (("lengths", None), ("positions", None), ("device", "cpu")):
+        if getattr(args, name) != usual:
+            raise UsageError(f"{flag_of(name)}: whole models are counted, on the CPU; drop it")
+    if not HAS_SDPA:
+        raise UsageError("counting.py: needs PyTorch 2.0 or later")
+    complete(args)
+    check_jobs(args)
+    check_lengths(args)
+    rows = counted(args)
+    print(table(rows, COLUMNS))
+    for row in rows:
+        print(f"\n{row['job']}, {row['model']}")
+        for gpu, kernels in row["attention"].items():
+            words = ", ".join(f"{number} x {name}" for name, number in kernels.items())
+            print(f"    {gpu}: {words or 'no attention that could be fused'}")
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as stream:
+            json.dump(rows, stream, indent=2)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,12 +1,12 @@
-"""Timing one token of a beam search at a given position: ``benchmark --positions``."""
+"""Single tokens of a beam search, for ``benchmark --positions``."""
 
 import threading
-from typing import Any, Callable, List
+from typing import Any, List
 
 import torch
 from torch import nn
 
-Run = Callable[[], Any]
+from fairseq_posenc.benchmark.models import Run
 
 
 class _Closed(Exception):
@@ -14,9 +14,9 @@ class _Closed(Exception):
 
 
 class SteppedSearch:
-    """A search that stops before its decoder is called, from *position* on.
+    """A search in a thread of its own, which from a position on waits before each token.
 
-    Calling it computes one token: the decoder's step, the search's choice of hypotheses, and the
+    A call computes one token: the decoder's step, the search's choice of hypotheses, and the
     reordering of the cache for the next token.
 
     Args:
@@ -31,7 +31,7 @@ class SteppedSearch:
         self._errors: List[Exception] = []
         self._closed = self._ended = False
         self._forward, self._threads = decoder.forward, torch.get_num_threads()
-        decoder.forward = self._step  # which fairseq calls
+        decoder.forward = self._step  # fairseq calls this
         self._thread = threading.Thread(target=self._search, daemon=True)
         self._thread.start()
         self._wait()
@@ -49,12 +49,12 @@ class SteppedSearch:
         del self._decoder.forward
 
     def _search(self) -> None:
-        torch.set_num_threads(self._threads)  # which PyTorch keeps for each thread
+        torch.set_num_threads(self._threads)  # PyTorch keeps this number for each thread
         try:
             self._run()
         except _Closed:
             pass
-        except Exception as error:  # raised again where the step was asked for
+        except Exception as error:  # raised again where the token was asked for
             self._errors.append(error)
         self._ended = True
         self._stopped.release()

@@ -15,53 +15,32 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.benchmark.report import Row, table
 from fairseq_posenc.serving.model_folder import ModelFolder
 
 
 class Setting(NamedTuple):
-    """The settings of a measurement.
-
-    Args:
-        engine: fairseq or ctranslate2.
-        compute_type: of CTranslate2; of fairseq, float32.
-        threads: number of threads.
-    """
+    """An engine (fairseq or ctranslate2), the type of its weights, and a number of threads."""
 
     engine: str
-    compute_type: str
+    weights: str
     threads: int
 
 
 class Times(NamedTuple):
-    """Seconds of one process.
-
-    Args:
-        wall: elapsed.
-        processor: of all threads.
-    """
+    """Seconds of one process: elapsed, and of all its threads."""
 
     wall: float
     processor: float
 
 
-class Row(NamedTuple):
-    """The figures of one setting, medians.
-
-    Args:
-        setting: what was measured.
-        start: processor seconds of a process with nothing to translate.
-        rest: processor seconds of the translation, without the start.
-        wall: elapsed seconds of the whole process.
-        bleu: of the output, or None without a reference.
-        same: number of lines that equal those of the first setting.
-    """
-
-    setting: Setting
-    start: float
-    rest: float
-    wall: float
-    bleu: str
-    same: int
+#: Columns of the table.
+COLUMNS = (
+    *(("engine", "engine", ""), ("weights", "weights", ""), ("threads", "threads", "")),
+    *(("start", "start", ".2f"), ("search", "search", ".2f"), ("wall", "wall", ".2f")),
+    *(("BLEU", "bleu", ".2f"), ("as first", "same", "")),
+)
+NOTE = "start and search: processor seconds of all threads; wall: seconds of the whole process"
 
 
 def settings_of(folder: ModelFolder, threads: Sequence[int], types: Sequence[str]) -> List[Setting]:
@@ -85,19 +64,20 @@ def measure(
         rounds: number of times.
 
     Returns:
-        a row for each setting, and the signature of the BLEU.
+        for each setting its medians by the names in :data:`COLUMNS`, where ``same`` is the number
+        of lines that equal those of the first setting; and the signature of the BLEU.
 
     Raises:
         UsageError: a file cannot be read, or a process fails.
     """
-    text, expected = _read(source), list(read_lines(reference))
+    sentences, expected = list(read_lines(source)), list(read_lines(reference))
     metric = import_extra("sacrebleu", "benchmark --translate").metrics.BLEU()
-    sentences = len(list(read_lines(source)))
-    if sentences != len(expected):
+    if len(sentences) != len(expected):
         raise UsageError(
-            f"{reference}: has {len(expected)} lines, and {source} has {sentences}; give the "
+            f"{reference}: has {len(expected)} lines, and {source} has {len(sentences)}; give the "
             "reference of the same sentences"
         )
+    text = "".join(f"{line}\n" for line in sentences).encode()
     starts: Dict[Setting, List[Times]] = {setting: [] for setting in settings}
     totals: Dict[Setting, List[Times]] = {setting: [] for setting in settings}
     outputs: Dict[Setting, List[str]] = {}
@@ -108,20 +88,24 @@ def measure(
             totals[setting].append(taken)
             outputs[setting] = written.decode("utf-8").split("\n")[:-1]
     rows, first = [], outputs[settings[0]]
-    for setting in settings:
+    for setting, out in outputs.items():
         start, total = _median(starts[setting]), _median(totals[setting])
-        rest = total.processor - start.processor
-        out = outputs[setting]
-        bleu = metric.corpus_score(out, [expected]).score
-        same = sum(a == b for a, b in zip(first, out))
-        rows.append(Row(setting, start.processor, rest, total.wall, f"{bleu:.2f}", same))
+        row = {
+            **setting._asdict(),
+            "start": start.processor,
+            "search": total.processor - start.processor,
+            "wall": total.wall,
+            "bleu": metric.corpus_score(out, [expected]).score,
+            "same": sum(a == b for a, b in zip(first, out)),
+        }
+        rows.append(row)
     return rows, str(metric.get_signature())
 
 
 def _run(folder: ModelFolder, setting: Setting, text: bytes) -> Tuple[Times, bytes]:
     flags = ["--engine", setting.engine, "--threads", str(setting.threads)]
     if setting.engine == "ctranslate2":
-        flags += ["--compute-type", setting.compute_type]
+        flags += ["--compute-type", setting.weights]
     command = [sys.executable, "-m", "fairseq_posenc", "translate", "--model", folder.path, *flags]
     environment = {**os.environ, "OMP_NUM_THREADS": str(setting.threads)}
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
@@ -139,28 +123,8 @@ def _median(times: Sequence[Times]) -> Times:
     return Times(*(statistics.median(column) for column in zip(*times)))
 
 
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
-
-
-def table(rows: Sequence[Row], signature: str) -> str:
-    """The rows as text: seconds, and BLEU."""
-    head = f"{'engine':<12}{'weights':<10}{'threads':>7}{'start':>9}{'search':>9}{'wall':>9}"
-    lines = [f"{head}{'BLEU':>8}{'as first':>10}"]
-    for setting, start, rest, wall, bleu, same in rows:
-        lines.append(
-            f"{setting.engine:<12}{setting.compute_type:<10}{setting.threads:>7}"
-            f"{start:>9.2f}{rest:>9.2f}{wall:>9.2f}{bleu:>8}{same:>10}"
-        )
-    note = "start and search: processor seconds of all threads; wall: seconds of the whole process"
-    return "\n".join([*lines, note, signature])
-
-
 def run(folder: ModelFolder, source: str, reference: str, threads: List[int], rounds: int) -> None:
     """Measure a model folder with fairseq, and exported in float32 and int8; print the table."""
     chosen = settings_of(folder, threads, ("float32", "int8"))
-    print(table(*measure(folder, source, reference, chosen, rounds)))
+    rows, signature = measure(folder, source, reference, chosen, rounds)
+    print(table(rows, COLUMNS), NOTE, signature, sep="\n")

@@ -1,7 +1,7 @@
 """The fused attention kernel that PyTorch would choose on a GPU, by its published conditions.
 
-They are those of ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`` in PyTorch 2.4 and later;
-nothing here needs a GPU.
+The conditions are transcribed from ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`` of
+PyTorch 2.4 and later; nothing here needs a GPU.
 """
 
 from typing import Any, NamedTuple, Optional, Tuple
@@ -19,15 +19,13 @@ class AttentionCall(NamedTuple):
     """The properties that decide the choice of a kernel.
 
     Args:
-        dtype: that of queries, keys and values.
+        dtype: of queries, keys and values.
         query: sizes (B, H, T, D).
         key: sizes (B, H, S, D).
         value: sizes (B, H, S, D).
         dense: whether channels of queries, keys and values are next to each other in memory.
         mask: type, sizes and strides of the mask, or None.
         causal: whether later keys are hidden by a flag.
-        dropout: probability of dropping a weight.
-        gradients: whether queries, keys, values or the mask need gradients.
     """
 
     dtype: torch.dtype
@@ -37,8 +35,6 @@ class AttentionCall(NamedTuple):
     dense: bool
     mask: Optional[Tuple[torch.dtype, Tuple[int, ...], Tuple[int, ...]]]
     causal: bool
-    dropout: float
-    gradients: bool
 
     @classmethod
     def of(
@@ -47,32 +43,22 @@ class AttentionCall(NamedTuple):
         key: Tensor,
         value: Tensor,
         attn_mask: Optional[Tensor] = None,
-        dropout_p: float = 0.0,
         is_causal: bool = False,
         **unused: Any,
     ) -> "AttentionCall":
         """From the arguments of ``scaled_dot_product_attention``."""
-        tensors = [query, key, value]
-        mask = attn_mask
-        return cls(
-            query.dtype,
-            tuple(query.shape),
-            tuple(key.shape),
-            tuple(value.shape),
-            all(x.stride(-1) == 1 for x in tensors),
-            None if mask is None else (mask.dtype, tuple(mask.shape), mask.stride()),
-            is_causal,
-            dropout_p,
-            any(x.requires_grad for x in [*tensors, *([] if mask is None else [mask])]),
-        )
+        tensors, mask = (query, key, value), attn_mask
+        described = None if mask is None else (mask.dtype, tuple(mask.shape), mask.stride())
+        dense = all(x.stride(-1) == 1 for x in tensors)
+        return cls(query.dtype, *(tuple(x.shape) for x in tensors), dense, described, is_causal)
 
 
 class Choice(NamedTuple):
-    """The kernel, ``"flash"`` or ``"memory-efficient"``, or None; and why not another.
+    """A kernel, ``"flash"`` or ``"memory-efficient"``, or None; and why not another.
 
     Args:
         kernel: its name, or None.
-        reason: what rules out the kernel that would come first, or all of them.
+        reason: what rules out the faster kernels.
         copies_mask: whether PyTorch has to copy the mask first, to align its rows.
     """
 
@@ -85,7 +71,7 @@ def fused_kernel(call: AttentionCall, capability: int) -> Choice:
     """The kernel that PyTorch would choose.
 
     >>> sizes = (2, 8, 16, 64)
-    >>> call = AttentionCall(torch.float16, sizes, sizes, sizes, True, None, True, 0.0, True)
+    >>> call = AttentionCall(torch.float16, sizes, sizes, sizes, True, None, True)
     >>> [fused_kernel(call, gpu).kernel for gpu in (70, 80)]
     ['memory-efficient', 'flash']
 
@@ -122,7 +108,7 @@ def _against_memory_efficient(call: AttentionCall, capability: int) -> Optional[
     if call.dtype not in types:
         return f"{call.dtype} on sm_{capability}"
     half = call.dtype in HALF
-    multiple = 8 if half else 4 if capability >= 80 else 1  # of matrix products there
+    multiple = 8 if half else 4 if capability >= 80 else 1  # what its matrix products take
     if call.query[-1] != call.key[-1] or call.query[-1] % multiple or call.value[-1] % multiple:
         return f"head sizes are no multiples of {multiple}"
     if not call.dense:

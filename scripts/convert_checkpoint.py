@@ -1,6 +1,0 @@
-#!/usr/bin/env python3
-"""The former name of `fairseq-posenc import` and `export`, which this runs from the checkout."""
-
-from former_name import become
-
-become()
