@@ -43,7 +43,9 @@ def site_link(found, own, known):
     place = site_path(posixpath.normpath(posixpath.join(folder, target)))
     if place not in known:
         return text
-    return f"{image}[{text}]({posixpath.relpath(place, posixpath.dirname(own) or '.')}{anchor or ''})"
+    return (
+        f"{image}[{text}]({posixpath.relpath(place, posixpath.dirname(own) or '.')}{anchor or ''})"
+    )
 
 
 def site_path(place: str) -> str:
