@@ -1,5 +1,6 @@
 """Pages read on GitHub as they are: links, anchors, formulas, and what the registries hold."""
 
+import functools
 import importlib.util
 import re
 from collections import Counter
@@ -27,6 +28,7 @@ def prose(page):
     return FENCE.sub("", page.read_text(encoding="utf-8"))
 
 
+@functools.lru_cache(maxsize=None)
 def anchors(page):
     """What GitHub makes of the headings: lower case, no punctuation, hyphens for spaces."""
     seen, found = Counter(), set()
@@ -43,7 +45,7 @@ def test_links_lead_to_files_and_headings(page):
     for link, anchor in LINK.findall(prose(page)):
         if re.match(r"\w+:", link):
             continue
-        target = page.parent / link if link else page
+        target = (page.parent / link).resolve() if link else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), f"{link}#{anchor}"
 
