@@ -1,4 +1,4 @@
-"""Converts the reStructuredText of docstrings to Markdown for the API pages."""
+"""Converts the reStructuredText and the examples of docstrings to Markdown for the API pages."""
 
 import re
 from typing import Any, List
@@ -8,6 +8,14 @@ import griffe
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):`~?([^`]+)`")
 BORDER = r"^ *=+(?: +=+)+$"
 TABLE = re.compile(rf"({BORDER})\n((?:.+\n)+?){BORDER}\n((?:.+\n)+?){BORDER}", re.MULTILINE)
+
+EXAMPLE = re.compile(r"(?:^ *>>> .*\n?(?:^ *\S.*\n?)*)+", re.MULTILINE)
+
+
+def fenced(found: "re.Match[str]") -> str:
+    """An example with its output, up to the next empty line, as a block of code."""
+    indent = re.match(" *", found[0])[0]
+    return f"\n{indent}```pycon\n{found[0].rstrip()}\n{indent}```\n"
 
 
 def markdown_table(found: "re.Match[str]") -> str:
@@ -25,10 +33,10 @@ def markdown_table(found: "re.Match[str]") -> str:
 
 
 class Markdown(griffe.Extension):
-    """Rewrites roles and tables in the docstring of every object."""
+    """Rewrites roles, tables and examples in the docstring of every object."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite the docstring of an object that was read, in place."""
         if obj.docstring is not None:
             text = TABLE.sub(markdown_table, obj.docstring.value)
-            obj.docstring.value = ROLE.sub(r"`\1`", text)
+            obj.docstring.value = ROLE.sub(r"`\1`", EXAMPLE.sub(fenced, text))

@@ -1,32 +1,64 @@
-"""Links of pages: as GitHub follows them in the repository, and as the site has them.
+"""Pages from outside ``docs/``, and links as GitHub follows them, for the site.
 
-``docs/recipes`` is a link to ``examples``, which GitHub does not follow, so pages link to the files
-where they are. The site has the pages of ``examples`` under ``recipes``.
+Pages link to files where they lie in the repository. The site has the pages and figures of
+``examples/`` under ``recipes/``, and the two pages of the root beside its own.
 """
 
 import posixpath
 import re
+from pathlib import Path
 
-_UPWARDS = re.compile(r"(?<=\]\()\.\./[^)#\s]*")
-_PLACES = {"examples": "recipes", "docs": ""}  # a folder of the repository, and of the site
+from mkdocs.structure.files import File
+
+FROM_ROOT = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+COPIED = (".md", ".png", ".svg")
+FENCE = re.compile(r"(^ *```.*?^ *```)", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def on_files(files, config):
+    """Add what the site shows of ``examples/`` and of the root."""
+    root = Path(config.config_file_path).parent
+    places = [*FROM_ROOT, *(str(path.relative_to(root)) for path in root.glob("examples/**/*.*"))]
+    for place in places:
+        if place.endswith(COPIED):
+            source = str(root / place)
+            files.append(File.generated(config, site_path(place), abs_src_path=source))
+    return files
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Rewrite the links of a page, for mkdocs."""
-    folder = posixpath.dirname(page.file.src_uri)
-    return _UPWARDS.sub(lambda found: site_link(found[0], folder), markdown)
+    """Rewrite the links of a page, outside its blocks of code."""
+    own = page.file.src_uri
+    known = {file.src_uri for file in files}
+    parts = FENCE.split(markdown)
+    parts[::2] = [LINK.sub(lambda found: site_link(found, own, known), text) for text in parts[::2]]
+    return "".join(parts)
 
 
-def site_link(link: str, folder: str) -> str:
-    """A link that leads upwards, from a page of the site.
+def site_link(found, own, known):
+    """One link of the page *own*; a file that is not among the *known* ones becomes plain text."""
+    image, text, target, anchor = found.groups()
+    folder = posixpath.dirname(repository_path(own))
+    place = site_path(posixpath.normpath(posixpath.join(folder, target)))
+    if place not in known:
+        return text
+    return (
+        f"{image}[{text}]({posixpath.relpath(place, posixpath.dirname(own) or '.')}{anchor or ''})"
+    )
 
-    Args:
-        link: as it stands in the file, without an anchor.
-        folder: the folder of the page on the site.
-    """
-    first, _, rest = folder.partition("/")
-    own = posixpath.join("examples", rest) if first == "recipes" else posixpath.join("docs", folder)
-    top, _, below = posixpath.normpath(posixpath.join(own, link)).partition("/")
-    if top not in _PLACES:
-        return link
-    return posixpath.relpath(posixpath.join("/", _PLACES[top], below), posixpath.join("/", folder))
+
+def site_path(place: str) -> str:
+    """The path on the site of a file of the repository."""
+    folder, _, rest = place.partition("/")
+    if folder in ("docs", "examples"):
+        return rest if folder == "docs" else f"recipes/{rest}"
+    return FROM_ROOT.get(place, f"../{place}")
+
+
+def repository_path(page: str) -> str:
+    """The path in the repository of a page of the site."""
+    folder, _, rest = page.partition("/")
+    if folder == "recipes":
+        return f"examples/{rest}"
+    return next((own for own, site in FROM_ROOT.items() if site == page), f"docs/{page}")

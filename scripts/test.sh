@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Check the code with ruff and mypy, and run the fast tests, in an environment created or reused by
-# setup.sh.
+# Check the code with ruff and mypy, build the documentation, and run the fast tests, in an environment
+# created or reused by setup.sh.
 #
 #   test.sh [--venv DIR] [arguments for pytest]
 #
@@ -35,5 +35,8 @@ status=0
 interruptible ruff check . || status=$?
 interruptible ruff format --check . || status=$?
 interruptible mypy || status=$?
+if [[ -x $VENV/bin/mkdocs ]]; then # needs Python 3.10
+    interruptible mkdocs build --quiet --strict || status=$?
+fi
 interruptible python -m pytest -n 2 --dist worksteal -m "not slow" "$@" || status=$?
 exit "$status"

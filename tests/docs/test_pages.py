@@ -1,40 +1,112 @@
-"""Pages of the documentation: links lead to files as GitHub follows them, includes are whole."""
+"""Pages read on GitHub as they are: links, anchors, formulas, and what the registries hold."""
 
+import functools
 import importlib.util
 import re
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.models import FAMILIES
+
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")]
-LINK = re.compile(r"\]\(([^)#\s]+)")
-FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+DOCS = sorted(ROOT.glob("docs/*.md"))
+PAGES = [*sorted(ROOT.glob("*.md")), *DOCS, *sorted(ROOT.glob("examples/**/*.md"))]
+FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_and_includes_lead_to_files(page):
-    text = page.read_text(encoding="utf-8")
-    for link in LINK.findall(FENCE.sub("", text)):
-        if not re.match(r"\w+:", link):
-            target = page.parent / link
-            assert target.exists(), link
-            assert not link.startswith("recipes/"), f"{link}: GitHub follows no link to a folder"
-    for line in (
-        re.findall(r"^.*8\s*<.*$", text, re.MULTILINE) if page.parent.name == "docs" else ()
+def name(page):
+    return str(page.relative_to(ROOT))
+
+
+def prose(page):
+    """A page without its blocks of code."""
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+@functools.lru_cache(maxsize=None)
+def anchors(page):
+    """What GitHub makes of the headings: lower case, no punctuation, hyphens for spaces."""
+    seen, found = Counter(), set()
+    for heading in re.findall(r"^#+ +(.*)$", prose(page), re.MULTILINE):
+        text = re.sub(r"<[^>]+>|\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")
+        found.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
+        seen[slug] += 1
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_to_files_and_headings(page):
+    for link, anchor in LINK.findall(prose(page)):
+        if re.match(r"\w+:", link):
+            continue
+        target = (page.parent / link).resolve() if link else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), f"{link}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_pages_need_no_site(page):
+    text = prose(page)
+    for mark in ("--8<--", r"\(", r"\[", "{#", "!!!", "???"):
+        assert mark not in text, mark
+    for formula in re.findall(r"\$\$.*?\$\$|(?<![\w$])\$[^$`\n]+\$", text, re.DOTALL):
+        assert not re.search(r"\\[^a-zA-Z]", formula), f"GitHub drops the backslash: {formula}"
+
+
+def test_every_encoding_has_a_row_and_a_section():
+    page = ROOT / "docs" / "encodings.md"
+    rows = set(re.findall(r"^\| \[`(\w+)`\]\(#\1\)", page.read_text(), re.MULTILINE))
+    assert rows == set(ENCODINGS)
+    assert rows <= anchors(page)
+
+
+def test_every_architecture_is_listed():
+    listed = set()
+    for row in re.findall(
+        r"^\| .*`--arch`|^\| (.*)", (ROOT / "docs/architectures.md").read_text(), re.M
     ):
-        place, _, section = re.fullmatch(r'--8<-- "([^:"]+)(:?)([\w-]*)"', line).groups()
-        assert f"[start:{section}]" in (ROOT / place).read_text(encoding="utf-8") or not section
+        cells = row.split(" | ")
+        place = 1 if "](#" in cells[0] or "](objectives" in cells[0] else 0  # of general ones
+        for start, choices in re.findall(r"`([a-z]\w+)(?:\{([\w,]+)\})?`", (cells + [""])[place]):
+            listed |= {start + choice for choice in choices.split(",")}
+    assert listed == {name for family in FAMILIES.values() for name in family.presets}
 
 
-def test_the_site_has_the_pages_of_examples_under_recipes():
-    spec = importlib.util.spec_from_file_location("links", ROOT / "docs" / "links.py")
-    links = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(links)
-    for link, folder, expected in (
-        ("../examples/glue/README.md", "", "recipes/glue/README.md"),
-        ("../../docs/study.md", "recipes/glue", "../../study.md"),
-        ("../study/README.md", "recipes/glue", "../study/README.md"),
-        ("../CHANGELOG.md", "", "../CHANGELOG.md"),
+def test_the_site_follows_links_of_the_repository():
+    links = pytest.importorskip("mkdocs") and module("links")
+    known = {"recipes/glue/README.md", "study.md", "recipes/study/README.md", "changelog.md"}
+    for own, link, expected in (
+        ("index.md", "../examples/glue/README.md#a", "recipes/glue/README.md#a"),
+        ("recipes/glue/README.md", "../../docs/study.md", "../../study.md"),
+        ("recipes/glue/README.md", "../study/README.md", "../study/README.md"),
+        ("changelog.md", "docs/study.md", "study.md"),
+        ("index.md", "../CHANGELOG.md", "changelog.md"),
     ):
-        assert links.site_link(link, folder) == expected
+        text = links.LINK.sub(
+            lambda found, own=own: links.site_link(found, own, known), f"[x]({link})"
+        )
+        assert text == f"[x]({expected})"
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))
+    files = [SimpleNamespace(src_uri=place) for place in known]
+    text = "[a script](../scripts/setup.sh)\n```\n[a](b)\n```\n"
+    assert links.on_page_markdown(text, page, None, files) == "a script\n```\n[a](b)\n```\n"
+
+
+def test_the_site_has_formulas_without_scripts():
+    pytest.importorskip("latex2mathml")
+    content = r'<p><span class="arithmatex">\(a \lt b\)</span></p>'
+    assert module("formulas").on_page_content(content, None, None, None).startswith("<p><math")
+
+
+def module(file):
+    """A hook of the site."""
+    spec = importlib.util.spec_from_file_location(file, ROOT / "docs" / f"{file}.py")
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
