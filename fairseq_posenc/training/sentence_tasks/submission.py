@@ -1,4 +1,4 @@
-"""The file of a test set for a benchmark's site, from the predictions of `fairseq-posenc predict`."""
+"""The file of a test set for a benchmark's site, from the predictions of a command."""
 
 import json
 from typing import Iterator
