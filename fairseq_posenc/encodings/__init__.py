@@ -24,7 +24,12 @@ from fairseq_posenc.encodings import (  # noqa: F401 - importing an encoding reg
     xpos,
 )
 from fairseq_posenc.encodings.base import Encoding, Stack
-from fairseq_posenc.encodings.composition import PositionEncoding, build_encodings
+from fairseq_posenc.encodings.composition import (
+    PositionEncoding,
+    build_encodings,
+    check_encodings,
+    is_relative,
+)
 from fairseq_posenc.encodings.registry import (
     ENCODINGS,
     all_encodings,
@@ -41,7 +46,9 @@ __all__ = [
     "Stack",
     "all_encodings",
     "build_encodings",
+    "check_encodings",
     "encoding_flags",
+    "is_relative",
     "parse_encodings",
     "parse_pattern",
     "register_encoding",

@@ -19,14 +19,14 @@ Nothing here depends on fairseq: encodings see positions, queries and keys, but 
 """
 
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Tuple, Type
+from typing import Any, Dict, List, Optional, Tuple, Type
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.encodings.content import Content, ContentBias, DistanceVectors
 from fairseq_posenc.encodings.distance import toeplitz
-from fairseq_posenc.encodings.stack import Stack
+from fairseq_posenc.encodings.stack import Hook, Stack
 from fairseq_posenc.flags.options import Options, option
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "DistanceBias",
     "DistanceVectors",
     "Encoding",
+    "Hook",
     "InputTable",
     "QKVTransform",
     "SharedBias",
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 
-class InputTable:
+class InputTable(Hook):
     """Vectors added to the embeddings, computed by fairseq's ``embed_positions``."""
 
     hook = "input"
@@ -50,7 +51,7 @@ class InputTable:
     table: Optional[str] = None
 
 
-class QKVTransform(nn.Module):
+class QKVTransform(Hook, nn.Module):
     """A position-dependent transform of queries, keys and optionally values.
 
     All layers of a stack share one instance; the stack owns its parameters, if any.
@@ -66,7 +67,6 @@ class QKVTransform(nn.Module):
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__()
-        self.relative = True  # invariant to shifting all positions by the same amount
 
     @classmethod
     def check_features(cls, options: Options) -> Optional[str]:
@@ -75,7 +75,10 @@ class QKVTransform(nn.Module):
 
     @classmethod
     def changes_values(cls, options: Options) -> Optional[str]:
-        """The enabled flag that also transforms the values, or None."""
+        """The enabled flag that also transforms the values, or None.
+
+        A composition with transformed values is no longer invariant to shifting all positions.
+        """
         return None
 
     def check_length(self, length: int) -> None:
@@ -92,7 +95,7 @@ class QKVTransform(nn.Module):
         raise NotImplementedError
 
 
-class SharedBias(nn.Module):
+class SharedBias(Hook, nn.Module):
     """Content-free logits, shared by all layers of a stack and owned by the stack.
 
     Args:
@@ -212,6 +215,11 @@ class Encoding:
     bounded: bool = False
     causal_only: Optional[str] = None
     formerly: Optional[str] = None
+
+    @property
+    def classes(self) -> List[Type[Hook]]:
+        """All its classes, those of the hooks and that of the distance vectors."""
+        return [*self.hooks.values(), *([self.distances] if self.distances else [])]
 
     @property
     def takes_positions(self) -> bool:

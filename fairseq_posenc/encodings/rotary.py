@@ -27,6 +27,7 @@ from fairseq_posenc.encodings.rotary_scaling import (
     UNSCALED,
     Scaling,
     ScalingFlags,
+    check_scaling,
     read_scaling,
 )
 from fairseq_posenc.flags.options import Layer, Options, option
@@ -68,6 +69,11 @@ class RotaryFlags(ScalingFlags):
         "relative",
         role="model",
     )
+
+
+def rotated_channels(options: Options, stack: Stack) -> int:
+    """d, the number of channels of each head that are rotated."""
+    return 2 * round(stack.head_dim * float(options.rotary_fraction) / 2)
 
 
 @lru_cache(maxsize=None)  # constant; recomputing it would dominate a decoding step
@@ -183,10 +189,7 @@ class Rotary(QKVTransform):
     Args:
         options: reads ``rotary_base``, ``rotary_fraction``, ``rotary_pairing``,
             ``rotary_value`` and the flags of :class:`ScalingFlags`.
-        stack: head size, side and, unless a flag gives it, the length in training.
-
-    Raises:
-        UsageError: the head size is odd, or the flags leave no pair of channels to rotate.
+        stack: head size and, unless a flag gives it, the length in training.
     """
 
     applies_to_features = True  # rotations keep norms
@@ -198,22 +201,26 @@ class Rotary(QKVTransform):
         self.rotate_values = bool(options.rotary_value)
         #: rotate in real numbers, for graphs in which complex ones have no operators
         self.real_valued = bool(option(options, "compile_layers", False))
-        self.relative = not self.rotate_values
-        fraction = float(options.rotary_fraction)
+        self.dim = rotated_channels(options, stack)
+        self.scaling = read_scaling(options, stack.max_positions)
+        self.temperature, self.reach = self.scaling.temperature, self.scaling.reach
+
+    @classmethod
+    def check(cls, options: Options, stack: Stack) -> None:
+        """Refuse odd head sizes, fractions without a pair, and scaling without effect."""
         size = f"head size {stack.head_dim} of the {stack.side}"
         if stack.head_dim % 2:
             raise UsageError(
                 f"--position-encoding rotary: rotates pairs of channels, and the {size} is odd; "
                 f"make it even by {stack.size_flags}"
             )
-        self.dim = 2 * round(stack.head_dim * fraction / 2)
-        if self.dim == 0:
+        dim = rotated_channels(options, stack)
+        if dim == 0:
             raise UsageError(
-                f"--rotary-fraction {fraction:g}: leaves no pair of channels of {size}; "
-                f"the smallest that works is {2 / stack.head_dim:g}"
+                f"--rotary-fraction {options.rotary_fraction:g}: leaves no pair of channels of "
+                f"{size}; the smallest that works is {2 / stack.head_dim:g}"
             )
-        self.scaling = read_scaling(options, self.dim, stack.max_positions)
-        self.temperature, self.reach = self.scaling.temperature, self.scaling.reach
+        check_scaling(options, dim, stack.max_positions)
 
     @classmethod
     def check_features(cls, options: Options) -> Optional[str]:

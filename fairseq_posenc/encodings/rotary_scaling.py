@@ -162,19 +162,29 @@ class ScalingFlags:
 UNSCALED = Scaling("none", 1.0, 0)
 
 
-def read_scaling(options: Options, dim: int, longest: int) -> Scaling:
+def read_scaling(options: Options, longest: int) -> Scaling:
     """The scaling selected by the flags.
 
     Args:
         options: reads the flags of :class:`ScalingFlags`.
-        dim: rotated channels of a head.
         longest: length in training, in tokens, unless ``rotary_original_length`` gives it.
+    """
+    length = int(options.rotary_original_length or longest)
+    return Scaling(str(options.rotary_scaling), float(options.rotary_scaling_factor), length)
+
+
+def check_scaling(options: Options, dim: int, longest: int) -> None:
+    """Refuse flags of scaling that contradict or require each other.
+
+    Args:
+        options: reads the flags of :class:`ScalingFlags`.
+        dim: rotated channels of a head.
+        longest: length in training, as for :func:`read_scaling`.
 
     Raises:
-        UsageError: flags contradict or require each other.
+        UsageError: naming the flag.
     """
-    rule, factor = str(options.rotary_scaling), float(options.rotary_scaling_factor)
-    length = int(options.rotary_original_length or longest)
+    rule, factor, length = read_scaling(options, longest)
     if rule == "none" and factor != 1:
         raise UsageError(
             f"--rotary-scaling-factor {factor:g}: has no effect without --rotary-scaling; give "
@@ -190,4 +200,3 @@ def read_scaling(options: Options, dim: int, longest: int) -> Scaling:
             "--rotary-scaling ntk: one pair of rotated channels keeps its frequency under any "
             "base; give linear, or larger heads"
         )
-    return Scaling(rule, factor, length)

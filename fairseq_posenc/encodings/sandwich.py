@@ -63,16 +63,19 @@ class Sandwich(DistanceBias):
     Args:
         options: reads ``sandwich_dim``.
         stack: number of heads.
-
-    Raises:
-        UsageError: the size of the sinusoids is odd.
     """
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.dim, self.heads = int(options.sandwich_dim), stack.num_heads
-        if self.dim % 2:
-            raise UsageError(f"--sandwich-dim {self.dim}: must be even, for sines and cosines")
+
+    @classmethod
+    def check(cls, options: Options, stack: Stack) -> None:
+        """Refuse sinusoids of odd size."""
+        if int(options.sandwich_dim) % 2:
+            raise UsageError(
+                f"--sandwich-dim {options.sandwich_dim}: must be even, for sines and cosines"
+            )
 
     def by_distance(self, distances: Tensor) -> Tensor:
         """Logits (H, N), float32, of *distances* (N), integers, key minus query."""
