@@ -10,7 +10,9 @@ from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.benchmark.masked_lm import MaskedLMSubject
 from fairseq_posenc.benchmark.translation import TranslationSubject
-from fairseq_posenc.stacks.stack import Padding, layer_positions
+from fairseq_posenc.stacks.padding import Padding
+from fairseq_posenc.stacks.positions import Keys
+from fairseq_posenc.stacks.stack import positions_of
 
 
 class Layer(NamedTuple):
@@ -52,7 +54,7 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
     words = ["--position-encoding", "rotary", "--attention-dropout", "0", *flags]
     kernel = ATTENTIONS.find(flags[flags.index("--attention") + 1]).thing
     model: Any
-    if kernel.bidirectional_only and not causal:
+    if kernel.abilities.bidirectional_only and not causal:
         model = MaskedLMSubject(shlex.join([MaskedLMSubject.generic, *words]), args).model
         stack = model.encoder.sentence_encoder
     else:
@@ -66,6 +68,6 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
         )
     length, like = args.length[0], stack.embed_tokens.weight
     x = like.new_zeros(args.batch, length, layer.embed_dim)
-    given = layer_positions(layer, stack.positions_of_layers(x, length, Padding(), causal))
+    given = positions_of(layer, stack.positions_of_layers(x, Keys(length, Padding(), causal)))
     attention = layer.self_attn
     return Layer(attention, lambda x: attention(x, **given)[0], layer.embed_dim)

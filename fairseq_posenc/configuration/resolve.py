@@ -9,7 +9,7 @@ from typing import Any, Callable, ContextManager, Iterator, List, Mapping
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fairseq_posenc.attention import check_attention, kernel_of
+from fairseq_posenc.attention import check_attention, complete_attention
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.configuration.stacks import SIDES, side_encoding, translation_stacks
@@ -117,7 +117,7 @@ def configure(
         described = stacks(cfg)
         if cfg.rotary_original_length is None:  # kept if evaluation changes the lengths
             cfg.rotary_original_length = max(stack.max_positions for stack in described)
-        kernel_of(cfg).complete(cfg, described)
+        complete_attention(cfg, described)
     for stack in described:
         check_encodings(cfg, stack, side_encoding(cfg, stack.side))
 

@@ -80,7 +80,7 @@ class PositionEncoding:
         )
 
     def distance_vectors(
-        self, query_length: int, key_length: int, like: Tensor
+        self, query_length: int, key_length: int, like: Tensor, unit: int = 1, step: int = 1
     ) -> Optional[Tensor]:
         """Vectors of all distances in a sequence, cast to the dtype of *like* at the end.
 
@@ -88,13 +88,17 @@ class PositionEncoding:
             query_length: T.
             key_length: S.
             like: tensor whose dtype and device the result takes.
+            unit: distance between neighbouring keys, in tokens.
+            step: distance between neighbouring queries, in keys.
 
         Returns:
-            (N, L, H·D) for N encodings and L distances, from -n to n with some n ≥ S - 1; or None.
+            (N, L, H·D) for N encodings and L distances, from -n to n keys with some n ≥ S - 1, or
+            n ≥ S where *step* is not 1; or None.
         """
         if self.vectors is None:
             return None
-        distances = all_distances(query_length, key_length, like.device)
+        reach = key_length + (step > 1)
+        distances = all_distances(query_length, reach, like.device) * unit
         return torch.stack([module(distances).type_as(like) for module in self.vectors.values()])
 
 

@@ -18,15 +18,13 @@ from fairseq_posenc.configuration.stacks import stack_of
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.gated import GatedDecoderLayer
 from fairseq_posenc.layers.transformer import TransformerDecoderLayer, wrap_layer
-from fairseq_posenc.stacks.stack import (
-    Padding,
-    PositionedStack,
-    find_padding,
-    layer_positions,
-)
+from fairseq_posenc.stacks.padding import Padding, find_padding
+from fairseq_posenc.stacks.positions import Keys
+from fairseq_posenc.stacks.stack import PositionedStack, positions_of
 
 EncoderOut = Optional[Dict[str, List[Tensor]]]
-_PADDING = "padding"  # key of what is known of it in the incremental state
+#: Key in the incremental state of what is known of the padding of all tokens so far.
+_PADDING = "padding"
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
     "transformer": TransformerDecoderLayer,
     "gated": GatedDecoderLayer,
@@ -61,7 +59,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
 
     def build_decoder_layer(self, cfg: Options, no_encoder_attn: bool = False) -> nn.Module:
         """One layer, with activation checkpointing and FSDP as the flags select."""
-        layer = LAYERS[cfg.layer](cfg, next(self.next_encoding), no_encoder_attn)
+        encoding = next(self.positions.next_encoding)
+        layer = LAYERS[cfg.layer](cfg, encoding, no_encoder_attn)
         return wrap_layer(layer, cfg)
 
     def forward(
@@ -149,7 +148,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             padding = find_padding((prev_output_tokens.eq(self.padding_idx), causal))[0]
         x = self._embed(prev_output_tokens, seen, incremental_state, padding)
         padding = padding.after(before) if before else padding
-        positions = self.positions_of_layers(x, length, padding, causal, before)
+        positions = self.positions_of_layers(x, Keys(length, padding, causal, before))
         source, source_bias = self._source(encoder_out, x)
 
         asked = alignment_layer is not None or not self.training
@@ -165,7 +164,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
                 incremental_state,
                 need_weights=need_weights,
                 memory=memory[index].to(x) if memory else None,
-                **layer_positions(layer, positions),
+                **positions_of(layer, positions),
             )
             inner_states.append(x.transpose(0, 1))
             if need_weights and weights is not None:

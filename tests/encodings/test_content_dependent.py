@@ -9,7 +9,7 @@ from support.content_dependent import CLIPS, LENGTHS, NAMES, B, D, H, Parts, by_
 from support.helpers import encoding_of
 
 from fairseq_posenc.attention.functional import attend_with_weights
-from fairseq_posenc.attention.gated import GatedAttention
+from fairseq_posenc.attention.gated import GatedAttention, length_factor
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.encodings.nezha import sinusoids
@@ -122,8 +122,8 @@ def test_gated_units_by_hand(name, normaliser):
     q, k, v, *_, u = unit.project(x, None)
     vectors = encoding.distance_vectors(length, length, q)
     seen = torch.arange(1, length + 1).double().view(-1, 1)
-    length_factor = unit.length_factor(Namespace(**options), seen)
-    got, _ = unit(x, mask, distance_vectors=vectors, length_factor=length_factor)
+    factor = length_factor(Namespace(**options), seen)
+    got, _ = unit(x, mask, distance_vectors=vectors, length_factor=factor)
 
     extra = unit.position_terms(Content(x, q, k, 1.0, None, None), vectors, {})  # as tested above
     logits = (q @ k.transpose(-1, -2) + extra) * encoding.scale

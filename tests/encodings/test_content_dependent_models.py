@@ -19,7 +19,7 @@ from test_properties import decode_in_steps
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.base import Content
-from fairseq_posenc.stacks import stack
+from fairseq_posenc.stacks import positions
 
 # --- decoding, memory, composition
 
@@ -82,8 +82,8 @@ def test_with_rotary_they_stay_relative(name, monkeypatch):
     model, source, target = tiny(name), sentences(2, 7), sentences(2, 6, seed=1)
     assert model.encoder.encoding.relative
     before, _ = model(source, None, target)
-    plain = stack.count_positions
-    monkeypatch.setattr(stack, "count_positions", lambda *a: plain(*a) + 77)
+    plain = positions.count_positions
+    monkeypatch.setattr(positions, "count_positions", lambda *a: plain(*a) + 77)
     torch.testing.assert_close(model(source, None, target)[0], before, atol=2e-5, rtol=0)
 
 
