@@ -17,9 +17,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import check_writable
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.encodings.base import Content
-from fairseq_posenc.stacks.padding import Padding
-from fairseq_posenc.stacks.positions import Keys
-from fairseq_posenc.stacks.stack import positions_of
+from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
 
 MATRICES = ("q·k", "softmax", "ReLU²")
 
@@ -60,7 +58,7 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     layers: Any = encoder.layers
     for layer, x in zip(layers, attention_inputs(model, tokens)):
         attention, causal = layer.self_attn, encoder.encoding.stack.causal
-        bundles = encoder.positions_of_layers(x, Keys(length, Padding(), causal))
+        bundles = encoder.positions.of_layers(x, Keys(length, Padding(), causal), encoder.training)
         given = positions_of(layer, bundles)
         q, k, _, content_q, content_k = attention.project(x, given.get("table"))[:5]
         added = given["bias"]

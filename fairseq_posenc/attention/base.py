@@ -6,7 +6,7 @@ from typing import Callable, Hashable, List, NamedTuple, Optional, Tuple, TypedD
 from torch import Tensor
 
 from fairseq_posenc.attention.functional import combined_masks
-from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.encodings.shared_bias import SharedBiasSum
@@ -128,18 +128,6 @@ class Abilities:
     length_factor: Optional[Callable[[Tensor], Tensor]] = None
     longest: Optional[str] = None
     why_longest: str = ""
-
-    def check_length(self, options: Options, length: int) -> None:
-        """Refuse a sequence of *length* tokens if the setting *longest* is less.
-
-        Raises:
-            UsageError: naming both lengths.
-        """
-        if self.longest is not None and length > option(options, self.longest):
-            raise UsageError(
-                f"{flag_of(self.longest)} {option(options, self.longest)}: a sequence has {length} "
-                "tokens; shorten it"
-            )
 
 
 class HeadSizes(NamedTuple):

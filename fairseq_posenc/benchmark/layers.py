@@ -10,9 +10,7 @@ from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.benchmark.masked_lm import MaskedLMSubject
 from fairseq_posenc.benchmark.translation import TranslationSubject
-from fairseq_posenc.stacks.padding import Padding
-from fairseq_posenc.stacks.positions import Keys
-from fairseq_posenc.stacks.stack import positions_of
+from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
 
 
 class Layer(NamedTuple):
@@ -68,6 +66,7 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
         )
     length, like = args.length[0], stack.embed_tokens.weight
     x = like.new_zeros(args.batch, length, layer.embed_dim)
-    given = positions_of(layer, stack.positions_of_layers(x, Keys(length, Padding(), causal)))
+    keys = Keys(length, Padding(), causal)
+    given = positions_of(layer, stack.positions.of_layers(x, keys, stack.training))
     attention = layer.self_attn
     return Layer(attention, lambda x: attention(x, **given)[0], layer.embed_dim)

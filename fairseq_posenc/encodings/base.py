@@ -18,6 +18,7 @@ hook                                    examples                    computed
 Nothing here depends on fairseq: encodings see positions, queries and keys, but no model.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple, Type
 
@@ -64,6 +65,8 @@ class QKVTransform(Hook, nn.Module):
     hook = "transform"
     #: True for a linear map of single vectors, which linear attention can apply to features
     applies_to_features = False
+    #: the longest sequence that the transform takes without a word, in tokens
+    reach: float = math.inf
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__()
@@ -81,8 +84,12 @@ class QKVTransform(Hook, nn.Module):
         """
         return None
 
-    def check_length(self, length: int) -> None:
-        """Called once per forward pass with S; may warn about lengths not seen in training."""
+    def exceeded(self, length: int) -> None:
+        """Called before a forward pass over more than :attr:`reach` tokens; may warn.
+
+        Args:
+            length: S, in tokens.
+        """
 
     def table(self, positions: Tensor) -> Tensor:
         """Precompute, once per forward pass, what :meth:`forward` needs for positions (1|B, T)."""

@@ -244,9 +244,9 @@ class Rotary(QKVTransform):
         if self.scaling.rule == "none":
             self.scaling, self.reach = self.scaling._replace(length=length), length
 
-    def check_length(self, length: int) -> None:
+    def exceeded(self, length: int) -> None:
         """Warn, once per run, about sequences longer than in training."""
-        if length > self.reach and not self.training:
+        if not self.training:
             _warn_of_length(self.scaling)
 
     def table(self, positions: Tensor) -> Tensor:

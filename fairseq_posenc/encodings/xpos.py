@@ -125,7 +125,7 @@ class Xpos(Rotary):
         decay = float(log_decays(dim, gamma)[0]) / float(options.xpos_scale_base)
         check_range(decay, stack.side, stack.max_positions, torch.float32)
 
-    def check_length(self, length: int) -> None:
+    def exceeded(self, length: int) -> None:
         """Longer sequences than in training are what xPos is for: no warning."""
 
     def table(self, positions: Tensor) -> Tensor:

@@ -18,9 +18,8 @@ from fairseq_posenc.configuration.stacks import stack_of
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.gated import GatedDecoderLayer
 from fairseq_posenc.layers.transformer import TransformerDecoderLayer, wrap_layer
-from fairseq_posenc.stacks.padding import Padding, find_padding
-from fairseq_posenc.stacks.positions import Keys
-from fairseq_posenc.stacks.stack import PositionedStack, positions_of
+from fairseq_posenc.stacks.positions import Keys, Padding, find_padding, positions_of
+from fairseq_posenc.stacks.stack import PositionedStack
 
 EncoderOut = Optional[Dict[str, List[Tensor]]]
 #: Key in the incremental state of what is known of the padding of all tokens so far.
@@ -137,10 +136,10 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         """
         if memory is not None and incremental_state is not None:
             raise ValueError("memory: a cache holds all earlier tokens already; give one of them")
-        seen = self.cached_length(incremental_state)
+        seen = 0 if incremental_state is None else self.cached_length(incremental_state)
         before = remembered(memory) if memory else 0
         length = before + prev_output_tokens.size(1)
-        self.check_length(length)
+        self.positions.check_length(length)
         causal = not full_context_alignment
         if incremental_state is not None:
             padding = self._padding_so_far(prev_output_tokens, seen, incremental_state)
@@ -148,7 +147,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             padding = find_padding((prev_output_tokens.eq(self.padding_idx), causal))[0]
         x = self._embed(prev_output_tokens, seen, incremental_state, padding)
         padding = padding.after(before) if before else padding
-        positions = self.positions_of_layers(x, Keys(length, padding, causal, before))
+        keys = Keys(length, padding, causal, before)
+        positions = self.positions.of_layers(x, keys, self.training)
         source, source_bias = self._source(encoder_out, x)
 
         asked = alignment_layer is not None or not self.training
@@ -181,8 +181,6 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
 
     def cached_length(self, incremental_state: IncrementalState) -> int:
         """Number of target tokens in the cache."""
-        if incremental_state is None:
-            return 0
         attention = next(layer.self_attn for layer in self.layers if hasattr(layer, "self_attn"))
         return attention.cached_length(incremental_state)
 

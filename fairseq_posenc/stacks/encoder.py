@@ -13,9 +13,8 @@ from fairseq_posenc.encodings import Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.gated import GatedEncoderLayer
 from fairseq_posenc.layers.transformer import TransformerEncoderLayer, wrap_layer
-from fairseq_posenc.stacks.padding import Padding, find_padding
-from fairseq_posenc.stacks.positions import Keys
-from fairseq_posenc.stacks.stack import PositionedStack, positions_of
+from fairseq_posenc.stacks.positions import Keys, Padding, find_padding, positions_of
+from fairseq_posenc.stacks.stack import PositionedStack
 
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
     "transformer": TransformerEncoderLayer,
@@ -138,7 +137,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
         """
         if padding is None:
             padding = find_padding((src_tokens.eq(self.padding_idx), False))[0]
-        self.check_length(src_tokens.size(1))
+        self.positions.check_length(src_tokens.size(1))
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
         if padding.mask is not None:
             x = x.masked_fill(padding.mask.unsqueeze(-1), 0.0)
@@ -152,7 +151,8 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             padding: the padding of *x*.
             keep_states: return what is between the layers, too.
         """
-        positions = self.positions_of_layers(x, Keys(x.size(1), padding, self.positions.causal))
+        keys = Keys(x.size(1), padding, self.positions.causal)
+        positions = self.positions.of_layers(x, keys, self.training)
         states, fc_results = [x] if keep_states else [], []
         for layer in self.layers:
             x = layer(x, **positions_of(layer, positions))

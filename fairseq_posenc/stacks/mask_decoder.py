@@ -19,10 +19,8 @@ from torch import Tensor, nn
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.stacks.encoder import Encoded
-from fairseq_posenc.stacks.padding import Padding, count_positions
-from fairseq_posenc.stacks.positions import Keys
+from fairseq_posenc.stacks.positions import Keys, Padding, count_positions, positions_of
 from fairseq_posenc.stacks.sentence_encoder import SentenceEncoder
-from fairseq_posenc.stacks.stack import positions_of
 
 
 class MaskDecodingEncoder(SentenceEncoder):
@@ -62,7 +60,7 @@ class MaskDecodingEncoder(SentenceEncoder):
         if not by_mask:
             return super().run_layers(x, padding, keep_states)
         length = x.size(1)
-        positions = self.positions_of_layers(x, Keys(length, padding))
+        positions = self.positions.of_layers(x, Keys(length, padding), self.training)
         *layers, last = self.layers
         states = [x]
         for layer in layers:

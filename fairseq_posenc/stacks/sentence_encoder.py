@@ -16,7 +16,7 @@ from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.initialisation import apply_norms_and_biases
 from fairseq_posenc.layers.segments import first_text_lengths, segment_labels
 from fairseq_posenc.stacks.encoder import Encoded, TransformerEncoder
-from fairseq_posenc.stacks.padding import Padding
+from fairseq_posenc.stacks.positions import Padding
 
 logger = logging.getLogger(__name__)
 

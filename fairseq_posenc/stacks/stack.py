@@ -3,15 +3,15 @@
 import copy
 from typing import Any, Callable, Dict, Iterator, Optional, cast
 
-from torch import Tensor, nn
+from torch import nn
 
-from fairseq_posenc.attention import AttentionKernel, Positions
+from fairseq_posenc.attention import AttentionKernel
 from fairseq_posenc.checkpoints.warm_start import State, adapt_positions
 from fairseq_posenc.encodings import PositionEncoding, Stack
-from fairseq_posenc.flags.options import Layer, Options
+from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.initialisation import apply_norms_and_biases
 from fairseq_posenc.layers.sharing import share_layers
-from fairseq_posenc.stacks.positions import Keys, Kind, StackPositions
+from fairseq_posenc.stacks.positions import StackPositions
 
 
 class PositionedStack:
@@ -29,7 +29,6 @@ class PositionedStack:
     add_module: Callable[[str, Optional[nn.Module]], None]
     modules: Callable[[], Iterator[nn.Module]]
     layers: Any
-    training: bool
 
     def compose(self, cfg: Options, stack: Stack) -> Options:
         """Build the position encodings of the layers.
@@ -65,34 +64,8 @@ class PositionedStack:
         """The composition of the first layer, the only one unless there is a pattern."""
         return next(iter(self.positions.encodings.values()))
 
-    def check_length(self, length: int) -> None:
-        """Refuse sequences longer than a table of positions.
-
-        Args:
-            length: S, in tokens.
-
-        Raises:
-            UsageError: naming both lengths.
-        """
-        for encoding in self.positions.encodings.values():
-            if encoding.bounded and length > encoding.stack.max_positions:
-                raise encoding.too_long(length)
-            if encoding.transform is not None:
-                encoding.transform.check_length(length)
-        self.positions.abilities.check_length(self.encoding.options, length)
-
-    def positions_of_layers(self, x: Tensor, keys: Keys) -> Dict[Kind, Positions]:
-        """Positions and masks for the self-attention; see :meth:`.StackPositions.of_layers`."""
-        return self.positions.of_layers(x, keys, self.training)
-
     def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
         """Adapt an older or differently encoded checkpoint, logging changes of position state."""
         super().upgrade_state_dict_named(state_dict, name)  # type: ignore[misc]  # fairseq's
         adapt_positions(self, state_dict, name)
         return state_dict
-
-
-def positions_of(layer: Layer, bundles: Dict[Kind, Positions]) -> Positions:
-    """The bundle of *layer*, empty for fairseq's ``BaseLayer``, which has no encoding."""
-    encoding = getattr(layer, "encoding", None)
-    return {} if encoding is None else bundles[encoding.name, layer.self_attn.pattern]

@@ -92,7 +92,7 @@ def visible_cases():
 class TestNormalisers:
     def check(self, layer, allowed, mask, causal, weigh):
         x = torch.randn(B, T, C, dtype=torch.double)
-        if causal and layer.explicit_masks(layer.encoding.options):
+        if causal and layer.abilities_for(layer.encoding.options).explicit_masks:
             mask, causal = torch.zeros(1, 1, T, T).masked_fill(~allowed[:1, None], -math.inf), False
         got = applied(layer, x, allowed, mask, causal)
         torch.testing.assert_close(got, by_hand(layer, x, allowed, weigh), atol=1e-6, rtol=1e-5)

@@ -11,9 +11,7 @@ from support.sparse_layers import KERNELS
 from fairseq_posenc.attention import ATTENTIONS, sparse
 from fairseq_posenc.attention.base import Tokens
 from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
-from fairseq_posenc.stacks.padding import Padding
-from fairseq_posenc.stacks.positions import Keys
-from fairseq_posenc.stacks.stack import positions_of
+from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
 
 B, S = 3, 45
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
@@ -94,7 +92,8 @@ def dense(stack, index, x, causal):
 
 def sparse_output(stack, index, x, mask, causal):
     padding = Padding(mask, left=bool(mask[:, 0].any()), empty=bool(mask.all(1).any()))
-    positions = stack.positions_of_layers(x, Keys(x.size(1), padding, causal))
+    keys = Keys(x.size(1), padding, causal)
+    positions = stack.positions.of_layers(x, keys, stack.training)
     layer = stack.layers[index]
     return layer.self_attn(x, **positions_of(layer, positions))[0]
 

@@ -7,7 +7,7 @@ from support.helpers import PAD, build, encoding_of, sentences, tiny
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.random_positions import sample_positions
-from fairseq_posenc.stacks import stack
+from fairseq_posenc.stacks import positions
 
 TAKERS = [name for name, entry in ENCODINGS.items() if entry.takes_positions]
 
@@ -30,11 +30,12 @@ def test_an_untied_cls_stays_at_position_0():
 
 def seen_positions(monkeypatch, model, *inputs):
     """The key positions that the encodings of a model are given, by stack."""
-    seen, plain = [], stack.PositionedStack.positions_of_layers
+    seen, plain = [], positions.StackPositions.of_layers
 
     def spy(self, *arguments):
         given = []
-        handle = self.encoding.shared_bias.register_forward_pre_hook(
+        (encoding,) = self.encodings.values()
+        handle = encoding.shared_bias.register_forward_pre_hook(
             lambda _, args: given.append(args[1])
         )
         bundles = plain(self, *arguments)
@@ -42,7 +43,7 @@ def seen_positions(monkeypatch, model, *inputs):
         seen.append(given[0])
         return bundles
 
-    monkeypatch.setattr(stack.PositionedStack, "positions_of_layers", spy)
+    monkeypatch.setattr(positions.StackPositions, "of_layers", spy)
     model(*inputs)
     return seen
 
@@ -96,8 +97,8 @@ def test_logits_of_sampled_positions_are_those_of_their_distances(name):
 
 def test_all_layers_of_a_pattern_see_one_sample(monkeypatch):
     calls = []
-    plain = stack.sample_positions
-    monkeypatch.setattr(stack, "sample_positions", lambda *a: calls.append(a) or plain(*a))
+    plain = positions.sample_positions
+    monkeypatch.setattr(positions, "sample_positions", lambda *a: calls.append(a) or plain(*a))
     model = tiny("rotary*1,t5", "--random-positions", "1000").train()
     model(sentences(2, 6), None, sentences(2, 5, seed=1))
     assert [length for length, *_ in calls] == [6, 5]
