@@ -9,7 +9,7 @@ from fairseq.models import transformer_lm
 from fairseq.utils import eval_bool, eval_str_dict, eval_str_list
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.compat.literals import value_of
+from fairseq_posenc.compat.settings import value_of
 
 EVALUATES = re.compile(r"(?<![\w.])eval\(")
 

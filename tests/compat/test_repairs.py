@@ -19,7 +19,7 @@ from fairseq_posenc import compat
 from fairseq_posenc.basics import versions
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import parse_version
-from fairseq_posenc.compat import clip_norm, numpy2, patching
+from fairseq_posenc.compat import libraries, patching
 
 PACKAGE = Path(fairseq_posenc.__file__).resolve().parent
 
@@ -92,7 +92,7 @@ def test_other_plugins_are_imported_as_ever(tmp_path, monkeypatch):
 def test_compat_long_is_there_when_numpy_has_it_no_more(monkeypatch):
     if hasattr(np, "compat"):
         monkeypatch.delattr(np, "compat")
-    numpy2.numpy_compat_long()
+    libraries.numpy_compat_long()
     sizes = [3, 1, 4]
     blocks = TokenBlockDataset(
         *([torch.ones(size).long() for size in sizes], sizes, None), pad=0, eos=2, break_mode="eos"
@@ -106,7 +106,7 @@ def test_buckets_are_lower_percentiles(number):
     ordered = sorted(sizes.tolist())
     positions = [int((len(sizes) - 1) * rank / number + 1e-9) for rank in range(1, number + 1)]
     expected = sorted({ordered[position] for position in positions})
-    assert numpy2._with_method(lambda *_: None)(sizes, number).tolist() == expected
+    assert libraries._buckets(sizes, number).tolist() == expected
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for module in (data_utils, bucket_pad_length_dataset):
@@ -196,5 +196,5 @@ def test_the_norm_of_gradients_is_moved_to_their_device(aggregate):
         assert params == weights and max_norm == 3.0
         return aggregate_norm_fn(Norm(7))
 
-    found = clip_norm._on_their_device(clip)(iter(weights), 3.0, aggregate)
+    found = libraries.clip_where_gradients_are(clip)(iter(weights), 3.0, aggregate)
     assert found == (7 if aggregate is None else 14) and moved == [torch.device("cpu")]

@@ -1,12 +1,14 @@
-"""Settings that fairseq passes to ``eval``, also those of checkpoints: values, never code."""
+"""Settings: values where fairseq calls ``eval``, also on those of checkpoints, and the user-dir."""
 
 import ast
 import operator
+import os
 import sys
 from typing import Any, Callable, Dict
 
 from fairseq_posenc.basics.errors import UsageError
 
+_HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _LONGEST = 10_000  # of a list that is repeated
 _OPERATORS: Dict[type, Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -65,3 +67,28 @@ def _value(node: ast.AST) -> Any:
     if isinstance(node, (ast.List, ast.Tuple)):
         return (list if isinstance(node, ast.List) else tuple)(map(_value, node.elts))
     return ast.literal_eval(node)
+
+
+def user_dir_twice(import_user_module: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Accept a ``--user-dir`` that names the imported plug-in by any path.
+
+    fairseq (issues 2815 and 4875) compares paths as text, so a symbolic link to the imported folder
+    fails as "not globally unique", with a traceback.  A second copy of the plug-in in another
+    folder remains an error, on one line, because only one of the two can run.
+    """
+
+    def wrapper(args: Any) -> None:
+        given = getattr(args, "user_dir", None)
+        if given is None:
+            return import_user_module(args)
+        folder = os.path.realpath(given)
+        if folder == _HERE:
+            return None
+        if os.path.basename(folder) == os.path.basename(_HERE) and os.path.isdir(folder):
+            raise UsageError(
+                f"--user-dir {given}: another copy of this plug-in is imported already, from "
+                f"{_HERE}; give that folder, or uninstall it or take it off PYTHONPATH"
+            )
+        return import_user_module(args)
+
+    return wrapper

@@ -1,4 +1,4 @@
-"""Language models: text that ``fairseq-eval-lm`` skips, and prompts padded on the left."""
+"""Decoding, and the perplexity of language models."""
 
 from typing import Any, Callable, Dict, Iterator, Optional, Sequence
 
@@ -10,20 +10,16 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.compat.patching import wrap
 
 
-def eval_lm_needs_tokens() -> None:
+def score_every_token(eval_lm_dataloader: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
     """Refuse to report a perplexity if some text would be skipped, unless a flag asks for that.
 
     Measured: blocks longer than the model accepts (``--tokens-per-sample`` is 1,024 by default) are
     skipped with a warning, and ``fairseq-eval-lm`` ends with "Evaluated 0 tokens", a perplexity of
     1.00 and status 0; or, if the last block is short enough, with the perplexity of that block.
     """
-    wrap(LanguageModelingTask, "eval_lm_dataloader", _of_whole_set)
 
-
-def _of_whole_set(eval_lm_dataloader: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
     def wrapper(
         task: LanguageModelingTask, dataset: FairseqDataset, *args: object, **kwargs: object
     ) -> Iterator[Any]:
@@ -60,17 +56,14 @@ def _skips_invalid_sizes(task: LanguageModelingTask) -> bool:
     return bool(getattr(dataset, "skip_invalid_size_inputs_valid_test", False))
 
 
-def prompts_padded_left() -> None:
+def pad_prompts_right(inference_step: Callable[..., Any]) -> Callable[..., Any]:
     """Move padding on the left of a prompt to the right before generation.
 
     Measured: fairseq's search takes padding for the end of a prompt, so it generates text in place
     of the padding and appends the prompt to it.  (``fairseq-interactive`` pads on the right;
     batches from other sources may not.)
     """
-    wrap(LanguageModelingTask, "inference_step", _with_padding_right)
 
-
-def _with_padding_right(inference_step: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(
         task: LanguageModelingTask,
         generator: SequenceGenerator,
@@ -89,5 +82,32 @@ def _with_padding_right(inference_step: Callable[..., Any]) -> Callable[..., Any
         sample = dict(sample, net_input=net_input)
         prefix_tokens = None if prefix_tokens is None else right(prefix_tokens)
         return inference_step(task, generator, models, sample, prefix_tokens, *args, **kwargs)
+
+    return wrapper
+
+
+def diverse_beams_by_row(search_step: Callable[..., Any]) -> Callable[..., Any]:
+    """Give diverse beam search the rows of its batch.
+
+    Measured: the generator passes the sentences' numbers in the data set, which the search uses as
+    rows of a table of the batch, so ``--diverse-beam-groups`` stops with an IndexError, or uses
+    another sentence's penalties.  Rows are not changed by this.
+    """
+
+    def wrapper(
+        search: Any,
+        step: int,
+        lprobs: Tensor,
+        scores: Tensor,
+        prev_output_tokens: Optional[Tensor] = None,
+        original_batch_idxs: Optional[Tensor] = None,
+    ) -> Any:
+        rows = original_batch_idxs
+        if rows is not None:
+            if step == 0:
+                search.first_batch_idxs = rows
+            # finished sentences have left the batch
+            rows = (rows[:, None] == search.first_batch_idxs).int().argmax(dim=1)
+        return search_step(search, step, lprobs, scores, prev_output_tokens, rows)
 
     return wrapper

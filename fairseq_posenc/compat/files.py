@@ -1,4 +1,4 @@
-"""Checkpoints that are complete or absent, whenever the process is killed."""
+"""Files that fairseq writes: checkpoints whole or absent, and logs without repeated lines."""
 
 import contextlib
 import os
@@ -6,26 +6,20 @@ import shutil
 from typing import Any, Callable
 
 import torch
-from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
+from fairseq.logging import progress_bar as progress_bars
 
 from fairseq_posenc.basics.files import replace_file
-from fairseq_posenc.compat.patching import wrap
 
 
-def atomic_checkpoints() -> None:
-    """Write and copy checkpoints to a temporary file that replaces the old one at the end.
+def copy_atomically(copy: Callable[..., Any]) -> Callable[..., Any]:
+    """Copy checkpoints to a temporary file that replaces the old one at the end.
 
     Measured: fairseq copies ``checkpointN.pt`` over ``checkpoint_last.pt`` and
     ``checkpoint_best.pt`` in place, so a process that is killed meanwhile leaves half a file, from
-    which the next start cannot resume.  Its ``torch.save`` goes to a temporary file that is never
-    removed nor flushed to the disk before it is renamed.
+    which the next start cannot resume.
     """
-    wrap(PathManager, "copy", _copy_atomically)
-    wrap(checkpoint_utils, "torch_persistent_save", _save_atomically)
 
-
-def _copy_atomically(copy: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
         if not overwrite or _is_remote(src_path) or _is_remote(dst_path):
             return copy(src_path, dst_path, overwrite)
@@ -36,7 +30,13 @@ def _copy_atomically(copy: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _save_atomically(torch_persistent_save: Callable[..., Any]) -> Callable[..., Any]:
+def save_atomically(torch_persistent_save: Callable[..., Any]) -> Callable[..., Any]:
+    """Write checkpoints to a temporary file that replaces the old one at the end.
+
+    fairseq's ``torch.save`` goes to a temporary file that is never removed nor flushed to the disk
+    before it is renamed.
+    """
+
     def wrapper(obj: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
         asynchronous = args[0] if args else kwargs.get("async_write", False)
         if asynchronous or not isinstance(filename, (str, os.PathLike)) or _is_remote(filename):
@@ -53,3 +53,22 @@ def _save_atomically(torch_persistent_save: Callable[..., Any]) -> Callable[...,
 def _is_remote(path: Any) -> bool:
     path = os.fspath(path)
     return "://" in path or PathManager.path_requires_pathmanager(path)
+
+
+def log_lines_once(progress_bar: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep one handler for ``--log-file``.
+
+    fairseq adds a handler in every epoch and removes none, so lines of the N-th epoch are written
+    N times, and long runs can fill the disk.
+    """
+
+    def wrapper(*args: object, **kwargs: object) -> Any:
+        # validation passes no file and logs to the handler of training, which must stay
+        log_file = kwargs.get("log_file", args[3] if len(args) > 3 else None)
+        for handler in list(progress_bars.logger.handlers) if log_file else ():
+            if hasattr(handler, "baseFilename"):
+                progress_bars.logger.removeHandler(handler)
+                handler.close()
+        return progress_bar(*args, **kwargs)
+
+    return wrapper
