@@ -194,8 +194,8 @@ class Encoding:
         name: its value of ``--position-encoding``.
         paper: authors, year and arXiv number or venue, for ``fairseq-posenc list``.
         summary: one clause for the same table.
-        flags: dataclass of its flags, if any.
         hooks: its classes, by the :attr:`hook` that they implement.
+        flags: dataclass of its flags, if any.
         distances: class of the vectors that its content-dependent terms project, if any.
         logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
         relative: True if invariant to shifting all positions by the same amount.
@@ -207,8 +207,8 @@ class Encoding:
     name: str
     paper: str
     summary: str
-    flags: Optional[type]
     hooks: Dict[str, Any]
+    flags: Optional[type] = None
     distances: Optional[Type[DistanceVectors]] = None
     logit_scale: float = 1.0
     relative: bool = True

@@ -6,14 +6,14 @@ their position, so that their product depends on the distance only (Eq. 8):
     (R_m q)·(R_n k) = q · R_{n-m} k,    R_m = diag of 2x2 rotations by m·θ_i   (Eq. 7)
     θ_i = base^{-2(i-1)/d},  i = 1 … d/2,  base = 10000
 
-A 2x2 rotation is computed as a complex multiplication (Eq. 4): a pair of channels is one complex
-number, multiplied by e^{i m θ}.  Exported and compiled graphs have real numbers (rotary_real.py).
+A 2x2 rotation is computed as a complex multiplication (Eq. 4), see
+:mod:`~fairseq_posenc.encodings.rotation`.
 """
 
 import logging
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Optional, Sequence, Tuple
+from typing import Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import QKVTransform, Stack
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.encodings.rotary_real import multiply_real, real_table
 from fairseq_posenc.encodings.rotary_scaling import (
     TEMPERED,
     UNSCALED,
@@ -30,10 +29,17 @@ from fairseq_posenc.encodings.rotary_scaling import (
     check_scaling,
     read_scaling,
 )
-from fairseq_posenc.flags.options import Layer, Options, option
+from fairseq_posenc.encodings.rotation import (
+    PAIRINGS,
+    Multiply,
+    complex_table,
+    multiply,
+    multiply_real,
+    real_table,
+)
+from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
 
-PAIRINGS = ("interleaved", "half")
 logger = logging.getLogger(__name__)
 
 
@@ -110,71 +116,6 @@ def _warn_of_length(scaling: Scaling) -> None:
             f"--rotary-scaling-factor {scaling.factor:g} covers: give a larger factor"
         )
     logger.warning(what)
-
-
-def pairs_of(x: Tensor, pairing: str) -> Tensor:
-    """A view of (…, d) as pairs (…, d/2, 2).
-
-    >>> [pairs_of(torch.arange(4), pairing).tolist() for pairing in PAIRINGS]
-    [[[0, 1], [2, 3]], [[0, 2], [1, 3]]]
-
-    Args:
-        x: channels next to each other in memory.
-        pairing: interleaved, (1, 2), (3, 4), …; or half, (i, i + d/2).
-    """
-    if pairing == "half":
-        return x.view(*x.shape[:-1], 2, -1).transpose(-1, -2)
-    return x.view(*x.shape[:-1], -1, 2)
-
-
-def multiply(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Tensor, ...]:
-    """The products of the pairs of *tensors* with *table*, computed in float32 or wider.
-
-    Args:
-        tensors: (B, T, H, d) each, of one type.
-        table: (1|B, T, 1, d/2), complex.
-        pairing: one of :data:`PAIRINGS`.
-
-    Returns:
-        shaped like *tensors*, in their type.
-    """
-    first = tensors[0]
-    wide = torch.promote_types(first.dtype, torch.float32)
-    if wide is first.dtype and pairing == "interleaved":  # multiplied where they are
-        products = []
-        for x in tensors:
-            b, t, h, one = x.stride()
-            offset: Any = x.storage_offset()
-            if one != 1 or (b | t | h | offset) % 2:  # no complex numbers in memory
-                x = x.contiguous()
-            product = torch.view_as_complex(x.view(*x.shape[:-1], -1, 2)) * table
-            products.append(torch.view_as_real(product).flatten(-2).type_as(x))
-        return tuple(products)
-    # few and large operations: on a GPU the host takes longer than the device for small ones
-    numbers = torch.stack([pairs_of(x, pairing) for x in tensors]).to(wide)
-    torch.view_as_complex(numbers).mul_(table)
-    numbers = numbers.transpose(-1, -2) if pairing == "half" else numbers
-    return numbers.to(first.dtype, memory_format=torch.contiguous_format).flatten(-2).unbind()
-
-
-class Multiply(torch.autograd.Function):
-    """:func:`multiply` with its gradient, the product with the conjugates.
-
-    Autograd would conjugate the table for queries and keys, and cast both apart in half precision.
-    """
-
-    @staticmethod
-    def forward(ctx: Layer, table: Tensor, pairing: str, *tensors: Tensor) -> Tuple[Tensor, ...]:
-        """Arguments as for :func:`multiply`."""
-        ctx.pairing = pairing
-        if any(ctx.needs_input_grad):
-            ctx.save_for_backward(table.conj().resolve_conj())
-        return multiply(tensors, table, pairing)
-
-    @staticmethod
-    def backward(ctx: Layer, *gradients: Tensor) -> Tuple[Any, ...]:
-        """Products with the conjugates."""
-        return (None, None, *multiply(gradients, ctx.saved_tensors[0], ctx.pairing))
 
 
 @register_encoding(
@@ -266,8 +207,7 @@ class Rotary(QKVTransform):
         angles = positions.to(torch.float64).unsqueeze(-1) * theta  # (1|B, T, d/2)
         if self.real_valued or torch.jit.is_tracing():
             return real_table(angles, self.temperature).unsqueeze(2)
-        lengths = torch.full_like(angles, self.temperature)
-        return torch.polar(lengths, angles).to(torch.complex64).unsqueeze(2)
+        return complex_table(angles, self.temperature).unsqueeze(2)
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor
