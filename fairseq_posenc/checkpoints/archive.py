@@ -46,7 +46,7 @@ def numbered(folder: str) -> Iterator[str]:
     found = []
     for match in filter(None, map(_NUMBERED.fullmatch, os.listdir(folder))):
         within, updates, whole = match.groups()
-        # checkpoint_2_700.pt is of the second epoch, at whose end checkpoint2.pt is written
+        # checkpoint_2_700.pt is written within the second epoch, checkpoint2.pt at its end
         place = (int(whole), math.inf) if whole else (int(within), float(updates))
         found.append((place, match.group(0)))
     return (name for _, name in sorted(found, reverse=True))

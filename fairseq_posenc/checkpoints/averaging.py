@@ -81,7 +81,7 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
 
     The mean is accumulated in float64 and cast back at the end, so the mean of equal checkpoints
     is bitwise equal to them.  Tensors that share memory in the files (tied embeddings) are averaged
-    once and stay shared.  Settings, task state, history and training progress are those of the
+    once and stay shared.  Settings, task state, history and training progress come from the
     checkpoint with the most updates.  The optimiser's state is dropped, because its moments do not
     belong to the mean; a later ``--restore-file`` starts a new optimiser (fairseq's own script
     keeps the moments of one checkpoint).
@@ -119,7 +119,7 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
 
 
 def settings_to_match(state: Dict[str, Any]) -> Dict[str, Any]:
-    """The settings that averaged checkpoints must share: all except those of training.
+    """The settings that averaged checkpoints must share: all but the settings of training.
 
     Args:
         state: a checkpoint as :func:`read_checkpoint` returns it.

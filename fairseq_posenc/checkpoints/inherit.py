@@ -41,7 +41,7 @@ _TABLE = "num_positions"  # see _inherit_positions
 def inherited_flags(family: type) -> Dict[str, str]:
     """The flags that fine-tuning takes from the checkpoint, with their roles.
 
-    These are all flags with the role ``model``, and those of the plug-in with the role ``free``,
+    These are all flags with the role ``model``, and the plug-in's flags with the role ``free``,
     which the command line can override.
 
     Args:

@@ -31,7 +31,7 @@ def check_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
 
     Args:
         checkpoint: the contents of the file.
-        overrides: values by name; those of the model can be in a dictionary ``model``.
+        overrides: values by name; settings of the model can be in a dictionary ``model``.
         path: the file, for error messages.
 
     Raises:
@@ -86,7 +86,7 @@ def _change_task(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any], pa
 
     Args:
         checkpoint: the contents of the file, as fairseq reads it.
-        overrides: the flags of the command, by name; those of the task are applied later.
+        overrides: the flags of the command, by name; flags of the task are applied later.
         path: the file, for the error message.
 
     Raises:

@@ -64,7 +64,7 @@ def check_same_kind(path: str, checkpoint: Mapping[str, Any], cfg: Options) -> N
 
 
 def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
-    """Compare the settings of an initial checkpoint with those of the model to train.
+    """Compare the settings of an initial checkpoint with the settings of the model to train.
 
     Settings without parameters cannot be checked in any other way.
 
@@ -118,7 +118,7 @@ def keep_longest(model: Layer, settings: Options, saved: Mapping[str, Any]) -> N
     Args:
         model: the model being trained.
         settings: its settings, which later checkpoints store.
-        saved: those of the checkpoint that it continues from.
+        saved: the settings of the checkpoint that it continues from.
     """
     same = saved.get("position_encoding") == settings.position_encoding
     if not same or not _accepts_any_length(settings):
@@ -154,7 +154,7 @@ def _difference(name: str, before: object, now: object) -> str:
 
 
 def _check_trained_length(path: str, model: Options, saved: Mapping[str, Any]) -> None:
-    """Refuse frequencies scaled for another length than that of the checkpoint."""
+    """Refuse frequencies scaled for another length than the checkpoint's."""
     trained, taken = saved.get("rotary_original_length"), model.rotary_original_length
     if model.rotary_scaling != "none" and trained is not None and trained != taken:
         raise UsageError(

@@ -153,7 +153,7 @@ def leave_out_head(state_dict: State, name: str, head: str, flag: str) -> None:
         state_dict: parameters of a checkpoint.
         name: of the model in it, empty if it is the whole.
         head: name of the head.
-        flag: that of pre-training which needs it.
+        flag: the flag of pre-training that needs the head.
     """
     prefix = f"{name}.{head}." if name else f"{head}."
     if [state_dict.pop(key) for key in list(state_dict) if key.startswith(prefix)]:
@@ -163,8 +163,8 @@ def leave_out_head(state_dict: State, name: str, head: str, flag: str) -> None:
 def take_discriminator(state: State, name: str, lm_head: nn.Module) -> None:
     """Leave the generator out of a checkpoint, in place, if it has one.
 
-    A discriminator has no head that predicts tokens: that of the model stays as initialised, its
-    projection tied to the embeddings of the checkpoint.
+    A discriminator has no head that predicts tokens: the model's head stays as initialised, with
+    its projection tied to the embeddings of the checkpoint.
 
     Args:
         state: parameters of the checkpoint by name.

@@ -28,7 +28,7 @@ def no_fast_path(layer: nn.Module) -> None:
     ``self_attn``: position encodings inside the attention are silently skipped (torch 1.12), or
     generation stops with "Mask Type should be defined" (1.13 and 2.4).  It also registers
     duplicates of eight parameters in every layer, which newer fairseq refuses to load.  Without
-    them, checkpoints are the same in every fairseq, and those of 0.12.2 load everywhere.
+    them, checkpoints are the same in every fairseq, and checkpoints of 0.12.2 load everywhere.
 
     Args:
         layer: a ``TransformerEncoderLayerBase``, just constructed.

@@ -1,4 +1,4 @@
-"""Settings: values where fairseq calls ``eval``, also on those of checkpoints, and the user-dir."""
+"""Settings that fairseq passes to ``eval``, also from checkpoints, are values; and the user-dir."""
 
 import ast
 import operator

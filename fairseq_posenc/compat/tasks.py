@@ -107,14 +107,14 @@ def mask_whole_words() -> None:
 
 
 def bpe_flags(task: FairseqTask) -> Optional[Any]:
-    """The settings of ``--bpe``, which are outside those of *task*; None if it is not given."""
+    """The settings of ``--bpe``, which *task* itself does not hold; None if it is not given."""
     parent = task.cfg._get_parent() if OmegaConf.is_config(task.cfg) else None
     flags = None if parent is None else parent.get("bpe")
     return None if flags is None or flags.get("_name") is None else flags
 
 
 class _FlagsOfBPE:
-    """The settings of ``--bpe``, which are outside those of the task."""
+    """The settings of ``--bpe``, which the task itself does not hold."""
 
     def __get__(self, task: Optional[MaskedLMTask], owner: Any = None) -> Any:
         if task is None:

@@ -156,8 +156,8 @@ class DistanceBias(SharedBias):
     def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Logits (1, H, T, S) for positions (1|B, T) and (1|B, S).
 
-        All sequences share them, whatever their padding: differences of positions are those of
-        indices (see :mod:`~fairseq_posenc.encodings.distance`), unless training samples positions.
+        All sequences share them, whatever their padding: positions differ as indices do (see
+        :mod:`~fairseq_posenc.encodings.distance`), unless training samples positions.
         """
         if not self.distance_alone:
             return self.at_pairs(query_positions, key_positions, self.sampled_from)
@@ -218,7 +218,7 @@ class Encoding:
 
     @property
     def classes(self) -> List[Type[Hook]]:
-        """All its classes, those of the hooks and that of the distance vectors."""
+        """All its classes: the hooks and, if there are any, the distance vectors."""
         return [*self.hooks.values(), *([self.distances] if self.distances else [])]
 
     @property

@@ -32,7 +32,7 @@ class ClsFlags:
     cls_reset: Optional[str] = setting(
         "sum",
         "which logits get learned [CLS] values: sum, the sum of all content-free logits, as in the "
-        "TUPE paper; each, those of every encoding, as in the released code",
+        "TUPE paper; each, the logits of every encoding, as in the released code",
         role="model",
         choices=("sum", "each"),
         needs={"untie_cls": None},
@@ -50,8 +50,8 @@ class RandomPositionFlags:
 
     random_positions: Optional[int] = setting(
         None,
-        "in training, positions are a sorted random sample of 0 … N-1, so that those of longer "
-        "sequences are trained, too; N is at most the positions of the model "
+        "in training, positions are a sorted random sample of 0 … N-1, so that positions of "
+        "longer sequences are trained, too; N is at most the positions of the model "
         "(--max-target-positions and the like)",
         role="training",
         at_least=2,

@@ -32,7 +32,7 @@ from fairseq_posenc.flags.settings import setting
 # rotations within L tokens: pairs with more keep their frequency, pairs with fewer are interpolated
 # (β and α of Peng et al. section 3.2, for Llama)
 MANY_TURNS, FEW_TURNS = 32, 1
-# the same of Llama 3.1
+# the same bounds in Llama 3.1
 LLAMA3_MANY_TURNS, LLAMA3_FEW_TURNS = 4, 1
 #: rules whose temperature scales the logits
 TEMPERED = ("yarn", "yarn_untruncated")
@@ -128,7 +128,7 @@ RULES: Dict[str, Callable[[int, float, Scaling], Tensor]] = {
 
 @dataclass
 class ScalingFlags:
-    """Flags of the scaling, which may differ from those in training."""
+    """Flags of the scaling; evaluation may change them."""
 
     rotary_scaling: Optional[str] = setting(
         "none",

@@ -20,7 +20,7 @@ def complex_table(angles: Tensor, length: float) -> Tensor:
 
     Args:
         angles: (…, d/2), float64.
-        length: of the rotated vectors, relative to those before.
+        length: factor on the lengths of the rotated vectors.
     """
     return torch.polar(torch.full_like(angles, length), angles).to(torch.complex64)
 
@@ -30,7 +30,7 @@ def real_table(angles: Tensor, length: float) -> Tensor:
 
     Args:
         angles: (…, d/2), float64.
-        length: of the rotated vectors, relative to those before.
+        length: factor on the lengths of the rotated vectors.
 
     Returns:
         (…, d), all cosines before all sines, float32.

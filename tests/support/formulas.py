@@ -1,17 +1,42 @@
-"""Shaw, Transformer-XL and DeBERTa by loops, from their papers' formulas."""
+"""Logits of encodings by loops, from their papers' formulas, and encodings outside of models."""
 
 import math
 
+import numpy as np
+import pytest
 import torch
 from support.helpers import encoding_of
 
+from fairseq_posenc.attention.functional import additive_mask, attend_with_weights
+from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.base import Content
 
 B, H, D = 2, 2, 4
 CLIPS = {"shaw_max_distance": 2, "deberta_max_distance": 3}
-NAMES = ["shaw", "transformer_xl", "deberta"]
 # query and key lengths: training, one decoding step, several tokens at once, the first token
 LENGTHS = [(6, 6), (1, 6), (3, 6), (5, 6), (1, 1)]
+lengths = pytest.mark.parametrize("length, keys", LENGTHS)
+#: the registered encodings with terms in every layer
+CONTENT = [name for name, entry in ENCODINGS.items() if entry.content]
+
+
+def bias_of(name, length, keys, causal=True, **flags):
+    """A content-free encoding in float64 with random parameters, and its logits (H, T, S)."""
+    module = encoding_of(name, heads=H, causal=causal, **flags).shared_bias[name].double()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter)
+    positions = torch.arange(keys)[None]
+    return module, module(positions[:, keys - length :], positions)[0].detach().numpy()
+
+
+def by_loops(formula, length, keys):
+    """formula(h, i, j) for the last *length* of *keys* queries, (H, T, S)."""
+    queries = range(keys - length, keys)
+    return np.array([[[formula(h, i, j) for j in range(keys)] for i in queries] for h in range(H)])
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
 
 
 class Parts:
@@ -75,6 +100,7 @@ BY_HAND = {
     "transformer_xl": transformer_xl_by_hand,
     "deberta": deberta_by_hand,
 }
+NAMES = list(BY_HAND)
 
 
 def by_hand(parts, q, k):
@@ -93,3 +119,34 @@ def by_hand(parts, q, k):
 
 def random(*shape):
     return torch.randn(*shape, dtype=torch.double)
+
+
+def visible(case, inputs, length, keys):
+    """The mask of a reference: causal, padded on the right, both or neither."""
+    lengths = inputs["key_lens"] if "padded" in case else torch.full((3,), keys)
+    padding = torch.arange(keys) >= lengths[:, None]
+    real = (torch.arange(length) < lengths[:, None])[..., None, None]  # of equally many queries
+    like = inputs["q"]
+    return additive_mask(length, keys, "causal" in case, padding, like), real
+
+
+def attended(parts, inputs, mask):
+    """Output (B, T, H, D) and weights (B, H, T, S) for references laid out as (B, T, H, D)."""
+    q, k, v = (inputs[name].transpose(1, 2) for name in "qkv")
+    scale, terms = parts.encoding.scale, parts.terms.float()
+    logits = terms(Content(None, q, k, scale, None, None), parts.vectors(q, k), {})
+    more = (lambda w: terms.relative_values(None, w)) if terms.needs_weights else None
+    out, weights = attend_with_weights(q, k, v, scale, mask + logits, relative_values=more)
+    return out.transpose(1, 2), weights
+
+
+def assert_attends_as(reference, case, parts, length, keys):
+    """Compare output and weights with a stored reference of fairseq2, at its real queries."""
+    inputs, outputs = reference["inputs"], reference["outputs"]
+    mask, real = visible(case, inputs, length, keys)
+    out, weights = attended(parts, inputs, mask)
+    for got, want, shown in (
+        (out, outputs[case], real),
+        (weights, outputs[case + "_weights"], real.transpose(1, 2)),
+    ):
+        torch.testing.assert_close(got * shown, want * shown, atol=1e-5, rtol=1e-5)
