@@ -143,7 +143,7 @@ def test_decoding_projects_distances_when_their_number_doubles_only(name, monkey
 @pytest.mark.skipif(not hasattr(torch.Tensor, "untyped_storage"), reason="PyTorch before 2.0")
 @pytest.mark.parametrize("name", CONTENT)
 def test_memory_grows_with_pairs_of_tokens_not_with_pairs_times_channels(name):
-    encoding, length = encoding_of(name, 2, 16, causal_only(name)), 64
+    encoding, length = encoding_of(name, 2, 16, causal_only(name), nezha_max_distance=16), 64
     terms = encoding.build_content_bias()
     q, k = (torch.randn(3, 2, length, 16, requires_grad=True) for _ in "qk")
     sizes = []

@@ -9,8 +9,7 @@ from support.helpers import build, encoding_flags, sentences, tiny
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
-from fairseq_posenc.encodings.rotary import _warn_of_length
-from fairseq_posenc.encodings.rotary_scaling import RULES, UNSCALED, Scaling
+from fairseq_posenc.encodings.rotary_scaling import RULES, UNSCALED, Scaling, warn_of_length
 
 SCALED = [rule for rule in RULES if rule != "none"]
 
@@ -197,14 +196,14 @@ def warnings_of(caplog):
     """Counts what is logged while something runs in a fresh run."""
 
     def count(function):
-        _warn_of_length.cache_clear()
+        warn_of_length.cache_clear()
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="fairseq_posenc"):
             function()
         return [r.getMessage() for r in caplog.records if "of training" in r.getMessage()]
 
     yield count
-    _warn_of_length.cache_clear()
+    warn_of_length.cache_clear()
 
 
 def read(model, *lengths):
