@@ -117,13 +117,18 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
     logger.info("%s: position encoding %s", where, saved["position_encoding"])
 
 
+def no_such_file(flag: str, path: str) -> str:
+    """The message for a checkpoint that a flag names and that is not there."""
+    return (
+        f"{flag} {path}: no such file (the path is relative to the current folder, "
+        f"{os.getcwd()}, and not to --save-dir)"
+    )
+
+
 def _settings_of(flag: str, path: str) -> Dict[str, Any]:
     """The model settings in a checkpoint of a masked language model, stock RoBERTa included."""
     if not PathManager.isfile(path):
-        raise UsageError(
-            f"{flag} {path}: no such file (the path is relative to the current folder, "
-            f"{os.getcwd()}, and not to --save-dir)"
-        )
+        raise UsageError(no_such_file(flag, path))
     state = read_checkpoint(PathManager.get_local_path(path), lazy=True)
     if not any("sentence_encoder.embed_tokens" in key for key in state.get("model") or ()):
         raise UsageError(

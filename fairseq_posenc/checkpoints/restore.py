@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.inherit import no_such_file
 from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.checkpoints.reading import load_file, read_checkpoint
 from fairseq_posenc.checkpoints.restricted import allow_fairseq_checkpoints
@@ -189,10 +190,7 @@ def _is_own(path: str, cfg: Options) -> bool:
 
 def _check_exists(flag: str, path: str, instead: str) -> str:
     if not PathManager.isfile(path):
-        raise UsageError(
-            f"{flag} {path}: no such file (the path is relative to the current folder, "
-            f"{os.getcwd()}, and not to --save-dir); correct it, or {instead}"
-        )
+        raise UsageError(f"{no_such_file(flag, path)}; correct it, or {instead}")
     return path
 
 

@@ -3,21 +3,17 @@
 import sys
 import types
 import warnings
-from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils, utils
 from fairseq.data import TokenBlockDataset, bucket_pad_length_dataset, data_utils
-from fairseq.tasks.fairseq_task import FairseqTask
 from support.commands import Command
 
 import fairseq_posenc
 from fairseq_posenc import compat
 from fairseq_posenc.basics import versions
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import parse_version
 from fairseq_posenc.compat import libraries, patching
 
@@ -25,10 +21,15 @@ PACKAGE = Path(fairseq_posenc.__file__).resolve().parent
 
 
 def test_applying_twice_changes_nothing():
-    owners = [data_utils, checkpoint_utils, utils, bucket_pad_length_dataset, FairseqTask]
+    owners = [bucket_pad_length_dataset, *(owner for owner, _, _ in compat.REPAIRS)]
     before = [dict(vars(owner)) for owner in owners]
     compat.apply()
     assert [dict(vars(owner)) for owner in owners] == before
+
+
+@pytest.mark.parametrize("repair", dict.fromkeys(repair for *_, repair in compat.REPAIRS))
+def test_every_repair_says_why(repair):
+    assert len(repair.__doc__.split()) > 15
 
 
 def test_a_replacement_reaches_who_imported_the_original(monkeypatch):
@@ -39,51 +40,6 @@ def test_a_replacement_reaches_who_imported_the_original(monkeypatch):
     for _ in range(2):
         patching.wrap(home, "answer", lambda original: lambda: original() + 1)
     assert (home.answer(), importer.answer(), other.answer()) == (43, 43, 42)
-
-
-# --user-dir
-
-
-def import_plugin(path):
-    utils.import_user_module(Namespace(user_dir=str(path)))
-
-
-def test_the_imported_plugin_may_be_given_by_any_path(tmp_path, monkeypatch, caplog):
-    caplog.set_level("INFO")
-    models = len(fairseq_posenc.models.__dict__)
-    (tmp_path / "fairseq_posenc").symlink_to(PACKAGE)
-    (tmp_path / "by_another_name").symlink_to(PACKAGE)
-    monkeypatch.chdir(PACKAGE.parent)
-    for path in (
-        *(PACKAGE, f"{PACKAGE}/", "fairseq_posenc", "./fairseq_posenc/", f"{PACKAGE}/models/.."),
-        *(tmp_path / "fairseq_posenc", f"{tmp_path}/fairseq_posenc/", tmp_path / "by_another_name"),
-    ):
-        import_plugin(path)
-    assert len(fairseq_posenc.models.__dict__) == models and "by_another_name" not in sys.modules
-    assert caplog.text == ""
-
-
-def test_another_copy_is_refused_by_both_names(tmp_path):
-    other = tmp_path / "fairseq_posenc"
-    other.mkdir()
-    (other / "__init__.py").write_text("raise AssertionError('imported')\n")
-    for path in (other, f"{other}/"):
-        with pytest.raises(UsageError) as error:
-            import_plugin(path)
-        assert str(other) in str(error.value) and str(PACKAGE) in str(error.value)
-
-
-def test_other_plugins_are_imported_as_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    name = f"plugin_{tmp_path.name}"
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "__init__.py").write_text("loaded = True\n")
-    for _ in range(2):
-        import_plugin(tmp_path / name)
-    assert sys.modules.pop(name).loaded
-    with pytest.raises(FileNotFoundError):
-        import_plugin(tmp_path / "nowhere")
-    utils.import_user_module(Namespace(user_dir=None))
 
 
 # NumPy 2
