@@ -18,7 +18,7 @@ def damaged_member(path: str) -> Optional[str]:
     This reads the whole file, as loading it does.
 
     Args:
-        path: a zip archive; files of PyTorch before 1.6 are none and have no checksums.
+        path: a zip archive, as PyTorch writes since 1.6; older files have no checksums.
 
     Raises:
         zipfile.BadZipFile: the file is truncated.

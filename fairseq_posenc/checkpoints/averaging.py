@@ -247,7 +247,7 @@ class _RunningMean:
             value = parameters[key].double()
             if not torch.isfinite(value).all():
                 raise UsageError(f"{path}: {key} has values that are infinite or not a number")
-            # leaves equal values unchanged, including the sign of zero
+            # this form leaves equal values unchanged, including the sign of zero
             self.averaged[key] = torch.where(
                 value == mean, mean, mean + (value - mean) / self.count
             )

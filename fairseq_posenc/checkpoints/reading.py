@@ -103,7 +103,7 @@ def write_checkpoint(state: Checkpoint, path: Path) -> None:
         UsageError: the folder does not exist or cannot be written to.
     """
     with replace_file(path) as partial, open(partial, "wb") as file:
-        torch.save(state, file)  # not by name, which PyTorch would store in the file
+        torch.save(state, file)  # PyTorch would store the name in the file
 
 
 def _check_is_checkpoint_file(path: str) -> None:

@@ -74,7 +74,7 @@ def _read_with_clear_errors(load_checkpoint_to_cpu: Callable[..., Any]) -> Calla
         except UsageError:
             raise
         except Exception as error:
-            read_checkpoint(PathManager.get_local_path(path))  # fails with a clearer message
+            read_checkpoint(PathManager.get_local_path(path))  # this fails with a clearer message
             if isinstance(error, KeyError):
                 raise UsageError(
                     f"{path}: not a fairseq checkpoint, it has no entry {error}; give a file that "
@@ -108,7 +108,9 @@ def _check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callabl
             raise
         for filename, model in zip(filenames, models):
             _check_finite(filename, model)
-        for filename in filter(PathManager.isfile, filenames):  # parts have other names
+        for filename in filter(
+            PathManager.isfile, filenames
+        ):  # the parts of a sharded model have other names
             path = PathManager.get_local_path(filename)
             check_dictionaries(filename, read_checkpoint(path, lazy=True), task)
         return models, cfg, task

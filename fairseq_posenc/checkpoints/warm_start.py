@@ -85,7 +85,7 @@ def refuse_projection(stack: Layer, state_dict: State, name: str) -> None:
 
 
 def repeat_positions(stack: Any, state_dict: State, key: str) -> None:
-    """Fill a learned table longer than the checkpoint's with copies of the latter, in place.
+    """Fill a learned table with copies of the checkpoint's shorter one, in place.
 
     Longformer, Beltagy et al., arXiv 2004.05150, section 5: copies keep what was learned of
     neighbouring positions everywhere but where two copies meet.
