@@ -108,9 +108,8 @@ def _check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callabl
             raise
         for filename, model in zip(filenames, models):
             _check_finite(filename, model)
-        for filename in filter(
-            PathManager.isfile, filenames
-        ):  # the parts of a sharded model have other names
+        # the parts of a sharded model have other names
+        for filename in filter(PathManager.isfile, filenames):
             path = PathManager.get_local_path(filename)
             check_dictionaries(filename, read_checkpoint(path, lazy=True), task)
         return models, cfg, task
