@@ -163,8 +163,8 @@ class DistanceBias(SharedBias):
     def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Logits (1, H, T, S) for positions (1|B, T) and (1|B, S).
 
-        All sequences share them, whatever their padding: differences of positions are those of
-        indices (see :mod:`~fairseq_posenc.encodings.distance`), unless training samples positions.
+        All sequences share them, whatever their padding: positions differ as indices do (see
+        :mod:`~fairseq_posenc.encodings.distance`), unless training samples positions.
         """
         if not self.distance_alone:
             return self.at_pairs(query_positions, key_positions, self.sampled_from)
@@ -201,8 +201,8 @@ class Encoding:
         name: its value of ``--position-encoding``.
         paper: authors, year and arXiv number or venue, for ``fairseq-posenc list``.
         summary: one clause for the same table.
-        flags: dataclass of its flags, if any.
         hooks: its classes, by the :attr:`hook` that they implement.
+        flags: dataclass of its flags, if any.
         distances: class of the vectors that its content-dependent terms project, if any.
         logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
         relative: True if invariant to shifting all positions by the same amount.
@@ -214,8 +214,8 @@ class Encoding:
     name: str
     paper: str
     summary: str
-    flags: Optional[type]
     hooks: Dict[str, Any]
+    flags: Optional[type] = None
     distances: Optional[Type[DistanceVectors]] = None
     logit_scale: float = 1.0
     relative: bool = True
@@ -225,7 +225,7 @@ class Encoding:
 
     @property
     def classes(self) -> List[Type[Hook]]:
-        """All its classes, those of the hooks and that of the distance vectors."""
+        """All its classes: the hooks and, if there are any, the distance vectors."""
         return [*self.hooks.values(), *([self.distances] if self.distances else [])]
 
     @property

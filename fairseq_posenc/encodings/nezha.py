@@ -45,7 +45,7 @@ def sinusoids(max_distance: int, dim: int, dtype: torch.dtype, device: torch.dev
             [ 0.0000,  1.0000],
             [ 0.8415,  0.5403]])
     """
-    with torch.inference_mode(False):  # kept, also for a training afterwards
+    with torch.inference_mode(False):  # the cached table also serves a training
         distances = torch.arange(-max_distance, max_distance + 1, dtype=torch.float64)
         even = torch.arange(0, dim, 2, dtype=torch.float64)
         angles = distances.unsqueeze(1) * 10000.0 ** (-even / dim)

@@ -7,10 +7,11 @@ their position, so that their product depends on the distance only (Eq. 8):
     θ_i = base^{-2(i-1)/d},  i = 1 … d/2,  base = 10000
 
 A 2x2 rotation is computed as a complex multiplication (Eq. 4): a pair of channels is one complex
-number, multiplied by e^{i m θ}.  Exported and compiled graphs have real numbers (rotary_real.py).
+number, multiplied by e^{i m θ}.  Exported and compiled graphs, where complex numbers have no
+operators, have the same in real ones (Eq. 26): (a, b) at an angle φ becomes
+(a cos φ - b sin φ, a sin φ + b cos φ).
 """
 
-import logging
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Optional, Sequence, Tuple
@@ -21,7 +22,6 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import QKVTransform, Stack
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.encodings.rotary_real import multiply_real, real_table
 from fairseq_posenc.encodings.rotary_scaling import (
     TEMPERED,
     UNSCALED,
@@ -29,12 +29,12 @@ from fairseq_posenc.encodings.rotary_scaling import (
     ScalingFlags,
     check_scaling,
     read_scaling,
+    warn_of_length,
 )
 from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.flags.settings import setting
 
 PAIRINGS = ("interleaved", "half")
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -94,22 +94,17 @@ def frequencies(
     return scaling.frequencies(dim, base).to(device)
 
 
-@lru_cache(maxsize=None)  # warns once per run
-def _warn_of_length(scaling: Scaling) -> None:
-    trained = f"longer than the {scaling.length} tokens of training"
-    if scaling.rule == "none":
-        what = (
-            f"sequences {trained}, without --rotary-scaling: results often get worse; give yarn, "
-            f"ntk or linear, and --rotary-scaling-factor F with F · {scaling.length} or more tokens"
-            " (on a trained model: --model-overrides "
-            "\"{'rotary_scaling': 'yarn', 'rotary_scaling_factor': F}\")"
-        )
-    else:
-        what = (
-            f"sequences {trained}, and longer than the {scaling.reach} that "
-            f"--rotary-scaling-factor {scaling.factor:g} covers: give a larger factor"
-        )
-    logger.warning(what)
+def real_table(angles: Tensor, length: float) -> Tensor:
+    """Cosines and sines of *angles*, times *length*.
+
+    Args:
+        angles: (…, d/2), float64.
+        length: factor on the lengths of the rotated vectors.
+
+    Returns:
+        (…, d), all cosines before all sines, float32.
+    """
+    return (torch.cat((angles.cos(), angles.sin()), dim=-1) * length).float()
 
 
 def pairs_of(x: Tensor, pairing: str) -> Tensor:
@@ -175,6 +170,28 @@ class Multiply(torch.autograd.Function):
     def backward(ctx: Layer, *gradients: Tensor) -> Tuple[Any, ...]:
         """Products with the conjugates."""
         return (None, None, *multiply(gradients, ctx.saved_tensors[0], ctx.pairing))
+
+
+def multiply_real(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Tensor, ...]:
+    """The pairs of *tensors* rotated by *table*, computed in float32 or wider.
+
+    Args:
+        tensors: (B, T, H, d) each.
+        table: (1|B, T, 1, d), from :func:`real_table`.
+        pairing: interleaved, (1, 2), (3, 4), …; or half, (i, i + d/2).
+
+    Returns:
+        shaped like *tensors*, in their types.
+    """
+    cos, sin = table.chunk(2, dim=-1)
+    found = []
+    for x in tensors:
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        a, b = wide.chunk(2, dim=-1) if pairing == "half" else (wide[..., 0::2], wide[..., 1::2])
+        turned = (a * cos - b * sin, a * sin + b * cos)
+        joined = torch.cat(turned, -1) if pairing == "half" else torch.stack(turned, -1).flatten(-2)
+        found.append(joined.to(x.dtype))
+    return tuple(found)
 
 
 @register_encoding(
@@ -247,7 +264,7 @@ class Rotary(QKVTransform):
     def exceeded(self, length: int) -> None:
         """Warn, once per run, about sequences longer than in training."""
         if not self.training:
-            _warn_of_length(self.scaling)
+            warn_of_length(self.scaling)
 
     def table(self, positions: Tensor) -> Tensor:
         """e^{i m θ}, times the temperature, for every position m and frequency θ.

@@ -6,8 +6,8 @@ scale, so that the product of a query at n and a key at m ≤ n decays, fast fre
     q'_n = ζ^{n/B} · R_n q_n,    k'_m = ζ^{-m/B} · R_m k_m
     ζ_i = ((i-1) / (d/2) + γ) / (1 + γ),   i = 1 … d/2,   γ = 0.4,   B = 512
 
-The scales of queries fall and those of keys grow with the position.  Counted from 0 they leave the
-range of float16 at 4,532 tokens; here positions are counted from the middle of the longest
+The scales of queries fall and the scales of keys grow with the position.  Counted from 0 they leave
+the range of float16 at 4,532 tokens; here positions are counted from the middle of the longest
 sequence, which changes no product and lets both use half of the range.
 """
 
@@ -32,7 +32,7 @@ RANGE = {torch.float16: math.log(2.0**10), torch.float32: 40.0}
 
 @dataclass
 class XposFlags(RotaryFlags):
-    """Flags of xPos, and those of the rotary encoding that it has, too."""
+    """Flags of xPos, beside the flags of the rotary encoding."""
 
     xpos_scale_base: Optional[float] = setting(
         512.0,
