@@ -34,7 +34,7 @@ def register() -> None:
 
     if os.environ.get(NO_REPAIRS, "0") in ("", "0"):
         from fairseq_posenc import compat
-        from fairseq_posenc.checkpoints.install import install
+        from fairseq_posenc.checkpoints.restore import install
         from fairseq_posenc.command_line import install as command_line
         from fairseq_posenc.models.segments import label_batches
         from fairseq_posenc.serving import pretrained

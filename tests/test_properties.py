@@ -23,7 +23,7 @@ from support.own_encodings import OWN
 
 from fairseq_posenc.basics.versions import TORCH_VERSION
 from fairseq_posenc.encodings import ENCODINGS, parse_encodings
-from fairseq_posenc.stacks import stack
+from fairseq_posenc.stacks import positions
 
 NAMES = EVERY_ENCODING + OTHER_LAYERS + sorted(OWN)
 NAMES += ["own_shared+own_absolute+own_layer+rotary", "shaw_values:tupe+shaw+transformer_xl"]
@@ -150,8 +150,8 @@ def test_relative_encodings_do_not_see_where_counting_starts(name, monkeypatch):
     assert encoding.relative == all(e.relative for e in parse_encodings(name.rpartition(":")[2]))
     if not encoding.relative:
         return
-    plain = stack.count_positions
-    monkeypatch.setattr(stack, "count_positions", lambda *a: plain(*a) + 1000)
+    plain = positions.count_positions
+    monkeypatch.setattr(positions, "count_positions", lambda *a: plain(*a) + 1000)
     after, _ = model(source, None, target)
     torch.testing.assert_close(after, before, atol=2e-5, rtol=0)
 

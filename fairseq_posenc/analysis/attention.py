@@ -18,7 +18,7 @@ from fairseq_posenc.attention.functional import add_terms, additive_mask
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.stacks.stack import Padding, layer_positions
+from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
 
 LENGTH = 512  # tokens, as in the paper; fewer if the model has fewer positions
 MATRICES = ("q·k", "softmax", "ReLU²")
@@ -60,7 +60,8 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     layers: Any = encoder.layers
     for layer, x in zip(layers, attention_inputs(model, tokens)):
         attention, causal = layer.self_attn, encoder.encoding.stack.causal
-        given = layer_positions(layer, encoder.positions_of_layers(x, length, Padding(), causal))
+        bundles = encoder.positions.of_layers(x, Keys(length, Padding(), causal), encoder.training)
+        given = positions_of(layer, bundles)
         q, k, _, content_q, content_k = attention.project(x, given.get("table"))[:5]
         added = given["bias"]
         if given["causal"]:

@@ -1,13 +1,14 @@
 """The interface of self-attention kernels, and the positions and masks that they receive."""
 
-from typing import Hashable, List, NamedTuple, Optional, Tuple, TypedDict
+from dataclasses import dataclass
+from typing import Callable, Hashable, List, NamedTuple, Optional, Tuple, TypedDict
 
 from torch import Tensor
 
 from fairseq_posenc.attention.functional import combined_masks
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import Encoding, Stack
+from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.encodings.shared_bias import SharedBiasSum
 from fairseq_posenc.flags.options import Options, option
 
@@ -85,90 +86,102 @@ class Tokens(NamedTuple):
     first_text: Optional[Tensor] = None
 
 
+Masks = Callable[..., Tuple[Optional[Tensor], bool]]
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a self-attention kernel can do, as checks and stacks need to know.
+
+    Args:
+        computes_logits: False if logits are never computed, so that no bias can be added.
+        content: True if the kernel adds the content-dependent terms of its encoding to the logits.
+        takes_keys: True if ``forward`` takes *keys* other than its queries.
+        needs_positions: True if ``forward`` reads query_positions and key_positions.
+        values_like_keys: False if values and keys differ in size, so that encodings cannot change
+            the values.
+        traceable: False if a traced graph would serve texts of one length alone, so that ONNX
+            cannot have it.
+        bidirectional_only: why it is not for stacks that hide later keys, or None if it is.
+        masks: computes *bias* and *causal* from padding and causality.
+        explicit_masks: True if the causal mask has to be part of *bias*; *causal* is then False.
+        reads_first_text: True if :meth:`.AttentionKernel.sparse_positions` reads the length of the
+            first text of a pair.
+        relative_after_rotation: whether rotating q and k keeps the product a function of distance.
+        length_factor: computes the entry *length_factor* from the number of keys that each query
+            sees, (1|B, 1, 1|T, 1), float32, at least 1; None if ``forward`` does not read it.
+        longest: name of the setting that is the greatest number of tokens, or None.
+        why_longest: why there cannot be more tokens.
+    """
+
+    computes_logits: bool = True
+    content: bool = False
+    takes_keys: bool = False
+    needs_positions: bool = False
+    values_like_keys: bool = True
+    traceable: bool = True
+    bidirectional_only: Optional[str] = None
+    masks: Masks = combined_masks
+    explicit_masks: bool = False
+    reads_first_text: bool = False
+    relative_after_rotation: bool = True
+    length_factor: Optional[Callable[[Tensor], Tensor]] = None
+    longest: Optional[str] = None
+    why_longest: str = ""
+
+
+class HeadSizes(NamedTuple):
+    """The heads of a kernel, as position encodings see them.
+
+    Args:
+        number: H.
+        channels: number of channels or features per head that position encodings act on.
+        flags: the flags that set *channels*, for error messages.
+    """
+
+    number: int
+    channels: int
+    flags: str
+
+
 class AttentionKernel:
     """Interface of a self-attention: a module constructed as ``kernel(C, H, encoding, **kwargs)``.
 
     Its ``forward`` takes the layer's input (B, T, C), the entries of :class:`Positions` by name,
     ``incremental_state`` and ``need_weights``, and returns (B, T, C) and the weights (B, H, T, S)
-    or None.  ``cached_length(incremental_state)`` returns the number of tokens in its cache.  The
-    class methods are called before a model is built.
+    or None.  ``cached_length(incremental_state)`` returns the number of tokens in its cache, and
+    fairseq's decoder reads ``num_heads`` and ``head_dim``.  The class methods are called before a
+    model is built.
     """
 
-    #: False if logits are never computed, so no bias can be added
-    computes_logits = True
-    #: False if a traced graph would serve texts of one length alone, so that ONNX cannot have it
-    traceable = True
+    #: what the kernel can do, whatever the settings
+    abilities = Abilities()
     #: Which keys a query sees, if not all: layers of equal patterns share the positions that
-    #: :meth:`sparse_positions` returns.  Known after :meth:`set_layer_index`.
+    #: :meth:`sparse_positions` returns.  Known after :meth:`place`.
     pattern: Optional[Hashable] = None
     #: the position encoding of the layer
     encoding: PositionEncoding
-    #: True if ``forward`` reads query_positions and key_positions
-    needs_positions = False
-    #: True if ``forward`` takes *keys* other than its queries
-    takes_keys = False
-    #: False if values and keys differ in size, so encodings cannot change the values
-    values_like_keys = True
-    #: why it is not for stacks that hide later keys, or None if it is
-    bidirectional_only: Optional[str] = None
-    #: computes *bias* and *causal* from padding and causality
-    masks = staticmethod(combined_masks)
+
+    @classmethod
+    def abilities_for(cls, options: Options) -> Abilities:
+        """What the kernel can do with the settings of a model.
+
+        Args:
+            options: the model configuration, complete.
+        """
+        return cls.abilities
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding]) -> None:
-        """Refuse *options* and *encodings* that this kernel does not support.
+        """Refuse settings and encodings that the abilities do not rule out already.
 
         Raises:
             UsageError: naming the flag.
         """
 
     @classmethod
-    def complete(cls, options: Options, stacks: List[Stack]) -> None:
-        """Fill settings that depend on *stacks*, in place, and refuse stacks it does not support.
-
-        Args:
-            options: the model configuration, complete but for these settings.
-            stacks: all that have this kernel.
-
-        Raises:
-            UsageError: naming the flag.
-        """
-        for stack in stacks:
-            if stack.causal and cls.bidirectional_only:
-                raise UsageError(
-                    f"--attention {options.attention}: {cls.bidirectional_only}, and this "
-                    f"{stack.side} must not see later keys; give another attention, or a masked "
-                    "language model without --causal"
-                )
-
-    @classmethod
-    def explicit_masks(cls, options: Options) -> bool:
-        """True if the causal mask has to be part of *bias*; *causal* is then always False."""
-        return False
-
-    @classmethod
-    def reads_first_text(cls, options: Options) -> bool:
-        """True if :meth:`sparse_positions` reads the length of the first text of a pair."""
-        return False
-
-    @classmethod
-    def scales_by_length(cls, options: Options) -> bool:
-        """True if ``forward`` reads *length_factor*."""
-        return False
-
-    @classmethod
-    def length_factor(cls, options: Options, counts: Tensor) -> Tensor:
-        """The factor *length_factor*, called once per forward pass.
-
-        Args:
-            options: the model configuration.
-            counts: number of keys that each query sees, (1|B, 1, 1|T, 1), float32, at least 1.
-        """
-        return counts
-
-    @classmethod
-    def heads(cls, options: Options, side: str) -> Tuple[int, int]:
-        """Number of heads H, and number of channels per head that position encodings act on.
+    def head_sizes(cls, options: Options, side: str) -> HeadSizes:
+        """The heads of the encoder or decoder.
 
         Raises:
             UsageError: the number of channels is not divisible by the number of heads.
@@ -179,17 +192,23 @@ class AttentionKernel:
             raise UsageError(
                 f"--{side}-attention-heads {heads}: must divide --{side}-embed-dim {channels}"
             )
-        return heads, channels // heads
+        flags = f"--{side}-embed-dim over --{side}-attention-heads"
+        return HeadSizes(heads, channels // heads, flags)
 
-    @classmethod
-    def size_flags(cls, options: Options, side: str) -> str:
-        """The flags that set the number of channels per head, for error messages."""
-        return f"--{side}-embed-dim over --{side}-attention-heads"
+    def place(self, index: int, first: "AttentionKernel") -> None:
+        """Called once per model, when all layers of a stack are there.
 
-    @classmethod
-    def relative_after_rotation(cls, options: Options) -> bool:
-        """True if rotating q and k keeps the product a function of distance."""
-        return True
+        Args:
+            index: the index of the layer in its stack, from 0.
+            first: the kernel of the first layer, whose parameters may be shared.
+        """
+
+    def sparse_positions(self, tokens: Tokens) -> Positions:
+        """The masks and content-free logits of this layer's pattern, once per forward pass.
+
+        Only called if there is a :attr:`pattern`; no tensor of size T·S is made then.
+        """
+        raise NotImplementedError
 
     def refuse_weights(self, need_weights: bool) -> None:
         """For kernels that compute no attention weights.
@@ -202,16 +221,3 @@ class AttentionKernel:
                 f"--attention {self.encoding.options.attention}: returns no attention weights; "
                 "use softmax"
             )
-
-    def sparse_positions(self, tokens: Tokens) -> Positions:
-        """The masks and content-free logits of this layer's pattern, once per forward pass.
-
-        Only called if there is a :attr:`pattern`; no tensor of size T·S is made then.
-        """
-        raise NotImplementedError
-
-    def set_layer_index(self, index: int) -> None:
-        """Called once per model, with the index of the layer in its stack, from 0."""
-
-    def share_parameters(self, first: "AttentionKernel") -> None:
-        """Called once per model, with the kernel of the first layer in its stack."""

@@ -22,7 +22,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 from torch import Tensor
 
-from fairseq_posenc.attention.base import Positions, Tokens
+from fairseq_posenc.attention.base import AttentionKernel, Positions, Tokens
 from fairseq_posenc.attention.block_bias import pair_bias
 from fairseq_posenc.attention.blocks import Blocks
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
@@ -140,7 +140,7 @@ class BigBirdAttention(SparseAttention):
         self.both_blocks = Blocks(self.size, side, side)
         self.causal_blocks = Blocks(self.size, 2 * side, 0)
         self.register_buffer("random_blocks", torch.empty(ROWS, self.draws, dtype=torch.int32))
-        self.set_layer_index(0)
+        self.place(0, self)
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding]) -> None:
@@ -162,7 +162,7 @@ class BigBirdAttention(SparseAttention):
                 "which are whole; drop it, and average checkpoints instead"
             )
 
-    def set_layer_index(self, index: int) -> None:
+    def place(self, index: int, first: AttentionKernel) -> None:
         """Draw random numbers that differ from those of the other layers of the stack."""
         self.random_blocks.copy_(random_numbers(self.draws, f"{self.seed} {self.side} {index}"))
         self.pattern = index if self.draws else 0

@@ -13,6 +13,8 @@ Two units replace the attention and the feed-forward sub-layer of a Transformer 
 """
 
 import math
+from dataclasses import replace
+from functools import partial
 from typing import Any, Callable, List, Optional, Tuple
 
 import torch
@@ -22,7 +24,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.base import Abilities, AttentionKernel, HeadSizes
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
 from fairseq_posenc.attention.content import content_logits
 from fairseq_posenc.attention.functional import aligned, attend, drop, dropout_rate
@@ -35,6 +37,21 @@ from fairseq_posenc.encodings.base import Content, Encoding
 from fairseq_posenc.flags.options import Options
 
 Bias = Optional[Tensor]
+
+
+def length_factor(options: Options, counts: Tensor) -> Tensor:
+    """log n / log(reference) of softmax_plus (GAU Eq. 8), or 1 over the root of a divisor.
+
+    Args:
+        options: reads ``gau_normaliser``, ``gau_reference_length``, ``gau_length``,
+            ``gau_divisor`` and ``gau_key_size``.
+        counts: n, the number of keys that each query sees, float32.
+    """
+    reference = float(options.gau_reference_length)
+    if options.gau_normaliser in SOFTMAX:
+        return counts.log() / math.log(reference)
+    n = torch.full_like(counts, reference) if options.gau_length == "reference" else counts
+    return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
 
 
 class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
@@ -50,7 +67,7 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         qn_block_size: its block size.
     """
 
-    values_like_keys = False
+    abilities = Abilities(content=True, values_like_keys=False)
 
     get_incremental_state: Callable[..., Any]
     set_incremental_state: Callable[..., Any]
@@ -97,33 +114,18 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
                 )
 
     @classmethod
-    def explicit_masks(cls, options: Options) -> bool:
-        """ReLU² has no fused kernel to hide later keys."""
-        return options.gau_normaliser in RELU
+    def abilities_for(cls, options: Options) -> Abilities:
+        """ReLU² has no fused kernel to hide later keys; all but softmax scale by their number."""
+        if options.gau_normaliser == "softmax":
+            return cls.abilities
+        explicit = options.gau_normaliser in RELU
+        factor = partial(length_factor, options)
+        return replace(cls.abilities, explicit_masks=explicit, length_factor=factor)
 
     @classmethod
-    def scales_by_length(cls, options: Options) -> bool:
-        """Every normaliser but softmax depends on the number of keys."""
-        return options.gau_normaliser != "softmax"
-
-    @classmethod
-    def length_factor(cls, options: Options, counts: Tensor) -> Tensor:
-        """log n / log(reference) of softmax_plus (GAU Eq. 8), or 1 over the root of a divisor."""
-        reference = float(options.gau_reference_length)
-        if options.gau_normaliser in SOFTMAX:
-            return counts.log() / math.log(reference)
-        n = torch.full_like(counts, reference) if options.gau_length == "reference" else counts
-        return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
-
-    @classmethod
-    def heads(cls, options: Options, side: str) -> Tuple[int, int]:
+    def head_sizes(cls, options: Options, side: str) -> HeadSizes:
         """One head of the key size."""
-        return 1, options.gau_key_size
-
-    @classmethod
-    def size_flags(cls, options: Options, side: str) -> str:
-        """The flag that sets the size of the head."""
-        return "--gau-key-size"
+        return HeadSizes(1, options.gau_key_size, "--gau-key-size")
 
     def forward(
         self,

@@ -10,14 +10,13 @@ import torch
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.base import Abilities, AttentionKernel
 from fairseq_posenc.attention.functional import attend, dropout_rate, separate_masks
-from fairseq_posenc.attention.lengths import check_length, complete_length
 from fairseq_posenc.attention.padding import real_first
 from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import Encoding, Stack
+from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
@@ -71,10 +70,14 @@ class LinformerAttention(AttentionKernel, StockMultiheadAttention):
         kwargs: passed to fairseq's attention (dropout, quantisation noise).
     """
 
-    computes_logits = False
-    needs_positions = True
-    bidirectional_only = "it combines the keys of all positions before it attends to them"
-    masks = staticmethod(separate_masks)
+    abilities = Abilities(
+        computes_logits=False,
+        needs_positions=True,
+        bidirectional_only="it combines the keys of all positions before it attends to them",
+        masks=separate_masks,
+        longest="linformer_length",
+        why_longest="the projections have no columns then",
+    )
 
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
@@ -109,17 +112,7 @@ class LinformerAttention(AttentionKernel, StockMultiheadAttention):
                     "product depends on a distance; give learned, sinusoidal or none"
                 )
 
-    @classmethod
-    def complete(cls, options: Options, stacks: List[Stack]) -> None:
-        """Let n be the longest sequence of any stack, unless it is given.
-
-        Raises:
-            UsageError: a stack is causal, or a sequence could be longer than n.
-        """
-        super().complete(options, stacks)
-        complete_length(options, "linformer_length", stacks, "the projections have no columns then")
-
-    def share_parameters(self, first: AttentionKernel) -> None:
+    def place(self, index: int, first: AttentionKernel) -> None:
         """Take the projection of the first layer, if all layers share it."""
         if self.sharing == "layerwise":
             assert isinstance(first, LinformerAttention)
@@ -148,7 +141,6 @@ class LinformerAttention(AttentionKernel, StockMultiheadAttention):
             UsageError: *need_weights* is True, or there are more than n tokens.
         """
         self.refuse_weights(need_weights)
-        check_length(self.encoding.options, "linformer_length", x.size(1))
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         if padding_mask is not None:
             k, v = (real_first(t, padding_mask)[0] for t in (k, v))

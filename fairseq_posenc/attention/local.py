@@ -9,13 +9,13 @@ projections of their own.
 
 import copy
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.base import Positions, Tokens
+from fairseq_posenc.attention.base import Abilities, AttentionKernel, Positions, Tokens
 from fairseq_posenc.attention.block_bias import pair_bias
 from fairseq_posenc.attention.blocks import Blocks
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
@@ -124,7 +124,7 @@ class LocalAttention(SparseAttention):
             for name in _PROJECTIONS:
                 setattr(self, f"global_{name}", copy.deepcopy(getattr(self, name)))
         self.windows, self.dilations = numbers_by_layer(options).values()
-        self.set_layer_index(0)
+        self.place(0, self)
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding]) -> None:
@@ -149,11 +149,11 @@ class LocalAttention(SparseAttention):
                 )
 
     @classmethod
-    def reads_first_text(cls, options: Options) -> bool:
-        """Yes, if the first text is global."""
-        return bool(options.local_global_first_text)
+    def abilities_for(cls, options: Options) -> Abilities:
+        """The length of the first text is read if that text is global."""
+        return replace(cls.abilities, reads_first_text=bool(options.local_global_first_text))
 
-    def set_layer_index(self, index: int) -> None:
+    def place(self, index: int, first: AttentionKernel) -> None:
         """Choose the window and the dilation of layer *index*."""
         window = self.windows[index % len(self.windows)]
         dilation = self.dilations[index % len(self.dilations)]

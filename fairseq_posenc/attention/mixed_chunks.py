@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairseq_posenc.attention.base import Abilities
 from fairseq_posenc.attention.cache import IncrementalState, updates_in_place, writable
 from fairseq_posenc.attention.functional import additive_mask, drop, dropout_rate, separate_masks
-from fairseq_posenc.attention.gated import GatedAttention
+from fairseq_posenc.attention.gated import GatedAttention, length_factor
 from fairseq_posenc.attention.linear.precision import no_autocast
 from fairseq_posenc.attention.normalisers import squared_relu
 from fairseq_posenc.attention.padding import put_back, real_first
@@ -61,9 +62,9 @@ class MixedChunkAttention(GatedAttention):
         kwargs: dropout and quantisation noise, as for :class:`GatedAttention`.
     """
 
-    computes_logits = False
-    needs_positions = True
-    masks = staticmethod(separate_masks)
+    abilities = Abilities(
+        computes_logits=False, needs_positions=True, values_like_keys=False, masks=separate_masks
+    )
 
     def __init__(
         self,
@@ -95,14 +96,9 @@ class MixedChunkAttention(GatedAttention):
             )
 
     @classmethod
-    def explicit_masks(cls, options: Options) -> bool:
-        """No mask of all tokens is made."""
-        return False
-
-    @classmethod
-    def scales_by_length(cls, options: Options) -> bool:
-        """The numbers of keys follow from chunks."""
-        return False
+    def abilities_for(cls, options: Options) -> Abilities:
+        """No mask of all tokens is made, and the numbers of keys follow from chunks."""
+        return cls.abilities
 
     def forward(  # type: ignore[override]  # stacks pass all but x by name
         self,
@@ -202,7 +198,7 @@ class MixedChunkAttention(GatedAttention):
             counts: number of keys of each query, (1|B, 1|N, 1|L, 1).
             mask: -inf at hidden keys, (1|B, 1, L, C), or None.
         """
-        factor = self.length_factor(self.encoding.options, counts.clamp(min=1).float())
+        factor = length_factor(self.encoding.options, counts.clamp(min=1).float())
         weights = drop(squared_relu(q, k, mask, factor, scaled=False), self.dropout_module)
         return torch.matmul(weights, v.to(weights))
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor
 
-from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.base import Abilities, AttentionKernel
 from fairseq_posenc.attention.block_bias import masked_logits
 from fairseq_posenc.attention.cache import IncrementalState, append_parts, reorder_cache
 from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, separate_masks
@@ -78,9 +78,7 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
         kwargs: passed to fairseq's attention (dropout, quantisation noise).
     """
 
-    computes_logits = False
-    needs_positions = True
-    masks = staticmethod(separate_masks)
+    abilities = Abilities(computes_logits=False, needs_positions=True, masks=separate_masks)
 
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
@@ -108,7 +106,7 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
                 "negated vectors; give an even number"
             )
 
-    def set_layer_index(self, index: int) -> None:
+    def place(self, index: int, first: AttentionKernel) -> None:
         """Draw rotations that differ from those of the other layers of the stack."""
         self.hashing.draw(f"{self.seed} {index}")
 

@@ -5,13 +5,14 @@ rely on them (quantisation noise, pruning, initialisation) keep working.
 """
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any, Optional, Sequence, Tuple
 
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.base import Abilities, AttentionKernel
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
 from fairseq_posenc.attention.content import content_logits
 from fairseq_posenc.attention.functional import (
@@ -44,7 +45,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         kwargs: passed to fairseq's attention (dropout, quantisation noise).
     """
 
-    takes_keys = True
+    abilities = Abilities(takes_keys=True, content=True)
 
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
@@ -59,14 +60,12 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         self.k_norm = nn.LayerNorm(self.head_dim) if normed else None
 
     @classmethod
-    def scales_by_length(cls, options: Options) -> bool:
-        """Under ``--log-length-scale``."""
-        return option(options, "log_length_scale") is not None
-
-    @classmethod
-    def length_factor(cls, options: Options, counts: Tensor) -> Tensor:
-        """log n / log N (GAU Eq. 8)."""
-        return counts.log() / math.log(options.log_length_scale)
+    def abilities_for(cls, options: Options) -> Abilities:
+        """With ``--log-length-scale``, the factor log n / log N (GAU Eq. 8)."""
+        scale = option(options, "log_length_scale")
+        if scale is None:
+            return cls.abilities
+        return replace(cls.abilities, length_factor=partial(_log_ratio, scale))
 
     def forward(
         self,
@@ -194,6 +193,10 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         """Reorder the cache along with the hypotheses of a beam search."""
         reorder_cache(self, incremental_state, new_order)
         return incremental_state
+
+
+def _log_ratio(reference: float, counts: Tensor) -> Tensor:
+    return counts.log() / math.log(reference)
 
 
 class CrossAttention(StockMultiheadAttention):

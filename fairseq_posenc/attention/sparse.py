@@ -11,14 +11,12 @@ from typing import List, Optional, Tuple, Union
 import torch
 from torch import Tensor
 
-from fairseq_posenc.attention.base import Positions, Tokens
+from fairseq_posenc.attention.base import Abilities, Positions, Tokens
 from fairseq_posenc.attention.block_bias import BlockBias
 from fairseq_posenc.attention.blocks import Blocks
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
 from fairseq_posenc.attention.functional import aligned, attend, dropout_rate
 from fairseq_posenc.attention.softmax import MultiheadAttention
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options
 
 #: Most elements of the queries that are processed at once on a CPU: 4 MB, since larger blocks of
@@ -33,8 +31,7 @@ class SparseAttention(MultiheadAttention):
     :meth:`band` and :meth:`_cached_positions`.
     """
 
-    traceable = False
-    takes_keys = False
+    abilities = Abilities(traceable=False)
     #: G, and how many of them are global whatever the length of the first text
     global_tokens = always_global = 0
     #: how sequences are split, in causal and in bidirectional attention
@@ -42,25 +39,9 @@ class SparseAttention(MultiheadAttention):
     both_blocks: Blocks
 
     @classmethod
-    def check(cls, options: Options, encodings: List[Encoding]) -> None:
-        """Refuse content-dependent logits, which are computed for all pairs of tokens.
-
-        Raises:
-            UsageError: naming the encoding.
-        """
-        for encoding in encodings:
-            if encoding.content is not None:
-                raise UsageError(
-                    f"--attention {options.attention}: --position-encoding {encoding.name} has "
-                    "content-dependent logits, which are computed for all pairs of tokens and not "
-                    "for those of a window; give rotary, learned, sinusoidal, none or one with "
-                    "content-free logits, such as t5 or alibi"
-                )
-
-    @classmethod
-    def scales_by_length(cls, options: Options) -> bool:
-        """No: the number of visible keys hardly depends on the length."""
-        return False
+    def abilities_for(cls, options: Options) -> Abilities:
+        """No factor by the length, on which the number of visible keys hardly depends."""
+        return cls.abilities
 
     # --- once per forward pass
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.benchmark.models import MaskedLMSubject, Run, Subject, TranslationSubject
-from fairseq_posenc.stacks.stack import Padding, layer_positions
+from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
 
 
 class Layer(NamedTuple):
@@ -52,7 +52,7 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
     """
     words = ["--position-encoding", "rotary", "--attention-dropout", "0", *flags]
     kernel = ATTENTIONS.find(flags[flags.index("--attention") + 1]).thing
-    masked = kernel.bidirectional_only and not causal
+    masked = kernel.abilities.bidirectional_only and not causal
     kind = MaskedLMSubject if masked else TranslationSubject
     model: Any = kind(shlex.join([kind.generic, *words]), args).model
     stack = model.decoder if causal else model.encoder
@@ -65,7 +65,8 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
         )
     length, like = args.length[0], stack.embed_tokens.weight
     x = like.new_zeros(args.batch, length, layer.embed_dim)
-    given = layer_positions(layer, stack.positions_of_layers(x, length, Padding(), causal))
+    keys = Keys(length, Padding(), causal)
+    given = positions_of(layer, stack.positions.of_layers(x, keys, stack.training))
     attention = layer.self_attn
     return Layer(attention, lambda x: attention(x, **given)[0], layer.embed_dim)
 

@@ -18,7 +18,7 @@ def damaged_member(path: str) -> Optional[str]:
     This reads the whole file, as loading it does.
 
     Args:
-        path: a zip archive; files of PyTorch before 1.6 are none and have no checksums.
+        path: a zip archive, as PyTorch writes since 1.6; older files have no checksums.
 
     Raises:
         zipfile.BadZipFile: the file is truncated.
@@ -46,7 +46,7 @@ def numbered(folder: str) -> Iterator[str]:
     found = []
     for match in filter(None, map(_NUMBERED.fullmatch, os.listdir(folder))):
         within, updates, whole = match.groups()
-        # checkpoint_2_700.pt is of the second epoch, at whose end checkpoint2.pt is written
+        # checkpoint_2_700.pt is written within the second epoch, checkpoint2.pt at its end
         place = (int(whole), math.inf) if whole else (int(within), float(updates))
         found.append((place, match.group(0)))
     return (name for _, name in sorted(found, reverse=True))

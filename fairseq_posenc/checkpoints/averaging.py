@@ -2,21 +2,21 @@
 
 import os
 import re
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.archive import fingerprint
 from fairseq_posenc.checkpoints.reading import checkpoints_near, read_checkpoint
-from fairseq_posenc.checkpoints.same_run import SameRun, num_updates
+from fairseq_posenc.checkpoints.run_record import record_of
 from fairseq_posenc.checkpoints.settings import saved_settings, settings_by_role
 
 _RANDOM_FEATURES = ".feature_map.projection"
 
-#: Name suffixes of buffers that must be identical in all checkpoints because their mean is
-#: meaningless, such as random projections.
-IDENTICAL_SUFFIXES: Tuple[str, ...] = (_RANDOM_FEATURES, ".self_attn.hashing.rotations")
+#: Name suffixes of buffers whose mean is meaningless, so that they are compared instead.
+IDENTICAL_SUFFIXES = (_RANDOM_FEATURES, ".self_attn.hashing.rotations")
 
 
 class _Kind(NamedTuple):
@@ -76,21 +76,18 @@ def find_checkpoints(
     return paths[-count:]
 
 
-def average_checkpoints(
-    paths: Sequence[str], identical: Iterable[str] = IDENTICAL_SUFFIXES
-) -> Dict[str, Any]:
+def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
     """Average the parameters of checkpoints, one file in memory at a time.
 
     The mean is accumulated in float64 and cast back at the end, so the mean of equal checkpoints
     is bitwise equal to them.  Tensors that share memory in the files (tied embeddings) are averaged
-    once and stay shared.  Settings, task state, history and training progress are those of the
+    once and stay shared.  Settings, task state, history and training progress come from the
     checkpoint with the most updates.  The optimiser's state is dropped, because its moments do not
     belong to the mean; a later ``--restore-file`` starts a new optimiser (fairseq's own script
     keeps the moments of one checkpoint).
 
     Args:
         paths: the checkpoints.
-        identical: name suffixes of floating-point tensors to compare instead of averaging.
 
     Returns:
         a checkpoint that fairseq can load.
@@ -104,13 +101,13 @@ def average_checkpoints(
         raise UsageError("--inputs: give at least one checkpoint")
     mean: Optional[_RunningMean] = None
     newest: Dict[str, Any] = {}
-    same_run = SameRun()
+    same_run = _SameRun()
     for path in paths:
         state = read_checkpoint(path)
         parameters = state.pop("model")
         state.pop("last_optimizer_state", None)
         if mean is None:
-            mean = _RunningMean(path, parameters, settings_to_match(state), tuple(identical))
+            mean = _RunningMean(path, parameters, settings_to_match(state))
         mean.add(path, parameters, settings_to_match(state))
         same_run.add(path, state)
         del parameters
@@ -122,7 +119,7 @@ def average_checkpoints(
 
 
 def settings_to_match(state: Dict[str, Any]) -> Dict[str, Any]:
-    """The settings that averaged checkpoints must share: all except those of training.
+    """The settings that averaged checkpoints must share: all but the settings of training.
 
     Args:
         state: a checkpoint as :func:`read_checkpoint` returns it.
@@ -135,6 +132,69 @@ def settings_to_match(state: Dict[str, Any]) -> Dict[str, Any]:
     return {**arch, **settings_by_role(state, ("model", "free"))}
 
 
+class _SameRun:
+    """Collects checkpoints and refuses one that was given before, or is of another training.
+
+    The folder of a file does not matter, nor do settings that may change when a run is resumed.
+    Files without a run's identifier, which version 0.2.0 introduced, are told apart by their seed,
+    and two of them after the same update are of two trainings.
+    """
+
+    def __init__(self) -> None:
+        self.seen: Dict[Any, str] = {}
+        self.first: Dict[str, Any] = {}
+
+    def add(self, path: str, checkpoint: Mapping[str, Any]) -> None:
+        """Add a checkpoint.
+
+        Args:
+            path: its file.
+            checkpoint: its content.
+
+        Raises:
+            UsageError: naming two files.
+        """
+        content = fingerprint(path)
+        if content in self.seen:
+            raise UsageError(
+                f"{path}: is the same checkpoint as {self.seen[content]} and would count twice; "
+                "give each checkpoint once"
+            )
+        self.seen[content] = path
+        for what, value in _signs(checkpoint).items():
+            other, file = self.first.setdefault(what, (value, path))
+            if value != other:
+                raise _unrelated(path, file, f"{what} {value} instead of {other}")
+        updates = num_updates(checkpoint)
+        if "run" in self.first or not updates:
+            return
+        twin = self.seen.setdefault(("update", updates), path)
+        if twin != path:
+            raise _unrelated(path, twin, f"both are of update {updates}, but differ")
+
+
+def num_updates(checkpoint: Mapping[str, Any]) -> int:
+    """The number of updates after which a checkpoint was written, 0 if it does not say."""
+    history = checkpoint.get("optimizer_history") or [{}]
+    return history[-1].get("num_updates", 0)
+
+
+def _signs(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
+    """Values that all checkpoints of a run have in common, by name."""
+    run = record_of(checkpoint).get("run")
+    if run is not None:
+        return {"run": run}
+    common = (checkpoint.get("cfg") or {}).get("common") or {}
+    return {"--seed": common["seed"]} if common.get("seed") is not None else {}
+
+
+def _unrelated(path: str, other: str, why: str) -> UsageError:
+    return UsageError(
+        f"{path}: is not of the same training run as {other} ({why}); average checkpoints of one "
+        "training run"
+    )
+
+
 class _RunningMean:
     """The mean of the checkpoints so far, and the properties that further ones must share."""
 
@@ -143,7 +203,6 @@ class _RunningMean:
         path: str,
         parameters: Dict[str, Tensor],
         settings: Dict[str, Any],
-        identical: Tuple[str, ...],
     ) -> None:
         self.path = path
         self.settings = settings
@@ -155,7 +214,7 @@ class _RunningMean:
         for key, value in parameters.items():
             if self.leader[key] != key:
                 continue
-            if value.is_floating_point() and not (identical and key.endswith(identical)):
+            if value.is_floating_point() and not key.endswith(IDENTICAL_SUFFIXES):
                 self.averaged[key] = value.to(torch.float64, copy=True)
             else:
                 self.fixed[key] = value.clone()
@@ -188,7 +247,7 @@ class _RunningMean:
             value = parameters[key].double()
             if not torch.isfinite(value).all():
                 raise UsageError(f"{path}: {key} has values that are infinite or not a number")
-            # leaves equal values unchanged, including the sign of zero
+            # this form leaves equal values unchanged, including the sign of zero
             self.averaged[key] = torch.where(
                 value == mean, mean, mean + (value - mean) / self.count
             )

@@ -1,9 +1,9 @@
-"""Settings that fine-tuning and resuming take from a checkpoint.
+"""Settings that fine-tuning takes from its checkpoint.
 
 Fine-tuning with ``--task sentence_prediction`` starts from ``--restore-file`` or
 ``--finetune-from-model``, or resumes in its ``--save-dir``.  Settings of the trained model are read
 from that file and need not be repeated on the command line; contradicting flags are an error, where
-fairseq would start from random weights.  A run that resumes must match its checkpoint as well.
+fairseq would start from random weights.
 """
 
 import dataclasses
@@ -15,10 +15,9 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from fairseq.file_io import PathManager
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.checkpoints.heads import RELATION_HEAD
 from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.checkpoints.settings import is_ours, saved_settings, task_of, trained_settings
-from fairseq_posenc.checkpoints.stages import LENGTHS, accepts_any_length
+from fairseq_posenc.checkpoints.settings import saved_settings, task_of
+from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
 from fairseq_posenc.configuration.fields import plug_in_flags
 from fairseq_posenc.flags.options import Options, option
 
@@ -31,18 +30,18 @@ FINE_TUNING = (
     "span_prediction",
     "candidate_ranking",
 )
-# of heads, which a pre-trained checkpoint need not have
-_HEADS = ("pooler_activation_fn", "spectral_norm_classification_head")
-_PRETRAINING = ("generator_size",)  # of what fine-tuning leaves out
+#: settings of heads, which a pre-trained checkpoint need not have
+HEADS = ("pooler_activation_fn", "spectral_norm_classification_head")
+#: the setting that a task for fine-tuning chooses for a model without such heads
+BY_TASK = "segments"
 _HEAD = re.compile(rf"classification_heads\.(?!{RELATION_HEAD}\.)|token_heads\.")
-_BY_TASK = "segments"  # which a task for fine-tuning chooses for a model without such heads
 _TABLE = "num_positions"  # see _inherit_positions
 
 
 def inherited_flags(family: type) -> Dict[str, str]:
     """The flags that fine-tuning takes from the checkpoint, with their roles.
 
-    These are all flags with the role ``model``, and those of the plug-in with the role ``free``,
+    These are all flags with the role ``model``, and the plug-in's flags with the role ``free``,
     which the command line can override.
 
     Args:
@@ -118,81 +117,18 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
     logger.info("%s: position encoding %s", where, saved["position_encoding"])
 
 
-def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
-    """Compare the settings of an initial checkpoint with those of the model to train.
-
-    Settings without parameters cannot be checked in any other way.
-
-    Args:
-        path: the checkpoint.
-        cfg: fairseq's complete configuration.
-        resumes: whether the run resumes in its own folder.
-
-    Returns:
-        True for a warm start: the settings differ, which is logged.
-
-    Raises:
-        UsageError: they differ, and the run resumes or fine-tunes; or the rotary scaling is for a
-            different length.
-    """
-    if option(cfg.model, "position_encoding") is None:  # a model of fairseq's
-        return False
-    checkpoint = read_checkpoint(path, lazy=True)
-    saved = saved_settings(checkpoint)
-    if not is_ours(saved):
-        return True
-    own, trained = plug_in_flags(), trained_settings(checkpoint)
-    free = {n: saved[n] for n in own if own[n].metadata["role"] == "free" and n in saved}
-    differences = {
-        name: (value, option(cfg.model, name))
-        for name, value in {**trained, **free}.items()
-        if value != option(cfg.model, name)
-    }
-    if accepts_any_length(cfg.model):
-        differences = {n: both for n, both in differences.items() if n not in LENGTHS}
-    accepted = _HEADS if resumes else (*_HEADS, *_PRETRAINING, _BY_TASK)
-    refused = [name for name in differences if name in trained and name not in accepted]
-    if refused and is_fine_tuning(cfg.task):
-        listed = ", ".join(_difference(name, *differences[name]) for name in refused)
-        raise UsageError(
-            f"{path}: was trained with other settings ({listed}); use --arch posenc_masked_lm "
-            "without such flags, or under hydra give those of the file"
-        )
-    if refused and resumes:
-        before, now = differences[refused[0]]
-        raise UsageError(
-            f"{flag_of(refused[0])} {now}: the run in {os.path.dirname(path) or '.'} was trained "
-            f"with {before}; give another --save-dir, and --finetune-from-model {path} to start "
-            "from its parameters"
-        )
-    for name, values in differences.items():
-        logger.warning("warm start: %s", _difference(name, *values))
-    _check_trained_length(path, cfg.model, saved)
-    return bool(differences)
-
-
-def _difference(name: str, before: object, now: object) -> str:
-    return f"{flag_of(name)} {before} -> {now}"
-
-
-def _check_trained_length(path: str, model: Options, saved: Mapping[str, Any]) -> None:
-    """Refuse frequencies scaled for another length than that of the checkpoint."""
-    trained, taken = saved.get("rotary_original_length"), model.rotary_original_length
-    if model.rotary_scaling != "none" and trained is not None and trained != taken:
-        raise UsageError(
-            f"--rotary-scaling {model.rotary_scaling}: {path} was trained on {trained} tokens, and "
-            f"its frequencies would be scaled as if on {taken}; give --rotary-original-length "
-            f"{trained}"
-        )
+def no_such_file(flag: str, path: str) -> str:
+    """The message for a checkpoint that a flag names and that is not there."""
+    return (
+        f"{flag} {path}: no such file (the path is relative to the current folder, "
+        f"{os.getcwd()}, and not to --save-dir)"
+    )
 
 
 def _settings_of(flag: str, path: str) -> Dict[str, Any]:
     """The model settings in a checkpoint of a masked language model, stock RoBERTa included."""
     if not PathManager.isfile(path):
-        raise UsageError(
-            f"{flag} {path}: no such file (the path is relative to the current folder, "
-            f"{os.getcwd()}, and not to --save-dir)"
-        )
+        raise UsageError(no_such_file(flag, path))
     state = read_checkpoint(PathManager.get_local_path(path), lazy=True)
     if not any("sentence_encoder.embed_tokens" in key for key in state.get("model") or ()):
         raise UsageError(
@@ -201,10 +137,10 @@ def _settings_of(flag: str, path: str) -> Dict[str, Any]:
         )
     saved = saved_settings(state)
     if not any(_HEAD.match(key) for key in state["model"]):
-        for name in (*_HEADS, _BY_TASK):
+        for name in (*HEADS, BY_TASK):
             saved.pop(name, None)
     elif is_fine_tuning(task_of(state)):
-        saved.setdefault(_BY_TASK, "single")  # before there was a choice
+        saved.setdefault(BY_TASK, "single")  # before there was a choice
     saved.setdefault("position_encoding", "learned")  # fairseq's RoBERTa
     if saved.get("encoder_input_dim") is None:
         saved["encoder_input_dim"] = saved["encoder_embed_dim"]

@@ -1,9 +1,11 @@
 """Checks of ``--model-overrides``, which must not change what a trained model computes."""
 
 import dataclasses
+import re
 from argparse import Namespace
 from typing import Any, Dict, Iterable, Mapping, Optional, Set
 
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.registry import REGISTRIES
@@ -13,13 +15,14 @@ from omegaconf import OmegaConf, open_dict
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.checkpoints.settings import is_ours, trained_settings
-from fairseq_posenc.checkpoints.task import change_task
 from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
 from fairseq_posenc.flags.settings import check_option
 from fairseq_posenc.flags.usage import near
 from fairseq_posenc.layers.compiled import check_compiled
 
 Overrides = Optional[Dict[str, Any]]
+_TASK = "sentence_prediction"
+_OUTPUT = re.compile(r"classification_heads\.[^.]+\.out_proj\.weight$")
 _BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -28,7 +31,7 @@ def check_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
 
     Args:
         checkpoint: the contents of the file.
-        overrides: values by name; those of the model can be in a dictionary ``model``.
+        overrides: values by name; settings of the model can be in a dictionary ``model``.
         path: the file, for error messages.
 
     Raises:
@@ -62,7 +65,7 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
         return
     overrides = _converted(overrides, _saved_values(checkpoint))
     check_overrides(checkpoint, overrides, path)
-    change_task(checkpoint, overrides, path)
+    _change_task(checkpoint, overrides, path)
     overwrite_args_by_name(checkpoint["cfg"], overrides)
     model: Any = checkpoint["cfg"].model
     if OmegaConf.is_config(model) and "position_encoding" in model:
@@ -73,6 +76,42 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
             check_option(model, name, metadata_of(name, known))
         if "compile_layers" in _flat(overrides):
             check_compiled(model)
+
+
+def _change_task(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any], path: str) -> None:
+    """Replace the task of a checkpoint by ``--task sentence_prediction``, in place, if given.
+
+    ``fairseq-validate`` builds the task that a checkpoint records and ignores its own ``--task``.
+    An imported classifier records the task ``masked_lm``, since it was not trained by fairseq.
+
+    Args:
+        checkpoint: the contents of the file, as fairseq reads it.
+        overrides: the flags of the command, by name; flags of the task are applied later.
+        path: the file, for the error message.
+
+    Raises:
+        UsageError: the model has no classification head.
+    """
+    cfg = checkpoint["cfg"]
+    if overrides.get("task") != _TASK or getattr(cfg.task, "_name", None) != "masked_lm":
+        return
+    sizes = [len(value) for name, value in checkpoint["model"].items() if _OUTPUT.match(name)]
+    if not sizes:
+        raise UsageError(
+            f"--task {_TASK}: {path} has no classification head; fine-tune it first, with "
+            f"--finetune-from-model {path}"
+        )
+    criterion = overrides.get("criterion") or _TASK
+    chosen = {
+        "task": (_TASK, TASK_DATACLASS_REGISTRY),
+        "criterion": (criterion, CRITERION_DATACLASS_REGISTRY),
+    }
+    with open_dict(cfg):
+        for group, (name, registry) in chosen.items():
+            if name in registry:
+                cfg[group] = OmegaConf.structured(registry[name]())
+                cfg[group]._name = name
+        cfg.task.update(max_positions=cfg.model.max_positions, num_classes=sizes[0])
 
 
 def _saved_values(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:

@@ -1,67 +1,21 @@
 """Reading and writing fairseq checkpoints without executing code that they contain."""
 
-import importlib
 import os
 import re
 import zipfile
 from argparse import Namespace
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Union
 
 import torch
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.checkpoints.archive import damaged_member, remedy
-from fairseq_posenc.checkpoints.restricted_pickle import load_restricted
+from fairseq_posenc.checkpoints.restricted import load_restricted
 
 Path = Union[str, "os.PathLike[str]"]
 #: Content of a checkpoint file: "model" with the parameters, "cfg" with the settings, and more.
 Checkpoint = Dict[str, Any]
-
-#: Objects in fairseq's checkpoint files besides tensors and plain containers: the flags of an
-#: architecture defined with argparse, and the counts that ``--eval-bleu`` keeps as int64 arrays
-#: (NumPy 2 renamed the module; files written by either version can be read by the other).
-FILE_GLOBALS = (
-    "argparse.Namespace",
-    "numpy.core.multiarray._reconstruct",
-    "numpy._core.multiarray._reconstruct",
-    "numpy.ndarray",
-    "numpy.dtype",
-    "numpy.dtypes.Int64DType",
-)
-
-#: Objects that rank 0 sends to the other ranks, pickled, when several processes resume a training:
-#: the same checkpoint with its settings as an omegaconf object and numbers in place of tensors.
-BROADCAST_GLOBALS = (
-    "omegaconf.base.Metadata",
-    "omegaconf.base.ContainerMetadata",
-    "omegaconf.nodes.AnyNode",
-    "omegaconf.dictconfig.DictConfig",
-    "omegaconf.listconfig.ListConfig",
-    "collections.defaultdict",
-    "typing.Any",
-    "builtins.dict",
-    "builtins.list",
-    "builtins.int",
-    "fairseq.distributed.utils._TensorPlaceholder",
-)
-
-ALLOWED_GLOBALS = FILE_GLOBALS + BROADCAST_GLOBALS
-
-# Reading a file of another NumPy version needs names that differ from the object's qualified name,
-# which PyTorch accepts since 2.6, the release that also added this function.
-_HAS_NAMED_SAFE_GLOBALS = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
-
-
-def allow_fairseq_checkpoints() -> None:
-    """Let ``torch.load`` with ``weights_only`` read fairseq's checkpoints, and nothing else.
-
-    ``weights_only`` is the default since PyTorch 2.6, where stock fairseq's commands fail to load
-    any checkpoint.  Does nothing before PyTorch 2.4, which has no such allow-list.
-    """
-    add = getattr(torch.serialization, "add_safe_globals", None)
-    if add is not None:
-        add(_as_safe_globals(_found(ALLOWED_GLOBALS)))
 
 
 def load_file(
@@ -82,18 +36,16 @@ def load_file(
 
     Raises:
         UsageError: the file is missing, a directory, truncated, damaged, not written by
-            ``torch.save``, or contains an object outside :data:`FILE_GLOBALS`; the message names
+            ``torch.save``, or contains an object outside
+            :data:`.restricted.FILE_GLOBALS`; the message names
             the file, the object, and a remedy.
     """
     path = os.fspath(path)
     _check_is_checkpoint_file(path)
     if not lazy:
         _check_whole(path)
-    allowed = {**_found(FILE_GLOBALS), **(stand_ins or {})}
     try:
-        if _HAS_NAMED_SAFE_GLOBALS:
-            return _load_with_safe_globals(path, allowed, lazy and zipfile.is_zipfile(path))
-        return load_restricted(path, allowed)
+        return load_restricted(path, stand_ins or {}, mmap=lazy)
     except Exception as error:  # a damaged file can raise anything
         raise _explain(path, error) from error
 
@@ -151,42 +103,7 @@ def write_checkpoint(state: Checkpoint, path: Path) -> None:
         UsageError: the folder does not exist or cannot be written to.
     """
     with replace_file(path) as partial, open(partial, "wb") as file:
-        torch.save(state, file)  # not by name, which PyTorch would store in the file
-
-
-def _load_with_safe_globals(path: str, allowed: Mapping[str, object], mmap: bool) -> Any:
-    before = torch.serialization.get_safe_globals()
-    try:
-        with torch.serialization.safe_globals(_as_safe_globals(allowed)):
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    finally:  # leaving the block also removes entries that were in the list before
-        torch.serialization.add_safe_globals(before)
-
-
-def _resolve(name: str) -> Optional[object]:
-    """Find the object with a dotted name, or None if this installation has none."""
-    module, _, attribute = name.rpartition(".")
-    try:
-        if attribute == "_reconstruct":  # in numpy.core, deprecated, or numpy._core
-            return importlib.import_module("numpy").empty(0).__reduce__()[0]
-        if attribute == "Int64DType":  # the name exists since NumPy 1.25, the class is older
-            return type(importlib.import_module("numpy").dtype("int64"))
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError):
-        return None
-
-
-def _found(names: Tuple[str, ...]) -> Dict[str, object]:
-    """The objects called *names*, by name, leaving out those that this installation lacks."""
-    found = {name: _resolve(name) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _as_safe_globals(allowed: Mapping[str, object]) -> List[Any]:
-    """Convert objects by name to the form of PyTorch's allow-list."""
-    if _HAS_NAMED_SAFE_GLOBALS:
-        return [(value, name) for name, value in allowed.items()]
-    return list(allowed.values())
+        torch.save(state, file)  # PyTorch would store the name in the file
 
 
 def _check_is_checkpoint_file(path: str) -> None:

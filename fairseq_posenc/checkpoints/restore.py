@@ -1,27 +1,33 @@
-"""Checks and error messages around restoring checkpoints.
+"""What fairseq does with checkpoints, with checks around it and one-line errors.
 
-The functions wrap three functions of ``fairseq.checkpoint_utils``: reading a file, building models
-from files (generate, interactive, validate, eval-lm), and restoring a training run.
+:func:`install` wraps the functions of fairseq that read, use, restore and save checkpoints, and
+that build models.
 """
 
 import logging
 import os
+import types
 from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Tuple
 
 import torch
+from fairseq import checkpoint_utils, models
 from fairseq.file_io import PathManager
+from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
+from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.inherit import check_settings_of
+from fairseq_posenc.checkpoints.inherit import no_such_file
 from fairseq_posenc.checkpoints.overrides import apply_overrides
-from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.checkpoints.run_record import check_dictionaries, start_record
-from fairseq_posenc.checkpoints.same_kind import check_same_kind
-from fairseq_posenc.checkpoints.settings import saved_settings
-from fairseq_posenc.checkpoints.stages import keep_longest
+from fairseq_posenc.checkpoints.reading import load_file, read_checkpoint
+from fairseq_posenc.checkpoints.restricted import allow_fairseq_checkpoints
+from fairseq_posenc.checkpoints.resuming import check_same_kind, check_settings_of, keep_longest
+from fairseq_posenc.checkpoints.run_record import check_dictionaries, recorded, start_record
+from fairseq_posenc.checkpoints.settings import needs_segments, saved_settings
 from fairseq_posenc.checkpoints.warm_start import log_taken, position_difference
+from fairseq_posenc.compat.patching import wrap
+from fairseq_posenc.configuration.resolve import fill_missing, open_config
 from fairseq_posenc.flags.options import Options, option
 
 logger = logging.getLogger(__name__)
@@ -29,7 +35,35 @@ logger = logging.getLogger(__name__)
 _DEFAULT_RESTORE_FILE = "checkpoint_last.pt"
 
 
-def reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
+def install() -> None:
+    """Check every checkpoint that fairseq reads; idempotent."""
+    allow_fairseq_checkpoints()
+    if not isinstance(checkpoint_utils.torch, _Torch):
+        checkpoint_utils.torch = _Torch("torch")
+    wrap(checkpoint_utils, "load_checkpoint_to_cpu", _read_with_clear_errors)
+    wrap(checkpoint_utils, "load_model_ensemble_and_task", _check_ensemble)
+    wrap(checkpoint_utils, "load_checkpoint", _check_restoring)
+    wrap(Trainer, "state_dict", recorded)
+    wrap(models, "build_model", _complete_settings)
+
+
+class _Torch(types.ModuleType):
+    """A stand-in for the module ``torch`` in ``fairseq.checkpoint_utils``, with another ``load``.
+
+    Unpickling can execute arbitrary code.  PyTorch 2.6 and later refuse to do so by default, but
+    earlier versions do not, and fairseq main disables the check (pull request 5611).  With this,
+    all versions read the same checkpoints and reject others with the same message.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def load(self, file: Any, *_args: object, **_kwargs: object) -> Any:
+        """Load an open file on the CPU, as fairseq does with every checkpoint."""
+        return load_file(getattr(file, "name", file))
+
+
+def _read_with_clear_errors(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(
         path: str, arg_overrides: Optional[Dict[str, Any]] = None, *args: object, **kwargs: object
     ) -> Any:
@@ -40,7 +74,7 @@ def reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
         except UsageError:
             raise
         except Exception as error:
-            read_checkpoint(PathManager.get_local_path(path))  # fails with a clearer message
+            read_checkpoint(PathManager.get_local_path(path))  # this fails with a clearer message
             if isinstance(error, KeyError):
                 raise UsageError(
                     f"{path}: not a fairseq checkpoint, it has no entry {error}; give a file that "
@@ -53,7 +87,7 @@ def reading(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., Any]:
+def _check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(filenames: Sequence[str], *args: object, **kwargs: object) -> Any:
         try:
             models, cfg, task = load_model_ensemble_and_task(filenames, *args, **kwargs)
@@ -74,7 +108,8 @@ def building(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., 
             raise
         for filename, model in zip(filenames, models):
             _check_finite(filename, model)
-        for filename in filter(PathManager.isfile, filenames):  # parts have other names
+        # the parts of a sharded model have other names
+        for filename in filter(PathManager.isfile, filenames):
             path = PathManager.get_local_path(filename)
             check_dictionaries(filename, read_checkpoint(path, lazy=True), task)
         return models, cfg, task
@@ -90,7 +125,7 @@ def _check_finite(path: str, model: nn.Module) -> None:
             )
 
 
-def restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+def _check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(cfg: Options, trainer: Trainer, *args: object, **kwargs: object) -> Any:
         ours = option(trainer.cfg.model, "position_encoding") is not None
         named, path, warm = _start(cfg, trainer.checkpoint_suffix, ours), None, False
@@ -156,10 +191,7 @@ def _is_own(path: str, cfg: Options) -> bool:
 
 def _check_exists(flag: str, path: str, instead: str) -> str:
     if not PathManager.isfile(path):
-        raise UsageError(
-            f"{flag} {path}: no such file (the path is relative to the current folder, "
-            f"{os.getcwd()}, and not to --save-dir); correct it, or {instead}"
-        )
+        raise UsageError(f"{no_such_file(flag, path)}; correct it, or {instead}")
     return path
 
 
@@ -196,3 +228,42 @@ def _misfit(text: str, cause: Optional[BaseException]) -> UsageError:
 def _first_mismatch(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[1] if len(lines) > 1 else lines[0])[:300].rstrip(".") if lines else repr(error)
+
+
+def _complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap ``fairseq.models.build_model``.
+
+    Under ``fairseq-hydra-train`` that passes a copy of the configuration to models that have a
+    dataclass, so derived settings (such as the length in training, which YaRN needs later) would be
+    missing from the checkpoint; the wrapper copies them back.  In models built for a checkpoint it
+    requires the position state to match, since only ``--model-overrides`` could change it.
+    """
+
+    def wrapper(cfg: Options, task: FairseqTask, from_checkpoint: bool = False) -> Any:
+        if from_checkpoint:
+            _keep_single_segment(cfg)
+        model = build_model(cfg, task, from_checkpoint)
+        completed: Any = getattr(model, "completed_settings", cfg)
+        if OmegaConf.is_config(cfg) and completed is not cfg:
+            fill_missing(cfg, completed)
+        if from_checkpoint:
+            for module in model.modules():
+                if hasattr(module, "strict_positions"):
+                    module.strict_positions = True
+                    module.strict_advice = "drop the --model-overrides that ask for that"
+        return model
+
+    return wrapper
+
+
+def _keep_single_segment(cfg: Options) -> None:
+    """Give a checkpoint older than ``--segments`` the value it was trained with."""
+    # in omegaconf 2.0, of official fairseq, DictConfig.get() fails for names that are not there
+    settings: Any = OmegaConf.to_container(cfg) if OmegaConf.is_config(cfg) else vars(cfg)
+    if needs_segments(settings):
+        logger.warning(
+            "the checkpoint is older than --segments: all tokens are in segment 0, as in its "
+            "training; if it was imported, import it again"
+        )
+        with open_config(cfg):
+            cfg.segments = "single"

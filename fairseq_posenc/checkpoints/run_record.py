@@ -29,7 +29,7 @@ def record_of(checkpoint: Mapping[str, Any]) -> Record:
     return (checkpoint.get("extra_state") or {}).get(_KEY) or {}
 
 
-def saving(state_dict: Callable[..., Any]) -> Callable[..., Any]:
+def recorded(state_dict: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``Trainer.state_dict`` to add the record."""
 
     def wrapper(trainer: Trainer) -> Any:

@@ -54,7 +54,7 @@ def needs_segments(settings: Mapping[str, Any]) -> bool:
 def settings_by_role(checkpoint: Mapping[str, Any], roles: Tuple[str, ...]) -> Dict[str, Any]:
     """The settings of a checkpoint's model that have one of *roles*.
 
-    An architecture defined with argparse stores all flags of the run with those of its model; flags
+    An architecture defined with argparse stores all flags of the run with the model's; flags
     that are also in another group (task, optimiser, paths) are left out.  Flags newer than the
     checkpoint get their default, with which it was trained.
 

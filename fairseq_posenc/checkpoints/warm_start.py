@@ -12,13 +12,21 @@ from collections import Counter
 from typing import Any, Dict, Iterable, List, Optional, Set
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import Layer
 
 State = Dict[str, Tensor]
 logger = logging.getLogger(__name__)
+
+#: The classification head of ``--task masked_lm_pairs``: are the texts of a pair as in the corpus?
+RELATION_HEAD = "sentence_relation"
+#: The head of its ``--span-boundary-objective``.
+SPAN_BOUNDARY_HEAD = "span_boundary_head"
+#: modules that only pre-training needs
+PRETRAINING = ("generator", "replaced_head")
+_HEAD, _EMBEDDING = "encoder.lm_head.", "encoder.sentence_encoder.embed_tokens.weight"
 
 _FEATURES = ".feature_map."
 _POSITION_STATE = re.compile(
@@ -77,7 +85,7 @@ def refuse_projection(stack: Layer, state_dict: State, name: str) -> None:
 
 
 def repeat_positions(stack: Any, state_dict: State, key: str) -> None:
-    """Fill a learned table longer than the checkpoint's with copies of the latter, in place.
+    """Fill a learned table with copies of the checkpoint's shorter one, in place.
 
     Longformer, Beltagy et al., arXiv 2004.05150, section 5: copies keep what was learned of
     neighbouring positions everywhere but where two copies meet.
@@ -136,3 +144,39 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
     for key in new:
         state_dict[key] = own[key]
         logger.warning("warm start: %s %s starts untrained", key, tuple(own[key].shape))
+
+
+def leave_out_head(state_dict: State, name: str, head: str, flag: str) -> None:
+    """Remove the parameters of a head, in place, for a model that does not need it.
+
+    Args:
+        state_dict: parameters of a checkpoint.
+        name: of the model in it, empty if it is the whole.
+        head: name of the head.
+        flag: the flag of pre-training that needs the head.
+    """
+    prefix = f"{name}.{head}." if name else f"{head}."
+    if [state_dict.pop(key) for key in list(state_dict) if key.startswith(prefix)]:
+        logger.info("left out %s, which only %s needs", prefix[:-1], flag)
+
+
+def take_discriminator(state: State, name: str, lm_head: nn.Module) -> None:
+    """Leave the generator out of a checkpoint, in place, if it has one.
+
+    A discriminator has no head that predicts tokens: the model's head stays as initialised, with
+    its projection tied to the embeddings of the checkpoint.
+
+    Args:
+        state: parameters of the checkpoint by name.
+        name: prefix of the model's parameters in it, without the dot.
+        lm_head: the head of the model that is loaded.
+    """
+    prefix = f"{name}." if name else ""
+    if not any(key.startswith(f"{prefix}{PRETRAINING[0]}.") for key in state):
+        return
+    for module in PRETRAINING:
+        leave_out_head(state, name, module, "--criterion replaced_token_detection")
+    for key, value in lm_head.state_dict().items():
+        tied = key == "weight"
+        state.setdefault(prefix + _HEAD + key, state[prefix + _EMBEDDING] if tied else value)
+    logger.info("took the discriminator of the checkpoint")

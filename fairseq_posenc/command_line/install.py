@@ -5,10 +5,13 @@ import sys
 from types import TracebackType
 from typing import Any, Callable, List, NoReturn, Optional, Type
 
+from fairseq import options
+from hydra._internal import utils as hydra_utils
+
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.command_line.failures import explained
 from fairseq_posenc.command_line.parsing import parse_error
-from fairseq_posenc.compat.hooks import hook_commands
+from fairseq_posenc.compat.patching import wrap
 from fairseq_posenc.flags.values import check_values
 
 
@@ -17,7 +20,9 @@ def install() -> None:
 
     Python code that uses fairseq keeps its exceptions.
     """
-    hook_commands(_parsing, _error_under_hydra)
+    wrap(options, "parse_args_and_arch", _parsing)
+    if hasattr(hydra_utils, "_is_env_set"):
+        wrap(hydra_utils, "_is_env_set", _one_line_under_hydra)
 
 
 def _parsing(parse_args_and_arch: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,7 +70,17 @@ class _Report:
             print(known, file=sys.stderr)
 
 
-def _error_under_hydra() -> Optional[UsageError]:
-    """The error that Hydra is about to print with a traceback, if it is a known one."""
-    error = sys.exc_info()[1]
-    return None if error is None else explained(error, {})
+def _one_line_under_hydra(is_env_set: Callable[[str], bool]) -> Callable[[str], bool]:
+    """Raise a known error in one line, where Hydra prints a traceback for every exception.
+
+    The wrapped function is the first that Hydra's ``run_and_report`` calls once it has caught one.
+    """
+
+    def wrapper(name: str) -> bool:
+        error = sys.exc_info()[1]
+        known = None if error is None else explained(error, {})
+        if known is not None:
+            raise known from None
+        return is_env_set(name)
+
+    return wrapper

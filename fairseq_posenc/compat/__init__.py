@@ -1,42 +1,57 @@
-"""Workarounds for bugs of fairseq, PyTorch and NumPy versions, one function for each.
+"""Workarounds for bugs of fairseq, PyTorch and NumPy versions, in one table.
 
-:func:`apply` calls them all.  Each is idempotent, and does nothing if its bug is absent.  Functions
-of fairseq are replaced in this folder only; ``hooks.py`` does so for other folders.
+Each repair is a function that takes one of fairseq's and returns the repaired one; its docstring
+says what was measured without it.  :func:`apply` installs them all.  They are idempotent, and do
+nothing where their bug is absent.
 """
 
-from fairseq_posenc.compat.atomic_files import atomic_checkpoints
-from fairseq_posenc.compat.batching import keep_every_sentence
-from fairseq_posenc.compat.clip_norm import clip_where_gradients_are
-from fairseq_posenc.compat.data_workers import data_workers_of_each_epoch
-from fairseq_posenc.compat.diverse_beam import diverse_beam_groups
-from fairseq_posenc.compat.empty_data import empty_data
-from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padding
-from fairseq_posenc.compat.language_model import eval_lm_needs_tokens, prompts_padded_left
-from fairseq_posenc.compat.literals import settings_are_values
-from fairseq_posenc.compat.log_file import log_lines_once
-from fairseq_posenc.compat.numpy2 import numpy_compat_long, percentile_interpolation
-from fairseq_posenc.compat.ranking import rank_given_choices
-from fairseq_posenc.compat.user_dir import user_dir_twice
-from fairseq_posenc.compat.whole_words import mask_whole_words
+from typing import Any, Tuple
 
-__all__ = ["apply", "no_fast_path"]
+from fairseq import checkpoint_utils, search, utils
+from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
+from fairseq.data import bucket_pad_length_dataset, data_utils, indexed_dataset  # noqa: F401
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.file_io import PathManager
+from fairseq.logging import progress_bar
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.sentence_ranking import SentenceRankingTask
+from fairseq.trainer import Trainer
+
+from fairseq_posenc.compat import data, files, generation, libraries, settings, tasks
+from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padding
+from fairseq_posenc.compat.patching import Wrapper, wrap
+
+__all__ = ["REPAIRS", "apply", "no_fast_path"]
+
+#: The module or class that holds a function, its name there, and the repair.
+REPAIRS: Tuple[Tuple[Any, str, Wrapper], ...] = (
+    (PathManager, "copy", files.copy_atomically),
+    (checkpoint_utils, "torch_persistent_save", files.save_atomically),
+    (progress_bar, "progress_bar", files.log_lines_once),
+    (data_utils, "batch_by_size", data.keep_last_batch),
+    (data_utils, "get_buckets", libraries.buckets_by_method),
+    (EpochBatchIterator, "__init__", data.restart_workers),
+    (indexed_dataset, "make_dataset", data.refuse_empty_split),
+    (FairseqTask, "filter_indices_by_size", data.name_long_sentences),
+    (Trainer, "get_train_iterator", data.require_examples),
+    (Trainer, "get_valid_iterator", data.require_examples),
+    (utils, "clip_grad_norm_", libraries.clip_where_gradients_are),
+    (utils, "import_user_module", settings.user_dir_twice),
+    (LanguageModelingTask, "eval_lm_dataloader", generation.score_every_token),
+    (LanguageModelingTask, "inference_step", generation.pad_prompts_right),
+    (search.DiverseBeamSearch, "step", generation.diverse_beams_by_row),
+    (SentenceRankingCriterion, "forward", tasks.leave_out_empty_choices),
+    (SentenceRankingTask, "load_dataset", tasks.check_choices),
+    (TransformerEncoderLayerBase, "__init__", stock_layers_take_padding),
+)
 
 
 def apply() -> None:
     """Install all workarounds; idempotent."""
-    settings_are_values()
-    atomic_checkpoints()
-    keep_every_sentence()
-    data_workers_of_each_epoch()
-    clip_where_gradients_are()
-    empty_data()
-    eval_lm_needs_tokens()
-    prompts_padded_left()
-    diverse_beam_groups()
-    log_lines_once()
-    stock_layers_take_padding()
-    user_dir_twice()
-    mask_whole_words()
-    rank_given_choices()
-    numpy_compat_long()
-    percentile_interpolation()
+    settings.settings_are_values()
+    tasks.mask_whole_words()
+    libraries.numpy_compat_long()
+    for owner, name, repair in REPAIRS:
+        wrap(owner, name, repair)

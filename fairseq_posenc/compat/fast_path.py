@@ -7,7 +7,6 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.versions import TORCH_VERSION
-from fairseq_posenc.compat.patching import wrap
 
 #: Duplicates of a layer's parameters, which fairseq 0.12.2 registers and saves.
 _DUPLICATES = (
@@ -29,7 +28,7 @@ def no_fast_path(layer: nn.Module) -> None:
     ``self_attn``: position encodings inside the attention are silently skipped (torch 1.12), or
     generation stops with "Mask Type should be defined" (1.13 and 2.4).  It also registers
     duplicates of eight parameters in every layer, which newer fairseq refuses to load.  Without
-    them, checkpoints are the same in every fairseq, and those of 0.12.2 load everywhere.
+    them, checkpoints are the same in every fairseq, and checkpoints of 0.12.2 load everywhere.
 
     Args:
         layer: a ``TransformerEncoderLayerBase``, just constructed.
@@ -45,18 +44,17 @@ def no_fast_path(layer: nn.Module) -> None:
     layer._load_from_state_dict = load  # type: ignore[method-assign]
 
 
-def stock_layers_take_padding() -> None:
+def stock_layers_take_padding(init: Callable[..., None]) -> Callable[..., None]:
     """Let fairseq's own Transformer generate and validate with fairseq 0.12.2.
 
     Measured with PyTorch 1.13 and 2.4: the kernel of the fast path rejects every batch with
     padding ("Mask Type should be defined"), so stock models, needed as baselines, train but do not
     translate.  Their layers keep their parameters and skip the kernel.
     """
-    if TORCH_VERSION >= (1, 13):
-        wrap(TransformerEncoderLayerBase, "__init__", _without_kernel)
 
+    if TORCH_VERSION < (1, 13):
+        return init
 
-def _without_kernel(init: Callable[..., None]) -> Callable[..., None]:
     def wrapper(layer: TransformerEncoderLayerBase, *args: object, **kwargs: object) -> None:
         init(layer, *args, **kwargs)
         if hasattr(layer, "can_use_fastpath"):

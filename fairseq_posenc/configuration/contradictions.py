@@ -17,7 +17,7 @@ def refuse_one_input(cfg: Options, given: str) -> None:
     Raises:
         UsageError: naming the attention.
     """
-    if kernel_of(cfg).takes_keys:
+    if kernel_of(cfg).abilities_for(cfg).takes_keys:
         return
     gated = cfg.layer == "gated"
     other = "--layer gated" if gated else f"--attention {cfg.attention}"

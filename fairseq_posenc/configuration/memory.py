@@ -5,7 +5,7 @@ from typing import Any
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.contradictions import refuse_one_input
 from fairseq_posenc.configuration.stacks import side_encoding
-from fairseq_posenc.encodings import Stack, build_encodings, parse_encodings
+from fairseq_posenc.encodings import Stack, is_relative, parse_encodings, parse_pattern
 from fairseq_posenc.flags.options import Options, option
 
 #: The task that reads a text in order.
@@ -31,10 +31,11 @@ def check_memory(cfg: Options, stack: Stack) -> None:
             f"{given}: --decoder-layerdrop {cfg.decoder_layerdrop} skips layers, whose inputs the "
             "memory holds; drop one of the two"
         )
-    for name, encoding in build_encodings(cfg, stack, side_encoding(cfg, "decoder")).items():
-        if encoding.relative:
+    for name in dict.fromkeys(parse_pattern(side_encoding(cfg, "decoder"))):
+        encodings = parse_encodings(name)
+        if is_relative(encodings, cfg, stack):
             continue
-        absolute = [e.name for e in parse_encodings(name) if not e.relative]
+        absolute = [e.name for e in encodings if not e.relative]
         what = " and ".join(absolute) or _changing_values(cfg, name)
         raise UsageError(
             f"{given}: {what} in --position-encoding {name} gives tokens absolute positions, which "

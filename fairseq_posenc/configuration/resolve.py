@@ -9,11 +9,11 @@ from typing import Any, Callable, ContextManager, Iterator, List, Mapping
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fairseq_posenc.attention import check_attention, kernel_of
+from fairseq_posenc.attention import check_attention, complete_attention
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.configuration.stacks import SIDES, side_encoding, translation_stacks
-from fairseq_posenc.encodings import Stack, all_encodings, build_encodings, parse_pattern
+from fairseq_posenc.encodings import Stack, all_encodings, check_encodings, parse_pattern
 from fairseq_posenc.encodings.registry import FLAG
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import check_settings, modernised
@@ -117,9 +117,9 @@ def configure(
         described = stacks(cfg)
         if cfg.rotary_original_length is None:  # kept if evaluation changes the lengths
             cfg.rotary_original_length = max(stack.max_positions for stack in described)
-        kernel_of(cfg).complete(cfg, described)
+        complete_attention(cfg, described)
     for stack in described:
-        build_encodings(cfg, stack, side_encoding(cfg, stack.side))
+        check_encodings(cfg, stack, side_encoding(cfg, stack.side))
 
 
 def modernise(cfg: Options, family: type, notice: bool = False) -> None:

@@ -25,17 +25,9 @@ def make_stack(cfg: Options, side: str, causal: bool, max_positions: int, has_cl
         has_cls: whether the input starts with [CLS].
     """
     kernel = kernel_of(cfg)
-    heads, size = kernel.heads(cfg, side)
-    return Stack(
-        side,
-        heads,
-        size,
-        causal,
-        max_positions,
-        has_cls,
-        kernel.relative_after_rotation(cfg),
-        kernel.size_flags(cfg, side),
-    )
+    heads, size, flags = kernel.head_sizes(cfg, side)
+    relative = kernel.abilities_for(cfg).relative_after_rotation
+    return Stack(side, heads, size, causal, max_positions, has_cls, relative, flags)
 
 
 def stack_of(cfg: Options, side: str) -> Stack:

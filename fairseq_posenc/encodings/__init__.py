@@ -1,4 +1,4 @@
-"""Position encodings, one file each, and their registry.
+"""Position encodings, one file each (the tables of fairseq together), and their registry.
 
 A new encoding in this package is one file in this folder and one line below.  An encoding of your
 own is a file in your ``--user-dir`` that uses :func:`register_encoding`.
@@ -10,21 +10,24 @@ from fairseq_posenc.encodings import (  # noqa: F401 - importing an encoding reg
     cope,
     deberta,
     fire,
+    input_tables,
     kerple,
-    learned,
     nezha,
-    none,
     rotary,
     sandwich,
     shaw,
-    sinusoidal,
     t5,
     transformer_xl,
     tupe,
     xpos,
 )
 from fairseq_posenc.encodings.base import Encoding, Stack
-from fairseq_posenc.encodings.composition import PositionEncoding, build_encodings
+from fairseq_posenc.encodings.composition import (
+    PositionEncoding,
+    build_encodings,
+    check_encodings,
+    is_relative,
+)
 from fairseq_posenc.encodings.registry import (
     ENCODINGS,
     all_encodings,
@@ -41,7 +44,9 @@ __all__ = [
     "Stack",
     "all_encodings",
     "build_encodings",
+    "check_encodings",
     "encoding_flags",
+    "is_relative",
     "parse_encodings",
     "parse_pattern",
     "register_encoding",

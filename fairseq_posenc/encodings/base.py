@@ -18,15 +18,16 @@ hook                                    examples                    computed
 Nothing here depends on fairseq: encodings see positions, queries and keys, but no model.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Tuple, Type
+from typing import Any, Dict, List, Optional, Tuple, Type
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.encodings.content import Content, ContentBias, DistanceVectors
 from fairseq_posenc.encodings.distance import toeplitz
-from fairseq_posenc.encodings.stack import Stack
+from fairseq_posenc.encodings.stack import Hook, Stack
 from fairseq_posenc.flags.options import Options, option
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "DistanceBias",
     "DistanceVectors",
     "Encoding",
+    "Hook",
     "InputTable",
     "QKVTransform",
     "SharedBias",
@@ -42,7 +44,7 @@ __all__ = [
 ]
 
 
-class InputTable:
+class InputTable(Hook):
     """Vectors added to the embeddings, computed by fairseq's ``embed_positions``."""
 
     hook = "input"
@@ -50,7 +52,7 @@ class InputTable:
     table: Optional[str] = None
 
 
-class QKVTransform(nn.Module):
+class QKVTransform(Hook, nn.Module):
     """A position-dependent transform of queries, keys and optionally values.
 
     All layers of a stack share one instance; the stack owns its parameters, if any.
@@ -63,10 +65,11 @@ class QKVTransform(nn.Module):
     hook = "transform"
     #: True for a linear map of single vectors, which linear attention can apply to features
     applies_to_features = False
+    #: the longest sequence that the transform takes without a word, in tokens
+    reach: float = math.inf
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__()
-        self.relative = True  # invariant to shifting all positions by the same amount
 
     @classmethod
     def check_features(cls, options: Options) -> Optional[str]:
@@ -75,11 +78,18 @@ class QKVTransform(nn.Module):
 
     @classmethod
     def changes_values(cls, options: Options) -> Optional[str]:
-        """The enabled flag that also transforms the values, or None."""
+        """The enabled flag that also transforms the values, or None.
+
+        A composition with transformed values is no longer invariant to shifting all positions.
+        """
         return None
 
-    def check_length(self, length: int) -> None:
-        """Called once per forward pass with S; may warn about lengths not seen in training."""
+    def exceeded(self, length: int) -> None:
+        """Called before a forward pass over more than :attr:`reach` tokens; may warn.
+
+        Args:
+            length: S, in tokens.
+        """
 
     def table(self, positions: Tensor) -> Tensor:
         """Precompute, once per forward pass, what :meth:`forward` needs for positions (1|B, T)."""
@@ -92,7 +102,7 @@ class QKVTransform(nn.Module):
         raise NotImplementedError
 
 
-class SharedBias(nn.Module):
+class SharedBias(Hook, nn.Module):
     """Content-free logits, shared by all layers of a stack and owned by the stack.
 
     Args:
@@ -153,8 +163,8 @@ class DistanceBias(SharedBias):
     def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Logits (1, H, T, S) for positions (1|B, T) and (1|B, S).
 
-        All sequences share them, whatever their padding: differences of positions are those of
-        indices (see :mod:`~fairseq_posenc.encodings.distance`), unless training samples positions.
+        All sequences share them, whatever their padding: positions differ as indices do (see
+        :mod:`~fairseq_posenc.encodings.distance`), unless training samples positions.
         """
         if not self.distance_alone:
             return self.at_pairs(query_positions, key_positions, self.sampled_from)
@@ -191,8 +201,8 @@ class Encoding:
         name: its value of ``--position-encoding``.
         paper: authors, year and arXiv number or venue, for ``fairseq-posenc list``.
         summary: one clause for the same table.
-        flags: dataclass of its flags, if any.
         hooks: its classes, by the :attr:`hook` that they implement.
+        flags: dataclass of its flags, if any.
         distances: class of the vectors that its content-dependent terms project, if any.
         logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
         relative: True if invariant to shifting all positions by the same amount.
@@ -204,14 +214,19 @@ class Encoding:
     name: str
     paper: str
     summary: str
-    flags: Optional[type]
     hooks: Dict[str, Any]
+    flags: Optional[type] = None
     distances: Optional[Type[DistanceVectors]] = None
     logit_scale: float = 1.0
     relative: bool = True
     bounded: bool = False
     causal_only: Optional[str] = None
     formerly: Optional[str] = None
+
+    @property
+    def classes(self) -> List[Type[Hook]]:
+        """All its classes: the hooks and, if there are any, the distance vectors."""
+        return [*self.hooks.values(), *([self.distances] if self.distances else [])]
 
     @property
     def takes_positions(self) -> bool:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding, QKVTransform, Stack
-from fairseq_posenc.encodings.content_bias import ContentBiasSum
+from fairseq_posenc.encodings.content import ContentBiasSum
 from fairseq_posenc.encodings.distance import all_distances
 from fairseq_posenc.encodings.random_positions import check_random_positions
 from fairseq_posenc.encodings.registry import parse_encodings, parse_pattern
@@ -30,25 +30,18 @@ class PositionEncoding:
         index: index among the compositions of the stack; 0 if there is only one.
 
     Raises:
-        UsageError: two of *encodings* use the same exclusive hook, one of them does not support
-            *stack*, or [CLS] is to be untied and there are no content-free logits.
+        UsageError: as for :func:`check_composition`.
     """
 
     def __init__(
         self, encodings: List[Encoding], options: Options, stack: Stack, index: int = 0
     ) -> None:
-        self.name = "+".join(e.name for e in encodings)
+        check_composition(encodings, options, stack)
+        self.name = _name(encodings)
         self.options = options
         self.stack = stack
         self.index = index
         self.content = [e for e in encodings if e.content]
-        for encoding in encodings:
-            check_settings(options, fields_of(encoding.flags) if encoding.flags else ())
-        self._check_exclusive(encodings)
-        self._check_causal(encodings)
-        check_random_positions(options.random_positions, self.name, encodings, stack)
-        if options.untie_cls:
-            self._check_cls(encodings)
         self.input = next((e.input for e in encodings if e.input), None)
         self.transform: Optional[QKVTransform] = next(
             (e.transform(options, stack) for e in encodings if e.transform), None
@@ -57,10 +50,7 @@ class PositionEncoding:
         self.shared_bias = SharedBiasSum(shared, options, stack) if shared else None
         vectors = {e.name: e.distances(options, stack) for e in encodings if e.distances}
         self.vectors = nn.ModuleDict(vectors) if vectors else None
-        keeps = self.transform is None or (
-            self.transform.relative and stack.relative_after_rotation
-        )
-        self.relative = keeps and not options.untie_cls and all(e.relative for e in encodings)
+        self.relative = is_relative(encodings, options, stack)
         self.bounded = any(e.bounded for e in encodings)
         self.scale = stack.head_dim**-0.5
         for encoding in encodings:
@@ -76,37 +66,6 @@ class PositionEncoding:
             f"position_vectors{suffix}": self.vectors,
         }
 
-    def _check_exclusive(self, encodings: List[Encoding]) -> None:
-        for hook in ("input", "transform"):
-            users = [e.name for e in encodings if getattr(e, hook) is not None]
-            if len(users) > 1:
-                raise UsageError(
-                    f"--position-encoding {self.name}: {' and '.join(users)} both use the {hook} "
-                    "hook; keep one"
-                )
-
-    def _check_causal(self, encodings: List[Encoding]) -> None:
-        for encoding in encodings:
-            if encoding.causal_only and not self.stack.causal:
-                raise UsageError(
-                    f"--position-encoding {self.name}: {encoding.name} needs a causal stack, "
-                    f"because {encoding.causal_only}, and this {self.stack.side} sees later keys; "
-                    f"give it another one (in translation by --{self.stack.side}-position-encoding)"
-                )
-
-    def _check_cls(self, encodings: List[Encoding]) -> None:
-        if not any(e.shared for e in encodings):
-            raise UsageError(
-                f"--untie-cls: --position-encoding {self.name} has no content-free logits to "
-                "reset; drop the flag, or add one that has, such as tupe, t5 or alibi"
-            )
-        if not self.stack.has_cls:
-            raise UsageError(
-                f"--untie-cls: the input of this {self.stack.side} does not start with a [CLS] "
-                "token; drop the flag, or use a masked language model (with --init-token 0 where "
-                "the task has that flag)"
-            )
-
     def build_content_bias(self) -> Optional[ContentBiasSum]:
         """New content-dependent terms, to be owned by one layer, or None if there are none."""
         terms = {e.name: e.content(self.options, self.stack) for e in self.content if e.content}
@@ -121,7 +80,7 @@ class PositionEncoding:
         )
 
     def distance_vectors(
-        self, query_length: int, key_length: int, like: Tensor
+        self, query_length: int, key_length: int, like: Tensor, unit: int = 1, step: int = 1
     ) -> Optional[Tensor]:
         """Vectors of all distances in a sequence, cast to the dtype of *like* at the end.
 
@@ -129,14 +88,103 @@ class PositionEncoding:
             query_length: T.
             key_length: S.
             like: tensor whose dtype and device the result takes.
+            unit: distance between neighbouring keys, in tokens.
+            step: distance between neighbouring queries, in keys.
 
         Returns:
-            (N, L, H·D) for N encodings and L distances, from -n to n with some n ≥ S - 1; or None.
+            (N, L, H·D) for N encodings and L distances, from -n to n keys with some n ≥ S - 1, or
+            n ≥ S where *step* is not 1; or None.
         """
         if self.vectors is None:
             return None
-        distances = all_distances(query_length, key_length, like.device)
+        reach = key_length + (step > 1)
+        distances = all_distances(query_length, reach, like.device) * unit
         return torch.stack([module(distances).type_as(like) for module in self.vectors.values()])
+
+
+def _name(encodings: List[Encoding]) -> str:
+    return "+".join(e.name for e in encodings)
+
+
+def is_relative(encodings: List[Encoding], options: Options, stack: Stack) -> bool:
+    """Whether a composition is invariant to shifting all positions by the same amount.
+
+    Args:
+        encodings: the encodings of the composition.
+        options: the model configuration, complete.
+        stack: the encoder or decoder.
+    """
+    transforms = [e.transform for e in encodings if e.transform]
+    rotates = not transforms or stack.relative_after_rotation
+    values = any(transform.changes_values(options) for transform in transforms)
+    return rotates and not values and not options.untie_cls and all(e.relative for e in encodings)
+
+
+def check_composition(encodings: List[Encoding], options: Options, stack: Stack) -> None:
+    """Refuse a composition that a stack cannot have, without constructing anything.
+
+    Args:
+        encodings: the encodings of the composition.
+        options: the model configuration, complete.
+        stack: the encoder or decoder.
+
+    Raises:
+        UsageError: two of *encodings* use the same exclusive hook, one of them does not support
+            *stack*, a flag is out of range, or [CLS] is to be untied and there are no content-free
+            logits.
+    """
+    name = _name(encodings)
+    for encoding in encodings:
+        check_settings(options, fields_of(encoding.flags) if encoding.flags else ())
+    for hook in ("input", "transform"):
+        users = [e.name for e in encodings if getattr(e, hook) is not None]
+        if len(users) > 1:
+            raise UsageError(
+                f"--position-encoding {name}: {' and '.join(users)} both use the {hook} hook; "
+                "keep one"
+            )
+    for encoding in encodings:
+        if encoding.causal_only and not stack.causal:
+            raise UsageError(
+                f"--position-encoding {name}: {encoding.name} needs a causal stack, because "
+                f"{encoding.causal_only}, and this {stack.side} sees later keys; give it another "
+                f"one (in translation by --{stack.side}-position-encoding)"
+            )
+    check_random_positions(options.random_positions, name, encodings, stack)
+    if options.untie_cls:
+        _check_cls(encodings, name, stack)
+    for encoding in encodings:
+        for hook_class in encoding.classes:
+            hook_class.check(options, stack)
+
+
+def _check_cls(encodings: List[Encoding], name: str, stack: Stack) -> None:
+    if not any(e.shared for e in encodings):
+        raise UsageError(
+            f"--untie-cls: --position-encoding {name} has no content-free logits to reset; drop "
+            "the flag, or add one that has, such as tupe, t5 or alibi"
+        )
+    if not stack.has_cls:
+        raise UsageError(
+            f"--untie-cls: the input of this {stack.side} does not start with a [CLS] token; drop "
+            "the flag, or use a masked language model (with --init-token 0 where the task has that "
+            "flag)"
+        )
+
+
+def check_encodings(options: Options, stack: Stack, value: str) -> None:
+    """Refuse a value of ``--position-encoding`` that a stack cannot have; nothing is constructed.
+
+    Args:
+        options: the model configuration with every encoding's flags.
+        stack: the encoder or decoder.
+        value: the value of ``--position-encoding`` for it.
+
+    Raises:
+        UsageError: the value is malformed, or as for :func:`check_composition`.
+    """
+    for name in dict.fromkeys(parse_pattern(value)):
+        check_composition(parse_encodings(name), options, stack)
 
 
 def build_encodings(options: Options, stack: Stack, value: str) -> Dict[str, PositionEncoding]:

@@ -4,22 +4,24 @@ Shaw et al., arXiv 1803.02155; Transformer-XL, Dai et al., arXiv 1901.02860; DeB
 arXiv 2006.03654.  Shapes as in :mod:`fairseq_posenc.encodings.base`.
 """
 
-from typing import Optional, cast
+from typing import Any, Dict, Iterable, List, Optional, cast
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.encodings.stack import Stack
+from fairseq_posenc.encodings.stack import Hook, Stack
 from fairseq_posenc.flags.options import Options
 
 
-class DistanceVectors(nn.Module):
+class DistanceVectors(Hook, nn.Module):
     """A vector for every distance, shared by all layers of a stack and owned by the stack.
 
     Args:
         options: the model configuration, read for the flags of this encoding.
         stack: the encoder or decoder.
     """
+
+    hook = "distances"
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__()
@@ -68,7 +70,7 @@ class Content:
         return self._products
 
 
-class ContentBias(nn.Module):
+class ContentBias(Hook, nn.Module):
     """Content-dependent terms of one layer; every layer has separate parameters.
 
     Args:
@@ -123,3 +125,41 @@ class ContentBias(nn.Module):
             (B, H, T, D), or None for no such output, as by default.
         """
         return None
+
+
+class ContentBiasSum(nn.ModuleDict):
+    """Sum of content-dependent terms, with the terms keyed by encoding name.
+
+    Args:
+        terms: at least one.
+        with_vectors: names of those that have distance vectors, in order.
+    """
+
+    def __init__(self, terms: Dict[str, ContentBias], with_vectors: List[str]) -> None:
+        super().__init__(terms)
+        self.with_vectors = with_vectors
+        self.needs_weights = any(term.needs_weights for term in terms.values())
+
+    def forward(
+        self, content: Content, vectors: Optional[Tensor], projected: Dict[str, Tensor]
+    ) -> Tensor:
+        """Logits (B, H, T, S), scaled.
+
+        Args:
+            content: inputs of the terms.
+            vectors: (N, L, H·D) for the N terms that have them and L distances; or None.
+            projected: cache of projected vectors by name, updated in place.
+        """
+        for name, unprojected in zip(self.with_vectors, () if vectors is None else vectors):
+            if name not in projected or projected[name].size(-2) != unprojected.size(0):
+                term: Any = self[name]
+                projected[name] = term.project(unprojected)
+        logits = [term(content, projected.get(name)) for name, term in self.items()]
+        return sum(logits[1:], logits[0])
+
+    def relative_values(self, content: Content, weights: Tensor) -> Tensor:
+        """Sum of relative values (B, H, T, D) for weights (B, H, T, S) after dropout."""
+        terms = cast(Iterable[ContentBias], self.values())
+        given = [term.relative_values(content, weights) for term in terms]
+        found = [value for value in given if value is not None]
+        return sum(found[1:], found[0])

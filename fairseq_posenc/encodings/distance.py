@@ -65,7 +65,7 @@ def _columns(query_length: int, key_length: int, device: torch.device, step: int
 
 
 def within_reach(vectors: Tensor, query_length: int, key_length: int, step: int = 1) -> Tensor:
-    """Select the rows of the distances that occur from those of all distances -n … n.
+    """Select the rows of the distances that occur, from the rows of all distances -n … n.
 
     Args:
         vectors: (…, 2n + 1, D).

@@ -45,7 +45,7 @@ def sinusoids(max_distance: int, dim: int, dtype: torch.dtype, device: torch.dev
             [ 0.0000,  1.0000],
             [ 0.8415,  0.5403]])
     """
-    with torch.inference_mode(False):  # kept, also for a training afterwards
+    with torch.inference_mode(False):  # the cached table also serves a training
         distances = torch.arange(-max_distance, max_distance + 1, dtype=torch.float64)
         even = torch.arange(0, dim, 2, dtype=torch.float64)
         angles = distances.unsqueeze(1) * 10000.0 ** (-even / dim)
@@ -63,16 +63,17 @@ class NezhaSinusoids(ClippedDistances):
 
     Args:
         options: reads ``nezha_max_distance``.
-        stack: head size and side.
-
-    Raises:
-        UsageError: the head size is odd.
+        stack: head size.
     """
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.max_distance = self.max_later = int(options.nezha_max_distance)
         self.head_dim, self.needs_weights = stack.head_dim, True
+
+    @classmethod
+    def check(cls, options: Options, stack: Stack) -> None:
+        """Refuse an odd head size."""
         if stack.head_dim % 2:
             raise UsageError(
                 f"--position-encoding nezha: the head size {stack.head_dim} of the {stack.side} is "

@@ -56,7 +56,7 @@ def sample_positions(length: int, number: int, keep_first: bool, device: torch.d
     Args:
         length: S, the size of the sample.
         number: L.
-        keep_first: let position 0, that of an untied [CLS], be in the sample.
+        keep_first: let position 0, where an untied [CLS] is, be in the sample.
         device: device of the result.
 
     Returns:

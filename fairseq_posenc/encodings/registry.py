@@ -6,10 +6,10 @@ that repeats over the layers of a stack: here every fourth layer has no position
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional, Type, TypeVar
+from typing import Any, Callable, List, Optional, TypeVar
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.base import DistanceVectors, Encoding
+from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.registry import Registry
 from fairseq_posenc.flags.settings import setting
 
@@ -32,7 +32,7 @@ class ClsFlags:
     cls_reset: Optional[str] = setting(
         "sum",
         "which logits get learned [CLS] values: sum, the sum of all content-free logits, as in the "
-        "TUPE paper; each, those of every encoding, as in the released code",
+        "TUPE paper; each, the logits of every encoding, as in the released code",
         role="model",
         choices=("sum", "each"),
         needs={"untie_cls": None},
@@ -50,8 +50,8 @@ class RandomPositionFlags:
 
     random_positions: Optional[int] = setting(
         None,
-        "in training, positions are a sorted random sample of 0 … N-1, so that those of longer "
-        "sequences are trained, too; N is at most the positions of the model "
+        "in training, positions are a sorted random sample of 0 … N-1, so that positions of "
+        "longer sequences are trained, too; N is at most the positions of the model "
         "(--max-target-positions and the like)",
         role="training",
         at_least=2,
@@ -65,13 +65,7 @@ def register_encoding(
     *,
     paper: str,
     summary: str,
-    flags: Optional[type] = None,
-    distances: Optional[Type[DistanceVectors]] = None,
-    logit_scale: float = 1.0,
-    relative: bool = True,
-    bounded: bool = False,
-    causal_only: Optional[str] = None,
-    formerly: Optional[str] = None,
+    **properties: Any,
 ) -> Callable[[Hook], Hook]:
     """Class decorator that registers a position encoding, for every model family.
 
@@ -90,33 +84,14 @@ def register_encoding(
         name: its value of ``--position-encoding``.
         paper: authors, year and arXiv number or venue.
         summary: one clause.
-        flags: dataclass of its flags, declared with :func:`~fairseq_posenc.flags.settings.setting`.
-        distances: class of the vectors that content-dependent terms project in every layer.
-        logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
-        relative: whether the encoding is invariant to shifting all positions by the same amount.
-        bounded: whether it has a table of positions, which limits the length.
-        causal_only: why it needs a causal stack, for the error elsewhere, or None.
-        formerly: a former name of the encoding.
+        properties: what differs from the defaults of :class:`Encoding`, such as its *flags*, a
+            dataclass declared with :func:`~fairseq_posenc.flags.settings.setting`.
     """
 
     def register(hook: Hook) -> Hook:
         place: Any = hook
-        ENCODINGS.add(
-            name,
-            Encoding(
-                name,
-                paper,
-                summary,
-                flags,
-                {place.hook: hook},
-                distances,
-                logit_scale,
-                relative,
-                bounded,
-                causal_only,
-                formerly,
-            ),
-        )
+        entry = Encoding(name, paper, summary, hooks={place.hook: hook}, **properties)
+        ENCODINGS.add(name, entry)
         return hook
 
     return register

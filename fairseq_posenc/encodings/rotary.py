@@ -7,10 +7,11 @@ their position, so that their product depends on the distance only (Eq. 8):
     θ_i = base^{-2(i-1)/d},  i = 1 … d/2,  base = 10000
 
 A 2x2 rotation is computed as a complex multiplication (Eq. 4): a pair of channels is one complex
-number, multiplied by e^{i m θ}.  Exported and compiled graphs have real numbers (rotary_real.py).
+number, multiplied by e^{i m θ}.  Exported and compiled graphs, where complex numbers have no
+operators, have the same in real ones (Eq. 26): (a, b) at an angle φ becomes
+(a cos φ - b sin φ, a sin φ + b cos φ).
 """
 
-import logging
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Optional, Sequence, Tuple
@@ -21,19 +22,19 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import QKVTransform, Stack
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.encodings.rotary_real import multiply_real, real_table
 from fairseq_posenc.encodings.rotary_scaling import (
     TEMPERED,
     UNSCALED,
     Scaling,
     ScalingFlags,
+    check_scaling,
     read_scaling,
+    warn_of_length,
 )
 from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.flags.settings import setting
 
 PAIRINGS = ("interleaved", "half")
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -70,6 +71,11 @@ class RotaryFlags(ScalingFlags):
     )
 
 
+def rotated_channels(options: Options, stack: Stack) -> int:
+    """d, the number of channels of each head that are rotated."""
+    return 2 * round(stack.head_dim * float(options.rotary_fraction) / 2)
+
+
 @lru_cache(maxsize=None)  # constant; recomputing it would dominate a decoding step
 def frequencies(
     dim: int, base: float, device: Optional[torch.device] = None, scaling: Scaling = UNSCALED
@@ -88,22 +94,17 @@ def frequencies(
     return scaling.frequencies(dim, base).to(device)
 
 
-@lru_cache(maxsize=None)  # warns once per run
-def _warn_of_length(scaling: Scaling) -> None:
-    trained = f"longer than the {scaling.length} tokens of training"
-    if scaling.rule == "none":
-        what = (
-            f"sequences {trained}, without --rotary-scaling: results often get worse; give yarn, "
-            f"ntk or linear, and --rotary-scaling-factor F with F · {scaling.length} or more tokens"
-            " (on a trained model: --model-overrides "
-            "\"{'rotary_scaling': 'yarn', 'rotary_scaling_factor': F}\")"
-        )
-    else:
-        what = (
-            f"sequences {trained}, and longer than the {scaling.reach} that "
-            f"--rotary-scaling-factor {scaling.factor:g} covers: give a larger factor"
-        )
-    logger.warning(what)
+def real_table(angles: Tensor, length: float) -> Tensor:
+    """Cosines and sines of *angles*, times *length*.
+
+    Args:
+        angles: (…, d/2), float64.
+        length: factor on the lengths of the rotated vectors.
+
+    Returns:
+        (…, d), all cosines before all sines, float32.
+    """
+    return (torch.cat((angles.cos(), angles.sin()), dim=-1) * length).float()
 
 
 def pairs_of(x: Tensor, pairing: str) -> Tensor:
@@ -171,6 +172,28 @@ class Multiply(torch.autograd.Function):
         return (None, None, *multiply(gradients, ctx.saved_tensors[0], ctx.pairing))
 
 
+def multiply_real(tensors: Sequence[Tensor], table: Tensor, pairing: str) -> Tuple[Tensor, ...]:
+    """The pairs of *tensors* rotated by *table*, computed in float32 or wider.
+
+    Args:
+        tensors: (B, T, H, d) each.
+        table: (1|B, T, 1, d), from :func:`real_table`.
+        pairing: interleaved, (1, 2), (3, 4), …; or half, (i, i + d/2).
+
+    Returns:
+        shaped like *tensors*, in their types.
+    """
+    cos, sin = table.chunk(2, dim=-1)
+    found = []
+    for x in tensors:
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        a, b = wide.chunk(2, dim=-1) if pairing == "half" else (wide[..., 0::2], wide[..., 1::2])
+        turned = (a * cos - b * sin, a * sin + b * cos)
+        joined = torch.cat(turned, -1) if pairing == "half" else torch.stack(turned, -1).flatten(-2)
+        found.append(joined.to(x.dtype))
+    return tuple(found)
+
+
 @register_encoding(
     "rotary",
     paper="Su et al. 2021, arXiv 2104.09864",
@@ -183,10 +206,7 @@ class Rotary(QKVTransform):
     Args:
         options: reads ``rotary_base``, ``rotary_fraction``, ``rotary_pairing``,
             ``rotary_value`` and the flags of :class:`ScalingFlags`.
-        stack: head size, side and, unless a flag gives it, the length in training.
-
-    Raises:
-        UsageError: the head size is odd, or the flags leave no pair of channels to rotate.
+        stack: head size and, unless a flag gives it, the length in training.
     """
 
     applies_to_features = True  # rotations keep norms
@@ -198,22 +218,26 @@ class Rotary(QKVTransform):
         self.rotate_values = bool(options.rotary_value)
         #: rotate in real numbers, for graphs in which complex ones have no operators
         self.real_valued = bool(option(options, "compile_layers", False))
-        self.relative = not self.rotate_values
-        fraction = float(options.rotary_fraction)
+        self.dim = rotated_channels(options, stack)
+        self.scaling = read_scaling(options, stack.max_positions)
+        self.temperature, self.reach = self.scaling.temperature, self.scaling.reach
+
+    @classmethod
+    def check(cls, options: Options, stack: Stack) -> None:
+        """Refuse odd head sizes, fractions without a pair, and scaling without effect."""
         size = f"head size {stack.head_dim} of the {stack.side}"
         if stack.head_dim % 2:
             raise UsageError(
                 f"--position-encoding rotary: rotates pairs of channels, and the {size} is odd; "
                 f"make it even by {stack.size_flags}"
             )
-        self.dim = 2 * round(stack.head_dim * fraction / 2)
-        if self.dim == 0:
+        dim = rotated_channels(options, stack)
+        if dim == 0:
             raise UsageError(
-                f"--rotary-fraction {fraction:g}: leaves no pair of channels of {size}; "
-                f"the smallest that works is {2 / stack.head_dim:g}"
+                f"--rotary-fraction {options.rotary_fraction:g}: leaves no pair of channels of "
+                f"{size}; the smallest that works is {2 / stack.head_dim:g}"
             )
-        self.scaling = read_scaling(options, self.dim, stack.max_positions)
-        self.temperature, self.reach = self.scaling.temperature, self.scaling.reach
+        check_scaling(options, dim, stack.max_positions)
 
     @classmethod
     def check_features(cls, options: Options) -> Optional[str]:
@@ -237,10 +261,10 @@ class Rotary(QKVTransform):
         if self.scaling.rule == "none":
             self.scaling, self.reach = self.scaling._replace(length=length), length
 
-    def check_length(self, length: int) -> None:
+    def exceeded(self, length: int) -> None:
         """Warn, once per run, about sequences longer than in training."""
-        if length > self.reach and not self.training:
-            _warn_of_length(self.scaling)
+        if not self.training:
+            warn_of_length(self.scaling)
 
     def table(self, positions: Tensor) -> Tensor:
         """e^{i m θ}, times the temperature, for every position m and frequency θ.

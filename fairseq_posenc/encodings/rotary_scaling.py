@@ -18,8 +18,10 @@ exactly where pairs turn 32 times and once; in ``llama3`` it is linear in the nu
 4 to 1, and there is no temperature.
 """
 
+import logging
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Callable, Dict, NamedTuple, Optional, Tuple
 
 import torch
@@ -29,10 +31,12 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
+logger = logging.getLogger(__name__)
+
 # rotations within L tokens: pairs with more keep their frequency, pairs with fewer are interpolated
 # (β and α of Peng et al. section 3.2, for Llama)
 MANY_TURNS, FEW_TURNS = 32, 1
-# the same of Llama 3.1
+# the same bounds in Llama 3.1
 LLAMA3_MANY_TURNS, LLAMA3_FEW_TURNS = 4, 1
 #: rules whose temperature scales the logits
 TEMPERED = ("yarn", "yarn_untruncated")
@@ -128,7 +132,7 @@ RULES: Dict[str, Callable[[int, float, Scaling], Tensor]] = {
 
 @dataclass
 class ScalingFlags:
-    """Flags of the scaling, which may differ from those in training."""
+    """Flags of the scaling; evaluation may change them."""
 
     rotary_scaling: Optional[str] = setting(
         "none",
@@ -162,19 +166,29 @@ class ScalingFlags:
 UNSCALED = Scaling("none", 1.0, 0)
 
 
-def read_scaling(options: Options, dim: int, longest: int) -> Scaling:
+def read_scaling(options: Options, longest: int) -> Scaling:
     """The scaling selected by the flags.
 
     Args:
         options: reads the flags of :class:`ScalingFlags`.
-        dim: rotated channels of a head.
         longest: length in training, in tokens, unless ``rotary_original_length`` gives it.
+    """
+    length = int(options.rotary_original_length or longest)
+    return Scaling(str(options.rotary_scaling), float(options.rotary_scaling_factor), length)
+
+
+def check_scaling(options: Options, dim: int, longest: int) -> None:
+    """Refuse flags of scaling that contradict or require each other.
+
+    Args:
+        options: reads the flags of :class:`ScalingFlags`.
+        dim: rotated channels of a head.
+        longest: length in training, as for :func:`read_scaling`.
 
     Raises:
-        UsageError: flags contradict or require each other.
+        UsageError: naming the flag.
     """
-    rule, factor = str(options.rotary_scaling), float(options.rotary_scaling_factor)
-    length = int(options.rotary_original_length or longest)
+    rule, factor, length = read_scaling(options, longest)
     if rule == "none" and factor != 1:
         raise UsageError(
             f"--rotary-scaling-factor {factor:g}: has no effect without --rotary-scaling; give "
@@ -190,4 +204,22 @@ def read_scaling(options: Options, dim: int, longest: int) -> Scaling:
             "--rotary-scaling ntk: one pair of rotated channels keeps its frequency under any "
             "base; give linear, or larger heads"
         )
-    return Scaling(rule, factor, length)
+
+
+@lru_cache(maxsize=None)  # warns once per run
+def warn_of_length(scaling: Scaling) -> None:
+    """Warn of sequences that are longer than the scaling reaches."""
+    trained = f"longer than the {scaling.length} tokens of training"
+    if scaling.rule == "none":
+        what = (
+            f"sequences {trained}, without --rotary-scaling: results often get worse; give yarn, "
+            f"ntk or linear, and --rotary-scaling-factor F with F · {scaling.length} or more tokens"
+            " (on a trained model: --model-overrides "
+            "\"{'rotary_scaling': 'yarn', 'rotary_scaling_factor': F}\")"
+        )
+    else:
+        what = (
+            f"sequences {trained}, and longer than the {scaling.reach} that "
+            f"--rotary-scaling-factor {scaling.factor:g} covers: give a larger factor"
+        )
+    logger.warning(what)

@@ -1,8 +1,7 @@
 """Sandwich: products of sinusoidal positions as logits, compressed by head.
 
-Chi, Fan, Rudnicky, Ramadge, arXiv 2212.10356: of the products of words and sinusoidal
-positions (x_i + p_i)·(x_j + p_j), those of positions with positions are kept, with sinusoids of a
-size d̄ of their own:
+Chi, Fan, Rudnicky, Ramadge, arXiv 2212.10356.  Words with sinusoidal positions have the products
+(x_i + p_i)·(x_j + p_j); Sandwich keeps x_i · x_j and p_i · p_j, with sinusoids of their own size d̄:
 
     p_i · p_j = Σ_{t=1}^{d̄/2} cos((i - j) / 10000^{2t/d̄})
 
@@ -63,16 +62,19 @@ class Sandwich(DistanceBias):
     Args:
         options: reads ``sandwich_dim``.
         stack: number of heads.
-
-    Raises:
-        UsageError: the size of the sinusoids is odd.
     """
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.dim, self.heads = int(options.sandwich_dim), stack.num_heads
-        if self.dim % 2:
-            raise UsageError(f"--sandwich-dim {self.dim}: must be even, for sines and cosines")
+
+    @classmethod
+    def check(cls, options: Options, stack: Stack) -> None:
+        """Refuse sinusoids of odd size."""
+        if int(options.sandwich_dim) % 2:
+            raise UsageError(
+                f"--sandwich-dim {options.sandwich_dim}: must be even, for sines and cosines"
+            )
 
     def by_distance(self, distances: Tensor) -> Tensor:
         """Logits (H, N), float32, of *distances* (N), integers, key minus query."""

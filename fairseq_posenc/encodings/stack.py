@@ -1,6 +1,8 @@
-"""Properties of an encoder or decoder that its position encodings depend on."""
+"""What an encoding is made for, an encoder or decoder, and what the classes of all hooks share."""
 
 from dataclasses import dataclass
+
+from fairseq_posenc.flags.options import Options
 
 
 @dataclass(frozen=True)
@@ -30,3 +32,22 @@ class Stack:
     has_cls: bool = False
     relative_after_rotation: bool = True
     size_flags: str = "the number of heads"
+
+
+class Hook:
+    """A class through which an encoding acts on a model, made as ``hook(options, stack)``."""
+
+    #: the place where it acts, a key of :attr:`.Encoding.hooks`
+    hook: str
+
+    @classmethod
+    def check(cls, options: Options, stack: Stack) -> None:
+        """Refuse what the class cannot be constructed for, without constructing anything.
+
+        Args:
+            options: the model configuration, complete.
+            stack: the encoder or decoder.
+
+        Raises:
+            UsageError: naming the flag, its value and what would work.
+        """

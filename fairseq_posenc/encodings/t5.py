@@ -117,30 +117,29 @@ class T5Bias(DistanceBias):
     Args:
         options: reads ``t5_num_buckets``, ``t5_max_distance`` and ``t5_products``.
         stack: number and size of the heads, and causality.
-
-    Raises:
-        UsageError: the buckets leave no room for a logarithmic range.
     """
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.num_buckets, self.max_distance = options.t5_num_buckets, options.t5_max_distance
         self.causal = stack.causal
-        least = 2 if self.causal else 4
-        if self.num_buckets < least or self.num_buckets % 2:
-            raise UsageError(
-                f"--t5-num-buckets {self.num_buckets}: must be even and at least {least}"
-            )
-        if self.max_distance <= self.num_buckets // (2 if self.causal else 4):
-            raise UsageError(
-                f"--t5-max-distance {self.max_distance}: must be above "
-                f"{self.num_buckets // (2 if self.causal else 4)} for --t5-num-buckets "
-                f"{self.num_buckets}"
-            )
         self.products = BucketProducts(self.num_buckets, stack) if options.t5_products else None
         if self.products is None:
             self.table = nn.Embedding(self.num_buckets, stack.num_heads)
             nn.init.normal_(self.table.weight, std=0.02)
+
+    @classmethod
+    def check(cls, options: Options, stack: Stack) -> None:
+        """Refuse buckets that leave no room for a logarithmic range."""
+        buckets, longest = options.t5_num_buckets, options.t5_max_distance
+        least = 2 if stack.causal else 4
+        if buckets < least or buckets % 2:
+            raise UsageError(f"--t5-num-buckets {buckets}: must be even and at least {least}")
+        if longest <= buckets // least:
+            raise UsageError(
+                f"--t5-max-distance {longest}: must be above {buckets // least} for "
+                f"--t5-num-buckets {buckets}"
+            )
 
     def by_distance(self, distances: Tensor) -> Tensor:
         """b_{bucket(d)}, (H, N), of distances (N)."""

@@ -26,18 +26,20 @@ class Sinusoids(DistanceVectors):
     Args:
         options: not read.
         stack: number and size of the heads.
-
-    Raises:
-        UsageError: the number of channels is odd.
     """
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.channels = stack.num_heads * stack.head_dim
-        if self.channels % 2:
+
+    @classmethod
+    def check(cls, options: Options, stack: Stack) -> None:
+        """Refuse an odd number of channels."""
+        channels = stack.num_heads * stack.head_dim
+        if channels % 2:
             raise UsageError(
-                f"--position-encoding transformer_xl: {self.channels} channels of the "
-                f"{stack.side} are odd; sines and cosines need an even number"
+                f"--position-encoding transformer_xl: {channels} channels of the {stack.side} are "
+                "odd; sines and cosines need an even number"
             )
 
     def forward(self, distances: Tensor) -> Tensor:

@@ -6,8 +6,8 @@ scale, so that the product of a query at n and a key at m ≤ n decays, fast fre
     q'_n = ζ^{n/B} · R_n q_n,    k'_m = ζ^{-m/B} · R_m k_m
     ζ_i = ((i-1) / (d/2) + γ) / (1 + γ),   i = 1 … d/2,   γ = 0.4,   B = 512
 
-The scales of queries fall and those of keys grow with the position.  Counted from 0 they leave the
-range of float16 at 4,532 tokens; here positions are counted from the middle of the longest
+The scales of queries fall and the scales of keys grow with the position.  Counted from 0 they leave
+the range of float16 at 4,532 tokens; here positions are counted from the middle of the longest
 sequence, which changes no product and lets both use half of the range.
 """
 
@@ -19,10 +19,10 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor
 
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings.base import Stack
 from fairseq_posenc.encodings.registry import register_encoding
-from fairseq_posenc.encodings.rotary import Rotary, RotaryFlags
+from fairseq_posenc.encodings.rotary import Rotary, RotaryFlags, rotated_channels
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
@@ -32,7 +32,7 @@ RANGE = {torch.float16: math.log(2.0**10), torch.float32: 40.0}
 
 @dataclass
 class XposFlags(RotaryFlags):
-    """Flags of xPos, and those of the rotary encoding that it has, too."""
+    """Flags of xPos, beside the flags of the rotary encoding."""
 
     xpos_scale_base: Optional[float] = setting(
         512.0,
@@ -66,6 +66,28 @@ def log_decays(dim: int, gamma: float, device: Optional[torch.device] = None) ->
     return ((steps + gamma) / (1 + gamma)).log()
 
 
+def check_range(decay: float, side: str, longest: int, dtype: torch.dtype) -> None:
+    """Refuse scales that a type of numbers cannot hold.
+
+    Args:
+        decay: logarithm of the steepest scale of one position, below 0.
+        side: encoder or decoder, for the message.
+        longest: number of positions.
+        dtype: float32 or float16.
+
+    Raises:
+        UsageError: naming the lengths.
+    """
+    most = int(2 * RANGE[dtype] / -decay)
+    if longest > most:
+        name = str(dtype).replace("torch.", "")
+        raise UsageError(
+            f"--position-encoding xpos: over the {longest} positions of the {side} its scales "
+            f"leave the range of {name}, which holds {most}; give fewer positions, a larger "
+            "--xpos-scale-base, or a wider type such as bfloat16"
+        )
+
+
 @register_encoding(
     "xpos",
     paper="Sun et al. 2023, arXiv 2212.10554",
@@ -80,38 +102,30 @@ class Xpos(Rotary):
         options: reads ``xpos_scale_base``, ``xpos_gamma`` and the flags of :class:`Rotary`, but
             refuses those for values and for scaled frequencies.
         stack: head size, side and the longest sequence.
-
-    Raises:
-        UsageError: a flag contradicts xPos, or scales leave the range of float32.
     """
 
     applies_to_features = False  # queries and keys have different scales
 
     def __init__(self, options: Options, stack: Stack) -> None:
-        for name, default in (("rotary_value", False), ("rotary_scaling", "none")):
-            if getattr(options, name) != default:
-                raise UsageError(
-                    f"--{name.replace('_', '-')}: xPos is defined without; drop it, or give "
-                    "--position-encoding rotary"
-                )
         super().__init__(options, stack)
         self.scale_base, self.gamma = float(options.xpos_scale_base), float(options.xpos_gamma)
         self.side, self.longest = stack.side, stack.max_positions
-        self._check_range(torch.float32)
 
-    def _check_range(self, dtype: torch.dtype) -> None:
-        """Refuse scales that *dtype* cannot hold."""
-        steepest = -float(log_decays(self.dim, self.gamma)[0]) / self.scale_base
-        most = int(2 * RANGE[dtype] / steepest)
-        if self.longest > most:
-            name = str(dtype).replace("torch.", "")
-            raise UsageError(
-                f"--position-encoding xpos: over the {self.longest} positions of the {self.side} "
-                f"its scales leave the range of {name}, which holds {most}; give fewer positions, "
-                "a larger --xpos-scale-base, or a wider type such as bfloat16"
-            )
+    @classmethod
+    def check(cls, options: Options, stack: Stack) -> None:
+        """Refuse flags that contradict xPos, and scales that leave the range of float32."""
+        for name, default in (("rotary_value", False), ("rotary_scaling", "none")):
+            if getattr(options, name) != default:
+                raise UsageError(
+                    f"{flag_of(name)}: xPos is defined without; drop it, or give "
+                    "--position-encoding rotary"
+                )
+        super().check(options, stack)
+        dim, gamma = rotated_channels(options, stack), float(options.xpos_gamma)
+        decay = float(log_decays(dim, gamma)[0]) / float(options.xpos_scale_base)
+        check_range(decay, stack.side, stack.max_positions, torch.float32)
 
-    def check_length(self, length: int) -> None:
+    def exceeded(self, length: int) -> None:
         """Longer sequences than in training are what xPos is for: no warning."""
 
     def table(self, positions: Tensor) -> Tensor:
@@ -136,5 +150,6 @@ class Xpos(Rotary):
     ) -> Tuple[Tensor, Tensor, Tensor]:
         """Rotated and scaled queries and keys (B, T, H, D), and the values."""
         if q.dtype == torch.float16:
-            self._check_range(torch.float16)
+            decay = float(log_decays(self.dim, self.gamma)[0]) / self.scale_base
+            check_range(decay, self.side, self.longest, torch.float16)
         return self.rotate(q, table[0]), self.rotate(k, table[1]), v

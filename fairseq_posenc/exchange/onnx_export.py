@@ -106,7 +106,8 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Graph, 
     model: Any = native.load(path, checkpoint.dictionary)
     settings = model.completed_settings
     kernel = kernel_of(settings)
-    if not (kernel.traceable and kernel.computes_logits):
+    abilities = kernel.abilities_for(settings)
+    if not (abilities.traceable and abilities.computes_logits):
         chosen = f"--attention {settings.attention}"
         chosen = f"--gau-chunk {settings.gau_chunk}" if settings.gau_chunk else chosen
         raise UsageError(

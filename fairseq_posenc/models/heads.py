@@ -7,8 +7,12 @@ from fairseq.models.roberta.model import RobertaModel
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import nn
 
-from fairseq_posenc.checkpoints.heads import RELATION_HEAD, SPAN_BOUNDARY_HEAD, leave_out_head
-from fairseq_posenc.checkpoints.warm_start import State
+from fairseq_posenc.checkpoints.warm_start import (
+    RELATION_HEAD,
+    SPAN_BOUNDARY_HEAD,
+    State,
+    leave_out_head,
+)
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.initialisation import apply_norms_and_biases, initialise
 from fairseq_posenc.layers.span_boundary import SpanBoundaryHead

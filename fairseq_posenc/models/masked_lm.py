@@ -17,10 +17,8 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.discriminator import take_discriminator
-from fairseq_posenc.checkpoints.heads import RELATION_HEAD
 from fairseq_posenc.checkpoints.inherit import FINE_TUNING, inherit, is_fine_tuning
-from fairseq_posenc.checkpoints.warm_start import State
+from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, State, take_discriminator
 from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields, stock_field
 from fairseq_posenc.configuration.funnel import FunnelFlags, check_funnel, complete_funnel
 from fairseq_posenc.configuration.mask_decoder import MaskDecoderFlags, check_mask_decoder

@@ -8,7 +8,7 @@ from fairseq.tasks import FairseqTask
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import is_fine_tuning
-from fairseq_posenc.compat.hooks import hook_steps
+from fairseq_posenc.compat.patching import wrap
 from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models.family import task_settings
@@ -117,4 +117,5 @@ def _labelling(step: Callable[..., Any]) -> Callable[..., Any]:
 
 def label_batches() -> None:
     """Label the batches of masked language models that read pairs; idempotent."""
-    hook_steps(_labelling)
+    wrap(FairseqTask, "train_step", _labelling)
+    wrap(FairseqTask, "valid_step", _labelling)

@@ -24,7 +24,7 @@ from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
 from fairseq_posenc.stacks.decoder import TransformerDecoder
 from fairseq_posenc.stacks.encoder import TransformerEncoder
-from fairseq_posenc.stacks.stack import find_padding
+from fairseq_posenc.stacks.positions import find_padding
 
 MODEL = "posenc_transformer"
 

@@ -18,15 +18,12 @@ from fairseq_posenc.configuration.stacks import stack_of
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.gated import GatedDecoderLayer
 from fairseq_posenc.layers.transformer import TransformerDecoderLayer, wrap_layer
-from fairseq_posenc.stacks.stack import (
-    Padding,
-    PositionedStack,
-    find_padding,
-    layer_positions,
-)
+from fairseq_posenc.stacks.positions import Keys, Padding, find_padding, positions_of
+from fairseq_posenc.stacks.stack import PositionedStack
 
 EncoderOut = Optional[Dict[str, List[Tensor]]]
-_PADDING = "padding"  # key of what is known of it in the incremental state
+#: Key in the incremental state of what is known of the padding of all tokens so far.
+_PADDING = "padding"
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
     "transformer": TransformerDecoderLayer,
     "gated": GatedDecoderLayer,
@@ -61,7 +58,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
 
     def build_decoder_layer(self, cfg: Options, no_encoder_attn: bool = False) -> nn.Module:
         """One layer, with activation checkpointing and FSDP as the flags select."""
-        layer = LAYERS[cfg.layer](cfg, next(self.next_encoding), no_encoder_attn)
+        encoding = next(self.positions.next_encoding)
+        layer = LAYERS[cfg.layer](cfg, encoding, no_encoder_attn)
         return wrap_layer(layer, cfg)
 
     def forward(
@@ -138,10 +136,10 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
         """
         if memory is not None and incremental_state is not None:
             raise ValueError("memory: a cache holds all earlier tokens already; give one of them")
-        seen = self.cached_length(incremental_state)
+        seen = 0 if incremental_state is None else self.cached_length(incremental_state)
         before = remembered(memory) if memory else 0
         length = before + prev_output_tokens.size(1)
-        self.check_length(length)
+        self.positions.check_length(length)
         causal = not full_context_alignment
         if incremental_state is not None:
             padding = self._padding_so_far(prev_output_tokens, seen, incremental_state)
@@ -149,7 +147,8 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             padding = find_padding((prev_output_tokens.eq(self.padding_idx), causal))[0]
         x = self._embed(prev_output_tokens, seen, incremental_state, padding)
         padding = padding.after(before) if before else padding
-        positions = self.positions_of_layers(x, length, padding, causal, before)
+        keys = Keys(length, padding, causal, before)
+        positions = self.positions.of_layers(x, keys, self.training)
         source, source_bias = self._source(encoder_out, x)
 
         asked = alignment_layer is not None or not self.training
@@ -165,7 +164,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
                 incremental_state,
                 need_weights=need_weights,
                 memory=memory[index].to(x) if memory else None,
-                **layer_positions(layer, positions),
+                **positions_of(layer, positions),
             )
             inner_states.append(x.transpose(0, 1))
             if need_weights and weights is not None:
@@ -182,8 +181,6 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
 
     def cached_length(self, incremental_state: IncrementalState) -> int:
         """Number of target tokens in the cache."""
-        if incremental_state is None:
-            return 0
         attention = next(layer.self_attn for layer in self.layers if hasattr(layer, "self_attn"))
         return attention.cached_length(incremental_state)
 

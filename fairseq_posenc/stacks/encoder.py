@@ -1,6 +1,6 @@
 """fairseq's Transformer encoder, with positions and masks computed once per forward pass."""
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -13,17 +13,28 @@ from fairseq_posenc.encodings import Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.gated import GatedEncoderLayer
 from fairseq_posenc.layers.transformer import TransformerEncoderLayer, wrap_layer
-from fairseq_posenc.stacks.stack import (
-    Padding,
-    PositionedStack,
-    find_padding,
-    layer_positions,
-)
+from fairseq_posenc.stacks.positions import Keys, Padding, find_padding, positions_of
+from fairseq_posenc.stacks.stack import PositionedStack
 
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
     "transformer": TransformerEncoderLayer,
     "gated": GatedEncoderLayer,
 }
+
+
+class Encoded(NamedTuple):
+    """What the layers of an encoder make of a batch.
+
+    Args:
+        x: output of the last layer, normalised if the model has a last norm, (B, S, C).
+        states: input of every layer, and the last output before that norm, (B, S, C) each, if they
+            were asked for.
+        fc_results: feed-forward outputs of the layers, or None for each, likewise.
+    """
+
+    x: Tensor
+    states: List[Tensor]
+    fc_results: List[Any]
 
 
 class TransformerEncoder(PositionedStack, TransformerEncoderBase):
@@ -53,7 +64,8 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
 
     def build_encoder_layer(self, cfg: Options) -> nn.Module:
         """One layer, with activation checkpointing and FSDP as the flags select."""
-        return wrap_layer(LAYERS[cfg.layer](cfg, next(self.next_encoding), self.return_fc), cfg)
+        encoding = next(self.positions.next_encoding)
+        return wrap_layer(LAYERS[cfg.layer](cfg, encoding, self.return_fc), cfg)
 
     def forward_embedding(
         self, src_tokens: Tensor, token_embedding: Optional[Tensor] = None
@@ -84,7 +96,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             src_lengths: unused, as in fairseq.
             return_all_hiddens: also return the input of every layer and the last output.
             token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
-            padding: that of *src_tokens*, if it is known already.
+            padding: the padding of *src_tokens*, if it is known already.
 
         Returns:
             fairseq's dictionary of lists: encoder_out (T, B, C), encoder_padding_mask (B, T), none
@@ -92,69 +104,60 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             src_lengths (B, 1).
         """
         x, embedding, padding = self.begin(src_tokens, token_embeddings, padding)
-        positions = self.positions_of_layers(x, src_tokens.size(1), padding, self.causal)
-
-        states = [x.transpose(0, 1)] if return_all_hiddens else []  # (T, B, C), as in fairseq
-        fc_results: List[Any] = []
-        for layer in self.layers:
-            x = layer(x, **layer_positions(layer, positions))
-            x, fc_result = x if self.return_fc else (x, None)
-            if return_all_hiddens:
-                states.append(x.transpose(0, 1))
-                fc_results.append(fc_result)
-        return self.finish(src_tokens, x, padding.mask, embedding, states, fc_results)
+        encoded = self.run_layers(x, padding, return_all_hiddens)
+        lengths = src_tokens.ne(self.padding_idx).sum(dim=1, dtype=torch.int32).unsqueeze(1)
+        # (B, T, C) -> (T, B, C), as in fairseq
+        return {
+            "encoder_out": [encoded.x.transpose(0, 1)],
+            "encoder_padding_mask": [] if padding.mask is None else [padding.mask],
+            "encoder_embedding": [embedding],
+            "encoder_states": [state.transpose(0, 1) for state in encoded.states],
+            "fc_results": encoded.fc_results,
+            "src_tokens": [],
+            "src_lengths": [lengths],
+        }
 
     forward_scriptable = forward
 
     def begin(
-        self, src_tokens: Tensor, token_embeddings: Optional[Tensor], padding: Optional[Padding]
+        self,
+        src_tokens: Tensor,
+        token_embeddings: Optional[Tensor] = None,
+        padding: Optional[Padding] = None,
     ) -> Tuple[Tensor, Tensor, Padding]:
         """Input of the first layer (B, T, C), zero at padding; the embeddings; and the padding.
 
         Args:
             src_tokens: (B, T).
             token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
-            padding: that of *src_tokens*, if it is known already.
+            padding: the padding of *src_tokens*, if it is known already.
 
         Raises:
             UsageError: the sequences are longer than a table of positions.
         """
         if padding is None:
             padding = find_padding((src_tokens.eq(self.padding_idx), False))[0]
-        self.check_length(src_tokens.size(1))
+        self.positions.check_length(src_tokens.size(1))
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
         if padding.mask is not None:
             x = x.masked_fill(padding.mask.unsqueeze(-1), 0.0)
         return x, embedding, padding
 
-    def finish(
-        self,
-        src_tokens: Tensor,
-        x: Tensor,
-        mask: Optional[Tensor],
-        embedding: Tensor,
-        states: Sequence[Tensor] = (),
-        fc_results: Sequence[Any] = (),
-    ) -> Dict[str, List[Tensor]]:
-        """fairseq's result of an encoder, see :meth:`forward`.
+    def run_layers(self, x: Tensor, padding: Padding, keep_states: bool = False) -> Encoded:
+        """Apply the layers and the last norm.
 
         Args:
-            src_tokens: (B, T).
-            x: output of the last layer, (B, S, C).
-            mask: padding of *x*, (B, S), or None.
-            embedding: (B, T, C).
-            states: what to return of the states between layers, (S, B, C) each.
-            fc_results: feed-forward outputs of the layers.
+            x: input of the first layer, (B, T, C).
+            padding: the padding of *x*.
+            keep_states: return what is between the layers, too.
         """
-        if self.layer_norm is not None:
-            x = self.layer_norm(x)
-        lengths = src_tokens.ne(self.padding_idx).sum(dim=1, dtype=torch.int32).unsqueeze(1)
-        return {
-            "encoder_out": [x.transpose(0, 1)],  # (B, S, C) -> (S, B, C), as in fairseq
-            "encoder_padding_mask": [] if mask is None else [mask],
-            "encoder_embedding": [embedding],
-            "encoder_states": list(states),
-            "fc_results": list(fc_results),
-            "src_tokens": [],
-            "src_lengths": [lengths],
-        }
+        keys = Keys(x.size(1), padding, self.positions.causal)
+        positions = self.positions.of_layers(x, keys, self.training)
+        states, fc_results = [x] if keep_states else [], []
+        for layer in self.layers:
+            x = layer(x, **positions_of(layer, positions))
+            x, fc_result = x if self.return_fc else (x, None)
+            if keep_states:
+                states.append(x)
+                fc_results.append(fc_result)
+        return Encoded(x if self.layer_norm is None else self.layer_norm(x), states, fc_results)

@@ -14,18 +14,18 @@ first of them as they are from each other, so that the positions of each stage a
 Means and keys leave out padding; a pooled token is padding if all that it holds is.
 """
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from fairseq_posenc.attention import Positions
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.funnel import parse_stages
 from fairseq_posenc.flags.options import Options
+from fairseq_posenc.stacks.encoder import Encoded
+from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
 from fairseq_posenc.stacks.sentence_encoder import SentenceEncoder
-from fairseq_posenc.stacks.stack import Kind, Padding, layer_positions
 
 
 def pool(x: Tensor, mask: Optional[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
@@ -79,105 +79,56 @@ class FunnelEncoder(SentenceEncoder):
         embed_tokens: token embedding (V, E).
     """
 
-    by_text = {"by_token": False}
-
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         self.stages = parse_stages(cfg.funnel_stages)
 
-    def forward(
+    def run_layers(
         self,
-        src_tokens: Tensor,
-        src_lengths: Optional[Tensor] = None,
-        return_all_hiddens: bool = False,
-        token_embeddings: Optional[Tensor] = None,
-        padding: Optional[Padding] = None,
+        x: Tensor,
+        padding: Padding,
+        keep_states: bool = False,
         by_token: bool = True,
-    ) -> Dict[str, List[Tensor]]:
-        """Encode a batch; arguments and result as those of :class:`.TransformerEncoder`.
+        by_mask: bool = False,
+    ) -> Encoded:
+        """Apply the stages, the layers after them and the last norm.
 
         Args:
-            src_tokens: (B, T), starting with [CLS], padded on the right.
-            src_lengths: unused, as in fairseq.
-            return_all_hiddens: also return the states between layers, which differ in length.
-            token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
-            padding: that of *src_tokens*, if it is known already.
-            by_token: restore the length; else the states are those of the last stage.
+            x: input of the first layer, (B, T, C), starting with [CLS], padded on the right.
+            padding: the padding of *x*.
+            keep_states: return what is between the layers, too; the states differ in length.
+            by_token: restore the length; else the result is that of the last stage.
+            by_mask: not read.
 
         Raises:
             UsageError: a text is padded on the left.
         """
-        x, embedding, padding = self.begin(src_tokens, token_embeddings, padding)
-        length, mask = src_tokens.size(1), padding.mask
+        length, mask = x.size(1), padding.mask
         if padding.left and mask is not None and not torch.jit.is_tracing():
             _refuse_padding_left(mask)
-        unpooled = positions = self.positions_of_layers(x, length, padding, causal=False)
-
-        states = [x]
-        layers = iter(self.layers)
+        of_layers, training = self.positions.of_layers, self.training
+        unpooled = positions = of_layers(x, Keys(length, padding), training)
+        states, layers = [x], iter(self.layers)
         for stage, count in enumerate(self.stages):
             keys: Optional[Tensor] = None
             if stage > 0:
-                keys, key_mask = x, mask
-                x, mask = pool(x, mask)
-                unit, empty = 2**stage, padding.empty
-                pooling = self._of_pooled(x, keys.size(1), unit // 2, 2, key_mask, empty)
-                positions = self._of_pooled(x, x.size(1), unit, 1, mask, empty)
+                before = Keys(x.size(1), padding._replace(mask=mask), unit=2 ** (stage - 1), step=2)
+                keys, (x, mask) = x, pool(x, mask)
+                pooling = of_layers(x, before, training)
+                pooled = Keys(x.size(1), padding._replace(mask=mask), unit=2**stage)
+                positions = of_layers(x, pooled, training)
             for index in range(count):
                 layer: Any = next(layers)
                 if keys is not None and index == 0:
-                    x = layer(x, keys=keys, **layer_positions(layer, pooling))
+                    x = layer(x, keys=keys, **positions_of(layer, pooling))
                 else:
-                    x = layer(x, **layer_positions(layer, positions))
+                    x = layer(x, **positions_of(layer, positions))
                 states.append(x)
         if by_token:
             first, times = states[self.stages[0]], 2 ** (len(self.stages) - 1)
-            x, mask = first + upsample(x, times, length), padding.mask
+            x = first + upsample(x, times, length)
             for layer in layers:
-                x = layer(x, **layer_positions(layer, unpooled))
+                x = layer(x, **positions_of(layer, unpooled))
                 states.append(x)
-        shown = [state.transpose(0, 1) for state in states] if return_all_hiddens else ()
-        return self.finish(src_tokens, x, mask, embedding, shown)
-
-    forward_scriptable = forward
-
-    def _of_pooled(
-        self, x: Tensor, length: int, unit: int, step: int, mask: Optional[Tensor], empty: bool
-    ) -> Dict[Kind, Positions]:
-        """Positions and masks where keys stand for *unit* tokens each, as the base class has them.
-
-        Args:
-            x: the queries, (B, T, C).
-            length: S, the number of keys.
-            unit: distance between neighbouring keys, in tokens.
-            step: distance between neighbouring queries, in keys.
-            mask: padding of the keys, (B, S), or None.
-            empty: whether a text has nothing but padding.
-        """
-        sizes = (x.size(1), length)
-        query_positions, key_positions = (
-            torch.arange(-1, n - 1, device=x.device).mul(apart).add(1).unsqueeze(0)
-            for n, apart in zip(sizes, (step * unit, unit))
-        )
-        reach = torch.arange(-length, length + 1, device=x.device)
-        bundles: Dict[Kind, Positions] = {}
-        for kind in self.kinds:
-            encoding = self.encodings[kind[0]]
-            shared, transform = encoding.shared_bias, encoding.transform
-            logits = None
-            if shared is not None:
-                logits = shared.at_pairs(query_positions, key_positions, (length + step) * unit)
-            given = (False, mask, mask is not None and empty)
-            bundle = self.dense_positions(encoding, x, length, *given, logits)
-            if transform is not None:
-                bundle["table"] = transform.table(query_positions)
-                if step > 1:
-                    bundle["key_table"] = transform.table(key_positions)
-            if encoding.content:
-                bundle["query_positions"], bundle["key_positions"] = query_positions, key_positions
-                bundle["padding_mask"], bundle["step"] = mask, step
-            if encoding.vectors is not None:
-                vectors = [module(reach * unit) for module in encoding.vectors.values()]
-                bundle["distance_vectors"] = torch.stack(vectors).type_as(x)
-            bundles[kind] = bundle
-        return bundles
+        x = x if self.layer_norm is None else self.layer_norm(x)
+        return Encoded(x, states if keep_states else [], [])

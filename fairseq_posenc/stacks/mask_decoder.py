@@ -10,7 +10,7 @@ and I_{n+1} is what the head predicts masked tokens from.  (The paper says I_1 =
 code adds H, without which n = 1 would not be BERT for P = 0.)  Fine-tuning has the L layers alone.
 """
 
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary
@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import Options
+from fairseq_posenc.stacks.encoder import Encoded
+from fairseq_posenc.stacks.positions import Keys, Padding, count_positions, positions_of
 from fairseq_posenc.stacks.sentence_encoder import SentenceEncoder
-from fairseq_posenc.stacks.stack import Padding, count_positions, layer_positions
 
 
 class MaskDecodingEncoder(SentenceEncoder):
@@ -31,56 +32,47 @@ class MaskDecodingEncoder(SentenceEncoder):
         embed_tokens: token embedding (V, E).
     """
 
-    by_mask = {"decode_masks": True}
-
     def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         self.times = int(cfg.mask_decoder_layers)
         self.embed_mask_positions = nn.Embedding(cfg.num_positions, cfg.encoder.embed_dim)
 
-    def forward(
+    def run_layers(
         self,
-        src_tokens: Tensor,
-        src_lengths: Optional[Tensor] = None,
-        return_all_hiddens: bool = False,
-        token_embeddings: Optional[Tensor] = None,
-        padding: Optional[Padding] = None,
-        decode_masks: bool = False,
-    ) -> Dict[str, List[Tensor]]:
-        """Encode a batch; arguments and result as those of :class:`.TransformerEncoder`.
+        x: Tensor,
+        padding: Padding,
+        keep_states: bool = False,
+        by_token: bool = True,
+        by_mask: bool = False,
+    ) -> Encoded:
+        """Apply the layers and the last norm.
 
         Args:
-            src_tokens: (B, T).
-            src_lengths: unused, as in fairseq.
-            return_all_hiddens: also return the states between layers.
-            token_embeddings: (B, T, C), used instead of the embeddings of *src_tokens*.
-            padding: that of *src_tokens*, if it is known already.
-            decode_masks: the output is that of the decoder, I_{n+1}.
+            x: input of the first layer, (B, T, C).
+            padding: the padding of *x*.
+            keep_states: return what is between the layers, too.
+            by_token: not read.
+            by_mask: return I_{n+1} of the decoder in place of the output of layer L.
 
         Raises:
             UsageError: the texts are longer than the table P.
         """
-        if not decode_masks:
-            return super().forward(
-                src_tokens, src_lengths, return_all_hiddens, token_embeddings, padding
-            )
-        x, embedding, padding = self.begin(src_tokens, token_embeddings, padding)
-        length = src_tokens.size(1)
-        positions = self.positions_of_layers(x, length, padding, causal=False)
+        if not by_mask:
+            return super().run_layers(x, padding, keep_states)
+        length = x.size(1)
+        positions = self.positions.of_layers(x, Keys(length, padding), self.training)
         *layers, last = self.layers
         states = [x]
         for layer in layers:
-            x = layer(x, **layer_positions(layer, positions))
+            x = layer(x, **positions_of(layer, positions))
             states.append(x)
         x, below = x + self._absolute(length, padding, x.device), x
         decoder: Any = last
         for _ in range(self.times):
-            x = decoder(x, keys=below, **layer_positions(decoder, positions))
+            x = decoder(x, keys=below, **positions_of(decoder, positions))
             states.append(x)
-        shown = [state.transpose(0, 1) for state in states] if return_all_hiddens else ()
-        return self.finish(src_tokens, x, padding.mask, embedding, shown)
-
-    forward_scriptable = forward
+        x = x if self.layer_norm is None else self.layer_norm(x)
+        return Encoded(x, states if keep_states else [], [])
 
     def _absolute(self, length: int, padding: Padding, device: torch.device) -> Tensor:
         """The rows of P for every token, (1|B, T, C)."""

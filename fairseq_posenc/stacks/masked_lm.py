@@ -85,15 +85,12 @@ class MaskedLMEncoder(RobertaEncoder):
             may be fewer unless *by_token*; and
             ``{"inner_states": [(T, B, C), ...] or None}``.
         """
-        encoder = self.sentence_encoder
         by_mask = not features_only if by_mask is None else by_mask
-        encoded = encoder(
-            src_tokens,
-            return_all_hiddens=return_all_hiddens,
-            token_embeddings=encoder.embed(src_tokens, segment_labels),
-            **({} if by_token else encoder.by_text),
-            **(encoder.by_mask if by_mask else {}),
+        encoded = self.sentence_encoder.features(
+            src_tokens, segment_labels, by_token, by_mask, return_all_hiddens
         )
-        x = encoded["encoder_out"][0].transpose(0, 1)  # (T, B, C) -> (B, T, C)
-        extra = {"inner_states": encoded["encoder_states"] if return_all_hiddens else None}
-        return (x if features_only else self.output_layer(x, masked_tokens=masked_tokens)), extra
+        x, states = encoded.x, None
+        if return_all_hiddens:
+            states = [state.transpose(0, 1) for state in encoded.states]  # (T, B, C), as in fairseq
+        x = x if features_only else self.output_layer(x, masked_tokens=masked_tokens)
+        return x, {"inner_states": states}

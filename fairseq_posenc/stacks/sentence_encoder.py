@@ -4,7 +4,7 @@ BERT, Devlin et al., arXiv 1810.04805; ALBERT, Lan et al., arXiv 1909.11942, sec
 """
 
 import logging
-from typing import Dict, Optional, Tuple
+from typing import Optional, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.modules import LayerNorm
@@ -15,8 +15,8 @@ from fairseq_posenc.encodings import Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.initialisation import apply_norms_and_biases
 from fairseq_posenc.layers.segments import first_text_lengths, segment_labels
-from fairseq_posenc.stacks.encoder import TransformerEncoder
-from fairseq_posenc.stacks.stack import Padding
+from fairseq_posenc.stacks.encoder import Encoded, TransformerEncoder
+from fairseq_posenc.stacks.positions import Padding
 
 logger = logging.getLogger(__name__)
 
@@ -39,17 +39,13 @@ class SentenceEncoder(TransformerEncoder):
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
         self.num_segments = cfg.num_segments
         self.reads_pairs = cfg.segments == "pairs"
-        self.global_first_text = self.kernel.reads_first_text(cfg)
+        self.global_first_text = self.positions.abilities.reads_first_text
         self.separator = dictionary.eos()
         self.batches_to_wait = PATIENCE if cfg.num_segments > 1 else 0
         self.embed_project = nn.Linear(size, channels) if size != channels else None
         if cfg.encoder.normalize_before and size != channels:
             self.layer_norm: Optional[nn.Module] = LayerNorm(channels)
         apply_norms_and_biases(self, cfg)
-
-    #: what to call it with where only [CLS] is read, and where masked tokens are predicted
-    by_text: Dict[str, bool] = {}
-    by_mask: Dict[str, bool] = {}
 
     def stack(self, cfg: Options) -> Stack:
         """The properties of this encoder that its position encodings depend on."""
@@ -85,8 +81,44 @@ class SentenceEncoder(TransformerEncoder):
                 PATIENCE,
             )
 
+    def features(
+        self,
+        src_tokens: Tensor,
+        segment_labels: Optional[Tensor] = None,
+        by_token: bool = True,
+        by_mask: bool = False,
+        keep_states: bool = False,
+    ) -> Encoded:
+        """Features of a batch of texts.
+
+        Args:
+            src_tokens: (B, T), starting with [CLS].
+            segment_labels: (B, T) segment of each token; default: by ``--segments``.
+            by_token: whether features of all tokens are needed, or that of [CLS] alone, for which a
+                Funnel encoder computes less.
+            by_mask: whether masked tokens are predicted from the features, which an enhanced mask
+                decoder makes.
+            keep_states: return what is between the layers, too.
+        """
+        x, _, padding = self.begin(src_tokens, self.embed(src_tokens, segment_labels))
+        return self.run_layers(x, padding, keep_states, by_token, by_mask)
+
+    def run_layers(
+        self,
+        x: Tensor,
+        padding: Padding,
+        keep_states: bool = False,
+        by_token: bool = True,
+        by_mask: bool = False,
+    ) -> Encoded:
+        """Apply the layers and the last norm; the last two arguments are for other encoders."""
+        return super().run_layers(x, padding, keep_states)
+
     def begin(
-        self, src_tokens: Tensor, token_embeddings: Optional[Tensor], padding: Optional[Padding]
+        self,
+        src_tokens: Tensor,
+        token_embeddings: Optional[Tensor] = None,
+        padding: Optional[Padding] = None,
     ) -> Tuple[Tensor, Tensor, Padding]:
         """As in the base class; the padding tells where the first text ends, if that matters."""
         x, embedding, padding = super().begin(src_tokens, token_embeddings, padding)

@@ -10,7 +10,7 @@ from fairseq_posenc.attention import functional
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
 from fairseq_posenc.attention.softmax import CrossAttention, MultiheadAttention
 from fairseq_posenc.encodings.base import Content
-from fairseq_posenc.stacks import stack
+from fairseq_posenc.stacks.positions import Keys, find_padding
 from tests.encodings.test_rotary import rotation_matrix
 
 B, H, T, S, D = 2, 3, 4, 7, 8
@@ -186,8 +186,8 @@ def test_log_length_scale_by_hand(kind):
     layer, causal = side.layers[0].self_attn, kind == "decoder"
     x, padding = torch.randn(2, 5, 32).double(), torch.zeros(2, 5, dtype=torch.bool)
     padding[0, :2] = True
-    found = stack.find_padding((padding, False))[0]
-    bundle = side.positions_of_layers(x, 5, found, causal)["t5+shaw", None]
+    keys = Keys(5, find_padding((padding, False))[0], causal)
+    bundle = side.positions.of_layers(x, keys, side.training)["t5+shaw", None]
     got, _ = layer(x, **bundle)
     q, k, v, *_ = layer.project(x, None)
     biases = side.encoding.shared_bias(torch.arange(5)[None], torch.arange(5)[None])

@@ -4,6 +4,7 @@ The properties that every layer has are in test_properties.py.
 """
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -179,9 +180,14 @@ class TestFamilies:
 
     def test_no_mask_grows_with_the_square_of_the_length(self, monkeypatch):
         model, seen = tiny("favor:rotary"), []
-        plain = model.encoder.kernel.masks
-        noting = staticmethod(lambda *a: seen.append(plain(*a)) or plain(*a))
-        monkeypatch.setattr(model.encoder.kernel, "masks", noting)
+        for stack in (model.encoder, model.decoder):
+            plain = stack.positions.abilities
+
+            def noting(*sizes, masks=plain.masks):
+                seen.append(masks(*sizes))
+                return seen[-1]
+
+            monkeypatch.setattr(stack.positions, "abilities", replace(plain, masks=noting))
         source, target = sentences(B, 7), sentences(B, T)
         source[0, :2] = target[0, :2] = VOCABULARY.pad()
         model(source, None, target)

@@ -136,7 +136,7 @@ class TestModels:
             translation("none", *FLAGS)
 
     def test_longer_sequences_and_weights_are_refused(self):
-        with pytest.raises(UsageError, match="--linformer-length 9: a sequence has 10 tokens"):
-            layer_of()(torch.randn(1, 10, H * D))
+        with pytest.raises(UsageError, match="--linformer-length 64: a sequence has 65 tokens"):
+            tiny("none", *FLAGS)(torch.full((1, 65), 7))
         with pytest.raises(UsageError, match="no attention weights"):
             layer_of()(torch.randn(1, 9, H * D), need_weights=True)

@@ -11,7 +11,7 @@ from support.sparse_layers import KERNELS
 from fairseq_posenc.attention import ATTENTIONS, sparse
 from fairseq_posenc.attention.base import Tokens
 from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
-from fairseq_posenc.stacks.stack import Padding, layer_positions
+from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
 
 B, S = 3, 45
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
@@ -92,9 +92,10 @@ def dense(stack, index, x, causal):
 
 def sparse_output(stack, index, x, mask, causal):
     padding = Padding(mask, left=bool(mask[:, 0].any()), empty=bool(mask.all(1).any()))
-    positions = stack.positions_of_layers(x, x.size(1), padding, causal)
+    keys = Keys(x.size(1), padding, causal)
+    positions = stack.positions.of_layers(x, keys, stack.training)
     layer = stack.layers[index]
-    return layer.self_attn(x, **layer_positions(layer, positions))[0]
+    return layer.self_attn(x, **positions_of(layer, positions))[0]
 
 
 @either_direction

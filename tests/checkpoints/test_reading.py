@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints import reading as checkpoints
+from fairseq_posenc.checkpoints import restricted
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
-from fairseq_posenc.checkpoints.restricted_pickle import encode_latin1
+from fairseq_posenc.checkpoints.restricted import encode_latin1
 
 NAMED = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
 
@@ -25,7 +25,7 @@ def reader(request, monkeypatch):
     own = request.param != "PyTorch's reader"
     if not own and not NAMED:
         pytest.skip("torch.load of this PyTorch has no allow-list with names")
-    monkeypatch.setattr(checkpoints, "_HAS_NAMED_SAFE_GLOBALS", not own)
+    monkeypatch.setattr(restricted, "_HAS_NAMED_SAFE_GLOBALS", not own)
 
 
 def fairseq_state():
@@ -106,11 +106,11 @@ def test_reads_arrays_of_either_numpy(tmp_path, reader, module):
 def test_allow_list_is_what_files_hold_and_no_more(tmp_path):
     in_file = globals_in(pickle_in(save(fairseq_state(), tmp_path / "checkpoint.pt")))
     in_file.discard("_codecs.encode")  # how protocol 2 writes bytes, PyTorch allows it
-    assert in_file <= set(checkpoints.FILE_GLOBALS)
-    other_numpy = {name for name in checkpoints.FILE_GLOBALS if name.endswith("_reconstruct")}
+    assert in_file <= set(restricted.FILE_GLOBALS)
+    other_numpy = {name for name in restricted.FILE_GLOBALS if name.endswith("_reconstruct")}
     # the type of an int64 dtype is compared with the list, though no file names it
-    assert set(checkpoints.FILE_GLOBALS) - in_file - other_numpy == {"numpy.dtypes.Int64DType"}
-    assert all(checkpoints._resolve(name) is not None for name in checkpoints.FILE_GLOBALS)
+    assert set(restricted.FILE_GLOBALS) - in_file - other_numpy == {"numpy.dtypes.Int64DType"}
+    assert all(restricted._resolve(name) is not None for name in restricted.FILE_GLOBALS)
 
 
 class Calls:
@@ -143,7 +143,7 @@ def test_refuses_code_by_name_and_does_not_run_it(tmp_path, reader, zipped, func
 
 @pytest.mark.parametrize("name", ["torch.hub.load", "torch.storage._load_from_bytes"])
 def test_reader_for_older_pytorch_allows_only_tensors_of_torch(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(checkpoints, "_HAS_NAMED_SAFE_GLOBALS", False)
+    monkeypatch.setattr(restricted, "_HAS_NAMED_SAFE_GLOBALS", False)
     module, _, attribute = name.rpartition(".")
     function = getattr(__import__(module, fromlist=["x"]), attribute)
     path = save(dict(fairseq_state(), task_state=Calls(function, b"")), tmp_path / "evil.pt")
@@ -309,7 +309,7 @@ def test_stock_loading_needs_the_allow_list_only(tmp_path):
         with pytest.raises(pickle.UnpicklingError):
             torch.load(io.BytesIO(buffer.getvalue()))
         for _ in range(2):
-            checkpoints.allow_fairseq_checkpoints()
+            restricted.allow_fairseq_checkpoints()
         torch.load(io.BytesIO(buffer.getvalue()))
         read_checkpoint(save(fairseq_state(), tmp_path / "checkpoint.pt"))
         torch.load(io.BytesIO(buffer.getvalue()))

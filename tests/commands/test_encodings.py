@@ -51,7 +51,7 @@ def test_every_encoding_trains_and_generates(encoding, toy, tmp_path):
         *(
             ["--attention", name]
             for name, entry in ATTENTIONS.items()
-            if name not in ("softmax", *LINEAR) and not entry.thing.bidirectional_only
+            if name not in ("softmax", *LINEAR) and not entry.thing.abilities.bidirectional_only
         ),
         *(["--norm", name] for name in NORMS if name != "layer"),
         *(["--feed-forward", name] for name in FEED_FORWARDS if name not in ("mlp", *GATED)),

@@ -14,6 +14,7 @@ from support.stock_runs import PLUGIN, TINY
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints import reading as checkpoints
+from fairseq_posenc.checkpoints import restricted
 
 folder, trained = stock_runs.folder, stock_runs.trained
 
@@ -216,5 +217,5 @@ def test_what_rank_0_sends_to_the_others_loads_there(trained):
         asked = set(torch.serialization.get_unsafe_globals_in_checkpoint(buffer))
     finally:
         torch.serialization.add_safe_globals(saved)
-    assert asked <= set(checkpoints.ALLOWED_GLOBALS)
-    assert set(checkpoints.BROADCAST_GLOBALS) - asked <= {"builtins.dict", "builtins.list"}
+    assert asked <= set(restricted.ALLOWED_GLOBALS)
+    assert set(restricted.BROADCAST_GLOBALS) - asked <= {"builtins.dict", "builtins.list"}

@@ -1,34 +1,30 @@
-"""Work-arounds for fairseq, PyTorch and NumPy: each quirk, and that nothing else changes."""
+"""The table of repairs: each is installed once, says why, and nothing else changes."""
 
 import sys
 import types
-import warnings
-from argparse import Namespace
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from fairseq import checkpoint_utils, utils
-from fairseq.data import TokenBlockDataset, bucket_pad_length_dataset, data_utils
-from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.data import bucket_pad_length_dataset
 from support.commands import Command
 
 import fairseq_posenc
 from fairseq_posenc import compat
-from fairseq_posenc.basics import versions
-from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.versions import parse_version
-from fairseq_posenc.compat import clip_norm, numpy2, patching
+from fairseq_posenc.compat import patching
 
 PACKAGE = Path(fairseq_posenc.__file__).resolve().parent
 
 
 def test_applying_twice_changes_nothing():
-    owners = [data_utils, checkpoint_utils, utils, bucket_pad_length_dataset, FairseqTask]
+    owners = [bucket_pad_length_dataset, *(owner for owner, _, _ in compat.REPAIRS)]
     before = [dict(vars(owner)) for owner in owners]
     compat.apply()
     assert [dict(vars(owner)) for owner in owners] == before
+
+
+@pytest.mark.parametrize("repair", dict.fromkeys(repair for *_, repair in compat.REPAIRS))
+def test_every_repair_says_why(repair):
+    assert len(repair.__doc__.split()) > 15
 
 
 def test_a_replacement_reaches_who_imported_the_original(monkeypatch):
@@ -39,104 +35,6 @@ def test_a_replacement_reaches_who_imported_the_original(monkeypatch):
     for _ in range(2):
         patching.wrap(home, "answer", lambda original: lambda: original() + 1)
     assert (home.answer(), importer.answer(), other.answer()) == (43, 43, 42)
-
-
-# --user-dir
-
-
-def import_plugin(path):
-    utils.import_user_module(Namespace(user_dir=str(path)))
-
-
-def test_the_imported_plugin_may_be_given_by_any_path(tmp_path, monkeypatch, caplog):
-    caplog.set_level("INFO")
-    models = len(fairseq_posenc.models.__dict__)
-    (tmp_path / "fairseq_posenc").symlink_to(PACKAGE)
-    (tmp_path / "by_another_name").symlink_to(PACKAGE)
-    monkeypatch.chdir(PACKAGE.parent)
-    for path in (
-        *(PACKAGE, f"{PACKAGE}/", "fairseq_posenc", "./fairseq_posenc/", f"{PACKAGE}/models/.."),
-        *(tmp_path / "fairseq_posenc", f"{tmp_path}/fairseq_posenc/", tmp_path / "by_another_name"),
-    ):
-        import_plugin(path)
-    assert len(fairseq_posenc.models.__dict__) == models and "by_another_name" not in sys.modules
-    assert caplog.text == ""
-
-
-def test_another_copy_is_refused_by_both_names(tmp_path):
-    other = tmp_path / "fairseq_posenc"
-    other.mkdir()
-    (other / "__init__.py").write_text("raise AssertionError('imported')\n")
-    for path in (other, f"{other}/"):
-        with pytest.raises(UsageError) as error:
-            import_plugin(path)
-        assert str(other) in str(error.value) and str(PACKAGE) in str(error.value)
-
-
-def test_other_plugins_are_imported_as_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    name = f"plugin_{tmp_path.name}"
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "__init__.py").write_text("loaded = True\n")
-    for _ in range(2):
-        import_plugin(tmp_path / name)
-    assert sys.modules.pop(name).loaded
-    with pytest.raises(FileNotFoundError):
-        import_plugin(tmp_path / "nowhere")
-    utils.import_user_module(Namespace(user_dir=None))
-
-
-# NumPy 2
-
-
-def test_compat_long_is_there_when_numpy_has_it_no_more(monkeypatch):
-    if hasattr(np, "compat"):
-        monkeypatch.delattr(np, "compat")
-    numpy2.numpy_compat_long()
-    sizes = [3, 1, 4]
-    blocks = TokenBlockDataset(
-        *([torch.ones(size).long() for size in sizes], sizes, None), pad=0, eos=2, break_mode="eos"
-    )
-    assert [len(block) for block in blocks] == sizes
-
-
-@pytest.mark.parametrize("number", [1, 2, 3, 7, 50])
-def test_buckets_are_lower_percentiles(number):
-    sizes = np.random.RandomState(number).randint(1, 100, 64)
-    ordered = sorted(sizes.tolist())
-    positions = [int((len(sizes) - 1) * rank / number + 1e-9) for rank in range(1, number + 1)]
-    expected = sorted({ordered[position] for position in positions})
-    assert numpy2._with_method(lambda *_: None)(sizes, number).tolist() == expected
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for module in (data_utils, bucket_pad_length_dataset):
-            assert module.get_buckets(sizes, number).tolist() == expected
-
-
-# PyTorch
-
-
-def test_versions_are_read_from_any_spelling():
-    spellings = {"2.13.0+cpu": (2, 13), "1.13.0a0+git1": (1, 13), "2.0": (2, 0)}
-    assert {text: parse_version(text) for text in spellings} == spellings
-    with pytest.raises(ValueError):
-        parse_version("nightly")
-
-
-def test_attention_constants_tell_the_truth():
-    attend = getattr(torch.nn.functional, "scaled_dot_product_attention", None)
-    assert versions.HAS_SDPA == (attend is not None)
-    if attend is None:
-        assert not versions.SDPA_HAS_SCALE and not versions.SDPA_SAFE_MASKS
-        return
-    q = torch.randn(1, 1, 3, 8, requires_grad=True)
-    assert versions.SDPA_HAS_SCALE == ("scale" in (attend.__doc__ or ""))
-    mask = torch.zeros(3, 3)
-    mask[1] = float("-inf")
-    out = attend(q, q, q, attn_mask=mask)
-    out.sum().backward()
-    safe = bool(out[0, 0, 1].eq(0).all()) and bool(torch.isfinite(q.grad).all())
-    assert safe or not versions.SDPA_SAFE_MASKS
 
 
 def test_without_repairs_stock_fairseq_stays_as_it_is(tmp_path, monkeypatch):
@@ -172,29 +70,3 @@ print(len(before) > 1000, changed)
         finished = Command(str(script), []).finish()
         assert finished.status == 0, finished.err
         assert expected in finished.out
-
-
-# clipping
-
-
-@pytest.mark.parametrize("aggregate", [None, lambda norm: norm * 2])
-def test_the_norm_of_gradients_is_moved_to_their_device(aggregate):
-    """As if fairseq had computed it on another one."""
-    weights = [None, torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(2))]
-    weights[2].grad = torch.ones(2)
-    moved = []
-
-    class Norm(float):
-        def __mul__(self, other):
-            return Norm(float(self) * other)
-
-        def to(self, device):
-            moved.append(device)
-            return float(self)
-
-    def clip(params, max_norm, aggregate_norm_fn):
-        assert params == weights and max_norm == 3.0
-        return aggregate_norm_fn(Norm(7))
-
-    found = clip_norm._on_their_device(clip)(iter(weights), 3.0, aggregate)
-    assert found == (7 if aggregate is None else 14) and moved == [torch.device("cpu")]

@@ -10,8 +10,9 @@ from support.helpers import own_criterion, parse
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.averaging import settings_to_match
-from fairseq_posenc.checkpoints.inherit import check_settings_of, inherit
+from fairseq_posenc.checkpoints.inherit import inherit
 from fairseq_posenc.checkpoints.overrides import apply_overrides
+from fairseq_posenc.checkpoints.resuming import check_settings_of
 from fairseq_posenc.configuration.fields import plug_in_flags, role_of
 from fairseq_posenc.configuration.roles import STOCK_ROLES
 from fairseq_posenc.flags.settings import ROLES

@@ -6,10 +6,13 @@ from support.helpers import PAD, build, encoding_of, sentences, tiny
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.encodings.base import DistanceBias
 from fairseq_posenc.encodings.random_positions import sample_positions
-from fairseq_posenc.stacks import stack
+from fairseq_posenc.stacks import positions
 
 TAKERS = [name for name, entry in ENCODINGS.items() if entry.takes_positions]
+COUNTERS = [name for name, entry in ENCODINGS.items() if entry.input or entry.content]
+OF_DISTANCE = [n for n, e in ENCODINGS.items() if e.shared and issubclass(e.shared, DistanceBias)]
 
 
 def test_a_sample_is_sorted_distinct_and_uniform():
@@ -30,11 +33,12 @@ def test_an_untied_cls_stays_at_position_0():
 
 def seen_positions(monkeypatch, model, *inputs):
     """The key positions that the encodings of a model are given, by stack."""
-    seen, plain = [], stack.PositionedStack.positions_of_layers
+    seen, plain = [], positions.StackPositions.of_layers
 
     def spy(self, *arguments):
         given = []
-        handle = self.encoding.shared_bias.register_forward_pre_hook(
+        (encoding,) = self.encodings.values()
+        handle = encoding.shared_bias.register_forward_pre_hook(
             lambda _, args: given.append(args[1])
         )
         bundles = plain(self, *arguments)
@@ -42,7 +46,7 @@ def seen_positions(monkeypatch, model, *inputs):
         seen.append(given[0])
         return bundles
 
-    monkeypatch.setattr(stack.PositionedStack, "positions_of_layers", spy)
+    monkeypatch.setattr(positions.StackPositions, "of_layers", spy)
     model(*inputs)
     return seen
 
@@ -50,12 +54,12 @@ def seen_positions(monkeypatch, model, *inputs):
 def test_training_sees_samples_and_evaluation_counts(monkeypatch):
     model = tiny("t5", "--random-positions", "900")
     source, target = sentences(2, 6), sentences(2, 5, seed=1)
-    for positions, length in zip(seen_positions(monkeypatch, model, source, None, target), (6, 5)):
-        assert positions.tolist() == [list(range(length))]
+    for given, length in zip(seen_positions(monkeypatch, model, source, None, target), (6, 5)):
+        assert given.tolist() == [list(range(length))]
     model.train()
-    for positions, length in zip(seen_positions(monkeypatch, model, source, None, target), (6, 5)):
-        assert positions.shape == (1, length) and positions.diff().gt(0).all()
-        assert positions.max() >= length
+    for given, length in zip(seen_positions(monkeypatch, model, source, None, target), (6, 5)):
+        assert given.shape == (1, length) and given.diff().gt(0).all()
+        assert given.max() >= length
 
 
 def test_padding_on_the_left_takes_the_first_of_the_sample(monkeypatch):
@@ -83,7 +87,7 @@ def test_every_encoding_with_positions_learns_them(name):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["alibi", "kerple", "sandwich", "t5"])
+@pytest.mark.parametrize("name", OF_DISTANCE)
 def test_logits_of_sampled_positions_are_those_of_their_distances(name):
     encoding = encoding_of(name, random_positions=30).shared_bias[name].train()
     positions = torch.tensor([[0, 3, 4, 11, 29]])
@@ -96,14 +100,14 @@ def test_logits_of_sampled_positions_are_those_of_their_distances(name):
 
 def test_all_layers_of_a_pattern_see_one_sample(monkeypatch):
     calls = []
-    plain = stack.sample_positions
-    monkeypatch.setattr(stack, "sample_positions", lambda *a: calls.append(a) or plain(*a))
+    plain = positions.sample_positions
+    monkeypatch.setattr(positions, "sample_positions", lambda *a: calls.append(a) or plain(*a))
     model = tiny("rotary*1,t5", "--random-positions", "1000").train()
     model(sentences(2, 6), None, sentences(2, 5, seed=1))
     assert [length for length, *_ in calls] == [6, 5]
 
 
-@pytest.mark.parametrize("name", ["learned", "rotary+sinusoidal", "shaw", "nezha", "t5+deberta"])
+@pytest.mark.parametrize("name", [*COUNTERS, "rotary+sinusoidal", "t5+deberta"])
 def test_encodings_without_positions_are_refused_by_name(name):
     with pytest.raises(UsageError, match="--random-positions 40: .* is not given positions"):
         tiny(name, "--random-positions", "40")

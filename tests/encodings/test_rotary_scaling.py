@@ -5,19 +5,16 @@ import math
 
 import pytest
 import torch
-from support.helpers import build, encoding_flags, sentences, tiny
+from support.helpers import build, encoding_of, sentences, tiny
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
-from fairseq_posenc.encodings.rotary import _warn_of_length
-from fairseq_posenc.encodings.rotary_scaling import RULES, UNSCALED, Scaling
+from fairseq_posenc.encodings.rotary_scaling import RULES, UNSCALED, Scaling, warn_of_length
 
 SCALED = [rule for rule in RULES if rule != "none"]
 
 
-def rotary(head_dim=16, length=64, **flags):
-    stack = Stack("decoder", 3, head_dim, True, length)
-    return PositionEncoding(parse_encodings("rotary"), encoding_flags(**flags), stack).transform
+def rotary(**flags):
+    return encoding_of("rotary", 3, 16, True, **flags).transform
 
 
 def scaled(rule, factor=4.0, **flags):
@@ -197,14 +194,14 @@ def warnings_of(caplog):
     """Counts what is logged while something runs in a fresh run."""
 
     def count(function):
-        _warn_of_length.cache_clear()
+        warn_of_length.cache_clear()
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="fairseq_posenc"):
             function()
         return [r.getMessage() for r in caplog.records if "of training" in r.getMessage()]
 
     yield count
-    _warn_of_length.cache_clear()
+    warn_of_length.cache_clear()
 
 
 def read(model, *lengths):

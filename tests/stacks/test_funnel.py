@@ -122,10 +122,9 @@ def test_stages_are_what_the_formulas_say(name):
     got = encoder(tokens)["encoder_out"][0].transpose(0, 1)
     real = tokens.ne(PAD)
     torch.testing.assert_close(got[real], x[real], atol=tolerance, rtol=0)
-    pooled = encoder(tokens, by_token=False)
-    real = ~pooled["encoder_padding_mask"][0]
-    got = pooled["encoder_out"][0].transpose(0, 1)
-    assert real.sum(dim=1).tolist() == [5, 3, 2]  # [CLS] and ⌈13/4⌉, ⌈8/4⌉, ⌈1/4⌉
+    got = encoder.features(tokens, by_token=False).x
+    numbers = torch.tensor([[5], [3], [2]])  # [CLS] and ⌈13/4⌉, ⌈8/4⌉, ⌈1/4⌉
+    real = torch.arange(got.size(1)) < numbers
     torch.testing.assert_close(got[real], last[real], atol=tolerance, rtol=0)
 
 
@@ -186,7 +185,7 @@ def test_classifiers_of_texts_do_without_the_decoder():
     encoder.layers[-1].register_forward_hook(lambda *_: seen.append(1))
     found, _ = model(padded(), classification_head_name="text")
     assert found.shape == (3, 3) and not seen
-    cls = encoder(padded(), by_token=False)["encoder_out"][0][:1].transpose(0, 1)
+    cls = encoder.features(padded(), by_token=False).x[:, :1]
     assert torch.equal(found, model.classification_heads["text"](cls))
     assert model(padded(), classification_head_name="token")[0].shape == (3, 14, 4) and seen
 

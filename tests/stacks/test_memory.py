@@ -14,7 +14,7 @@ from fairseq_posenc.attention.memory import moved_on
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS, all_encodings, parse_encodings
 from fairseq_posenc.models.language_model import MODEL
-from fairseq_posenc.stacks.stack import PositionedStack
+from fairseq_posenc.stacks.positions import StackPositions
 from tests.models.test_language_model import SMALL, task_of
 
 TASK = "language_modeling_with_memory"
@@ -75,7 +75,7 @@ def test_a_shorter_memory_is_a_window_in_every_layer(name, monkeypatch):
     model, text = tiny(name, memory=length), sentences(B, SEGMENTS * T)
     got, memory = read(model, text, [T] * SEGMENTS)
     assert memory[0].size(1) == length
-    plain = PositionedStack.positions_of_layers
+    plain = StackPositions.of_layers
     starts = torch.arange(SEGMENTS).mul(T).repeat_interleave(T).unsqueeze(1)
     outside = torch.arange(SEGMENTS * T) < starts - length  # (S, S)
     mask = torch.zeros(outside.shape).masked_fill(outside, float("-inf"))
@@ -88,7 +88,7 @@ def test_a_shorter_memory_is_a_window_in_every_layer(name, monkeypatch):
             bundle.update(bias=mask.double() if bias is None else bias + mask, causal=False)
         return bundles
 
-    monkeypatch.setattr(PositionedStack, "positions_of_layers", windowed)
+    monkeypatch.setattr(StackPositions, "of_layers", windowed)
     # rotations are float32, and those of shifted positions are rounded differently
     tolerance = 1e-6 if name == "rotary" else 1e-9
     torch.testing.assert_close(got, model(text)[0], atol=tolerance, rtol=0)

@@ -12,7 +12,7 @@ from support.masked_language_models import tiny
 from support.text_pairs import END, LINES, task_of
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.same_kind import check_same_kind
+from fairseq_posenc.checkpoints.resuming import check_same_kind
 
 pytest_plugins = ["support.text_pairs"]
 

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from support.conversion import write_ids
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.compat.whole_words import bpe_flags
+from fairseq_posenc.compat.tasks import bpe_flags
 from fairseq_posenc.training.tasks import masking_flags
 from fairseq_posenc.training.tasks.masked_lm_pairs import MaskedLMPairsConfig, MaskedLMPairsTask
 from fairseq_posenc.training.tasks.masking import LONGEST, GeometricSpans, span_lengths

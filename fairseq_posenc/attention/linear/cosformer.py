@@ -4,19 +4,16 @@ Qin et al. 2022, arXiv 2202.08791.
 """
 
 import math
-from dataclasses import dataclass
-from typing import List, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import Optional
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_posenc.attention.cache import IncrementalState
-from fairseq_posenc.attention.lengths import check_length, complete_length
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.attention.registry import register_attention
-from fairseq_posenc.encodings.base import Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
@@ -87,38 +84,9 @@ class CosformerAttention(LinearAttention):
     """
 
     map_class = CosineFeatures
-    needs_positions = True
-
-    @classmethod
-    def complete(cls, options: Options, stacks: List[Stack]) -> None:
-        """Let M be the longest sequence of any stack, unless it is given.
-
-        Raises:
-            UsageError: a sequence could be longer than M.
-        """
-        super().complete(options, stacks)
-        reason = "keys further away would have negative weights"
-        complete_length(options, "cosformer_length", stacks, reason)
-
-    def forward(
-        self,
-        x: Tensor,
-        bias: Optional[Tensor] = None,
-        causal: bool = False,
-        table: Optional[Tensor] = None,
-        query_positions: Optional[Tensor] = None,
-        incremental_state: IncrementalState = None,
-        need_weights: bool = False,
-        **unused: object,
-    ) -> Tuple[Tensor, None]:
-        """Attend from the new tokens to all tokens so far, of which there are at most M.
-
-        Arguments and result are those of :meth:`LinearAttention.forward`.
-
-        Raises:
-            UsageError: there are more tokens.
-        """
-        length = self.cached_length(incremental_state) + x.size(1)
-        check_length(self.encoding.options, "cosformer_length", length)
-        given = (query_positions, incremental_state, need_weights)
-        return super().forward(x, bias, causal, table, *given)
+    abilities = replace(
+        LinearAttention.abilities,
+        needs_positions=True,
+        longest="cosformer_length",
+        why_longest="keys further away would have negative weights",
+    )

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_posenc.attention.base import HeadSizes
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap, MaskedKeys
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.attention.linear.random_features import (
@@ -246,6 +247,7 @@ class Performer(LinearAttention):
             )
 
     @classmethod
-    def size_flags(cls, options: Options, side: str) -> str:
-        """``--favor-features`` if given, else the flags of the head size."""
-        return "--favor-features" if options.favor_features else super().size_flags(options, side)
+    def head_sizes(cls, options: Options, side: str) -> HeadSizes:
+        """The size rotated is that of ``--favor-features`` if given."""
+        heads = super().head_sizes(options, side)
+        return heads._replace(flags="--favor-features") if options.favor_features else heads

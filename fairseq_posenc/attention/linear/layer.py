@@ -6,7 +6,7 @@ reallocating them each time takes longer than computing them.
 """
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type, Union
 
 import torch
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor
 
-from fairseq_posenc.attention.base import AttentionKernel
+from fairseq_posenc.attention.base import Abilities, AttentionKernel, HeadSizes
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.attention.functional import dropout_rate, separate_masks
 from fairseq_posenc.attention.linear import prefix_sums
@@ -100,9 +100,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         kwargs: passed to fairseq's attention (dropout, quantisation noise).
     """
 
-    computes_logits = False
-    traceable = False
-    masks = staticmethod(separate_masks)
+    abilities = Abilities(computes_logits=False, traceable=False, masks=separate_masks)
     #: class of its feature map
     map_class: Type[FeatureMap]
 
@@ -144,17 +142,18 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
                 )
 
     @classmethod
-    def heads(cls, options: Options, side: str) -> Tuple[int, int]:
-        """Number of heads, and the size rotated: features or channels of a head."""
-        heads, head_dim = super().heads(options, side)
-        if options.linear_rotary == "inputs":
-            return heads, head_dim
-        return heads, cls.map_class.size(head_dim, options)
+    def abilities_for(cls, options: Options) -> Abilities:
+        """A feature map applied after the rotation loses the distance."""
+        keeps = options.linear_rotary == "features"
+        return replace(cls.abilities, relative_after_rotation=keeps)
 
     @classmethod
-    def relative_after_rotation(cls, options: Options) -> bool:
-        """A feature map applied after the rotation loses the distance."""
-        return options.linear_rotary == "features"
+    def head_sizes(cls, options: Options, side: str) -> HeadSizes:
+        """Number of heads, and the size rotated: features or channels of a head."""
+        heads = super().head_sizes(options, side)
+        if options.linear_rotary == "inputs":
+            return heads
+        return heads._replace(channels=cls.map_class.size(heads.channels, options))
 
     def forward(
         self,
@@ -282,7 +281,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         rate = dropout_rate(self.dropout_module)
         return k, (v * F.dropout(torch.ones_like(v[..., :1]), rate) if rate > 0 else v)
 
-    def set_layer_index(self, index: int) -> None:
+    def place(self, index: int, first: AttentionKernel) -> None:
         """Give every layer different random features."""
         self.feature_map.set_layer_index(index)
 

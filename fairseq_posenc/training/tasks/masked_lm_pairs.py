@@ -27,7 +27,7 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.compat.whole_words import bpe_flags
+from fairseq_posenc.compat.tasks import bpe_flags
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.training.tasks.masked_samples import MaskedSamples
 from fairseq_posenc.training.tasks.masking_flags import MaskingConfig, check_masking, masks_of

@@ -1,0 +1,187 @@
+"""``torch.load`` with an allow-list, on every PyTorch.
+
+PyTorch 2.6 and later read files with ``weights_only`` and named safe globals.  Earlier versions get
+an unpickler of the same effect.
+"""
+
+import collections
+import fractions
+import importlib
+import io
+import pickle
+import types
+import zipfile
+from typing import IO, Any, Dict, List, Mapping, Optional, Tuple
+
+import torch
+
+#: Objects in fairseq's checkpoint files besides tensors and plain containers: the flags of an
+#: architecture defined with argparse, and the counts that ``--eval-bleu`` keeps as int64 arrays
+#: (NumPy 2 renamed the module; files written by either version can be read by the other).
+FILE_GLOBALS = (
+    "argparse.Namespace",
+    "numpy.core.multiarray._reconstruct",
+    "numpy._core.multiarray._reconstruct",
+    "numpy.ndarray",
+    "numpy.dtype",
+    "numpy.dtypes.Int64DType",
+)
+
+#: Objects that rank 0 sends to the other ranks, pickled, when several processes resume a training:
+#: the same checkpoint with its settings as an omegaconf object and numbers in place of tensors.
+BROADCAST_GLOBALS = (
+    "omegaconf.base.Metadata",
+    "omegaconf.base.ContainerMetadata",
+    "omegaconf.nodes.AnyNode",
+    "omegaconf.dictconfig.DictConfig",
+    "omegaconf.listconfig.ListConfig",
+    "collections.defaultdict",
+    "typing.Any",
+    "builtins.dict",
+    "builtins.list",
+    "builtins.int",
+    "fairseq.distributed.utils._TensorPlaceholder",
+)
+
+ALLOWED_GLOBALS = FILE_GLOBALS + BROADCAST_GLOBALS
+
+# Reading a file of another NumPy version needs names that differ from the object's qualified name,
+# which PyTorch accepts since 2.6, the release that also added this function.
+_HAS_NAMED_SAFE_GLOBALS = hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
+
+#: The functions with which PyTorch pickles tensors; it resolves the storages itself, by name.
+_TENSOR_GLOBALS: Dict[str, object] = {
+    "collections.OrderedDict": collections.OrderedDict,
+    "torch._utils._rebuild_parameter": torch._utils._rebuild_parameter,
+    "torch._utils._rebuild_tensor": torch._utils._rebuild_tensor,
+    "torch._utils._rebuild_tensor_v2": torch._utils._rebuild_tensor_v2,
+    "torch.Size": torch.Size,
+    "torch.device": torch.device,
+}
+
+
+def allow_fairseq_checkpoints() -> None:
+    """Let ``torch.load`` with ``weights_only`` read fairseq's checkpoints, and nothing else.
+
+    ``weights_only`` is the default since PyTorch 2.6, where stock fairseq's commands fail to load
+    any checkpoint.  Does nothing before PyTorch 2.4, which has no such allow-list.
+    """
+    add = getattr(torch.serialization, "add_safe_globals", None)
+    if add is not None:
+        add(_as_safe_globals(_found(ALLOWED_GLOBALS)))
+
+
+def load_restricted(path: str, stand_ins: Mapping[str, object], mmap: bool = False) -> Any:
+    """Load a file written by ``torch.save`` on the CPU, calling only allowed objects.
+
+    Args:
+        path: the file.
+        stand_ins: objects that the file may refer to besides tensors and :data:`FILE_GLOBALS`, by
+            the names it uses.
+        mmap: map the tensors of an archive into memory, where PyTorch can, instead of reading them.
+
+    Returns:
+        the saved object.
+
+    Raises:
+        Exception: the file refers to another object, or is damaged; the type depends on PyTorch.
+    """
+    allowed = {**_found(FILE_GLOBALS), **stand_ins}
+    if _HAS_NAMED_SAFE_GLOBALS:
+        return _load_with_safe_globals(path, allowed, mmap and zipfile.is_zipfile(path))
+    return _load_with_unpickler(path, allowed)
+
+
+def _load_with_safe_globals(path: str, allowed: Mapping[str, object], mmap: bool) -> Any:
+    before = torch.serialization.get_safe_globals()
+    try:
+        with torch.serialization.safe_globals(_as_safe_globals(allowed)):
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+    finally:  # leaving the block also removes entries that were in the list before
+        torch.serialization.add_safe_globals(before)
+
+
+def _load_with_unpickler(path: str, allowed: Mapping[str, object]) -> Any:
+    module = _pickle_module({**_TENSOR_GLOBALS, **allowed})
+    with open(path, "rb") as file:
+        if _torch_load_takes(module):
+            return torch.load(file, map_location="cpu", pickle_module=module)
+        # PyTorch 1.13 ignores the argument, so call the functions behind its torch.load with it
+        serialization: Any = torch.serialization
+        if not zipfile.is_zipfile(file):
+            file.seek(0)
+            return serialization._legacy_load(file, "cpu", module, encoding="utf-8")
+        with serialization._open_zipfile_reader(path) as reader:
+            return serialization._load(reader, "cpu", module, encoding="utf-8")
+
+
+def _resolve(name: str) -> Optional[object]:
+    """Find the object with a dotted name, or None if this installation has none."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        if attribute == "_reconstruct":  # in numpy.core, deprecated, or numpy._core
+            return importlib.import_module("numpy").empty(0).__reduce__()[0]
+        if attribute == "Int64DType":  # the name exists since NumPy 1.25, the class is older
+            return type(importlib.import_module("numpy").dtype("int64"))
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError):
+        return None
+
+
+def _found(names: Tuple[str, ...]) -> Dict[str, object]:
+    """The objects called *names*, by name, leaving out those that this installation lacks."""
+    found = {name: _resolve(name) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _as_safe_globals(allowed: Mapping[str, object]) -> List[Any]:
+    """Convert objects by name to the form of PyTorch's allow-list."""
+    if _HAS_NAMED_SAFE_GLOBALS:
+        return [(value, name) for name, value in allowed.items()]
+    return list(allowed.values())
+
+
+def _pickle_module(allowed: Mapping[str, object]) -> types.ModuleType:
+    """Make a replacement of the pickle module for ``torch.load(pickle_module=)``."""
+
+    class Unpickler(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            full_name = f"{module}.{name}"
+            if full_name == "_codecs.encode":
+                return encode_latin1
+            if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+                return getattr(torch, name)
+            if full_name not in allowed:
+                raise pickle.UnpicklingError(f"Unsupported global: GLOBAL {full_name} ")
+            return allowed[full_name]
+
+    def load(file: IO[bytes], encoding: str = "ASCII") -> Any:
+        return Unpickler(file, encoding=encoding).load()
+
+    stand_in: Any = types.ModuleType("restricted_pickle")
+    stand_in.Unpickler = Unpickler
+    stand_in.load = load
+    return stand_in
+
+
+def encode_latin1(text: str, encoding: str) -> bytes:
+    """Replacement of ``_codecs.encode``, with which pickle protocol 2 stores bytes.
+
+    Raises:
+        pickle.UnpicklingError: the encoding is not Latin-1, which is all that pickle uses.
+    """
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"bytes encoded as {encoding!r}")
+    return text.encode("latin1")
+
+
+def _torch_load_takes(module: types.ModuleType) -> bool:
+    """Check that ``torch.load`` uses *module*, by loading a file that it has to refuse."""
+    buffer = io.BytesIO()
+    torch.save(fractions.Fraction(1), buffer)
+    buffer.seek(0)
+    try:
+        torch.load(buffer, pickle_module=module)
+    except pickle.UnpicklingError:
+        return True
+    return False

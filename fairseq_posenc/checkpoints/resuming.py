@@ -1,0 +1,164 @@
+"""Training that goes on from a checkpoint: what must agree with it, and what it continues.
+
+A model without a table of positions can be trained in stages of different lengths (RoFormer
+Table 4: 512, 1536, 256, 128, 1536, 512).  Its length in training is the longest of its stages,
+whichever stage was the last.
+"""
+
+import logging
+import os
+from typing import Any, Mapping
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.checkpoints.inherit import BY_TASK, HEADS, is_fine_tuning
+from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.checkpoints.settings import is_ours, saved_settings, trained_settings
+from fairseq_posenc.configuration.fields import plug_in_flags
+from fairseq_posenc.configuration.resolve import open_config
+from fairseq_posenc.encodings import all_encodings
+from fairseq_posenc.flags.options import Layer, Options, option
+
+logger = logging.getLogger(__name__)
+
+#: settings that only say how long the sequences of training were
+_LENGTHS = ("rotary_original_length", "num_positions")
+_PRETRAINING = ("generator_size",)  # settings of modules that fine-tuning leaves out
+
+# What a run cannot change: the flag, the group of fairseq's configuration that has it, its name
+# there, and the setting that drops what depends on it from the checkpoint, or "".
+_FIXED = (
+    ("--task", "task", "_name", ""),
+    ("--source-lang", "task", "source_lang", ""),
+    ("--target-lang", "task", "target_lang", ""),
+    ("--pairs", "task", "pairs", ""),
+    ("--unit", "task", "unit", ""),
+    ("--static-masks", "task", "static_masks", ""),
+    ("--masking", "task", "masking", ""),
+    ("--span-boundary-objective", "task", "span_boundary_objective", ""),
+    ("--criterion", "criterion", "_name", "reset_optimizer"),
+    ("--optimizer", "optimizer", "_name", "reset_optimizer"),
+    ("--lr-scheduler", "lr_scheduler", "_name", "reset_lr_scheduler"),
+)
+
+
+def check_same_kind(path: str, checkpoint: Mapping[str, Any], cfg: Options) -> None:
+    """Refuse to resume a run with another task, languages, samples, loss, optimiser or schedule.
+
+    fairseq continues with some of them, and stops with a traceback for others.
+
+    Args:
+        path: the checkpoint, in the run's own folder.
+        checkpoint: its content.
+        cfg: fairseq's complete configuration.
+
+    Raises:
+        UsageError: naming the flag, both values, and the remedies.
+    """
+    saved = checkpoint.get("cfg") or {}
+    for flag, group, name, reset in _FIXED:
+        before, now = _value(saved.get(group), name), _value(option(cfg, group), name)
+        dropped = reset and option(cfg.checkpoint, reset)
+        if None not in (before, now) and before != now and not dropped:
+            instead = f", or {flag_of(reset)} to go on here" if reset else ""
+            raise _changed(flag, now, before, path, instead)
+
+
+def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
+    """Compare the settings of an initial checkpoint with the settings of the model to train.
+
+    Settings without parameters cannot be checked in any other way.
+
+    Args:
+        path: the checkpoint.
+        cfg: fairseq's complete configuration.
+        resumes: whether the run resumes in its own folder.
+
+    Returns:
+        True for a warm start: the settings differ, which is logged.
+
+    Raises:
+        UsageError: they differ, and the run resumes or fine-tunes; or the rotary scaling is for a
+            different length.
+    """
+    if option(cfg.model, "position_encoding") is None:  # a model of fairseq's
+        return False
+    checkpoint = read_checkpoint(path, lazy=True)
+    saved = saved_settings(checkpoint)
+    if not is_ours(saved):
+        return True
+    own, trained = plug_in_flags(), trained_settings(checkpoint)
+    free = {n: saved[n] for n in own if own[n].metadata["role"] == "free" and n in saved}
+    differences = {
+        name: (value, option(cfg.model, name))
+        for name, value in {**trained, **free}.items()
+        if value != option(cfg.model, name)
+    }
+    if _accepts_any_length(cfg.model):
+        differences = {n: both for n, both in differences.items() if n not in _LENGTHS}
+    accepted = HEADS if resumes else (*HEADS, *_PRETRAINING, BY_TASK)
+    refused = [name for name in differences if name in trained and name not in accepted]
+    if refused and is_fine_tuning(cfg.task):
+        listed = ", ".join(_difference(name, *differences[name]) for name in refused)
+        raise UsageError(
+            f"{path}: was trained with other settings ({listed}); use --arch posenc_masked_lm "
+            "without such flags, or under hydra give those of the file"
+        )
+    if refused and resumes:
+        before, now = differences[refused[0]]
+        raise _changed(flag_of(refused[0]), now, before, path)
+    for name, values in differences.items():
+        logger.warning("warm start: %s", _difference(name, *values))
+    _check_trained_length(path, cfg.model, saved)
+    return bool(differences)
+
+
+def keep_longest(model: Layer, settings: Options, saved: Mapping[str, Any]) -> None:
+    """Continue with the longest length so far as the length in training, in place.
+
+    Args:
+        model: the model being trained.
+        settings: its settings, which later checkpoints store.
+        saved: the settings of the checkpoint that it continues from.
+    """
+    same = saved.get("position_encoding") == settings.position_encoding
+    if not same or not _accepts_any_length(settings):
+        return
+    with open_config(settings):
+        for name in _LENGTHS:
+            now = option(settings, name)
+            if now is not None:
+                setattr(settings, name, max(now, saved.get(name) or now))
+    for module in model.modules():
+        if hasattr(module, "set_trained_length"):
+            module.set_trained_length(settings.rotary_original_length)
+
+
+def _accepts_any_length(model: Options) -> bool:
+    """True if the settings are of a model without a table of positions."""
+    return not any(encoding.bounded for encoding in all_encodings(model.position_encoding))
+
+
+def _value(group: Any, name: str) -> Any:
+    return group.get(name) if isinstance(group, Mapping) else option(group, name)
+
+
+def _changed(flag: str, now: object, before: object, path: str, reset: str = "") -> UsageError:
+    return UsageError(
+        f"{flag} {now}: the run in {os.path.dirname(path) or '.'} was trained with {before}; give "
+        f"another --save-dir, and --finetune-from-model {path} to start from its parameters{reset}"
+    )
+
+
+def _difference(name: str, before: object, now: object) -> str:
+    return f"{flag_of(name)} {before} -> {now}"
+
+
+def _check_trained_length(path: str, model: Options, saved: Mapping[str, Any]) -> None:
+    """Refuse frequencies scaled for another length than the checkpoint's."""
+    trained, taken = saved.get("rotary_original_length"), model.rotary_original_length
+    if model.rotary_scaling != "none" and trained is not None and trained != taken:
+        raise UsageError(
+            f"--rotary-scaling {model.rotary_scaling}: {path} was trained on {trained} tokens, and "
+            f"its frequencies would be scaled as if on {taken}; give --rotary-original-length "
+            f"{trained}"
+        )

@@ -1,0 +1,289 @@
+"""The padding of a batch, and what layers know of positions: worked out once a forward pass."""
+
+import math
+from typing import Any, Dict, Hashable, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.attention import AttentionKernel, Positions, kernel_of
+from fairseq_posenc.attention.base import Tokens
+from fairseq_posenc.attention.functional import add_terms, aligned, product_dtype
+from fairseq_posenc.attention.normalisers import visible_keys
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.configuration.stacks import side_encoding
+from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
+from fairseq_posenc.encodings.random_positions import sample_positions
+from fairseq_posenc.flags.options import Layer, Options, option
+
+#: Name of the composition, and pattern of the attention, of the layers that share their positions.
+Kind = Tuple[str, Optional[Hashable]]
+
+
+class Padding(NamedTuple):
+    """The padding of a batch, and what it means for positions and masks.
+
+    Args:
+        mask: (B, S), True at padding; None if no real token could see any.
+        left: whether a sequence begins with padding.
+        empty: whether a sequence has nothing but padding.
+        first_text: length of the first text of each pair, (B, 1), for patterns that depend on it.
+    """
+
+    mask: Optional[Tensor] = None
+    left: bool = False
+    empty: bool = False
+    first_text: Optional[Tensor] = None
+
+    def empty_rows(self, causal: bool) -> bool:
+        """True if a query may see no key at all."""
+        return self.mask is not None and (self.empty or (causal and self.left))
+
+    def after(self, memory: int) -> "Padding":
+        """The same padding with *memory* tokens in front, visible to all."""
+        if self.mask is None:
+            return self
+        seen = self.mask.new_zeros(self.mask.size(0), memory)
+        return Padding(torch.cat((seen, self.mask), dim=1))
+
+
+def find_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
+    """The padding of several batches, with one read from the device.
+
+    Whether there is padding decides how attention is computed, so the host has to wait for the
+    answer.  On a GPU that stops the queue of kernels: all questions of a step are asked at once.
+
+    >>> mask = torch.tensor([[False, False, True]])
+    >>> [found.mask is None for found in find_padding((mask, False), (mask, True))]
+    [False, True]
+
+    Args:
+        sides: the padding of each batch, (B, S), True at padding; and whether a causal mask hides
+            padding on the right, the usual kind in training, from all real tokens.
+    """
+    if torch.jit.is_tracing():  # a graph serves other batches, too
+        return [Padding(mask, left=True, empty=True) for mask, _ in sides]
+    answers = []
+    for mask, causal in sides:
+        visible = mask[:, :-1] & ~mask[:, 1:] if causal else mask
+        answers += [visible.any(), mask[:, 0].any(), mask.all(dim=1).any()]
+    flags = iter(torch.stack(answers).tolist())
+    return [
+        Padding(mask if visible else None, left, empty)
+        for (mask, _), visible, left, empty in zip(sides, flags, flags, flags)
+    ]
+
+
+class Keys(NamedTuple):
+    """The keys that the self-attention of a layer has, and how its queries lie among them.
+
+    Args:
+        length: S.
+        padding: the padding of the keys.
+        causal: hide later keys.
+        remembered: how many of the keys are in a memory, which layers project anew.
+        unit: distance between neighbouring keys, in tokens; above 1 where tokens are pooled.
+        step: distance between neighbouring queries, in keys; 2 where only the queries are pooled.
+    """
+
+    length: int
+    padding: Padding
+    causal: bool = False
+    remembered: int = 0
+    unit: int = 1
+    step: int = 1
+
+    def of_pooled(self, queries: int, device: torch.device) -> List[Tensor]:
+        """Positions of the queries (1, T) and of the keys (1, S) where tokens are pooled.
+
+        Pooled tokens have the position of the first token that they hold, and [CLS] is as far
+        before the first of them as they are from each other.
+
+        Args:
+            queries: T.
+            device: device of the result.
+        """
+        sizes = ((queries, self.step * self.unit), (self.length, self.unit))
+        return [
+            torch.arange(-1, n - 1, device=device).mul(apart).add(1).unsqueeze(0)
+            for n, apart in sizes
+        ]
+
+
+def count_positions(relative: bool, length: int, padding: Padding, device: torch.device) -> Tensor:
+    """Positions of a sequence, counted from the first real token if necessary.
+
+    All rows share one set of positions if an offset has no effect, or if there is no padding on the
+    left.
+
+    Args:
+        relative: whether only distances matter to what receives the positions.
+        length: S.
+        padding: the padding of the batch.
+        device: device of the result.
+
+    Returns:
+        (1, S) or (B, S), int64, from 0; padding gets the position of a neighbour.
+    """
+    if padding.mask is None or relative or not padding.left:
+        return torch.arange(length, device=device).unsqueeze(0)
+    return (torch.cumsum((~padding.mask).long(), dim=1) - 1).clamp(min=0)
+
+
+class StackPositions:
+    """The encodings of a stack's layers, and what these layers get from them in a forward pass.
+
+    This is no module: the stack owns the encodings' modules.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration with the encodings' flags.
+        stack: the properties of the stack that encodings depend on.
+    """
+
+    def __init__(self, cfg: Options, stack: Stack) -> None:
+        side, value = option(cfg, stack.side), side_encoding(cfg, stack.side)
+        period, keep = parse_pattern(value), side.layers_to_keep  # layers such as 0,2, or None
+        self.kept = sorted(map(int, keep.split(","))) if keep else list(range(side.layers))
+        self.encodings: Dict[str, PositionEncoding] = build_encodings(cfg, stack, value)
+        names = [period[index % len(period)] for index in self.kept]
+        # fairseq's constructors build the layers in order and do not pass their index
+        self.next_encoding = iter([self.encodings[name] for name in names])
+        self.kernel: Any = kernel_of(cfg)
+        self.abilities = self.kernel.abilities_for(cfg)
+        name = self.abilities.longest
+        #: the most tokens that the kernel has parameters for
+        self.longest: float = math.inf if name is None else option(cfg, name)
+        self.causal, self.untie_cls = stack.causal, cfg.untie_cls
+        self.sample_from: Optional[int] = cfg.random_positions
+        self.kinds: Dict[Kind, Optional[AttentionKernel]] = {}
+
+    def number(self, kernels: List[AttentionKernel]) -> None:
+        """Tell the kernels of the layers their index, and find those that share positions.
+
+        Args:
+            kernels: the self-attentions of the stack, in order.
+        """
+        for index, kernel in enumerate(kernels):
+            layer = self.kept[index] if len(kernels) == len(self.kept) else index
+            kernel.place(layer, kernels[0])
+        # one kernel of each pattern; it is no module of this object
+        self.kinds = {(k.encoding.name, k.pattern): k for k in kernels if k.pattern is not None}
+        self.kinds = self.kinds or {(name, None): None for name in self.encodings}
+
+    def check_length(self, length: int) -> None:
+        """Refuse sequences that are longer than a table of positions or of the kernel.
+
+        Args:
+            length: S, in tokens.
+
+        Raises:
+            UsageError: naming both lengths.
+        """
+        for encoding in self.encodings.values():
+            if encoding.bounded and length > encoding.stack.max_positions:
+                raise encoding.too_long(length)
+            if encoding.transform is not None and length > encoding.transform.reach:
+                encoding.transform.exceeded(length)
+        if length > self.longest:
+            raise UsageError(
+                f"{flag_of(str(self.abilities.longest))} {self.longest:g}: a sequence has {length} "
+                "tokens; shorten it"
+            )
+
+    def of_layers(self, x: Tensor, keys: Keys, training: bool) -> Dict[Kind, Positions]:
+        """Positions and masks for the self-attention, by the kind of a layer.
+
+        Args:
+            x: input of the first layer for the new tokens, (B, T, C).
+            keys: the keys, new tokens included.
+            training: whether ``--random-positions`` has an effect.
+        """
+        sampled = None  # positions (S) for --random-positions, the same in all layers
+        if training and self.sample_from is not None:
+            sampled = sample_positions(keys.length, self.sample_from, self.untie_cls, x.device)
+        bundles = {}
+        for kind, kernel in self.kinds.items():
+            bundles[kind] = self._bundle(self.encodings[kind[0]], kernel, x, keys, sampled)
+        return bundles
+
+    def _bundle(
+        self,
+        encoding: PositionEncoding,
+        kernel: Optional[AttentionKernel],
+        x: Tensor,
+        keys: Keys,
+        sampled: Optional[Tensor],
+    ) -> Positions:
+        """Masks and logits, tables of the transform, and what content-dependent terms read."""
+        padding, causal, abilities = keys.padding, keys.causal, self.abilities
+        sizes, pooled = (x.size(1), keys.length), keys.unit * keys.step > 1
+        if pooled:
+            of_queries, of_keys = keys.of_pooled(x.size(1), x.device)
+        else:
+            of_keys = count_positions(encoding.relative, keys.length, padding, x.device)
+            of_queries = of_keys[:, keys.length - x.size(1) :]
+        if sampled is not None:
+            of_queries, of_keys = sampled[of_queries], sampled[of_keys]
+        if kernel is not None:
+            bundle = self._sparse(encoding, kernel, x, keys, sampled)
+        else:
+            logits = None
+            if encoding.shared_bias is not None and pooled:
+                reach = (keys.length + keys.step) * keys.unit
+                logits = encoding.shared_bias.at_pairs(of_queries, of_keys, reach)
+            elif encoding.shared_bias is not None:
+                logits = encoding.shared_bias(of_queries, of_keys, cls_first=not padding.left)
+            in_bias = abilities.explicit_masks or logits is not None or bool(encoding.content)
+            bias, later_hidden = abilities.masks(*sizes, causal, padding.mask, in_bias, x)
+            if logits is not None:
+                bias = add_terms(bias, logits.to(product_dtype(x)))
+            bundle = {
+                "bias": None if bias is None else aligned(bias.to(product_dtype(x))),
+                "causal": later_hidden,
+                "empty_rows": padding.mask is not None and padding.empty_rows(causal),
+            }
+            if abilities.length_factor is not None:
+                counts = visible_keys(*sizes, causal, padding.mask, x.device)
+                bundle["length_factor"] = abilities.length_factor(counts)
+            if encoding.content or abilities.needs_positions:
+                bundle["query_positions"], bundle["key_positions"] = of_queries, of_keys
+                bundle["padding_mask"] = padding.mask
+            if encoding.content and pooled:
+                bundle["step"] = keys.step
+            if encoding.vectors is not None:
+                distances = (keys.unit, keys.step)
+                bundle["distance_vectors"] = encoding.distance_vectors(*sizes, x, *distances)
+        if encoding.transform is not None:
+            bundle["table"] = encoding.transform.table(of_queries)
+            if keys.remembered or keys.step > 1:
+                bundle["key_table"] = encoding.transform.table(of_keys)
+        return bundle
+
+    def _sparse(
+        self,
+        encoding: PositionEncoding,
+        kernel: AttentionKernel,
+        x: Tensor,
+        keys: Keys,
+        sampled: Optional[Tensor],
+    ) -> Positions:
+        """Masks and logits of a kernel's own pattern."""
+        counted = torch.arange(keys.length, device=x.device) if sampled is None else sampled
+        tokens = Tokens(
+            x.size(1),
+            keys.length,
+            keys.causal,
+            keys.padding.mask,
+            keys.padding.left,
+            counted,
+            encoding.shared_bias,
+            x,
+            keys.padding.first_text,
+        )
+        return kernel.sparse_positions(tokens)
+
+
+def positions_of(layer: Layer, bundles: Dict[Kind, Positions]) -> Positions:
+    """The bundle of *layer*, empty for fairseq's ``BaseLayer``, which has no encoding."""
+    encoding = getattr(layer, "encoding", None)
+    return {} if encoding is None else bundles[encoding.name, layer.self_attn.pattern]

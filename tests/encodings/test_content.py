@@ -1,0 +1,230 @@
+"""Content-dependent encodings by their papers' formulas, in layers and in models."""
+
+import math
+import re
+from argparse import Namespace
+
+import pytest
+import torch
+from support.formulas import (
+    CLIPS,
+    CONTENT,
+    NAMES,
+    B,
+    D,
+    H,
+    Parts,
+    by_hand,
+    lengths,
+    random,
+)
+from support.helpers import PAD, TINY, build, causal_only, encoding_of, sentences, tiny
+from support.masked_language_models import count
+from test_properties import decode_in_steps
+
+from fairseq_posenc.attention.functional import attend_with_weights
+from fairseq_posenc.attention.gated import GatedAttention, length_factor
+from fairseq_posenc.attention.softmax import MultiheadAttention
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.encodings.base import Content
+from fairseq_posenc.stacks import positions
+from tests.attention.test_gated import FLAGS
+from tests.encodings.test_rotary import rotation_matrix
+
+
+@lengths
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", [*NAMES, "deberta+shaw+transformer_xl"])
+def test_logits_are_those_of_the_paper(name, causal, length, keys):
+    parts = Parts(name, causal=causal)
+    q, k = random(B, H, length, D), random(B, H, keys, D)
+    got = parts.logits(q, k, scale=0.3)
+    torch.testing.assert_close(got, 0.3 * by_hand(parts, q, k), atol=1e-6, rtol=1e-6)
+
+
+@lengths
+@pytest.mark.parametrize("name, flag", [("shaw", "shaw_per_head"), ("deberta", "deberta_released")])
+def test_logits_of_the_other_forms_by_hand(name, flag, length, keys):
+    parts = Parts(name, **{flag: True})
+    q, k = random(B, H, length, D), random(B, H, keys, D)
+    torch.testing.assert_close(parts.logits(q, k), by_hand(parts, q, k), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name, factor",
+    [
+        ("shaw", 1),
+        ("transformer_xl", 1),
+        ("deberta", 3),
+        ("tupe+shaw", 2),
+        ("learned+transformer_xl", 1),
+        ("rotary+shaw", 1),
+        ("rotary+deberta", 3),
+        ("transformer_xl+tupe+deberta", 6),
+    ],
+)
+def test_the_whole_layer_by_hand(name, factor):
+    """One scale on all products with content; what turns queries and keys turns q·k alone."""
+    parts, length = Parts(name), 5
+    layer = MultiheadAttention(H * D, H, parts.encoding).double().eval()
+    layer.position_terms = parts.terms
+    x = random(B, length, H * D)
+    transform = parts.encoding.transform
+    table = transform.table(torch.arange(length)[None]) if transform else None
+    q, k, v = (
+        projection(x).view(B, length, H, D).transpose(1, 2)
+        for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
+    )
+    got, _ = layer(x, table=table, distance_vectors=parts.vectors(q, k))
+
+    turned = [q, k]
+    if "rotary" in name:
+        turn = [rotation_matrix(m, D) for m in range(length)]
+        turned = [torch.stack([y[:, :, m] @ turn[m].t() for m in range(length)], 2) for y in (q, k)]
+    logits = turned[0] @ turned[1].transpose(-1, -2) + by_hand(parts, q, k)
+    mixed = (logits / math.sqrt(factor * D)).softmax(-1) @ v
+    want = layer.out_proj(mixed.transpose(1, 2).reshape(B, length, H * D))
+    torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
+
+
+def test_values_that_are_added_see_the_weights_after_dropout():
+    q, k, v, more = (torch.randn(B, H, 5, D) for _ in range(4))
+    outs = []
+    for values, function in ((v, lambda weights: weights @ more), (v + more, None)):
+        torch.manual_seed(1)
+        outs.append(
+            attend_with_weights(q, k, values, 1.0, dropout=0.5, relative_values=function)[0]
+        )
+    torch.testing.assert_close(*outs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("normaliser", ["softmax_plus", "softmax"])
+def test_gated_units_by_hand(name, normaliser):
+    """All products with content take the factor of softmax_plus, log n / log of the reference."""
+    encoding = encoding_of(name, heads=1, head_dim=H * D, **CLIPS)
+    options = {**FLAGS, "gau_key_size": H * D, "gau_normaliser": normaliser}
+    unit = GatedAttention(6, encoding, Namespace(**options, position_encoding=name)).double()
+    x, length = random(B, 4, 6), 4
+    allowed = torch.ones(length, length, dtype=torch.bool).tril()
+    mask = torch.zeros(1, 1, length, length, dtype=torch.double).masked_fill(~allowed, -math.inf)
+    q, k, v, *_, u = unit.project(x, None)
+    vectors = encoding.distance_vectors(length, length, q)
+    seen = torch.arange(1, length + 1).double().view(-1, 1)
+    factor = length_factor(Namespace(**options), seen)
+    got, _ = unit(x, mask, distance_vectors=vectors, length_factor=factor)
+
+    extra = unit.position_terms(Content(x, q, k, 1.0, None, None), vectors, {})  # as tested above
+    logits = (q @ k.transpose(-1, -2) + extra) * encoding.scale
+    assert extra.abs().max() > 1e-3
+    factor = seen.log() / math.log(512) if normaliser == "softmax_plus" else 1.0
+    mixed = (logits * factor).masked_fill(~allowed, -math.inf).softmax(-1) @ v
+    want = unit.out_proj(u * mixed.squeeze(1))
+    torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
+
+
+# --- decoding, memory, composition
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["transformer_xl", "deberta"])
+def test_decoding_projects_distances_when_their_number_doubles_only(name, monkeypatch):
+    model, calls = tiny(name, "--decoder-layers", "1"), []
+    kind = ENCODINGS[name].content
+    plain = kind.project
+    source, target = sentences(2, 5), sentences(2, 20, seed=1)
+    model.encoder(source)
+    monkeypatch.setattr(kind, "project", lambda *a: calls.append(len(a[1])) or plain(*a))
+    decode_in_steps(model, source, target, [3] + [1] * 17)
+    assert calls[2:] == [5, 7, 15, 31, 63]  # after the encoder's two layers
+
+
+@pytest.mark.skipif(not hasattr(torch.Tensor, "untyped_storage"), reason="PyTorch before 2.0")
+@pytest.mark.parametrize("name", CONTENT)
+def test_memory_grows_with_pairs_of_tokens_not_with_pairs_times_channels(name):
+    encoding, length = encoding_of(name, 2, 16, causal_only(name), nezha_max_distance=16), 64
+    terms = encoding.build_content_bias()
+    q, k = (torch.randn(3, 2, length, 16, requires_grad=True) for _ in "qk")
+    sizes = []
+
+    def note(tensor):
+        sizes.append(tensor.untyped_storage().nbytes() // tensor.element_size())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        vectors = encoding.distance_vectors(length, length, q)
+        out = terms(Content(None, q, k, 1.0, None, None), vectors, {})
+    assert out.shape == (3, 2, length, length)
+    assert sizes and max(sizes) <= 2 * out.numel()
+
+
+PAIRS = [f"{a}+{b}" for a in CONTENT for b in sorted(ENCODINGS) if a < b or b not in CONTENT]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", PAIRS)
+def test_every_pair_is_refused_by_name_or_works(name):
+    """Cached decoding of several tokens at once and left-padded sources change nothing."""
+    if "none" in name:
+        with pytest.raises(UsageError, match="none cannot be combined"):
+            tiny(name)
+        return
+    model = tiny(name)
+    source, target = sentences(1, 6), sentences(1, 7, seed=1)
+    full, _ = model(source, None, target)
+    padded = torch.cat((torch.full((1, 3), PAD), source), dim=1)
+    steps = decode_in_steps(model, padded, target, [3, 1, 2, 1])
+    torch.testing.assert_close(steps, full, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", [f"rotary+{name}" for name in CONTENT])
+def test_with_rotary_they_stay_relative(name, monkeypatch):
+    """Terms made of turned queries would see absolute positions."""
+    model, source, target = tiny(name), sentences(2, 7), sentences(2, 6, seed=1)
+    assert model.encoder.encoding.relative
+    before, _ = model(source, None, target)
+    plain = positions.count_positions
+    monkeypatch.setattr(positions, "count_positions", lambda *a: plain(*a) + 77)
+    torch.testing.assert_close(model(source, None, target)[0], before, atol=2e-5, rtol=0)
+
+
+# --- parameters and flags
+
+
+@pytest.mark.parametrize(
+    "name, added",
+    [
+        ("shaw", 12 * 33 * 64),
+        ("transformer_xl", 12 * (768 * 768 + 2 * 768)),
+        ("deberta", 12 * 2 * 768 * 768 + 1024 * 768),
+    ],
+)
+def test_parameters_of_the_masked_lm_presets(name, added):
+    ours, without = (count(f"{each}_masked_lm_base", 100) for each in (name, "roformer"))
+    assert ours - without == added
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["shaw", "--shaw-max-distance", "0"], "--shaw-max-distance 0: must be at least 1"),
+        (["deberta", "--deberta-max-distance", "0"], "--deberta-max-distance 0: .* at least 1"),
+        (["transformer_xl", "--layer", "gated", "--gau-key-size", "7"], "7 channels .* even"),
+        (["learned+deberta", "--layer", "gated", "--gau-normaliser", "scaled_squared_relu"],
+         "--gau-normaliser scaled_squared_relu: .* deberta; give softmax_plus or softmax"),
+        (["shaw", "--shaw-values", "--layer", "gated"], "--shaw-values: the values and keys"),
+        (["shaw+shaw"], "named twice"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_by_name(flags, words):
+    with pytest.raises(UsageError, match=words) as error:
+        build("posenc_transformer", *TINY, "--position-encoding", *flags)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", [*filter(causal_only, ENCODINGS), "learned+xpos"])
+def test_encoders_refuse_what_is_defined_for_decoders(name):
+    with pytest.raises(UsageError, match=f"{re.escape(name)}: .*needs a causal stack"):
+        encoding_of(name)

@@ -1,0 +1,60 @@
+"""Shaw's values, the sizes of its tables, and stored outputs of fairseq2."""
+
+import pytest
+import torch
+from support.formulas import B, D, H, Parts, assert_attends_as, clip, lengths, random
+from support.helpers import build, parameters_of, without_values
+
+from fairseq_posenc.attention.softmax import MultiheadAttention
+
+
+@lengths
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("per_head", [False, True])
+def test_shaws_values_by_hand(per_head, causal, length, keys):
+    """Shaw et al. Eq. 3, the second summand."""
+    parts = Parts("shaw", causal=causal, shaw_values=True, shaw_per_head=per_head)
+    weights = random(B, H, length, keys)
+    got = parts.terms.relative_values(None, weights)
+    table = parts.terms["shaw"].value_table.weight
+    want = torch.zeros(B, H, length, D, dtype=torch.double)
+    for t in range(length):
+        for j in range(keys):
+            row = clip(j - (keys - length + t), -2, 0 if causal else 2) + 2
+            vectors = table[row].view(-1, D)  # one, or one for each head
+            want[:, :, t] += weights[:, :, t, j, None] * vectors
+    torch.testing.assert_close(got, want)
+
+
+def test_dropped_weights_reach_shaws_values():
+    parts = Parts("shaw", shaw_values=True)
+    layer = MultiheadAttention(H * D, H, parts.encoding, dropout=1.0 - 1e-7).double()
+    x = random(B, 5, H * D)
+    got, _ = layer(x)
+    torch.testing.assert_close(got, layer.out_proj(torch.zeros_like(x)))
+
+
+@pytest.mark.parametrize(
+    "file, case",
+    [("shaw_values", c) for c in ("full", "padded", "causal", "causal_padded")]
+    + [("shaw_cached_query", c) for c in ("full", "causal")],
+)
+def test_shaw_is_that_of_fairseq2(golden, file, case):
+    ref = golden(file)
+    flags = {"shaw_max_distance": 4, "shaw_values": True, "causal": "causal" in case}
+    parts = Parts("shaw", heads=2, head_dim=8, **flags)
+    own = parts.terms["shaw"]
+    with torch.no_grad():  # where later keys are hidden, we have no vectors for them
+        for table, name in ((own.key_table, "k"), (own.value_table, "v")):
+            table.weight.copy_(ref["state_dict"][f"rel_{name}_embed.weight"][: len(table.weight)])
+    assert_attends_as(ref, case, parts, ref["inputs"]["q"].size(1), 11)
+
+
+def test_shaw_base_is_the_transformer_base_with_keys_and_values_clipped_at_16():
+    with without_values():
+        model = build("shaw_base")
+    shapes = {k: tuple(p.shape) for k, p in parameters_of(model).items() if "shaw" in k}
+    assert len(shapes) == 2 * 12
+    for key, shape in shapes.items():
+        assert shape == ((33, 64) if key.startswith("encoder") else (17, 64))
+    assert model.encoder.layers[0].fc1.weight.shape == (2048, 512)
