@@ -33,19 +33,10 @@ def register() -> None:
     from fairseq_posenc.training import amos, criterions, tasks  # noqa: F401
 
     if os.environ.get(NO_REPAIRS, "0") in ("", "0"):
-        from fairseq_posenc import compat
-        from fairseq_posenc.checkpoints.restore import install
-        from fairseq_posenc.command_line import install as command_line
-        from fairseq_posenc.models.segments import label_batches
-        from fairseq_posenc.serving import pretrained
-        from fairseq_posenc.training.tasks.carried import save_all_memories
+        from fairseq_posenc import compat, extensions
 
         compat.apply()
-        install()
-        label_batches()
-        save_all_memories()
-        pretrained.install()
-        command_line.install()
+        extensions.apply()
 
 
 def from_pretrained(

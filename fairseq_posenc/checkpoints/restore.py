@@ -1,7 +1,7 @@
 """What fairseq does with checkpoints, with checks around it and one-line errors.
 
-:func:`install` wraps the functions of fairseq that read, use, restore and save checkpoints, and
-that build models.
+Functions here that take a function of fairseq return its replacement;
+:mod:`fairseq_posenc.extensions` installs them.
 """
 
 import logging
@@ -10,7 +10,7 @@ import types
 from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Tuple
 
 import torch
-from fairseq import checkpoint_utils, models
+from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
@@ -23,10 +23,9 @@ from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.checkpoints.reading import load_file, read_checkpoint
 from fairseq_posenc.checkpoints.restricted import allow_fairseq_checkpoints
 from fairseq_posenc.checkpoints.resuming import check_same_kind, check_settings_of, keep_longest
-from fairseq_posenc.checkpoints.run_record import check_dictionaries, recorded, start_record
+from fairseq_posenc.checkpoints.run_record import check_dictionaries, start_record
 from fairseq_posenc.checkpoints.settings import needs_segments, saved_settings
 from fairseq_posenc.checkpoints.warm_start import log_taken, position_difference
-from fairseq_posenc.compat.patching import wrap
 from fairseq_posenc.configuration.resolve import fill_missing, open_config
 from fairseq_posenc.flags.options import Options, option
 
@@ -35,16 +34,11 @@ logger = logging.getLogger(__name__)
 _DEFAULT_RESTORE_FILE = "checkpoint_last.pt"
 
 
-def install() -> None:
-    """Check every checkpoint that fairseq reads; idempotent."""
+def restrict_unpickling() -> None:
+    """Read every checkpoint with the allow-list; idempotent."""
     allow_fairseq_checkpoints()
     if not isinstance(checkpoint_utils.torch, _Torch):
         checkpoint_utils.torch = _Torch("torch")
-    wrap(checkpoint_utils, "load_checkpoint_to_cpu", _read_with_clear_errors)
-    wrap(checkpoint_utils, "load_model_ensemble_and_task", _check_ensemble)
-    wrap(checkpoint_utils, "load_checkpoint", _check_restoring)
-    wrap(Trainer, "state_dict", recorded)
-    wrap(models, "build_model", _complete_settings)
 
 
 class _Torch(types.ModuleType):
@@ -63,7 +57,9 @@ class _Torch(types.ModuleType):
         return load_file(getattr(file, "name", file))
 
 
-def _read_with_clear_errors(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
+def read_with_clear_errors(load_checkpoint_to_cpu: Callable[..., Any]) -> Callable[..., Any]:
+    """Name the file, and what is wrong with it, where fairseq cannot read a checkpoint."""
+
     def wrapper(
         path: str, arg_overrides: Optional[Dict[str, Any]] = None, *args: object, **kwargs: object
     ) -> Any:
@@ -87,7 +83,9 @@ def _read_with_clear_errors(load_checkpoint_to_cpu: Callable[..., Any]) -> Calla
     return wrapper
 
 
-def _check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., Any]:
+def check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callable[..., Any]:
+    """Check the models and settings that a command of fairseq loads for use."""
+
     def wrapper(filenames: Sequence[str], *args: object, **kwargs: object) -> Any:
         try:
             models, cfg, task = load_model_ensemble_and_task(filenames, *args, **kwargs)
@@ -125,7 +123,9 @@ def _check_finite(path: str, model: nn.Module) -> None:
             )
 
 
-def _check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """Check the checkpoint that a training starts from, and begin the record of the run."""
+
     def wrapper(cfg: Options, trainer: Trainer, *args: object, **kwargs: object) -> Any:
         ours = option(trainer.cfg.model, "position_encoding") is not None
         named, path, warm = _start(cfg, trainer.checkpoint_suffix, ours), None, False
@@ -230,7 +230,7 @@ def _first_mismatch(error: BaseException) -> str:
     return (lines[1] if len(lines) > 1 else lines[0])[:300].rstrip(".") if lines else repr(error)
 
 
-def _complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
+def complete_settings(build_model: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``fairseq.models.build_model``.
 
     Under ``fairseq-hydra-train`` that passes a copy of the configuration to models that have a

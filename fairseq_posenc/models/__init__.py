@@ -1,7 +1,7 @@
 """Model families; importing this registers them with fairseq."""
 
 from fairseq_posenc.models import electra, language_model, masked_lm, multilingual, translation
-from fairseq_posenc.models.family import FAMILIES, Family, family_of
+from fairseq_posenc.models.family import FAMILIES, Family, family_of, register_preset
 
 __all__ = [
     "FAMILIES",
@@ -11,5 +11,6 @@ __all__ = [
     "language_model",
     "masked_lm",
     "multilingual",
+    "register_preset",
     "translation",
 ]

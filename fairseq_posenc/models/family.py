@@ -1,5 +1,6 @@
 """Model families: flags, presets, registration and supported tasks."""
 
+import dataclasses
 from argparse import ArgumentParser
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
@@ -7,6 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import (
     ARCH_CONFIG_REGISTRY,
+    ARCH_MODEL_NAME_REGISTRY,
     MODEL_DATACLASS_REGISTRY,
     register_model,
     register_model_architecture,
@@ -75,15 +77,30 @@ class Family:
         self.class_ = model
         model.add_args = staticmethod(self.add_args)  # type: ignore[attr-defined]
         register_model(self.model, dataclass=self.dataclass if self.for_hydra else None)(model)
-        for name, preset in self.presets.items():
-            configure = self._architecture(name, preset)
-            if name == self.model and self.for_hydra:
-                # register_model stored a function that does nothing; ours completes the settings,
-                # so that checkpoints record the defaults
-                ARCH_CONFIG_REGISTRY[name] = configure
-            else:
-                register_model_architecture(self.model, name)(configure)
+        for name in self.presets:
+            self._register_architecture(name)
         return model
+
+    def _register_architecture(self, name: str) -> None:
+        configure = self._architecture(name, self.presets[name])
+        if name == self.model and self.for_hydra:
+            # register_model stored a function that does nothing; ours completes the settings, so
+            # that checkpoints record the defaults
+            ARCH_CONFIG_REGISTRY[name] = configure
+        else:
+            register_model_architecture(self.model, name)(configure)
+
+    def add_preset(self, name: str, preset: Preset) -> None:
+        """Register another architecture; see :func:`register_preset`."""
+        known = {field.name for field in dataclasses.fields(self.dataclass)}
+        for setting in preset:
+            if setting not in known:
+                raise UsageError(
+                    f"preset {name}: {setting} is no setting of {self.model}; give names of flags, "
+                    "with underscores and without the two dashes"
+                )
+        self.presets[name] = preset
+        self._register_architecture(name)
 
     def declare_again(self) -> None:
         """Add the flags of entries registered since the last declaration."""
@@ -186,8 +203,33 @@ def _declare_again() -> None:
 
 
 def family_of(name: Optional[str]) -> Optional[Family]:
-    """The family of a model or architecture, or None for fairseq's own."""
-    return next((family for family in FAMILIES.values() if name in family.presets), None)
+    """The family of a model or architecture, or None for fairseq's own.
+
+    Architectures that a user registers by fairseq's ``register_model_architecture`` are known, too.
+    """
+    return FAMILIES.get(ARCH_MODEL_NAME_REGISTRY.get(name, name))
+
+
+def register_preset(name: str, base: str, **settings: Any) -> None:
+    """Register an architecture: *base* with other settings, from a user's own user-dir, too.
+
+    Args:
+        name: the new value of ``--arch``.
+        base: an architecture of the plug-in, such as ``roformer_base``.
+        settings: values of flags, by name: ``encoder_layers=12``.
+
+    Raises:
+        UsageError: *base* is none of the plug-in's, *name* is taken, or a setting is unknown.
+    """
+    family = family_of(base)
+    if family is None or base not in family.presets:
+        raise UsageError(
+            f"preset {name}: {base} is no architecture of the plug-in; `fairseq-posenc list` has "
+            "them all"
+        )
+    if name in ARCH_MODEL_NAME_REGISTRY:
+        raise UsageError(f"preset {name}: this architecture exists already; choose another name")
+    family.add_preset(name, {**family.presets[base], **settings})
 
 
 def task_settings(task: FairseqTask) -> Any:
@@ -229,4 +271,4 @@ def check_output(criterion: Optional[str], args: Options) -> None:
         )
 
 
-__all__ = ["FAMILIES", "Family", "Preset", "family_of", "task_settings"]
+__all__ = ["FAMILIES", "Family", "Preset", "family_of", "register_preset", "task_settings"]

@@ -8,7 +8,6 @@ from fairseq.tasks import FairseqTask
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import is_fine_tuning
-from fairseq_posenc.compat.patching import wrap
 from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models.family import task_settings
@@ -104,7 +103,9 @@ def label_batch(task: FairseqTask, sample: Dict[str, Any], encoder: Layer) -> No
     inputs["segment_labels"] = labels if pairs else torch.zeros_like(tokens)
 
 
-def _labelling(step: Callable[..., Any]) -> Callable[..., Any]:
+def label_batches(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Label the batches of masked language models that read pairs, before a step of the task."""
+
     def wrapper(
         task: FairseqTask, sample: Dict[str, Any], model: Layer, *args: object, **kwargs: object
     ) -> Any:
@@ -113,9 +114,3 @@ def _labelling(step: Callable[..., Any]) -> Callable[..., Any]:
         return step(task, sample, model, *args, **kwargs)
 
     return wrapper
-
-
-def label_batches() -> None:
-    """Label the batches of masked language models that read pairs; idempotent."""
-    wrap(FairseqTask, "train_step", _labelling)
-    wrap(FairseqTask, "valid_step", _labelling)

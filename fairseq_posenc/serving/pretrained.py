@@ -9,12 +9,10 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Union
 
-from fairseq import hub_utils
 from fairseq.data.encoders import register_bpe
 from fairseq.dataclass import FairseqDataclass
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.compat.patching import wrap
 from fairseq_posenc.serving.inputs import overrides_of
 from fairseq_posenc.serving.model_folder import (
     CHECKPOINT,
@@ -97,7 +95,9 @@ def _settings_of(path: str) -> Dict[str, Any]:
     return {**overrides_of(folder), "bpe": BPE, "model_folder": path}
 
 
-def _local(from_pretrained: Callable[..., Any]) -> Callable[..., Any]:
+def read_model_folders(from_pretrained: Callable[..., Any]) -> Callable[..., Any]:
+    """Let fairseq's ``from_pretrained`` read model folders."""
+
     def wrapper(
         model_name_or_path: str,
         checkpoint_file: str = "model.pt",
@@ -124,8 +124,3 @@ def _local(from_pretrained: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return wrapper
-
-
-def install() -> None:
-    """Let fairseq's ``from_pretrained`` read model folders; idempotent."""
-    wrap(hub_utils, "from_pretrained", _local)

@@ -5,13 +5,11 @@ from typing import Any, Callable, Dict, List, Optional
 
 import torch
 import torch.distributed
-from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
 from torch import nn
 
 from fairseq_posenc.attention.memory import Memory
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.compat.patching import wrap
 from fairseq_posenc.flags.options import Options
 
 logger = logging.getLogger(__name__)
@@ -140,15 +138,12 @@ class StreamIterator(EpochBatchIterator):
         super().load_state_dict(state_dict)
 
 
-def _gathering(save_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+def gather_memories(save_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the workers collect their memories before one of them saves."""
+
     def wrapper(cfg: Options, trainer: Any, epoch_itr: Any, *args: object, **kwargs: object) -> Any:
         if isinstance(epoch_itr, StreamIterator) and not cfg.no_save:
             epoch_itr.gather()
         return save_checkpoint(cfg, trainer, epoch_itr, *args, **kwargs)
 
     return wrapper
-
-
-def save_all_memories() -> None:
-    """Let the workers collect their memories before one of them saves; idempotent."""
-    wrap(checkpoint_utils, "save_checkpoint", _gathering)

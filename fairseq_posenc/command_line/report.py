@@ -1,31 +1,19 @@
-"""Installation of the one-line errors in fairseq's commands."""
+"""One-line errors in fairseq's commands; Python code that uses fairseq keeps its exceptions."""
 
 import argparse
 import sys
 from types import TracebackType
 from typing import Any, Callable, List, NoReturn, Optional, Type
 
-from fairseq import options
-from hydra._internal import utils as hydra_utils
-
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.command_line.failures import explained
 from fairseq_posenc.command_line.parsing import parse_error
-from fairseq_posenc.compat.patching import wrap
 from fairseq_posenc.flags.values import check_values
 
 
-def install() -> None:
-    """Report mistakes on fairseq's command lines on one line; idempotent.
+def parse_in_one_line(parse_args_and_arch: Callable[..., Any]) -> Callable[..., Any]:
+    """Report what is wrong with a command line, and known errors of the command, on one line."""
 
-    Python code that uses fairseq keeps its exceptions.
-    """
-    wrap(options, "parse_args_and_arch", _parsing)
-    if hasattr(hydra_utils, "_is_env_set"):
-        wrap(hydra_utils, "_is_env_set", _one_line_under_hydra)
-
-
-def _parsing(parse_args_and_arch: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(
         parser: Any, input_args: Optional[List[str]] = None, *args: Any, **kwargs: Any
     ) -> Any:
@@ -70,7 +58,7 @@ class _Report:
             print(known, file=sys.stderr)
 
 
-def _one_line_under_hydra(is_env_set: Callable[[str], bool]) -> Callable[[str], bool]:
+def fail_in_one_line(is_env_set: Callable[[str], bool]) -> Callable[[str], bool]:
     """Raise a known error in one line, where Hydra prints a traceback for every exception.
 
     The wrapped function is the first that Hydra's ``run_and_report`` calls once it has caught one.

@@ -1,0 +1,41 @@
+"""What the plug-in adds to fairseq's own functions, in one table.
+
+Repairs of fairseq, PyTorch and NumPy have a table of their own in :mod:`fairseq_posenc.compat`.
+"""
+
+from typing import Any, Tuple
+
+from fairseq import checkpoint_utils, hub_utils, models, options
+from fairseq.tasks import FairseqTask
+from fairseq.trainer import Trainer
+from hydra._internal import utils as hydra_utils
+
+from fairseq_posenc.checkpoints import restore, run_record
+from fairseq_posenc.command_line import report
+from fairseq_posenc.compat.patching import Wrapper, wrap
+from fairseq_posenc.models import segments
+from fairseq_posenc.serving import pretrained
+from fairseq_posenc.training.tasks import carried
+
+#: The module or class that holds a function, its name there, and what returns its replacement.
+EXTENSIONS: Tuple[Tuple[Any, str, Wrapper], ...] = (
+    (options, "parse_args_and_arch", report.parse_in_one_line),
+    (hydra_utils, "_is_env_set", report.fail_in_one_line),
+    (models, "build_model", restore.complete_settings),
+    (checkpoint_utils, "load_checkpoint_to_cpu", restore.read_with_clear_errors),
+    (checkpoint_utils, "load_model_ensemble_and_task", restore.check_ensemble),
+    (checkpoint_utils, "load_checkpoint", restore.check_restoring),
+    (checkpoint_utils, "save_checkpoint", carried.gather_memories),
+    (Trainer, "state_dict", run_record.recorded),
+    (FairseqTask, "train_step", segments.label_batches),
+    (FairseqTask, "valid_step", segments.label_batches),
+    (hub_utils, "from_pretrained", pretrained.read_model_folders),
+)
+
+
+def apply() -> None:
+    """Replace all of them, and unpickle checkpoints with an allow-list; idempotent."""
+    restore.restrict_unpickling()
+    for owner, name, extension in EXTENSIONS:
+        if owner is not hydra_utils or hasattr(owner, name):  # not in every version of Hydra
+            wrap(owner, name, extension)
