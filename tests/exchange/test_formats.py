@@ -3,7 +3,6 @@
 import pytest
 import torch
 from fairseq.data import Dictionary
-from support.commands import ROOT, posenc
 from support.conversion import convert, refuses
 from support.foreign_models import SOURCES, trained
 
@@ -12,7 +11,6 @@ from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange import FORMATS, Importer, register_format
 from fairseq_posenc.exchange.kinds import KINDS
 
-OWN = ("--user-dir", ROOT / "examples" / "own_format")
 EXPORTED = [name for name, entry in FORMATS.items() if entry.exporter]
 IMPORTED = [name for name, entry in FORMATS.items() if entry.importer]
 
@@ -109,27 +107,3 @@ def test_registering():
         register_format("mine", summary="")
     assert "mine" not in FORMATS
     assert len({kind.name for kind in KINDS}) == len(KINDS)
-
-
-def test_a_format_of_ones_own_goes_there_and_back(tmp_path):
-    """examples/own_format, through the commands."""
-    ours, there, back = trained(tmp_path / "ours"), tmp_path / "there", tmp_path / "back"
-    done = posenc("export", "plain", ours, there, *OWN)
-    assert (done.status, done.err) == (0, "") and f"wrote {there}/weights.npz" in done.out
-    done = posenc("import", "plain", there, back, *OWN)
-    assert (done.status, done.err) == (0, "") and f"wrote {back}/checkpoint.pt" in done.out
-    before, after = (load_file(path)["model"] for path in (ours, back / "checkpoint.pt"))
-    assert before.keys() == after.keys()
-    assert all(torch.equal(value, after[name]) for name, value in before.items())
-    assert (ours.parent / "dict.txt").read_text().split()[::2] == ["a", "b"]
-
-
-def test_a_format_of_ones_own_refuses_like_the_others(inexpressible, tmp_path):
-    out = tmp_path / "out"
-    done = posenc("export", "plain", inexpressible, out, *OWN)
-    assert "--attention elu" in done.message() and "the format plain" in done.message()
-    done = posenc("export", "plain", trained(tmp_path / "ours"), out, *OWN, "--verify")
-    assert "--verify: nothing can run the foreign model" in done.message()
-    done = posenc("export", "plain", inexpressible, out)
-    assert "export plain: unknown format" in done.message() and not out.exists()
-    assert "plain" not in FORMATS

@@ -1,0 +1,103 @@
+"""docs/adding.md: each complete file on the page does what the page says, through the commands."""
+
+import pytest
+import torch
+from support.commands import SEARCH, SMALL, TRAINING, posenc, run, succeed
+from support.foreign_models import trained
+from support.own_extensions import files
+
+from fairseq_posenc.checkpoints.reading import load_file
+from fairseq_posenc.checkpoints.settings import saved_settings
+from fairseq_posenc.exchange import FORMATS
+from fairseq_posenc.training.sentence_tasks import files as sentence_files
+from fairseq_posenc.training.sentence_tasks.tasks import task_in
+
+pytest_plugins = ["support.toy", "support.own_extensions"]
+ENCODING = ["--position-encoding", "gaussian", "--gaussian-width", "4"]
+KERNEL = ["--attention", "relu_power", "--relu-power", "3"]
+
+
+def train(own, toy, folder, *flags):
+    arch = ["--arch", "posenc_transformer", *SMALL]
+    return succeed("train", toy, *own, "--save-dir", folder, *TRAINING, *arch, *flags)
+
+
+def generate(own, toy, folder, *flags):
+    path = folder / "checkpoint_last.pt"
+    return run("generate", toy, *own, "--path", path, *SEARCH, *flags)
+
+
+def test_an_encoding_with_flags_trains_decodes_and_takes_overrides(own, toy, tmp_path):
+    train(own, toy.separate, tmp_path, *ENCODING)
+    plain = generate(own, toy.separate, tmp_path).hypotheses()
+    assert len(plain) == 24
+    stretched = generate(
+        own, toy.separate, tmp_path, "--model-overrides", "{'gaussian_stretch': 9.0}"
+    )
+    assert stretched.status == 0 and stretched.hypotheses() != plain
+    refused = generate(own, toy.separate, tmp_path, "--model-overrides", "{'gaussian_width': 9.0}")
+    assert "gaussian_width=9.0" in refused.message() and "trained with 4.0" in refused.message()
+    again = run("train", toy.separate, *own, "--save-dir", tmp_path, *TRAINING, "--arch",
+                "posenc_transformer", *SMALL, "--position-encoding", "gaussian")  # fmt: skip
+    assert "--gaussian-width 8.0" in again.message() and "another --save-dir" in again.message()
+
+
+def test_an_encoding_of_ones_own_is_exported_to_ctranslate2(own, toy, tmp_path):
+    pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
+    train(own, toy.separate, tmp_path, *ENCODING)
+    arguments = ("ctranslate2", tmp_path / "checkpoint_last.pt", tmp_path / "out", "--verify")
+    refused = posenc("export", *arguments)
+    assert "gaussian" in refused.message()
+    done = posenc("export", *arguments, *own)
+    assert (done.status, done.err) == (0, "") and "largest difference from fairseq" in done.out
+
+
+def test_a_kernel_with_a_flag_trains_and_decodes(own, toy, tmp_path):
+    train(own, toy.separate, tmp_path, *KERNEL, "--position-encoding", "rotary")
+    assert len(generate(own, toy.separate, tmp_path).hypotheses()) == 24
+    flags = [*KERNEL[:2], "--relu-power", "0", "--arch", "posenc_transformer"]
+    message = run("train", toy.separate, *own, "--save-dir", tmp_path, *TRAINING, *flags).message()
+    assert "--relu-power 0: must be at least 1 and at most 8" in message
+
+
+def test_a_preset_is_an_architecture(own, toy, tmp_path):
+    sizes = [flag for flag in SMALL if "dropout" not in flag]
+    flags = ("--arch", "gaussian_small", *sizes)
+    succeed("train", toy.separate, *own, "--save-dir", tmp_path, *TRAINING, *flags)
+    settings = saved_settings(load_file(tmp_path / "checkpoint_last.pt"))
+    assert (settings["_name"], settings["position_encoding"]) == ("gaussian_small", "gaussian")
+    assert len(generate(own, toy.separate, tmp_path).hypotheses()) == 24
+
+
+def test_a_format_of_ones_own_goes_there_and_back(own, tmp_path):
+    ours, there, back = trained(tmp_path / "ours"), tmp_path / "there", tmp_path / "back"
+    done = posenc("export", "plain", ours, there, *own)
+    assert (done.status, done.err) == (0, "") and f"wrote {there}/weights.npz" in done.out
+    done = posenc("import", "plain", there, back, *own)
+    assert (done.status, done.err) == (0, "") and f"wrote {back}/checkpoint.pt" in done.out
+    before, after = (load_file(path)["model"] for path in (ours, back / "checkpoint.pt"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert (ours.parent / "dict.txt").read_text().split()[::2] == ["a", "b"]
+
+
+def test_a_format_of_ones_own_refuses_like_the_others(own, tmp_path):
+    out, inexpressible = tmp_path / "out", trained(tmp_path / "linear", attention="elu")
+    done = posenc("export", "plain", inexpressible, out, *own)
+    assert "--attention elu" in done.message() and "the format plain" in done.message()
+    done = posenc("export", "plain", trained(tmp_path / "ours"), out, *own, "--verify")
+    assert "--verify: nothing can run the foreign model" in done.message()
+    done = posenc("export", "plain", inexpressible, out)
+    assert "export plain: unknown format" in done.message() and not out.exists()
+    assert "plain" not in FORMATS
+
+
+def test_a_sentence_task_is_read_by_the_recipe(tmp_path):
+    (tmp_path / "tasks.yaml").write_text(files()["own/tasks.yaml"])
+    for name in ("train", "dev"):
+        lines = ["first\tsecond\tanimal", "a dog\tthe dog\tsame", "a dog\ta cat\tother"]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    task = task_in(str(tmp_path / "tasks.yaml"), "animal")
+    sentence_files.extract(task, str(tmp_path), str(tmp_path / "out"))
+    assert (tmp_path / "out" / "label" / "train").read_text() == "same\nother\n"
+    assert (tmp_path / "out" / "input1" / "valid").read_text() == "the dog\na cat\n"
