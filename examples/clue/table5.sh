@@ -61,13 +61,13 @@ for task in $TO_READ; do
         "${PREPARE[@]}"
 done
 # The table that each finetune.sh prints is for the last one to show.
-for checkpoint in "${CHECKPOINT[@]}"; do
+for model in "${CHECKPOINT[@]}"; do
     for task in $SENTENCES; do
-        "$RECIPE/finetune.sh" "$OUT/data/$task" "$checkpoint" "$OUT/runs" "${FINETUNE[@]}" \
+        "$RECIPE/finetune.sh" "$OUT/data/$task" "$model" "$OUT/runs" "${FINETUNE[@]}" \
             "${CLASSIFY[@]}" "${FLAGS[@]}"
     done
     for task in $TO_READ; do
-        "$READING/finetune.sh" "$OUT/data/$(reading_name "$task")" "$checkpoint" "$OUT/reading" \
+        "$READING/finetune.sh" "$OUT/data/$(reading_name "$task")" "$model" "$OUT/reading" \
             "${FINETUNE[@]}" "${FLAGS[@]}"
     done
 done >&$((2 - DRY_RUN))

@@ -2,7 +2,6 @@
 # What the finetune.sh of glue and reading share; sourced after steps.sh and `parse`.
 
 # The flags of fine-tuning from CHECKPOINT that are the same for all tasks.
-# shellcheck disable=SC2034 # used by the scripts
 TUNING=(--arch posenc_masked_lm --restore-file "$CHECKPOINT" --reset-optimizer --reset-dataloader
     --reset-meters --reset-lr-scheduler --dropout 0.1 --attention-dropout 0.1
     --optimizer adam --lr-scheduler polynomial_decay --maximize-best-checkpoint-metric
@@ -18,7 +17,7 @@ tune() {
     (($# < 2)) || after=('&&' "${@:2}")
     step tune --data "$DATA" --inputs "$CHECKPOINT" --outputs "$STEPS/train.log" -- \
         rm -rf "$STEPS"/{train.log{,.part},checkpoint_best.pt,answers} '&&' \
-        fairseq-train "$DATA" --save-dir "$STEPS" --update-epoch-batch-itr True "${flags[@]}" \
-        --log-file "$STEPS/train.log.part" "${after[@]}" '&&' \
+        fairseq-train "$DATA" --save-dir "$STEPS" --update-epoch-batch-itr True \
+        "${TUNING[@]}" "${flags[@]}" --log-file "$STEPS/train.log.part" "${after[@]}" '&&' \
         mv "$STEPS/train.log.part" "$STEPS/train.log"
 }

@@ -76,28 +76,28 @@ split_texts() {
 # into OUT/$1. The file $3/examples has the number of training examples; the other files that are kept
 # from $3 follow.
 binarize() {
-    local task=$1 pieces=$2 text=$3 labels=$4 input split valid=() test=() texts=() words tests part
+    local task=$1 split_in=$2 text=$3 labels=$4 input split validation=() unlabelled=() texts=() words tests part
     part=$(part "$OUT/$task")
     for split in "${SPLITS[@]}"; do
-        case $split in valid*) valid+=("$split") ;; test*) test+=("$split") ;; esac
-        for input in "${INPUTS[@]}"; do texts+=("$pieces/$input/$split"); done
+        case $split in valid*) validation+=("$split") ;; test*) unlabelled+=("$split") ;; esac
+        for input in "${INPUTS[@]}"; do texts+=("$split_in/$input/$split"); done
     done
     words=(fairseq-posenc check-text "$PRETRAINED/dict.txt" "${texts[@]}")
     for input in "${INPUTS[@]}"; do
         tests=()
-        ((!${#test[@]})) || tests=(--testpref "$(paths_of "$pieces/$input" "${test[@]}")")
+        ((!${#unlabelled[@]})) || tests=(--testpref "$(paths_of "$split_in/$input" "${unlabelled[@]}")")
         words+=('&&' fairseq-preprocess --only-source --srcdict "$PRETRAINED/dict.txt"
-            --trainpref "$pieces/$input/train" --validpref "$(paths_of "$pieces/$input" "${valid[@]}")"
+            --trainpref "$split_in/$input/train" --validpref "$(paths_of "$split_in/$input" "${validation[@]}")"
             "${tests[@]}" --destdir "$part/$input" --workers "$WORKERS")
     done
     if [[ $labels == numbers ]]; then
         words+=('&&' mkdir -p "$part/label")
-        for split in train "${valid[@]}"; do
+        for split in train "${validation[@]}"; do
             words+=('&&' cp "$text/label/$split" "$part/label/$split.label")
         done
     else
         words+=('&&' fairseq-preprocess --only-source --srcdict "$text/label/dict.txt"
-            --trainpref "$text/label/train" --validpref "$(paths_of "$text/label" "${valid[@]}")"
+            --trainpref "$text/label/train" --validpref "$(paths_of "$text/label" "${validation[@]}")"
             --destdir "$part/label" --workers "$WORKERS")
     fi
     [[ -z $TOKENIZER ]] || words+=('&&' mkdir -p "$part/tokenizer")

@@ -46,12 +46,10 @@ parse() {
     eval "$assignments"
 }
 
-# shellcheck disable=SC2034 # a reference
 pass() {
-    local -n passed=$1
-    local option
-    passed=()
-    for option in "${@:2}"; do eval "passed+=(${GIVEN[$option]:-})"; done
+    local option words=
+    for option in "${@:2}"; do words+=" ${GIVEN[$option]:-}"; done
+    eval "$1=($words)"
 }
 
 options_of() {

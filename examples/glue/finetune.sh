@@ -76,7 +76,7 @@ done
 ((DRY_RUN)) || [[ -f $CHECKPOINT ]] || die "$CHECKPOINT: no such file"
 SETTINGS=$(fairseq-posenc sentence-task settings "$TABLE" "$TASK" --paper "$PAPER")
 eval "$SETTINGS"
-EPOCHS=${EPOCHS:-$USUAL_EPOCHS} BATCH=${BATCH:-${USUAL_BATCHES[*]}} LR=${LR:-${USUAL_RATES[*]}}
+PASSES=${EPOCHS:-$USUAL_EPOCHS} BATCH=${BATCH:-${USUAL_BATCHES[*]}} LR=${LR:-${USUAL_RATES[*]}}
 SEEDS=${SEEDS:-${NUMBERS[6]}} EXAMPLES=1
 [[ ! -f $DATA/examples ]] || EXAMPLES=$(<"$DATA/examples")
 RUNS=$OUT/$NAME/$TASK
@@ -105,7 +105,7 @@ if [[ -f $DATA/task.yaml ]]; then
 fi
 FOLDERS=()
 for batch in $BATCH; do
-    pass=$(((EXAMPLES + batch - 1) / batch)) && updates=$((pass * EPOCHS))
+    pass=$(((EXAMPLES + batch - 1) / batch)) && updates=$((pass * PASSES))
     for rate in $LR; do
         for seed in $SEEDS; do
             folder=$RUNS/lr$rate-batch$batch-seed$seed
@@ -113,11 +113,11 @@ for batch in $BATCH; do
             [[ $batch != "${USUAL_BATCHES[*]}" || ! -d $RUNS/lr$rate-seed$seed ]] ||
                 folder=$RUNS/lr$rate-seed$seed
             FOLDERS+=("$folder")
-            tune "$folder" "${TUNING[@]}" --user-dir "$USER_DIR" "${FLAGS[@]}" \
+            tune "$folder" --user-dir "$USER_DIR" "${FLAGS[@]}" \
                 --best-checkpoint-metric "$BEST" --adam-betas "(0.9, ${NUMBERS[3]})" \
                 --adam-eps "${NUMBERS[2]}" --weight-decay "${NUMBERS[4]}" \
                 --clip-norm "${NUMBERS[5]}" --lr "$rate" --total-num-update "$updates" \
-                --warmup-updates $((updates * NUMBERS[1] / 100)) --max-epoch "$EPOCHS" \
+                --warmup-updates $((updates * NUMBERS[1] / 100)) --max-epoch "$PASSES" \
                 --batch-size "$batch" --seed "$seed" "${EXTRA[@]}"
             ((DRY_RUN || NO_MODEL || KEEP_CHECKPOINTS)) || # only those of the best so far
                 fairseq-posenc alone "$RUNS" --waits -- python -m fairseq_posenc script \

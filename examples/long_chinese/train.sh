@@ -54,6 +54,7 @@ case $MODEL in
     bert) LEVEL=character POSITIONS=("${TABLE[@]}") ;;
     *) die "$MODEL: unknown model; expected roformer, wobert, nezha or bert" ;;
 esac
+DATA=${DATA%/}
 ((DRY_RUN)) || [[ -f $DATA/dict.txt ]] ||
     die "$DATA: no dict.txt there; give the data-bin folder that prepare.sh made"
 FOUND=$(recorded level "$DATA/text")

@@ -60,7 +60,7 @@ case $TASK in
         FLAGS=(--adam-betas '(0.9, 0.999)' --adam-eps 1e-8 --clip-norm 1.0 --pooler-dropout 0.1) ;;
 esac
 ((!CLASSIFIER)) || [[ $TASK == squad || $TASK == cmrc ]] || die "--classifier: is for squad"
-LR=${LR:-${PAPER[0]}} BATCH=${BATCH:-${PAPER[1]}} EPOCHS=${EPOCHS:-${PAPER[3]}}
+LR=${LR:-${PAPER[0]}} BATCH=${BATCH:-${PAPER[1]}} PASSES=${EPOCHS:-${PAPER[3]}}
 RUNS=$OUT/$NAME/$TASK
 # Others may be at work on other seeds: this script holds the folder of its first run, each step its own.
 alone "$RUNS/lr${LR%% *}-batch$BATCH-seed${SEEDS%% *}"
@@ -92,7 +92,7 @@ case $TASK in
         # Of two long texts, neither is cut for the other.
         [[ $TASK != cail ]] || FLAGS+=(--max-positions 512 --max-option-length 256) ;;
 esac
-PASS=$(((EXAMPLES + BATCH - 1) / BATCH)) && UPDATES=$((PASS * EPOCHS))
+PASS=$(((EXAMPLES + BATCH - 1) / BATCH)) && UPDATES=$((PASS * PASSES))
 
 for rate in $LR; do
     for seed in $SEEDS; do
@@ -100,10 +100,10 @@ for rate in $LR; do
         [[ $METRIC != f1 ]] ||
             after=(++ fairseq-posenc reading answer "$folder/checkpoint_best.pt" "$DATA"
                 --output "$folder/answers" "${ANSWER_ON[@]}")
-        tune "$folder" "${TUNING[@]}" --user-dir "$USER_DIR" "${FLAGS[@]}" \
+        tune "$folder" --user-dir "$USER_DIR" "${FLAGS[@]}" \
             --best-checkpoint-metric "$METRIC" --weight-decay "${PAPER[2]}" --lr "$rate" \
             --total-num-update "$UPDATES" --warmup-updates $((UPDATES * PAPER[4] / 100)) \
-            --max-epoch "$EPOCHS" --batch-size "$BATCH" --seed "$seed" "${EXTRA[@]}" "${after[@]}"
+            --max-epoch "$PASSES" --batch-size "$BATCH" --seed "$seed" "${EXTRA[@]}" "${after[@]}"
     done
 done
 ((DRY_RUN)) || fairseq-posenc stale "$RUNS"/lr*-seed*/ --data "$DATA"

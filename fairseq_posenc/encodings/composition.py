@@ -97,7 +97,7 @@ class PositionEncoding:
         """
         if self.vectors is None:
             return None
-        reach = key_length + (step > 1)
+        reach = key_length + 1 if step > 1 else key_length
         distances = all_distances(query_length, reach, like.device) * unit
         return torch.stack([module(distances).type_as(like) for module in self.vectors.values()])
 

@@ -38,7 +38,10 @@ def test_the_start_is_taken_off(tmp_path, monkeypatch):
     assert "ctranslate2  int8           1   1.00    4.00  9.00   50.00" in table(
         rows, folders.COLUMNS
     )
-    for content, words in (b"one line\n", "has 1 lines, and .* has 2"), (b"\xe9\n", "is not UTF-8"):
+    for content, words in (
+        (b"one line\n", "has 1 lines, and .* has 2"),
+        (b"\xe9\n", "line 1: not UTF-8"),
+    ):
         reference.write_bytes(content)
         with pytest.raises(UsageError, match=words):
             folders.measure(FOLDER, str(source), str(reference), settings, 1)

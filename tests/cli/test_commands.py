@@ -247,7 +247,7 @@ def test_doctor_names_the_fix_for_known_incompatibilities(monkeypatch):
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch):
-    for extra in (*packages.EXTRAS, *packages.PEERS):
+    for extra in packages.EXTRAS:
         monkeypatch.setitem(sys.modules, extra.module, None)
         with pytest.raises(UsageError) as caught:
             packages.import_extra(extra.module, "--flag value")
@@ -256,24 +256,6 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
 
 
 # --- scripts of a checkout, and the wheel
-
-
-def test_former_names_cover_the_scripts():
-    assert {path.name for path in (ROOT / "scripts").glob("*.py")} == {*FORMER, "former_name.py"}
-
-
-@pytest.mark.parametrize("script", FORMER)
-def test_former_names_still_work(script, broken):
-    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-    finished = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / script), "--help"],
-        cwd=broken.parent,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    usage = f"usage: fairseq-posenc {FORMER[script]}".rstrip()
-    assert finished.returncode == 0 and finished.stdout.startswith(usage), finished.stderr
 
 
 def test_no_module_changes_the_path_to_import_another():

@@ -1,7 +1,7 @@
 """What a user registers is one more entry: flags, checks, models, every family and hydra."""
 
 from argparse import Namespace
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, make_dataclass, replace
 from typing import Optional
 
 import pytest
@@ -95,7 +95,7 @@ class Cosine(LinearAttention):
     """Linear attention that reweights by distance (Qin et al. 2022, arXiv 2202.08791)."""
 
     map_class = CosineFeatures
-    needs_positions = True
+    abilities = replace(LinearAttention.abilities, needs_positions=True)
 
 
 class Gained(nn.Module):

@@ -44,7 +44,8 @@ def beside(tmp_path, monkeypatch):
             described.update(yaml.safe_load((TABLES / recipe / "tasks.yaml").read_text()))
         for name in content.get("finetune", {}).get("tasks", ()):
             folder = Path(content["finetune"]["data"], name)
-            entry = {**described[name], "labels": ["0", "1"]}
+            entry = dict(described[name])
+            entry.update({} if "regression" in entry else {"labels": ["0", "1"]})
             write(folder / "task.yaml", yaml.safe_dump({name: entry}))
             write(folder / "examples", "100\n")
             write(folder / "input0" / "dict.txt", "word 1\n")
