@@ -13,7 +13,7 @@ the second prints the names of the options that a script declares.  A declaratio
     #   --cpu                 one process without GPU
     #   options of ../common/cluster.sh
 
-ARCH and DATA are required; ``[DATA]`` may be missing; ``DATA...`` is an array of at least one; an
+ARCH and DATA are required, and ARCH is a NAME as below; ``[DATA]`` may be missing; ``DATA...`` is an array of at least one; an
 option before ``[options]``, as in ``--lang LANG [options]``, is required.  ``--updates`` sets
 UPDATES.  Parentheses at the end of its text hold its default; an option without them, or where they
 begin with ``default:``, is empty unless given.  ``--cpu``, without a value, sets CPU to 0 or 1.
@@ -223,7 +223,10 @@ def _arguments(declared: Declaration, words: List[str], about: str) -> List[str]
             lines.append(f"{name[:-3]}=({shlex.join(words)})")
             words = []
         else:
-            lines.append(f"{name}={shlex.quote(words.pop(0) if words else '')}")
+            word = words.pop(0) if words else ""
+            if name == "ARCH":
+                check_value(Option(name, "NAME", ""), word)
+            lines.append(f"{name}={shlex.quote(word)}")
     if words:
         raise Mistake(f"{words[0]}: unexpected argument; {about}")
     return lines
@@ -238,7 +241,7 @@ def main(words: Sequence[str]) -> None:
     """Read the arguments of a script, or name its options."""
     if words[0] == "--names":
         names = declaration_of(words[1]).options
-        print(" ".join(name for name in names if name not in ("--help", "--dry-run")))
+        print(*(name for name in names if name not in ("--help", "--dry-run")), sep="\n")
         return
     script, *arguments = words
     try:

@@ -229,7 +229,7 @@ def test_a_failing_command_stops_the_script_with_one_line(tmp_path):
 
 def test_given_options_are_passed_on(tmp_path):
     body = 'pass FEW --seed --wait --other; printf "<%s>" "${FEW[@]}"\noptions_of "$0"'
-    assert shell(tmp_path, body, "--seed", "3").stdout == "<--seed><3>--wait --seed\n"
+    assert shell(tmp_path, body, "--seed", "3").stdout == "<--seed><3>--wait\n--seed\n"
     assert shell(tmp_path, body, "--wait").stdout.startswith("<--wait>-")
     assert shell(tmp_path, "", "--seed", "x").stderr.startswith("script.sh: error: --seed x: exp")
 
