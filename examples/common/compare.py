@@ -53,7 +53,7 @@ def read_system(folder: str, name: str) -> System:
     except (ValueError, TypeError, KeyError):
         raise UsageError(
             f"{files['scores.json']}: damaged, or of an older version; run evaluate.sh again"
-        )
+        ) from None
     del found
     hypotheses, reference = (list(read_lines(files[f])) for f in list(files)[:2])
     if len(hypotheses) != len(reference):

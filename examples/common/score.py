@@ -25,7 +25,7 @@ from fairseq_posenc.text.words import joiner_of
 try:
     from sacrebleu.metrics import BLEU, CHRF, TER
 except ImportError:
-    raise UsageError("sacrebleu is not installed; run: pip install sacrebleu")
+    raise UsageError("sacrebleu is not installed; run: pip install sacrebleu") from None
 
 ASIAN = ("zh", "ja")  # languages without spaces that TER can split
 
@@ -113,9 +113,9 @@ def text_metrics(lang: str, tokenizer: Optional[str] = None) -> Dict[str, object
         wanted = f"--bleu-tokenizer {tokenizer}" if tokenizer else f"target language {lang}"
         raise UsageError(
             f"{wanted}: {' '.join(str(error).split())}; --bleu-tokenizer char needs no package"
-        )
+        ) from error
     except (KeyError, AssertionError, ValueError):
-        raise UsageError(f"--bleu-tokenizer {tokenizer}: sacreBLEU has no such tokeniser")
+        raise UsageError(f"--bleu-tokenizer {tokenizer}: sacreBLEU has no such tokeniser") from None
     return {
         "sacreBLEU": bleu,
         "chrF2": CHRF(),
@@ -145,7 +145,9 @@ def comet_score(
     try:
         import comet
     except ImportError:
-        raise UsageError(f"--comet {model}: COMET is not installed; run: pip install unbabel-comet")
+        raise UsageError(
+            f"--comet {model}: COMET is not installed; run: pip install unbabel-comet"
+        ) from None
     path = model if os.path.exists(model) else comet.download_model(model)
     triples = [{"src": s, "mt": t, "ref": r} for s, t, r in zip(sources, texts, reference)]
     result = comet.load_from_checkpoint(path).predict(triples, batch_size=8)

@@ -122,7 +122,9 @@ def questions(task: str, path: str) -> Iterator[Question]:
         try:
             entry = json.loads(line)
         except ValueError as error:
-            raise UsageError(f"{where}: is not JSON ({error}); expected one object a line")
+            raise UsageError(
+                f"{where}: is not JSON ({error}); expected one object a line"
+            ) from error
         if labels is not None and count >= len(labels):
             raise UsageError(f"{where}: {beside} has only {len(labels)} labels")
         count += 1
@@ -131,9 +133,9 @@ def questions(task: str, path: str) -> Iterator[Question]:
                 entry["label"] = labels[count - 1].strip()
             yield TASKS[task](entry, where)
         except KeyError as error:
-            raise UsageError(f"{where}: has no {error}, which {task} needs")
+            raise UsageError(f"{where}: has no {error}, which {task} needs") from error
         except (AttributeError, TypeError):
-            raise UsageError(f"{where}: is not in the format of {task}; see --help")
+            raise UsageError(f"{where}: is not in the format of {task}; see --help") from None
     if not count:
         raise UsageError(f"{path}: has no questions")
 
