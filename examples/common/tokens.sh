@@ -56,11 +56,12 @@ learn_byte_bpe() {
 # Binarise the texts SPLITS of folder $1 into OUT/data-bin, with flags $3... for fairseq-preprocess; $2
 # are lines on how they were prepared, which training and fine-tuning need to know, for its file text.
 binarize() {
-    local folder=$1 lines=$2 part split texts=() prefixes=() kept=() copies=() name
+    local folder=$1 lines=$2 part split texts=() prefixes=() kept=() copies=() made=() name
     shift 2
     part=$(part "$OUT/data-bin")
     for split in "${SPLITS[@]}"; do
         texts+=("$folder/$split") prefixes+=("--${split}pref" "$folder/$split")
+        made+=("$OUT/data-bin/$split".{bin,idx})
     done
     if [[ -n $TOKENIZER ]]; then
         mapfile -t kept < <(tokenizer_files)
@@ -72,7 +73,8 @@ binarize() {
     fi
     ((DRY_RUN)) || { printf '%s\n' "$lines" >"$OUT/text.part" && mv "$OUT/text.part" "$OUT/text"; }
     step binarize --inputs "${texts[@]}" "${kept[@]}" "$OUT/text" --replaces "$OUT/data-bin" \
-        --known-by text --option OUT -- fairseq-preprocess --only-source "${prefixes[@]}" "$@" \
+        --known-by text --option OUT --outputs "$OUT"/data-bin/{dict.txt,text} "${made[@]}" -- \
+        fairseq-preprocess --only-source "${prefixes[@]}" "$@" \
         --destdir "$part" --workers "$WORKERS" "${copies[@]}" '&&' cp "$OUT/text" "$part/text"
     log "data for train.sh: $OUT/data-bin"
 }

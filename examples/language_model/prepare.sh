@@ -58,7 +58,7 @@ find_texts() {
 }
 case $KIND in
     wikitext) find_texts wiki.SPLIT.tokens SPLIT.txt ;;
-    subwords) find_texts SPLIT.txt SPLIT.jsonl ;;
+    subwords) find_texts SPLIT.jsonl SPLIT.txt ;;
     *)  ((DRY_RUN)) || [[ -f $SOURCE ]] || die "$SOURCE: no such file; give the file $KIND"
         ((DRY_RUN)) || [[ $(md5sum <"$SOURCE") == "${MD5[$KIND]} "* ]] ||
             log "$SOURCE: differs from the published $KIND; results are not comparable with the literature" ;;
@@ -99,5 +99,6 @@ else
     FILES=("$SOURCE") MAKE=(python "$RECIPE/characters.py" "$KIND" "$SOURCE" "$PART")
 fi
 step binarize --inputs "${FILES[@]}" "$OUT/text" --replaces "$OUT/data-bin" --known-by text \
-    --option OUT -- "${MAKE[@]}" '&&' cp "$OUT/text" "$PART/text"
+    --option OUT --outputs "$OUT"/data-bin/{{train,valid}.{bin,idx},dict.txt,text} -- \
+    "${MAKE[@]}" '&&' cp "$OUT/text" "$PART/text"
 log "data for train.sh: $OUT/data-bin"

@@ -28,7 +28,7 @@
 #   --learn-from N        lines that SentencePiece learns from, or different words that subword-nmt
 #                         learns from (1000000)
 #   --max-length N        drop training pairs with more tokens on a side (250)
-#   --ratio X             drop training pairs with a larger ratio of lengths (1.5)
+#   --ratio P             drop training pairs with a larger ratio of lengths (1.5)
 #   --no-cleaning         drop no training pair
 #   --longest N           refuse longer sentences in valid and test, in tokens (1022)
 #   --workers N           worker processes (default: all cores)
@@ -167,13 +167,18 @@ step clean --inputs "${TEXT[train.$SOURCE]}" "${TEXT[train.$TARGET]}" --outputs 
     fairseq-posenc "${CLEAN[@]}" "${TEXT[train.$SOURCE]}" "${TEXT[train.$TARGET]}" "${CLEANED[@]}"
 
 # What evaluate.sh needs is stored with the data.
-PART=$(part "$OUT/data-bin") FLAGS=() KEPT=("$OUT/text.settings") COPIES=()
+PART=$(part "$OUT/data-bin") FLAGS=() KEPT=("$OUT/text.settings") COPIES=() PAIR=$SOURCE-$TARGET
+MADE=("$OUT/data-bin"/{dict.{"$SOURCE","$TARGET"}.txt,text.settings})
+for split in train "${HELD_OUT[@]}"; do
+    MADE+=("$OUT/data-bin/$split.$PAIR".{"$SOURCE","$TARGET"}.{bin,idx})
+done
 ((DRY_RUN)) || { text_settings >"$OUT/text.settings.part" && mv "$OUT/text.settings"{.part,}; }
 for split in "${HELD_OUT[@]}"; do
     FLAGS+=("--${split}pref" "${TEXT[$split.$SOURCE]%.*}")
     for lang in "${LANGS[@]}"; do
         KEPT+=("${TEXT[$split.$lang]}" "$OUT/held-out/$split.$lang")
         COPIES+=('&&' cp "$OUT/held-out/$split.$lang" "$PART/reference.$split.$lang")
+        MADE+=("$OUT/data-bin/reference.$split.$lang")
     done
     [[ $TOKENIZER == none ]] || COPIES+=('&&' cp "${TOKENS[$split]}" "$PART/reference.$split.tok.$TARGET")
 done
@@ -185,7 +190,7 @@ done
 [[ $SUBWORDS != none || -z $VOCABULARY_SIZE ]] ||
     FLAGS+=(--nwordssrc "$VOCABULARY_SIZE" --nwordstgt "$VOCABULARY_SIZE")
 step binarize --inputs "${CLEANED[@]}" "${KEPT[@]}" --replaces "$OUT/data-bin" \
-    --known-by text.settings --option OUT --watch "$PART" -- \
+    --known-by text.settings --option OUT --outputs "${MADE[@]}" --watch "$PART" -- \
     fairseq-preprocess --source-lang "$SOURCE" --target-lang "$TARGET" \
     --trainpref "$OUT/clean/train" --workers "$WORKERS" "${FLAGS[@]}" --destdir "$PART" \
     "${COPIES[@]}" '&&' cp "$OUT/text.settings" "$PART/text.settings"

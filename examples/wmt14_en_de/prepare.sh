@@ -14,7 +14,7 @@
 #   --bpe-operations N    merges of the joint BPE, instead
 #   --no-dash-splits      do not split rich-text as rich @-@ text
 #   --max-length N        drop training pairs with more BPE tokens per side (250)
-#   --ratio X             drop training pairs with a larger length ratio (1.5)
+#   --ratio P             drop training pairs with a larger length ratio (1.5)
 #   --workers N           worker processes (default: all cores)
 #   --dry-run             print the commands without running them
 #   --help                this text

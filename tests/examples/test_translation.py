@@ -218,7 +218,7 @@ def test_other_mistakes_are_one_line(texts, tmp_path):
     assert_error(recipe("evaluate.sh", texts, texts, cwd=tmp_path), "text.settings")
     words = shlex.split("--average-by steps")
     assert_error(recipe("evaluate.sh", texts, texts, *words, cwd=tmp_path), "--average-by steps")
-    result = recipe("run.sh", texts, "out", "transformer", "--epochs", "2", cwd=tmp_path)
+    result = recipe("run.sh", texts, "out", "transformer", *PAIR, "--epochs", "2", cwd=tmp_path)
     assert_error(result, "--average 5", "2 epochs")
     result = recipe("run.sh", texts, "out", "transformer", cwd=tmp_path)
     assert_error(result, "run.sh: error: give --source-lang")

@@ -40,14 +40,6 @@ def test_shellcheck(script):
     assert result.stdout == "" and result.returncode == 0
 
 
-def test_functions_that_name_a_flag_are_given_one():
-    """``pack_model FLAG FOLDER …`` and others of folders.sh; a folder would be taken for it."""
-    call = re.compile(r"^[^#\n]*\b(?:replaceable|pack_model|same_run|same_data) (\S+)", re.M)
-    given = {(script.name, first) for script in SHELL for first in call.findall(script.read_text())}
-    assert len(given) > 5
-    assert not [pair for pair in given if not re.fullmatch(r'--[a-z-]+|OUT|"\$flag"', pair[1])]
-
-
 def tracked_files():
     listing = shell("git", "-C", REPO, "ls-files", "-z")
     if listing.returncode:
