@@ -174,7 +174,7 @@ def test_leaving_out_questions_is_another_preparation(tmp_path, stubs):
         given = ["squad", ".", "pre", "out", *options]
         result = bash(READING / "prepare.sh", *given, cwd=tmp_path, **stubs.variables)
         assert result.returncode == 0, result.stderr
-        calls = stubs.called("fairseq-posenc reading prepare")
+        calls = stubs.called("python -m fairseq_posenc reading prepare")
         return ["--leave-out-wrong" in call for call in calls]
 
     assert prepare("--leave-out-wrong") == [True]

@@ -225,7 +225,7 @@ def test_settings_are_those_of_table_6(tmp_path, task, classes, batch, epochs, r
 def test_mistakes_are_one_line(tmp_path):
     (tmp_path / "raw" / "TNEWS").mkdir(parents=True)
     prepare, arguments = RECIPE / "prepare.sh", ("raw", "data-bin", "out")
-    assert_error(bash(prepare, "raw", cwd=tmp_path), "give the folders")
+    assert_error(bash(prepare, "raw", cwd=tmp_path), "give PRETRAINED OUT")
     assert_error(bash(prepare, *arguments, cwd=tmp_path), "data-bin: no dict.txt")
     assert_error(bash(prepare, *arguments, "--tasks", "tnews", cwd=tmp_path), "--tasks tnews")
     assert_error(bash(prepare, *arguments, "--tasks", "CSL", cwd=tmp_path), "raw/CSL")
@@ -251,7 +251,7 @@ def test_one_command_makes_table_5(tmp_path):
         assert settings == expected[task] and model in run["--restore-file"]
     table = [str(COMMON / "scores.py"), "--paper", "gau", "--epoch", "best"]
     assert found[-1][2:] == [*table, "--reading", "out/reading", "out/runs"]
-    assert_error(bash(RECIPE / "table5.sh", "CLUE", "data", "out", cwd=tmp_path), "checkpoints")
+    assert_error(bash(RECIPE / "table5.sh", "CLUE", "data", "out", cwd=tmp_path), "give CHECKPOINT")
 
 
 def test_table_5_has_the_reading_tasks_beside_the_others(tmp_path):

@@ -67,7 +67,7 @@ def test_models_without_a_table_take_any_length(model, encoding, tmp_path):
         (["bert", "data"], ["data: no dict.txt"]),
         (
             ["bert", "data", "--dry-run", "--cpu", "--tokens-per-gpu", "512"],
-            ["of stage 2 has 1536"],
+            ["of stage 1536x256x12500 has 1536"],
         ),
     ],
 )

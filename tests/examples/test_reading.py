@@ -10,7 +10,7 @@ from support.recipes import EXAMPLES, assert_error, bash, commands, flags_of, re
 
 RECIPE = EXAMPLES / "reading"
 PREPARE, FINETUNE = RECIPE / "prepare.sh", RECIPE / "finetune.sh"
-table = recipe_module("reading", "table")
+table = recipe_module("common", "reading_scores")
 made_up = recipe_module("reading", "made_up")
 
 
@@ -151,7 +151,7 @@ def test_data_of_other_subwords_are_refused(tmp_path):
     (other / "text").write_text("lang en\n")
     result = bash(PREPARE, *given, cwd=tmp_path)
     assert_error(result, "fairseq-posenc stopped with status 1")
-    assert "cut/pieces/input0/train: 100% of the tokens are not in the dictionary" in result.stderr
+    assert "/input0/train: 100% of the tokens are not in the dictionary" in result.stderr
 
 
 def test_mistakes_are_one_line(tmp_path):

@@ -9,11 +9,12 @@ import pytest
 import sacrebleu
 from support.recipes import error_of, recipe_module, write
 
+from fairseq_posenc.basics.lines import read_lines
+
 pytest.importorskip("sentencepiece", reason="the recipes need sentencepiece")
 
 compare = recipe_module("common", "compare")
 score = recipe_module("common", "score")
-text = recipe_module("common", "text")
 
 
 # --- scores
@@ -53,7 +54,7 @@ def test_scores_are_those_of_sacrebleu_and_are_kept(translations, tmp_path, caps
     ]
     assert [entry["score"] for entry in found] == expected
     assert [entry["name"] for entry in found] == ["sacreBLEU", "chrF2", "TER"]
-    assert list(text.read_lines(kept["hypotheses"])) == good
+    assert list(read_lines(kept["hypotheses"])) == good
     printed = capsys.readouterr().out
     assert printed == (tmp_path / "text").read_text() and "tok:13a" in printed
     wrong = [*given, "--bleu-tokenizer", "nothing", str(tmp_path / "g")]
@@ -154,7 +155,7 @@ def test_what_cannot_be_compared_is_one_line(systems, tmp_path):
     assert "one folder twice" in error_of(compare.main, [systems[0], systems[0]])
     assert "--trials 0" in error_of(compare.main, ["--trials", "0", *systems])
     other = tmp_path / "bad" / "evaluate-test"
-    lines = list(text.read_lines(str(other / "reference.txt")))
+    lines = list(read_lines(str(other / "reference.txt")))
     write(other / "reference.txt", ["x", *lines[1:]])
     assert "good and bad have different references" in error_of(compare.main, systems)
     write(other / "reference.txt", lines)

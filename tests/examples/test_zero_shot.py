@@ -17,14 +17,19 @@ PAIRS = [("the cat", " sleeps ."), ("the", " cat"), ("", "cat ."), ("g barks", "
 
 
 @pytest.fixture(scope="module")
-def model(once):
-    """A language model of random weights, with a context of 24 tokens, by ``from_pretrained``."""
+def packed(once):
+    """The model folder of a language model of random weights, with a context of 24 tokens."""
 
     def make(folder):
         made = write_task_model(folder / "made", "language_modeling")
         cli.main(["pack", str(made / "model.pt"), str(folder / "packed"), "--data", f"{made}/data"])
 
-    return fairseq_posenc.from_pretrained(once("zero-shot", make) / "packed")
+    return once("zero-shot", make) / "packed"
+
+
+@pytest.fixture(scope="module")
+def model(packed):
+    return fairseq_posenc.from_pretrained(packed)
 
 
 @torch.no_grad()
@@ -121,13 +126,13 @@ def test_labels_of_piqa_stand_in_a_file_beside(tmp_path):
     assert "line 1: is not in the format of piqa" in message
 
 
-def test_accuracies_are_those_of_the_log_likelihoods(model, tmp_path, capsys):
+def test_accuracies_are_those_of_the_log_likelihoods(model, packed, tmp_path, capsys):
     asked = [
         {"context": "the", "choices": ["cat", "sleeps . . .", "."], "label": label}
         for label in range(3)
     ]
     path, out = written(tmp_path, *asked), tmp_path / "answers"
-    folder = str(model._loaded.folder.path)
+    folder = str(packed)
     zero_shot.main(["choices", str(path), folder, "--output", str(out)])
     scores = [by_hand(model, "the", choice)[0] for choice in asked[0]["choices"]]
     totals = [sum(values) for values in scores]
@@ -141,11 +146,11 @@ def test_accuracies_are_those_of_the_log_likelihoods(model, tmp_path, capsys):
     assert said["accuracy"] == said["accuracy_by_token"] == pytest.approx(100 / 3)
 
 
-def test_lambada_is_the_last_word(model, tmp_path, capsys):
+def test_lambada_is_the_last_word(model, packed, tmp_path, capsys):
     (best,) = model.next_tokens("the cat", top_k=1)
     other = next(word for word in ("cat", "sleeps") if word != best.token)
     path = written(tmp_path, *({"text": f"the cat {word}"} for word in (best.token, other)))
-    zero_shot.main(["lambada", str(path), str(model._loaded.folder.path)])
+    zero_shot.main(["lambada", str(path), str(packed)])
     said = json.loads(capsys.readouterr().out)
     mean = sum(by_hand(model, "the cat", word)[0][0] for word in (best.token, other)) / 2
     assert said["accuracy"] == 50
