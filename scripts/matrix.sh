@@ -12,14 +12,15 @@
 #   --only NAME     run one environment
 #   --list          print names and versions of the environments, run nothing
 #   --keep          keep the environments
-#   --device NAME   PyTorch builds to install, see setup.sh (cpu)
-#   --output FILE   write the table (Markdown) there, instead of to standard output
+#   --device NAME   PyTorch builds to install, as for setup.sh (cpu)
+#   --output FILE   write the table, in Markdown, there (/dev/stdout)
 #   --help          this text
 
 set -euo pipefail
 SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../examples/common/lib.sh
-. "$SCRIPTS/../examples/common/lib.sh"
+# shellcheck source=../examples/common/steps.sh
+. "$SCRIPTS/../examples/common/steps.sh"
+parse "$@"
 
 # name, Python, PyTorch, fairseq, NumPy
 ENVIRONMENTS=(
@@ -35,29 +36,24 @@ ENVIRONMENTS=(
 # Files, or single tests, that between them touch what differs between versions; test.sh runs all.
 COMMAND_TEST="test_every_kind_of_architecture_trains_resumes_averages_and_generates[roformer_tiny]"
 CORE_TESTS=(
-    tests/test_{properties,attention,content_free,rotary,checkpoints,config,files}.py
-    tests/test_{compat,compat_batches,compat_checkpoints,masked_lm,masked_lm_tupe,language_model}.py
-    "tests/test_commands_translation.py::$COMMAND_TEST"
+    tests/{test_properties,attention/test_attention,checkpoints/test_reading,configuration/test_resolve}.py
+    tests/encodings/test_{alibi,content,rotary,t5,tupe}.py tests/basics/test_files.py
+    tests/compat/test_{commands,commands_checkpoints,data,repairs,settings}.py
+    tests/models/test_{masked_lm,masked_lm_tupe,language_model}.py
+    "tests/commands/test_translation.py::$COMMAND_TEST"
 )
 # Slow, and close to others that are run.
 LEFT_OUT="half_precision_stays or mixed_precision or cached_decoding_equals or prompts_padded"
 PAIRS=6000 EPOCHS=8 # in two minutes; not converged, but about the same BLEU everywhere
 
-ONLY="" KEEP=0 DEVICE=cpu OUTPUT=/dev/stdout
-while (($#)); do
-    case $1 in
-        --help) usage ;;
-        --only) ONLY=$(value "$@"); shift 2 ;;
-        --list) printf '%s\n' "${ENVIRONMENTS[@]}"; exit 0 ;;
-        --keep) KEEP=1; shift ;;
-        --device) DEVICE=$(value "$@"); shift 2 ;;
-        --output) OUTPUT=$(value "$@"); shift 2 ;;
-        *) unknown_option "$1" ;;
-    esac
-done
+if ((LIST)); then
+    printf '%s\n' "${ENVIRONMENTS[@]}"
+    exit 0
+fi
 NAMES=("${ENVIRONMENTS[@]%% *}")
 [[ -z $ONLY || " ${NAMES[*]} " == *" $ONLY "* ]] || die "--only $ONLY: expected one of ${NAMES[*]}"
 ROOT=$REPO/runs/matrix
+alone "$ROOT"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 # The last line of a log that is not empty, without paths of this machine and what breaks a table.
@@ -84,7 +80,7 @@ PY
 # Prints the BLEU, or what failed.
 quickstart() {
     local folder=$1
-    if interruptible "$SCRIPTS/quickstart.sh" --venv "$folder/venv" --output "$folder/quickstart" \
+    if "$SCRIPTS/quickstart.sh" --venv "$folder/venv" --output "$folder/quickstart" \
         --pairs "$PAIRS" --epochs "$EPOCHS" --min-bleu 0 >"$folder/quickstart.log" 2>&1; then
         sed -nE 's/^BLEU[^=]* = ([0-9.]+) .*/\1/p' "$folder/quickstart/bleu.txt"
     else
@@ -97,7 +93,7 @@ core_tests() (
     cd "$REPO"
     unset PYTHONDONTWRITEBYTECODE
     PATH=$1/venv/bin:$PATH
-    interruptible python -m pytest -q -n 0 -m "not slow" -p no:cacheprovider \
+    python -m pytest -q -n 0 -m "not slow" -p no:cacheprovider \
         -k "not ($LEFT_OUT)" "${CORE_TESTS[@]}" >"$1/tests.log" 2>&1 || true
     tail -n 1 "$1/tests.log" | grep -oE '[0-9]+ (passed|failed|skipped|errors?)' | paste -sd, |
         sed 's/,/, /g' || printf 'failed: %s' "$(reason "$1/tests.log")"
@@ -109,7 +105,7 @@ run_environment() {
     mkdir -p "$folder"
     if ! "$python" -c '' 2>/dev/null; then
         found="$2 | | | | not installed | |"
-    elif ! TORCH=$3 FAIRSEQ=$4 NUMPY=$5 PYTHON=$python interruptible "$SCRIPTS/setup.sh" \
+    elif ! TORCH=$3 FAIRSEQ=$4 NUMPY=$5 PYTHON=$python "$SCRIPTS/setup.sh" \
         --device "$DEVICE" "$folder/venv" 2>"$folder/setup.log"; then
         found="$2 | $3 | $5 | $4 | setup failed: $(reason "$folder/setup.log") | |"
     else

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Make a virtual environment with fairseq, fairseq_posenc and the packages of scripts and tests.
 #
-#   setup.sh [--device NAME] [--dry-run] [VENV_DIR]
+#   setup.sh [VENV_DIR] [options]
 #
 # VENV_DIR is .venv at the root of the repository by default. In an existing environment, the
 # installed torch, numpy and fairseq are kept. A second run does nothing, or resumes the first if
 # that was interrupted.
 #
-#   --device NAME   PyTorch build to install: cpu, cuda, v100 (CUDA, for V100 and older) or auto:
-#                   the one for this machine's GPU, or cpu if it has none (auto)
+#   --device auto|cpu|cuda|v100  PyTorch build to install: v100 is CUDA for V100 and older; auto is the
+#                   one for this machine's GPU, or cpu if it has none (auto)
 #   --dry-run       print what would be installed, do nothing
 #   --help          this text
 #
@@ -17,21 +17,12 @@
 # FAIRSEQ=fairseq==0.12.2
 
 set -euo pipefail
-# shellcheck source=../examples/common/lib.sh
-. "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/../examples/common/lib.sh"
+# shellcheck source=../examples/common/steps.sh
+. "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/../examples/common/steps.sh"
+parse "$@"
 
 CPU_INDEX=https://download.pytorch.org/whl/cpu # PyTorch's own
-VENV=$REPO/.venv
-DEVICE=auto
-while (($#)); do
-    case $1 in
-        --help) usage ;;
-        --dry-run) DRY_RUN=1; shift ;;
-        --device) DEVICE=$(value "$@"); shift 2 ;;
-        -*) unknown_option "$1" ;;
-        *) VENV=$(absolute "$1"); shift ;;
-    esac
-done
+VENV=$(absolute "${VENV_DIR:-$REPO/.venv}")
 VENV_PYTHON=$VENV/bin/python
 LOG=$VENV/setup.log
 BUILD=$VENV/build-fairseq
@@ -168,16 +159,12 @@ need_compiler() {
         die "Python.h is missing; install the development files of Python $python (python3-dev)"
 }
 
-case $DEVICE in
-    auto) DEVICE=$(detect_device) ;;
-    cpu | cuda | v100) ;;
-    *) die "--device $DEVICE: expected auto, cpu, cuda or v100" ;;
-esac
+[[ $DEVICE != auto ]] || DEVICE=$(detect_device)
 interpreter=$VENV_PYTHON
 if [[ ! -e $VENV_PYTHON ]]; then
     interpreter=${PYTHON:-python3}
     command -v "$interpreter" >/dev/null || die "PYTHON=$interpreter: no such command"
-    [[ ! -e $VENV || -e $VENV/pyvenv.cfg || (-d $VENV && -z $(contents "$VENV")) ]] ||
+    [[ ! -e $VENV || -e $VENV/pyvenv.cfg || (-d $VENV && -z $(find "$VENV" -mindepth 1 ! -name .lock)) ]] ||
         die "$VENV: exists and is not a virtual environment"
 fi
 python=$("$interpreter" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -185,11 +172,16 @@ choose_versions "$python"
 log "Python $python, device $DEVICE: $FAIRSEQ, $TORCH, $NUMPY, unless already installed"
 ((!DRY_RUN)) || exit 0
 
-if command -v flock >/dev/null; then
-    hold "$VENV" wait
+mkdir -p "$VENV" || die "$VENV: cannot be created; give another folder"
+if command -v flock >/dev/null; then # of several that start at once, one installs
+    exec {LOCK}<>"$VENV/.lock"
+    flock --nonblock "$LOCK" || { log "$VENV: waiting for another process" && flock "$LOCK"; } || true
     ! is_ready || exit 0
 fi
 trap stop_jobs EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 if [[ ! -e $VENV_PYTHON ]]; then
     log "making $VENV"
     "$interpreter" -m venv "$VENV" ||

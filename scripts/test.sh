@@ -12,16 +12,16 @@
 
 set -euo pipefail
 SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../examples/common/lib.sh
-. "$SCRIPTS/../examples/common/lib.sh"
+# shellcheck source=../examples/common/steps.sh
+. "$SCRIPTS/../examples/common/steps.sh"
 
 VENV=$REPO/.venv
 case ${1:-} in
-    --help) usage ;;
-    --venv) VENV=$(value "$@"); shift 2 ;;
+    --help) parse --help ;;
+    --venv) VENV=${2:?--venv needs a value} && shift 2 ;;
 esac
 VENV=$(absolute "$VENV")
-interruptible "$SCRIPTS/setup.sh" "$VENV"
+"$SCRIPTS/setup.sh" "$VENV"
 PATH=$VENV/bin:$PATH
 cd "$REPO"
 
@@ -32,11 +32,11 @@ unset PYTHONDONTWRITEBYTECODE
 # glibc keeps the memory of matrices of 4,096 x 4,096 instead of asking for zeroed pages each time.
 export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=4294967295 MALLOC_TOP_PAD_=268435456
 status=0
-interruptible ruff check . || status=$?
-interruptible ruff format --check . || status=$?
-interruptible mypy || status=$?
+ruff check . || status=$?
+ruff format --check . || status=$?
+mypy || status=$?
 if [[ -x $VENV/bin/mkdocs ]]; then # needs Python 3.10
-    interruptible mkdocs build --quiet --strict || status=$?
+    mkdocs build --quiet --strict || status=$?
 fi
-interruptible python -m pytest -n 2 --dist worksteal -m "not slow" "$@" || status=$?
+python -m pytest -n 2 --dist worksteal -m "not slow" "$@" || status=$?
 exit "$status"

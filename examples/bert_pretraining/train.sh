@@ -12,66 +12,36 @@
 #                         roformer: 100k updates of 64 samples at 1e-5
 #                         roberta: Table 9, 500k updates of 8,192 samples at 6e-4 (4e-4)
 #                         roberta-256, roberta-2k, roberta-8k: the three rows of Table 3
-#                         (roberta for the model roberta, tupe for the others)
-#   --size SIZE           base or large: 12 layers of 768 channels, or 24 of 1,024 (base)
+#                         (default: roberta for the model roberta, tupe for the others)
+#   --size base|large     12 layers of 768 channels, or 24 of 1,024 (base)
 #   --save-dir DIR        checkpoints, train.log and at the end the model folder, model
-#                         (runs/bert_pretraining/MODEL, with -PAPER, -large, -amos and so on)
+#                         (default: runs/bert_pretraining/MODEL, with -PAPER, -large, -amos ...)
 #   --updates N           number of updates, instead of the paper's: warm-up is the same share of
-#                         them, a checkpoint is kept at every tenth (100k, 300k, 600k)
+#                         them, a checkpoint is kept at every tenth
 #   --batch N             samples per update, over all GPUs, instead of the paper's
-#   --format NAME         what a sample is (full-sentences): segment-pair and sentence-pair, with
-#                         next sentence prediction, full-sentences, doc-sentences (RoBERTa, Table 2)
+#   --format segment-pair|sentence-pair|full-sentences|doc-sentences  what a sample is, as in RoBERTa's
+#                         Table 2: the first two with next sentence prediction (full-sentences)
 #   --static-masks N      N masks of each sample, in turn, instead of a new one in every epoch
-#   --samples-per-gpu N   maximum samples per GPU and pass (32); the rest of the batch is
-#                         gathered over several passes (--update-freq)
-#   --gpus N              GPUs on this node (all visible ones)
-#   --cpu                 one process without GPU or fp16, for a quick try
-#   --nodes N             number of nodes (1)
-#   --node-rank N         number of this node, from 0
-#   --slurm               take these two from SLURM_NNODES and SLURM_NODEID
-#   --init-method URL     tcp://HOST:PORT of the first node; needed for several nodes
-#   --optimizer NAME      adam: the paper's AdamW with linear decay, or amos: constant learning
-#                         rate of 1/sqrt(updates), pip install pytorch-optimizer (adam)
-#   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
+#   --samples-per-gpu N   maximum samples per GPU and pass; the rest of the batch is gathered over
+#                         several passes, --update-freq (32)
+#   options of ../common/cluster.sh
+#   --optimizer adam|amos  the paper's AdamW with linear decay, or amos, for which pip install
+#                         pytorch-optimizer, with a constant rate of 1/sqrt(updates) (adam)
+#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
 #   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../common/lib.sh
-. "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/steps.sh
+. "$RECIPE/../common/steps.sh"
+parse "$@"
 # shellcheck source=../common/cluster.sh
-. "$RECIPE/../common/cluster.sh"
+. "$COMMON/cluster.sh"
 # shellcheck source=../common/tokens.sh
-. "$RECIPE/../common/tokens.sh"
+. "$COMMON/tokens.sh"
 # shellcheck source=../common/papers.sh
-. "$RECIPE/../common/papers.sh"
-
-MODELS="bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer shaw roberta"
-MODEL="" DATA="" SAVE_DIR="" USER_DIR="" OPTIMIZER=adam OWN_UPDATES="" OWN_BATCH="" LIMIT=32
-PAPER="" SIZE=base FORMAT=full-sentences STATIC=0
-while (($#)); do
-    case $1 in
-        --help) usage ;;
-        --dry-run) DRY_RUN=1; shift ;;
-        --save-dir) SAVE_DIR=$(value "$@"); shift 2 ;;
-        --paper) PAPER=$(value "$@"); shift 2 ;;
-        --size) SIZE=$(value "$@"); shift 2 ;;
-        --updates) OWN_UPDATES=$(value "$@"); shift 2 ;;
-        --batch) OWN_BATCH=$(value "$@"); shift 2 ;;
-        --format) FORMAT=$(value "$@"); shift 2 ;;
-        --static-masks) STATIC=$(value "$@"); shift 2 ;;
-        --samples-per-gpu) LIMIT=$(value "$@"); shift 2 ;;
-        --optimizer) OPTIMIZER=$(value "$@"); shift 2 ;;
-        --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
-        --cpu | --slurm) cluster_switch "$1"; shift ;;
-        --gpus | --nodes | --node-rank | --init-method) cluster_option "$@"; shift 2 ;;
-        --) shift; break ;;
-        -*) unknown_option "$1" ;;
-        *) positional "$1" MODEL DATA; shift ;;
-    esac
-done
-# The remaining "$@" are passed to fairseq-train.
+. "$COMMON/papers.sh"
 
 # The --tokens-per-sample among flags for fairseq-train.
 tokens_per_sample() {
@@ -81,24 +51,19 @@ tokens_per_sample() {
         [[ $flag != --tokens-per-sample=* ]] || longest=${flag#*=}
         previous=$flag
     done
-    whole_number --tokens-per-sample "$longest"
+    [[ $longest =~ ^[1-9][0-9]*$ ]] || die "--tokens-per-sample $longest: expected a whole number"
     printf '%s\n' "$longest"
 }
 
-[[ -n $DATA ]] || die "give the model and the data folder; see --help"
-[[ " $MODELS " == *" $MODEL "* ]] || die "$MODEL: unknown model; expected one of $MODELS"
-USUAL_PAPER=tupe
+KNOWN="bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer shaw roberta"
+[[ " $KNOWN " == *" $MODEL "* ]] || die "$MODEL: unknown model; expected one of $KNOWN"
+USUAL_PAPER=tupe STATIC=${STATIC_MASKS:-0} DATA=${DATA%/}
 [[ $MODEL != roberta ]] || USUAL_PAPER=roberta
 PAPER=${PAPER:-$USUAL_PAPER}
 NUMBERS=$(paper_settings "$PAPER" "$SIZE")
-read -r BATCH UPDATES WARMUP RATE BETA2 CLIP <<<"$NUMBERS"
-[[ -z $OWN_UPDATES ]] || whole_number --updates "$OWN_UPDATES"
-[[ -z $OWN_BATCH ]] || whole_number --batch "$OWN_BATCH"
-WARMUP=$(fraction "$((${OWN_UPDATES:-$UPDATES} * WARMUP))" "$UPDATES")
-UPDATES=${OWN_UPDATES:-$UPDATES} BATCH=${OWN_BATCH:-$BATCH}
-whole_number --samples-per-gpu "$LIMIT"
-[[ $STATIC == 0 ]] || whole_number --static-masks "$STATIC"
-need python fairseq-train
+read -r SAMPLES LENGTH WARMUP RATE BETA2 CLIP <<<"$NUMBERS"
+WARMUP=$(fraction "$((${UPDATES:-$LENGTH} * WARMUP))" "$LENGTH")
+UPDATES=${UPDATES:-$LENGTH} BATCH=${BATCH:-$SAMPLES}
 cluster_flags
 ((DRY_RUN)) || [[ -f $DATA/dict.txt ]] ||
     die "$DATA: no dict.txt there; give the data-bin folder that prepare.sh made"
@@ -111,16 +76,15 @@ NAME=$MODEL
 [[ $STATIC == 0 ]] || NAME+=-static$STATIC
 SAVE_DIR=${SAVE_DIR:-runs/bert_pretraining/$NAME}
 
-equal_shares "--batch $BATCH" "$BATCH" "$LIMIT"
+equal_shares "--batch $BATCH" "$BATCH" "$SAMPLES_PER_GPU"
 case $OPTIMIZER in
     adam)
-        STEP=(--optimizer adam --adam-betas "(0.9, $BETA2)" --adam-eps 1e-6 --weight-decay 0.01
+        RULE=(--optimizer adam --adam-betas "(0.9, $BETA2)" --adam-eps 1e-6 --weight-decay 0.01
             --lr "$RATE" --lr-scheduler polynomial_decay --total-num-update "$UPDATES") ;;
     amos)
         RATE=$(awk -v updates="$UPDATES" 'BEGIN { printf "%.2e", 1 / sqrt(updates) }')
-        STEP=(--optimizer amos --amos-momentum 0.9 --lr "$RATE" --lr-scheduler fixed
+        RULE=(--optimizer amos --amos-momentum 0.9 --lr "$RATE" --lr-scheduler fixed
             --fp16-no-flatten-grads) ;;
-    *) die "--optimizer $OPTIMIZER: expected adam or amos" ;;
 esac
 
 # RoBERTa's architecture is BERT's, with a learned table of positions.
@@ -129,14 +93,13 @@ ARCH=${MODEL/#roberta/bert_a}_masked_lm_base SHAPE=()
     --encoder-ffn-embed-dim 4096 --encoder-attention-heads 16)
 
 # The formats of RoBERTa's Table 2.  Where samples are short, there are more of them in a batch.
-TASK=masked_lm_pairs ROWS=(--max-tokens "$((SHARE * $(tokens_per_sample "$@")))")
+TASK=masked_lm_pairs ROWS=(--max-tokens "$((SHARE * $(tokens_per_sample "${EXTRA[@]}")))")
 PAIRS=(--pairs nsp --num-segments 2 --separator-token 2) # </s> </s> as in GLUE's recipe
 case $FORMAT in
     segment-pair) INPUT=("${PAIRS[@]}") ROWS=(--batch-size "$SHARE") ;;
     sentence-pair) INPUT=("${PAIRS[@]}" --unit sentence) ;;
     full-sentences) INPUT=(--sample-break-mode complete) ROWS=(--batch-size "$SHARE") ;;
     doc-sentences) INPUT=(--sample-break-mode complete_doc) ;;
-    *) die "--format $FORMAT: expected segment-pair, sentence-pair, full-sentences or doc-sentences" ;;
 esac
 if [[ $FORMAT == full-sentences && $STATIC == 0 ]]; then
     TASK=masked_lm
@@ -144,19 +107,20 @@ else
     INPUT+=(--static-masks "$STATIC")
 fi
 
-((NODE_RANK)) || replaceable --save-dir "$SAVE_DIR/model" model.json
+alone "$SAVE_DIR"
+pack_trained --check
 # Epochs are irrelevant here: between two checkpoints, a small corpus has many and a large one
 # less than one.
-train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task "$TASK" \
-    --arch "$ARCH" ${SHAPE[@]+"${SHAPE[@]}"} --tokens-per-sample 512 "${INPUT[@]}" \
+train "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task "$TASK" \
+    --arch "$ARCH" "${SHAPE[@]}" --tokens-per-sample 512 "${INPUT[@]}" \
     --mask-prob 0.15 --leave-unmasked-prob 0.1 --random-token-prob 0.1 \
     --criterion "$TASK" --dropout 0.1 --attention-dropout 0.1 \
-    "${STEP[@]}" --warmup-updates "$WARMUP" --clip-norm "$CLIP" --max-update "$UPDATES" \
+    "${RULE[@]}" --warmup-updates "$WARMUP" --clip-norm "$CLIP" --max-update "$UPDATES" \
     "${ROWS[@]}" --update-freq "$PASSES" --required-batch-size-multiple 1 \
     --seed 1 --no-epoch-checkpoints \
     --save-interval 1000000 --validate-interval 1000000 \
     --save-interval-updates "$(fraction "$UPDATES" 100)" --keep-interval-updates 1 \
     --keep-interval-updates-pattern "$(fraction "$UPDATES" 10)" \
     --log-format simple --log-interval 100 --log-file "$SAVE_DIR/train.log" \
-    "${CLUSTER[@]}" "$@"
-pack_trained --save-dir "$SAVE_DIR/model" "$SAVE_DIR/checkpoint_last.pt" "$DATA" "Pre-trained on $DATA."
+    "${CLUSTER[@]}" "${EXTRA[@]}"
+pack_trained "$DATA" "$USER_DIR" "Pre-trained on $DATA."

@@ -9,48 +9,24 @@
 # checkpoint_last.pt.
 #
 #   --save-dir DIR        checkpoints, train.log and at the end the model folder, model
-#                         (runs/clue_pretraining/MODEL)
-#   --updates N           number of updates (100000): the first tenth is warm-up, a
-#                         checkpoint is kept at every tenth
-#   --batch N             samples per update, over all GPUs (256: 4 passes of 64)
-#   --samples-per-gpu N   maximum samples per GPU and pass (64); the rest of the batch is
-#                         gathered over several passes (--update-freq)
-#   --gpus N              GPUs on this node (all visible ones)
-#   --cpu                 one process without GPU or fp16, for a quick try
-#   --nodes N             number of nodes (1)
-#   --node-rank N         number of this node, from 0
-#   --slurm               take these two from SLURM_NNODES and SLURM_NODEID
-#   --init-method URL     tcp://HOST:PORT of the first node; needed for several nodes
+#                         (default: runs/clue_pretraining/MODEL)
+#   --updates N           number of updates: the first tenth is warm-up, a checkpoint is kept at
+#                         every tenth (100000)
+#   --batch N             samples per update, over all GPUs (256)
+#   --samples-per-gpu N   maximum samples per GPU and pass; the rest of the batch is gathered over
+#                         several passes, --update-freq (64)
+#   options of ../common/cluster.sh
 #   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../common/lib.sh
-. "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/steps.sh
+. "$RECIPE/../common/steps.sh"
+parse "$@"
 
-MODELS="roformer roformer_v2 gau"
-MODEL="" DATA="" SAVE_DIR="" UPDATES=100000 OPTIONS=(--batch 256 --samples-per-gpu 64)
-while (($#)); do
-    case $1 in
-        --help) usage ;;
-        --dry-run) DRY_RUN=1; OPTIONS+=("$1"); shift ;;
-        --save-dir) SAVE_DIR=$(value "$@"); shift 2 ;;
-        --updates) UPDATES=$(value "$@"); shift 2 ;;
-        --cpu | --slurm) OPTIONS+=("$1"); shift ;;
-        --batch | --samples-per-gpu | --gpus | --nodes | --node-rank | --init-method)
-            OPTIONS+=("$1" "$(value "$@")"); shift 2 ;;
-        --) shift; break ;;
-        -*) unknown_option "$1" ;;
-        *) positional "$1" MODEL DATA; shift ;;
-    esac
-done
-# The remaining "$@" are passed to fairseq-train.
-
-[[ -n $DATA ]] || die "give the model and the data folder; see --help"
-[[ " $MODELS " == *" $MODEL "* ]] || die "$MODEL: unknown model; expected one of $MODELS"
-whole_number --updates "$UPDATES"
-LENGTHS=512
+KNOWN="roformer roformer_v2 gau" LENGTHS=512 DATA=${DATA%/}
+[[ " $KNOWN " == *" $MODEL "* ]] || die "$MODEL: unknown model; expected one of $KNOWN"
 if ((!DRY_RUN)) || [[ -f $DATA/text ]]; then
     [[ -f $DATA/text ]] || die "$DATA: no file text there; give the data-bin that prepare.sh made"
     LENGTHS=$(awk '$1 == "lengths" { print $2 }' "$DATA/text")
@@ -62,12 +38,12 @@ case $LENGTHS in
 esac
 PLUGIN=$(plugin_dir)
 export PYTHONPATH=${PLUGIN%/*}${PYTHONPATH:+:$PYTHONPATH}
-WARMUP=$((UPDATES / 10 > 0 ? UPDATES / 10 : 1))
+pass OPTIONS --gpus --cpu --nodes --node-rank --slurm --init-method --dry-run
 
 # The rest is as in the pre-training of BERT; --arch overrides the model named there.
 exec "$RECIPE/../bert_pretraining/train.sh" roformer "$DATA" \
     --user-dir "$RECIPE/whole_words" --save-dir "${SAVE_DIR:-runs/clue_pretraining/$MODEL}" \
-    --updates "$UPDATES" "${OPTIONS[@]}" -- --arch "${MODEL}_masked_lm_base" \
-    --criterion masked_lm_accuracy --sample-break-mode "$BREAK" \
+    --updates "$UPDATES" --batch "$BATCH" --samples-per-gpu "$SAMPLES_PER_GPU" "${OPTIONS[@]}" -- \
+    --arch "${MODEL}_masked_lm_base" --criterion masked_lm_accuracy --sample-break-mode "$BREAK" \
     --mask-whole-words --bpe marked_pieces \
-    --lr 3e-4 --warmup-updates "$WARMUP" "$@"
+    --lr 3e-4 --warmup-updates "$(fraction "$UPDATES" 10)" "${EXTRA[@]}"

@@ -1,38 +1,24 @@
 # shellcheck shell=bash
-# Training on several GPUs or nodes, for recipes that have sourced lib.sh. Defines
+# Training on several GPUs or nodes; sourced after `parse`, which reads these options:
 #
-#     cluster_option "$@"    read option $1 and its value
-#     cluster_switch "$1"    read option $1, which takes no value
-#     visible_gpus           print their number
-#     cluster_flags          check the options; set WORLD (number of processes) and
-#                            CLUSTER (flags for fairseq-train), with PRECISION on GPUs
-#     equal_shares FLAG N LIMIT  divide the N samples of an update by WORLD; set SHARE (per
-#                            process and pass, at most LIMIT) and PASSES (--update-freq)
-#     slurm_job "$@"         run RECIPE/train.sh on all nodes of a Slurm job, requeueing it
-#                            before its time limit
+#   --gpus N              GPUs on this node (default: all visible ones)
+#   --cpu                 one process without GPU
+#   --nodes N             number of nodes (1)
+#   --node-rank NUMBER    number of this node, from 0 (0)
+#   --slurm               take these two from SLURM_NNODES and SLURM_NODEID
+#   --init-method URL     tcp://HOST:PORT of the first node; needed for several nodes
 #
-# and the options --gpus N, --cpu, --nodes N, --node-rank N, --slurm, --init-method URL.
+# It defines
+#
+#     visible_gpus               print their number
+#     cluster_flags              check the options; set WORLD (number of processes) and CLUSTER (flags
+#                                for fairseq-train), with --fp16 on GPUs unless FP32 is 1
+#     equal_shares FLAG N LIMIT  divide the N samples of an update by WORLD; set SHARE (per process
+#                                and pass, at most LIMIT) and PASSES (--update-freq)
+#     slurm_job "$@"             run RECIPE/train.sh on all nodes of a Slurm job, requeueing it before
+#                                its time limit
 
-PRECISION=--fp16 GPUS="" CPU="" INIT_METHOD="" NODES=1 NODE_RANK=0 WORLD=1 CLUSTER=() SHARE=1 PASSES=1
-
-cluster_option() {
-    case $1 in
-        --gpus) GPUS=$(value "$@") ;;
-        --nodes) NODES=$(value "$@") ;;
-        --node-rank) NODE_RANK=$(value "$@") ;;
-        --init-method) INIT_METHOD=$(value "$@") ;;
-    esac
-}
-
-cluster_switch() {
-    case $1 in
-        --cpu) CPU=1 ;;
-        --slurm)
-            [[ -n ${SLURM_NNODES:-} && -n ${SLURM_NODEID:-} ]] ||
-                die "--slurm: SLURM_NNODES and SLURM_NODEID are not set; start it with srun"
-            NODES=$SLURM_NNODES NODE_RANK=$SLURM_NODEID ;;
-    esac
-}
+WORLD=1 CLUSTER=() SHARE=1 PASSES=1
 
 # Without a device file, PyTorch need not be asked, which takes seconds.
 visible_gpus() {
@@ -42,18 +28,21 @@ visible_gpus() {
 
 cluster_flags() {
     local port
-    whole_number --nodes "$NODES"
-    [[ -z $GPUS ]] || whole_number --gpus "$GPUS"
+    if ((SLURM)); then
+        [[ -n ${SLURM_NNODES:-} && -n ${SLURM_NODEID:-} ]] ||
+            die "--slurm: SLURM_NNODES and SLURM_NODEID are not set; start it with srun"
+        NODES=$SLURM_NNODES NODE_RANK=$SLURM_NODEID
+    fi
     [[ $NODE_RANK =~ ^[0-9]+$ && $NODE_RANK -lt $NODES ]] ||
         die "--node-rank $NODE_RANK: expected 0 to $((NODES - 1)) for --nodes $NODES"
     [[ -z ${MASTER_ADDR:-} || -z ${WORLD_SIZE:-} || -z ${RANK:-} ]] ||
         die "RANK=$RANK is set: do not use torchrun; fairseq-train starts the processes itself"
-    if [[ -n $CPU ]]; then
+    if ((CPU)); then
         GPUS=1 CLUSTER=(--cpu)
     else
         GPUS=${GPUS:-$(visible_gpus)}
         [[ $GPUS != 0 ]] || die "no GPU is visible; give --cpu, or --gpus N for a dry run"
-        CLUSTER=(${PRECISION:+"$PRECISION"})
+        ((${FP32:-0})) || CLUSTER=(--fp16)
     fi
     # Always pass the address: otherwise fairseq infers it from the variables of Slurm and
     # torchrun, wrongly if several tasks were requested.
@@ -68,7 +57,7 @@ cluster_flags() {
     # legacy_ddp accepts unused parameters, which models of official fairseq 0.12.2 have.
     CLUSTER+=(--distributed-rank $((NODE_RANK * GPUS))
         --distributed-init-method "$INIT_METHOD" --ddp-backend legacy_ddp)
-    [[ -z $CPU ]] || CLUSTER+=(--distributed-no-spawn --distributed-backend gloo)
+    ((!CPU)) || CLUSTER+=(--distributed-no-spawn --distributed-backend gloo)
 }
 
 # The fewest passes that divide the batch into equal shares, each fitting on a GPU.
@@ -86,12 +75,10 @@ equal_shares() {
 
 slurm_job() {
     local argument job port hosts=(localhost) command step="" status=0
+    own_help "$@"
     for argument in "$@"; do
-        case $argument in
-            --help) usage ;;
-            --dry-run) DRY_RUN=1 ;;
-            --) break ;;
-        esac
+        [[ $argument != -- ]] || break
+        [[ $argument != --dry-run ]] || DRY_RUN=1
     done
     [[ -n ${SLURM_JOB_ID:-} ]] || ((DRY_RUN)) || die "no Slurm job; submit it: sbatch train.sbatch ..."
     job=${SLURM_JOB_ID:-0}

@@ -15,7 +15,9 @@ import re
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from score import text_metrics
-from text import atomic_writer, fail, read_lines
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines, write_text
 
 TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}
 
@@ -43,17 +45,19 @@ def read_system(folder: str, name: str) -> System:
     for file in ("hypotheses.txt", "reference.txt", "scores.json"):
         files[file] = os.path.join(folder, file)
         if not os.path.isfile(files[file]):
-            fail(f"{folder}: has no {file}; give folders that evaluate.sh wrote")
+            raise UsageError(f"{folder}: has no {file}; give folders that evaluate.sh wrote")
     try:
         scores = json.loads("\n".join(read_lines(files["scores.json"])))
         signatures = {entry["name"]: str(entry["signature"]) for entry in scores}
         found = signatures["sacreBLEU"], signatures["TER"]
     except (ValueError, TypeError, KeyError):
-        fail(f"{files['scores.json']}: damaged, or of an older version; run evaluate.sh again")
+        raise UsageError(
+            f"{files['scores.json']}: damaged, or of an older version; run evaluate.sh again"
+        ) from None
     del found
     hypotheses, reference = (list(read_lines(files[f])) for f in list(files)[:2])
     if len(hypotheses) != len(reference):
-        fail(f"{folder}: {len(hypotheses)} translations of {len(reference)} sentences")
+        raise UsageError(f"{folder}: {len(hypotheses)} translations of {len(reference)} sentences")
     return System(name, hypotheses, reference, signatures)
 
 
@@ -64,7 +68,7 @@ def names_of(folders: Sequence[str]) -> List[str]:
     while len({tuple(p[-first:]) for p in parts}) < len(parts):
         first += 1
         if first > max(map(len, parts)):
-            fail("{}: one folder twice".format(" ".join(folders)))
+            raise UsageError("{}: one folder twice".format(" ".join(folders)))
     kept = [p[-first:] for p in parts]
     while len(kept[0]) > 1 and len({p[-1] for p in kept}) == 1:
         kept = [p[:-1] for p in kept]  # evaluate-test
@@ -76,10 +80,10 @@ def check(systems: Sequence[System]) -> None:
     one = systems[0]
     for other in systems[1:]:
         if other.reference != one.reference:
-            fail(f"{one.name} and {other.name} have different references")
+            raise UsageError(f"{one.name} and {other.name} have different references")
         for name in ("sacreBLEU", "TER"):
             if other.signatures[name] != one.signatures[name]:
-                fail(
+                raise UsageError(
                     f"{one.name} and {other.name} were scored in different ways: "
                     f"{one.signatures[name]} and {other.signatures[name]}"
                 )
@@ -174,10 +178,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     add("systems", nargs="+", metavar="FOLDER")
     args = parser.parse_args(argv)
     if len(args.systems) < 2:
-        fail("give two folders or more; the first is the baseline")
+        raise UsageError("give two folders or more; the first is the baseline")
     for flag in ("seed", "samples", "trials"):
         if getattr(args, flag) < 1:
-            fail(f"--{flag} {getattr(args, flag)}: expected a whole number above 0")
+            raise UsageError(f"--{flag} {getattr(args, flag)}: expected a whole number above 0")
     names = names_of(args.systems)
     systems = [read_system(folder, name) for folder, name in zip(args.systems, names)]
     check(systems)
@@ -201,7 +205,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
             "compare.json": [json.dumps(facts, indent=2)],
         }
         for name, lines in outputs.items():
-            with atomic_writer(os.path.join(args.output, name)) as stream:
+            with write_text(os.path.join(args.output, name)) as stream:
                 stream.writelines(line + "\n" for line in lines)
 
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Downloads whose digests are known, for recipes that have sourced lib.sh. Defines
+# Downloads whose digests are known, for recipes that have sourced steps.sh. Defines
 #
 #     verify FILE [DIGEST]       check a file and record its sha256 in RECORD; sets SHA256
 #     fetch URL FILE [DIGEST]    download with resume, then verify
@@ -67,7 +67,6 @@ verify() {
     esac
     [[ $seen == "${digest,,}" ]] ||
         die "$file has $seen but $source says $digest; remove it, or give --checksums FILE"
-    STEP_CHAIN+="$name $SHA256"$'\n'
     log "$name: $digest as $source says"
     if [[ -n ${RECORD:-} && -z $recorded ]]; then
         mkdir -p "$(dirname "$RECORD")"
@@ -84,7 +83,6 @@ fetch() {
         return 0
     fi
     if [[ ! -f $file.new ]]; then
-        need curl
         run mkdir -p "$(dirname "$file")"
         run curl --fail --location --retry 5 --continue-at - --output "$file.part" "$url"
         run mv "$file.part" "$file.new"

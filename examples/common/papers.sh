@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The numbers of the papers for pre-training; sourced after lib.sh. Defines
+# The numbers of the papers for pre-training; sourced after steps.sh. Defines
 #
 #     paper_settings PAPER SIZE   print those of a paper for models of that size, base or large:
 #                                 samples in an update, updates, warm-up, peak of the learning
@@ -23,12 +23,12 @@ roberta-2k  base  2048  125000  6000 7e-4 0.98  0.0
 roberta-8k  base  8192   31250  1500 1e-3 0.98  0.0"
 
 paper_settings() {
-    local paper size numbers names="" found=""
+    local paper shape numbers names="" found=""
     [[ $2 == base || $2 == large ]] || die "--size $2: expected base or large"
-    while read -r paper size numbers; do
+    while read -r paper shape numbers; do
         [[ " $names" == *" $paper "* ]] || names+="$paper "
         [[ $paper == "$1" ]] || continue
-        [[ $size == "$2" ]] || { found=1; continue; }
+        [[ $shape == "$2" ]] || { found=1; continue; }
         printf '%s\n' "$numbers"
         return
     done <<<"$PAPERS"

@@ -17,12 +17,15 @@ import os
 import re
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from text import atomic_writer, fail, read_lines
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines, write_text
+from fairseq_posenc.text.subwords import KINDS
+from fairseq_posenc.text.words import joiner_of
 
 try:
     from sacrebleu.metrics import BLEU, CHRF, TER
 except ImportError:
-    fail("sacrebleu is not installed; run: pip install sacrebleu")
+    raise UsageError("sacrebleu is not installed; run: pip install sacrebleu") from None
 
 ASIAN = ("zh", "ja")  # languages without spaces that TER can split
 
@@ -58,10 +61,10 @@ def read_hypotheses(path: str) -> List[str]:
         if match:
             best.setdefault(int(match.group(1)), match.group(2))
     if not best:
-        fail(f"{path}: no hypotheses (lines that begin with H-)")
+        raise UsageError(f"{path}: no hypotheses (lines that begin with H-)")
     missing = [str(index) for index in range(max(best) + 1) if index not in best]
     if missing:
-        fail("{}: no hypothesis for sentence {}".format(path, ", ".join(missing[:5])))
+        raise UsageError("{}: no hypothesis for sentence {}".format(path, ", ".join(missing[:5])))
     return [best[index] for index in range(len(best))]
 
 
@@ -74,9 +77,8 @@ def restorer(tokenizer: str, lang: str) -> Callable[[str], str]:
     """
     if tokenizer == "none":
         return lambda line: " ".join(line.split())
-    from moses import detokenizer
-
-    return detokenizer(lang)
+    join = joiner_of(tokenizer, lang)
+    return lambda line: join(line.split())
 
 
 def tokenized_scores(
@@ -109,9 +111,11 @@ def text_metrics(lang: str, tokenizer: Optional[str] = None) -> Dict[str, object
         bleu = BLEU(tokenize=tokenizer, trg_lang=lang)
     except (ImportError, RuntimeError) as error:
         wanted = f"--bleu-tokenizer {tokenizer}" if tokenizer else f"target language {lang}"
-        fail(f"{wanted}: {' '.join(str(error).split())}; --bleu-tokenizer char needs no package")
+        raise UsageError(
+            f"{wanted}: {' '.join(str(error).split())}; --bleu-tokenizer char needs no package"
+        ) from error
     except (KeyError, AssertionError, ValueError):
-        fail(f"--bleu-tokenizer {tokenizer}: sacreBLEU has no such tokeniser")
+        raise UsageError(f"--bleu-tokenizer {tokenizer}: sacreBLEU has no such tokeniser") from None
     return {
         "sacreBLEU": bleu,
         "chrF2": CHRF(),
@@ -141,7 +145,9 @@ def comet_score(
     try:
         import comet
     except ImportError:
-        fail(f"--comet {model}: COMET is not installed; run: pip install unbabel-comet")
+        raise UsageError(
+            f"--comet {model}: COMET is not installed; run: pip install unbabel-comet"
+        ) from None
     path = model if os.path.exists(model) else comet.download_model(model)
     triples = [{"src": s, "mt": t, "ref": r} for s, t, r in zip(sources, texts, reference)]
     result = comet.load_from_checkpoint(path).predict(triples, batch_size=8)
@@ -165,7 +171,7 @@ def table(scores: Sequence[Score]) -> List[str]:
 def _read_beside(path: str, hypotheses: Sequence[str], generated: str) -> List[str]:
     lines = list(read_lines(path))
     if len(lines) != len(hypotheses):
-        fail(
+        raise UsageError(
             f"{path}: {len(lines)} lines, but {generated} has {len(hypotheses)} "
             "hypotheses; pass --required-batch-size-multiple 1 to fairseq-generate"
         )
@@ -198,13 +204,12 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     add("generated", help="output of fairseq-generate")
     args = parser.parse_args(argv)
     if args.comet and not args.source:
-        fail(f"--comet {args.comet}: needs the source text; give --source FILE")
+        raise UsageError(f"--comet {args.comet}: needs the source text; give --source FILE")
     words = read_hypotheses(args.generated)
     reference = _read_beside(args.reference, words, args.generated)
     if args.sentencepiece:
-        from spm import joiner
-
-        words = list(map(joiner(args.sentencepiece), words))
+        pieces = KINDS["sentencepiece"](args.sentencepiece)
+        words = [pieces.join(line.split()) for line in words]
     texts = list(map(restorer(args.tokenizer, args.lang), words))
     scores: List[Score] = []
     if args.tokenized_reference:
@@ -222,7 +227,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     }
     for path, lines in outputs.items():
         if path:
-            with atomic_writer(path) as stream:
+            with write_text(path) as stream:
                 stream.writelines(line + "\n" for line in lines)
 
 

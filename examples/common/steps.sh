@@ -39,10 +39,12 @@ if ! command -v fairseq-train >/dev/null && [[ -x $REPO/.venv/bin/fairseq-train 
     PATH=$REPO/.venv/bin:$PATH
 fi
 export PYTHONPATH=$REPO${PYTHONPATH:+:$PYTHONPATH}
+# What reads options and holds locks needs no package, so that any Python will do.
+ANY_PYTHON=$(command -v python3 || command -v python || echo python3)
 
 parse() {
     local assignments
-    assignments=$(python -m fairseq_posenc.steps.options "$0" "$@") || exit
+    assignments=$("$ANY_PYTHON" -m fairseq_posenc.steps.options "$0" "$@") || exit
     eval "$assignments"
 }
 
@@ -53,7 +55,7 @@ pass() {
 }
 
 options_of() {
-    python -m fairseq_posenc.steps.options --names "$1"
+    "$ANY_PYTHON" -m fairseq_posenc.steps.options --names "$1"
 }
 
 own_help() {
@@ -93,7 +95,7 @@ alone() {
     ((!DRY_RUN)) && [[ ${ALONE:-} != "$0 $1" ]] || return 0
     export ALONE="$0 $1"
     ((!${NODE_RANK:-0})) || shift # the first node has the lock
-    exec python -m fairseq_posenc alone "$@" --name "${0##*/}" -- bash "$0" "${ARGUMENTS[@]}"
+    exec "$ANY_PYTHON" -m fairseq_posenc alone "$@" --name "${0##*/}" -- bash "$0" "${ARGUMENTS[@]}"
 }
 
 # Print the commands in "$@", which have '&&' between them.

@@ -1,7 +1,9 @@
 # shellcheck shell=bash
-# What texts are split by, for the prepare.sh of recipes; sourced after lib.sh. TOKENIZER is the
+# What texts are split by, for the prepare.sh of recipes; sourced after `parse`. TOKENIZER is the
 # folder of a tokenizer of transformers, of a model or learned as byte-level BPE; or it is empty, and
-# SUBWORDS may be sentencepiece, or marked-words, of words.py.
+# SUBWORDS may be sentencepiece, or marked-words. INPUTS are further files that a step reads.
+
+INPUTS=()
 
 # Check the value of --tokenizer, and make it absolute.
 check_tokenizer() {
@@ -11,7 +13,7 @@ check_tokenizer() {
     TOKENIZER=$(absolute "$TOKENIZER")
 }
 
-# The tokenizer's files; in a dry run, those that byte_bpe.py would write.
+# The tokenizer's files; in a dry run, those that byte-level BPE would write.
 tokenizer_files() {
     local name
     if ((DRY_RUN)) && [[ ! -d $TOKENIZER ]]; then
@@ -23,54 +25,68 @@ tokenizer_files() {
     done
 }
 
-# A digest of them, for STEP_CHAIN.
-tokenizer_digest() {
-    tokenizer_files | while IFS= read -r file; do sha256sum <"$file"; done
-}
-
-# Call the command that writes $1 with the further arguments.
-write_tokens() {
-    run mkdir -p "$(dirname "$1")"
-    shift
-    run fairseq-posenc tokenize "$@"
-}
-
-# Split text $2 into symbols $3; $1 is the name of the step.
-tokens_step() {
-    step "tokens-$1" "$3" -- write_tokens "$3" "$TOKENIZER" "$2" "$3"
-}
-
-# Write the tokenizer's dict.txt to $1.
-dictionary_step() {
-    step dictionary "$1" -- write_tokens "$1" "$TOKENIZER" --dictionary "$1"
-}
-
-# Split the documents of a pre-training recipe into symbols in folder $1; SPLITS names them.
-by_tokenizer() {
-    local split
-    ((DRY_RUN)) || STEP_CHAIN+=$(tokenizer_digest)$'\n'
+# Step $1 on the texts SPLITS of folder $2, which writes those of folder $3, also from the files INPUTS,
+# by the command that follows; the texts and the files to write come last in it.
+on_splits() {
+    local name=$1 from=$2 to=$3 split texts=() outputs=() words=()
+    shift 3
     for split in "${SPLITS[@]}"; do
-        tokens_step "$split" "$OUT/documents/$split" "$1/$split"
+        texts+=("$from/$split") outputs+=("$to/$split") words+=("$from/$split" "$to/$split")
     done
-    dictionary_step "$OUT/bpe/dict.txt"
+    step "$name" --inputs "${texts[@]}" "${INPUTS[@]}" --outputs "${outputs[@]}" -- "$@" "${words[@]}"
 }
 
-# Keep what texts were split by in data folder $1: the tokenizer's files, or that of $OUT/bpe.
-keep_splitting() {
-    local files=() name
-    name=$(splitting_kept)
-    if [[ -z $TOKENIZER ]]; then
-        run cp "$OUT/bpe/${name#bpe.}" "$1/$name"
-        return
+# Split the texts SPLITS of folder $1 into symbols in folder $2 by TOKENIZER, and write its dictionary.
+by_tokenizer() {
+    mapfile -t INPUTS < <(tokenizer_files)
+    on_splits tokens "$1" "$2" fairseq-posenc tokenize "$TOKENIZER"
+    step dictionary --inputs "${INPUTS[@]}" --outputs "$OUT/bpe/dict.txt" -- \
+        fairseq-posenc tokenize "$TOKENIZER" --dictionary "$OUT/bpe/dict.txt"
+}
+
+# Learn byte-level BPE from $1 with flags $2..., kept and used as a tokenizer of transformers.
+learn_byte_bpe() {
+    local text=$1
+    shift
+    TOKENIZER=$OUT/bpe/tokenizer
+    step learn-bpe --inputs "$text" --outputs "$TOKENIZER"/tokenizer{,_config}.json -- \
+        fairseq-posenc learn-subwords byte-bpe "$@" "$TOKENIZER" "$text"
+}
+
+# Binarise the texts SPLITS of folder $1 into OUT/data-bin, with flags $3... for fairseq-preprocess; $2
+# are lines on how they were prepared, which training and fine-tuning need to know, for its file text.
+binarize() {
+    local folder=$1 lines=$2 part split texts=() prefixes=() kept=() copies=() made=() name
+    shift 2
+    part=$(part "$OUT/data-bin")
+    for split in "${SPLITS[@]}"; do
+        texts+=("$folder/$split") prefixes+=("--${split}pref" "$folder/$split")
+        made+=("$OUT/data-bin/$split".{bin,idx})
+    done
+    if [[ -n $TOKENIZER ]]; then
+        mapfile -t kept < <(tokenizer_files)
+        copies=('&&' mkdir -p "$part/tokenizer" '&&' cp "${kept[@]}" "$part/tokenizer")
+        kept+=("$OUT/bpe/dict.txt") prefixes+=(--srcdict "$OUT/bpe/dict.txt")
+    else
+        name=$(subword_file "${SUBWORDS:-}")
+        kept=("$OUT/bpe/${name#bpe.}") copies=('&&' cp "$OUT/bpe/${name#bpe.}" "$part/$name")
     fi
-    mapfile -t files < <(tokenizer_files)
-    run mkdir -p "$1/tokenizer"
-    run cp "${files[@]}" "$1/tokenizer"
+    ((DRY_RUN)) || { printf '%s\n' "$lines" >"$OUT/text.part" && mv "$OUT/text.part" "$OUT/text"; }
+    step binarize --inputs "${texts[@]}" "${kept[@]}" "$OUT/text" --replaces "$OUT/data-bin" \
+        --known-by text --option OUT --outputs "$OUT"/data-bin/{dict.txt,text} "${made[@]}" -- \
+        fairseq-preprocess --only-source "${prefixes[@]}" "$@" \
+        --destdir "$part" --workers "$WORKERS" "${copies[@]}" '&&' cp "$OUT/text" "$part/text"
+    log "data for train.sh: $OUT/data-bin"
 }
 
-# Its name there.
-splitting_kept() {
-    if [[ -n $TOKENIZER ]]; then printf tokenizer; else subword_file "${SUBWORDS:-}"; fi
+# Set SPLITS to the texts of folder $1 with ending $2, or in a dry run to those that have to be there.
+find_splits() {
+    local split
+    SPLITS=(train valid)
+    [[ ! -f $1/test$2 ]] || SPLITS+=(test)
+    for split in "${SPLITS[@]}"; do
+        ((DRY_RUN)) || [[ -f $1/$split$2 ]] || die "$1/$split$2: no such file"
+    done
 }
 
 # The name of the file of subwords of a kind, where it is no tokenizer.
@@ -89,16 +105,16 @@ recorded() {
 
 # Set TEXT_FLAGS to what `fairseq-posenc pack` has to know of the text of data folder $1.
 text_flags() {
-    local data=$1 kind segmenter file
-    kind=$(recorded kind "$data/text")
+    local data=$1 symbols segmenter file
+    symbols=$(recorded kind "$data/text")
     TEXT_FLAGS=()
-    if [[ $kind == text8 || $kind == enwik8 ]]; then
-        TEXT_FLAGS=(--subwords "$kind")
+    if [[ $symbols == text8 || $symbols == enwik8 ]]; then
+        TEXT_FLAGS=(--subwords "$symbols")
         return
     fi
     file=$data/$(subword_file "$(recorded subwords "$data/text")")
     if ((!DRY_RUN)) && [[ ! -f $file && ! -d $data/tokenizer ]]; then
-        [[ $kind == wikitext ]] ||
+        [[ $symbols == wikitext ]] ||
             log "$data: does not say how text was split; the model folder will split it at spaces"
         return 0
     fi
@@ -120,15 +136,18 @@ text_flags() {
     [[ -n $(recorded keep-case "$data/text") ]] || TEXT_FLAGS+=(--lowercase)
 }
 
-# Write model folder $2, which flag $1 can change, of checkpoint $3, trained on data folder $4 with
-# --user-dir USER_DIR; $5 is a sentence on the data, and further arguments are flags for
-# `fairseq-posenc pack`.
+# Write model folder SAVE_DIR/model of checkpoint_last.pt, trained on data folder $1 with --user-dir $2;
+# $3 is a sentence on the data. With --check instead, refuse to replace another folder.
 pack_trained() {
-    local flag=$1 folder=$2 checkpoint=$3 data=$4 about=$5
-    shift 5
-    ((${NODE_RANK:-0} == 0)) || return 0
-    text_flags "$data"
-    [[ ${USER_DIR##*/} == fairseq_posenc ]] || TEXT_FLAGS+=(--user-dir "$USER_DIR")
-    pack_model "$flag" "$folder" "$checkpoint" --data "$data" --ctranslate2 no "${TEXT_FLAGS[@]}" \
-        --about "$about" "$@"
+    local how=(--replaces "$SAVE_DIR/model" --known-by model.json --option=--save-dir)
+    ((!${NODE_RANK:-0})) || return 0
+    if [[ $1 == --check ]]; then
+        ((DRY_RUN)) || step model --check "${how[@]}"
+        return
+    fi
+    text_flags "$1"
+    [[ ${2##*/} == fairseq_posenc ]] || TEXT_FLAGS+=(--user-dir "$2")
+    step model --inputs "$SAVE_DIR/checkpoint_last.pt" --data "$1" "${how[@]}" -- \
+        fairseq-posenc pack "$SAVE_DIR/checkpoint_last.pt" "$(part "$SAVE_DIR/model")" --data "$1" \
+        --ctranslate2 no "${TEXT_FLAGS[@]}" --about "$3"
 }

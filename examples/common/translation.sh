@@ -1,12 +1,11 @@
 # shellcheck shell=bash
-# How the text of a data folder was prepared, for the scripts of examples/translation; sourced after
-# lib.sh. prepare.sh writes it to the file text.settings in the folder; train.sh and evaluate.sh
-# read it. Defines
+# How the text of a data folder was prepared, for the scripts of examples/translation; sourced before
+# `parse`. prepare.sh writes it to the file text.settings in the folder; train.sh and evaluate.sh read
+# it. It defines
 #
 #     text_settings          print the settings, as lines NAME=VALUE
 #     read_settings FOLDER   set them from FOLDER/text.settings; in a dry run, from TEXT_SETTINGS
 #                            where there is no file yet
-#     with_dry_run SCRIPT... run a script, which does a dry run if this one does
 
 SOURCE="" TARGET="" TOKENIZER=moses DASH_SPLITS="" SUBWORDS=subword-nmt VOCABULARY=joint
 SUBWORD_FILE="" TARGET_SUBWORD_FILE=""
@@ -32,11 +31,4 @@ read_settings() {
         [[ $known == *$'\n'"$name="* ]] || die "$file: $name: unknown setting; run prepare.sh again"
         printf -v "$name" '%s' "$value"
     done <<<"$lines"
-}
-
-with_dry_run() {
-    local script=$1
-    shift
-    ((!DRY_RUN)) || set -- --dry-run "$@"
-    interruptible "$script" "$@" || exit
 }

@@ -1,10 +1,10 @@
 """Print a table of the language models of compare.sh, next to Table 6 of RoFormer.
 
-    python perplexities.py [--subset test] OUT
+    python perplexities.py [--subset test] [--characters] OUT
 
 OUT contains ENCODING-seedN/score-SUBSET.log, the output of fairseq-eval-lm, and train.log.
 Perplexities are averaged over seeds. Bits are the mean loss per token in base 2: bits per
-character if tokens are characters or bytes.
+character if tokens are characters or bytes; with --characters, these are averaged instead.
 """
 
 import argparse
@@ -13,7 +13,8 @@ import statistics
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from text import fail, read_lines
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines
 
 SCORE = re.compile(r"Loss \(base 2\): ([\d.]+), Perplexity: ([\d.]+)")
 UPDATES = re.compile(r"num_updates[= ](\d+)")
@@ -33,7 +34,7 @@ class Score(NamedTuple):
 def _last_match(pattern: "re.Pattern[str]", log: Path) -> Sequence[str]:
     found = [match for match in map(pattern.search, read_lines(str(log))) if match]
     if not found:
-        fail(f"{log}: is incomplete; remove it and run compare.sh again")
+        raise UsageError(f"{log}: is incomplete; remove it and run compare.sh again")
     return found[-1].groups()
 
 
@@ -46,7 +47,9 @@ def collect(out: Path, subset: str) -> Dict[str, List[Score]]:
         (updates,) = map(int, _last_match(UPDATES, log.with_name("train.log")))
         table.setdefault(encoding, []).append(Score(int(seed), updates, bits, perplexity))
     if not table:
-        fail(f"{out}: contains no runs of compare.sh (ENCODING-seedN/score-{subset}.log)")
+        raise UsageError(
+            f"{out}: contains no runs of compare.sh (ENCODING-seedN/score-{subset}.log)"
+        )
     return {encoding: sorted(scores) for encoding, scores in table.items()}
 
 
@@ -73,15 +76,29 @@ def render(table: Dict[str, List[Score]]) -> List[str]:
     return lines
 
 
+def render_characters(table: Dict[str, List[Score]]) -> List[str]:
+    """The table of bits per character in Markdown, the worst encoding first."""
+    rows = []
+    for encoding, scores in table.items():
+        mean = statistics.mean(score.bits for score in scores)
+        seeds = ", ".join(f"{score.bits:.3f} ({score.seed})" for score in scores)
+        updates = "/".join(sorted({f"{score.updates:,}" for score in scores}))
+        rows.append((mean, f"| `{encoding}` | {updates} | {mean:.3f} | {seeds} |"))
+    head = "| encoding | updates | bits per character, mean | of each run (seed) |"
+    return [head, "|" + " --- |" * 4, *(row for _, row in sorted(rows, reverse=True))]
+
+
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--subset", default="valid")
+    parser.add_argument("--characters", action="store_true", help="bits per character")
     parser.add_argument("out", type=Path)
     args = parser.parse_args(argv)
-    print("\n".join(render(collect(args.out, args.subset))))
+    shown = render_characters if args.characters else render
+    print("\n".join(shown(collect(args.out, args.subset))))
 
 
 if __name__ == "__main__":

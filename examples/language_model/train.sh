@@ -3,94 +3,54 @@
 #
 #   train.sh ENCODING DATA [options] [-- flags for fairseq-train]
 #
-# ENCODING is one of learned sinusoidal t5 alibi shaw transformer_xl deberta rotary tupe
-# none xpos kerple fire sandwich nezha cope, several joined with +, or gau (gated units with
-# rotary). DATA is the data-bin folder that prepare.sh made. The model is GPT-3's of 125 M
+# ENCODING is a value of --position-encoding (`fairseq-posenc list`), such as rotary, several joined
+# with +, or gau: gated units with rotary. DATA is the data-bin folder that prepare.sh made. The model is GPT-3's of 125 M
 # parameters (small) or of 1.3 B (medium), as in RoFormer 4.6 and 4.7; flags after -- override its
 # hyper-parameters. fairseq-train starts one process per GPU: do not use torchrun. Run again with
 # the same --save-dir, it resumes from checkpoint_last.pt.
 #
-#   --size SIZE           small: 55k updates of 0.5 M tokens; medium: 8k of 1 M (small)
+#   --size small|medium   55k updates of 0.5 M tokens, or 8k of 1 M (small)
 #   --save-dir DIR        checkpoints, train.log and at the end the model folder, model
-#                         (runs/language_model/ENCODING-seedN, ENCODING-medium-seedN)
+#                         (default: runs/language_model/ENCODING-seedN, ENCODING-medium-seedN)
 #   --seed N              seed of fairseq-train (1)
 #   --updates N           number of updates, instead of the paper's: the first hundredth is
 #                         warm-up, a checkpoint is kept at every tenth
 #   --length N            tokens per sample (2048)
-#   --batch N             tokens per update, over all GPUs (524288, of medium 1048576)
-#   --tokens-per-gpu N    maximum tokens per GPU and pass (16384, of medium 8192); the rest of the
-#                         batch is gathered over several passes (--update-freq)
+#   --batch N             tokens per update, over all GPUs (default: 524288, of medium 1048576)
+#   --tokens-per-gpu N    maximum tokens per GPU and pass; the rest of the batch is gathered over
+#                         several passes, --update-freq (default: 16384, of medium 8192)
 #   --adaptive N,N        adaptive input and softmax, tied: cutoffs of the clusters of rare
-#                         words, such as 20000,60000 (default: a full softmax)
-#   --gpus N              GPUs on this node (all visible ones)
-#   --cpu                 one process without GPU or fp16, for a quick try
-#   --nodes N             number of nodes (1)
-#   --node-rank N         number of this node, from 0
-#   --slurm               take these two from SLURM_NNODES and SLURM_NODEID
-#   --init-method URL     tcp://HOST:PORT of the first node; needed for several nodes
-#   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
+#                         words, such as 20000,60000, instead of a full softmax
+#   options of ../common/cluster.sh
+#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
 #   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../common/lib.sh
-. "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/steps.sh
+. "$RECIPE/../common/steps.sh"
+parse "$@"
 # shellcheck source=../common/cluster.sh
-. "$RECIPE/../common/cluster.sh"
+. "$COMMON/cluster.sh"
 # shellcheck source=../common/tokens.sh
-. "$RECIPE/../common/tokens.sh"
+. "$COMMON/tokens.sh"
 
-ENCODINGS="learned sinusoidal t5 alibi shaw transformer_xl deberta rotary tupe none"
-ENCODINGS+=" xpos kerple fire sandwich nezha cope"
-ENCODING="" DATA="" SAVE_DIR="" USER_DIR="" ADAPTIVE="" SEED=1
-SIZE=small UPDATES="" LENGTH=2048 BATCH="" LIMIT=""
-while (($#)); do
-    case $1 in
-        --help) usage ;;
-        --dry-run) DRY_RUN=1; shift ;;
-        --save-dir) SAVE_DIR=$(value "$@"); shift 2 ;;
-        --size) SIZE=$(value "$@"); shift 2 ;;
-        --seed) SEED=$(value "$@"); shift 2 ;;
-        --updates) UPDATES=$(value "$@"); shift 2 ;;
-        --length) LENGTH=$(value "$@"); shift 2 ;;
-        --batch) BATCH=$(value "$@"); shift 2 ;;
-        --tokens-per-gpu) LIMIT=$(value "$@"); shift 2 ;;
-        --adaptive) ADAPTIVE=$(value "$@"); shift 2 ;;
-        --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
-        --cpu | --slurm) cluster_switch "$1"; shift ;;
-        --gpus | --nodes | --node-rank | --init-method) cluster_option "$@"; shift 2 ;;
-        --) shift; break ;;
-        -*) unknown_option "$1" ;;
-        *) positional "$1" ENCODING DATA; shift ;;
-    esac
-done
-# The remaining "$@" are passed to fairseq-train.
-
-[[ -n $DATA ]] || die "give the encoding and the data folder; see --help"
 # RoFormer, Table 6: updates; GPT-3, Table 2.1: tokens in an update, learning rate. The last column
 # is the tokens that one GPU computes at once, for its memory.
 case $SIZE in
     small) NUMBERS=(55000 524288 6e-4 6e-5 16384) ;;
-    medium) NUMBERS=(8000 1048576 2e-4 2e-5 8192) ;;
-    *) die "--size $SIZE: expected small or medium" ;;
+    *) NUMBERS=(8000 1048576 2e-4 2e-5 8192) ;;
 esac
-UPDATES=${UPDATES:-${NUMBERS[0]}} BATCH=${BATCH:-${NUMBERS[1]}} LIMIT=${LIMIT:-${NUMBERS[4]}}
+UPDATES=${UPDATES:-${NUMBERS[0]}} BATCH=${BATCH:-${NUMBERS[1]}} DATA=${DATA%/}
+LIMIT=${TOKENS_PER_GPU:-${NUMBERS[4]}}
+MODEL=(--arch "roformer_lm_$SIZE" --position-encoding "$ENCODING")
 if [[ $ENCODING == gau ]]; then
     [[ $SIZE == small ]] || die "--size $SIZE: has no model of gated units; drop it, or gau"
     MODEL=(--arch gau_lm_small)
-else
-    for name in ${ENCODING//+/ }; do
-        [[ " $ENCODINGS " == *" $name "* ]] ||
-            die "$ENCODING: unknown encoding; expected gau, or some of $ENCODINGS joined with +"
-    done
-    MODEL=(--arch "roformer_lm_$SIZE" --position-encoding "$ENCODING")
 fi
-whole_number --seed "$SEED"
-whole_number --updates "$UPDATES"
-whole_number --length "$LENGTH"
-whole_number --batch "$BATCH"
-whole_number --tokens-per-gpu "$LIMIT"
+[[ $ENCODING =~ ^[a-z0-9_]+(\+[a-z0-9_]+)*$ ]] ||
+    die "$ENCODING: expected gau, or encodings of \`fairseq-posenc list\` joined with +"
 ((BATCH % LENGTH == 0)) || die "--batch $BATCH: expected a multiple of --length $LENGTH"
 ((LIMIT >= LENGTH)) || die "--tokens-per-gpu $LIMIT: a sample has --length $LENGTH"
 CRITERION=(--criterion cross_entropy)
@@ -102,20 +62,19 @@ if [[ -n $ADAPTIVE ]]; then
         --adaptive-input --adaptive-input-cutoff "$ADAPTIVE"
         --adaptive-softmax-cutoff "$ADAPTIVE" --tie-adaptive-weights --tie-adaptive-proj)
 fi
-need python fairseq-train
 cluster_flags
 ((DRY_RUN)) || [[ -f $DATA/dict.txt ]] ||
     die "$DATA: no dict.txt there; give the data-bin folder that prepare.sh made"
-USER_DIR=${USER_DIR:-$(plugin_dir)}
-NAME=$ENCODING
+USER_DIR=${USER_DIR:-$(plugin_dir)} NAME=$ENCODING
 [[ $SIZE == small ]] || NAME+=-$SIZE
 SAVE_DIR=${SAVE_DIR:-runs/language_model/$NAME-seed$SEED}
 equal_shares "--batch $BATCH" $((BATCH / LENGTH)) $((LIMIT / LENGTH))
+alone "$SAVE_DIR"
+pack_trained --check
 
-((NODE_RANK)) || replaceable --save-dir "$SAVE_DIR/model" model.json
 # Epochs are irrelevant here: between two checkpoints, a small corpus has many and a large one
 # less than one.
-train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task language_modeling "${MODEL[@]}" \
+train "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task language_modeling "${MODEL[@]}" \
     --tokens-per-sample "$LENGTH" --sample-break-mode none "${CRITERION[@]}" \
     --dropout 0 --attention-dropout 0 \
     --optimizer adam --adam-betas '(0.9, 0.95)' --adam-eps 1e-8 --weight-decay 0.1 \
@@ -127,5 +86,5 @@ train_model "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task language_modeling 
     --save-interval-updates "$(fraction "$UPDATES" 100)" --keep-interval-updates 1 \
     --keep-interval-updates-pattern "$(fraction "$UPDATES" 10)" \
     --log-format simple --log-interval 100 --log-file "$SAVE_DIR/train.log" \
-    "${CLUSTER[@]}" "$@"
-pack_trained --save-dir "$SAVE_DIR/model" "$SAVE_DIR/checkpoint_last.pt" "$DATA" "Trained on $DATA."
+    "${CLUSTER[@]}" "${EXTRA[@]}"
+pack_trained "$DATA" "$USER_DIR" "Trained on $DATA."

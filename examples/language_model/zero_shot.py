@@ -26,7 +26,9 @@ import re
 import sys
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from text import atomic_writer, fail, read_lines
+import fairseq_posenc
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines, write_text
 
 BLOCK = 64  # questions that are scored together
 
@@ -51,7 +53,9 @@ def lambada(entry: Dict[str, Any], where: str) -> Question:
     """The last word of a passage."""
     context, _, word = entry["text"].strip().rpartition(" ")
     if not context.strip():
-        fail(f"{where}: a single word; expected a passage, whose last word is predicted")
+        raise UsageError(
+            f"{where}: a single word; expected a passage, whose last word is predicted"
+        )
     return Question(where, context.rstrip(), [f" {word}"], 0)
 
 
@@ -66,7 +70,9 @@ def arc(entry: Dict[str, Any], where: str) -> Question:
     choices = entry["question"]["choices"]
     labels = [choice["label"] for choice in choices]
     if entry["answerKey"] not in labels:
-        fail(f"{where}: answerKey {entry['answerKey']!r} is none of {', '.join(map(str, labels))}")
+        raise UsageError(
+            f"{where}: answerKey {entry['answerKey']!r} is none of {', '.join(map(str, labels))}"
+        )
     context = f"Question: {entry['question']['stem']} Answer:"
     texts = [choice["text"] for choice in choices]
     return _question(where, context, texts, labels.index(entry["answerKey"]))
@@ -85,11 +91,11 @@ def choices(entry: Dict[str, Any], where: str) -> Question:
 
 def _question(where: str, context: Any, texts: Any, label: Any) -> Question:
     if not isinstance(texts, list) or len(texts) < 2:
-        fail(f"{where}: expected a list of at least two choices")
+        raise UsageError(f"{where}: expected a list of at least two choices")
     if not all(isinstance(text, str) and text.strip() for text in [context, *texts]):
-        fail(f"{where}: the text and the choices have to be texts that are not empty")
+        raise UsageError(f"{where}: the text and the choices have to be texts that are not empty")
     if str(label) not in map(str, range(len(texts))):
-        fail(f"{where}: label {label!r}: expected a number from 0 to {len(texts) - 1}")
+        raise UsageError(f"{where}: label {label!r}: expected a number from 0 to {len(texts) - 1}")
     return Question(where, context.rstrip(), [f" {text.strip()}" for text in texts], int(label))
 
 
@@ -116,20 +122,22 @@ def questions(task: str, path: str) -> Iterator[Question]:
         try:
             entry = json.loads(line)
         except ValueError as error:
-            fail(f"{where}: is not JSON ({error}); expected one object a line")
+            raise UsageError(
+                f"{where}: is not JSON ({error}); expected one object a line"
+            ) from error
         if labels is not None and count >= len(labels):
-            fail(f"{where}: {beside} has only {len(labels)} labels")
+            raise UsageError(f"{where}: {beside} has only {len(labels)} labels")
         count += 1
         try:
             if labels is not None:
                 entry["label"] = labels[count - 1].strip()
             yield TASKS[task](entry, where)
         except KeyError as error:
-            fail(f"{where}: has no {error}, which {task} needs")
+            raise UsageError(f"{where}: has no {error}, which {task} needs") from error
         except (AttributeError, TypeError):
-            fail(f"{where}: is not in the format of {task}; see --help")
+            raise UsageError(f"{where}: is not in the format of {task}; see --help") from None
     if not count:
-        fail(f"{path}: has no questions")
+        raise UsageError(f"{path}: has no questions")
 
 
 def _blocks(asked: Iterator[Question]) -> Iterator[List[Question]]:
@@ -200,21 +208,16 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--output", metavar="FILE", help="write the scores of every choice")
     args = parser.parse_args(argv)
     if args.limit is not None and args.limit < 1:
-        fail(f"--limit {args.limit}: expected 1 or more")
+        raise UsageError(f"--limit {args.limit}: expected 1 or more")
     if not os.path.isfile(args.file):
-        fail(f"{args.file}: no such file")
-    import fairseq_posenc
-    from fairseq_posenc.basics.errors import UsageError
-
-    try:
-        model = fairseq_posenc.from_pretrained(args.model, device=args.device)
-        if not hasattr(model, "score_continuations"):
-            fail(f"{args.model}: is no language model; give the model folder of train.sh")
-        given = list(answers(model, itertools.islice(questions(args.task, args.file), args.limit)))
-    except UsageError as error:
-        fail(str(error))
+        raise UsageError(f"{args.file}: no such file")
+    fairseq_posenc.register()
+    model = fairseq_posenc.from_pretrained(args.model, device=args.device)
+    if not hasattr(model, "score_continuations"):
+        raise UsageError(f"{args.model}: is no language model; give the model folder of train.sh")
+    given = list(answers(model, itertools.islice(questions(args.task, args.file), args.limit)))
     if args.output:
-        with atomic_writer(args.output) as stream:
+        with write_text(args.output) as stream:
             stream.writelines(json.dumps(answer) + "\n" for answer in given)
     print(json.dumps(summary(args.task, given)), file=sys.stdout)
 

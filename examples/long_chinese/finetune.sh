@@ -41,6 +41,7 @@ for length in $LENGTHS; do
     for log in "$OUT/$NAME-$length"/cail/lr*-seed*/train.log; do
         [[ -f $log ]] || continue # a dry run
         STEPS=${log%/*}
+        find "$STEPS" -name 'score-*.log' ! -newer "$log" -delete # of a training before this one
         for scored in $SCORED; do
             step "score-$scored" --waits --inputs "$log" --data "$DATA" \
                 --log "$STEPS/score-$scored.log" -- \

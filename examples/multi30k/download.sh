@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
 # Multi30k English-German: download the six raw texts.
 #
-#   download.sh DATA_DIR [options]
+#   download.sh DATA [options]
 #
-# DATA_DIR appears when all six texts are complete; until then they are in DATA_DIR.part, from
+# DATA appears when all six texts are complete; until then they are in DATA.part, from
 # which an interrupted download resumes.
 #
 #   --checksums FILE      sha256sum-style list of the archives to trust before any other
+#   --keep                end without an error if DATA is there already, even if another process has
+#                         just made it
 #   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../common/lib.sh
-. "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/steps.sh
+. "$RECIPE/../common/steps.sh"
+parse "$@"
 # shellcheck source=../common/digests.sh
-. "$RECIPE/../common/digests.sh"
+. "$COMMON/digests.sh"
 
 ADDRESS=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/
 # The md5 digests are those that torchtext published for these addresses.
@@ -28,24 +31,12 @@ ARCHIVES=(
     "test_2016_flickr.de.gz md5:efd67d314d98489b716b145475101932"
 )
 
-DATA="" CHECKSUMS=""
-while (($#)); do
-    case $1 in
-        --help) usage ;;
-        --dry-run) DRY_RUN=1; shift ;;
-        --checksums) CHECKSUMS=$(value "$@"); shift 2 ;;
-        -*) unknown_option "$1" ;;
-        *) positional "$1" DATA; shift ;;
-    esac
-done
-[[ -n $DATA ]] || die "give the folder to write to; see --help"
 [[ -z $CHECKSUMS || -f $CHECKSUMS ]] || die "--checksums $CHECKSUMS: no such file"
 DATA=$(absolute "$DATA") # a slash at its end would put the .part below in it
+((!KEEP)) || [[ ! -e $DATA ]] || exit 0
 [[ ! -e $DATA ]] || die "$DATA: already exists; give a new folder"
-
-PART=$DATA.part
-hold "$PART"
-RECORD=$PART/archives.sha256
+PART=$DATA.part RECORD=$DATA.part/archives.sha256
+alone "$PART" --waits
 for entry in "${ARCHIVES[@]}"; do
     read -r name digest <<<"$entry"
     fetch "$ADDRESS$name" "$PART/$name" "$digest"

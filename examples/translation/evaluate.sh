@@ -8,76 +8,41 @@
 # reference.txt, and what fairseq-generate printed; compare.sh takes such folders.
 #
 #   --average N           number of last checkpoints to average (5)
-#   --average-by NAME     epochs: those of the last epochs; updates: the last of train.sh's
-#                         --save-every (epochs)
-#   --last-epoch N        the last of these epochs (the newest)
-#   --last-update N       the same of updates
+#   --average-by epochs|updates  checkpoints of epochs, or those of train.sh's --save-every (epochs)
+#   --last-epoch N        average checkpoints of epochs, up to this one (default: the newest)
+#   --last-update N       average checkpoints of updates, up to this one (default: the newest)
 #   --checkpoint FILE     translate with this checkpoint instead of an average
-#   --subset NAME         test or valid (test)
+#   --subset test|valid   texts to translate (test)
 #   --beam N              beam size (4)
 #   --lenpen X            length penalty (0.6)
 #   --max-tokens N        tokens translated at once (8000)
-#   --compound-split      also print compound-split BLEU (Moses only)
-#   --bleu-tokenizer NAME  sacreBLEU's tokeniser (by the target language)
+#   --compound-split      also print compound-split BLEU, of text in Moses' tokens
+#   --bleu-tokenizer NAME  sacreBLEU's tokeniser (default: by the target language)
 #   --comet MODEL         also COMET: a checkpoint, or a name to download; needs unbabel-comet
-#   --results DIR         the folder RESULTS (SAVE_DIR/evaluate-SUBSET)
-#   --model DIR           model folder for raw text, new or to be replaced (SAVE_DIR/model)
+#   --results DIR         the folder RESULTS (default: SAVE_DIR/evaluate-SUBSET)
+#   --model DIR           model folder for raw text, new or to be replaced (default: SAVE_DIR/model)
 #   --no-model            write none
 #   --about TEXT          a sentence on the data, for its card
 #   --cpu                 without GPU
-#   --user-dir DIR        the plug-in (fairseq_posenc of this checkout)
+#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
 #   --dry-run             print the commands without running them
 #   --help                this text
 
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../common/lib.sh
-. "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/steps.sh
+. "$RECIPE/../common/steps.sh"
 # shellcheck source=../common/translation.sh
-. "$RECIPE/../common/translation.sh"
+. "$COMMON/translation.sh"
+parse "$@"
 
-DATA="" SAVE_DIR="" CHECKPOINT="" USER_DIR="" CPU="" LAST="" AVERAGE=5 BY=epochs SUBSET=test
-BEAM=4 LENPEN=0.6 MAX_TOKENS=8000 COMPOUND="" BLEU="" COMET="" RESULTS="" MODEL="" PACK=1 ABOUT=""
-while (($#)); do
-    case $1 in
-        --help) usage ;;
-        --dry-run) DRY_RUN=1; shift ;;
-        --cpu) CPU=--cpu; shift ;;
-        --compound-split) COMPOUND=--compound-split; shift ;;
-        --no-model) PACK=0; shift ;;
-        --average) AVERAGE=$(value "$@"); shift 2 ;;
-        --average-by) BY=$(value "$@"); shift 2 ;;
-        --last-epoch) LAST=$(value "$@"); whole_number "$1" "$LAST"; BY=epochs; shift 2 ;;
-        --last-update) LAST=$(value "$@"); whole_number "$1" "$LAST"; BY=updates; shift 2 ;;
-        --checkpoint) CHECKPOINT=$(value "$@"); shift 2 ;;
-        --subset) SUBSET=$(value "$@"); shift 2 ;;
-        --beam) BEAM=$(value "$@"); shift 2 ;;
-        --lenpen) LENPEN=$(value "$@"); shift 2 ;;
-        --max-tokens) MAX_TOKENS=$(value "$@"); shift 2 ;;
-        --bleu-tokenizer) BLEU=$(value "$@"); shift 2 ;;
-        --comet) COMET=$(value "$@"); shift 2 ;;
-        --results) RESULTS=$(value "$@"); shift 2 ;;
-        --model) MODEL=$(value "$@"); shift 2 ;;
-        --about) ABOUT=$(value "$@"); shift 2 ;;
-        --user-dir) USER_DIR=$(value "$@"); shift 2 ;;
-        --) shift; break ;;
-        -*) unknown_option "$1" ;;
-        *) positional "$1" DATA SAVE_DIR; shift ;;
-    esac
-done
-# The remaining "$@" are passed to fairseq-generate.
-
-[[ -n $SAVE_DIR ]] || die "give the data folder and the folder of the checkpoints; see --help"
-whole_number --average "$AVERAGE"
-whole_number --beam "$BEAM"
-whole_number --max-tokens "$MAX_TOKENS"
-[[ $LENPEN =~ ^-?[0-9]+(\.[0-9]+)?$ ]] || die "--lenpen $LENPEN: expected a number such as 0.6"
-[[ $SUBSET == test || $SUBSET == valid ]] || die "--subset $SUBSET: expected test or valid"
-[[ $BY == epochs || $BY == updates ]] || die "--average-by $BY: expected epochs or updates"
-need python fairseq-generate
+[[ -z $LAST_EPOCH || -z $LAST_UPDATE ]] || die "--last-update $LAST_UPDATE: give it or --last-epoch"
+[[ -z $LAST_EPOCH ]] || AVERAGE_BY=epochs
+[[ -z $LAST_UPDATE ]] || AVERAGE_BY=updates
+LAST=$LAST_EPOCH$LAST_UPDATE DATA=${DATA%/}
 read_settings "$DATA"
 REFERENCE=$DATA/reference.$SUBSET
-[[ $TOKENIZER == moses || -z $COMPOUND ]] ||
+[[ $TOKENIZER == moses || $COMPOUND_SPLIT == 0 ]] ||
     die "--compound-split: is for text in Moses' tokens; prepare it with --tokenizer moses"
 if ((!DRY_RUN)); then
     [[ -f $REFERENCE.$TARGET ]] ||
@@ -85,43 +50,43 @@ if ((!DRY_RUN)); then
     [[ -d $SAVE_DIR ]] || die "$SAVE_DIR: no such folder; give the --save-dir of train.sh"
     [[ -z $CHECKPOINT || -f $CHECKPOINT ]] || die "--checkpoint $CHECKPOINT: no such file"
 fi
-USER_DIR=${USER_DIR:-$(plugin_dir)}
-RESULTS=${RESULTS:-$SAVE_DIR/evaluate-$SUBSET} MODEL=${MODEL:-$SAVE_DIR/model}
-((!PACK)) || replaceable --model "$MODEL" model.json
-hold "$RESULTS"
+RESULTS=$(absolute "${RESULTS:-$SAVE_DIR/evaluate-$SUBSET}") MODEL=$(absolute "${MODEL:-$SAVE_DIR/model}")
+alone "$RESULTS"
+((NO_MODEL || DRY_RUN)) || step model --check --replaces "$MODEL" --known-by model.json --option=--model
 
 if [[ -z $CHECKPOINT ]]; then
     CHECKPOINT=$SAVE_DIR/average$AVERAGE.pt
-    run fairseq-posenc average --inputs "$SAVE_DIR" "--num-${BY%s}-checkpoints" "$AVERAGE" \
+    run fairseq-posenc average --inputs "$SAVE_DIR" "--num-${AVERAGE_BY%s}-checkpoints" "$AVERAGE" \
         ${LAST:+--checkpoint-upper-bound "$LAST"} --output "$CHECKPOINT"
 fi
 # score.py joins the pieces of SentencePiece, since fairseq leaves its bytes as they are.
-JOIN=() PIECES=()
+GENERATE=() SCORE=()
 case $SUBWORDS in
-    subword-nmt) JOIN=(--remove-bpe) ;;
-    sentencepiece) PIECES=(--sentencepiece "$DATA/${TARGET_SUBWORD_FILE:-$SUBWORD_FILE}") ;;
+    subword-nmt) GENERATE=(--remove-bpe) ;;
+    sentencepiece) SCORE=(--sentencepiece "$DATA/${TARGET_SUBWORD_FILE:-$SUBWORD_FILE}") ;;
 esac
+((!CPU)) || GENERATE+=(--cpu)
 # Without --required-batch-size-multiple 1, fairseq main and its fork drop up to 7 sentences.
-run fairseq-generate "$DATA" --user-dir "$USER_DIR" --task translation \
-    ${SOURCE:+--source-lang "$SOURCE" --target-lang "$TARGET"} --path "$CHECKPOINT" --gen-subset "$SUBSET" \
-    --beam "$BEAM" --lenpen "$LENPEN" ${JOIN[@]+"${JOIN[@]}"} --max-tokens "$MAX_TOKENS" \
-    --required-batch-size-multiple 1 --results-path "$RESULTS" ${CPU:+"$CPU"} "$@"
-[[ $TOKENIZER == none ]] || PIECES+=(--tokenized-reference "$REFERENCE.tok.$TARGET")
-run python "$COMMON/score.py" --lang "${TARGET:-en}" --reference "$REFERENCE.$TARGET" \
-    --tokenizer "$TOKENIZER" ${PIECES[@]+"${PIECES[@]}"} ${COMPOUND:+"$COMPOUND"} \
-    ${BLEU:+--bleu-tokenizer "$BLEU"} \
-    ${COMET:+--comet "$COMET" --source "$REFERENCE.$SOURCE"} --hypotheses "$RESULTS/hypotheses.txt" \
-    --text "$RESULTS/scores.txt" --json "$RESULTS/scores.json" "$RESULTS/generate-$SUBSET.txt"
+run fairseq-generate "$DATA" --user-dir "${USER_DIR:-$(plugin_dir)}" --task translation \
+    ${SOURCE:+--source-lang "$SOURCE" --target-lang "$TARGET"} --path "$CHECKPOINT" \
+    --gen-subset "$SUBSET" --beam "$BEAM" --lenpen "$LENPEN" --max-tokens "$MAX_TOKENS" \
+    --required-batch-size-multiple 1 --results-path "$RESULTS" "${GENERATE[@]}" "${EXTRA[@]}"
+[[ $TOKENIZER == none ]] || SCORE+=(--tokenized-reference "$REFERENCE.tok.$TARGET")
+((!COMPOUND_SPLIT)) || SCORE+=(--compound-split)
+[[ -z $COMET ]] || SCORE+=(--comet "$COMET" --source "$REFERENCE.$SOURCE")
+run fairseq-posenc script "$COMMON/score.py" --lang "${TARGET:-en}" --reference "$REFERENCE.$TARGET" \
+    --tokenizer "$TOKENIZER" ${BLEU_TOKENIZER:+--bleu-tokenizer "$BLEU_TOKENIZER"} "${SCORE[@]}" \
+    --hypotheses "$RESULTS/hypotheses.txt" --text "$RESULTS/scores.txt" \
+    --json "$RESULTS/scores.json" "$RESULTS/generate-$SUBSET.txt"
 run cp "$REFERENCE.$TARGET" "$RESULTS/reference.txt"
 
-# ---- all that raw text needs, for `fairseq-posenc translate`
-
-((PACK)) || exit 0
-FILES=()
-[[ -z $SUBWORD_FILE ]] || FILES+=(--subword-file "$DATA/$SUBWORD_FILE")
-[[ -z $TARGET_SUBWORD_FILE ]] || FILES+=(--target-subword-file "$DATA/$TARGET_SUBWORD_FILE")
-pack_model --model "$MODEL" "$CHECKPOINT" --data "$DATA" \
+# All that raw text needs, for `fairseq-posenc translate`.
+((!NO_MODEL)) || exit 0
+step model --inputs "$CHECKPOINT" "$RESULTS/scores.json" --data "$DATA" \
+    --replaces "$MODEL" --known-by model.json --option=--model -- \
+    fairseq-posenc pack "$CHECKPOINT" "$(part "$MODEL")" --ctranslate2 auto --data "$DATA" \
     ${SOURCE:+--source-lang "$SOURCE" --target-lang "$TARGET"} \
-    --tokenizer "$TOKENIZER" ${DASH_SPLITS:+"$DASH_SPLITS"} \
-    --subwords "$SUBWORDS" ${FILES[@]+"${FILES[@]}"} --beam "$BEAM" --lenpen "$LENPEN" \
-    ${ABOUT:+--about "$ABOUT"} --scores "$RESULTS/scores.json"
+    --tokenizer "$TOKENIZER" ${DASH_SPLITS:+"$DASH_SPLITS"} --subwords "$SUBWORDS" \
+    ${SUBWORD_FILE:+--subword-file "$DATA/$SUBWORD_FILE"} \
+    ${TARGET_SUBWORD_FILE:+--target-subword-file "$DATA/$TARGET_SUBWORD_FILE"} \
+    --beam "$BEAM" --lenpen "$LENPEN" ${ABOUT:+--about "$ABOUT"} --scores "$RESULTS/scores.json"

@@ -28,8 +28,8 @@
 
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../common/lib.sh
-. "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/steps.sh
+. "$RECIPE/../common/steps.sh"
 
 own_help "$@"
 exec "$RECIPE/../translation/evaluate.sh" --average-by updates --compound-split \

@@ -33,8 +33,8 @@
 
 set -euo pipefail
 RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../common/lib.sh
-. "$RECIPE/../common/lib.sh"
+# shellcheck source=../common/steps.sh
+. "$RECIPE/../common/steps.sh"
 
 own_help "$@"
 exec "$RECIPE/../translation/train.sh" --runs runs/wmt14_en_de --keep-epochs 5 --save-every 1250 \

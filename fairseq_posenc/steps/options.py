@@ -13,17 +13,17 @@ the second prints the names of the options that a script declares.  A declaratio
     #   --cpu                 one process without GPU
     #   options of ../common/cluster.sh
 
-ARCH and DATA are required; ``[DATA]`` may be missing; ``DATA...`` is an array of at least one; an
-option before ``[options]``, as in ``--lang LANG [options]``, is required.  ``--updates`` sets
-UPDATES.  Parentheses at the end of its text hold its default; an option without them, or where they
-begin with ``default:``, is empty unless given.  ``--cpu``, without a value, sets CPU to 0 or 1.
-The words after ``--`` become the array EXTRA, all arguments the array ARGUMENTS.  ``options of
-FILE`` stands for the options that another script declares.  ``--lang`` sets OPTION_LANG, as LANG is
-the shell's own.
+ARCH and DATA are required, and ARCH is a NAME as below; ``[DATA]`` may be missing; ``DATA...`` is
+an array of at least one; an option before ``[options]``, as in ``--lang LANG [options]``, is
+required.  ``--updates`` sets UPDATES.  Parentheses at the end of its text hold its default; an
+option without them, or where they begin with ``default:``, is empty unless given.  ``--cpu``,
+without a value, sets CPU to 0 or 1.  The words after ``--`` become the array EXTRA, all arguments
+the array ARGUMENTS.  ``options of FILE`` stands for the options that another script declares.
+``--lang`` sets OPTION_LANG, as LANG is the shell's own.
 
-What stands for the value says what is accepted: N a whole number above 0, X a number, NAME what can
-be the name of a file in any folder, ``a|b`` one of these, anything else any text.  ``"N ..."`` are
-several of them, in one argument.
+What stands for the value says what is accepted: N a whole number above 0, P a number above 0, X a
+number, NAME what can be the name of a file in any folder, ``a|b`` one of these, anything else any
+text.  ``"N ..."`` are several of them, in one argument.
 """
 
 import os
@@ -40,6 +40,7 @@ _OF_THE_SHELL = ("LANG", "PATH", "HOME", "USER", "SHELL")
 _KINDS = {
     "N": (r"[1-9][0-9]*", "a whole number above 0"),
     "X": (r"-?([0-9]+\.?|[0-9]*\.[0-9]+)(e-?[0-9]+)?", "a number such as 1.5 or 2e-5"),
+    "P": (r"(?=.*[1-9])([0-9]+\.?|[0-9]*\.[0-9]+)", "a number above 0, such as 1.5"),
     "NAME": (
         r"[A-Za-z0-9_][A-Za-z0-9._+-]*",
         "letters, digits, '.', '_', '+' and '-', and a letter or digit first",
@@ -223,7 +224,10 @@ def _arguments(declared: Declaration, words: List[str], about: str) -> List[str]
             lines.append(f"{name[:-3]}=({shlex.join(words)})")
             words = []
         else:
-            lines.append(f"{name}={shlex.quote(words.pop(0) if words else '')}")
+            word = words.pop(0) if words else ""
+            if name == "ARCH":
+                check_value(Option(name, "NAME", ""), word)
+            lines.append(f"{name}={shlex.quote(word)}")
     if words:
         raise Mistake(f"{words[0]}: unexpected argument; {about}")
     return lines
@@ -238,7 +242,7 @@ def main(words: Sequence[str]) -> None:
     """Read the arguments of a script, or name its options."""
     if words[0] == "--names":
         names = declaration_of(words[1]).options
-        print(" ".join(name for name in names if name not in ("--help", "--dry-run")))
+        print(*(name for name in names if name not in ("--help", "--dry-run")), sep="\n")
         return
     script, *arguments = words
     try:

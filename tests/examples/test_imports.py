@@ -1,8 +1,4 @@
-"""The modules that the Python files of a recipe import lie in its folder.
-
-Python looks for them beside the file that is run, links followed; modules that recipes share are
-links to ``examples/common``.
-"""
+"""The modules that the Python files of a recipe import lie beside them, or in examples/common."""
 
 import ast
 
@@ -26,9 +22,6 @@ def imported(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_all_imported_modules_are_there(path):
-    known, new = set(), imported(path)
-    while new:
-        missing = {name for name in new if not (path.parent / f"{name}.py").is_file()}
-        assert not missing
-        known |= new
-        new = set().union(*(imported(path.parent / f"{name}.py") for name in new)) - known
+    places = (path.parent, EXAMPLES / "common")
+    for name in imported(path):
+        assert any((place / f"{name}.py").is_file() for place in places), name

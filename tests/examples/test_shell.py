@@ -1,9 +1,8 @@
-"""The shell library of the recipes: dry runs, steps, digests, downloads."""
+"""The shell of the recipes: their options, digests, downloads."""
 
 import functools
 import hashlib
 import http.server
-import os
 import random
 import re
 import shutil
@@ -12,100 +11,13 @@ import threading
 import pytest
 from support.recipes import COMMON, EXAMPLES, assert_error, bash, shell, write
 
+from fairseq_posenc.steps.options import declaration_of
+
 PROGRAMS = sorted(
     path
     for path in EXAMPLES.glob("*/*")
     if path.suffix in (".sh", ".sbatch") and path.parent != COMMON
 )
-
-
-def test_a_dry_run_prints_and_does_nothing(tmp_path):
-    body = "DRY_RUN=1 STEPS=steps\nrun touch 'a b'\nstep one -- touch c\nfetch http://x/y d"
-    result = shell(body, tmp_path)
-    assert result.returncode == 0
-    printed = [line for line in result.stdout.splitlines() if line.startswith("+ ")]
-    assert printed[0] == "+ touch a\\ b" and printed[1] == "+ touch c"
-    assert printed[3].startswith("+ curl ") and printed[3].endswith(" d.part http://x/y")
-    assert os.listdir(tmp_path) == ["script.sh"]
-
-
-def test_a_failing_command_stops_the_script_with_one_line(tmp_path):
-    assert_error(shell("run false\ntouch after", tmp_path), "status 1", "false")
-    body = "STEPS=steps\nboth() { run false; touch after; }\nstep one -- both"
-    assert_error(shell(body, tmp_path), "status 1")
-    assert os.listdir(tmp_path) == ["script.sh"]
-
-
-def test_steps_run_once_until_something_before_them_changes(tmp_path):
-    body = "STEPS=steps\n" + "".join(
-        f"step {name} -- bash -c 'echo {name} >>log' {name} \"${{{name}:-}}\"\n" for name in "abc"
-    )
-    ran = []
-    for environment in ({}, {}, {"b": "1"}, {"b": "1"}, {"b": "1", "a": "1"}):
-        (tmp_path / "log").write_text("")
-        assert shell(body, tmp_path, **environment).returncode == 0
-        ran.append("".join((tmp_path / "log").read_text().split()))
-    assert ran == ["abc", "", "bc", "", "abc"]
-
-
-def test_an_interrupted_step_is_run_again(tmp_path):
-    body = "STEPS=steps\nstep one -- test -f ready"
-    assert shell(body, tmp_path).returncode == 1
-    (tmp_path / "ready").touch()
-    assert shell(body, tmp_path).returncode == 0
-    (tmp_path / "ready").unlink()
-    assert shell(body, tmp_path).returncode == 0
-
-
-def test_a_deleted_output_is_made_again_with_all_that_follows(tmp_path):
-    body = "STEPS=steps\nchain given\n" + "".join(
-        f"step {name} out.{name} -- bash -c 'echo {name} >>log; touch out.{name}; {fail}'\n"
-        for name, fail in (("a", ""), ("b", ""), ("c", "test -z ${stop:-}"), ("d", ""))
-    )
-    assert shell(body, tmp_path).returncode == 0
-    (tmp_path / "log").write_text("")
-    (tmp_path / "out.b").unlink()
-    stopped = shell(body, tmp_path, stop="1")
-    assert stopped.returncode == 1 and "b: was done, but out.b is gone" in stopped.stderr
-    # interrupted meanwhile, the steps that follow are not believed either
-    assert shell(body, tmp_path).returncode == 0
-    assert (tmp_path / "log").read_text().split() == ["b", "c", "c", "d"]
-    again = shell(body, tmp_path)
-    assert again.stderr.count("already done") == 4
-
-
-def test_a_step_that_was_interrupted_is_not_believed_though_its_outputs_are_there(tmp_path):
-    body = "STEPS=steps\nchain given\nstep a out -- bash -c 'echo >out; test -z ${stop:-}' a $w"
-    assert shell(body, tmp_path, w="1").returncode == 0
-    (tmp_path / "out").unlink()
-    assert shell(body, tmp_path, w="1", stop="1").returncode == 1
-    again = shell(body, tmp_path, w="1")
-    assert again.returncode == 0 and "already done" not in again.stderr
-    # nor after a try with another option
-    assert shell(body, tmp_path, w="2", stop="1").returncode == 1
-    again = shell(body, tmp_path, w="1")
-    assert again.returncode == 0 and "already done" not in again.stderr
-    assert "already done" in shell(body, tmp_path, w="1").stderr
-
-
-def test_a_step_without_its_output_is_an_error(tmp_path):
-    assert_error(shell("STEPS=steps\nstep a out -- true", tmp_path), "a: true", "out")
-    assert not (tmp_path / "steps").exists()
-
-
-@pytest.mark.parametrize("name", ["..", ".", ".hidden", "a/b", "../x", "/x", "a b", "-x", ""])
-def test_names_that_leave_the_folder_are_refused(tmp_path, name):
-    assert_error(shell(f"plain_name --name '{name}'", tmp_path), f"--name {name}: expected")
-    assert shell("plain_name --name shaw+rotary_1.2-b", tmp_path).returncode == 0
-
-
-def test_a_run_is_known_by_its_command(tmp_path):
-    body = "same_run --name run fairseq-train 'a b' --lr ${lr:-1}"
-    for _ in range(2):
-        assert shell(body, tmp_path).returncode == 0
-    assert (tmp_path / "run" / "command").read_text() == "fairseq-train a\\ b --lr 1 \n"
-    assert_error(shell(body, tmp_path, lr="2"), "other flags", "--name")
-    assert os.listdir(tmp_path / "run") == ["command"]
 
 
 def test_digests_published_given_and_recorded(tmp_path):
@@ -249,21 +161,18 @@ def test_a_download_is_continued_and_gets_its_name_only_when_right(tmp_path):
         server.server_close()
 
 
-def options_taken(script):
-    """The options that a script looks for, itself or in what it shares with others."""
-    texts = [script.read_text()]
-    sourced = re.findall(r'^\. "\$RECIPE/\.\./common/(\w+\.sh)"', texts[0], re.MULTILINE)
-    texts += [(COMMON / name).read_text() for name in sourced if name == "sentence_tasks.sh"]
-    cases = re.findall(r"^ +((?:-[a-z-]+(?: \| )?)+)\)", "\n".join(texts), re.MULTILINE)
-    return {option for case in cases for option in case.split(" | ")} - {"--"}
-
-
 @pytest.mark.parametrize("script", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_help_names_every_option(tmp_path, script):
+def test_help_is_printed_and_every_option_is_read(tmp_path, script):
     result = bash(script, "--help", cwd=tmp_path)
     assert result.returncode == 0 and script.name in result.stdout
-    # those of finetune.sh of clue and of the jobs are another script's
-    assert (
-        len(options_taken(script)) >= 3 or "exec" in script.read_text() or "sbatch" in script.name
-    )
-    assert all(option in result.stdout for option in options_taken(script))
+    head, _, text = script.read_text().partition("\nset -euo pipefail\n")
+    if 'parse "$@"' not in text:  # it hands all options on
+        assert "own_help" in text or "slurm_job" in text
+        return
+    sourced = re.findall(r'^\. "\$(?:COMMON|RECIPE/\.\./common)/(\w+\.sh)"', text, re.MULTILINE)
+    text += "".join((COMMON / name).read_text() for name in sourced)
+    options = declaration_of(str(script)).options
+    assert len(options) >= 3
+    for name, option in options.items():
+        read = re.search(rf"\b{option.variable}\b|{name}\b|options_of", text)
+        assert name in result.stdout and (read or name == "--help"), name

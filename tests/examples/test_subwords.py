@@ -1,12 +1,12 @@
 """Byte-level BPE and SentencePiece: learned by recipes, applied alike by all that read the data."""
 
 import pytest
-from support.recipes import COMMON, EXAMPLES, bash, commands
+from support.recipes import EXAMPLES, bash, commands
 
 pytest.importorskip("tokenizers", reason="byte-level BPE needs it")
 
 
-@pytest.mark.parametrize("case, flags", [("", ["--lower-case"]), ("--keep-case", [])])
+@pytest.mark.parametrize("case, flags", [("", ["--lowercase"]), ("--keep-case", [])])
 def test_what_is_recorded_with_the_data_is_used_by_all(tmp_path, case, flags):
     data = tmp_path / "data"
     data.mkdir()
@@ -14,10 +14,12 @@ def test_what_is_recorded_with_the_data_is_used_by_all(tmp_path, case, flags):
     (tmp_path / "glue" / "CoLA").mkdir(parents=True)
     given = ("glue", data, "out", "--dry-run")
     found = commands(bash(EXAMPLES / "glue" / "prepare.sh", *given, cwd=tmp_path))
-    helper, kept = str(COMMON / "spm.py"), str(data / "sentencepiece.model")
+    kept = str(data / "sentencepiece.model")
+    (split,) = [words for words in found if "apply-subwords" in words]
+    assert split[2:4] == ["sentencepiece", kept] and ("--lowercase" in split) == bool(flags)
     parts = [f"{tmp_path}/out/work/CoLA/{part}/input0/train" for part in ("text", "pieces")]
-    assert ["python", helper, *flags, "apply", kept, *parts] in found
-    assert ["cp", kept, str(data / "text"), f"{tmp_path}/out/CoLA.part"] in found
+    assert " ".join(parts) in " ".join(split)
+    assert ["cp", kept, str(data / "text"), f"{tmp_path}/out/.part/CoLA"] in found
     train = EXAMPLES / "bert_pretraining" / "train.sh"
     found = commands(bash(train, "roberta", data, "--cpu", "--dry-run", cwd=tmp_path))
     (pack,) = [" ".join(words) for words in found if words[:2] == ["fairseq-posenc", "pack"]]
@@ -30,10 +32,10 @@ def test_the_size_of_the_vocabulary_is_given_not_its_merges(tmp_path):
 
     def learned(*flags):
         found = commands(bash(prepare, "text", "out", *flags, "--dry-run", cwd=tmp_path))
-        (words,) = [words for words in found if "learn" in words]
-        return words[1].rpartition("/")[2], words[3:5]
+        (words,) = [words for words in found if "learn-subwords" in words]
+        return words[2:5]
 
-    assert learned() == ("bpe.py", ["--vocabulary-size", "32678"])
-    assert learned("--bpe-operations", "9") == ("bpe.py", ["--operations", "9"])
-    assert learned("--subwords", "sentencepiece") == ("spm.py", ["--vocabulary-size", "32678"])
-    assert learned("--subwords", "byte-bpe") == ("byte_bpe.py", ["--vocabulary-size", "50000"])
+    assert learned() == ["subword-nmt", "--vocabulary-size", "32678"]
+    assert learned("--bpe-operations", "9") == ["subword-nmt", "--operations", "9"]
+    for kind, size in (("sentencepiece", "32678"), ("byte-bpe", "50000")):
+        assert learned("--subwords", kind) == [kind, "--vocabulary-size", size]

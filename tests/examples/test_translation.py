@@ -95,37 +95,36 @@ def dry(script, *arguments, cwd, **variables):
 
 
 def prepared(texts, cwd, *flags):
-    """The commands of a dry run of prepare.sh by the last parts of their first words."""
+    """The commands of a dry run of prepare.sh by their names."""
     found = {}
     for words in dry("prepare.sh", texts, "out", *PAIR, *flags, cwd=cwd):
         words = [os.path.basename(word) for word in words]
-        if "watch.py" in words:
-            words = words[3:]
-        key = " ".join(word for word in words[:3] if word.endswith(".py") or word == "learn")
-        found.setdefault(key or words[0], []).append(words)
+        key = words[1] if words[0] == "fairseq-posenc" else words[0]
+        found.setdefault(key, []).append(words)
     return found
 
 
 def test_subwords_of_each_kind(texts, tmp_path):
     ran = prepared(texts, tmp_path, "--byte-fallback", "--sentencepiece-model", "bpe")
-    (learned,) = ran["spm.py learn"]
+    (learned,) = ran["learn-subwords"]
+    assert learned[2] == "sentencepiece"
     flags = flags_of(learned)
     assert flags["--type"] == "bpe" and "--byte-fallback" in flags
-    assert flags["--vocabulary-size"] == "8000" and flags["--sentences"] == "1000000"
+    assert flags["--vocabulary-size"] == "8000" and flags["--learn-from"] == "1000000"
     assert learned[-2:] == ["train.de.xz", "train.ne"]  # raw
-    assert "moses.py" not in ran and "--joined-dictionary" in flags_of(ran["fairseq-preprocess"][0])
+    assert "tokenize" not in ran and "--joined-dictionary" in flags_of(ran["fairseq-preprocess"][0])
 
     ran = prepared(texts, tmp_path, "--subwords", "subword-nmt", "--vocabulary", "separate")
-    assert [words[-2:] for words in ran["bpe.py learn"]] == [
+    assert [words[-2:] for words in ran["learn-subwords"]] == [
         ["de.bpe.codes", "train.de.gz"],
         ["ne.bpe.codes", "train.ne.gz"],
     ]
-    assert len(ran["moses.py"]) == 2
+    assert len(ran["tokenize"]) == 2
     assert "--joined-dictionary" not in flags_of(ran["fairseq-preprocess"][0])
 
     flags = ["--subwords", "none", "--vocabulary-size", "900", "--no-cleaning"]
     ran = prepared(texts, tmp_path, *flags, "--tokenizer", "none")
-    assert set(ran) == {"pairs.py", "rm", "fairseq-preprocess", "cp", "mv"}
+    assert set(ran) == {"check-pairs", "fairseq-preprocess", "cp"}
     assert flags_of(ran["fairseq-preprocess"][0])["--nwordstgt"] == "900"
     assert os.listdir(tmp_path) == []
 
@@ -151,7 +150,7 @@ def test_the_settings_of_the_data_decide_how_it_is_trained_and_scored(tmp_path):
     lines = ["SOURCE=fi", "TARGET=zh", "TOKENIZER=none", "SUBWORDS=none", "VOCABULARY=joint"]
     (tmp_path / "data").mkdir()
     write(tmp_path / "data" / "text.settings", lines)
-    (training,) = dry("train.sh", "arch", "data", "--cpu", cwd=tmp_path)[1:]
+    (training,) = dry("train.sh", "arch", "data", "--cpu", cwd=tmp_path)
     flags = flags_of(training)
     assert (flags["--source-lang"], flags["--target-lang"]) == ("fi", "zh")
     assert "--share-all-embeddings" in flags and flags["--max-update"] == "100000"
@@ -208,18 +207,18 @@ def test_text_that_is_not_parallel_is_refused_before_any_work(tmp_path, name, co
     # the helper names the mistake, and the script the helper
     assert result.returncode == 1 and "Traceback" not in result.stderr
     assert all(part in result.stderr for part in parts), result.stderr
-    assert "spm.py" not in result.stderr and not (tmp_path / "out" / "data-bin").exists()
+    assert "sentencepiece" not in result.stderr and not (tmp_path / "out" / "data-bin").exists()
 
 
 def test_other_mistakes_are_one_line(texts, tmp_path):
-    assert_error(recipe("compare.sh", "one", cwd=tmp_path), "two systems")
+    assert_error(recipe("compare.sh", "one", cwd=tmp_path), "give SYSTEM")
     assert_error(recipe("train.sh", "arch", texts, "--cpu", cwd=tmp_path), "prepare.sh")
     given = ["--epochs", "1", "--updates", "1", "--cpu"]
     assert_error(recipe("train.sh", "arch", "data", *given, cwd=tmp_path), "--epochs 1")
     assert_error(recipe("evaluate.sh", texts, texts, cwd=tmp_path), "text.settings")
     words = shlex.split("--average-by steps")
     assert_error(recipe("evaluate.sh", texts, texts, *words, cwd=tmp_path), "--average-by steps")
-    result = recipe("run.sh", texts, "out", "transformer", "--epochs", "2", cwd=tmp_path)
+    result = recipe("run.sh", texts, "out", "transformer", *PAIR, "--epochs", "2", cwd=tmp_path)
     assert_error(result, "--average 5", "2 epochs")
     result = recipe("run.sh", texts, "out", "transformer", cwd=tmp_path)
-    assert_error(result, "prepare.sh: error: give --source-lang")
+    assert_error(result, "run.sh: error: give --source-lang")

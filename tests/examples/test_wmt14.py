@@ -240,9 +240,13 @@ def test_preparing_again_does_only_what_changed(prepared):
     first, changed, again = (
         (prepared.parent / f"messages-{name}").read_text() for name in ("first", "changed", "again")
     )
-    assert all(part in first for part in ("moses.py", "bpe.py", "clean.py", "fairseq-preprocess"))
-    assert "fairseq-preprocess" not in again and "moses.py" not in again
-    assert "clean.py" in changed and "fairseq-preprocess" in changed and "bpe.py" not in changed
+    assert all(
+        part in first
+        for part in ("tokenize moses", "learn-subwords", "posenc clean", "fairseq-preprocess")
+    )
+    assert "fairseq-preprocess" not in again and "tokenize moses" not in again
+    assert "posenc clean" in changed and "fairseq-preprocess" in changed
+    assert "learn-subwords" not in changed
     codes = {(prepared.parent / f"codes-{name}").read_text() for name in ("first", "again")}
     assert len(codes) == 1  # the time at which the codes were written
 

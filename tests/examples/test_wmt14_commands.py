@@ -93,7 +93,7 @@ def test_training_mistakes_are_one_line(tmp_path, arguments, environment, parts)
 def test_other_mistakes_are_one_line(tmp_path):
     folder = tmp_path / "empty"
     folder.mkdir()
-    assert_error(bash("prepare.sh", cwd=tmp_path), "folder")
+    assert_error(bash("prepare.sh", cwd=tmp_path), "give OUT")
     assert_error(bash("prepare.sh", "out", "--raw", "none", cwd=tmp_path), "--raw none")
     assert_error(bash("prepare.sh", "out", "--raw", folder, cwd=tmp_path), "europarl-v7.tgz")
     assert_error(bash("prepare.sh", "out", "--bpe-operations", "x", cwd=tmp_path), "x")
@@ -116,7 +116,7 @@ def test_a_dry_run_of_everything_leaves_nothing_behind(tmp_path):
         "dev.tgz",
         "test-full.tgz",
     ]
-    learned = [flags_of(command) for command in prepared if "learn" in command]
+    learned = [flags_of(command) for command in prepared if "learn-subwords" in command]
     assert learned[0]["--vocabulary-size"] == "37000"
     evaluated = commands(bash("evaluate.sh", "data", "ckpt", "--dry-run", cwd=tmp_path))
     average, generate = flags_of(evaluated[0]), flags_of(evaluated[1])

@@ -229,7 +229,7 @@ def test_a_failing_command_stops_the_script_with_one_line(tmp_path):
 
 def test_given_options_are_passed_on(tmp_path):
     body = 'pass FEW --seed --wait --other; printf "<%s>" "${FEW[@]}"\noptions_of "$0"'
-    assert shell(tmp_path, body, "--seed", "3").stdout == "<--seed><3>--wait --seed\n"
+    assert shell(tmp_path, body, "--seed", "3").stdout == "<--seed><3>--wait\n--seed\n"
     assert shell(tmp_path, body, "--wait").stdout.startswith("<--wait>-")
     assert shell(tmp_path, "", "--seed", "x").stderr.startswith("script.sh: error: --seed x: exp")
 
@@ -246,3 +246,58 @@ fairseq-posenc stale run* --data data
     (tmp_path / "data" / "train.bin").write_text("2")
     said = shell(tmp_path, body, "--seed", "2").stderr
     assert said.count("is of other data") == 1 and "run1: is of other data than data has" in said
+
+
+def test_what_ignores_a_signal_is_killed(tmp_path):
+    """And is given ten seconds before that."""
+    stubborn = (
+        "import signal, time; signal.signal(15, signal.SIG_IGN); open('on', 'w'); time.sleep(60)"
+    )
+    running = start(tmp_path, f'alone out\nrun {sys.executable} -c "{stubborn}"')
+    until((tmp_path / "on").exists)
+    running.terminate()
+    assert running.wait(timeout=30) == 143
+    running.stderr.close()
+
+
+def test_a_killed_command_is_named(tmp_path):
+    message = shell(tmp_path, "run bash -c 'kill -KILL $$'").stderr
+    assert "bash was killed" in message and "memory" in message
+
+
+def test_a_folder_is_the_same_by_each_of_its_names(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to("run")
+    body = "alone run\nfairseq-posenc alone link -- touch one\n"
+    body += "fairseq-posenc alone ./run/../run -- touch two"
+    assert shell(tmp_path, body).returncode == 0 and (tmp_path / "two").exists()
+
+
+@pytest.mark.parametrize("path", ["a", "a/", "a//", "./a/"])
+def test_an_absolute_path_has_no_slash_at_its_end(tmp_path, path):
+    printed = shell(tmp_path, f"absolute {path}; absolute {tmp_path}/a/; absolute /").stdout
+    assert os.path.normpath(printed[: -len(f"{tmp_path}/a/")]) == f"{tmp_path}/a"
+    assert printed.endswith(f"a{tmp_path}/a/")
+
+
+@pytest.mark.parametrize("recipe", ["bert_pretraining", "clue_pretraining", "language_model"])
+def test_two_preparations_of_a_folder_do_not_meet(tmp_path, recipe):
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for split in ("train", "valid"):
+        (texts / f"{split}.txt").write_text("a b\n")
+    holder = start(tmp_path, "alone out\ntouch held\nsleep 60")
+    until((tmp_path / "held").exists)
+    kind = ["wikitext"] if recipe == "language_model" else []
+    prepare = str(ROOT / "examples" / recipe / "prepare.sh")
+    second = subprocess.run(
+        ["bash", prepare, *kind, str(texts), "out"],
+        cwd=tmp_path,
+        env=variables(),
+        capture_output=True,
+        text=True,
+    )
+    assert second.returncode == 1 and f"process {holder.pid}" in second.stderr
+    holder.terminate()
+    holder.wait()
+    holder.stderr.close()

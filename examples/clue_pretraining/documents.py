@@ -1,1 +1,0 @@
-../bert_pretraining/documents.py

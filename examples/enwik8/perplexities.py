@@ -1,1 +1,0 @@
-../language_model/perplexities.py
