@@ -26,19 +26,18 @@ AVERAGE=$((EPOCHS < 5 ? EPOCHS : 5))
 OUT=$(absolute "${OUTPUT:-$REPO/runs/quickstart}") VENV=$(absolute "${VENV:-$REPO/.venv}")
 [[ ! -d $OUT || -d $OUT/steps || -z $(find "$OUT" -mindepth 1 ! -name .lock) ]] ||
     die "--output $OUT: contains other files; give a new folder"
+alone "$OUT"
+
 title() {
-    STAGE=$((${STAGE:-1} + 1))
-    printf '\n[%3d s] %d/9 %s\n' "$(($(date +%s) - STARTED))" "$STAGE" "$1"
+    STAGE=$((${STAGE:-0} + 1))
+    printf '\n[%3d s] %d/9 %s\n' "$SECONDS" "$STAGE" "$1"
 }
-if [[ -z ${STARTED:-} ]]; then
-    STARTED=$(date +%s)
-    printf '\n[  0 s] 1/9 environment\n'
-    "$SCRIPTS/setup.sh" "$VENV"
-fi
-export STARTED PATH=$VENV/bin:$PATH
+
+title "environment"
+"$SCRIPTS/setup.sh" "$VENV"
+PATH=$VENV/bin:$PATH
 # A model of this size gains nothing from more threads, and is slower with one per core.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
-alone "$OUT"
 
 DATA=$OUT/data BINARY=$OUT/data-bin CHECKPOINTS=$OUT/checkpoints
 USER_DIR=$REPO/fairseq_posenc TOY=$REPO/examples/toy
@@ -48,7 +47,7 @@ code_of() { find "$@" -name '*.py' -exec sha256sum {} + | sort | sha256sum | cut
 # The output of a step goes to its log, and the command to the user.
 quietly() {
     "$@" &>"$OUT/step.log" || die "$(tail -n 1 "$OUT/step.log")"
-    grep '^+' "$OUT/step.log" || true
+    grep '^+' "$OUT/step.log" || tail -n 1 "$OUT/step.log" >&2
 }
 
 title "corpus of $PAIRS pairs"
@@ -90,7 +89,8 @@ step training --data "$BINARY" --settings "$(code_of "$USER_DIR")" --log "$OUT/t
     --warmup-updates 150 --max-tokens 2000 --required-batch-size-multiple 1 \
     --max-epoch "$EPOCHS" --save-dir "$CHECKPOINTS" --keep-last-epochs "$AVERAGE" \
     --log-format json --log-interval 20 2>&1 | awk -v epochs="$EPOCHS" '
-        /^\+/ || /error: / { print; fflush() }
+        /^\+/ { print; fflush() }
+        /error: |: already done/ { print >"/dev/stderr" }
         /\| valid \|/ {
             match($0, /"epoch": [0-9]+/); epoch = substr($0, RSTART + 9, RLENGTH - 9)
             match($0, /"valid_loss": "[0-9.]+/); loss = substr($0, RSTART + 15, RLENGTH - 15)
@@ -135,4 +135,4 @@ quietly step model --inputs "$OUT/average.pt" "$OUT/bleu.txt" --data "$BINARY" \
     --about "A toy grammar, $PAIRS pairs, seed $SEED." --scores "$OUT/bleu.txt"
 sed -n 6p "$DATA/test.en" | run fairseq-posenc translate --model "$OUT/model"
 printf '[%3d s] curves %s, model %s: fairseq-posenc translate --model %s <text\n' \
-    "$(($(date +%s) - STARTED))" "$OUT/training.png" "$OUT/model" "$OUT/model"
+    "$SECONDS" "$OUT/training.png" "$OUT/model" "$OUT/model"

@@ -15,12 +15,15 @@ SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../examples/common/steps.sh
 . "$SCRIPTS/../examples/common/steps.sh"
 
-VENV=$REPO/.venv
+VENV=$REPO/.venv ARGUMENTS=("$@")
 case ${1:-} in
     --help) parse --help ;;
-    --venv) VENV=${2:?--venv needs a value} && shift 2 ;;
+    --venv)
+        [[ -n ${2:-} ]] || die "--venv needs a value; see --help"
+        VENV=$2 && shift 2 ;;
 esac
 VENV=$(absolute "$VENV")
+alone ""
 "$SCRIPTS/setup.sh" "$VENV"
 PATH=$VENV/bin:$PATH
 cd "$REPO"

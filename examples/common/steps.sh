@@ -20,7 +20,8 @@
 #     absolute PATH              print PATH as an absolute path, without slashes at its end
 #     fraction N PARTS           print N / PARTS rounded down, but at least 1
 #     alone FOLDER [--waits]     from here on, no other process works in FOLDER, and a signal ends all
-#                                that the script has started; FOLDER is also where steps leave markers
+#                                that the script has started; FOLDER is also where steps leave markers.
+#                                If it is empty, only signals count; ARGUMENTS are the script's own
 #     run COMMAND...             run COMMAND, every time
 #     step NAME [OPTIONS] -- COMMAND...   run COMMAND unless it is done: `fairseq-posenc step --help`
 #     train FOLDER DATA [FLAGS]  fairseq-train with FOLDER as --save-dir: goes on there, ends as if it
@@ -92,9 +93,9 @@ fairseq-posenc() {
 # The script starts again below a process that holds the lock and waits for signals.
 alone() {
     STEPS=$1
-    ((!DRY_RUN)) && [[ ${ALONE:-} != "$0 $1" ]] || return 0
-    export ALONE="$0 $1"
-    ((!${NODE_RANK:-0})) || shift # the first node has the lock
+    ((!DRY_RUN)) && [[ ${ALONE:-} != "$0 $STEPS" ]] || return 0
+    export ALONE="$0 $STEPS"
+    [[ -n $1 ]] && ((!${NODE_RANK:-0})) || shift # the first node has the lock
     exec "$ANY_PYTHON" -m fairseq_posenc alone "$@" --name "${0##*/}" -- bash "$0" "${ARGUMENTS[@]}"
 }
 

@@ -124,25 +124,28 @@ def end_family(roots: Sequence[int], kill_after: float = _KILL_AFTER) -> None:
         if not alive:
             return
         late = time.monotonic() >= end
-        for pid in alive if late else alive - told:
+        for pid in alive if late else [pid for pid in alive if pid not in told]:
             with contextlib.suppress(OSError):  # it has ended
                 os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
-        seen |= alive
-        told |= alive
+        seen.update(alive)
+        told.update(alive)
         time.sleep(0.05)
 
 
-def _family(roots: Set[int]) -> Set[int]:
-    """Those of the processes that are alive, and all below them."""
+def _family(roots: Set[int]) -> List[int]:
+    """Those of the processes that are alive, and all below them.
+
+    A script comes before its command: if the command ended first, the script could start another.
+    """
     parents = dict(_processes())
-    found = set()
+    depths = {}
     for pid in parents:
-        above = pid
+        above, depth = pid, 0
         while above in parents and above not in roots:
-            above = parents[above]
-        if above in roots:
-            found.add(pid)
-    return found - {os.getpid()}
+            above, depth = parents[above], depth + 1
+        if above in roots and pid != os.getpid():
+            depths[pid] = depth
+    return sorted(depths, key=depths.__getitem__)
 
 
 def _processes() -> Iterator[Tuple[int, int]]:
