@@ -26,7 +26,7 @@ def marked_spans(text: str, target: Dict[str, Any]) -> str:
     """WSC's text with ``[ ]`` around the noun phrase and ``_ _`` around the pronoun."""
     spans = [
         (target[f"{name}_index"], target[f"{name}_text"], marks)
-        for name, marks in (("span1", "[]"), ("span2", "__"))
+        for name, marks in (("span1", ("[", "]")), ("span2", ("_", "_")))
     ]
     for start, span, (left, right) in sorted(spans, reverse=True):
         end = start + len(span)
@@ -69,6 +69,7 @@ def _tsv_cells(task: Task, path: str, columns: Sequence[Column]) -> Cells:
     Columns are separated by tabs, and quotation marks are part of the text, as in the readers
     behind the published scores of GLUE.
     """
+    rows: Iterator[Tuple[int, List[str]]]
     rows = ((n, line.rstrip("\r").split("\t")) for n, line in enumerate(read_lines(path), 1))
     first = next(rows, None)
     if first is None:

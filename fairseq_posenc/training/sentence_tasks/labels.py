@@ -44,13 +44,12 @@ class Labels:
                     f"{path}: line {example.line}: label {example.label!r} is number {len(counts)},"
                     f" and {task.name} has {limit} labels"
                 )
-        listed = isinstance(task.labels, tuple)
-        # by frequency, as fairseq-preprocess orders them
+        # fairseq-preprocess orders labels by frequency, too
         self.names = sorted(counts, key=lambda name: (-counts[name], name))
-        if listed:
-            self.names = list(task.labels)
+        self.source = f"labels in {path}"
+        if isinstance(task.labels, tuple):
+            self.names, self.source = list(task.labels), "labels of the task"
         self.counts = [counts[name] for name in self.names]
-        self.source = "labels of the task" if listed else f"labels in {path}"
         if len(self.names) < 2:
             raise UsageError(
                 f"{path}: all examples have the label {self.names[0]!r}; nothing can be learned"
@@ -83,15 +82,16 @@ class Numbers:
     counts: Sequence[int] = ()
 
     def __init__(self, task: Task, path: str, train: Sequence[Example]) -> None:
-        self.bounds = task.regression
-        if self.bounds is True:
+        self.given = isinstance(task.regression, tuple)
+        if isinstance(task.regression, tuple):
+            self.bounds = task.regression
+        else:
             found = [self._number(example, path) for example in train]
             if min(found) == max(found):
                 raise UsageError(
                     f"{path}: all examples have the label {found[0]}; nothing can be learned"
                 )
             self.bounds = (min(found), max(found))
-        self.given = task.regression is not True
         self.found: Dict[str, Any] = {"regression": list(self.bounds)}
 
     def __call__(self, example: Example, path: str) -> str:

@@ -26,19 +26,14 @@ def lines(task: Task, name: str, test: str, predictions: str) -> Iterator[str]:
             raise UsageError(
                 f"{test}: line {number} is empty, so there is no prediction for {index}"
             )
-        if task.regression:
-            label = f"{within(float(label), task):.3f}"
-        elif label not in (task.labels or ()):
+        if isinstance(task.regression, tuple):
+            low, high = task.regression
+            label = f"{min(max(float(label), low), high):.3f}"
+        elif not isinstance(task.labels, tuple) or label not in task.labels:
             raise UsageError(f"{predictions}: line {number}: {label} is no label of {task.name}")
         # in JSON, the number is as it stood there
         text = json.dumps(label, ensure_ascii=False)
         yield f'{{{key}: {index}, "label": {text}}}' if as_json else f"{index}\t{label}"
-
-
-def within(number: float, task: Task) -> float:
-    """The nearest number in the range of a task's labels."""
-    low, high = task.regression
-    return min(max(number, low), high)
 
 
 def suffix_of(task: Task, name: str) -> str:

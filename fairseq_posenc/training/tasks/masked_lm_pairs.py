@@ -28,7 +28,7 @@ from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.compat.tasks import bpe_flags
-from fairseq_posenc.flags.options import option
+from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.training.tasks.masked_samples import MaskedSamples
 from fairseq_posenc.training.tasks.masking_flags import MaskingConfig, check_masking, masks_of
 from fairseq_posenc.training.tasks.text_pairs import NEXT, ORDER, SEGMENT, SENTENCE, TextPairs
@@ -151,14 +151,14 @@ class MaskedLMPairsTask(MaskedLMTask):
             path,
         )
 
-    def build_model(self, *args: Any, **kwargs: Any) -> nn.Module:
+    def build_model(self, args: Options, from_checkpoint: bool = False) -> nn.Module:
         """Build the model, with heads for the relation of pairs and the span boundary objective.
 
         Raises:
             UsageError: it cannot have them, or does not tell the texts of a pair apart.
         """
-        model = super().build_model(*args, **kwargs)
-        arch = option(args[0], "_name")
+        model = super().build_model(args, from_checkpoint)
+        arch = option(args, "_name")
         if self.span_boundary:
             _registration("span_boundary", model, "--span-boundary-objective", arch)()
         if self.relation is None:
