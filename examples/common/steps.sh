@@ -95,7 +95,7 @@ alone() {
     STEPS=$1
     ((!DRY_RUN)) && [[ ${ALONE:-} != "$0 $STEPS" ]] || return 0
     export ALONE="$0 $STEPS"
-    [[ -n $1 ]] && ((!${NODE_RANK:-0})) || shift # the first node has the lock
+    [[ -n $1 && ${NODE_RANK:-0} == 0 ]] || shift # the first node has the lock
     exec "$ANY_PYTHON" -m fairseq_posenc alone "$@" --name "${0##*/}" -- bash "$0" "${ARGUMENTS[@]}"
 }
 
