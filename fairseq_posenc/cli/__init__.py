@@ -1,7 +1,8 @@
 """``fairseq-posenc COMMAND``, the same as ``python -m fairseq_posenc COMMAND``.
 
-Each command is one module of this folder.  It declares its arguments without importing PyTorch or
-fairseq, so that ``--help`` is immediate, and imports its implementation only when it runs.
+Each module of this folder is a group of commands.  A command declares its arguments without
+importing PyTorch or fairseq, so that ``--help`` is immediate, and imports its implementation only
+when it runs.
 """
 
 import argparse
@@ -9,23 +10,19 @@ from typing import Optional, Sequence
 
 from fairseq_posenc import __version__
 from fairseq_posenc.cli import (
-    analyse,
+    analysis,
     average,
     benchmark,
     catalogue,
-    convert,
     doctor,
-    pack,
-    plot,
-    predict,
+    exchange,
     reading,
-    script,
     sentence_task,
+    serving,
     step,
     study,
     subwords,
     text,
-    translate,
 )
 from fairseq_posenc.cli.command import add_commands
 from fairseq_posenc.flags.usage import OneLineParser
@@ -36,18 +33,17 @@ COMMANDS = (
     catalogue.LIST,
     doctor.COMMAND,
     average.COMMAND,
-    convert.IMPORT,
-    convert.EXPORT,
-    pack.COMMAND,
-    translate.COMMAND,
-    predict.COMMAND,
+    exchange.IMPORT,
+    exchange.EXPORT,
+    exchange.PACK,
+    serving.TRANSLATE,
+    serving.PREDICT,
     *text.COMMANDS,
     *subwords.COMMANDS,
-    script.COMMAND,
     reading.COMMAND,
     sentence_task.COMMAND,
-    plot.COMMAND,
-    analyse.COMMAND,
+    analysis.PLOT,
+    analysis.ANALYSE,
     benchmark.COMMAND,
     study.COMMAND,
     *step.COMMANDS,

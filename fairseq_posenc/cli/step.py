@@ -1,7 +1,9 @@
-"""``fairseq-posenc step``, ``alone`` and ``stale``: what the scripts of the recipes run with."""
+"""``fairseq-posenc step``, ``alone`` and ``script``: what recipes are made of."""
 
 import argparse
 import os
+import runpy
+import sys
 from pathlib import Path
 from typing import Any, List, Optional, Tuple
 
@@ -37,6 +39,15 @@ STALE = """\
 Say which of several folders hold something that was made from other data.
 
     fairseq-posenc stale runs/*/ --data data-bin"""
+
+
+SCRIPT = """\
+Run a Python script that uses this package, such as those of the recipes.
+
+    fairseq-posenc script examples/common/score.py --help
+
+`python FILE` does the same, but waits for fairseq: importing the package registers it there. A
+script that is run here starts at once, and calls fairseq_posenc.register() if it needs that."""
 
 
 def add_step(parser: argparse.ArgumentParser) -> None:
@@ -183,8 +194,24 @@ def run_stale(args: argparse.Namespace) -> None:
             )
 
 
+def add_script(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("file", metavar="FILE", help="the script")
+    parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER)
+
+
+def run_script(args: argparse.Namespace) -> None:
+    """Run the script as Python does."""
+    if not os.path.isfile(args.file):
+        raise UsageError(f"script {args.file}: no such file")
+    sys.argv = [args.file, *args.arguments]
+    sys.path[0] = os.path.dirname(os.path.abspath(args.file))
+    runpy.run_path(args.file, run_name="__main__")
+
+
 COMMANDS = (
     Command("step", "run a command of a recipe, unless it is done", STEP, add_step, run_step),
     Command("alone", "run a command that no other meets in a folder", ALONE, add_alone, run_alone),
     Command("stale", "name folders that were made from other data", STALE, add_stale, run_stale),
+    Command("script", "run a Python script of a recipe", SCRIPT, add_script, run_script),
 )

@@ -13,7 +13,7 @@ from fairseq_posenc import __version__
 from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.basics import packages
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli import COMMANDS, doctor, main, plot
+from fairseq_posenc.cli import COMMANDS, analysis, doctor, main
 from fairseq_posenc.cli.catalogue import catalogue
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.exchange import FORMATS
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HELP = [
     [],
     *([command.name] for command in COMMANDS),
-    *(["plot", figure.name] for figure in plot.FIGURES),
+    *(["plot", figure.name] for figure in analysis.FIGURES),
 ]
 FORMER = {
     "average_checkpoints.py": "average",

@@ -5,7 +5,9 @@ import inspect
 import pytest
 from fairseq.tasks import TASK_REGISTRY
 
-OURS = [name for name, task in TASK_REGISTRY.items() if task.__module__.startswith("fairseq_posenc")]
+OURS = [
+    name for name, task in TASK_REGISTRY.items() if task.__module__.startswith("fairseq_posenc")
+]
 
 
 @pytest.mark.parametrize("name", OURS)
