@@ -28,9 +28,8 @@ from fairseq_posenc.attention.base import Abilities, AttentionKernel, HeadSizes
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
 from fairseq_posenc.attention.content import content_logits
 from fairseq_posenc.attention.functional import aligned, attend, drop, dropout_rate
-from fairseq_posenc.attention.gated_flags import RELU, SOFTMAX
 from fairseq_posenc.attention.linear.precision import no_autocast
-from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu
+from fairseq_posenc.attention.normalisers import DIVISORS, RELU, SOFTMAX, squared_relu
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Encoding
@@ -61,7 +60,7 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         embed_dim: C.
         encoding: position encoding of a stack with one head of the key size.
         options: the model configuration, read for the flags of
-            :class:`~fairseq_posenc.attention.gated_flags.GatedFlags`.
+            :class:`~fairseq_posenc.attention.normalisers.GatedFlags`.
         dropout: probability of dropping an attention weight.
         q_noise: quantisation noise.
         qn_block_size: its block size.

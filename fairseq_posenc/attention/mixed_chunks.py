@@ -58,7 +58,7 @@ class MixedChunkAttention(GatedAttention):
         embed_dim: channels of the layer's input.
         encoding: position encoding of a stack with one head of the key size.
         options: the model configuration, read for the flags of
-            :class:`~fairseq_posenc.attention.gated_flags.GatedFlags`.
+            :class:`~fairseq_posenc.attention.normalisers.GatedFlags`.
         kwargs: dropout and quantisation noise, as for :class:`GatedAttention`.
     """
 

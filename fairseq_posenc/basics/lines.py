@@ -1,8 +1,4 @@
-"""Reading and writing texts line by line; imports neither PyTorch nor fairseq.
-
-Only a line feed ends a line, since Common Crawl has other line breaks within sentences, and a
-translation would no longer be beside its source.
-"""
+"""Reading and writing lines of text, and JSON objects; imports neither PyTorch nor fairseq."""
 
 import bz2
 import codecs
@@ -10,6 +6,7 @@ import contextlib
 import gzip
 import io
 import itertools
+import json
 import lzma
 import os
 import re
@@ -191,3 +188,29 @@ def write_text(path: FilePath, flag: str = "") -> Iterator[TextIO]:
             binary = stack.enter_context(gzip.GzipFile("", "wb", LEVEL, binary, mtime=0))
             binary = stack.enter_context(io.BufferedWriter(binary, 1 << 16))
         yield stack.enter_context(io.TextIOWrapper(binary, "utf-8", newline="\n"))
+
+
+def read_json_object(
+    path: str, subject: str, advice: str = "give a file that can be read"
+) -> Dict[str, Any]:
+    """Read a JSON object.
+
+    Args:
+        path: its file.
+        subject: the file, at the start of messages.
+        advice: what to do if there is no such file.
+
+    Raises:
+        UsageError: it cannot be read or is not a JSON object.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"{subject} cannot be read ({reason}); {advice}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{subject} is not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{subject} holds no JSON object")
+    return content

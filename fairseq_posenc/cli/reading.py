@@ -247,7 +247,7 @@ def add_score(parser: argparse.ArgumentParser) -> None:
 
 def score(args: argparse.Namespace) -> None:
     """Print the scores."""
-    from fairseq_posenc.basics.json_object import read_json_object
+    from fairseq_posenc.basics.lines import read_json_object
     from fairseq_posenc.training.reading.questions import read_questions
     from fairseq_posenc.training.reading.scores import RULES, scores
 

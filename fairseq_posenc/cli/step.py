@@ -126,7 +126,7 @@ def _add_command(parser: argparse.ArgumentParser) -> None:
 
 def run_step(args: argparse.Namespace) -> Optional[int]:
     """Do a step, unless it is done."""
-    from fairseq_posenc.steps.digests import TRAINING_FILES
+    from fairseq_posenc.steps.markers import TRAINING_FILES
     from fairseq_posenc.steps.step import Step, check, do
     from fairseq_posenc.steps.training import train
 
@@ -180,8 +180,7 @@ def run_alone(args: argparse.Namespace) -> int:
 
 def run_stale(args: argparse.Namespace) -> None:
     """Name the folders whose steps have read other data."""
-    from fairseq_posenc.steps.digests import TRAINING_FILES, digest_of
-    from fairseq_posenc.steps.markers import markers_in
+    from fairseq_posenc.steps.markers import TRAINING_FILES, digest_of, markers_in
     from fairseq_posenc.steps.running import say
 
     place, digest = os.path.abspath(args.data), digest_of(args.data, TRAINING_FILES)

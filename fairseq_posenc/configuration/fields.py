@@ -19,12 +19,11 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 from fairseq.dataclass import FairseqDataclass
 
 from fairseq_posenc.attention import ATTENTIONS
-from fairseq_posenc.attention.gated_flags import GatedFlags
 from fairseq_posenc.attention.memory import MemoryFlags
+from fairseq_posenc.attention.normalisers import GatedFlags
 from fairseq_posenc.attention.registry import AttentionFlags
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.configuration.ranges import STOCK_RANGES
-from fairseq_posenc.configuration.roles import REPLACED, stock_role
+from fairseq_posenc.configuration.stock import REPLACED, STOCK_RANGES, stock_role
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
 from fairseq_posenc.encodings.registry import modern_name
 from fairseq_posenc.flags.options import option

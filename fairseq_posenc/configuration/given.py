@@ -15,8 +15,8 @@ from typing import Any, Collection, Iterator, List, Mapping, Optional
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.resolve import is_complete
-from fairseq_posenc.configuration.roles import SIZES
 from fairseq_posenc.configuration.stacks import SIDES, side_encoding
+from fairseq_posenc.configuration.stock import SIZES
 from fairseq_posenc.encodings import ENCODINGS, all_encodings
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import Registry, fields_of

@@ -25,9 +25,8 @@ from fairseq_posenc.exchange.formats import (
 )
 from fairseq_posenc.exchange.kinds import CAUSAL, MASKED
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import Reader
+from fairseq_posenc.exchange.reader import Reader, Vocabulary, renumber
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
-from fairseq_posenc.exchange.vocabulary import Vocabulary, renumber
 
 __all__ = [
     "CAUSAL",

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.exchange.kinds import MASKED, Kind, Parameters, Settings
-from fairseq_posenc.exchange.vocabulary import Vocabulary
+from fairseq_posenc.exchange.reader import Vocabulary
 
 #: Logits of right-padded tokens (B, T), numbered as in fairseq, with segments (B, T): (B, T, V) in
 #: the order of fairseq's dictionary, or (B, N) or (B, T, N) for a head.

@@ -24,7 +24,7 @@ from fairseq_posenc.exchange.huggingface import (
     reader_of,
 )
 from fairseq_posenc.exchange.kinds import CLASSIFICATION_HEADS, ENCODER, PAD, Settings
-from fairseq_posenc.exchange.reader import Reader
+from fairseq_posenc.exchange.reader import Reader, Vocabulary, read_vocabulary
 from fairseq_posenc.exchange.released_formulas import (
     FORMULAS,
     NORMALISERS,
@@ -33,9 +33,7 @@ from fairseq_posenc.exchange.released_formulas import (
     released_logits,
     tied_head,
 )
-from fairseq_posenc.exchange.vocabulary import Vocabulary, read_vocabulary
-from fairseq_posenc.models.masked_lm_presets import RELEASED
-from fairseq_posenc.models.presets import GAU
+from fairseq_posenc.models.presets import GAU, RELEASED
 
 BASE = "gau_alpha."
 _CLASSIFIER = "GAUAlphaForSequenceClassification"

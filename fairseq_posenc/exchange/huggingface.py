@@ -12,14 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.json_object import read_json_object
+from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange.hf_config import Config
 from fairseq_posenc.exchange.kinds import EMBEDDING, LM_HEAD, SEGMENTS
-from fairseq_posenc.exchange.reader import ForeignParameters, Reader, check_tensors
+from fairseq_posenc.exchange.reader import (
+    FIRST,
+    SPECIAL_TOKENS,
+    ForeignParameters,
+    Reader,
+    Vocabulary,
+    check_tensors,
+)
 from fairseq_posenc.exchange.transfer import write_bytes, write_text
-from fairseq_posenc.exchange.vocabulary import FIRST, SPECIAL_TOKENS, Vocabulary
 
 #: Start of the names in the output layer.
 DECODER = "cls.predictions.decoder."

@@ -35,9 +35,8 @@ from fairseq_posenc.exchange.huggingface import (
 )
 from fairseq_posenc.exchange.kinds import CAUSAL, ENCODER, LM_HEAD, MASKED, Parameters
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import ForeignParameters
+from fairseq_posenc.exchange.reader import ForeignParameters, read_vocabulary, vocabulary_order
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
-from fairseq_posenc.exchange.vocabulary import read_vocabulary, vocabulary_order
 
 
 class RoFormerImporter(Importer):

@@ -15,9 +15,9 @@ from fairseq_posenc.exchange import released_formulas as formulas
 from fairseq_posenc.exchange import roformer_names as names
 from fairseq_posenc.exchange.formats import ForeignModel, Imported, Importer, register_format
 from fairseq_posenc.exchange.kinds import ENCODER, PAD
-from fairseq_posenc.exchange.vocabulary import read_vocabulary
+from fairseq_posenc.exchange.reader import read_vocabulary
 from fairseq_posenc.models import presets
-from fairseq_posenc.models.masked_lm_presets import RELEASED
+from fairseq_posenc.models.presets import RELEASED
 
 
 class RoFormerV2Importer(Importer):

@@ -32,9 +32,15 @@ from fairseq_posenc.exchange.kinds import (
     Parameters,
     Settings,
 )
-from fairseq_posenc.exchange.reader import ForeignParameters, Reader, check_tensors
+from fairseq_posenc.exchange.reader import (
+    SPECIAL,
+    ForeignParameters,
+    Reader,
+    Vocabulary,
+    check_tensors,
+    renumber,
+)
 from fairseq_posenc.exchange.released_formulas import ReleasedTUPE
-from fairseq_posenc.exchange.vocabulary import SPECIAL, Vocabulary, renumber
 
 _LEADING = ("<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>")
 _STACK = "decoder.sentence_encoder."

@@ -1,10 +1,12 @@
-"""Output layers that predict tokens.
+"""Output layers: the prediction of tokens, and the span boundary objective.
 
-BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692.
+BERT, Devlin et al., arXiv 1810.04805; RoBERTa, Liu et al., arXiv 1907.11692; SpanBERT, Joshi et al.
+2020, arXiv 1907.10529, section 3.2.
 """
 
-from typing import Optional
+from typing import Optional, Tuple
 
+import torch
 import torch.nn.functional as F
 from fairseq.models.roberta.model import RobertaLMHead
 from torch import Tensor, nn
@@ -50,3 +52,63 @@ class TiedHead(nn.Module):
     def forward(self, features: Tensor, masked_tokens: Optional[Tensor] = None) -> Tensor:
         """Logits (B, T, V) of features (B, T, C), or (N, V) of N *masked_tokens* (B, T)."""
         return F.linear(features if masked_tokens is None else features[masked_tokens], self.weight)
+
+
+#: size and number of the embeddings of positions within a span (section 4.2); tokens beyond the
+#: last share it
+POSITION_SIZE, POSITIONS = 200, 64
+
+
+class SpanBoundaryHead(nn.Module):
+    """Predicts the tokens of spans from the tokens before and after the span.
+
+    Two layers with GELU and layer norm on the features of these two, x_{s-1} and x_{e+1}, and on an
+    embedding of the position within the span, i - s + 1; their output is compared with the token
+    embeddings.
+
+    Args:
+        embed_dim: C.
+        size: E, the size of a token embedding.
+    """
+
+    def __init__(self, embed_dim: int, size: int) -> None:
+        super().__init__()
+        self.positions = nn.Embedding(POSITIONS, POSITION_SIZE)
+        self.layers = nn.Sequential(
+            nn.Linear(2 * embed_dim + POSITION_SIZE, embed_dim),
+            nn.GELU(),
+            nn.LayerNorm(embed_dim),
+            nn.Linear(embed_dim, size),
+            nn.GELU(),
+            nn.LayerNorm(size),
+        )
+
+    def forward(self, features: Tensor, spans: Tensor, embedding: Tensor) -> Tensor:
+        """Logits (N, V) of the N tokens of spans, in the order of ``features[spans]``.
+
+        Args:
+            features: (B, T, C).
+            spans: (B, T), True for tokens of spans, which lie between two tokens that are in none.
+            embedding: of the tokens, (V, E).
+        """
+        row, column = spans.nonzero(as_tuple=True)
+        before, after = (index[row, column] for index in boundaries(spans))
+        position = (column - before - 1).clamp(max=POSITIONS - 1)
+        inputs = features[row, before], features[row, after], self.positions(position)
+        return F.linear(self.layers(torch.cat(inputs, dim=-1)), embedding)
+
+
+def boundaries(spans: Tensor) -> Tuple[Tensor, Tensor]:
+    """The last token before each token, and the first after it, that is in no span.
+
+    Args:
+        spans: (B, T), True for tokens of spans.
+
+    Returns:
+        two numbers of tokens (B, T); undefined where there is no such token.
+    """
+    length = spans.size(1)
+    numbers = torch.arange(length, device=spans.device)
+    before = numbers.masked_fill(spans, 0).cummax(dim=1)[0]
+    after = numbers.masked_fill(spans, length - 1).flip(1).cummin(dim=1)[0].flip(1)
+    return before, after

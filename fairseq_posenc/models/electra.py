@@ -20,8 +20,7 @@ from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.masked_lm import MaskedLMModel, complete_masked_lm, own_fields
-from fairseq_posenc.models.masked_lm_presets import BASE, LARGE, TINY
-from fairseq_posenc.models.presets import ROTARY
+from fairseq_posenc.models.presets import BASE, LARGE, ROTARY, TINY
 from fairseq_posenc.stacks.electra import Generator, ReplacedHead, sample_tokens
 from fairseq_posenc.stacks.masked_lm import MaskedLMEncoder
 

@@ -14,8 +14,8 @@ from fairseq_posenc.checkpoints.warm_start import (
     leave_out_head,
 )
 from fairseq_posenc.flags.options import Options
+from fairseq_posenc.layers.heads import SpanBoundaryHead
 from fairseq_posenc.layers.initialisation import apply_norms_and_biases, initialise
-from fairseq_posenc.layers.span_boundary import SpanBoundaryHead
 from fairseq_posenc.stacks.masked_lm import MaskedLMEncoder
 
 logger = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from fairseq_posenc.attention.memory import MemoryFlags
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields
 from fairseq_posenc.configuration.memory import TASK, check_memory, check_memory_task
-from fairseq_posenc.configuration.ranges import STOCK_RANGES
 from fairseq_posenc.configuration.resolve import configure, is_complete, nested, open_config
 from fairseq_posenc.configuration.stacks import language_model_stacks
+from fairseq_posenc.configuration.stock import STOCK_RANGES
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import check_option

@@ -22,9 +22,9 @@ from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, State, take_dis
 from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields, stock_field
 from fairseq_posenc.configuration.funnel import FunnelFlags, check_funnel, complete_funnel
 from fairseq_posenc.configuration.mask_decoder import MaskDecoderFlags, check_mask_decoder
-from fairseq_posenc.configuration.ranges import STOCK_RANGES
 from fairseq_posenc.configuration.resolve import completed_within, configure, open_config
 from fairseq_posenc.configuration.stacks import masked_lm_stacks
+from fairseq_posenc.configuration.stock import STOCK_RANGES
 from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import fields_of
@@ -32,7 +32,7 @@ from fairseq_posenc.flags.settings import check_option, setting
 from fairseq_posenc.layers.initialisation import initialise
 from fairseq_posenc.models.family import Family, Preset, task_settings
 from fairseq_posenc.models.heads import HeadedModel
-from fairseq_posenc.models.masked_lm_presets import PRESETS
+from fairseq_posenc.models.presets import PRESETS
 from fairseq_posenc.models.segments import SegmentFlags, refuse_pairs_in_blocks, resolve_segments
 from fairseq_posenc.stacks.masked_lm import MaskedLMEncoder
 

@@ -31,7 +31,7 @@ from typing import (
 )
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.json_object import read_json_object
+from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.text.preparation import Text
 from fairseq_posenc.text.subwords import SUBWORD_FILES, SUBWORDS
 from fairseq_posenc.text.words import TOKENIZERS

@@ -1,10 +1,74 @@
-"""The marker of a step: a JSON object with the step's key and what is known of it."""
+"""Whether a step has to be repeated: digests of files and folders, and the marker that keeps them.
 
+A marker is a JSON object with the step's key and what else is known of the step.
+"""
+
+import functools
+import hashlib
 import json
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping
+from typing import Any, Dict, Iterator, Mapping, Tuple
 
 from fairseq_posenc.basics.files import replace_file
+
+_WHOLE = 1 << 26  # bytes of a file that are read; of a larger one, as many at both ends
+_NOT_DATA = (".log", ".part", ".pyc")
+
+#: The files of a data folder that a training reads.  Test sets and the descriptions of tasks may
+#: change without another training.
+TRAINING_FILES = ("dict*.txt", "train*", "valid*", "reading.json")
+
+
+def digest_of_value(content: Any) -> str:
+    """A digest of a value that JSON can hold, hexadecimal."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@functools.lru_cache(maxsize=None)
+def digest_of(place: str, names: Tuple[str, ...] = ("*",)) -> str:
+    """A digest of a file, or of the files in a folder and below; empty if there is none.
+
+    Names and content count, times and the folder's own place do not.  Hidden files and logs are
+    left out.  A file above 64 MiB counts by its size and 64 MiB at either end.
+
+    Args:
+        place: the file or folder.
+        names: patterns of the names of files that count.
+    """
+    path = Path(place)
+    if not path.exists():
+        return ""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    for file in files:
+        counts = file is path or any(fnmatch(file.name, pattern) for pattern in names)
+        if not counts or file.name.startswith(".") or file.suffix in _NOT_DATA:
+            continue
+        if file.is_file():
+            name = file.relative_to(path).as_posix()
+            digest.update(json.dumps([name, file.stat().st_size, _content(file)]).encode())
+    return digest.hexdigest()
+
+
+def _content(file: Path) -> str:
+    digest = hashlib.sha256()
+    size = file.stat().st_size
+    with open(file, "rb") as stream:
+        digest.update(stream.read(_WHOLE))
+        if size > _WHOLE:
+            stream.seek(max(_WHOLE, size - _WHOLE))
+            digest.update(stream.read())
+    return digest.hexdigest()
+
+
+def newest(place: str, names: Tuple[str, ...] = ("*",)) -> float:
+    """The time at which the last of the files was changed that :func:`digest_of` reads."""
+    path = Path(place)
+    files = path.rglob("*") if path.is_dir() else [path]
+    read = (file for file in files if any(fnmatch(file.name, pattern) for pattern in names))
+    return max((file.stat().st_mtime for file in read if file.is_file()), default=0.0)
+
 
 STEPS = "steps"  # the folder of the markers
 

@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.steps.digests import digest_of, digest_of_value
 from fairseq_posenc.steps.folders import PART, part_of, replace
 from fairseq_posenc.steps.lock import Held, hold, holding
-from fairseq_posenc.steps.markers import marker_of, markers_in, read_object, write_object
+from fairseq_posenc.steps.markers import (
+    digest_of,
+    digest_of_value,
+    marker_of,
+    markers_in,
+    read_object,
+    write_object,
+)
 from fairseq_posenc.steps.running import run, say, watched
 
 _AND = "&&"  # between the commands of a step

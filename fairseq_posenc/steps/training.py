@@ -8,8 +8,14 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.steps.digests import TRAINING_FILES, digest_of, newest
-from fairseq_posenc.steps.markers import marker_of, read_object, write_object
+from fairseq_posenc.steps.markers import (
+    TRAINING_FILES,
+    digest_of,
+    marker_of,
+    newest,
+    read_object,
+    write_object,
+)
 from fairseq_posenc.steps.running import say
 from fairseq_posenc.steps.step import (
     Step,

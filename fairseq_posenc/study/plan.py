@@ -1,13 +1,12 @@
 """Plans of studies, read from YAML files; imports neither PyTorch nor fairseq."""
 
 from pathlib import Path
-from typing import Any, Dict, Hashable, List, Mapping, NamedTuple, Sequence, Tuple
-
-import yaml
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import FilePath
 from fairseq_posenc.flags.usage import near
+from fairseq_posenc.flags.yaml_file import read_keys, read_yaml
 from fairseq_posenc.study.flags import DATA, Flags, merge, parse_flags
 from fairseq_posenc.study.keys import READ
 
@@ -77,31 +76,6 @@ class Plan(NamedTuple):
     baseline: str = ""
 
 
-class _Loader(yaml.SafeLoader):
-    """A loader that refuses a key that is given twice."""
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> Dict[Any, Any]:
-    own = [key for key, _ in node.value]  # keys of a YAML merge may be overridden
-    loader.flatten_mapping(node)
-    seen = set()
-    found: Dict[Any, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        line = f"line {key_node.start_mark.line + 1} of the plan"
-        if not isinstance(key, Hashable):
-            raise UsageError(f"{line}: {key}: expected a name before the colon")
-        if key in seen:
-            raise UsageError(f"{line}: {key}: given twice; rename or remove one")
-        if key_node in own:
-            seen.add(key)
-        found[key] = loader.construct_object(value_node, deep=True)
-    return found
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-
-
 def load_plan(path: FilePath, override_base: str = "") -> Plan:
     """Read a plan.
 
@@ -112,14 +86,7 @@ def load_plan(path: FilePath, override_base: str = "") -> Plan:
     Raises:
         UsageError: the file cannot be read, or something in it is wrong.
     """
-    try:
-        found = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}; give the file of a plan") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is not UTF-8; convert it, for example with iconv") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: is not YAML: {error}") from error
+    found = read_yaml(path, "the file of a plan")
     if not isinstance(found, dict):
         raise UsageError(f"{path}: expected keys such as recipe, data, base, systems and seeds")
     found.setdefault("name", Path(path).stem)
@@ -140,18 +107,10 @@ def read_plan(found: Mapping[str, Any], where: str) -> Plan:
     Raises:
         UsageError: naming the key, its value, and what would work.
     """
-    refuse_unknown(where, found, Plan._fields)
+    values = read_keys({k: v for k, v in found.items() if v is not None}, READ, where)
     for key in ("recipe", "data", "base", "systems", "seeds", "budget"):
-        if found.get(key) in (None, {}, [], ""):
+        if not values.get(key):
             raise UsageError(f"{where}: {key}: missing; see the plans in examples/study")
-    values: Dict[str, Any] = {}
-    for key, value in found.items():
-        if value is None:
-            continue
-        try:
-            values[key] = READ[key](value)
-        except ValueError as error:
-            raise UsageError(f"{where}: {key}: {error}") from error
     for key in ("base", "validate", "decode", "search"):
         _refuse_reserved(f"{where}: {key}", values.get(key, {}))
     for name, flags in values["systems"].items():
@@ -164,17 +123,6 @@ def read_plan(found: Mapping[str, Any], where: str) -> Plan:
         advice = near(plan.baseline, list(plan.systems))
         raise UsageError(f"{where}: baseline: {plan.baseline}: no such system" + advice)
     return plan
-
-
-def refuse_unknown(where: str, found: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse keys that are not *known*.
-
-    Raises:
-        UsageError: naming the nearest known one.
-    """
-    for key in found:
-        if key not in known:
-            raise UsageError(f"{where}: {key}: unknown key" + near(str(key), known))
 
 
 def _refuse_reserved(where: str, flags: Flags, allowed: Sequence[str] = ()) -> None:

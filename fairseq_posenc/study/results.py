@@ -7,11 +7,10 @@ A study is a folder with ``plan.yaml``, the plan as resolved, and a folder
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
-import yaml
-
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import FilePath
-from fairseq_posenc.basics.json_object import read_json_object
+from fairseq_posenc.basics.lines import read_json_object
+from fairseq_posenc.flags.yaml_file import read_yaml
 
 PLAN = "plan.yaml"
 RUNS = "runs"
@@ -174,14 +173,7 @@ def read_plan(folder: Path) -> Dict[str, Any]:
         UsageError: it cannot be read.
     """
     path = folder / PLAN
-    try:
-        plan = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(
-            f"{path}: {error.strerror or error}; give the folder of a study"
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: is damaged ({error}); run the study again") from error
+    plan = read_yaml(path, "the folder of a study")
     missing = {"systems", "seeds", "measures"} - set(plan if isinstance(plan, dict) else ())
     if missing:
         raise UsageError(f"{path}: has no {', '.join(sorted(missing))}; run the study again")

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
-from fairseq_posenc.steps.digests import digest_of, digest_of_value
-from fairseq_posenc.steps.markers import read_object
+from fairseq_posenc.steps.markers import digest_of, digest_of_value, read_object
 from fairseq_posenc.study.flags import Flags, merge, words_of
 from fairseq_posenc.study.plan import Plan, plan_of
 from fairseq_posenc.study.recipes import RECIPES

@@ -9,8 +9,7 @@ import os
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.json_object import read_json_object
-from fairseq_posenc.basics.lines import read_lines
+from fairseq_posenc.basics.lines import read_json_object, read_lines
 from fairseq_posenc.basics.packages import import_extra
 
 #: fairseq's symbol, the role in tokenizer_config.json, and its usual name.

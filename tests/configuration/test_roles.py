@@ -14,7 +14,7 @@ from fairseq_posenc.checkpoints.inherit import inherit
 from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.checkpoints.resuming import check_settings_of
 from fairseq_posenc.configuration.fields import plug_in_flags, role_of
-from fairseq_posenc.configuration.roles import STOCK_ROLES
+from fairseq_posenc.configuration.stock import STOCK_ROLES
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models import FAMILIES
 

@@ -95,8 +95,8 @@ def test_every_task_of_the_benchmarks_is_read():
 @pytest.mark.parametrize(
     "change, words",
     [
-        ({"lable": "x"}, "unknown setting lable; did you mean label?"),
-        ({"colour": "x"}, "unknown setting colour; there are train, valid"),
+        ({"lable": "x"}, "lable: unknown key; did you mean label or labels?"),
+        ({"colour": "x"}, "colour: unknown key; known: train, valid"),
         ({"label": None}, "label: null: expected a text"),
         (
             {"labels": [True, "x"]},
@@ -104,7 +104,7 @@ def test_every_task_of_the_benchmarks_is_read():
         ),
         ({"labels": ["a b", "x"]}, "the label 'a b' is no word that fairseq"),
         ({"labels": ["x"]}, "labels: [x]: expected two or more"),
-        ({"labels": [1, 1]}, "each of them once"),
+        ({"labels": [1, 1]}, "labels: [1, 1]: 1: given twice"),
         ({"text": ["a", "b", "c"]}, "text: [a, b, c]: expected one column, or two"),
         ({"text": 0}, "text: 0: expected a whole number above 0"),
         ({"text": "same"}, "[same, same]: the same column twice"),
@@ -114,13 +114,13 @@ def test_every_task_of_the_benchmarks_is_read():
         ({"regression": True, "labels": 2}, "labels: are for classes"),
         ({"regression": True, "scores": "f1"}, "scores: f1: for numbers (regression) there are"),
         ({"scores": "pearson"}, "scores: pearson: for classes there are accuracy, f1, mcc"),
-        ({"scores": "bleu"}, "scores: bleu: expected some of accuracy"),
+        ({"scores": "bleu"}, "scores: bleu: unknown; known: accuracy"),
         ({"scores": "f1", "labels": ["a", "b"]}, "positive: 1: no such label"),
         ({"epochs": 1.5}, "epochs: 1.5: expected a whole number above 0"),
         ({"batch": 0}, "batch: 0: expected a whole number above 0"),
         ({"lr": "fast"}, "lr: fast: expected numbers such as 2e-5"),
-        ({"test": {"../x": "t.tsv"}}, "test: {../x: t.tsv}: expected letters"),
-        ({"papers": {"gau": {"epoch": 3}}}, "gau: unknown setting epoch; did you mean epochs?"),
+        ({"test": {"../x": "t.tsv"}}, "test: name: ../x: expected letters"),
+        ({"papers": {"gau": {"epoch": 3}}}, "gau: epoch: unknown key; did you mean epochs?"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_one_line(tmp_path, change, words):

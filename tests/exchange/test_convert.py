@@ -23,7 +23,7 @@ from fairseq_posenc.checkpoints.dictionary import read_dictionary
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.rotary import Rotary
-from fairseq_posenc.exchange import vocabulary as vocabularies
+from fairseq_posenc.exchange import reader as vocabularies
 from fairseq_posenc.exchange.roformer import half_to_interleaved
 
 SPECIAL = dict(zip(vocabularies.SPECIAL, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")))

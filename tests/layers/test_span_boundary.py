@@ -9,7 +9,7 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
 from support.masked_language_models import tiny
 
-from fairseq_posenc.layers import span_boundary
+from fairseq_posenc.layers import heads
 
 CLS, PAD, END = 0, 1, 2
 
@@ -43,7 +43,7 @@ def criterion(relation=None):
 
 def test_the_loss_is_that_of_the_paper(monkeypatch):
     """Section 3.2, token by token in float64; no dropout."""
-    monkeypatch.setattr(span_boundary, "POSITIONS", 3)  # the fourth token has the third's
+    monkeypatch.setattr(heads, "POSITIONS", 3)  # the fourth token has the third's
     model, sample = spanned(), batch()
     loss, size, output = criterion()(model, sample)
     model.double()

@@ -7,8 +7,8 @@ import pytest
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.steps import running
-from fairseq_posenc.steps.digests import TRAINING_FILES, digest_of
 from fairseq_posenc.steps.folders import part_of
+from fairseq_posenc.steps.markers import TRAINING_FILES, digest_of
 from fairseq_posenc.steps.step import Step, check, do
 
 ALL = ("*",)

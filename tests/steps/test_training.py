@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.steps.digests import TRAINING_FILES, digest_of
+from fairseq_posenc.steps.markers import TRAINING_FILES, digest_of
 from fairseq_posenc.steps.step import Step
 from fairseq_posenc.steps.training import train
 

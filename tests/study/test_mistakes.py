@@ -15,8 +15,8 @@ pytest_plugins = ["support.studies"]
     [
         ({"systms": {}}, "systms: unknown key; did you mean systems?"),
         ({"recipe": "translatoin"}, "recipe: translatoin: unknown; did you mean translation?"),
-        ({"seeds": [1, 2, 1]}, "seeds: 1: given twice"),
-        ({"seeds": []}, "seeds: missing"),
+        ({"seeds": [1, 2, 1]}, "seeds: [1, 2, 1]: 1: given twice"),
+        ({"seeds": []}, "seeds: []: expected one or more values"),
         ({"budget": {"epoch": 3}}, "budget: epoch: unknown key; did you mean epochs?"),
         ({"budget": {"epochs": 3, "updates": 9}}, "budget: expected one of epochs, updates"),
         ({"budget": {"epochs": 0}}, "budget: epochs: 0: expected a whole number above 0"),
@@ -24,7 +24,7 @@ pytest_plugins = ["support.studies"]
         ({"base": {"lr": 3}}, "base: lr: is no flag; write --lr"),
         ({"base": {"--lr": [3]}}, "base: --lr: expected a text"),
         ({"systems": {"a": {"--seed": 3}}}, "systems: a: --seed: give seeds instead"),
-        ({"systems": {"a/b": {}}}, "systems: 'a/b': expected letters"),
+        ({"systems": {"a/b": {}}}, "systems: name: a/b: expected letters"),
         ({"systems": {"A": {}, "a": {}}}, "differ only in upper and lower case"),
         ({"data": {"folder": "x", "tokeniser": "moses"}}, "tokeniser: unknown key; did you mean"),
         ({"data": "nowhere"}, "data: nowhere: no such folder; make it with examples/translation"),
@@ -76,11 +76,11 @@ def test_a_good_plan_passes(read):
 def test_a_key_given_twice_and_damaged_files_are_refused(read, tmp_path):
     path = tmp_path / "other.yaml"
     path.write_text("systems:\n  a: {}\n  a: {--lr: 1}\n")
-    assert "line 3 of the plan: a: given twice" in message(load_plan, path)
+    assert "line 3: a: given twice" in message(load_plan, path)
     path.write_text("data: {{x}}")
-    assert "line 1 of the plan: {'x': None}: expected a name" in message(load_plan, path)
+    assert "line 1: {'x': None}: expected a name" in message(load_plan, path)
     path.write_text("systems: {")
-    assert "is not YAML" in message(load_plan, path)
+    assert "this is not YAML" in message(load_plan, path)
     assert "No such file" in message(load_plan, tmp_path / "nowhere.yaml")
 
 

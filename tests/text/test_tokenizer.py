@@ -8,7 +8,7 @@ from fairseq.data import Dictionary
 from support.conversion import SYMBOLS, refuses
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.exchange.vocabulary import read_vocabulary
+from fairseq_posenc.exchange.reader import read_vocabulary
 from fairseq_posenc.text.tokenizer import find_files, load, read_symbols, splitter
 
 tokenizers = pytest.importorskip("tokenizers", reason="there is nothing to compare with")

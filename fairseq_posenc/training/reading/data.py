@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
-from fairseq_posenc.basics.json_object import read_json_object
+from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.text.corpus import check_known
 from fairseq_posenc.training.reading.alignment import Span, covering, token_offsets
 from fairseq_posenc.training.reading.questions import Question, Reading

@@ -7,7 +7,7 @@ CMRC 2018, Cui et al., arXiv 1810.07366.
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.json_object import read_json_object
+from fairseq_posenc.basics.lines import read_json_object
 
 
 class Question(NamedTuple):

@@ -12,6 +12,7 @@ import yaml
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines, write_text
+from fairseq_posenc.flags.yaml_file import read_yaml
 from fairseq_posenc.training.sentence_tasks.labels import Example, Labels, Numbers
 from fairseq_posenc.training.sentence_tasks.settings import Column
 from fairseq_posenc.training.sentence_tasks.tasks import Task, existing, present, write_table
@@ -195,4 +196,4 @@ def describe(task: Task, found: str, path: str) -> None:
         found: what :func:`extract` found in its files, found.yaml.
         path: the file to write.
     """
-    write_table(path, task.name, {**task.entry, **yaml.safe_load("\n".join(read_lines(found)))})
+    write_table(path, task.name, {**task.entry, **read_yaml(found, "what was found")})

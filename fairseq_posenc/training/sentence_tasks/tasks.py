@@ -4,9 +4,7 @@ The file has the settings of one or more tasks by name; entries whose name begin
 tasks. This module imports neither PyTorch nor fairseq.
 """
 
-import difflib
 import hashlib
-import math
 import os
 import shlex
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
@@ -15,13 +13,13 @@ import yaml
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import write_text
+from fairseq_posenc.flags.yaml_file import in_yaml, plain_name, read_keys, read_yaml
 from fairseq_posenc.training.sentence_tasks.settings import (
     CLASS_SCORES,
     NUMBER_SCORES,
     READ,
     Column,
     Files,
-    plain_name,
 )
 
 RATES = ("2e-5", "3e-5", "4e-5", "5e-5")
@@ -114,7 +112,7 @@ def read_task(name: str, entry: Any, where: str) -> Task:
             f"{where}: {name}: expected the name of a task with its settings indented below it"
         )
     where = f"{where}: {name}"
-    values = _values(entry, where)
+    values = read_keys(entry, READ, where)
     for key in _REQUIRED:
         if key not in values:
             raise UsageError(f"{where}: has no {key}; a task needs {', '.join(_REQUIRED)}")
@@ -129,31 +127,13 @@ def read_task(name: str, entry: Any, where: str) -> Task:
     return task
 
 
-def _values(entry: Mapping[str, Any], where: str) -> Dict[str, Any]:
-    values = {}
-    for key, value in entry.items():
-        if key not in READ:
-            near = difflib.get_close_matches(str(key), READ, 1)
-            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(READ)}"
-            raise UsageError(f"{where}: unknown setting {key}; {advice}")
-        try:
-            values[key] = READ[key](value)
-        except ValueError as error:
-            raise UsageError(f"{where}: {key}: {_shown(value)}: {error}") from error
-    return values
-
-
-def _shown(value: Any) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, width=math.inf).split("\n")[0]
-
-
 def _check(task: Task, where: str) -> None:
     columns = (*task.text, task.label, *(() if task.before is None else (task.before,)))
     names = [column for column in columns if isinstance(column, str)]
     known = task.header
     if len(set(columns)) < len(columns):
         raise UsageError(
-            f"{where}: text, label and before: {_shown(list(columns))}: the same column twice"
+            f"{where}: text, label and before: {in_yaml(list(columns))}: the same column twice"
         )
     if known is False and names:
         raise UsageError(
@@ -180,21 +160,12 @@ def _check(task: Task, where: str) -> None:
 
 def for_paper(task: Task, paper: str, where: str = "papers") -> Task:
     """The task with the settings of a paper."""
-    return task._replace(**_values(task.papers.get(paper, {}), f"{where}: {paper}"))
+    return task._replace(**read_keys(task.papers.get(paper, {}), READ, f"{where}: {paper}"))
 
 
 def read_table(path: str) -> Dict[str, Task]:
     """The tasks of a YAML file by name."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            content = yaml.safe_load(stream)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = "" if mark is None else f"line {mark.line + 1}: "
-        problem = getattr(error, "problem", None) or "cannot be read"
-        raise UsageError(f"{path}: {line}{problem}; expected YAML in UTF-8") from error
+    content = read_yaml(path, "the file of the tasks")
     tasks = {}
     for name, entry in (content if isinstance(content, dict) else {}).items():
         if str(name).startswith("."):
