@@ -15,7 +15,7 @@ from fairseq_posenc.command_line import report
 from fairseq_posenc.compat.patching import Wrapper, wrap
 from fairseq_posenc.models import segments
 from fairseq_posenc.serving import pretrained
-from fairseq_posenc.training.tasks import carried
+from fairseq_posenc.training.tasks import streams
 
 #: The module or class that holds a function, its name there, and what returns its replacement.
 EXTENSIONS: Tuple[Tuple[Any, str, Wrapper], ...] = (
@@ -25,7 +25,7 @@ EXTENSIONS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (checkpoint_utils, "load_checkpoint_to_cpu", restore.read_with_clear_errors),
     (checkpoint_utils, "load_model_ensemble_and_task", restore.check_ensemble),
     (checkpoint_utils, "load_checkpoint", restore.check_restoring),
-    (checkpoint_utils, "save_checkpoint", carried.gather_memories),
+    (checkpoint_utils, "save_checkpoint", streams.gather_memories),
     (Trainer, "state_dict", run_record.recorded),
     (FairseqTask, "train_step", segments.label_batches),
     (FairseqTask, "valid_step", segments.label_batches),

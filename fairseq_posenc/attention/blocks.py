@@ -7,11 +7,14 @@ A window with gaps of d tokens is a window without gaps in each of the d sequenc
 token.
 """
 
-from typing import List, NamedTuple, Sequence
+from typing import List, NamedTuple, Optional, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from fairseq_posenc.attention.base import Tokens
+from fairseq_posenc.attention.functional import aligned, product_dtype
 
 
 class Blocks(NamedTuple):
@@ -105,3 +108,109 @@ class Blocks(NamedTuple):
         """Distance from each token of a block to each of its neighbours, in tokens, (L, K)."""
         keys = torch.arange(self.span, device=device) - self.before * self.size
         return (keys - torch.arange(self.size, device=device).unsqueeze(1)) * self.dilation
+
+
+def masked_logits(visible: Tensor, logits: Optional[Tensor], dtype: torch.dtype) -> Tensor:
+    """-inf where a key is not *visible*, elsewhere the *logits*, or 0 without any."""
+    if logits is None:
+        return torch.zeros_like(visible, dtype=dtype).masked_fill_(~visible, float("-inf"))
+    return logits.to(dtype).masked_fill(~visible, float("-inf"))
+
+
+def pair_bias(tokens: Tokens, queries: Tensor, keys: Tensor, visible: Tensor) -> Tensor:
+    """The bias of some queries and keys, (1|B, 1|H, T, S).
+
+    Args:
+        tokens: of the forward pass.
+        queries: their positions, (1|B, T); below 0 at padding.
+        keys: likewise, (1|B, S).
+        visible: (1|B, T, S).
+    """
+    logits = None
+    if tokens.logits is not None:
+        at = (queries.clamp(min=0), keys.clamp(min=0))
+        logits = tokens.logits.at_pairs(*at, tokens.key_length)
+    return aligned(masked_logits(visible.unsqueeze(1), logits, product_dtype(tokens.like)))
+
+
+class BlockBias:
+    """Parts of the bias of blocks of queries, (1|B, d, N, 1|H, L, number of keys) each.
+
+    Args:
+        tokens: of the forward pass, S = T.
+        blocks: how they are split.
+        visible: (1|B, S), False at padding, which is on the right.
+    """
+
+    def __init__(self, tokens: Tokens, blocks: Blocks, visible: Tensor) -> None:
+        self.tokens, self.blocks, self.visible = tokens, blocks, visible
+        self.device, self.dtype = visible.device, product_dtype(tokens.like)
+        self.index = torch.arange(tokens.key_length, device=self.device).unsqueeze(0)
+        self.queries = self._split(self.index)  # (1, d, N, L)
+        self.places = tokens.positions.unsqueeze(0)
+
+    def _split(self, x: Tensor) -> Tensor:
+        """(1|B, S) -> (1|B, d, N, L)."""
+        return self.blocks.split(x).unflatten(0, (len(x), -1))
+
+    def _around(self, x: Tensor) -> Tensor:
+        """(1|B, S) -> (1|B, d, N, K)."""
+        (parts,) = self.blocks.neighbours([self.blocks.split(x)])
+        return torch.cat(parts, dim=2).unflatten(0, (len(x), -1))
+
+    def _bias(self, visible: Tensor, logits: Optional[Tensor]) -> Tensor:
+        """The bias of keys that are *visible* (1|B, d, N, 1|L, ·) or not."""
+        return masked_logits(visible.unsqueeze(3), logits, self.dtype)
+
+    def _at(self, queries: Tensor, keys: Tensor) -> Optional[Tensor]:
+        """Logits (1|B, d, N, 1|H, L, ·) of positions (1|B, d, N, L) and (1|B, d, N, ·), or None."""
+        if self.tokens.logits is None:
+            return None
+        outer = max(queries.shape[:3], keys.shape[:3])
+        queries, keys = (x.expand(*outer, -1).flatten(0, 2) for x in (queries, keys))
+        found = self.tokens.logits.at_pairs(queries, keys, self.tokens.key_length)
+        return found.unflatten(0, outer)
+
+    def to_first(self, number: int, is_global: Tensor) -> Tensor:
+        """Of the first keys, as far as they are global, (1|B, S)."""
+        visible = (self.visible & is_global)[:, None, None, None, :number]
+        keys = self.index[0, :number]
+        if self.tokens.causal:
+            visible = visible & (keys <= self.queries.unsqueeze(-1))
+        size = (*self.queries.shape[1:3], self.blocks.size, number)
+        visible = visible.expand(visible.size(0), *size)
+        places = self.places[:, None, None, :number].expand(1, *size[:2], number)
+        return self._bias(visible, self._at(self._split(self.places), places))
+
+    def from_first(self, number: int) -> Tensor:
+        """The bias of the first queries and all keys, (1|B, 1|H, G, S)."""
+        visible = self.visible.unsqueeze(1).expand(-1, number, -1)
+        return pair_bias(self.tokens, self.places[:, :number], self.places, visible)
+
+    def to_window(self, band: Tensor, is_global: Tensor) -> Tensor:
+        """Of the neighbouring keys in the *band* (L, K) that are not global, (1|B, S)."""
+        visible = self._around(self.visible & ~is_global).unsqueeze(3) & band
+        if self.tokens.logits is None or not self.tokens.logits.distance_alone:
+            return self._bias(
+                visible, self._at(self._split(self.places), self._around(self.places))
+            )
+        # the same for all blocks
+        start, step = self.blocks.before * self.blocks.size, self.blocks.dilation
+        keys = torch.arange(self.blocks.span, device=self.device).unsqueeze(0)
+        queries = keys[:, start : start + self.blocks.size]
+        reach = self.blocks.span * step
+        shared = self.tokens.logits.at_pairs(queries * step, keys * step, reach)
+        return self._bias(visible, shared[:, None, None])
+
+    def to_chosen(self, chosen: Tensor, first: int) -> Tensor:
+        """Of the keys in blocks *chosen* (1|B, N, R); blocks are not dilated."""
+        size = self.blocks.size
+        index = chosen.clamp(min=0).unsqueeze(-1) * size + torch.arange(size, device=self.device)
+        index = index.flatten(2).unsqueeze(1)  # (1|B, 1, N, R·L)
+        inside = index.clamp(max=self.tokens.key_length - 1)
+        there = (chosen >= 0).repeat_interleave(size, dim=2).unsqueeze(1) & (index == inside)
+        rows = max(len(self.visible), len(index))
+        seen = self.visible.expand(rows, -1).gather(1, inside.expand(rows, -1, -1, -1).flatten(1))
+        visible = (seen.view(rows, *index.shape[1:]) & there).unsqueeze(3)
+        visible = visible.expand(-1, -1, -1, size, -1)
+        return self._bias(visible, self._at(self._split(self.places), self.places[0][inside]))

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import Abilities, AttentionKernel, Positions, Tokens
-from fairseq_posenc.attention.block_bias import pair_bias
-from fairseq_posenc.attention.blocks import Blocks
+from fairseq_posenc.attention.blocks import Blocks, pair_bias
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
 from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.attention.softmax_flags import QKNormFlags

@@ -12,7 +12,7 @@ from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor
 
 from fairseq_posenc.attention.base import Abilities, AttentionKernel
-from fairseq_posenc.attention.block_bias import masked_logits
+from fairseq_posenc.attention.blocks import masked_logits
 from fairseq_posenc.attention.cache import IncrementalState, append_parts, reorder_cache
 from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, separate_masks
 from fairseq_posenc.attention.hashing import CHUNKS, MOST_BUCKETS, Hashing

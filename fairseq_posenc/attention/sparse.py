@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.attention.base import Abilities, Positions, Tokens
-from fairseq_posenc.attention.block_bias import BlockBias
-from fairseq_posenc.attention.blocks import Blocks
+from fairseq_posenc.attention.blocks import BlockBias, Blocks
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
 from fairseq_posenc.attention.functional import aligned, attend, dropout_rate
 from fairseq_posenc.attention.softmax import MultiheadAttention

@@ -11,7 +11,7 @@ from support.helpers import PAD, VOCABULARY
 from support.masked_language_models import tiny
 from support.recipes import error_of, recipe_module, write
 
-from fairseq_posenc.training.tasks.candidates import CandidateDataset
+from fairseq_posenc.training.tasks.candidate_ranking import CandidateDataset
 
 candidates = recipe_module("glue", "candidates")
 BOS, EOS = VOCABULARY.bos(), VOCABULARY.eos()

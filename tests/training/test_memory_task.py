@@ -11,8 +11,7 @@ from support.toy_lm import SHAPE
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.training.tasks.carried import Carried, Reading, StreamIterator
-from fairseq_posenc.training.tasks.streams import Corpus, Streams
+from fairseq_posenc.training.tasks.streams import Carried, Corpus, Reading, StreamIterator, Streams
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
 

@@ -16,8 +16,7 @@ from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
-from fairseq_posenc.training.criterions.masked_lm import MaskedLMAccuracyCriterion
-from fairseq_posenc.training.criterions.recorded import Recorded
+from fairseq_posenc.training.criterions.masked_lm import MaskedLMAccuracyCriterion, Recorded
 
 RELATIONS = ("nsp", "sop")
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.settings import refuse_empty
-from fairseq_posenc.training.criterions.recorded import Recorded
+from fairseq_posenc.training.criterions.masked_lm import Recorded
 from fairseq_posenc.training.criterions.rows import Rows, rows_of_all_workers
 from fairseq_posenc.training.sentence_tasks.scores import SCORES, check, percent
 

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.memory import TASK
 from fairseq_posenc.flags.options import Options, option
-from fairseq_posenc.training.tasks.carried import Carried, Reading, StreamIterator
-from fairseq_posenc.training.tasks.streams import Corpus, Streams
+from fairseq_posenc.training.tasks.streams import Carried, Corpus, Reading, StreamIterator, Streams
 
 #: fairseq's flags that cut or change blocks, and the values that do not.
 _UNCUT: Dict[str, Tuple[Any, ...]] = {
