@@ -2,59 +2,56 @@
 
 Each module of this folder is a group of commands.  A command declares its arguments without
 importing PyTorch or fairseq, so that ``--help`` is immediate, and imports its implementation only
-when it runs.
+when it runs.  Recipes call many commands, so only the group of the command is imported.
 """
 
 import argparse
-from typing import Optional, Sequence
+import importlib
+import sys
+from typing import List, Optional, Sequence
 
 from fairseq_posenc import __version__
-from fairseq_posenc.cli import (
-    analysis,
-    average,
-    benchmark,
-    catalogue,
-    doctor,
-    exchange,
-    reading,
-    sentence_task,
-    serving,
-    step,
-    study,
-    subwords,
-    text,
-)
-from fairseq_posenc.cli.command import add_commands
+from fairseq_posenc.cli.command import Command, add_commands
 from fairseq_posenc.flags.usage import OneLineParser
-from fairseq_posenc.serving.streams import standard_output
 
-COMMANDS = (
-    catalogue.PATH,
-    catalogue.LIST,
-    doctor.COMMAND,
-    average.COMMAND,
-    exchange.IMPORT,
-    exchange.EXPORT,
-    exchange.PACK,
-    serving.TRANSLATE,
-    serving.PREDICT,
-    *text.COMMANDS,
-    *subwords.COMMANDS,
-    reading.COMMAND,
-    sentence_task.COMMAND,
-    analysis.PLOT,
-    analysis.ANALYSE,
-    benchmark.COMMAND,
-    study.COMMAND,
-    *step.COMMANDS,
-)
+GROUPS = {
+    "catalogue": ("path", "list"),
+    "doctor": ("doctor",),
+    "average": ("average",),
+    "exchange": ("import", "export", "pack"),
+    "serving": ("translate", "predict"),
+    "text": (
+        "tokenize",
+        "detokenize",
+        "documents",
+        "fold",
+        "clean",
+        "check-pairs",
+        "check-plain",
+        "check-text",
+    ),
+    "subwords": ("learn-subwords", "apply-subwords", "join-subwords"),
+    "reading": ("reading",),
+    "sentence_task": ("sentence-task",),
+    "analysis": ("plot", "analyse"),
+    "benchmark": ("benchmark",),
+    "study": ("study",),
+    "step": ("step", "alone", "stale", "script"),
+}
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+def commands(name: Optional[str] = None) -> List[Command]:
+    """The commands in the group of the one with a name, or all if there is none with it."""
+    chosen = [group for group, names in GROUPS.items() if name in names] or list(GROUPS)
+    modules = [importlib.import_module(f"{__name__}.{group}") for group in chosen]
+    return [command for module in modules for command in module.COMMANDS]
+
+
+def get_parser(name: Optional[str] = None) -> argparse.ArgumentParser:
+    """The parser of the command line, or of the part that the command with a name needs."""
     parser = OneLineParser(prog="fairseq-posenc", description="Position encodings for fairseq.")
     parser.add_argument("--version", action="version", version=f"fairseq_posenc {__version__}")
-    add_commands(parser, COMMANDS)
+    add_commands(parser, commands(name))
     return parser
 
 
@@ -67,6 +64,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     Raises:
         UsageError: one line saying what the user has to change.
     """
-    args = get_parser().parse_args(argv)
+    from fairseq_posenc.serving.streams import standard_output
+
+    words = sys.argv[1:] if argv is None else argv
+    args = get_parser(words[0] if words else None).parse_args(words)
     with standard_output():
         return args.run(args) or 0

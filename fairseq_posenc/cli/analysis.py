@@ -157,15 +157,6 @@ def add_figures(parser: argparse.ArgumentParser) -> None:
     add_commands(parser, FIGURES, "FIGURE")
 
 
-PLOT = Command(
-    "plot",
-    "draw figures: " + ", ".join(figure.name for figure in FIGURES),
-    "Plot what a model learned about positions, loss curves, or perplexity by context length.",
-    add_figures,
-    run=None,
-)
-
-
 SEQUENCES = 8
 THRESHOLD = 1e-3
 ATTENTION = """\
@@ -235,10 +226,19 @@ def analyse(args: argparse.Namespace) -> None:
     report(args)
 
 
-ANALYSE = Command(
-    "analyse",
-    "rank and sparsity of a checkpoint's attention matrices",
-    ATTENTION,
-    add_analysis,
-    analyse,
+COMMANDS = (
+    Command(
+        "plot",
+        "draw figures: " + ", ".join(figure.name for figure in FIGURES),
+        "Plot what a model learned about positions, loss curves, or perplexity by context length.",
+        add_figures,
+        run=None,
+    ),
+    Command(
+        "analyse",
+        "rank and sparsity of a checkpoint's attention matrices",
+        ATTENTION,
+        add_analysis,
+        analyse,
+    ),
 )

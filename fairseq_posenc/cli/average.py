@@ -96,12 +96,14 @@ def run(args: argparse.Namespace) -> None:
     print("wrote " + args.output)
 
 
-COMMAND = Command(
-    "average",
-    "average the parameters of several checkpoints",
-    "Average the parameters of several checkpoints into one for fairseq-generate.\n\n"
-    "The result has no optimiser state: use it for generation, or to start a new training run\n"
-    "with --finetune-from-model or --restore-file.",
-    add_arguments,
-    run,
+COMMANDS = (
+    Command(
+        "average",
+        "average the parameters of several checkpoints",
+        "Average the parameters of several checkpoints into one for fairseq-generate.\n\n"
+        "The result has no optimiser state: use it for generation, or to start a new training run\n"
+        "with --finetune-from-model or --restore-file.",
+        add_arguments,
+        run,
+    ),
 )

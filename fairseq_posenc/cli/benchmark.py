@@ -152,10 +152,12 @@ def _refuse_others(args: argparse.Namespace) -> None:
             raise UsageError(f"{flag_of(name)} {value}: expected 1 or more")
 
 
-COMMAND = Command(
-    "benchmark",
-    "time training, generation and attention of architectures",
-    DESCRIPTION,
-    add_arguments,
-    run,
+COMMANDS = (
+    Command(
+        "benchmark",
+        "time training, generation and attention of architectures",
+        DESCRIPTION,
+        add_arguments,
+        run,
+    ),
 )

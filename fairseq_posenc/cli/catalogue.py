@@ -86,18 +86,20 @@ def print_path(args: argparse.Namespace) -> None:
     print(Path(__file__).resolve().parents[1])
 
 
-LIST = Command(
-    "list",
-    "print architectures, encodings and their papers",
-    "Print all values that the plug-in's flags accept: position encodings, attentions, norms,\n"
-    "feed-forwards, formats of import and export, and the architectures with their sizes.",
-    no_arguments,
-    print_catalogue,
-)
-PATH = Command(
-    "path",
-    "print the folder to pass to fairseq's --user-dir",
-    'Print the folder to pass to fairseq\'s commands: --user-dir "$(fairseq-posenc path)"',
-    no_arguments,
-    print_path,
+COMMANDS = (
+    Command(
+        "path",
+        "print the folder to pass to fairseq's --user-dir",
+        'Print the folder to pass to fairseq\'s commands: --user-dir "$(fairseq-posenc path)"',
+        no_arguments,
+        print_path,
+    ),
+    Command(
+        "list",
+        "print architectures, encodings and their papers",
+        "Print all values that the plug-in's flags accept: position encodings, attentions, norms,\n"
+        "feed-forwards, formats of import and export, and the architectures with their sizes.",
+        no_arguments,
+        print_catalogue,
+    ),
 )

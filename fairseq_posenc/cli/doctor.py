@@ -200,11 +200,13 @@ def run(args: argparse.Namespace) -> int:
     return report(examine())
 
 
-COMMAND = Command(
-    "doctor",
-    "check this installation and suggest fixes",
-    "Check the versions of Python, PyTorch, NumPy, fairseq and optional packages, and print the "
-    "command\nthat fixes each problem.",
-    no_arguments,
-    run,
+COMMANDS = (
+    Command(
+        "doctor",
+        "check this installation and suggest fixes",
+        "Check the versions of Python, PyTorch, NumPy, fairseq and optional packages, and print\n"
+        "the command that fixes each problem.",
+        no_arguments,
+        run,
+    ),
 )

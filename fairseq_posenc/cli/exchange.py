@@ -116,22 +116,6 @@ def read_overrides(text: str) -> Dict[str, Any]:
     return overrides
 
 
-IMPORT = Command(
-    "import",
-    "import a checkpoint of another toolkit",
-    "Convert a model of another toolkit to checkpoint.pt and dict.txt.",
-    add_import_arguments,
-    run_import,
-)
-EXPORT = Command(
-    "export",
-    "export a checkpoint to another toolkit",
-    "Convert a checkpoint of this plug-in to a model of another toolkit.",
-    add_export_arguments,
-    run_export,
-)
-
-
 def add_pack_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add, defaults = parser.add_argument, Search()
@@ -211,12 +195,28 @@ def run_pack(args: argparse.Namespace) -> None:
     print("wrote " + args.out_dir)
 
 
-PACK = Command(
-    "pack",
-    "put a model and what its text needs into one folder",
-    "Write a model folder: checkpoint, dictionaries, subwords, how text was prepared, a card, and\n"
-    "on request the model exported to CTranslate2. `fairseq-posenc translate` and `predict` read\n"
-    "it, and from Python fairseq_posenc.from_pretrained.",
-    add_pack_arguments,
-    run_pack,
+COMMANDS = (
+    Command(
+        "import",
+        "import a checkpoint of another toolkit",
+        "Convert a model of another toolkit to checkpoint.pt and dict.txt.",
+        add_import_arguments,
+        run_import,
+    ),
+    Command(
+        "export",
+        "export a checkpoint to another toolkit",
+        "Convert a checkpoint of this plug-in to a model of another toolkit.",
+        add_export_arguments,
+        run_export,
+    ),
+    Command(
+        "pack",
+        "put a model and what its text needs into one folder",
+        "Write a model folder: checkpoint, dictionaries, subwords, how text was prepared, a\n"
+        "card, and on request the model exported to CTranslate2. `fairseq-posenc translate` and\n"
+        "`predict` read the folder, and from Python fairseq_posenc.from_pretrained.",
+        add_pack_arguments,
+        run_pack,
+    ),
 )

@@ -287,11 +287,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_commands(parser, STEPS, "STEP")
 
 
-COMMAND = Command(
-    "reading",
-    "questions on passages (SQuAD, CMRC 2018): " + ", ".join(step.name for step in STEPS),
-    "Prepare the data of --task span_prediction, answer questions with a model trained on them,\n"
-    "and score answers as the scripts published with the data do.",
-    add_arguments,
-    run=None,
+COMMANDS = (
+    Command(
+        "reading",
+        "questions on passages (SQuAD, CMRC 2018): " + ", ".join(step.name for step in STEPS),
+        "Prepare the data of --task span_prediction, answer questions with a model trained on\n"
+        "them, and score answers as the scripts published with the data do.",
+        add_arguments,
+        run=None,
+    ),
 )

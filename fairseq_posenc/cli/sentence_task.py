@@ -142,10 +142,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_commands(parser, STEPS, "STEP")
 
 
-COMMAND = Command(
-    "sentence-task",
-    "tasks on sentences (GLUE, CLUE, your own): " + ", ".join(step.name for step in STEPS),
-    DESCRIPTION,
-    add_arguments,
-    run=None,
+COMMANDS = (
+    Command(
+        "sentence-task",
+        "tasks on sentences (GLUE, CLUE, your own): " + ", ".join(step.name for step in STEPS),
+        DESCRIPTION,
+        add_arguments,
+        run=None,
+    ),
 )

@@ -104,16 +104,6 @@ def translate(args: argparse.Namespace) -> None:
     write_standard_output(lines)
 
 
-TRANSLATE = Command(
-    "translate",
-    "translate text, line by line, with a model folder",
-    "Translate standard input to standard output, a line for each line, in order.\n"
-    "With an exported model, neither PyTorch nor fairseq is loaded.",
-    add_translate,
-    translate,
-)
-
-
 PREDICTED = """\
 Classify the lines of a table of texts, or of pairs of texts, with columns separated by tabs.
 
@@ -188,10 +178,20 @@ def predict(args: argparse.Namespace) -> None:
             write_file(args.output, "--output", lines)
 
 
-PREDICT = Command(
-    "predict",
-    "label texts or pairs of texts with a classifier's model folder",
-    PREDICTED,
-    add_predict,
-    predict,
+COMMANDS = (
+    Command(
+        "translate",
+        "translate text, line by line, with a model folder",
+        "Translate standard input to standard output, a line for each line, in order.\n"
+        "With an exported model, neither PyTorch nor fairseq is loaded.",
+        add_translate,
+        translate,
+    ),
+    Command(
+        "predict",
+        "label texts or pairs of texts with a classifier's model folder",
+        PREDICTED,
+        add_predict,
+        predict,
+    ),
 )

@@ -157,10 +157,12 @@ def _report(study: Path) -> None:
     print(f"report: {html}, {markdown}")
 
 
-COMMAND = Command(
-    "study",
-    "compare systems over several seeds by a plan, and report",
-    DESCRIPTION,
-    add_arguments,
-    run,
+COMMANDS = (
+    Command(
+        "study",
+        "compare systems over several seeds by a plan, and report",
+        DESCRIPTION,
+        add_arguments,
+        run,
+    ),
 )

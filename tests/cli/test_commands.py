@@ -13,7 +13,7 @@ from fairseq_posenc import __version__
 from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.basics import packages
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli import COMMANDS, analysis, doctor, main
+from fairseq_posenc.cli import GROUPS, analysis, commands, doctor, main
 from fairseq_posenc.cli.catalogue import catalogue
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.exchange import FORMATS
@@ -22,7 +22,7 @@ from fairseq_posenc.models import FAMILIES
 ROOT = Path(__file__).resolve().parents[2]
 HELP = [
     [],
-    *([command.name] for command in COMMANDS),
+    *([command.name] for command in commands()),
     *(["plot", figure.name] for figure in analysis.FIGURES),
 ]
 FORMER = {
@@ -70,12 +70,18 @@ def test_help_needs_neither_pytorch_nor_fairseq_nor_a_second(words, broken):
     assert spent < 1
 
 
+def test_a_command_is_found_in_its_group():
+    for group, names in GROUPS.items():
+        for name in names:
+            assert tuple(command.name for command in commands(name)) == names, group
+
+
 def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert ended.value.code == 0
     printed = capsys.readouterr().out
-    for name in "path list doctor average import export plot analyse benchmark".split():
+    for name in sum(GROUPS.values(), ()):
         assert re.search(rf"^    {name}\b", printed, re.MULTILINE), name
 
 
