@@ -105,7 +105,7 @@ def compare(
         systems: the first is the baseline.
         metrics: by name.
         samples: number of samples, by test.
-        seed: of the random numbers.
+        seed: the seed of the random numbers.
 
     Returns:
         the entries of each system by metric, and the signatures by test and metric.

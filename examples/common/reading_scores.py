@@ -64,7 +64,7 @@ def scores_of(log: Path, task: str, epoch: str) -> Dict[str, float]:
 
 # in the order of the papers' tables
 TASKS = ("squad", "race", "copa", "qnli", "cail", "cmrc", "chid", "c3")
-#: What a paper reports of a task, with its name; of the others the accuracy.
+#: The score that a paper reports for a task, with its name; other tasks have the accuracy.
 REPORTED = {"squad": ("valid_f1", "F1"), "cmrc": ("mean of both", "mean of EM and F1")}
 
 

@@ -76,7 +76,7 @@ def known_tasks() -> Dict[str, Task]:
 
 def task_of(folder: Path, known: Mapping[str, Task]) -> Optional[Task]:
     """The task of the runs in a folder OUT/MODEL/TASK."""
-    described = folder / "task.yaml"  # of an own task, and of what is prepared by this version
+    described = folder / "task.yaml"  # absent from folders of older versions
     if described.is_file():
         return next(iter(read_table(str(described)).values()))
     return known.get(folder.name)
@@ -149,9 +149,9 @@ def collect(out: Path, paper: str, epoch: str, reading: Optional[Path] = None) -
 
     Args:
         out: the output folder of finetune.sh.
-        paper: of which the table is.
+        paper: the paper whose table is shown.
         epoch: best or last.
-        reading: that of the finetune.sh of examples/reading.
+        reading: the folder that finetune.sh of examples/reading wrote.
     """
     table: Table = {}
     known = known_tasks()

@@ -56,7 +56,7 @@ def examples(found: Sequence[Article], seed: int) -> Iterator[str]:
 
     Args:
         found: the articles.
-        seed: of the order, which decides whose headings are the wrong ones.
+        seed: the seed of the order, which decides whose headings are the wrong ones.
     """
     order = random.Random(seed).sample(list(found), len(found))
     for number, article in enumerate(order):

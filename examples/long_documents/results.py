@@ -48,7 +48,7 @@ class Result(NamedTuple):
         updates: number of updates.
         microseconds: time per token in training.
         mebibytes: peak memory; None if it was not recorded.
-        perplexity: of the validation text.
+        perplexity: the perplexity of the validation text.
         accuracy: after fine-tuning, in percent; None without it.
     """
 
@@ -66,7 +66,7 @@ def read_run(folder: Path, part: str, accuracies: Dict[str, float]) -> Optional[
     """The result of a training, or None if it is not complete.
 
     Args:
-        folder: of the training, SYSTEM-LENGTH.
+        folder: the folder of the training, SYSTEM-LENGTH.
         part: a key of PARTS.
         accuracies: by the name of the folder.
     """
@@ -136,7 +136,7 @@ def draw(results: Sequence[Result], output: Path) -> None:
     """Draw time, memory and quality against length, a row of panels for each part.
 
     Args:
-        results: of all runs; each system's curve begins at the model that it continues.
+        results: the results of all runs; each system's curve begins at the model that it continues.
         output: the file.
     """
     parts = [part for part in PARTS if any(r.part == part and r.system != START for r in results)]

@@ -7,7 +7,7 @@ r"""Make small sets of questions from running text, by rules that a model can le
 
 `spans` writes SQuAD's format. A passage has one word of each of two or more kinds (year, month,
 other number, direction of the compass); the question names a kind, and that word is the answer.
-With --unanswerable, that share of the questions asks for a kind of which the passage has none.
+With --unanswerable, that share of the questions asks for a kind of thing that the passage lacks.
 
 `choices` writes C3's format. The question names a kind of word, and two to four choices of
 different kinds come from the passage.

@@ -177,7 +177,7 @@ def _around(content: str, start: int, end: int) -> Tuple[str, str]:
     return question, before + BLANK + after
 
 
-#: How COPA asks (Roemmele et al. 2011), by the word in its files.
+#: COPA's questions (Roemmele et al. 2011), by the word in its files.
 ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 
 
@@ -201,7 +201,7 @@ def read_copa(path: str) -> Iterator[Record]:
 
 #: GLUE's labels of QNLI: does the sentence answer the question?
 ANSWERS = {"entailment": True, "not_entailment": False}
-SENTENCES = 4  # of a question of QNLI at most: the answer and the first of the others
+SENTENCES = 4  # the most a question of QNLI has: the answer and the first of the others
 
 
 def read_qnli(path: str) -> Iterator[Record]:

@@ -187,7 +187,7 @@ class Clause(NamedTuple):
 class Modal(NamedTuple):
     base: str
     german: str
-    negative: str  # of an auxiliary; "" for a full verb, negated with do
+    negative: str  # form of an auxiliary; "" for a full verb, negated with do
 
     def english(self, person: int, negated: bool) -> List[str]:
         if self.negative:

@@ -24,7 +24,7 @@ class Verb(NamedTuple):
     english_past: str
     prefix: str  # separable prefix or ""
     german: str  # infinitive without the prefix
-    changed_stem: str  # of du and er, "" where it does not change
+    changed_stem: str  # stem with du and er, "" where it does not change
     participle: str
     auxiliary: str
     dative: str  # the kind of noun that it takes, or ""

@@ -120,7 +120,7 @@ def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
     """Plot rank and sparsity by layer.
 
     Args:
-        figures: of every layer.
+        figures: the figures of every layer.
         title: title of the figure.
         bound: the largest rank / length that q·k can have.
         output: the file.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("pdf", "png", "svg")
-#: Of a PNG, in dots per inch.
+#: The resolution of a PNG, in dots per inch.
 RESOLUTION = 300
 COLORS = ("#0072B2", "#000000", "#CC6677", "#332288", "#56B4E9", "#882255", "#999933")
 DASHES = ("-", "--", "-.", ":")
@@ -63,7 +63,7 @@ def curve_style(number: int) -> Dict[str, str]:
     {'color': '#0072B2', 'linestyle': '-', 'marker': 'o'}
 
     Args:
-        number: of the curve, from 0; dash and marker together repeat after 20 curves.
+        number: the number of the curve, from 0; dash and marker together repeat after 20 curves.
     """
     return {
         "color": COLORS[number % len(COLORS)],

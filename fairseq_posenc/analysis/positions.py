@@ -32,7 +32,7 @@ class Row(NamedTuple):
     title: str
     maps: Tensor  # (heads, T, T)
     first_head: int
-    columns: int  # of the widest row
+    columns: int  # number in the widest row
 
 
 class Table(NamedTuple):
@@ -224,7 +224,7 @@ def rows_of(title: str, maps: Tensor, stack: Stack) -> List[Row]:
     """Heat maps, a few heads to a row; a causal stack shows no later keys.
 
     Args:
-        title: of each row.
+        title: the title of each row.
         maps: logits (H, T, T).
         stack: the encoder or decoder.
     """

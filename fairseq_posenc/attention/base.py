@@ -35,11 +35,11 @@ class Positions(TypedDict, total=False):
         key_positions: (1|B, S), likewise.
         padding_mask: (B, S), True at padding, likewise; None without padding.
         distance_vectors: (N, L, H·D) for N content-dependent terms and L distances, or None.
-        global_bias: of kernels with global tokens: the bias of these as queries, (1|B, 1|H, G, S).
-        global_rows: which of them are global, where sequences differ: (B, 1, G, 1), or None.
-        starts: of kernels with a pattern: padding tokens that a sequence begins with, (B, 1), or
-            None if there are none.
-        chosen: of kernels with a pattern: the keys or blocks of keys that it selects.
+        global_bias: for kernels with global tokens, the bias of these as queries, (1|B, 1|H, G, S).
+        global_rows: True at global ones where sequences differ, (B, 1, G, 1), or None.
+        starts: for kernels with a pattern, the number of padding tokens that a sequence begins
+            with, (B, 1), or None if there are none.
+        chosen: for kernels with a pattern, the keys or blocks of keys that it selects.
     """
 
     bias: Optional[Tensor]
@@ -69,7 +69,7 @@ class Tokens(NamedTuple):
         causal: hide later keys.
         padding_mask: (B, S), True at padding, or None.
         left: whether a sequence begins with padding.
-        positions: of a sequence without such padding, (S), int64.
+        positions: the positions of a sequence without such padding, (S), int64.
         logits: the content-free logits of the encoding, or None.
         like: input of the first layer for the new tokens, (B, T, C).
         first_text: length of the first text of each pair, (B, 1), if it is global.
@@ -154,12 +154,12 @@ class AttentionKernel:
     model is built.
     """
 
-    #: what the kernel can do, whatever the settings
+    #: The abilities of the kernel, whatever the settings.
     abilities = Abilities()
-    #: Which keys a query sees, if not all: layers of equal patterns share the positions that
-    #: :meth:`sparse_positions` returns.  Known after :meth:`place`.
+    #: The pattern of keys that a query sees, if not all: layers of equal patterns share the
+    #: positions that :meth:`sparse_positions` returns.  :meth:`place` sets the pattern.
     pattern: Optional[Hashable] = None
-    #: the position encoding of the layer
+    #: The position encoding of the layer.
     encoding: PositionEncoding
 
     @classmethod

@@ -230,7 +230,7 @@ class BigBirdAttention(SparseAttention):
         return keys, there.unsqueeze(1)
 
     def _mask(self, block: Tensor, keys: Tensor, random: Optional[Tensor]) -> Tensor:
-        """Which of the keys at positions (1|B, S) several queries see, (1|B, T, S)."""
+        """True at the keys, at positions (1|B, S), that several queries see, (1|B, T, S)."""
         place = torch.div(keys, self.size, rounding_mode="floor").unsqueeze(1)
         visible = (place < self.first) | (place >= block.unsqueeze(2) - self.causal_blocks.before)
         for drawn in random.unbind(dim=2) if random is not None else ():

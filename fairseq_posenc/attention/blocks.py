@@ -82,8 +82,8 @@ class Blocks(NamedTuple):
         """The blocks before, at and after each block, zeros beyond the ends.
 
         Args:
-            segments: the blocks of all sequences in their order, (R, n, L, …) each, of which all
-                but the last have at least as many as a block has neighbours on one side.
+            segments: the blocks of all sequences in their order, (R, n, L, …) each; all but
+                the last have at least as many blocks as a block has neighbours on one side.
 
         Returns:
             for every segment tensors (R, n, L, …), to be joined along the third dimension.
@@ -121,7 +121,7 @@ def pair_bias(tokens: Tokens, queries: Tensor, keys: Tensor, visible: Tensor) ->
     """The bias of some queries and keys, (1|B, 1|H, T, S).
 
     Args:
-        tokens: of the forward pass.
+        tokens: the tokens of the forward pass.
         queries: their positions, (1|B, T); below 0 at padding.
         keys: likewise, (1|B, S).
         visible: (1|B, T, S).
@@ -137,7 +137,7 @@ class BlockBias:
     """Parts of the bias of blocks of queries, (1|B, d, N, 1|H, L, number of keys) each.
 
     Args:
-        tokens: of the forward pass, S = T.
+        tokens: the tokens of the forward pass, S = T.
         blocks: how they are split.
         visible: (1|B, S), False at padding, which is on the right.
     """
@@ -172,7 +172,7 @@ class BlockBias:
         return found.unflatten(0, outer)
 
     def to_first(self, number: int, is_global: Tensor) -> Tensor:
-        """Of the first keys, as far as they are global, (1|B, S)."""
+        """The bias of the first keys, as far as they are global, (1|B, S)."""
         visible = (self.visible & is_global)[:, None, None, None, :number]
         keys = self.index[0, :number]
         if self.tokens.causal:
@@ -188,7 +188,7 @@ class BlockBias:
         return pair_bias(self.tokens, self.places[:, :number], self.places, visible)
 
     def to_window(self, band: Tensor, is_global: Tensor) -> Tensor:
-        """Of the neighbouring keys in the *band* (L, K) that are not global, (1|B, S)."""
+        """The bias of the keys in the *band* (L, K) that are not global, (1|B, S)."""
         visible = self._around(self.visible & ~is_global).unsqueeze(3) & band
         if self.tokens.logits is None or not self.tokens.logits.distance_alone:
             return self._bias(
@@ -203,7 +203,7 @@ class BlockBias:
         return self._bias(visible, shared[:, None, None])
 
     def to_chosen(self, chosen: Tensor, first: int) -> Tensor:
-        """Of the keys in blocks *chosen* (1|B, N, R); blocks are not dilated."""
+        """The bias of the keys in blocks *chosen* (1|B, N, R); blocks are not dilated."""
         size = self.blocks.size
         index = chosen.clamp(min=0).unsqueeze(-1) * size + torch.arange(size, device=self.device)
         index = index.flatten(2).unsqueeze(1)  # (1|B, 1, N, R·L)

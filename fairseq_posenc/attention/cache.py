@@ -18,7 +18,7 @@ Parts = Dict[str, Tensor]
 
 _STATE, _BUFFERS = "attn_state", "buffers"  # keys in the incremental state; fairseq's, and ours
 _BLOCK = 64  # tokens
-_ALWAYS = 2**62  # of a hypothesis and itself
+_ALWAYS = 2**62  # tokens that a hypothesis shares with itself
 _TRACKED = 512  # the most hypotheses whose shared tokens are kept, a table of their pairs
 
 

@@ -15,7 +15,7 @@ from fairseq_posenc.basics.versions import is_compiling
 
 
 class JointProjection:
-    """One weight and bias, of which the parameters of several linear layers are views.
+    """One weight and bias; the parameters of several linear layers are views of them.
 
     Names, values and the memory of parameters stay as they are.  Whoever gives a parameter other
     memory, as ``.half()`` does, ends that; the layers are then used one by one.

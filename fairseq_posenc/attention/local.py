@@ -270,7 +270,7 @@ class LocalAttention(SparseAttention):
         return saved
 
     def cached_length(self, incremental_state: IncrementalState) -> int:
-        """Number of tokens so far, of which the cache has the end."""
+        """Number of tokens so far; the cache has the last of them."""
         saved = self.get_incremental_state(incremental_state, _GLOBAL)
         return saved["tokens"].size(1) if saved else 0
 

@@ -48,7 +48,7 @@ def moved_on(memory: Memory, inputs: List[Tensor], length: int) -> Memory:
     tensor([1., 2., 3., 4.])
 
     Args:
-        memory: that of this segment.
+        memory: the memory of this segment.
         inputs: those of the layers for this segment, (B, T, C) each.
         length: N, the most tokens to keep.
     """

@@ -166,7 +166,7 @@ class MixedChunkAttention(GatedAttention):
             tokens = Tokens(*moved.split(sizes, dim=-1))
         size = min(self.chunk, length)
         q, k, linear_q, linear_k, v = (_chunked(part, size) for part in tokens)
-        first = torch.arange(0, v.size(1) * size, size, device=v.device)  # of each chunk, (N)
+        first = torch.arange(0, v.size(1) * size, size, device=v.device)  # place of each chunk, (N)
         if causal:
             within = torch.arange(1, size + 1, device=v.device).view(1, 1, -1, 1)
             before, mask = first.view(1, -1, 1, 1), additive_mask(size, size, True, None, q)
@@ -239,8 +239,8 @@ class MixedChunkAttention(GatedAttention):
         return {
             "prev_key": k.new_zeros(batch, 1, self.chunk, s),
             "prev_value": v.new_zeros(batch, 1, self.chunk, e),
-            "prev_products": v.new_zeros(batch, s, e, dtype=wide),  # of complete chunks
-            "prev_pending": v.new_zeros(batch, s, e, dtype=wide),  # of the current one
+            "prev_products": v.new_zeros(batch, s, e, dtype=wide),  # sums over complete chunks
+            "prev_pending": v.new_zeros(batch, s, e, dtype=wide),  # sums over the current chunk
             "prev_count": v.new_zeros(batch, dtype=torch.long),  # real tokens
             "prev_tokens": v.new_empty(batch, 0, 0),
         }

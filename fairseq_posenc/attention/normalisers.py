@@ -71,7 +71,7 @@ def squared_relu(
         weights (B, 1, T, S), float32; zero at hidden keys.
     """
     wide = torch.promote_types(q.dtype, torch.float32)
-    with no_autocast(q.device):  # which would cast the products, and small squares to zero
+    with no_autocast(q.device):  # autocast would make small squares zero
         logits = torch.matmul(q.to(wide) * scale, k.to(wide).transpose(-2, -1))
         if bias is not None:
             logits = logits + bias

@@ -193,7 +193,7 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
             q: (B, H, T, D).
             k: (B, H, S, D).
             v: (B, H, S, D).
-            codes: of the queries, (B, H, R, T).
+            codes: the codes of the queries, (B, H, R, T).
             key_codes: (B, H, R, S).
             causal: hide later keys.
         """
@@ -276,7 +276,7 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
 
 
 def _without_itself(found: Tensor, own: Tensor) -> Tuple[Tensor, Tensor]:
-    """Which keys queries attend to: themselves only where there is no other.
+    """The keys that queries attend to: themselves only where there is no other.
 
     Args:
         found: (..., T, S), True where a query may attend to a key.

@@ -33,7 +33,7 @@ class SparseAttention(MultiheadAttention):
     abilities = Abilities(traceable=False)
     #: G, and how many of them are global whatever the length of the first text
     global_tokens = always_global = 0
-    #: how sequences are split, in causal and in bidirectional attention
+    #: The blocks of a sequence, in causal and in bidirectional attention.
     causal_blocks: Blocks
     both_blocks: Blocks
 
@@ -95,7 +95,7 @@ class SparseAttention(MultiheadAttention):
         return (self.causal_blocks if causal else self.both_blocks).within(length)
 
     def band(self, blocks: Blocks, causal: bool, device: torch.device) -> Tensor:
-        """Which of the neighbouring tokens each token of a block sees, (L, K)."""
+        """True at the neighbouring tokens that each token of a block sees, (L, K)."""
         raise NotImplementedError
 
     def _choose(self, tokens: Tokens, visible: Tensor) -> Optional[Tensor]:
@@ -175,10 +175,10 @@ class SparseAttention(MultiheadAttention):
         """*out* (B, H, T, D) with its first rows replaced by attention to all keys.
 
         Args:
-            out: of the pattern.
+            out: the output of the pattern.
             from_global: queries, keys and values, (B, H, T, D) each.
             global_bias: (1|B, 1|H, G, S).
-            global_rows: which of the first rows are replaced, (B, 1, G, 1); None for all.
+            global_rows: the first rows that are replaced, (B, 1, G, 1); None for all.
         """
         q, k, v = from_global
         first, rate = global_bias.size(2), dropout_rate(self.dropout_module)

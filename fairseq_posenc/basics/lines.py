@@ -18,7 +18,7 @@ from fairseq_posenc.basics.files import FilePath, replace_file
 from fairseq_posenc.basics.progress import Progress
 
 Item = TypeVar("Item")
-LEVEL = 3  # of gzip: a seventh larger than at level 9, in a quarter of its time
+LEVEL = 3  # gzip's level: a seventh larger than at level 9, in a quarter of its time
 #: The first bytes of compressed files, by the command that unpacks them.
 COMPRESSED = {
     "gunzip": rb"\x1f\x8b",

@@ -41,5 +41,5 @@ def _never() -> bool:
     return False
 
 
-#: Whether ``torch.compile`` is tracing (PyTorch 2.1).
+#: A function that is true while ``torch.compile`` is tracing (PyTorch 2.1).
 is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", _never)

@@ -30,7 +30,7 @@ from fairseq_posenc.benchmark.tokens import SteppedSearch
 from fairseq_posenc.encodings import ENCODINGS
 
 WARM_UP = 2  # rounds that are not counted
-LEAST_ROUNDS = 3  # of attention at the longest lengths
+LEAST_ROUNDS = 3  # rounds of attention at the longest lengths
 
 #: The class of every kind in :data:`JOBS`.
 SUBJECTS: Dict[str, Type[Subject]] = {

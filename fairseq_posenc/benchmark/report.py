@@ -22,7 +22,7 @@ EXPONENTS: Sequence[Column] = (
     *(("job", "job", ""), ("clock", "clock", ""), ("model", "model", "")),
     *(("exponent", "exponent", ".3f"), ("from", "shortest", ""), ("to", "longest", "")),
 )
-TITLES = {"attention": "bidirectional", "causal-attention": "causal"}  # of panels, by job
+TITLES = {"attention": "bidirectional", "causal-attention": "causal"}  # titles of panels, by job
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:

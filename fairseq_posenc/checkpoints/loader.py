@@ -126,7 +126,7 @@ def load(
         )
     except UsageError:
         raise
-    except Exception as error:  # what fairseq raises depends on the task
+    except Exception as error:  # the type of the error depends on the task
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise UsageError(
             f"{paths[0]}: cannot be loaded with its data ({reason}); {remedy}"

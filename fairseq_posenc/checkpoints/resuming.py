@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 _LENGTHS = ("rotary_original_length", "num_positions")
 _PRETRAINING = ("generator_size",)  # settings of modules that fine-tuning leaves out
 
-# What a run cannot change: the flag, the group of fairseq's configuration that has it, its name
-# there, and the setting that drops what depends on it from the checkpoint, or "".
+# Flags that a run cannot change: the flag, its group in fairseq's configuration, its name there,
+# and the setting that drops what depends on the flag from the checkpoint, or "".
 _FIXED = (
     ("--task", "task", "_name", ""),
     ("--source-lang", "task", "source_lang", ""),

@@ -95,7 +95,9 @@ def _dictionaries(task: FairseqTask) -> Dict[str, Record]:
     languages: Mapping[str, Any] = getattr(task, "dicts", None) or {}
     named = {f"{language}_dictionary": each for language, each in languages.items()}
     for name in () if named else ("source_dictionary", "target_dictionary"):
-        with contextlib.suppress(NotImplementedError, AttributeError, KeyError):  # it has none
+        with contextlib.suppress(
+            NotImplementedError, AttributeError, KeyError
+        ):  # the task has no dictionary
             named[name] = getattr(task, name)
     found = {}
     for name, dictionary in named.items():

@@ -44,7 +44,7 @@ def needs_segments(settings: Mapping[str, Any]) -> bool:
     """True for a masked language model with segments that is older than ``--segments``.
 
     Args:
-        settings: of a model, by name.
+        settings: the settings of a model, by name.
     """
     several = (settings.get("num_segments") or 0) > 1
     is_masked_lm = settings.get("encoder_layers") is not None  # decoders have num_segments, too

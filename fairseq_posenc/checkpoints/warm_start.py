@@ -32,7 +32,7 @@ _FEATURES = ".feature_map."
 _POSITION_STATE = re.compile(
     r"\.(embed_positions|position_(bias|map|terms|vectors)(_\d+)?|feature_map)\."
 )
-_UNTRAINED = ("._float_tensor", ".projection")  # of fairseq's sinusoids, of random features
+_UNTRAINED = ("._float_tensor", ".projection")  # buffers of sinusoids and of random features
 
 
 def _kind(key: str) -> str:
@@ -100,7 +100,9 @@ def repeat_positions(stack: Any, state_dict: State, key: str) -> None:
     own = getattr(table, "weight", None)
     if own is None or saved is None or len(own) <= len(saved):
         return
-    first = table.padding_idx + 1 if table.padding_idx is not None else 0  # of the positions
+    first = (
+        table.padding_idx + 1 if table.padding_idx is not None else 0
+    )  # row of the first position
     places = torch.arange(len(own) - first, device=saved.device) % (len(saved) - first)
     state_dict[key] = torch.cat((saved[:first], saved[first:][places]))
     logger.warning(
@@ -151,7 +153,7 @@ def leave_out_head(state_dict: State, name: str, head: str, flag: str) -> None:
 
     Args:
         state_dict: parameters of a checkpoint.
-        name: of the model in it, empty if it is the whole.
+        name: the place of the model in it, empty if it is the whole.
         head: name of the head.
         flag: the flag of pre-training that needs the head.
     """

@@ -81,8 +81,8 @@ def runs_on(arch: str, major: int, minor: int) -> bool:
     Args:
         arch: such as ``sm_70``, ``sm_90a`` for that GPU alone, or ``compute_90``, which is compiled
             when it is first used.
-        major: of the GPU's compute capability.
-        minor: of the same.
+        major: the major number of the GPU's compute capability.
+        minor: the minor number of the same.
     """
     found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch)
     if not found:

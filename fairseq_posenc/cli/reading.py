@@ -79,7 +79,7 @@ def prepare(args: argparse.Namespace) -> None:
     preparation = Preparation(text)
     dictionary = Dictionary.load(args.dict)
     dictionary.add_symbol("<mask>")
-    surfaces = {dictionary.unk_word: ""}  # it stands for any text
+    surfaces = {dictionary.unk_word: ""}  # the unknown symbol stands for any text
 
     def surface_of(token: str) -> str:
         if token not in surfaces:

@@ -71,7 +71,7 @@ Break lines of more than N tokens, at the end of a sentence where possible.
 
 `--sample-break-mode complete` packs whole lines into a sample and drops lines longer than a sample.
 Give the text that the model reads, after BPE. Blank lines are kept."""
-SPECIAL = ("<s>", "<pad>", "</s>")  # what fairseq has besides; <unk> stands for unknown symbols
+SPECIAL = ("<s>", "<pad>", "</s>")  # fairseq's own symbols; <unk> stands for unknown ones
 
 
 class _Instead(argparse.Action):

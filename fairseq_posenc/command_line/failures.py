@@ -99,7 +99,7 @@ def explain(error: BaseException, flags: Mapping[str, Any]) -> Optional[str]:
     error = next((e for e in _chain(error) if isinstance(e, FloatingPointError)), error)
     text = str(error)
     ours: List[str] = re.findall(r"^.*fairseq_posenc: error: (.*)$", text, re.MULTILINE)
-    if ours:  # of another process
+    if ours:  # a message of another process
         return ours[-1]
     split = re.match(r"Dataset not found: (\S+)", text)
     if isinstance(error, FileNotFoundError) and split:

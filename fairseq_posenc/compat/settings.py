@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict
 from fairseq_posenc.basics.errors import UsageError
 
 _HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-_LONGEST = 10_000  # of a list that is repeated
+_LONGEST = 10_000  # entries of a list that is repeated
 _OPERATORS: Dict[type, Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

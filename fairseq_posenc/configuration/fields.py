@@ -197,7 +197,7 @@ def role_of(name: str, own: Optional[Mapping[str, Any]] = None) -> str:
     """The role of a model flag, the plug-in's or fairseq's own.
 
     Args:
-        name: of the flag.
+        name: the name of the flag.
         own: result of :func:`plug_in_flags`, to reuse it over many calls.
     """
     return metadata_of(name, own)["role"]

@@ -110,4 +110,4 @@ def _problem(encoding: Encoding, cfg: Any) -> Optional[str]:
     if encoding.input is None and not encoding.relative:
         return f"{encoding.name} knows the positions of tokens, but not of pooled ones"
     values = encoding.transform.changes_values(cfg) if encoding.transform else None
-    return values and f"pooled tokens are no longer at one position, as {values} would have it"
+    return values and f"{values} needs the one position of a token, and a pooled token has several"

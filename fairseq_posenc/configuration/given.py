@@ -71,7 +71,7 @@ def has_effect(name: str, settings: Mapping[str, Any], family: type) -> bool:
     """True unless a setting needs an encoding, attention or flag that is not chosen.
 
     Args:
-        name: of a flag of *family*.
+        name: the name of a flag of *family*.
         settings: complete, by name.
         family: the dataclass of a family's flags.
     """

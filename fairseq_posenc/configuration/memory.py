@@ -55,7 +55,7 @@ def check_memory_task(cfg: Options, settings: Any) -> None:
 
     Args:
         cfg: complete configuration of a language model that is to be trained.
-        settings: of the task, or the parsed command line.
+        settings: the settings of the task, or the parsed command line.
 
     Raises:
         UsageError: naming the flag to give or to drop.

@@ -77,7 +77,7 @@ REPLACED: Dict[str, Needs] = {
     # the attention to the source has heads, too
     "decoder_attention_heads": {**_TRANSFORMER, "no_cross_attention": (False,)},
 }
-#: Those of them that change no formula: recipes give them to all their models.
+#: Sizes, which change no formula: recipes give them to all their models.
 SIZES = tuple(name for name in REPLACED if not name.startswith("scale_"))
 
 
@@ -92,7 +92,7 @@ _LENGTH: Range = {"at_least": 1, "at_most": 2**31 - 1}
 _DROPOUT: Range = {"at_least": 0, "below": 1}
 _PROBABILITY: Range = {"at_least": 0, "at_most": 1}
 _FACTOR: Range = {"above": 0, "at_most": 1_000_000}
-#: Of a term of the loss.
+#: The weight of a term of the loss.
 _WEIGHT: Range = {"at_least": 0, "at_most": 1_000_000}
 
 STOCK_RANGES: Dict[str, Range] = {

@@ -99,7 +99,7 @@ class Fire(SharedBias):
         segment takes memory for 2H numbers for each query and key, not for N.
 
         Args:
-            dtype: of the results.
+            dtype: the dtype of the results.
 
         Returns:
             the kinks in order, (N), and offset and slope of the segments for every head,

@@ -141,7 +141,7 @@ class Xpos(Rotary):
         decays = log_decays(self.dim, self.gamma, positions.device) / self.scale_base
         steps = positions.to(torch.float64) - self.longest // 2
         scales = (steps[..., None, None] * decays).exp()  # (1|B, T, 1, d/2)
-        if not rotations.is_complex():  # of the cosines and of the sines
+        if not rotations.is_complex():  # cosines and sines have the same scales
             scales = torch.cat((scales, scales), dim=-1)
         return torch.stack((rotations * scales.float(), rotations / scales.float()))
 

@@ -268,7 +268,7 @@ def _language_model(loaded: Loaded, parameters: Parameters) -> Built:
     spec = transformer_spec.TransformerDecoderModelSpec(filled)
     spec.register_vocabulary(_symbols(loaded.task.source_dictionary))
     if not getattr(task_settings(loaded.task), "add_bos_token", False):
-        spec.config.bos_token = spec.config.eos_token  # what a text starts with
+        spec.config.bos_token = spec.config.eos_token  # a text starts with it
     return Built(spec, {"target": decoder.max_positions()}, {"target": exact})
 
 

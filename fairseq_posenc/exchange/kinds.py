@@ -133,7 +133,7 @@ _RENAMED = {
     },
 }
 _BACK = {ours: masked for masked, ours in _RENAMED.items()}
-#: What only masked language models have.
+#: Settings that only masked language models have.
 _MASKED_ONLY = (
     "causal",
     "encoder_input_dim",
@@ -142,10 +142,10 @@ _MASKED_ONLY = (
     "pooler_dropout",
     "untie_weights_roberta",
 )
-#: What makes a language model one of BERT's shape.
+#: Settings that give a language model BERT's shape.
 _SHAPE: Settings = {"lm_head": "roberta", "no_scale_embedding": True}
 
-#: What follows from the position encoding.
+#: Settings that follow from the position encoding.
 FOLLOWING = ("no_token_positional_embeddings",)
 
 

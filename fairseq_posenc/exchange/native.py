@@ -79,7 +79,7 @@ def new_checkpoint(
     cfg = convert_namespace_to_omegaconf(args)
     cfg.task.data = data  # set last: Hydra would parse it
     if kind is MASKED and cfg.model.num_segments > 1:
-        cfg.model.segments = PAIRS  # as these models were trained
+        cfg.model.segments = PAIRS  # these models were trained so
     return {
         "args": None,
         "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),

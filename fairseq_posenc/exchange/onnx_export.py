@@ -148,7 +148,7 @@ def record(exported: Graph, path: str) -> bytes:
     options: Any = {}
     if "dynamo" in inspect.signature(torch.onnx.export).parameters:
         options["dynamo"] = False  # the later exporter needs PyTorch 2.6 or newer
-    getattr(torch._C, "_jit_set_onnx_log_enabled", bool)(False)  # it would print whole graphs
+    getattr(torch._C, "_jit_set_onnx_log_enabled", bool)(False)  # the log would print whole graphs
     graph: Any = io.BytesIO()
     try:
         with torch.no_grad():

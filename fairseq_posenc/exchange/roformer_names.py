@@ -185,7 +185,7 @@ def _check_table(reader: Reader, table: Tensor, config: Config) -> None:
         )
     if not torch.allclose(
         table, sine_table(len(table), table.size(1)), atol=2e-3
-    ):  # it may have been saved in fp16
+    ):  # the model may have been saved in fp16
         raise UsageError(
             f"{reader.path}: {TABLE} is not the usual sine table (base 10000); other tables "
             "cannot be imported"

@@ -94,7 +94,7 @@ class _Meter:
 
 
 _METERS = ("AverageMeter", "TimeMeter", "StopwatchMeter")
-#: What checkpoints of fairseq 0.9 refer to, whose classes later versions removed.
+#: Classes that checkpoints of fairseq 0.9 refer to, and that later versions removed.
 _STAND_INS: Dict[str, object] = {
     "argparse.Namespace": Namespace,
     **{f"fairseq.meters.{name}": type(name, (_Meter,), {}) for name in _METERS},

@@ -138,7 +138,7 @@ def check_value(
     """Refuse a value outside the choices and the range in *metadata*.
 
     Args:
-        name: of the flag.
+        name: the name of the flag.
         value: given for it, not None.
         metadata: some of the arguments of :func:`setting`.
         options: the configuration, for bounds that are names of other flags.
@@ -168,7 +168,7 @@ def refuse_empty(name: str, value: object) -> None:
     """Refuse an empty value, such as an unset shell variable, which would select the default.
 
     Args:
-        name: of the setting.
+        name: the name of the setting.
         value: its value, of any type.
 
     Raises:

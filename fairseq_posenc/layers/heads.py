@@ -89,7 +89,7 @@ class SpanBoundaryHead(nn.Module):
         Args:
             features: (B, T, C).
             spans: (B, T), True for tokens of spans, which lie between two tokens that are in none.
-            embedding: of the tokens, (V, E).
+            embedding: the embedding of the tokens, (V, E).
         """
         row, column = spans.nonzero(as_tuple=True)
         before, after = (index[row, column] for index in boundaries(spans))

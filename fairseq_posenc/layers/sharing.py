@@ -18,7 +18,7 @@ def _in_attention(name: str) -> bool:
     return "attn" in name.split(".")[0].split("_")
 
 
-#: Which parameters are shared, by the value of the flag and their name in a layer.
+#: Tests of a parameter's name in a layer, by the value of the flag: is the parameter shared?
 SHARED: Dict[str, Callable[[str], bool]] = {
     "none": lambda name: False,
     "all": lambda name: True,
@@ -53,7 +53,7 @@ def share_layers(layers: Iterable[nn.Module], options: Options) -> None:
     Each layer keeps its own cache and its own random features.
 
     Args:
-        layers: of a stack, in order.
+        layers: the layers of a stack, in order.
         options: the model configuration.
 
     Raises:

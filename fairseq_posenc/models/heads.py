@@ -66,7 +66,7 @@ class HeadedModel(RobertaModel):
             flag = "--span-boundary-objective"
             leave_out_head(state_dict, prefix[:-1], SPAN_BOUNDARY_HEAD, flag)
             return
-        for key, value in self.span_boundary_head.state_dict().items():  # or new, to be trained
+        for key, value in self.span_boundary_head.state_dict().items():  # a new head is trained
             state_dict.setdefault(f"{prefix}{SPAN_BOUNDARY_HEAD}.{key}", value)
 
     def _adapt_token_heads(self, state_dict: State, prefix: str) -> None:

@@ -215,7 +215,7 @@ def _check_piece(folder: ModelFolder, name: str, what: str, shown: str) -> None:
         raise UsageError(f"{shown}: {name}, {what}, is missing; pack the model again")
 
 
-#: What a model folder without a classification head holds, by task.
+#: Content of a model folder without a classification head, by task.
 _WHAT = {
     "translation": "a translation model",
     "language_modeling": "a language model",

@@ -55,7 +55,7 @@ def load_folder(path: str, device: str) -> PretrainedModel:
 
 BPE = "model_folder"
 _SHOWN = "from_pretrained"
-#: What fairseq's RoBERTa takes unless told, and downloads.
+#: The BPE that fairseq's RoBERTa downloads unless told otherwise.
 _DEFAULT = "gpt2"
 
 

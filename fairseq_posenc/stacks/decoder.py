@@ -22,7 +22,7 @@ from fairseq_posenc.stacks.positions import Keys, Padding, find_padding, positio
 from fairseq_posenc.stacks.stack import PositionedStack
 
 EncoderOut = Optional[Dict[str, List[Tensor]]]
-#: Key in the incremental state of what is known of the padding of all tokens so far.
+#: Key, in the incremental state, of the padding of all tokens so far.
 _PADDING = "padding"
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
     "transformer": TransformerDecoderLayer,
@@ -123,7 +123,7 @@ class TransformerDecoder(PositionedStack, TransformerDecoderBase):
             full_context_alignment: let every query see all target positions.
             alignment_layer: layer whose attention over the source is returned; default the last.
             alignment_heads: number of its heads to average; default all.
-            padding: that of *prev_output_tokens*, if it is known already.
+            padding: the padding of *prev_output_tokens*, if it is known already.
             memory: inputs of the layers for the tokens before them, in training and scoring by
                 segments; empty at the first segment.
 

@@ -53,7 +53,7 @@ class LanguageModelDecoder(TransformerDecoder):
         size = embed_tokens.embedding_dim
         self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
         if self.embed_segments is not None:
-            nn.init.normal_(self.embed_segments.weight, std=size**-0.5)  # as for the tokens
+            nn.init.normal_(self.embed_segments.weight, std=size**-0.5)  # tokens have the same
 
     def build_output_projection(
         self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding

@@ -81,9 +81,8 @@ class MaskedLMEncoder(RobertaEncoder):
             unused: ignored, as in fairseq (``src_lengths``).
 
         Returns:
-            logits (B, T, V), or (N, V) for N *masked_tokens*, or features (B, T, C), of which there
-            may be fewer unless *by_token*; and
-            ``{"inner_states": [(T, B, C), ...] or None}``.
+            logits (B, T, V), or (N, V) for N *masked_tokens*, or features (B, T, C), where
+            T may be smaller unless *by_token*; and ``{"inner_states": [(T, B, C), ...] or None}``.
         """
         by_mask = not features_only if by_mask is None else by_mask
         encoded = self.sentence_encoder.features(

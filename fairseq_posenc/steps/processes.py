@@ -125,7 +125,7 @@ def end_family(roots: Sequence[int], kill_after: float = _KILL_AFTER) -> None:
             return
         late = time.monotonic() >= end
         for pid in alive if late else [pid for pid in alive if pid not in told]:
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # the process has ended
                 os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
         seen.update(alive)
         told.update(alive)
@@ -152,7 +152,7 @@ def _processes() -> Iterator[Tuple[int, int]]:
     """The number and the parent of every process, except zombies."""
     if Path("/proc/self/stat").exists():
         for path in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):  # it has ended meanwhile
+            with contextlib.suppress(OSError):  # the process has ended meanwhile
                 state, parent, *_ = path.read_text(errors="replace").rpartition(") ")[2].split()
                 if state not in "ZX":
                     yield int(path.parent.name), int(parent)

@@ -41,7 +41,7 @@ _FREE = re.compile(
     r"tensorboard-logdir|wandb-project|no-epoch-checkpoints|batch-size-valid|max-tokens-valid|"
     r"update-epoch-batch-itr|stop-time-hours|empty-cache-freq|data-buffer-size)"
 )
-_CONTENT = ("--restore-file", "--finetune-from-model")  # files, of which the content decides
+_CONTENT = ("--restore-file", "--finetune-from-model")  # the content of these files decides
 _START = re.compile(r"num\. shared model params: ")
 _END = re.compile(r"done training in ")
 _PROGRESS = re.compile(r"""\b(num_updates|epoch)["']?[ =:]+["']?(\d+)""")

@@ -14,7 +14,7 @@ from fairseq_posenc.study.work import TRIES, Worker
 
 LOGS = "slurm"  # the folder of the jobs' own logs
 _MINUTES = 24 * 60  # time of a job, if the user does not say
-_TIMES_UP = 10_000  # how often a job's time may be up: a long training needs many jobs
+_TIMES_UP = 10_000  # times that a job may run out of time: a long training needs many jobs
 
 
 class OnNode:

@@ -19,7 +19,7 @@ from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.text.subwords import can_be_symbol, in_characters
 from fairseq_posenc.text.tokenizer import ROLES
 
-SEED = 1  # of the lines that SentencePiece learns from
+SEED = 1  # seed of the choice of lines that SentencePiece learns from
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 

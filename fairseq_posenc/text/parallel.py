@@ -18,7 +18,7 @@ from fairseq_posenc.basics.progress import Progress
 Function = Callable[[List[str]], List[Any]]
 CHUNK = 2000  # lines sent to a worker process at a time
 STANDARD = "-"  # standard input, or standard output
-_function = None  # what a worker process applies to lines
+_function = None  # a worker process applies it to lines
 
 
 def each(function: Callable[[str], Any]) -> Function:

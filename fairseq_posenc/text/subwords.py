@@ -12,7 +12,7 @@ from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.text import tokenizer
 from fairseq_posenc.text.words import Join, Split
 
-#: What the symbols of a Chinese word begin with, but for its first, as in WordPiece.
+#: The beginning of all symbols of a Chinese word but its first, as in WordPiece.
 MARK = "##"
 #: Symbols that fairseq keeps for itself.
 RESERVED = frozenset(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))

@@ -44,7 +44,7 @@ class Files(NamedTuple):
 
     Args:
         folder: where they are.
-        settings: of tokenizer_config.json.
+        settings: the settings of tokenizer_config.json.
         kind: name of its class, without ``Fast``; empty if no file says it.
     """
 

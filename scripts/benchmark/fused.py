@@ -19,7 +19,7 @@ class AttentionCall(NamedTuple):
     """The properties that decide the choice of a kernel.
 
     Args:
-        dtype: of queries, keys and values.
+        dtype: the dtype of queries, keys and values.
         query: sizes (B, H, T, D).
         key: sizes (B, H, S, D).
         value: sizes (B, H, S, D).
@@ -108,7 +108,7 @@ def _against_memory_efficient(call: AttentionCall, capability: int) -> Optional[
     if call.dtype not in types:
         return f"{call.dtype} on sm_{capability}"
     half = call.dtype in HALF
-    multiple = 8 if half else 4 if capability >= 80 else 1  # what its matrix products take
+    multiple = 8 if half else 4 if capability >= 80 else 1  # head sizes that matrix products take
     if call.query[-1] != call.key[-1] or call.query[-1] % multiple or call.value[-1] % multiple:
         return f"head sizes are no multiples of {multiple}"
     if not call.dense:

@@ -216,7 +216,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
             q, k, v = (t.transpose(1, 2) for t in moved)
             table = None
         length = size = q.size(2)
-        if q.device.type == "cpu":  # as many whole chunks as fit
+        if q.device.type == "cpu":  # the length is cut to whole chunks
             chunk = prefix_sums.CHUNK
             size = chunk * max(1, SEGMENT // (chunk * q.size(0) * q.size(1) * self.features))
         if length <= size:  # the gradient of splitting is a copy

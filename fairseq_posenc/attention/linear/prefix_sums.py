@@ -81,7 +81,7 @@ def attend_to_state(
 
     Args:
         q: φ of the queries, (B, H, T, M), not negative.
-        state: of the keys.
+        state: the state of the keys.
         epsilon: lower bound on denominators.
         per_feature: divide each feature of the keys by its own sum over the keys a query sees.
         rotate: rotates the queries in the numerator.
@@ -111,7 +111,7 @@ def attend_causally(
         q: φ of the queries, (B, H, T, M).
         k: ϕ of the keys, (B, H, T, M).
         v: values (B, H, T, D).
-        state: of the keys before these, or None if there are none.
+        state: the state of the keys before these, or None if there are none.
         epsilon: as for :func:`attend_to_state`; so is *per_feature*.
         rotate: rotates queries and keys in the numerator.
         last: no state will be needed.

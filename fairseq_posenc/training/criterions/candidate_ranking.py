@@ -104,7 +104,7 @@ class CandidateRankingCriterion(FairseqCriterion):
         """Log the loss and the accuracy of one or more batches.
 
         Args:
-            logging_outputs: of the batches or workers.
+            logging_outputs: the logging outputs of the batches or workers.
         """
         total = {
             name: sum(output.get(name, 0) for output in logging_outputs)

@@ -16,7 +16,7 @@ def rows_of_all_workers(rows: Tensor) -> Tensor:
     valid ones.
 
     Args:
-        rows: of this worker, (N, K).
+        rows: the rows of this worker, (N, K).
 
     Returns:
         (workers, largest N, K + 1), float64, of which only this worker's entry is set.

@@ -131,7 +131,7 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
         """Log the loss, and in evaluation the scores of all batches so far.
 
         Args:
-            logging_outputs: of one or more batches.
+            logging_outputs: the logging outputs of one or more batches.
         """
         SentencePredictionCriterion.reduce_metrics(logging_outputs)
         for output in logging_outputs:

@@ -64,7 +64,7 @@ class SpanPredictionCriterion(FairseqCriterion):
         """Log the loss per window, in bits.
 
         Args:
-            logging_outputs: of one or more batches.
+            logging_outputs: the logging outputs of one or more batches.
         """
         size = sum(log.get("sample_size", 0) for log in logging_outputs)
         loss = sum(log.get("loss", 0) for log in logging_outputs)

@@ -1,4 +1,4 @@
-"""Which characters of a text each of its tokens stands for, whatever split the text.
+"""The characters of a text that each of its tokens stands for, whatever split the text.
 
 The tokens may be lower-case, without accents, escaped as Moses does, or unknown; so they are
 compared with the text character by character, in a form that does not depend on any of that.

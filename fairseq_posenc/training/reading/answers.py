@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     """A possible answer.
 
     Args:
-        text: of the passage.
+        text: the answer in the words of the passage.
         score: sum of two logits.
         start: its first character in the passage.
     """
@@ -72,7 +72,7 @@ def answered(
     windows'.
 
     Args:
-        candidates: of all windows, at least one.
+        candidates: the candidates of all windows, at least one.
         text: the passage.
         offsets: the characters of its tokens.
         n_best: largest number of answers.

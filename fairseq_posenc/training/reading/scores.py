@@ -11,7 +11,7 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
-#: What CMRC's script leaves out of answers.
+#: Signs that CMRC's script leaves out of answers.
 CMRC_SIGNS = "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』"
 _CMRC_PARTS = re.compile(f"[\u4e00-\u9fa5]|[^\\W\u4e00-\u9fa5]+|[^\\w\\s{re.escape(CMRC_SIGNS)}]")
 
@@ -92,8 +92,8 @@ class Rules(NamedTuple):
     """The rules of a data set, each a score from 0 to 1 of a prediction and one right answer.
 
     Args:
-        exact: of answers that are the same.
-        f1: of answers that overlap.
+        exact: the score of answers that are the same.
+        f1: the score of answers that overlap.
         parts: what F1 counts in an answer.
     """
 
@@ -210,7 +210,7 @@ def scores(
         rules: an entry of :data:`RULES`.
         no_answer: the no-answer score by id; above *threshold*, a prediction counts as empty.
             Gives the best thresholds, too.
-        threshold: of *no_answer*.
+        threshold: the threshold of *no_answer*.
     """
     each = [
         scored(predictions[key], right, rules) if key in predictions else Scored(0, 0, bool(right))

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: How a question without an answer is told: it has one; the span is [CLS]; by a classifier.
+#: Ways to tell that a question has no answer: none, as each has one; the span [CLS]; a classifier.
 ANSWERABILITY = ("none", "span", "classifier")
 
 

@@ -17,7 +17,7 @@ from fairseq_posenc.training.sentence_tasks.labels import Example, Labels, Numbe
 from fairseq_posenc.training.sentence_tasks.settings import Column
 from fairseq_posenc.training.sentence_tasks.tasks import Task, existing, present, write_table
 
-NO_LABEL = ("", "-")  # of examples on whose label the annotators did not agree
+NO_LABEL = ("", "-")  # label of examples on which the annotators did not agree
 
 
 Cells = Iterator[Tuple[int, Optional[List[str]]]]

@@ -76,7 +76,7 @@ class Labels:
 
 
 class Numbers:
-    """Numbers, of which the smallest becomes 0 and the largest 1; arguments as of ``Labels``."""
+    """Numbers: the smallest becomes 0, the largest 1; the arguments are those of ``Labels``."""
 
     names: Sequence[str] = ()
     counts: Sequence[int] = ()

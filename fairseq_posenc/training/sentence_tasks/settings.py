@@ -11,7 +11,7 @@ from fairseq_posenc.flags.yaml_file import count, named, one_of, several, text
 from fairseq_posenc.training.sentence_tasks.scores import SCORES
 
 Column = Union[int, str]  # a number from 1, or a name
-Files = Tuple[str, ...]  # the first of them that exists is read
+Files = Tuple[str, ...]  # the first file that exists is read
 CLASS_SCORES = tuple(name for name, score in SCORES.items() if not score.regression)
 NUMBER_SCORES = tuple(name for name, score in SCORES.items() if score.regression)
 

@@ -13,7 +13,7 @@ def lines(task: Task, name: str, test: str, predictions: str) -> Iterator[str]:
 
     Args:
         task: the task, as prepared.
-        name: of the test set.
+        name: the name of the test set.
         test: its file, with the examples' numbers in the first column.
         predictions: for each, a label and its probability, or a number.
     """
@@ -47,7 +47,7 @@ def submit(described: str, name: str, test: str, predictions: str, folder: str) 
 
     Args:
         described: task.yaml of a prepared task.
-        name: of the test set.
+        name: the name of the test set.
         test: test/NAME.tsv of the prepared task.
         predictions: what ``fairseq-posenc predict`` wrote for it.
         folder: to write to.

@@ -29,7 +29,7 @@ class Task(NamedTuple):
     """A task on sentences or pairs of sentences.
 
     Args:
-        name: of the task.
+        name: the name of the task.
         entry: the settings as they stand in the YAML file.
         train: file of the training examples.
         valid: files of the validation sets by name; the first chooses the checkpoint.
@@ -103,7 +103,7 @@ def read_task(name: str, entry: Any, where: str) -> Task:
     """The task that an entry of a YAML file describes.
 
     Args:
-        name: of the task.
+        name: the name of the task.
         entry: its settings.
         where: the file, for messages.
     """

@@ -28,8 +28,8 @@ class CandidateDataset(FairseqDataset):
         right: what stands after it, ending in </s>.
         candidates: for each place among the candidates, those of all examples, ending in </s>;
             with nothing else, the example has no further candidate.
-        dictionary: of the model, with ``<mask>``.
-        seed: of the order of the examples.
+        dictionary: the dictionary of the model, with ``<mask>``.
+        seed: the seed of the order of the examples.
         where: name of the data, for messages.
 
     Raises:
@@ -129,7 +129,7 @@ class CandidateRankingTask(FairseqTask):
 
     Args:
         cfg: the flags.
-        dictionary: of the model.
+        dictionary: the dictionary of the model.
     """
 
     def __init__(self, cfg: CandidateRankingConfig, dictionary: Dictionary) -> None:

@@ -215,7 +215,7 @@ def _check(cfg: MaskedLMPairsConfig) -> None:
             raise UsageError(f"{given}: --task {TASK} does not support it; drop it")
     check_masking(cfg)
     if cfg.pairs == NONE:
-        # of a model of pairs, validated on running text, the checkpoint has them
+        # the checkpoint of a model of pairs has them when it is validated on running text
         for name in ("unit", "separator_token"):
             value = option(cfg, name)
             if value is not None:

@@ -40,9 +40,9 @@ class MaskedSamples(FairseqDataset):
 
     Args:
         samples: one-dimensional; with ``relations`` (N,) if they are pairs.
-        masks: of these samples.
+        masks: the masks of these samples.
         padding: the token that fills up batches.
-        seed: of the order of samples.
+        seed: the seed of the order of samples.
         static: number of different masks of a sample, which epochs take in turn; 0 for a new one in
             each.
         shards: epochs in which fairseq reads the data once.

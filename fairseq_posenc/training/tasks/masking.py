@@ -33,7 +33,7 @@ def single_units(maskable: np.ndarray, share: float, draw: np.random.Generator) 
 
     Args:
         maskable: (U,), False for units that are never masked.
-        share: of the others, those to mask.
+        share: the share of the others to mask.
         draw: random numbers.
     """
     candidates = np.flatnonzero(maskable)
@@ -70,7 +70,7 @@ class GeometricSpans:
         Args:
             maskable: (U,), False for units that are never masked, as are the first and the last,
                 because a span lies between two units.
-            share: of the others, those to mask.
+            share: the share of the others to mask.
             draw: random numbers.
         """
         free, spans = maskable.copy(), []
@@ -93,7 +93,7 @@ class GeometricSpans:
 
 
 def _cumulated(weights: np.ndarray) -> np.ndarray:
-    """Cumulated probabilities, of which the last is 1."""
+    """Cumulated probabilities; the last is 1."""
     total: np.ndarray = np.cumsum(weights)
     return total / total[-1]
 
@@ -122,10 +122,10 @@ class UnitMasks:
         phrases: joins words, or None.
         choice: chooses what is masked.
         mask_idx: the token that stands for masked ones.
-        seed: of the random numbers.
+        seed: the seed of the random numbers.
         mask_prob: share of the units to mask.
-        leave_unmasked_prob: of these, the share to leave as they are.
-        random_token_prob: of these, the share to replace by random tokens.
+        leave_unmasked_prob: the share of these to leave as they are.
+        random_token_prob: the share of these to replace by random tokens.
         freq_weighted_replacement: draw them by their frequency in the dictionary.
     """
 

@@ -82,7 +82,7 @@ class SpanPredictionTask(FairseqTask):
 
     Args:
         cfg: the flags.
-        dictionary: of the model.
+        dictionary: the dictionary of the model.
 
     Raises:
         UsageError: a flag has a value that cannot work, or the data are not prepared.
@@ -100,8 +100,8 @@ class SpanPredictionTask(FairseqTask):
         if cfg.answerability is None:  # recorded in checkpoints, for other data
             cfg.answerability = "span" if self.settings.unanswerable else "none"
         self.answerability = str(cfg.answerability)
-        self.questions: List[Record] = []  # of all splits, by their number in batches
-        self.passages: List[Passage] = []  # of these questions
+        self.questions: List[Record] = []  # all splits', by their number in batches
+        self.passages: List[Passage] = []  # passages of these questions
 
     @classmethod
     def setup_task(cls, cfg: SpanPredictionConfig, **kwargs: object) -> "SpanPredictionTask":

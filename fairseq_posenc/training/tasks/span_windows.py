@@ -35,10 +35,10 @@ class SpanWindows(FairseqDataset):
 
     Args:
         split: the questions.
-        dictionary: of the model.
-        layout: of an input.
+        dictionary: the dictionary of the model.
+        layout: the layout of an input.
         first: the number that the first question gets in batches.
-        seed: of the order of the windows, or None to keep that of the questions.
+        seed: the seed of the order of the windows, or None to keep that of the questions.
         where: the data, for messages.
 
     Raises:

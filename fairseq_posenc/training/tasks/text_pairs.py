@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 NEXT, ORDER = "nsp", "sop"
 SEGMENT, SENTENCE = "segment", "sentence"
-_DRAWS = 20  # of a line that fits
+_DRAWS = 20  # attempts to draw a line that fits
 
 
 class Documents:
@@ -111,8 +111,8 @@ class TextPairs(FairseqDataset):
         longest: tokens of the longest pair, special ones included.
         dictionary: with the special tokens.
         separator: token to add between the texts, or None.
-        seed: of the choices.
-        name: of the text, in messages.
+        seed: the seed of the choices.
+        name: the name of the text, in messages.
 
     Attributes:
         sizes: (N,) tokens of each pair.

@@ -13,10 +13,10 @@ from fairseq_posenc.basics.lines import read_lines
 
 logger = logging.getLogger(__name__)
 
-#: how symbols mark words: a prefix of the first piece, of the others, or a suffix of all but the
-#: last (SentencePiece, byte-level BPE; WordPiece; subword-nmt)
+#: Marks of words in symbols: a prefix of the first piece, a prefix of the others, or a suffix of
+#: all but the last (SentencePiece, byte-level BPE; WordPiece; subword-nmt).
 _BEGIN, _INSIDE, _GOES_ON = ("\u2581", "\u0120"), ("##",), ("@@",)
-_FEWEST = 0.01  # of the symbols that have a mark
+_FEWEST = 0.01  # least share of symbols with a mark
 
 
 class Words:
