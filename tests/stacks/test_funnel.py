@@ -212,7 +212,7 @@ REFUSED = [
     (["--position-encoding", "shaw"], "shaw counts the tokens between queries and keys"),
     (["--position-encoding", "deberta"], "deberta counts the tokens"),
     (["--position-encoding", "tupe"], "tupe knows the positions of tokens, but not of pooled"),
-    (["--rotary-value"], "as --rotary-value would have it"),
+    (["--rotary-value"], "--rotary-value needs the one position of a token"),
 ]
 
 
