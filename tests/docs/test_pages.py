@@ -1,14 +1,18 @@
 """Pages read on GitHub as they are: links, anchors, formulas, and what the registries hold."""
 
+import argparse
+import contextlib
 import functools
 import importlib.util
 import re
+import shlex
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from fairseq_posenc.cli import get_parser
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.models import FAMILIES
 
@@ -110,3 +114,35 @@ def module(file):
     found = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(found)
     return found
+
+
+def printed_commands(page):
+    """The commands of this package in a page's blocks, as lists of words."""
+    for block in FENCE.findall(page.read_text(encoding="utf-8")):
+        for line in block.replace("\\\n", " ").splitlines():
+            if re.match(r" *fairseq-posenc [a-z]", line):
+                with contextlib.suppress(ValueError):  # a quotation that goes on in the next line
+                    yield shlex.split(line, comments=True)[1:]
+
+
+def options_of(words):
+    """The options of the command that the words call, or of its part such as ``plot training``."""
+    parser = get_parser(words[0])
+    for word in words:
+        parts = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+        if not parts:
+            break
+        parser = parts[0].choices[word]
+    return {name: action for action in parser._actions for name in action.option_strings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_printed_commands_have_the_options_of_the_command_line(page):
+    for words in printed_commands(page):
+        known = options_of(words)
+        for before, word in zip(words, words[1:]):
+            # what follows is for another command
+            if word == "--" or words[:2] == ["reading", "windows"]:
+                break
+            is_value = before in known and known[before].nargs is None
+            assert is_value or not word.startswith("--") or word in known, f"{words[0]} {word}"
