@@ -8,7 +8,6 @@ BLEU, chrF and TER, every system is compared with the first by paired bootstrap 
 also gives the 95 % confidence interval of each score.
 """
 
-import argparse
 import json
 import os
 import re
@@ -18,6 +17,8 @@ from score import text_metrics
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines, write_text
+from fairseq_posenc.basics.tables import markdown_table
+from fairseq_posenc.flags.usage import documented_parser
 
 TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}
 
@@ -159,17 +160,9 @@ def as_text(rows: Sequence[Sequence[str]], metrics: Sequence[str]) -> List[str]:
     return lines
 
 
-def as_markdown(rows: Sequence[Sequence[str]]) -> List[str]:
-    """The table in Markdown."""
-    head, *rest = (f"| {' | '.join(row)} |" for row in rows)
-    return [head, "| --- " * len(rows[0]) + "|", *rest]
-
-
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     add = parser.add_argument
     add("--seed", type=int, default=12345, help="(12345, sacreBLEU's)")
     add("--samples", type=int, default=1000, metavar="N", help="of the bootstrap (1000)")
@@ -201,7 +194,11 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         }
         outputs = {
             "compare.txt": as_text(rows, list(metrics)) + notes,
-            "compare.md": [*as_markdown(rows), "", *(f"- {note}" for note in notes)],
+            "compare.md": [
+                *markdown_table(rows[0], rows[1:]),
+                "",
+                *(f"- {note}" for note in notes),
+            ],
             "compare.json": [json.dumps(facts, indent=2)],
         }
         for name, lines in outputs.items():

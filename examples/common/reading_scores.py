@@ -8,7 +8,6 @@ median for squad, race, copa and qnli, as in the RoBERTa paper, otherwise the me
 deviation. The mean of the two scores of cmrc is what the GAU paper reports.
 """
 
-import argparse
 import json
 import re
 import statistics
@@ -17,6 +16,8 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
+from fairseq_posenc.basics.tables import markdown_table
+from fairseq_posenc.flags.usage import documented_parser
 
 SPANS = ("squad", "cmrc")
 #: The validation sets of multiple choice as the table names them; those of RACE last.
@@ -99,7 +100,7 @@ def render(out: Path, epoch: str) -> List[str]:
         cells.setdefault((task, model, rate), []).append(scores_of(log, task, epoch))
     if not cells:
         raise UsageError(f"{out}: contains no runs of finetune.sh")
-    lines = ["| task | model | rate x batch | seeds | scores |", "| --- | --- | --- | --- | --- |"]
+    rows = []
     for (task, model, rate), runs in sorted(cells.items()):
         combine = statistics.median if task in MEDIAN else statistics.mean
         shown = []
@@ -109,15 +110,13 @@ def render(out: Path, epoch: str) -> List[str]:
             subset, _, score = name.rpartition("_")
             title = SETS.get(subset, "") + score
             shown.append(f"{title} {combine(values):.2f}{spread}")
-        lines.append(f"| {task} | {model} | {rate} | {len(runs)} | {', '.join(shown)} |")
-    return lines
+        rows.append([task, model, rate, str(len(runs)), ", ".join(shown)])
+    return markdown_table(["task", "model", "rate x batch", "seeds", "scores"], rows)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("--epoch", choices=["best", "last"], default="best")
     parser.add_argument("out", type=Path)
     args = parser.parse_args(argv)

@@ -11,7 +11,6 @@ chrF2, TER           the same text, by sacreBLEU's code; a lower TER is better
 COMET                the same text and the source, with --comet and the package unbabel-comet
 """
 
-import argparse
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequenc
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines, write_text
+from fairseq_posenc.flags.usage import documented_parser
 from fairseq_posenc.text.subwords import KINDS
 from fairseq_posenc.text.words import joiner_of
 
@@ -180,9 +180,7 @@ def _read_beside(path: str, hypotheses: Sequence[str], generated: str) -> List[s
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     add = parser.add_argument
     add("--lang", required=True, help="target language, two letters")
     add("--reference", required=True, help="raw reference text")

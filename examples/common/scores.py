@@ -13,7 +13,6 @@ finetune.sh. `--best-runs` prints the folders of the N best runs of one task, be
 scores on the (first) validation set; with `--prune`, it removes the checkpoints of all others.
 """
 
-import argparse
 import re
 import statistics
 from pathlib import Path
@@ -22,6 +21,8 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 import reading_scores
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.tables import markdown_table
+from fairseq_posenc.flags.usage import documented_parser
 from fairseq_posenc.training.sentence_tasks.tasks import Task, for_paper, read_table
 
 EXAMPLES = Path(__file__).resolve().parents[1]
@@ -185,29 +186,28 @@ def collect(out: Path, paper: str, epoch: str, reading: Optional[Path] = None) -
 def render(table: Table, paper: str) -> List[str]:
     """The table in Markdown, a row per model and a column per validation set, then its details."""
     columns = sorted({column for cells in table.values() for column in cells})
-    lines = ["| model | " + " | ".join(column.title for column in columns) + " | average |"]
-    lines.append("|" + " --- |" * (len(columns) + 2))
+    rows = []
     for model, cells in table.items():
         best = {column: cells[column].best(paper) for column in columns if column in cells}
         row = [f"{best[c][1]:.2f}" if c in best else "" for c in columns]
         whole = len(best) == len(columns)
         row.append(f"{statistics.mean(s for _, s in best.values()):.2f}" if whole else "")
-        lines.append(f"| {model} | " + " | ".join(row) + " |")
+        rows.append([model, *row])
+    lines = markdown_table(["model", *(column.title for column in columns), "average"], rows)
     kind = "median" if paper in MEDIANS else "mean and standard deviation"
     lines += ["", f"{kind} of the seeds, by learning rate (x batch size):".capitalize(), ""]
     rates = sorted(
         {r for row in table.values() for cell in row.values() for r in cell.runs},
         key=lambda rate: [float(part) for part in rate.split(" x ")],
     )
-    lines.append("| model | set (score) | seeds | " + " | ".join(rates) + " |")
-    lines.append("|" + " --- |" * (len(rates) + 3))
+    details = []
     for model, cells in table.items():
         for column in sorted(cells):
             runs = cells[column].runs
             seeds = "/".join(map(str, sorted({len(scores) for scores in runs.values()})))
             row = [_describe(runs.get(rate, []), paper) for rate in rates]
-            lines.append(f"| {model} | {column.title} | {seeds} | " + " | ".join(row) + " |")
-    return lines
+            details.append([model, column.title, seeds, *row])
+    return lines + markdown_table(["model", "set (score)", "seeds", *rates], details)
 
 
 def _describe(scores: Sequence[float], paper: str) -> str:
@@ -221,9 +221,7 @@ def _describe(scores: Sequence[float], paper: str) -> str:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("--paper", choices=["tupe", "roformer", "roberta", "gau"], default="tupe")
     parser.add_argument("--epoch", choices=["best", "last"], default="best")
     parser.add_argument("--reading", type=Path, help="runs of the tasks of examples/reading")

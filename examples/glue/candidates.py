@@ -13,16 +13,15 @@ OUT/input2/SPLIT the right phrases, OUT/input3/SPLIT and so on the others. OUT/c
 of these files, OUT/examples that of the training examples.
 """
 
-import argparse
 import itertools
-import json
 import os
 import re
 import sys
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_lines, write_text
+from fairseq_posenc.basics.lines import read_json_lines, read_lines, write_text
+from fairseq_posenc.flags.usage import documented_parser
 
 MARKED = re.compile(r"_([^_\s][^_]*)_")
 
@@ -64,16 +63,13 @@ def read_wsc(path: str) -> Iterator[Example]:
     """The examples of a file of SuperGLUE's WSC."""
     asked: Dict[Tuple[str, int], List[Tuple[str, bool]]] = {}
     gaps: Dict[Tuple[str, int], Tuple[str, str]] = {}
-    for number, line in enumerate(read_lines(path), 1):
-        if not line.strip():
-            continue
+    for number, record in read_json_lines(path):
         where = f"{path}: line {number}"
         try:
-            record: Any = json.loads(line)
             target = record["target"]
             text, index, pronoun = record["text"], target["span2_index"], target["span2_text"]
             phrase, label = target["span1_text"], record["label"]
-        except (ValueError, TypeError, KeyError) as error:
+        except (TypeError, KeyError) as error:
             raise UsageError(
                 f"{where}: {error}; expected text, target and label, as in SuperGLUE's WSC"
             ) from error
@@ -152,11 +148,7 @@ def extract(source: str, out: str) -> None:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("source")
-    parser.add_argument("out")
+    parser = documented_parser(__doc__, "source", "out")
     args = parser.parse_args(argv)
     extract(args.source, args.out)
 

@@ -8,7 +8,6 @@ reversible. No symbol is added at the end of a line or of the text, so the loss 
 bits per character.
 """
 
-import argparse
 import os
 import sys
 from typing import Optional, Sequence
@@ -19,6 +18,7 @@ from fairseq.data import Dictionary, indexed_dataset
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import refuse_compressed
+from fairseq_posenc.flags.usage import documented_parser
 from fairseq_posenc.text.subwords import BYTES
 
 SPLITS = ("train", "valid", "test")
@@ -75,9 +75,7 @@ def binarize(path: str, kind: str, folder: str) -> None:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("kind", choices=BYTES)
     parser.add_argument("file")
     parser.add_argument("data")

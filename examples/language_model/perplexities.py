@@ -7,7 +7,6 @@ Perplexities are averaged over seeds. Bits are the mean loss per token in base 2
 character if tokens are characters or bytes; with --characters, these are averaged instead.
 """
 
-import argparse
 import re
 import statistics
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
+from fairseq_posenc.basics.tables import markdown_table
+from fairseq_posenc.flags.usage import documented_parser
 
 SCORE = re.compile(r"Loss \(base 2\): ([\d.]+), Perplexity: ([\d.]+)")
 UPDATES = re.compile(r"num_updates[= ](\d+)")
@@ -62,15 +63,15 @@ def render(table: Dict[str, List[Score]]) -> List[str]:
     seeds = sorted({score.seed for scores in table.values() for score in scores})
     names = ["encoding", "updates", "perplexity, mean", *(f"seed {seed}" for seed in seeds)]
     names += ["bits per token", "RoFormer Table 6, OpenWebText2: loss, perplexity"]
-    lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
+    rows = []
     for encoding in sorted(table, key=mean, reverse=True):
         scores = {score.seed: score for score in table[encoding]}
         updates = "/".join(sorted({f"{score.updates:,}" for score in scores.values()}))
         row = [f"`{encoding}`", updates, f"{mean(encoding):.2f}"]
         row += [f"{scores[seed].perplexity:.2f}" if seed in scores else "" for seed in seeds]
         row.append(f"{statistics.mean(score.bits for score in scores.values()):.4f}")
-        row.append(PAPER.get(encoding, ""))
-        lines.append("| " + " | ".join(row) + " |")
+        rows.append([*row, PAPER.get(encoding, "")])
+    lines = markdown_table(names, rows)
     if len({score.updates for scores in table.values() for score in scores}) > 1:
         lines += ["", "Not comparable: the runs differ in their number of updates."]
     return lines
@@ -83,16 +84,14 @@ def render_characters(table: Dict[str, List[Score]]) -> List[str]:
         mean = statistics.mean(score.bits for score in scores)
         seeds = ", ".join(f"{score.bits:.3f} ({score.seed})" for score in scores)
         updates = "/".join(sorted({f"{score.updates:,}" for score in scores}))
-        rows.append((mean, f"| `{encoding}` | {updates} | {mean:.3f} | {seeds} |"))
-    head = "| encoding | updates | bits per character, mean | of each run (seed) |"
-    return [head, "|" + " --- |" * 4, *(row for _, row in sorted(rows, reverse=True))]
+        rows.append((mean, [f"`{encoding}`", updates, f"{mean:.3f}", seeds]))
+    head = ["encoding", "updates", "bits per character, mean", "of each run (seed)"]
+    return markdown_table(head, (row for _, row in sorted(rows, reverse=True)))
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("--subset", default="valid")
     parser.add_argument("--characters", action="store_true", help="bits per character")
     parser.add_argument("out", type=Path)

@@ -17,7 +17,6 @@ whose right choice has the highest log-probability given the text before it, and
 `accuracy_by_token`, the same with log-probabilities divided by the number of tokens.
 """
 
-import argparse
 import itertools
 import json
 import math
@@ -28,7 +27,8 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import fairseq_posenc
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_lines, write_text
+from fairseq_posenc.basics.lines import read_json_lines, read_lines, write_text
+from fairseq_posenc.flags.usage import documented_parser
 
 BLOCK = 64  # questions that are scored together
 
@@ -115,16 +115,8 @@ def questions(task: str, path: str) -> Iterator[Question]:
     if task == "piqa" and os.path.isfile(beside):
         labels = list(read_lines(beside))
     count = 0
-    for number, line in enumerate(read_lines(path), 1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            entry = json.loads(line)
-        except ValueError as error:
-            raise UsageError(
-                f"{where}: is not JSON ({error}); expected one object a line"
-            ) from error
+    for number, entry in read_json_lines(path):
+        where = f"{path}: line {number}"
         if labels is not None and count >= len(labels):
             raise UsageError(f"{where}: {beside} has only {len(labels)} labels")
         count += 1
@@ -197,9 +189,7 @@ def summary(task: str, given: Sequence[Dict[str, Any]]) -> Dict[str, float]:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("task", choices=list(TASKS))
     parser.add_argument("file")
     parser.add_argument("model", help="a model folder")

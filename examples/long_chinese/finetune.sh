@@ -52,4 +52,4 @@ for length in $LENGTHS; do
         done
     done
 done
-((DRY_RUN)) || fairseq-posenc script "$RECIPE/lengths.py" "$OUT"
+((DRY_RUN)) || fairseq-posenc script "$RECIPE/tables.py" "$OUT"

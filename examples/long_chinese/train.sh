@@ -83,5 +83,5 @@ for name in checkpoint_last.pt model; do
 done
 PUBLISHED=()
 [[ $STAGES != "$PAPER" ]] || PUBLISHED=(--paper)
-((DRY_RUN)) || fairseq-posenc script "$RECIPE/stages.py" "$SAVE_DIR" --stages "$STAGES" \
+((DRY_RUN)) || fairseq-posenc script "$RECIPE/tables.py" "$SAVE_DIR" --stages "$STAGES" \
     "${PUBLISHED[@]}"

@@ -7,13 +7,13 @@ headings, at most --words words of it, with the headings of the sections that be
 with those of another article. OUT gets train.tsv and valid.tsv for examples/glue/prepare.sh.
 """
 
-import argparse
 import random
 from pathlib import Path
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines, write_text
+from fairseq_posenc.flags.usage import documented_parser
 from fairseq_posenc.text.corpus import HEADING, TITLE, by_headings
 
 LEAST_HEADINGS = 2
@@ -70,9 +70,7 @@ def examples(found: Sequence[Article], seed: int) -> Iterator[str]:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("wikitext", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--words", type=int, default=4096)

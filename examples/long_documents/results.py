@@ -9,7 +9,6 @@ Perplexity is that of the validation text after the last update, of masked token
 language model; accuracy the median over the seeds at the best learning rate, on the validation set.
 """
 
-import argparse
 import csv
 import math
 import re
@@ -23,7 +22,9 @@ from fairseq_posenc.analysis.figures import curve_style, import_pyplot, save_fig
 from fairseq_posenc.analysis.training import parse_line
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines, write_text
+from fairseq_posenc.basics.tables import markdown_table
 from fairseq_posenc.cli.command import quieten
+from fairseq_posenc.flags.usage import documented_parser
 
 PARTS = {"language": "language model", "masked": "masked language model"}
 #: the model that all others continue
@@ -122,14 +123,14 @@ def read_results(out: Path) -> List[Result]:
 def render(results: Sequence[Result]) -> List[str]:
     """The table in Markdown."""
     head = ["model", "system", "length", "updates", *COLUMNS.values()]
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    rows = []
     for result in results:
         numbers = [getattr(result, name) for name in COLUMNS]
         row = [PARTS[result.part], f"`{result.system}`", f"{result.length:,}"]
         row += [f"{result.updates:,}"]
         row += ["" if number is None else f"{number:.4g}" for number in numbers]
-        lines.append("| " + " | ".join(row) + " |")
-    return lines
+        rows.append(row)
+    return markdown_table(head, rows)
 
 
 def draw(results: Sequence[Result], output: Path) -> None:
@@ -173,9 +174,7 @@ def draw(results: Sequence[Result], output: Path) -> None:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("out", type=Path)
     out = parser.parse_args(argv).out
     results = read_results(out)

@@ -9,17 +9,16 @@ whatever the names and the order of the files. OUT is written as choices.py does
 passage, B and C as choices, and the test set as valid1.
 """
 
-import argparse
 import hashlib
-import json
 import os
 import sys
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Dict, Iterator, List, Optional, Sequence
 
 from choices import Record, write
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_lines
+from fairseq_posenc.basics.lines import read_json_lines
+from fairseq_posenc.flags.usage import documented_parser
 
 CASES, LABELS = ("A", "B", "C"), ("B", "C")
 SHARES = {"train": 6, "valid": 2, "valid1": 2}
@@ -27,16 +26,8 @@ SHARES = {"train": 6, "valid": 2, "valid1": 2}
 
 def triples(path: str) -> Iterator[Record]:
     """The triples of a file; leaves with one line at the first mistake."""
-    for number, line in enumerate(read_lines(path), 1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            entry: Any = json.loads(line)
-        except ValueError as error:
-            raise UsageError(
-                f"{where}: is not JSON ({error}); expected one object a line"
-            ) from error
+    for number, entry in read_json_lines(path):
+        where = f"{path}: line {number}"
         if not isinstance(entry, dict):
             raise UsageError(f"{where}: is no object with A, B, C and label")
         for name in (*CASES, "label"):
@@ -90,11 +81,7 @@ def extract(source: str, out: str) -> None:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("source")
-    parser.add_argument("out")
+    parser = documented_parser(__doc__, "source", "out")
     args = parser.parse_args(argv)
     extract(args.source, args.out)
 

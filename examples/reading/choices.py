@@ -16,7 +16,6 @@ refuses those that have a text but no symbol. TEXT is a folder that `extract` wr
 the same files in symbols.
 """
 
-import argparse
 import os
 import sys
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
@@ -25,6 +24,7 @@ from published import SENTENCES, Record, read_c3, read_chid, read_copa, read_qnl
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines, write_text
+from fairseq_posenc.flags.usage import documented_parser
 
 
 class Task(NamedTuple):
@@ -167,9 +167,7 @@ def cut(texts: str, pieces: str, out: str, longest: int) -> None:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     actions = parser.add_subparsers(dest="action", metavar="{extract,cut}")
     actions.required = True
     reading = actions.add_parser("extract", help="read the published files")

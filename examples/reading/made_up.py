@@ -18,7 +18,6 @@ that is right most often.
 TEXT is one paragraph a line, in words separated by spaces, such as WikiText-2.
 """
 
-import argparse
 import json
 import random
 import re
@@ -30,6 +29,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines, write_text
+from fairseq_posenc.flags.usage import documented_parser
 
 MONTHS = (
     "January February March April May June July August September October November December"
@@ -133,9 +133,7 @@ def _load(path: str) -> Any:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("kind", choices=["spans", "choices", "baselines"])
     parser.add_argument("text", metavar="TEXT or SPANS")
     parser.add_argument("out", metavar="OUT or CHOICES")

@@ -1,13 +1,12 @@
 """The published files of multiple choice, as records: RACE, C3, CHID, COPA and QNLI."""
 
-import json
 import os
 import re
 import sys
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_lines
+from fairseq_posenc.basics.lines import json_of, read_json_lines, read_lines
 
 BLANK = "_"
 REACH = 200  # characters of a passage on either side of CHID's blank
@@ -63,13 +62,6 @@ def _place(answer: Any, choices: Any) -> int:
     return choices.index(answer) if isinstance(choices, list) and answer in choices else -1
 
 
-def _json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{where}: is not JSON ({error})") from error
-
-
 LETTERS = list("ABCDEFGHIJ")  # that name the choices of RACE
 
 
@@ -82,7 +74,7 @@ def read_race(folder: str) -> Iterator[Record]:
         if name.endswith(".txt")
     )
     for path in paths:
-        entry = _json("\n".join(read_lines(path)), path)
+        entry = json_of("\n".join(read_lines(path)), path)
         try:
             parts = (entry["questions"], entry["options"], entry.get("answers"))
             article = entry["article"]
@@ -104,7 +96,7 @@ def read_race(folder: str) -> Iterator[Record]:
 
 def read_c3(path: str) -> Iterator[Record]:
     """The records of a file of C3."""
-    entries = _json("\n".join(read_lines(path)), path)
+    entries = json_of("\n".join(read_lines(path)), path)
     if not isinstance(entries, list):
         raise UsageError(f"{path}: has to be a list of records")
     for number, entry in enumerate(entries):
@@ -126,14 +118,11 @@ def read_chid(path: str) -> Iterator[Record]:
     beside = re.sub(r"(\.json|\.txt)?$", r"_answer\1", path, count=1)
     named = {}
     if os.path.isfile(beside):
-        named = _json("\n".join(read_lines(beside)), beside)
+        named = json_of("\n".join(read_lines(beside)), beside)
         if not isinstance(named, dict):
             raise UsageError(f"{beside}: has to be an object with the answer for each blank")
-    for number, line in enumerate(read_lines(path), 1):
-        if not line.strip():
-            continue
+    for number, entry in read_json_lines(path):
         where = f"{path}: line {number}"
-        entry = _json(line, where)
         try:
             contents, candidates = entry["content"], entry["candidates"]
             right = entry.get("groundTruth")
@@ -183,11 +172,8 @@ ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a r
 
 def read_copa(path: str) -> Iterator[Record]:
     """The records of a file of SuperGLUE's COPA."""
-    for number, line in enumerate(read_lines(path), 1):
-        if not line.strip():
-            continue
+    for number, entry in read_json_lines(path):
         where = f"{path}: line {number}"
-        entry = _json(line, where)
         try:
             premise, question = entry["premise"], ASKED[entry["question"]]
             choices, label = [entry["choice1"], entry["choice2"]], entry.get("label")

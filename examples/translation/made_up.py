@@ -7,13 +7,14 @@ text: their frequencies fall with their rank (Zipf's law with Mandelbrot's shift
 has more different ones.
 """
 
-import argparse
 import gzip
 import string
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, Optional, Sequence
 
 import numpy
+
+from fairseq_posenc.flags.usage import documented_parser
 
 LANGUAGES = ("aa", "bb")
 HELD_OUT = 1000  # pairs in valid, and in test
@@ -55,9 +56,7 @@ def sentences(words: numpy.ndarray, count: int, lengths: Any, draw: Any) -> Iter
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = documented_parser(__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--pairs", type=int, default=200000, help="in train (200000)")
     parser.add_argument("--words", type=int, default=300000, help="different words (300000)")

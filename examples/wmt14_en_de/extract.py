@@ -8,7 +8,6 @@ in .gz.  Of members that end in .sgm, only the text of the segments is kept.  Bo
 must have the same number of lines.
 """
 
-import argparse
 import gzip
 import os
 import re
@@ -21,6 +20,7 @@ from xml.sax.saxutils import unescape
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import write_text
 from fairseq_posenc.basics.progress import Progress
+from fairseq_posenc.flags.usage import documented_parser
 
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
 _QUOTES = {"&quot;": '"', "&apos;": "'"}
@@ -114,11 +114,7 @@ def extract(archive: str, names: Sequence[str], outputs: Sequence[TextIO]) -> in
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("source_output")
-    parser.add_argument("target_output")
+    parser = documented_parser(__doc__, "source_output", "target_output")
     parser.add_argument(
         "--from",
         dest="corpora",

@@ -21,6 +21,7 @@ from fairseq_posenc.analysis.figures import (
 )
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.basics.files import check_writable, replace_file
+from fairseq_posenc.basics.tables import markdown_table
 from fairseq_posenc.flags.options import option
 
 WIDE = 3  # ratio of perplexities above which their axis is logarithmic
@@ -47,20 +48,19 @@ def mean(values: Sequence[float]) -> float:
 
 def render(measurements: Sequence[Measurement], args: Namespace) -> List[str]:
     """The table in Markdown, with a row per curve and a column per length."""
-    lines = [
+    what = (
         f"Perplexity of {measurements[0].tokens:,} tokens of {args.subset}, the last {args.last} "
         "of windows of these lengths:"
-    ]
-    lines += ["", "| name | " + " | ".join(map(str, args.lengths)) + " |"]
-    lines.append("|" + " --- |" * (len(args.lengths) + 1))
+    )
+    rows = []
     for name, group in by_name(measurements).items():
         cells = []
         for length in args.lengths:
             values = perplexities(group, length)
             each = f" ({', '.join(f'{value:.2f}' for value in values)})" if len(values) > 1 else ""
             cells.append(f"{mean(values):.2f}{each}" if values else "-")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return lines
+        rows.append([name, *cells])
+    return [what, "", *markdown_table(["name", *map(str, args.lengths)], rows)]
 
 
 def write_csv(measurements: Sequence[Measurement], args: Namespace) -> None:

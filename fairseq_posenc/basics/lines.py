@@ -90,7 +90,7 @@ def decoded(lines: Iterable[bytes], subject: str) -> Iterator[str]:
             yield line.rstrip(b"\r\n").decode("utf-8")
         except UnicodeDecodeError as error:
             raise UsageError(
-                f"{subject}, line {number}: not UTF-8 (byte {error.start + 1}: {error.reason}); "
+                f"{subject}: line {number}: not UTF-8 (byte {error.start + 1}: {error.reason}); "
                 "convert the text, for example with iconv -t UTF-8"
             ) from error
 
@@ -188,6 +188,35 @@ def write_text(path: FilePath, flag: str = "") -> Iterator[TextIO]:
             binary = stack.enter_context(gzip.GzipFile("", "wb", LEVEL, binary, mtime=0))
             binary = stack.enter_context(io.BufferedWriter(binary, 1 << 16))
         yield stack.enter_context(io.TextIOWrapper(binary, "utf-8", newline="\n"))
+
+
+def json_of(text: str, where: str, expected: str = "") -> Any:
+    """The value that a text has in JSON.
+
+    Args:
+        text: the text.
+        where: its place, at the start of messages.
+        expected: what it should be, at the end of messages.
+
+    Raises:
+        UsageError: the text is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{where}: is not JSON ({error}){expected}") from error
+
+
+def read_json_lines(path: FilePath) -> Iterator[Tuple[int, Any]]:
+    """The values in a file with JSON in every line, each after its number, without blank lines.
+
+    Raises:
+        UsageError: a line is not JSON, or the file cannot be read.
+    """
+    for number, line in enumerate(read_lines(path), 1):
+        if line.strip():
+            where = f"{path}: line {number}"
+            yield number, json_of(line, where, "; expected one object a line")
 
 
 def read_json_object(

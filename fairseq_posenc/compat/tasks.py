@@ -91,7 +91,7 @@ def _check_labels(path: str, choices: int) -> None:
             label = line.strip()
             if not (label.isdecimal() and int(label) < choices):
                 raise UsageError(
-                    f"{path}, line {number}: {label!r} is none of the {choices} choices; expected "
+                    f"{path}: line {number}: {label!r} is none of the {choices} choices; expected "
                     f"a number from 0 to {choices - 1}"
                 )
 

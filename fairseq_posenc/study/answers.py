@@ -5,13 +5,12 @@
 fairseq has no command that writes them; comparing systems example by example needs them.
 """
 
-import argparse
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
-from fairseq_posenc.flags.usage import OneLineParser
+from fairseq_posenc.flags.usage import documented_parser
 
 _HEAD = "sentence_classification_head"
 
@@ -72,11 +71,7 @@ def _shown(pair: Tuple[Any, Any], labels: Optional[Any]) -> Tuple[str, str]:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the command line."""
-    parser = OneLineParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("checkpoint")
-    parser.add_argument("data")
+    parser = documented_parser(__doc__, "checkpoint", "data")
     parser.add_argument("--subset", default="valid")
     parser.add_argument("--output", required=True)
     parser.add_argument("--user-dir", help="the plug-in's folder, or one with own encodings")

@@ -1,14 +1,13 @@
 """Texts as corpora: documents, lines that are not too long, and pairs of lines."""
 
 import contextlib
-import json
 import re
 import sys
 from collections import Counter
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_lines, read_pairs, write_text
+from fairseq_posenc.basics.lines import read_json_lines, read_lines, read_pairs, write_text
 from fairseq_posenc.text.parallel import Function, each
 
 Document = List[str]
@@ -71,17 +70,14 @@ def running(path: str) -> Iterator[Document]:
     if not path.endswith(".jsonl"):
         yield from by_blank_lines(read_lines(path), str.rstrip)
         return
-    for number, line in enumerate(read_lines(path), 1):
-        if line.strip():
-            lines = _text(line, f"{path}, line {number}").splitlines()
-            yield [line.rstrip() for line in lines if line.strip()]
+    for number, entry in read_json_lines(path):
+        lines = _text(entry, f"{path}: line {number}").splitlines()
+        yield [line.rstrip() for line in lines if line.strip()]
 
 
-def _text(line: str, where: str) -> str:
+def _text(entry: Any, where: str) -> str:
     try:
-        text = json.loads(line)["text"]
-    except ValueError as error:
-        raise UsageError(f"{where}: is not JSON ({error}); expected one object a line") from error
+        text = entry["text"]
     except (KeyError, TypeError) as error:
         raise UsageError(f"{where}: has no text; expected {{'text': '...'}}") from error
     if not isinstance(text, str):
@@ -270,7 +266,7 @@ def check_pairs(
             for path, line in zip(texts, pair):
                 if longest is not None and len(line.split()) > longest:
                     raise UsageError(
-                        f"{path}, line {number}: {len(line.split())} tokens, more than {longest}"
+                        f"{path}: line {number}: {len(line.split())} tokens, more than {longest}"
                     )
         if not number:
             raise UsageError(f"{texts[0]} and {texts[1]}: are empty")

@@ -119,7 +119,7 @@ def _marked_words(path: Optional[str]) -> Subwords:
     for number, word in enumerate(read_lines(str(path)), 1):
         if not can_be_symbol(word) or len(word.split()) != 1:
             raise UsageError(
-                f"{path}, line {number}: {word!r} is no word; give the list that `fairseq-posenc "
+                f"{path}: line {number}: {word!r} is no word; give the list that `fairseq-posenc "
                 "learn-subwords marked-words` wrote"
             )
         known.add(word)

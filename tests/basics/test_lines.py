@@ -60,7 +60,7 @@ def test_what_cannot_be_unpacked_here_is_refused_by_name(tmp_path):
 def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path):
     bad = tmp_path / "bad.gz"
     bad.write_bytes(gzip.compress(b"gut\nschlecht \xff\n"))
-    assert "bad.gz, line 2: not UTF-8 (byte 10" in refuses(list, read_lines(bad))
+    assert "bad.gz: line 2: not UTF-8 (byte 10" in refuses(list, read_lines(bad))
     assert "nowhere: cannot be read (No such file" in refuses(list, read_lines("nowhere"))
 
 

@@ -15,8 +15,7 @@ from support.recipes import (
 
 RECIPE = EXAMPLES / "long_chinese"
 cail = recipe_module("reading", "cail")
-stages_table = recipe_module("long_chinese", "stages")
-lengths = recipe_module("long_chinese", "lengths")
+tables = recipe_module("long_chinese", "tables")
 
 # --- stages
 
@@ -84,12 +83,12 @@ def test_the_table_has_the_last_validation_of_each_stage(tmp_path):
         ]
         log = "\n".join([*lines, "2026 | done training in 3 seconds"])
         (tmp_path / f"stage{number}" / "train.log").write_text(log + "\n")
-    rows = stages_table.render(tmp_path, "512x256x10 1536x256x5", paper=True)
+    rows = tables.render_stages(tmp_path, "512x256x10 1536x256x5", paper=True)
     assert rows[2:] == [
         "| 1 | 512 | 256 | 10 | 1.39 | 52.0 | 65.0 |",
         "| 2 | 1536 | 256 | 5 | 0.69 | 51.0 | 66.8 |",
     ]
-    assert stages_table.render(tmp_path, "512x256x10")[2].endswith("| 52.0 |  |")
+    assert tables.render_stages(tmp_path, "512x256x10")[2].endswith("| 52.0 |  |")
 
 
 # --- CAIL2019-SCM
@@ -148,7 +147,7 @@ def test_a_wrong_triple_is_one_line_with_its_number(entry, message, tmp_path):
     line = entry if isinstance(entry, str) else json.dumps(entry)
     path.write_text(json.dumps(triple(0)) + "\n" + line + "\n", encoding="utf-8")
     found = error_of(list, cail.triples(str(path)))
-    assert "train.json, line 2: " in found and message in found
+    assert "train.json: line 2: " in found and message in found
     few = [cail.Record(str(n), "a", ["b", "c"], 0) for n in range(9)]
     assert "too few to split" in error_of(cail.split, few)
 
@@ -175,7 +174,7 @@ def test_accuracies_are_listed_by_length_of_reading(tmp_path):
                 for name, plus in (("valid", 0), ("valid1", length / 512))
             ]
             (run / f"score-{length}.log").write_text("\n".join(lines) + "\n")
-    assert lengths.render(tmp_path)[2:] == [
+    assert tables.render_lengths(tmp_path)[2:] == [
         "| roformer-512 | 512 | 2 | 61.00 | 62.00 | 64.13, 68.29 |",
         "| roformer-512 | 1024 | 2 | 61.00 | 63.00 |  |",
     ]

@@ -192,7 +192,7 @@ def test_mistakes_are_one_line(texts, tmp_path, flags, parts):
 @pytest.mark.parametrize(
     "name, content, parts",
     [
-        ("train.ne", b"gut\nschlecht \xff\n", ["train.ne, line 2: not UTF-8"]),
+        ("train.ne", b"gut\nschlecht \xff\n", ["train.ne: line 2: not UTF-8"]),
         ("test.de", b"only the source\n", ["test.ne: no such file"]),
     ],
 )

@@ -183,4 +183,4 @@ def test_mistakes_are_one_line_with_file_and_line(task, entry, message, tmp_path
     line = entry if isinstance(entry, str) else json.dumps(entry)
     path.write_text(json.dumps(ENTRIES[task]) + "\n" * 2 + line + "\n")
     found = error_of(list, zero_shot.questions(task, str(path)))
-    assert "file.jsonl, line 3: " in found and message in found, found
+    assert "file.jsonl: line 3: " in found and message in found, found

@@ -16,7 +16,7 @@ pytest_plugins = ["support.packed_models"]
 WRONG_TABLES = {
     "another family": ("language_modeling", b"", [], "holds a language model; predict needs a cl"),
     "no classifier": ("masked_lm", b"", [], "without a classification head"),
-    "not UTF-8": ("texts", b"cat\n\xff\n", [], "the input, line 2: not UTF-8 (byte 1"),
+    "not UTF-8": ("texts", b"cat\n\xff\n", [], "the input: line 2: not UTF-8 (byte 1"),
     "a short line": ("pairs", b"a\tb\nc\n", [], "line 2 of the table: has no column 2"),
     "no such name": ("texts", b"a\tb\n", ["--header", "--columns", "c"], "no column 'c', but a, b"),
     "a name without header": ("texts", b"a\n", ["--columns", "a"], "for names, give --header"),

@@ -94,7 +94,7 @@ def test_a_wrong_document_is_one_line_with_its_number(line, message, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' + line + "\n")
     arguments = ["--format", "running", str(tmp_path / "a.jsonl"), str(tmp_path / "out")]
     found = error_of(main, ["documents", *arguments])
-    assert "a.jsonl, line 2: " in found and message in found
+    assert "a.jsonl: line 2: " in found and message in found
     assert os.listdir(tmp_path) == ["a.jsonl"]
 
 
@@ -178,6 +178,6 @@ def test_pairs_are_copied_or_refused(tmp_path):
     copies = [str(tmp_path / "one"), str(tmp_path / "other")]
     main(["check-pairs", two, long, *copies])
     assert [lines_of(path) for path in copies] == [["a", "b c"], ["a", "b " * 9]]
-    assert "long, line 2: 9 tokens" in error_of(main, ["check-pairs", "--longest", "8", two, long])
+    assert "long: line 2: 9 tokens" in error_of(main, ["check-pairs", "--longest", "8", two, long])
     empty = write(tmp_path / "empty", [])
     assert "are empty" in error_of(main, ["check-pairs", empty, empty])

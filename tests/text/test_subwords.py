@@ -68,7 +68,7 @@ def test_every_text_comes_back_whatever_the_list(tmp_path):
     assert join("我 们 iphone 大 ##学 ok".split()) == "我们iphone大学ok"
     assert "none: cannot be read" in error_of(KINDS["marked-words"], str(tmp_path / "none"))
     wrong = write(tmp_path / "words.txt", ["中国", "国"])
-    assert "words.txt, line 2: '国' is no word" in error_of(KINDS["marked-words"], wrong)
+    assert "words.txt: line 2: '国' is no word" in error_of(KINDS["marked-words"], wrong)
 
 
 @pytest.mark.skipif(not (SHARED / "data" / "zh_web").exists(), reason="no real data here")

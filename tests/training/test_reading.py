@@ -149,9 +149,9 @@ def test_choices_that_a_question_does_not_have_take_no_part():
         (
             2,
             "0\n2\n",
-            "valid.label, line 2: '2' is none of the 2 choices; expected a number from 0",
+            "valid.label: line 2: '2' is none of the 2 choices; expected a number from 0",
         ),
-        (2, "0\n\n", "valid.label, line 2: '' is none"),
+        (2, "0\n\n", "valid.label: line 2: '' is none"),
     ],
 )
 def test_other_choices_than_the_questions_have_are_refused(tmp_path, choices, labels, message):

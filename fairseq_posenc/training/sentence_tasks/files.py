@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 import yaml
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_lines, write_text
+from fairseq_posenc.basics.lines import read_json_lines, read_lines, write_text
 from fairseq_posenc.flags.yaml_file import read_yaml
 from fairseq_posenc.training.sentence_tasks.labels import Example, Labels, Numbers
 from fairseq_posenc.training.sentence_tasks.settings import Column
@@ -37,11 +37,8 @@ def marked_spans(text: str, target: Dict[str, Any]) -> str:
 
 def _json_cells(task: Task, path: str, columns: Sequence[Column]) -> Cells:
     """The values of these keys in every line of a file with a JSON object a line."""
-    for number, line in enumerate(read_lines(path), 1):
-        if not line.strip():
-            continue
+    for number, record in read_json_lines(path):
         try:
-            record = json.loads(line)
             if task.spans and task.spans in record:
                 key = task.text[-1]
                 record[key] = marked_spans(record[key], record[task.spans])
@@ -52,7 +49,7 @@ def _json_cells(task: Task, path: str, columns: Sequence[Column]) -> Cells:
             raise UsageError(
                 f"{path}: line {number} has no {error}; is this a file of another task?"
             ) from error
-        except (ValueError, TypeError) as error:
+        except TypeError as error:
             raise UsageError(f"{path}: line {number}: {error}") from error
         yield number, cells
 
