@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_posenc.cli import get_parser
+from fairseq_posenc.cli import GROUPS, get_parser
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.models import FAMILIES
 
@@ -146,3 +146,8 @@ def test_printed_commands_have_the_options_of_the_command_line(page):
                 break
             is_value = before in known and known[before].nargs is None
             assert is_value or not word.startswith("--") or word in known, f"{words[0]} {word}"
+
+
+def test_the_page_of_the_command_line_names_every_command():
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert [name for name in sum(GROUPS.values(), ()) if f"`{name}`" not in page] == []
