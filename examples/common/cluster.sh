@@ -15,8 +15,6 @@
 #                                for fairseq-train), with --fp16 on GPUs unless FP32 is 1
 #     equal_shares FLAG N LIMIT  divide the N samples of an update by WORLD; set SHARE (per process
 #                                and pass, at most LIMIT) and PASSES (--update-freq)
-#     slurm_job "$@"             run RECIPE/train.sh on all nodes of a Slurm job, requeueing it before
-#                                its time limit
 
 WORLD=1 CLUSTER=() SHARE=1 PASSES=1
 
@@ -71,46 +69,4 @@ equal_shares() {
     done
     SHARE=$((batch / (WORLD * PASSES)))
     log "$WORLD processes x $SHARE samples x $PASSES passes = $batch samples an update"
-}
-
-slurm_job() {
-    local argument job port hosts=(localhost) command step="" status=0
-    own_help "$@"
-    for argument in "$@"; do
-        [[ $argument != -- ]] || break
-        [[ $argument != --dry-run ]] || DRY_RUN=1
-    done
-    [[ -n ${SLURM_JOB_ID:-} ]] || ((DRY_RUN)) || die "no Slurm job; submit it: sbatch train.sbatch ..."
-    job=${SLURM_JOB_ID:-0}
-    # Below the range of ephemeral ports, and a different one after each restart.
-    port=$((12000 + (job + ${SLURM_RESTART_COUNT:-0}) % 20000))
-    if [[ -n ${SLURM_JOB_NODELIST:-} ]]; then
-        mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-        ((${#hosts[@]})) || die "scontrol lists no hosts for $SLURM_JOB_NODELIST"
-    fi
-    command=(srun --ntasks-per-node=1 --kill-on-bad-exit=1
-        "$RECIPE/train.sh" --slurm --init-method "tcp://${hosts[0]}:$port" "$@")
-    if [[ -z ${SLURM_JOB_ID:-} ]]; then
-        run "${command[@]}"
-        return 0
-    fi
-    log "job $job, restart ${SLURM_RESTART_COUNT:-0}, nodes ${hosts[*]}: ${command[*]}"
-
-    # USR1 is sent before the time limit: requeue the job, which also ends this run. TERM is
-    # preemption (Slurm requeues by itself) or scancel (must stay cancelled): pass it on.
-    trap '
-        log "time limit: requeueing job $job"
-        scontrol requeue "$job" || log "scontrol could not requeue job $job; submit it again"
-        kill -TERM "$step" 2>/dev/null || true
-    ' USR1
-    trap 'kill -TERM "$step" 2>/dev/null || true' TERM
-    "${command[@]}" &
-    step=$!
-    wait "$step" || status=$?
-    # A trapped signal ends wait while srun is still shutting down.
-    while kill -0 "$step" 2>/dev/null; do
-        status=0
-        wait "$step" || status=$?
-    done
-    return "$status"
 }

@@ -142,7 +142,7 @@ def test_printed_commands_have_the_options_of_the_command_line(page):
         known = options_of(words)
         for before, word in zip(words, words[1:]):
             # what follows is for another command
-            if word == "--" or words[:2] == ["reading", "windows"]:
+            if word == "--" or words[0] == "script" or words[:2] == ["reading", "windows"]:
                 break
             is_value = before in known and known[before].nargs is None
             assert is_value or not word.startswith("--") or word in known, f"{words[0]} {word}"
@@ -151,3 +151,10 @@ def test_printed_commands_have_the_options_of_the_command_line(page):
 def test_the_page_of_the_command_line_names_every_command():
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     assert [name for name in sum(GROUPS.values(), ()) if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_printed_programs_are_there(page):
+    blocks = " ".join(FENCE.findall(page.read_text(encoding="utf-8")))
+    for path in re.findall(r"(?<![\w./$])(?:scripts|examples)/[\w./]+\.(?:py|sh|sbatch)\b", blocks):
+        assert (ROOT / path).is_file(), path

@@ -17,7 +17,7 @@ from fairseq_posenc.text.preparation import Text
 pytest_plugins = ["support.pretraining"]
 
 MODELS = "bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer shaw roberta".split()
-SCRIPTS = ("prepare.sh", "train.sh", "train.sbatch")
+SCRIPTS = ("prepare.sh", "train.sh")
 
 
 # --- the whole chain
@@ -236,12 +236,4 @@ def test_other_mistakes_are_one_line(tmp_path):
         ("--bpe-operations", "9", "--vocabulary-size", "9"),
     ):
         assert_error(bash(prepare, "text", "out", *flags, cwd=tmp_path), flags[0])
-    assert_error(bash(RECIPE / "train.sbatch", "bert_a", "data", cwd=tmp_path), "sbatch")
     assert os.listdir(tmp_path) == []
-
-
-def test_a_slurm_job_starts_the_training_on_every_node(tmp_path):
-    printed = commands(bash(RECIPE / "train.sbatch", "tupe_r", "data", "--dry-run", cwd=tmp_path))
-    (command,) = printed
-    assert command[0] == "srun" and str(RECIPE / "train.sh") in command
-    assert command[-3:] == ["tupe_r", "data", "--dry-run"] and "--slurm" in command

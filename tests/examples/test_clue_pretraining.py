@@ -19,7 +19,7 @@ from fairseq_posenc.text.preparation import Text
 
 pytest_plugins = ["support.chinese"]
 
-SCRIPTS = ("prepare.sh", "train.sh", "train.sbatch")
+SCRIPTS = ("prepare.sh", "train.sh")
 
 
 # --- the whole chain
@@ -204,12 +204,4 @@ def test_other_mistakes_are_one_line(tmp_path):
     assert_error(bash(prepare, "text", "out", cwd=tmp_path), "text/train.txt: no such file")
     assert_error(bash(prepare, "text", "out", "--lengths", "9", cwd=tmp_path), "--lengths 9")
     assert_error(bash(prepare, "text", "out", "--symbols", "0", cwd=tmp_path), "--symbols 0")
-    assert_error(bash(RECIPE / "train.sbatch", "gau", "data", cwd=tmp_path), "sbatch")
     assert os.listdir(tmp_path) == []
-
-
-def test_a_slurm_job_starts_the_training_on_every_node(tmp_path):
-    printed = commands(bash(RECIPE / "train.sbatch", "gau", "data", "--dry-run", cwd=tmp_path))
-    (command,) = printed
-    assert command[0] == "srun" and str(RECIPE / "train.sh") in command
-    assert command[-3:] == ["gau", "data", "--dry-run"] and "--slurm" in command

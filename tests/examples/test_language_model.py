@@ -6,7 +6,7 @@ import re
 
 import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
-from support.language_models import COMPARE, PREPARE, RECIPE, TRAIN, wikitext
+from support.language_models import COMPARE, PREPARE, TRAIN, wikitext
 from support.recipes import assert_error, bash, commands, flags_of, recipe_module, training_of
 
 from fairseq_posenc.models.language_model import PRESETS
@@ -216,15 +216,7 @@ def test_other_mistakes_are_one_line(tmp_path):
     assert_error(bash(COMPARE, "data", "out", "--seeds", "x", cwd=tmp_path), "--seeds x")
     parent = bash(COMPARE, "data", "out", "--cpu", "--encodings", "../t5", cwd=tmp_path)
     assert_error(parent, "--encodings ../t5: expected letters")
-    assert_error(bash(RECIPE / "train.sbatch", "t5", "data", cwd=tmp_path), "sbatch")
     assert os.listdir(tmp_path) == []
-
-
-def test_a_slurm_job_starts_the_training_on_every_node(tmp_path):
-    printed = commands(bash(RECIPE / "train.sbatch", "alibi", "data", "--dry-run", cwd=tmp_path))
-    (command,) = printed
-    assert command[0] == "srun" and str(TRAIN) in command
-    assert command[-3:] == ["alibi", "data", "--dry-run"] and "--slurm" in command
 
 
 # --- tables

@@ -7,7 +7,9 @@ import subprocess
 import time
 
 import pytest
-from support.recipes import EXAMPLES, WMT14, assert_error, bash, commands, environment, flags_of
+from support.recipes import EXAMPLES, assert_error, bash, commands, environment, flags_of
+
+SBATCH = EXAMPLES / "train.sbatch"
 
 
 def training(cwd, *arguments, **environment):
@@ -102,7 +104,9 @@ def test_other_mistakes_are_one_line(tmp_path):
     assert_error(bash("evaluate.sh", "data", cwd=tmp_path), "--help")
     assert_error(bash("evaluate.sh", folder, folder, cwd=tmp_path), "prepare.sh")
     assert_error(bash("evaluate.sh", "a", "b", "--subset", "x", cwd=tmp_path), "--subset x")
-    assert_error(bash("train.sbatch", "arch", "data", cwd=tmp_path), "sbatch")
+    assert_error(bash(SBATCH, "wmt14_en_de", "arch", "data", cwd=tmp_path), "sbatch")
+    assert_error(bash(SBATCH, "toy", cwd=tmp_path), "toy: expected a folder")
+    assert_error(bash(SBATCH, cwd=tmp_path), "RECIPE: expected a folder")
     assert os.listdir(tmp_path) == ["empty"]
 
 
@@ -159,20 +163,28 @@ def slurm(tmp_path):
         "SLURM_JOB_ID": "123456",
         "SLURM_NNODES": "2",
         "SLURM_JOB_NODELIST": "node-[a-b]",
-        "RECIPE_DIR": str(WMT14),
+        "EXAMPLES_DIR": str(EXAMPLES),
     }
+
+
+@pytest.mark.parametrize("train", sorted(EXAMPLES.glob("*/train.sh")), ids=lambda p: p.parent.name)
+def test_every_training_can_be_a_job(train, tmp_path):
+    given = ("model", "data", "--dry-run")
+    (command,) = commands(bash(SBATCH, train.parent.name, *given, cwd=tmp_path))
+    assert command[0] == "srun" and str(train) in command
+    assert command[-3:] == [*given] and "--slurm" in command
 
 
 def spooled(tmp_path):
     """Where Slurm would put its copy of the job script, away from the recipe."""
     copy = tmp_path / "slurm_script"
-    copy.write_bytes((WMT14 / "train.sbatch").read_bytes())
+    copy.write_bytes(SBATCH.read_bytes())
     return copy
 
 
 def test_slurm_starts_one_training_over_all_nodes(tmp_path, slurm):
     def job(**environment):
-        flags = ("arch", "data", "--gpus", "4", "--dry-run", "--", "--lr", "1e-3")
+        flags = ("wmt14_en_de", "arch", "data", "--gpus", "4", "--dry-run", "--", "--lr", "1e-3")
         result = bash(spooled(tmp_path), *flags, cwd=tmp_path, **{**slurm, **environment})
         return [flags_of(command) for command in commands(result) if "fairseq-train" in command]
 
@@ -196,7 +208,7 @@ def test_slurm_signals(tmp_path, slurm, sent, requeued):
     srun = f"#!/usr/bin/env bash\ntrap 'touch {stopped}; exit 143' TERM\ntouch {tmp_path}/started\n"
     (tmp_path / "bin" / "srun").write_text(srun + "sleep 30 &\nwait\n")
     job = subprocess.Popen(
-        ["bash", str(spooled(tmp_path)), "arch", "data"],
+        ["bash", str(spooled(tmp_path)), "wmt14_en_de", "arch", "data"],
         env={**environment(), **slurm},
         cwd=tmp_path,
         stderr=subprocess.DEVNULL,
@@ -217,11 +229,11 @@ def test_slurm_signals(tmp_path, slurm, sent, requeued):
 def test_slurm_gives_the_status_of_the_training(tmp_path, slurm):
     for status in (0, 3):
         (tmp_path / "bin" / "srun").write_text(f"#!/usr/bin/env bash\nexit {status}\n")
-        result = bash(spooled(tmp_path), "arch", "data", cwd=tmp_path, **slurm)
+        result = bash(spooled(tmp_path), "wmt14_en_de", "arch", "data", cwd=tmp_path, **slurm)
         assert result.returncode == status
 
 
 def test_slurm_without_the_recipe_says_what_to_set(tmp_path, slurm):
-    del slurm["RECIPE_DIR"]
-    result = bash(spooled(tmp_path), "arch", "data", cwd=tmp_path, **slurm)
-    assert_error(result, "RECIPE_DIR")
+    del slurm["EXAMPLES_DIR"]
+    result = bash(spooled(tmp_path), "wmt14_en_de", "arch", "data", cwd=tmp_path, **slurm)
+    assert_error(result, "EXAMPLES_DIR")
