@@ -10,8 +10,13 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.dictionary import find_dictionary, read_dictionary
-from fairseq_posenc.checkpoints.loader import BareTask, Sized, rebuild
+from fairseq_posenc.checkpoints.loader import (
+    BareTask,
+    Sized,
+    find_dictionary,
+    read_dictionary,
+    rebuild,
+)
 from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
 from fairseq_posenc.stacks.encoder import TransformerEncoder
 

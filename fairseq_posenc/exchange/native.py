@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints import loader
-from fairseq_posenc.checkpoints.dictionary import find_dictionary, read_dictionary
+from fairseq_posenc.checkpoints.loader import find_dictionary, read_dictionary
 from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint
 from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
 from fairseq_posenc.exchange.kinds import (

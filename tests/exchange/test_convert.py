@@ -19,7 +19,7 @@ from support.conversion import (
 from support.helpers import encoding_flags
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.dictionary import read_dictionary
+from fairseq_posenc.checkpoints.loader import read_dictionary
 from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.encodings.rotary import Rotary

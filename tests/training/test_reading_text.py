@@ -8,10 +8,10 @@ import pytest
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.training.reading.alignment import covering, token_offsets
-from fairseq_posenc.training.reading.answers import Candidate, answered
 from fairseq_posenc.training.reading.questions import read_questions
 from fairseq_posenc.training.reading.scores import RULES, best_threshold, scored, scores
-from fairseq_posenc.training.reading.windows import windows
+from fairseq_posenc.training.reading.spans import Candidate, answered
+from fairseq_posenc.training.tasks.span_windows import windows
 
 # --- tokens and characters
 

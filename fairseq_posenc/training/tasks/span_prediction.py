@@ -24,10 +24,15 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.resolve import open_config
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.training.criterions.rows import Rows, rows_of_all_workers
-from fairseq_posenc.training.reading.answers import Answered, Candidate, answered
 from fairseq_posenc.training.reading.data import Passage, Record, read_settings, read_split
 from fairseq_posenc.training.reading.scores import RULES, scores
-from fairseq_posenc.training.reading.spans import ANSWERABILITY, best_spans
+from fairseq_posenc.training.reading.spans import (
+    ANSWERABILITY,
+    Answered,
+    Candidate,
+    answered,
+    best_spans,
+)
 from fairseq_posenc.training.tasks.span_windows import Layout, SpanWindows
 
 logger = logging.getLogger(__name__)
