@@ -73,7 +73,7 @@ def test_phrases_are_read_in_the_symbols_of_the_dictionary(tmp_path):
     with pytest.raises(UsageError, match="phrases.txt: has no phrase in the symbols"):
         read_phrases(str(file), dictionary)
     file.write_bytes(b"new \xff\n")
-    with pytest.raises(UsageError, match="--phrases .*phrases.txt, line .: not UTF-8"):
+    with pytest.raises(UsageError, match="--phrases .*phrases.txt: line .: not UTF-8"):
         read_phrases(str(file), dictionary)
     with pytest.raises(UsageError, match="--phrases nowhere: no such file"):
         read_phrases("nowhere", dictionary)
