@@ -158,3 +158,11 @@ def test_printed_programs_are_there(page):
     blocks = " ".join(FENCE.findall(page.read_text(encoding="utf-8")))
     for path in re.findall(r"(?<![\w./$])(?:scripts|examples)/[\w./]+\.(?:py|sh|sbatch)\b", blocks):
         assert (ROOT / path).is_file(), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_measured_results_name_the_version(page):
+    for section in re.findall(
+        r"^## (?:What was m|M)easured.*?(?=^## |\Z)", prose(page), re.M | re.S
+    ):
+        assert re.search(r"\b0\.\d+\.\d+\b", section)
