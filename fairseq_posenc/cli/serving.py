@@ -67,7 +67,12 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="after a tab, a line has the text that its translation starts with",
     )
-    add("--max-length", type=int, metavar="N", help="longest translation, in tokens")
+    add(
+        "--max-length",
+        type=int,
+        metavar="N",
+        help="longest translation, in tokens (200, as for fairseq-generate)",
+    )
     add(
         "--compute-type",
         default="default",
@@ -79,7 +84,7 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
 def translate(args: argparse.Namespace) -> None:
     """Translate standard input to standard output."""
     from fairseq_posenc.basics.lines import decoded
-    from fairseq_posenc.serving.engine import Beam, Hardware
+    from fairseq_posenc.serving.engine import MAX_LENGTH, Beam, Hardware
     from fairseq_posenc.serving.engines import engine_for
     from fairseq_posenc.serving.model_folder import read_model_folder
     from fairseq_posenc.serving.streams import write_standard_output
@@ -96,7 +101,7 @@ def translate(args: argparse.Namespace) -> None:
         load_plug_in(args.user_dir)
     preparation = Preparation(folder.text, folder.path)
     engine = engine_for(folder, Hardware(args.device, args.threads, args.compute_type), args.engine)
-    longest = args.max_length or sys.maxsize
+    longest = args.max_length or MAX_LENGTH
     beam = Beam(size, penalty, args.n_best, longest, args.max_tokens)
     format = Format(args.scores, args.n_best > 1, args.prefix)
     translator = Translator(preparation, engine, beam, format)

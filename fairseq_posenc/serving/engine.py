@@ -4,6 +4,10 @@ from typing import Any, Dict, List, NamedTuple, Protocol
 
 Tokens = List[str]
 
+#: The longest translation in tokens unless a user says otherwise: fairseq-generate's --max-len-b.
+#: The limit is the same for every sentence, so that no translation depends on its neighbours.
+MAX_LENGTH = 200
+
 
 class Hypothesis(NamedTuple):
     """A translation.
@@ -24,7 +28,7 @@ class Beam(NamedTuple):
         size: number of hypotheses.
         penalty: exponent of the length by which scores are divided.
         n_best: number of translations to return.
-        max_length: longest translation, in tokens.
+        max_length: longest translation, in tokens without the end of the sentence.
         batch: tokens translated at once.
     """
 

@@ -31,14 +31,16 @@ class Translator:
     Args:
         preparation: prepares and restores the text.
         engine: translates the tokens.
-        beam: the search; its longest translation is an upper bound.
+        beam: the search; the model's own limit applies where its longest translation is longer.
         format: the format of the lines.
     """
 
     def __init__(
         self, preparation: Preparation, engine: Engine, beam: Beam, format: Format
     ) -> None:
-        self._text, self._engine, self._beam, self._format = preparation, engine, beam, format
+        longest = min(beam.max_length, engine.longest["target"] - 1)  # besides </s>
+        self._text, self._engine, self._format = preparation, engine, format
+        self._beam = beam._replace(max_length=longest)
 
     def translate(self, lines: Iterable[str], buffer: int) -> Iterator[str]:
         """The lines to write for *lines*, in their order.
@@ -66,7 +68,7 @@ class Translator:
         nothing = Hypothesis([], 0.0)
         found = [[nothing] * self._beam.n_best for _ in lines]
         if sources:
-            translated = self._engine.translate(sources, prefixes, self._bounded(sources))
+            translated = self._engine.translate(sources, prefixes, self._beam)
             for place, hypotheses in zip(places, translated):
                 missing = self._beam.n_best - len(hypotheses)
                 found[place] = [*hypotheses, *[nothing] * missing]
@@ -91,12 +93,6 @@ class Translator:
                 )
                 return False
         return True
-
-    def _bounded(self, sources: List[Tokens]) -> Beam:
-        """The search, with translations of at most twice the longest source and 200 tokens."""
-        longest = min(self._engine.longest["target"] - 1, self._beam.max_length)
-        wanted = 2 * max(len(source) for source in sources) + 200
-        return self._beam._replace(max_length=min(longest, wanted))
 
     def _line(self, hypothesis: Hypothesis, number: int) -> str:
         columns = [str(number)] if self._format.numbered else []

@@ -1,13 +1,12 @@
 """Translation models of model folders, from Python."""
 
-import sys
 from typing import List, Optional, Sequence
 
 import numpy as np
 from fairseq.data import LanguagePairDataset
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.serving.engine import Beam
+from fairseq_posenc.serving.engine import MAX_LENGTH, Beam
 from fairseq_posenc.serving.fairseq_engine import FairseqEngine
 from fairseq_posenc.serving.inputs import FolderModel, check_texts, numbers_of, refuse_too_long
 from fairseq_posenc.serving.model_folder import ModelFolder
@@ -35,7 +34,7 @@ class TranslationModel(FolderModel):
             texts: raw text, a sentence each.
             beam: number of hypotheses, by default as in the folder.
             lenpen: exponent of the length by which scores are divided, by default as in the folder.
-            max_length: longest translation in tokens, by default what the model accepts.
+            max_length: longest translation in tokens, by default 200, as for fairseq-generate.
 
         Raises:
             UsageError: *texts* is no list of texts, or a number is below 1.
@@ -46,7 +45,7 @@ class TranslationModel(FolderModel):
                 raise UsageError(f"translate: {name} {value}: must be at least 1")
         search = self._folder.search
         penalty = search.lenpen if lenpen is None else lenpen
-        settings = Beam(beam or search.beam, penalty, 1, max_length or sys.maxsize, BATCH)
+        settings = Beam(beam or search.beam, penalty, 1, max_length or MAX_LENGTH, BATCH)
         translator = Translator(self._text, self._engine, settings, Format())
         return list(translator.translate(texts, max(len(texts), 1)))
 

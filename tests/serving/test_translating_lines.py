@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from fairseq.dataclass.configs import GenerationConfig
 
-from fairseq_posenc.serving.engine import Beam, Hypothesis
+from fairseq_posenc.serving.engine import MAX_LENGTH, Beam, Hypothesis
 from fairseq_posenc.serving.model_folder import ModelFolder
 from fairseq_posenc.serving.translate import Format, Translator
 from fairseq_posenc.text.preparation import Preparation, Text
@@ -13,10 +14,8 @@ from fairseq_posenc.text.preparation import Preparation, Text
 class Reverse:
     """An engine that reverses tokens, in n versions."""
 
-    longest = {"source": 6, "target": 40}
-
-    def __init__(self):
-        self.calls = []
+    def __init__(self, longest=40):
+        self.calls, self.longest = [], {"source": 6, "target": longest}
 
     def translate(self, sources, prefixes, beam):
         assert all(sources)
@@ -39,6 +38,16 @@ def test_every_line_keeps_its_place(buffer, capsys):
     assert capsys.readouterr().err.startswith("line 4: the line has 6 tokens")
     assert max(length for _, length in engine.calls) == 39  # of the target, besides </s>
     assert len(engine.calls) == {1: 3, 2: 3, 100: 1}[buffer]
+
+
+def test_the_limit_does_not_depend_on_the_neighbours():
+    """A short line beside long ones may have as long a translation as the short line alone."""
+    assert GenerationConfig().max_len_b == MAX_LENGTH
+    engine = Reverse(longest=1000)
+    translator = Translator(PLAIN, engine, Beam(4, 1.0, 1, MAX_LENGTH, 4000), Format())
+    for lines in (["a"], ["a", "a b c d e"]):
+        list(translator.translate(lines, 10))
+    assert {length for _, length in engine.calls} == {MAX_LENGTH}
 
 
 def test_n_best_scores_and_prefixes(capsys):
