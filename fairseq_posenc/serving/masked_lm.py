@@ -122,7 +122,7 @@ class MaskedLanguageModel(FolderModel):
         """The most probable symbols in the place of ``<mask>``, best first.
 
         Args:
-            text: raw text with one ``<mask>``.
+            text: raw text with one ``<mask>``, or the mask of the tokeniser, such as ``[MASK]``.
             top_k: number of symbols.
 
         Raises:
@@ -143,7 +143,8 @@ class MaskedLanguageModel(FolderModel):
         words = [self._text.words([token]) for token in tokens]
         if self._folder.text.subwords == "transformers":
             words = [word.strip() for word in words]
-        texts = [text.replace(MASK, word) for word in words]
+        before, _, after = text.replace(self._text.mask, MASK).partition(MASK)
+        texts = [before + word + after for word in words]
         return [Filled(*each) for each in zip(tokens, values.tolist(), texts)]
 
     @torch.no_grad()

@@ -54,6 +54,11 @@ class Preparation:
         lang = text.target_lang or text.source_lang or "en"
         self._detokenize = joiner_of(text.tokenizer, lang)
 
+    @property
+    def mask(self) -> str:
+        """The spelling of the symbol ``<mask>`` that the subwords know in raw text."""
+        return self._subwords.mask
+
     def source(self, line: str) -> List[str]:
         """The tokens of a line of the source language."""
         return self._tokens(line, self._text.source_lang, self._subwords)

@@ -34,10 +34,12 @@ class Subwords(NamedTuple):
     Args:
         split: the symbols of a line of words.
         join: the words of symbols, on one line.
+        mask: the spelling in text of the symbol ``<mask>``.
     """
 
     split: Split
     join: Join
+    mask: str = "<mask>"
 
 
 def _none(path: Optional[str]) -> Subwords:
@@ -137,7 +139,7 @@ def _sentencepiece(path: Optional[str]) -> Subwords:
 
 def _transformers(path: Optional[str]) -> Subwords:
     loaded = tokenizer.load(str(path))
-    return Subwords(lambda line: loaded.split([line])[0], loaded.join)
+    return Subwords(lambda line: loaded.split([line])[0], loaded.join, loaded.mask)
 
 
 def _bytes(symbols: Dict[int, str]) -> Subwords:

@@ -33,10 +33,12 @@ class Tokenizer(NamedTuple):
     Args:
         split: the symbols of each line of text, by fairseq's names.
         join: the text of symbols.
+        mask: the spelling in text of the symbol ``<mask>``.
     """
 
     split: Callable[[List[str]], List[List[str]]]
     join: Callable[[List[str]], str]
+    mask: str
 
 
 class Files(NamedTuple):
@@ -219,7 +221,7 @@ def load(folder: str) -> Tokenizer:
     def join(symbols: List[str]) -> str:
         return tokenizer.decoder.decode([names.get(symbol, symbol) for symbol in symbols])
 
-    return Tokenizer(split, join)
+    return Tokenizer(split, join, names["<mask>"])
 
 
 def _from_json(path: str) -> Any:

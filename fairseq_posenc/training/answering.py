@@ -7,7 +7,8 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.loader import load
-from fairseq_posenc.training.reading.scores import RULES, scores
+from fairseq_posenc.training.reading.scores import RULES, Threshold, scores
+from fairseq_posenc.training.reading.spans import no_answer_probability
 from fairseq_posenc.training.tasks.span_prediction import TASK
 
 
@@ -78,5 +79,11 @@ def _result(task: Any, rows: Tensor, split: str) -> Result:
     found = scores(result.predictions, answers, rules)
     if any(not right for right in answers.values()):
         others = scores(best, answers, rules, result.no_answer)
-        found.update({key: value for key, value in others.items() if key.startswith("best_")})
+        for name in ("exact", "f1"):
+            threshold = Threshold(others[f"best_{name}"], others[f"best_{name}_thresh"])
+            # SQuAD's search for thresholds is stricter than its scores, so the threshold in use may
+            # be better than all that it finds.
+            used = Threshold(found[name], no_answer_probability(task.threshold))
+            best_of_both = threshold if threshold.score >= used.score else used
+            found[f"best_{name}"], found[f"best_{name}_thresh"] = best_of_both
     return result._replace(scores=found)

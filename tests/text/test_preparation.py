@@ -82,22 +82,35 @@ def test_packs_a_tokenizer_of_transformers(tmp_path):
     assert Preparation(folder.text, folder.path).source("The CAT") == ["the", "cat"]
 
 
-@torch.no_grad()
-def test_an_imported_classifier_predicts_as_in_transformers(tmp_path):
-    """From text to probabilities: tokens, separators, segments and weights."""
+def imported(tmp_path, kind, **settings):
+    """A random RoFormer of transformers, its symbols, and its model folder after the import."""
     pytest.importorskip("tokenizers", reason="an extra: tokens of transformers")
     pytest.importorskip("rjieba", reason="RoFormer's tokenizer splits text by it")
     transformers = pytest.importorskip("transformers", reason="there is nothing to compare with")
     symbols = SYMBOLS[:6] + WORDS
-    config = {**CONFIG, "vocab_size": len(symbols), "num_labels": 3}
-    theirs = transformers.RoFormerForSequenceClassification(transformers.RoFormerConfig(**config))
+    config = {**CONFIG, "vocab_size": len(symbols), **settings}
+    theirs = getattr(transformers, kind)(transformers.RoFormerConfig(**config))
     theirs.eval().save_pretrained(tmp_path / "theirs")
     folder_of(tmp_path / "theirs", symbols)
     cli.main(["import", "hf-roformer", str(tmp_path / "theirs"), str(tmp_path / "imported")])
     splitting = ["--subwords", "transformers", "--subword-file", str(tmp_path / "theirs")]
     arguments = [str(tmp_path / "imported" / "checkpoint.pt"), str(tmp_path / "model"), *splitting]
     cli.main(["pack", *arguments, "--data", str(tmp_path / "imported")])
-    model = fairseq_posenc.from_pretrained(tmp_path / "model")
+    return theirs, symbols, fairseq_posenc.from_pretrained(tmp_path / "model")
+
+
+def test_the_tokenizers_own_mask_is_filled(tmp_path):
+    _, _, model = imported(tmp_path, "RoFormerForMaskedLM")
+    filled = [model.fill_mask(f"the {mask} ran", top_k=3) for mask in ("[MASK]", "<mask>")]
+    assert filled[0] == filled[1]
+    word = next(each for each in filled[0] if each.token.isalpha())
+    assert word.text == f"the {word.token} ran"
+
+
+@torch.no_grad()
+def test_an_imported_classifier_predicts_as_in_transformers(tmp_path):
+    """From text to probabilities: tokens, separators, segments and weights."""
+    theirs, symbols, model = imported(tmp_path, "RoFormerForSequenceClassification", num_labels=3)
     examples = [("我爱 the cats", "在公园里散步。"), "the cat ran"]
     names = {"<s>": "[CLS]", "</s>": "[SEP]"}
     for example, prediction in zip(examples, model.predict(examples)):

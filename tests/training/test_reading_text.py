@@ -3,14 +3,17 @@
 import json
 import math
 import random
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.training.answering import _result
 from fairseq_posenc.training.reading.alignment import covering, token_offsets
 from fairseq_posenc.training.reading.questions import read_questions
 from fairseq_posenc.training.reading.scores import RULES, best_threshold, scored, scores
-from fairseq_posenc.training.reading.spans import Candidate, answered
+from fairseq_posenc.training.reading.spans import Answer, Answered, Candidate, answered
 from fairseq_posenc.training.tasks.span_windows import windows
 
 # --- tokens and characters
@@ -169,6 +172,32 @@ def test_scores_of_a_file_and_the_best_threshold():
         best = best_threshold(each, list(odds.values()), name)
         assert best.score == pytest.approx(25 * max(tried))
     assert scores({}, answers, RULES["squad"])["exact"] == 0  # not answered is wrong
+
+
+@pytest.mark.parametrize("prediction", ["", "the", "the.", "wrong"])
+def test_thresholds_count_any_text_as_an_answer(prediction):
+    """SQuAD 2.0's search takes a point from every answer to a question that has none."""
+    each = [scored(prediction, [], RULES["squad"]), scored("x", ["x"], RULES["squad"])]
+    best = best_threshold(each, [0.1, 0.2], "exact")
+    assert best == ((100.0, 0.2) if not prediction else (50.0, 0.0))
+
+
+def test_the_best_score_is_not_below_the_score():
+    """An answer of articles is right by the scores and wrong by the search for thresholds."""
+    found = [("a", ["x"], "x", 0.0), ("b", [], "the", -1.0), ("c", ["an"], "a", 2.0)]
+    task = SimpleNamespace(
+        threshold=1.0,
+        settings=SimpleNamespace(rules="squad"),
+        answers=lambda rows: [
+            (SimpleNamespace(id=key, answers=right), Answered([Answer(text, 0.0, 0)], null))
+            for key, right, text, null in found
+        ],
+    )
+    result = _result(task, torch.empty(0), "valid").scores
+    assert result["exact"] == 100
+    for name in ("exact", "f1"):
+        assert result[f"best_{name}"] == 100
+        assert result[f"best_{name}_thresh"] == pytest.approx(1 / (1 + math.exp(-1)))
 
 
 # --- the published files

@@ -115,16 +115,18 @@ class Scored(NamedTuple):
         exact: from 0 to 1.
         f1: from 0 to 1.
         answerable: whether the question has an answer.
+        answered: whether the prediction is a text, if only of articles and signs.
     """
 
     exact: float
     f1: float
     answerable: bool
+    answered: bool
 
     def without_answer(self) -> "Scored":
         """The scores if the question is said to have no answer."""
         right = float(not self.answerable)
-        return Scored(right, right, self.answerable)
+        return Scored(right, right, self.answerable, False)
 
 
 def scored(prediction: str, answers: Sequence[str], rules: Rules) -> Scored:
@@ -141,13 +143,14 @@ def scored(prediction: str, answers: Sequence[str], rules: Rules) -> Scored:
         max(rules.exact(prediction, answer) for answer in kept),
         max(rules.f1(prediction, answer) for answer in kept),
         bool(answers),
+        bool(prediction),
     )
 
 
 def percentages(each: Sequence[Scored]) -> Dict[str, float]:
     """Mean scores in percent; of questions with and without an answer, too, if there are both.
 
-    >>> percentages([Scored(1, 1, True), Scored(0, 0.5, True)])
+    >>> percentages([Scored(1, 1, True, True), Scored(0, 0.5, True, True)])
     {'exact': 50.0, 'f1': 75.0, 'total': 2}
     """
     groups = {"": each}
@@ -188,8 +191,9 @@ def best_threshold(each: Sequence[Scored], no_answer: Sequence[float], name: str
     threshold = 0.0
     for number in order:
         entry = each[number]
-        # answering a question that has no answer loses the point for saying so
-        current += getattr(entry, name) - (0.0 if entry.answerable else 1.0)
+        # Any answer to a question without one loses the point for saying so. SQuAD's script counts
+        # an answer of articles alone, too, though the score of its normalised text is 1.
+        current += getattr(entry, name) if entry.answerable else -float(entry.answered)
         if current > best:
             best, threshold = current, no_answer[number]
     return Threshold(100 * best / max(len(each), 1), threshold)
@@ -213,7 +217,9 @@ def scores(
         threshold: the threshold of *no_answer*.
     """
     each = [
-        scored(predictions[key], right, rules) if key in predictions else Scored(0, 0, bool(right))
+        scored(predictions[key], right, rules)
+        if key in predictions
+        else Scored(0, 0, bool(right), False)
         for key, right in answers.items()
     ]
     if no_answer is None:

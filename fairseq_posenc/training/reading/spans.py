@@ -135,6 +135,15 @@ class Answer(NamedTuple):
     start: int
 
 
+def no_answer_probability(null_difference: float) -> float:
+    """A null score difference as a probability.
+
+    >>> no_answer_probability(0.0)
+    0.5
+    """
+    return 1 / (1 + math.exp(-max(min(null_difference, 700.0), -700.0)))
+
+
 class Answered(NamedTuple):
     """What the model says to a question.
 
@@ -154,8 +163,7 @@ class Answered(NamedTuple):
     @property
     def no_answer_probability(self) -> float:
         """The null score difference as a probability."""
-        bounded = max(min(self.null_difference, 700.0), -700.0)
-        return 1 / (1 + math.exp(-bounded))
+        return no_answer_probability(self.null_difference)
 
 
 def answered(
