@@ -14,6 +14,8 @@ import sys
 from typing import TYPE_CHECKING, Union
 
 if TYPE_CHECKING:
+    import torch
+
     from fairseq_posenc.serving.pretrained import PretrainedModel
 
 if __name__ != "fairseq_posenc":  # fairseq imports a --user-dir under the name of its folder
@@ -40,13 +42,13 @@ def register() -> None:
 
 
 def from_pretrained(
-    folder: "Union[str, os.PathLike[str]]", device: str = "cpu"
+    folder: "Union[str, os.PathLike[str]]", device: "Union[str, torch.device]" = "cpu"
 ) -> "PretrainedModel":
     """Load a model folder, as ``fairseq-posenc pack`` and the recipes write it.
 
     Args:
         folder: the model folder; nothing else is read, and nothing is fetched from the network.
-        device: cpu, or a device of CUDA such as ``cuda`` or ``cuda:1``.
+        device: cpu, or another device of PyTorch such as ``cuda`` or ``cuda:1``.
 
     Returns:
         by the task of the model, a
@@ -55,7 +57,8 @@ def from_pretrained(
         :class:`~fairseq_posenc.serving.language_model.LanguageModel`.
 
     Raises:
-        UsageError: it is no model folder, or a piece is missing or damaged.
+        UsageError: it is no model folder, a piece is missing or damaged, or the device cannot be
+            used.
     """
     from fairseq_posenc.serving.pretrained import load_folder
 

@@ -6,7 +6,7 @@ The files are read as fairseq's commands read them, by the restricted reader, an
 
 import os
 from argparse import Namespace
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
 
 import torch
 from fairseq import checkpoint_utils, models, utils
@@ -153,7 +153,7 @@ def rebuild(checkpoint: Checkpoint, task: BareTask) -> Any:
 def load(
     *paths: str,
     overrides: Optional[Mapping[str, Any]] = None,
-    device: str = "cpu",
+    device: Union[str, torch.device] = "cpu",
     task: Any = None,
     remedy: str = "give the data folder that it was trained on",
 ) -> Loaded:
@@ -162,15 +162,14 @@ def load(
     Args:
         paths: the files, of models that share dictionaries.
         overrides: settings to change, such as ``data``.
-        device: cpu, or a device of CUDA.
+        device: cpu, or another device of PyTorch.
         task: the task, in place of the one that the first file describes.
         remedy: what to do where data or settings do not fit, for messages.
 
     Raises:
         UsageError: a file cannot be loaded, or the device cannot be used.
     """
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise UsageError(f"device {device}: PyTorch finds no CUDA device here; cpu works")
+    device = checked_device(device)
     try:
         built, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             list(paths), arg_overrides=dict(overrides or {}), task=task
@@ -184,6 +183,21 @@ def load(
         ) from error
     found = [model.eval().to(device) for model in built]
     return Loaded(paths[0], found, task, cfg.model, device)
+
+
+def checked_device(device: Union[str, torch.device]) -> str:
+    """The name of a device on which a model can compute.
+
+    Raises:
+        UsageError: PyTorch does not know the device, or this machine lacks it.
+    """
+    try:
+        found = torch.device(device)
+        torch.zeros(1, device=found).item()  # fails where there is no memory, as of "meta"
+    except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
+        reason = str(error).split("\n")[0].split(" See ")[0]
+        raise UsageError(f"device {device}: cannot be used here ({reason}); cpu works") from error
+    return str(found)
 
 
 def usable_device(cpu: bool) -> str:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from typing import Iterable
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.cli.command import Command, add_user_dir, load_plug_in
@@ -17,6 +18,8 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--model", required=True, metavar="FOLDER", help="a folder that `fairseq-posenc pack` wrote"
     )
+    add("--input", metavar="FILE", help="the text to read (standard input)")
+    add("--output", metavar="FILE", help="the file to write (standard output)")
     add("--max-tokens", type=int, default=4000, metavar="N", help="tokens in a batch (4000)")
     add(
         "--buffer",
@@ -49,8 +52,18 @@ def buffer_of(args: argparse.Namespace) -> int:
     """Number of lines to read before the model is run."""
     from fairseq_posenc.serving.streams import BUFFER
 
-    typed = getattr(args, "input", None) is None and sys.stdin.isatty()
+    typed = args.input is None and sys.stdin.isatty()
     return args.buffer or (1 if typed else BUFFER)
+
+
+def write_output(args: argparse.Namespace, lines: Iterable[str]) -> None:
+    """Write *lines* to the file of ``--output``, complete or not at all, or to standard output."""
+    from fairseq_posenc.serving.streams import write_file, write_standard_output
+
+    if args.output is None:
+        write_standard_output(lines)
+    else:
+        write_file(args.output, "--output", lines)
 
 
 def add_translate(parser: argparse.ArgumentParser) -> None:
@@ -82,12 +95,12 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
 
 
 def translate(args: argparse.Namespace) -> None:
-    """Translate standard input to standard output."""
+    """Translate ``--input`` to ``--output``."""
     from fairseq_posenc.basics.lines import decoded
     from fairseq_posenc.serving.engine import MAX_LENGTH, Beam, Hardware
     from fairseq_posenc.serving.engines import engine_for
     from fairseq_posenc.serving.model_folder import read_model_folder
-    from fairseq_posenc.serving.streams import write_standard_output
+    from fairseq_posenc.serving.streams import opened
     from fairseq_posenc.serving.translate import Format, Translator
     from fairseq_posenc.text.preparation import Preparation
 
@@ -97,16 +110,18 @@ def translate(args: argparse.Namespace) -> None:
     if args.beam is not None and args.beam < args.n_best:
         raise UsageError(f"--n-best {args.n_best}: must be at most --beam {args.beam}")
     penalty = folder.search.lenpen if args.lenpen is None else args.lenpen
-    if args.engine == "fairseq" or folder.export is None:
-        load_plug_in(args.user_dir)
-    preparation = Preparation(folder.text, folder.path)
-    engine = engine_for(folder, Hardware(args.device, args.threads, args.compute_type), args.engine)
     longest = args.max_length or MAX_LENGTH
     beam = Beam(size, penalty, args.n_best, longest, args.max_tokens)
     format = Format(args.scores, args.n_best > 1, args.prefix)
-    translator = Translator(preparation, engine, beam, format)
-    lines = translator.translate(decoded(sys.stdin.buffer, "the input"), buffer_of(args))
-    write_standard_output(lines)
+    hardware = Hardware(args.device, args.threads, args.compute_type)
+    with opened(args.input, "--input") as stream:
+        if args.engine == "fairseq" or folder.export is None:
+            load_plug_in(args.user_dir)
+        preparation = Preparation(folder.text, folder.path)
+        engine = engine_for(folder, hardware, args.engine)
+        translator = Translator(preparation, engine, beam, format)
+        lines = translator.translate(decoded(stream, args.input or "the input"), buffer_of(args))
+        write_output(args, lines)
 
 
 PREDICTED = """\
@@ -131,8 +146,6 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         help="a further model folder for the same task, whose logits are averaged with those of "
         "--model; may be repeated",
     )
-    add("--input", metavar="FILE", help="the table (standard input)")
-    add("--output", metavar="FILE", help="the file to write (standard output)")
     add(
         "--columns",
         metavar="A[,B]",
@@ -151,7 +164,7 @@ def predict(args: argparse.Namespace) -> None:
     """Classify a table."""
     from fairseq_posenc.basics.lines import decoded
     from fairseq_posenc.serving.model_folder import read_model_folder, refuse_without_head
-    from fairseq_posenc.serving.streams import opened, write_file, write_standard_output
+    from fairseq_posenc.serving.streams import opened
 
     folders = [read_model_folder(path) for path in (args.model, *args.ensemble)]
     head = refuse_without_head(folders[0], f"--model {args.model}")
@@ -170,24 +183,21 @@ def predict(args: argparse.Namespace) -> None:
         lines = predicted_lines(
             Ensemble(models, head).predict,
             head,
-            decoded(stream, "the input"),
+            decoded(stream, args.input or "the input"),
             args.columns,
             args.header,
             args.scores,
             buffer_of(args),
             args.max_tokens,
         )
-        if args.output is None:
-            write_standard_output(lines)
-        else:
-            write_file(args.output, "--output", lines)
+        write_output(args, lines)
 
 
 COMMANDS = (
     Command(
         "translate",
         "translate text, line by line, with a model folder",
-        "Translate standard input to standard output, a line for each line, in order.\n"
+        "Translate a text, a line for each line, in order.\n"
         "With an exported model, neither PyTorch nor fairseq is loaded.",
         add_translate,
         translate,

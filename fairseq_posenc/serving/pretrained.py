@@ -9,10 +9,12 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Union
 
+import torch
 from fairseq.data.encoders import register_bpe
 from fairseq.dataclass import FairseqDataclass
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.loader import checked_device
 from fairseq_posenc.serving.inputs import overrides_of
 from fairseq_posenc.serving.model_folder import (
     CHECKPOINT,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 PretrainedModel = Union["TranslationModel", "MaskedLanguageModel", "LanguageModel"]
 
 
-def load_folder(path: str, device: str) -> PretrainedModel:
+def load_folder(path: str, device: Union[str, torch.device]) -> PretrainedModel:
     """Load a model folder; see :func:`fairseq_posenc.from_pretrained`."""
     from fairseq_posenc.serving.language_model import LanguageModel
     from fairseq_posenc.serving.masked_lm import MaskedLanguageModel
@@ -50,7 +52,7 @@ def load_folder(path: str, device: str) -> PretrainedModel:
             f"from_pretrained {path}: holds a model of --task {folder.task}; it can be one of "
             f"{', '.join(classes)}"
         )
-    return classes[folder.task](folder, device)
+    return classes[folder.task](folder, checked_device(device))
 
 
 BPE = "model_folder"

@@ -139,6 +139,7 @@ def test_a_dry_run_of_everything_leaves_nothing_behind(tmp_path):
 # --- Slurm
 
 SRUN = """#!/usr/bin/env bash
+echo "${SRUN_CPUS_PER_TASK:-}" >"$CALLS.cpus"
 while [[ $1 == --* ]]; do shift; done
 for ((SLURM_NODEID = 0; SLURM_NODEID < SLURM_NNODES; SLURM_NODEID++)); do
     SLURM_NODEID=$SLURM_NODEID "$@"
@@ -188,7 +189,8 @@ def test_slurm_starts_one_training_over_all_nodes(tmp_path, slurm):
         result = bash(spooled(tmp_path), *flags, cwd=tmp_path, **{**slurm, **environment})
         return [flags_of(command) for command in commands(result) if "fairseq-train" in command]
 
-    nodes = job()
+    nodes = job(SLURM_CPUS_PER_TASK="8")
+    assert (tmp_path / "calls.cpus").read_text() == "8\n"  # srun does not inherit the number
     assert [node["--distributed-rank"] for node in nodes] == ["0", "4"]
     assert {node["--distributed-world-size"] for node in nodes} == {"8"}
     assert {node["--lr"] for node in nodes} == {"1e-3"}

@@ -206,6 +206,19 @@ def test_both_engines_agree(folder, capsys, monkeypatch):
     assert outputs[0][0].startswith("dog")
 
 
+def test_a_file_is_translated_to_a_file(folder, tmp_path, capsys):
+    text = "The cat sleeps.\n\nThe dog barks.\n"
+    (tmp_path / "in").write_text(text)
+    flags = ["--beam", "1", "--max-length", "4"]
+    files = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
+    posenc("translate", "--model", folder, *flags, *files)
+    out = (tmp_path / "out").read_text().splitlines()
+    assert out == run(folder, text.splitlines(), *flags)[0]
+    with pytest.raises(SystemExit, match="--input .*absent: cannot be read"):
+        posenc("translate", "--model", folder, "--input", tmp_path / "absent", *files[2:])
+    assert (tmp_path / "out").read_text().splitlines() == out
+
+
 def test_weights_are_chosen_for_ctranslate2_alone(model, tmp_path):
     folder = read_model_folder(str(packed(model, tmp_path / "out")))
     with pytest.raises(SystemExit, match="--compute-type int8: is for --engine ctranslate2"):

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import torch
 
 import fairseq_posenc
 from fairseq_posenc import cli
@@ -16,7 +17,7 @@ pytest_plugins = ["support.packed_models"]
 WRONG_TABLES = {
     "another family": ("language_modeling", b"", [], "holds a language model; predict needs a cl"),
     "no classifier": ("masked_lm", b"", [], "without a classification head"),
-    "not UTF-8": ("texts", b"cat\n\xff\n", [], "the input: line 2: not UTF-8 (byte 1"),
+    "not UTF-8": ("texts", b"cat\n\xff\n", [], "in.tsv: line 2: not UTF-8 (byte 1"),
     "a short line": ("pairs", b"a\tb\nc\n", [], "line 2 of the table: has no column 2"),
     "no such name": ("texts", b"a\tb\n", ["--header", "--columns", "c"], "no column 'c', but a, b"),
     "a name without header": ("texts", b"a\n", ["--columns", "a"], "for names, give --header"),
@@ -70,6 +71,17 @@ def test_wrong_calls_are_one_line(case, loaded):
     with pytest.raises(ValueError) as error:
         call(loaded(name))
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("device", ["foo", "cpu:x", "meta", "cuda:99", None])
+def test_a_device_that_cannot_be_used_is_one_line(device, folder_of):
+    with pytest.raises(ValueError, match=f"device {device}: cannot be used here .*cpu works$"):
+        fairseq_posenc.from_pretrained(folder_of("masked_lm"), device=device)
+
+
+def test_a_device_may_be_pytorchs_own(folder_of):
+    model = fairseq_posenc.from_pretrained(folder_of("masked_lm"), device=torch.device("cpu"))
+    assert model.fill_mask("the <mask>", top_k=1)
 
 
 def test_wrong_folders_are_one_line(folder_of, tmp_path):
