@@ -1,6 +1,6 @@
 """What the models of model folders read: the checkpoint, texts by number, batches, checks."""
 
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -44,6 +44,13 @@ class FolderModel:
         self._loaded = load(folder, device)
         self.model, self.task = self._loaded.model, self._loaded.task
         self._dictionary = self.task.source_dictionary
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        """A copy, also one in another process, reads the folder again and takes these weights."""
+        return type(self), (self._folder, self._loaded.device), self.model.state_dict()
+
+    def __setstate__(self, weights: Mapping[str, Tensor]) -> None:
+        self.model.load_state_dict(weights)
 
 
 def overrides_of(folder: ModelFolder) -> Dict[str, Any]:

@@ -1,9 +1,14 @@
 """``from_pretrained`` of model folders: numbers of translation and language models."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from fairseq.models import MODEL_REGISTRY
 from support.packed_models import SENTENCES, log_probabilities, numbers
+
+import fairseq_posenc
 
 pytest_plugins = ["support.packed_models"]
 
@@ -37,6 +42,30 @@ def test_translations_are_those_of_fairseqs_hub(folder_of, loaded, no_network, c
     found = model.translate([*SENTENCES, "", "cat " * 40], beam=3, lenpen=0.6, max_length=6)
     assert found == [*expected, "", ""]
     assert all(expected) and "line 5: the line has 40 tokens" in capsys.readouterr().err
+
+
+# --- every family
+
+CALLS = {
+    "translation": lambda model: model.score(SENTENCES, SENTENCES),
+    "masked_lm": lambda model: model.fill_mask("the <mask> ."),
+    "language_modeling": lambda model: model.score(SENTENCES),
+    "pairs": lambda model: model.predict([("cat", "dog")]),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+@pytest.mark.parametrize("name", CALLS)
+def test_copies_have_the_weights_and_share_none(name, copied, folder_of):
+    model, call = fairseq_posenc.from_pretrained(folder_of(name)), CALLS[name]
+    unchanged = call(model)
+    for parameter in model.model.parameters():
+        parameter.mul_(1.5)  # other weights than those of the folder
+    expected, twin = call(model), copied(model)
+    assert call(twin) == expected != unchanged
+    next(twin.model.parameters()).zero_()
+    assert call(model) == expected
 
 
 # --- masked language models
