@@ -197,7 +197,7 @@ def bias_by_distance(attention: Layer) -> Positions:
     """A bucket for every distance below a reach; beyond it, buckets grow logarithmically.
 
     From T5's maximal distance on, all distances have the same bias, and the table is exact for
-    every length; ALiBi's is exact for the lengths that the model accepts.
+    every length, also above what the model accepts; ALiBi's is exact for those that it accepts.
     """
     encoding: PositionEncoding = attention.encoding
     longest = encoding.stack.max_positions
@@ -215,8 +215,8 @@ def bias_by_distance(attention: Layer) -> Positions:
 
 
 def _reach(bias: Layer, longest: int) -> int:
-    """The distance from which on all share a logit, as from T5's maximal distance; or *longest*."""
-    return min(getattr(bias, "max_distance", longest), longest)
+    """T5's maximal distance, from which on all distances share a logit, or else *longest*."""
+    return int(getattr(bias, "max_distance", longest))
 
 
 def _table(biases: Iterable[DistanceBias], reach: int, causal: bool) -> np.ndarray:

@@ -13,7 +13,7 @@ from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.exchange import ctranslate2_stacks, ctranslate2_verify
 from fairseq_posenc.exchange.ctranslate2_export import refuse_settings, write
-from fairseq_posenc.exchange.ctranslate2_positions import EXPRESSIONS
+from fairseq_posenc.exchange.ctranslate2_positions import EXPRESSIONS, bias_by_distance
 from fairseq_posenc.exchange.formats import Wanted
 from fairseq_posenc.exchange.kinds import KINDS
 
@@ -110,6 +110,22 @@ def test_long_sentences(name, tmp_path, monkeypatch):
     monkeypatch.setattr(ctranslate2_verify, "LENGTHS", (1000,))
     report = difference(TRANSLATION, tmp_path, "posenc_transformer", *EXPRESSED[name])
     assert report.difference < 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("longest", [20, 200])
+def test_t5_reaches_its_maximal_distance_in_short_models(longest):
+    """The table does not depend on what the model accepts, so it is exact for every length."""
+    limits = ["--max-source-positions", str(longest), "--t5-max-distance", "64"]
+    model = loaded(TRANSLATION, "posenc_transformer", "--position-encoding", "t5", *limits)
+    positions = bias_by_distance(model.model.encoder.layers[0].self_attn)
+    assert positions.exact_below is None
+    (bias,) = model.model.encoder.layers[0].self_attn.encoding.shared_bias.values()
+    table = torch.tensor(positions.tensors["relative_attention_bias"])
+    near = torch.arange(64)
+    expected = bias.by_distance(torch.cat((-near, near))).t()
+    assert torch.equal(torch.cat((table[:64], table[128:192])), expected)
+    assert torch.equal(table[64:128], bias.by_distance(torch.tensor([-1000])).t().expand(64, -1))
 
 
 OF_DECODERS = ["yarn", "shaw values", "t5", "alibi", "learned", "none", "pattern"]
