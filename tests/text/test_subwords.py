@@ -61,7 +61,7 @@ def test_every_text_comes_back_whatever_the_list(tmp_path):
     draw = random.Random(3)
     for size in (0, 3, 9):
         known = [word for word in draw.sample(LINE.split(), size) if can_be_symbol(word)]
-        split, join = KINDS["marked-words"](write(tmp_path / "words.txt", known))
+        split, join, _ = KINDS["marked-words"](write(tmp_path / "words.txt", known))
         for _ in range(50):
             line = " ".join(draw.choices(LINE.split(), k=draw.randint(1, 12)))
             assert " ".join(split(line)).replace(" ##", "") == line
@@ -102,7 +102,7 @@ def test_every_byte_has_a_symbol_of_its_own(kind, size, tmp_path):
 
 @pytest.mark.parametrize("kind", ["text8", "enwik8"])
 def test_symbols_of_bytes_are_readable_and_give_the_text_back(kind, tmp_path):
-    split, join = KINDS[kind](None)
+    split, join, _ = KINDS[kind](None)
     assert split("a cat") == (["a", "_" if kind == "text8" else "<20>", *"cat"])
     assert split("é")[0] == ("Ã" if kind == "text8" else "<C3>")  # unknown to a model of text8
     lines = ["a  line of words ", ""] + (["“a”\té 日本 _ <"] if kind == "enwik8" else [])
