@@ -4,24 +4,141 @@
 """
 
 from argparse import Namespace
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Iterator, List, NamedTuple, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
+from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from fairseq_posenc.analysis.figures import check_figure, curve_style, import_pyplot, save_figure
-from fairseq_posenc.analysis.inputs import Model, load, pack
-from fairseq_posenc.analysis.positions import chosen_length
+from fairseq_posenc.analysis.positions import chosen_length, read_model
 from fairseq_posenc.attention.content import content_logits
 from fairseq_posenc.attention.functional import add_terms, additive_mask
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.lines import read_lines
+from fairseq_posenc.checkpoints.loader import (
+    BareTask,
+    Sized,
+    find_dictionary,
+    read_dictionary,
+    rebuild,
+)
 from fairseq_posenc.encodings.base import Content
-from fairseq_posenc.flags.options import option
+from fairseq_posenc.flags.settings import check_option
+from fairseq_posenc.stacks.encoder import TransformerEncoder
 from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
 
 LENGTH = 512  # tokens, as in the paper; fewer if the model has fewer positions
 MATRICES = ("q·k", "softmax", "ReLU²")
+
+
+class Model(NamedTuple):
+    """An encoder, a function that runs it on tokens (B, T), and its dictionary."""
+
+    encoder: TransformerEncoder
+    run: Callable[[Tensor], Any]
+    dictionary: Dictionary
+
+
+#: The task of a model, by the name of its only encoder.
+TASKS = {"encoder.sentence_encoder": "masked_lm", "encoder": "translation"}
+
+
+def load(path: str, dict_path: Optional[str]) -> Model:
+    """Load the encoder of a checkpoint in evaluation mode.
+
+    Args:
+        path: the checkpoint.
+        dict_path: its dictionary, if it is neither beside it nor in its training data.
+
+    Raises:
+        UsageError: a file cannot be read, they do not match, or the model is not of this plug-in.
+    """
+    checkpoint, settings = read_model(path)
+    state = checkpoint["model"]
+    attention = settings.get("attention", "softmax")
+    if attention != "softmax":
+        raise UsageError(f"{path}: --attention {attention} computes no attention matrices")
+    if settings.get("gau_chunk"):
+        raise UsageError(f"{path}: --gau-chunk computes no matrices of all tokens")
+    if settings.get("funnel_stages") is not None:
+        raise UsageError(
+            f"{path}: --funnel-stages {settings['funnel_stages']}: layers of pooled tokens have "
+            "matrices of several sizes; give a model whose layers all see the same tokens"
+        )
+    names = [name for name in TASKS if f"{name}.embed_tokens.weight" in state]
+    if not names:
+        raise UsageError(
+            f"{path}: has no single encoder (its first parameter is {next(iter(state))}); give a "
+            "checkpoint of a masked language model, or of a translation model for one pair"
+        )
+    name = names[0]
+    rows = len(state[f"{name}.embed_tokens.weight"])
+    dictionary = read_symbols(dict_path or find_dictionary(path, checkpoint, "--dict"), rows, path)
+    cfg = Namespace(_name=TASKS[name])
+    if TASKS[name] == "masked_lm":
+        model = rebuild(checkpoint, BareTask(cfg, dictionary))
+        return Model(model.encoder.sentence_encoder, partial(model, features_only=True), dictionary)
+    shared = settings.get("share_all_embeddings")
+    target = None if shared else Sized(len(state["decoder.embed_tokens.weight"]))
+    encoder = rebuild(checkpoint, BareTask(cfg, dictionary, target)).encoder
+    return Model(encoder, encoder, dictionary)
+
+
+def read_symbols(dict_path: str, rows: int, path: str) -> Dictionary:
+    """Read a dictionary that matches the *rows* of embeddings in the checkpoint at *path*."""
+    symbols = read_dictionary(dict_path).symbols  # with <mask>, which translation does not use
+    if rows not in (len(symbols), len(symbols) - 1):
+        raise UsageError(
+            f"{dict_path}: has {len(symbols) - 1} symbols, including those of fairseq, but {path} "
+            f"has {rows} token embeddings; give its dictionary with --dict"
+        )
+    dictionary = Dictionary()
+    for symbol in symbols[len(dictionary) : rows]:
+        dictionary.add_symbol(symbol)
+    return dictionary
+
+
+def pack(path: str, model: Model, length: int, count: int) -> Tensor:
+    """The first *count* sequences of a text, or fewer if it is too short.
+
+    Args:
+        path: the text file.
+        model: the model that reads them.
+        length: T.
+        count: the most sequences to return.
+
+    Returns:
+        tokens (count, T).
+
+    Raises:
+        UsageError: the text cannot be read, is too short for one, or most tokens are unknown.
+    """
+    dictionary = model.dictionary
+    start = [dictionary.bos()] if model.encoder.encoding.stack.has_cls else []
+    body = length - len(start)
+    numbers = (
+        number
+        for line in read_lines(path)
+        for number in dictionary.encode_line(line, add_if_not_exist=False).tolist()
+    )
+    tokens = list(islice(numbers, body * count))
+    if len(tokens) < body:
+        raise UsageError(
+            f"{path}: has {len(tokens)} tokens, including ends of lines, and one sequence needs "
+            f"{body}; give more text, or a smaller --length than {length}"
+        )
+    unknown = tokens.count(dictionary.unk()) / len(tokens)
+    if unknown > 0.5:
+        raise UsageError(
+            f"{path}: {unknown:.0%} of its tokens are not in the dictionary; give text with the "
+            "BPE of the training data, or its dictionary with --dict"
+        )
+    whole = len(tokens) // body
+    return torch.tensor([start + tokens[i * body : (i + 1) * body] for i in range(whole)])
 
 
 class Figures(NamedTuple):
@@ -185,10 +302,7 @@ def check_arguments(args: Namespace) -> None:
         UsageError: naming the flag.
     """
     for name in ("tolerance", "threshold"):
-        value = option(args, name)
-        if value is not None and not 0 <= value < 1:
-            raise UsageError(f"--{name} {value:g}: expected at least 0 and less than 1")
-    if args.sequences < 1:
-        raise UsageError(f"--sequences {args.sequences}: expected 1 or more")
+        check_option(args, name, {"at_least": 0, "below": 1})
+    check_option(args, "sequences", {"at_least": 1})
     if args.output is not None:
         check_figure(args.output, "--output")

@@ -8,17 +8,19 @@ import math
 import os
 import re
 import sys
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
 from fairseq.data import Dictionary, data_utils
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.loader import load, usable_device
 from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
+from fairseq_posenc.checkpoints.settings import task_of
 from fairseq_posenc.encodings import encoding_flags
+from fairseq_posenc.flags.options import option
 
 
 class EvalConfig(NamedTuple):
@@ -98,24 +100,23 @@ def check_run(run: Run) -> int:
             other than the next token, or lacks a setting that is overridden.
     """
     checkpoint = read_checkpoint(run.path, lazy=True)
-    settings: Any = checkpoint["args" if checkpoint.get("cfg") is None else "cfg"]
-    task: Any = settings["task"] if isinstance(settings, Mapping) else vars(settings)
-    name = task.get("_name") or task.get("task")
+    task = task_of(checkpoint)
+    name = option(task, "_name") or option(task, "task")
     if name != "language_modeling":
         raise UsageError(
             f"{run.path}: was trained with --task {name}; give a checkpoint of language_modeling"
         )
     for flag in ("add_bos_token", "self_target", "past_target"):
-        if task.get(flag):
+        if option(task, flag):
             raise UsageError(
-                f"{run.path}: was trained with --{flag.replace('_', '-')}; only models that read "
+                f"{run.path}: was trained with {flag_of(flag)}; only models that read "
                 "unmodified text and predict the next token can be measured"
             )
     known = {*model_settings(checkpoint), *(flag.name for flag in encoding_flags())}
     for key in run.overrides:
         if key not in known:
             raise UsageError(f"{run.name}: override {key!r}: {run.path} has no such setting")
-    return int(task["tokens_per_sample"])
+    return int(task.tokens_per_sample)
 
 
 def longest_context(model: FairseqLanguageModel) -> float:

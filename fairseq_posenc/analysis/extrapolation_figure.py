@@ -2,6 +2,7 @@
 
 import csv
 from argparse import Namespace
+from statistics import mean
 from typing import Dict, List, Sequence
 
 from fairseq_posenc.analysis.extrapolation import (
@@ -17,12 +18,15 @@ from fairseq_posenc.analysis.figures import (
     import_pyplot,
     length_axes,
     parse_lengths,
+    plot_runs,
     save_figure,
 )
-from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.basics.files import check_writable, replace_file
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.files import check_writable
+from fairseq_posenc.basics.lines import write_text
 from fairseq_posenc.basics.tables import markdown_table
 from fairseq_posenc.flags.options import option
+from fairseq_posenc.flags.settings import check_option
 
 WIDE = 3  # ratio of perplexities above which their axis is logarithmic
 
@@ -40,10 +44,6 @@ def perplexities(measurements: Sequence[Measurement], length: int) -> List[float
     if not all(length in measurement.bits for measurement in measurements):
         return []
     return [measurement.perplexity(length) for measurement in measurements]
-
-
-def mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def render(measurements: Sequence[Measurement], args: Namespace) -> List[str]:
@@ -66,7 +66,7 @@ def render(measurements: Sequence[Measurement], args: Namespace) -> List[str]:
 def write_csv(measurements: Sequence[Measurement], args: Namespace) -> None:
     """Write one row per checkpoint and length."""
     fields = "name checkpoint overrides trained subset tokens last length bits perplexity".split()
-    with replace_file(args.csv, "--csv") as partial, open(partial, "w", newline="") as stream:
+    with write_text(args.csv, "--csv") as stream:
         table = csv.writer(stream)
         table.writerow(fields)
         for measurement in measurements:
@@ -82,17 +82,15 @@ def draw(measurements: Sequence[Measurement], args: Namespace) -> None:
     """Plot all curves in one figure."""
     figure, axes = import_pyplot("--output").subplots(figsize=(8.5, 5), constrained_layout=True)
     for number, (name, group) in enumerate(by_name(measurements).items()):
-        style = curve_style(number)
-        color = style["color"]
-        lengths = [length for length in args.lengths if perplexities(group, length)]
-        values = [perplexities(group, length) for length in lengths]
-        means, low, high = ([f(each) for each in values] for f in (mean, min, max))
-        ended = lengths != args.lengths
+        style, color = curve_style(number), curve_style(number)["color"]
+        runs = {n: perplexities(group, n) for n in args.lengths if perplexities(group, n)}
+        ended = list(runs) != args.lengths
         label = f"{name} (ends at {min(r.longest for r in group):g})" if ended else name
-        axes.plot(lengths, means, **style, label=label)
-        axes.fill_between(lengths, low, high, color=color, alpha=0.2)
+        plot_runs(axes, runs, label=label, **style)
         if ended:
-            axes.plot(lengths[-1:], means[-1:], "x", color=color, markersize=12, markeredgewidth=2)
+            end = list(runs)[-1:]
+            marks = {"color": color, "markersize": 12, "markeredgewidth": 2}
+            axes.plot(end, [mean(runs[length]) for length in end], "x", **marks)
     for trained in sorted({measurement.trained for measurement in measurements}):
         axes.axvline(trained, linestyle="--", color="grey", linewidth=1, zorder=0)
         place, top = (trained, 0.99), axes.get_xaxis_transform()  # y as a share of the height
@@ -116,9 +114,7 @@ def check_arguments(args: Namespace) -> None:
     shortest = args.lengths[0]
     args.last = max(shortest // 2, 1) if args.last is None else args.last
     for name in ("last", "tokens", "max_tokens"):
-        number = option(args, name)
-        if number is not None and number < 1:
-            raise UsageError(f"{flag_of(name)} {number}: expected 1 or more")
+        check_option(args, name, {"at_least": 1})
     if args.last > shortest:
         raise UsageError(f"--last {args.last}: windows of --lengths {shortest} have fewer tokens")
     check_figure(args.output, "--output")

@@ -6,7 +6,8 @@ and ordered for the largest differences in normal vision and without red, green 
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Sequence
+from statistics import mean
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import check_writable, replace_file
@@ -106,6 +107,19 @@ def length_axes(axes: Any, lengths: Sequence[int], steps: Sequence[float] = ()) 
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
         axis.set_minor_locator(ticker.NullLocator())
+
+
+def plot_runs(axes: Any, runs: Mapping[int, Sequence[float]], **style: Any) -> None:
+    """Plot the mean over runs as a curve, and a band from the least to the largest value.
+
+    Args:
+        axes: axes of matplotlib.
+        runs: the values of every run, by their place on the horizontal axis.
+        style: arguments of ``plot``, with the colour.
+    """
+    means, low, high = ([of(values) for values in runs.values()] for of in (mean, min, max))
+    axes.plot(list(runs), means, **style)
+    axes.fill_between(list(runs), low, high, color=style["color"], alpha=0.2, linewidth=0)
 
 
 def heat_limits(low: float, high: float) -> Dict[str, float]:

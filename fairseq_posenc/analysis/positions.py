@@ -3,20 +3,21 @@
 import re
 from argparse import Namespace
 from functools import partial
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.checkpoints.settings import saved_settings
+from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint
+from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
 from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.encodings.bert_ad import UntiedProjections
 from fairseq_posenc.encodings.rotary import Rotary, frequencies
+from fairseq_posenc.flags.settings import check_value
 from fairseq_posenc.layers.initialisation import apply_norms_and_biases
 from fairseq_posenc.models import family_of, masked_lm
 
@@ -69,16 +70,27 @@ class Side(NamedTuple):
     cfg: Namespace
 
 
-def read_sides(path: str) -> List[Side]:
-    """The stacks of a checkpoint, one entry for each of the encodings in their layers.
+def read_model(path: str) -> Tuple[Checkpoint, Dict[str, Any]]:
+    """A checkpoint of this plug-in, and the settings of its model under their present names.
 
     Raises:
         UsageError: the file cannot be read, or its model is not of this plug-in.
     """
     checkpoint = read_checkpoint(path)
-    given, state = saved_settings(checkpoint), checkpoint["model"]
-    if "position_encoding" not in given:
+    settings = saved_settings(checkpoint)
+    if not is_ours(settings):
         raise UsageError(f"{path}: was not trained with this plug-in (it names no encoding)")
+    return checkpoint, settings
+
+
+def read_sides(path: str) -> List[Side]:
+    """The stacks of a checkpoint, one entry for each of the encodings in their layers.
+
+    Raises:
+        UsageError: as :func:`read_model`, or the architecture is not registered.
+    """
+    checkpoint, given = read_model(path)
+    state = checkpoint["model"]
     family = family_of(given.get("_name"))
     if family is None:
         raise UsageError(
@@ -116,8 +128,7 @@ def chosen_length(given: Optional[int], default: int, encoding: PositionEncoding
     """
     longest = encoding.stack.max_positions
     length = min(default, longest) if given is None else given
-    if length < 2:
-        raise UsageError(f"--length {length}: expected 2 or more")
+    check_value("length", length, {"at_least": 2})
     if encoding.bounded and length > longest:
         raise UsageError(f"--length {length}: the table has {longest} positions")
     return length

@@ -3,9 +3,10 @@
 import json
 import re
 from pathlib import Path
+from statistics import mean
 from typing import Dict, List, NamedTuple, Sequence
 
-from fairseq_posenc.analysis.figures import curve_style, import_pyplot, save_figure
+from fairseq_posenc.analysis.figures import curve_style, import_pyplot, plot_runs, save_figure
 from fairseq_posenc.basics.errors import UsageError
 
 METRICS = {  # name: axis title, with the unit
@@ -81,25 +82,17 @@ def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
     figure, axes = import_pyplot("--output").subplots(figsize=(7, 4.5), constrained_layout=True)
     drawn: List[str] = []
     for number, (label, runs) in enumerate(curves.items()):
-        style = curve_style(number)
-        lines = {
-            "training": (
-                together([run.train for run in runs]),
-                {"linestyle": "", "markerfacecolor": "none"},
-            ),
-            "validation": (together([run.valid for run in runs]), {}),
-        }
-        for part, (points, look) in lines.items():
-            if points:
-                means = [sum(values) / len(values) for values in points.values()]
-                # a name has one entry in the legend, its validation if there is one
-                named = label if part == "validation" or not lines["validation"][0] else ""
-                axes.plot(list(points), means, **{**style, **look}, label=named)
-                drawn.append(part)
-        valid = lines["validation"][0]
-        if len(runs) > 1:
-            low, high = [min(v) for v in valid.values()], [max(v) for v in valid.values()]
-            axes.fill_between(list(valid), low, high, color=style["color"], alpha=0.2, linewidth=0)
+        # a name has one entry in the legend, its validation if there is one
+        valid, name = together([run.valid for run in runs]), label
+        if valid:
+            plot_runs(axes, valid, label=label, **curve_style(number))
+            drawn.append("validation")
+            name = ""
+        train = together([run.train for run in runs])
+        if train:
+            style = {**curve_style(number), "linestyle": "", "markerfacecolor": "none"}
+            axes.plot(list(train), list(map(mean, train.values())), label=name, **style)
+            drawn.append("training")
     marks = {"training": "training (open marks)", "validation": "validation (filled marks)"}
     parts = " and ".join(text for part, text in marks.items() if part in drawn)
     axes.set(xlabel="updates", ylabel=f"{METRICS[metric]}\n{parts}")

@@ -10,12 +10,12 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.benchmark.report import Row, table
+from fairseq_posenc.basics.tables import plain_table
 from fairseq_posenc.serving.model_folder import ModelFolder
 
 
@@ -53,7 +53,7 @@ def settings_of(folder: ModelFolder, threads: Sequence[int], types: Sequence[str
 
 def measure(
     folder: ModelFolder, source: str, reference: str, settings: Sequence[Setting], rounds: int
-) -> Tuple[List[Row], str]:
+) -> Tuple[List[Dict[str, Any]], str]:
     """Measure settings in turn, *rounds* times.
 
     Args:
@@ -127,4 +127,4 @@ def run(folder: ModelFolder, source: str, reference: str, threads: List[int], ro
     """Measure a model folder with fairseq, and exported in float32 and int8; print the table."""
     chosen = settings_of(folder, threads, ("float32", "int8"))
     rows, signature = measure(folder, source, reference, chosen, rounds)
-    print(table(rows, COLUMNS), NOTE, signature, sep="\n")
+    print(plain_table(rows, COLUMNS), NOTE, signature, sep="\n")

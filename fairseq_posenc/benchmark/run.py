@@ -1,21 +1,29 @@
 """``fairseq-posenc benchmark``: its arguments checked, its figures printed and written."""
 
 import csv
-import io
 import json
 import os
 import platform
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence, Tuple
 
+import numpy as np
 import torch
 
-from fairseq_posenc.analysis.figures import check_figure, parse_lengths
+from fairseq_posenc.analysis.figures import (
+    check_figure,
+    curve_style,
+    import_pyplot,
+    length_axes,
+    parse_lengths,
+    save_figure,
+)
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.basics.files import check_writable, replace_file
-from fairseq_posenc.benchmark import report
-from fairseq_posenc.benchmark.measure import SUBJECTS, measure
+from fairseq_posenc.basics.files import check_writable
+from fairseq_posenc.basics.lines import write_text
+from fairseq_posenc.basics.tables import Column, plain_table
+from fairseq_posenc.benchmark.measure import SUBJECTS, Row, measure
 from fairseq_posenc.benchmark.options import (
     ATTENTION_JOBS,
     BEAM,
@@ -24,11 +32,25 @@ from fairseq_posenc.benchmark.options import (
     GENERATION,
     JOBS,
 )
-from fairseq_posenc.benchmark.report import Row
 from fairseq_posenc.flags.options import option
+from fairseq_posenc.flags.settings import check_option
 
 # the dictionary has four special symbols; quartiles need two rounds
 LEAST = {"layers": 1, "vocabulary": 5, "batch": 1, "threads": 1, "repeat": 2}
+
+Curve = Tuple[List[int], List[float]]
+TIMES: Sequence[Column] = (
+    *(("job", "job", ""), ("tokens", "tokens", ""), ("clock", "clock", ""), ("model", "model", "")),
+    *(("ms", "median_ms", ".1f"), ("ratio", "ratio", ".3f")),
+    *(("quartiles", "ratio_q1", ".3f"), ("", "ratio_q3", ".3f")),
+    *(("µs/token", "token_us", ".2f"), ("MiB", "peak_mib", ".0f")),
+    *(("GFLOP", "gflop", ".4g"), ("ratio", "gflop_ratio", ".3f")),
+)
+EXPONENTS: Sequence[Column] = (
+    *(("job", "job", ""), ("clock", "clock", ""), ("model", "model", "")),
+    *(("exponent", "exponent", ".3f"), ("from", "shortest", ""), ("to", "longest", "")),
+)
+TITLES = {"attention": "bidirectional", "causal-attention": "causal"}  # titles of panels, by job
 
 
 def complete(args: Namespace) -> None:
@@ -56,9 +78,7 @@ def check(args: Namespace) -> None:
     """
     check_jobs(args)
     for name, least in LEAST.items():
-        value = option(args, name)
-        if value is not None and value < least:
-            raise UsageError(f"--{name} {value}: expected {least} or more")
+        check_option(args, name, {"at_least": least})
     check_lengths(args)
     if args.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: PyTorch finds no GPU; give --device cpu")
@@ -122,15 +142,6 @@ def settings(args: Namespace) -> Dict[str, Any]:
     )
 
 
-def as_csv(rows: List[Row]) -> str:
-    """The rows as CSV, with a header line."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
 def run(args: Namespace) -> None:
     """Check the arguments, measure, print the tables and write the requested files.
 
@@ -145,21 +156,90 @@ def run(args: Namespace) -> None:
     rows = measure(args)
     result: Dict[str, Any] = {"settings": settings(args), "rows": rows}
     if args.lengths:
-        rows = result["rows"] = report.per_token(rows, args.batch)
-        result["exponents"] = report.exponents(rows)
+        rows = result["rows"] = per_token(rows, args.batch)
+        result["exponents"] = exponents(rows)
     print(json.dumps(result["settings"]))
-    print(report.table(rows, report.TIMES))
+    print(plain_table(rows, TIMES))
     if result.get("exponents"):
-        print("\n" + report.table(result["exponents"], report.EXPONENTS))
+        print("\n" + plain_table(result["exponents"], EXPONENTS))
     write_files(args, rows, result)
     if args.plot:
-        report.draw(rows, rows[0]["clock"], Path(args.plot))
+        draw(rows, rows[0]["clock"], Path(args.plot))
 
 
 def write_files(args: Namespace, rows: List[Row], result: Dict[str, Any]) -> None:
     """Write the rows as ``--csv``, and everything as ``--json``."""
-    texts = {"--csv": as_csv(rows), "--json": json.dumps(result, indent=2) + "\n"}
-    for (flag, text), path in zip(texts.items(), (args.csv, args.json)):
-        if path:
-            with replace_file(path, flag) as partial:
-                partial.write_text(text, encoding="utf-8")
+    if args.csv:
+        with write_text(args.csv, "--csv") as stream:
+            writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    if args.json:
+        with write_text(args.json, "--json") as stream:
+            stream.write(json.dumps(result, indent=2) + "\n")
+
+
+def per_token(rows: List[Row], batch: int) -> List[Row]:
+    """The rows with microseconds per token added, for batches of *batch* sentences."""
+    return [
+        dict(row, token_us=1e3 * row["median_ms"] / (batch * int(row["tokens"]))) for row in rows
+    ]
+
+
+def curves(rows: List[Row], value: str) -> Dict[Tuple[str, str, str], Curve]:
+    """Lengths and the figure called *value* at each, by job, clock and model."""
+    found: Dict[Tuple[str, str, str], Curve] = {}
+    for row in rows:
+        lengths, values = found.setdefault((row["job"], row["clock"], row["model"]), ([], []))
+        lengths.append(int(row["tokens"]))
+        values.append(row[value])
+    return found
+
+
+def exponents(rows: List[Row]) -> List[Row]:
+    """Fit time = constant · length^exponent by least squares in logarithms.
+
+    Returns:
+        one row per job, clock and model; none if there is only one length.
+    """
+    fitted = []
+    for (job, clock, model), (lengths, times) in curves(rows, "median_ms").items():
+        if len(set(lengths)) > 1:  # an entry may be given twice
+            exponent = float(np.polyfit(np.log(lengths), np.log(times), deg=1)[0])
+            span = {"shortest": min(lengths), "longest": max(lengths)}
+            fitted.append(dict(job=job, clock=clock, model=model, exponent=exponent, **span))
+    return fitted
+
+
+def draw(rows: List[Row], clock: str, output: Path) -> None:
+    """Plot time per token, and memory if measured, against length, with one panel per job.
+
+    Args:
+        rows: as :func:`per_token` returns them.
+        clock: the clock whose times are drawn.
+        output: the figure.
+    """
+    pyplot = import_pyplot("--plot")
+    shown = [row for row in rows if row["clock"] == clock]
+    jobs = list(dict.fromkeys(row["job"] for row in shown))
+    models = list(dict.fromkeys(row["model"] for row in shown))
+    values = {"token_us": f"µs per token, forward + backward ({clock})"}
+    if shown[0]["peak_mib"] is not None:
+        values["peak_mib"] = "peak memory (MiB)"
+    size: Dict[str, Any] = {"figsize": (5 * len(jobs), 3.8 * len(values)), "squeeze": False}
+    figure, panels = pyplot.subplots(
+        len(values), len(jobs), sharex=True, sharey="row", constrained_layout=True, **size
+    )
+    for line, (value, label) in zip(panels, values.items()):
+        found = curves(shown, value)
+        line[0].set_ylabel(label)
+        for axes, job in zip(line, jobs):
+            for number, model in enumerate(models):
+                axes.plot(*found[job, clock, model], **curve_style(number), label=model)
+            length_axes(axes, found[job, clock, models[0]][0], (1, 2, 5))
+    for axes, job in zip(panels[0], jobs):
+        axes.set_title(TITLES[job])
+    for axes in panels[-1]:
+        axes.set_xlabel("length (tokens)")
+    panels[0][0].legend()
+    save_figure(figure, output, flag="--plot")

@@ -5,6 +5,7 @@ import argparse
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.benchmark.options import DTYPES, JOBS, SIZES
 from fairseq_posenc.cli.command import Command, load_plug_in
+from fairseq_posenc.flags.settings import check_option
 
 DESCRIPTION = """\
 Time training steps, beam search and attention of architectures against each other.
@@ -147,9 +148,7 @@ def _refuse_others(args: argparse.Namespace) -> None:
         if name not in ("translate", "threads", "repeat") and getattr(args, name) != usual:
             raise UsageError(f"{flag_of(name)}: has no effect with --translate; drop it")
     for name in ("threads", "repeat"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise UsageError(f"{flag_of(name)} {value}: expected 1 or more")
+        check_option(args, name, {"at_least": 1})
 
 
 COMMANDS = (

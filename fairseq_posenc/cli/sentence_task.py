@@ -36,7 +36,8 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
 
 def run_plan(args: argparse.Namespace) -> None:
     """Print variables for preparing a task."""
-    from fairseq_posenc.training.sentence_tasks.tasks import assignments, plan, task_in
+    from fairseq_posenc.training.sentence_tasks.recipes import assignments, plan
+    from fairseq_posenc.training.sentence_tasks.tasks import task_in
 
     print(assignments(plan(task_in(args.table, args.task), args.folder, args.dry_run)))
 
@@ -49,7 +50,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 def run_settings(args: argparse.Namespace) -> None:
     """Print variables for fine-tuning on a task."""
-    from fairseq_posenc.training.sentence_tasks.tasks import assignments, settings, task_in
+    from fairseq_posenc.training.sentence_tasks.recipes import assignments, settings
+    from fairseq_posenc.training.sentence_tasks.tasks import task_in
 
     print(assignments(settings(task_in(args.table, args.task), args.paper)))
 
@@ -74,7 +76,7 @@ def add_describe(parser: argparse.ArgumentParser) -> None:
 
 def run_describe(args: argparse.Namespace) -> None:
     """Write the description of a prepared task."""
-    from fairseq_posenc.training.sentence_tasks.files import describe
+    from fairseq_posenc.training.sentence_tasks.recipes import describe
     from fairseq_posenc.training.sentence_tasks.tasks import task_in
 
     describe(task_in(args.table, args.task), args.found, args.file)
@@ -87,7 +89,7 @@ def add_submit(parser: argparse.ArgumentParser) -> None:
 
 def run_submit(args: argparse.Namespace) -> None:
     """Write a submission."""
-    from fairseq_posenc.training.sentence_tasks.submission import submit
+    from fairseq_posenc.training.sentence_tasks.recipes import submit
 
     submit(args.described, args.name, args.test, args.predictions, args.folder)
 

@@ -178,6 +178,27 @@ def refuse_empty(name: str, value: object) -> None:
         raise UsageError(f"{flag_of(name)} '': is empty; give a value, or drop the flag")
 
 
+def refuse_unless_off(options: Options, off: Mapping[str, Any], reason: str) -> None:
+    """Refuse flags that are given where they do not work.
+
+    >>> from argparse import Namespace
+    >>> refuse_unless_off(Namespace(shorten_method="None"), {"shorten_method": "none"}, "no effect")
+
+    Args:
+        options: the configuration.
+        off: by name, the value that switches each flag off.
+        reason: why the flags do not work.
+
+    Raises:
+        UsageError: naming the first flag with another value.
+    """
+    for name, value in off.items():
+        given = option(options, name)
+        if given is not None and str(given).lower() != str(value).lower():
+            shown = flag_of(name) if given is True else f"{flag_of(name)} {given}"
+            raise UsageError(f"{shown}: {reason}; drop it")
+
+
 _WORDS = {"above": "above", "at_least": "at least", "at_most": "at most", "below": "below"}
 _COMPARE = {
     "above": lambda number, bound: number > bound,

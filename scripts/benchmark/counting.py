@@ -27,10 +27,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.tables import plain_table
 from fairseq_posenc.basics.versions import HAS_FUSED_RMS_NORM, HAS_SDPA
 from fairseq_posenc.benchmark.measure import SUBJECTS, kinds_of, prepare_process
 from fairseq_posenc.benchmark.options import GENERATION, JOBS
-from fairseq_posenc.benchmark.report import table
 from fairseq_posenc.benchmark.run import check_jobs, check_lengths, complete
 from fairseq_posenc.cli import get_parser
 from fused import GPUS, AttentionCall, fused_kernel
@@ -294,7 +294,7 @@ def main(argv: List[str]) -> None:
     check_jobs(args)
     check_lengths(args)
     rows = counted(args)
-    print(table(rows, COLUMNS))
+    print(plain_table(rows, COLUMNS))
     for row in rows:
         print(f"\n{row['job']}, {row['model']}")
         for gpu, kernels in row["attention"].items():

@@ -7,7 +7,7 @@ import torch
 from support.benchmark_runs import completed
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.benchmark import report
+from fairseq_posenc.benchmark import run as report
 from fairseq_posenc.benchmark.layers import AttentionSubject
 from fairseq_posenc.benchmark.measure import rounds_at
 from fairseq_posenc.benchmark.options import ATTENTION_ENTRIES as ENTRIES

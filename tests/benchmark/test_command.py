@@ -14,7 +14,6 @@ from support.helpers import EVERY_ENCODING, causal_only, encoding_of_sides
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.benchmark import measure
 from fairseq_posenc.benchmark.models import LanguageModelSubject
-from fairseq_posenc.benchmark.tokens import SteppedSearch
 from fairseq_posenc.cli import main
 from fairseq_posenc.encodings import ENCODINGS
 
@@ -124,13 +123,13 @@ def test_language_models_are_trained_and_continue_prompts(tmp_path):
     ],
 )
 def test_single_tokens_at_positions(job, archs, tmp_path, monkeypatch):
-    seen, step = [], SteppedSearch._step
+    seen, step = [], measure.SteppedSearch._step
 
     def noted(self, tokens, *args, **kwargs):
         seen.append(tokens.size(1))
         return step(self, tokens, *args, **kwargs)
 
-    monkeypatch.setattr(SteppedSearch, "_step", noted)
+    monkeypatch.setattr(measure.SteppedSearch, "_step", noted)
     flags = ["--jobs", job, "--positions", "4", "6", "--length", "2", "--repeat", "2"]
     main(["benchmark", *SMALL, *flags, "--archs", *archs, "--json", str(tmp_path / "t.json")])
     rows = json.loads((tmp_path / "t.json").read_text())["rows"]
@@ -143,9 +142,9 @@ def test_single_tokens_at_positions(job, archs, tmp_path, monkeypatch):
 def test_errors_of_a_stepped_search_are_shown():
     decoder = torch.nn.Linear(1, 1)
     with pytest.raises(ZeroDivisionError):
-        SteppedSearch(lambda: 1 // 0, decoder, 1)
+        measure.SteppedSearch(lambda: 1 // 0, decoder, 1)
     with pytest.raises(RuntimeError, match="over"):
-        SteppedSearch(lambda: None, decoder, 1)
+        measure.SteppedSearch(lambda: None, decoder, 1)
 
 
 def test_every_encoding_in_every_family_against_stock(tmp_path, monkeypatch):

@@ -5,8 +5,8 @@ from argparse import Namespace
 import pytest
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.tables import plain_table
 from fairseq_posenc.benchmark import folders
-from fairseq_posenc.benchmark.report import table
 from fairseq_posenc.cli import main
 
 FOLDER = Namespace(path="model", checkpoint="model.pt", export="ctranslate2")
@@ -35,7 +35,7 @@ def test_the_start_is_taken_off(tmp_path, monkeypatch):
     assert found == [(1, 4, 2), (1, 4, 2), (1, 4, 1)]
     assert [row["bleu"] for row in rows] == pytest.approx([100, 100, 50])
     assert "tok:13a" in signature
-    assert "ctranslate2  int8           1   1.00    4.00  9.00   50.00" in table(
+    assert "ctranslate2  int8           1   1.00    4.00  9.00   50.00" in plain_table(
         rows, folders.COLUMNS
     )
     for content, words in (
@@ -50,7 +50,7 @@ def test_the_start_is_taken_off(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--repeat", "0"], "--repeat 0: expected 1 or more"),
+        (["--repeat", "0"], "--repeat 0: must be at least 1"),
         (["--device", "cuda"], "--device: has no effect with --translate"),
         (["--csv", "x"], "--csv: has no effect with --translate"),
     ],

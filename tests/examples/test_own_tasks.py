@@ -6,7 +6,7 @@ import pytest
 import yaml
 from support.recipes import EXAMPLES, error_of, write
 
-from fairseq_posenc.training.sentence_tasks import files, tasks
+from fairseq_posenc.training.sentence_tasks import files, recipes, tasks
 
 PAIRS = {"train": "train.tsv", "valid": "dev.tsv", "text": ["one", "two"], "label": "same"}
 NUMBERS = {"train": "train.tsv", "valid": "dev.tsv", "header": False, "text": 2, "label": 1}
@@ -50,10 +50,10 @@ def test_columns_by_name_and_labels_of_the_training_file(tmp_path):
         "test/mine.tsv": ['x\ta b\t"c d'],
     }
     mine = tasks.task_in(str(tmp_path / "tasks.yaml"), "mine")
-    files.describe(mine, str(tmp_path / "out" / "found.yaml"), str(tmp_path / "task.yaml"))
+    recipes.describe(mine, str(tmp_path / "out" / "found.yaml"), str(tmp_path / "task.yaml"))
     (task,) = tasks.read_table(str(tmp_path / "task.yaml")).values()
     assert task.labels == ("yes", "no") and task.outputs == 2
-    assert tasks.settings(task, "tupe") == {
+    assert recipes.settings(task, "tupe") == {
         **{"TARGET": ["--num-classes", 2], "METRICS": "accuracy", "BEST": "accuracy"},
         **{"BOUNDS": (), "USUAL_EPOCHS": "3", "USUAL_BATCHES": (32,), "USUAL_RATES": tasks.RATES},
     }
@@ -79,7 +79,7 @@ def test_settings_of_own_tasks_reach_fairseq():
     entry = {**PAIRS, "scores": ["f1", "mcc"], "labels": ["0", "x"], "positive": "x"}
     entry.update(epochs=7, batch=8, lr=[1e-4, "3e-4"])
     task = tasks.read_task("mine", entry, "t.yaml")
-    assert tasks.settings(task, "gau") == {
+    assert recipes.settings(task, "gau") == {
         **{"TARGET": ["--num-classes", 2, "--positive-label", "x"], "BOUNDS": ()},
         **{"METRICS": "f1,mcc", "BEST": "f1", "USUAL_EPOCHS": "7"},
         **{"USUAL_BATCHES": (8,), "USUAL_RATES": ("0.0001", "3e-4")},

@@ -10,7 +10,7 @@ from support.predictions import of_binarised
 from support.pretraining import sentence
 from support.recipes import EXAMPLES, assert_error, bash, commands, error_of, write
 
-from fairseq_posenc.training.sentence_tasks.submission import submit
+from fairseq_posenc.training.sentence_tasks.recipes import submit
 from fairseq_posenc.training.sentence_tasks.tasks import read_table, write_table
 
 pytest_plugins = ["support.pretraining"]

@@ -19,7 +19,7 @@ from support.text_pairs import (
     whole,
 )
 
-from fairseq_posenc.training.tasks import masked_lm_pairs, masking_flags
+from fairseq_posenc.training.tasks import masked_lm_pairs, masked_samples
 from tests.models.test_segments import PAIRS as READS_PAIRS
 from tests.models.test_segments import by_hand, step_of
 
@@ -152,7 +152,7 @@ def test_static_masks_count_readings_of_all_shards(data):
 def test_whole_words_are_masked(data, monkeypatch):
     begins = torch.arange(4 + len(LINES) + 1) % 2  # the second half of each pair of symbols
     begins[:4] = 1
-    monkeypatch.setattr(masking_flags, "get_whole_word_mask", lambda *_: begins)
+    monkeypatch.setattr(masked_samples, "get_whole_word_mask", lambda *_: begins)
     monkeypatch.setattr(masked_lm_pairs, "bpe_flags", lambda _: "gpt2")
     samples = samples_of(task_of(data, pairs="nsp", mask_whole_words=True, mask_prob=0.3), 1, 50)
     for (_, target, _), row in zip(samples, originals(samples)):

@@ -12,10 +12,16 @@ from support.conversion import write_ids
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.compat.tasks import bpe_flags
-from fairseq_posenc.training.tasks import masking_flags
+from fairseq_posenc.training.tasks import masked_samples
 from fairseq_posenc.training.tasks.masked_lm_pairs import MaskedLMPairsConfig, MaskedLMPairsTask
-from fairseq_posenc.training.tasks.masking import LONGEST, GeometricSpans, span_lengths
-from fairseq_posenc.training.tasks.words import Phrases, marked_words, read_phrases
+from fairseq_posenc.training.tasks.masking import (
+    LONGEST,
+    GeometricSpans,
+    Phrases,
+    marked_words,
+    read_phrases,
+    span_lengths,
+)
 
 CLS, PAD, END = 0, 1, 2
 #: six words of up to three pieces, as each tool marks them
@@ -190,14 +196,14 @@ def test_beginnings_of_words_may_be_those_of_bpe(data, monkeypatch):
     """GPT-2's symbols are numbers, which mark nothing."""
     begins = (torch.arange(70) % 2).byte()
     bpe = Namespace(is_beginning_of_word=None)
-    monkeypatch.setattr(masking_flags, "build_bpe", lambda flags: bpe if flags else None)
-    monkeypatch.setattr(masking_flags, "get_whole_word_mask", lambda *_: begins)
+    monkeypatch.setattr(masked_samples, "build_bpe", lambda flags: bpe if flags else None)
+    monkeypatch.setattr(masked_samples, "get_whole_word_mask", lambda *_: begins)
     numbers = dictionary_of([str(n) for n in range(60)])
-    found = masking_flags._words("words", numbers, "gpt2").starts(np.array([5, 6, 8, 9]))
+    found = masked_samples._words("words", numbers, "gpt2").starts(np.array([5, 6, 8, 9]))
     assert found.tolist() == [True, False, False, True]
-    assert masking_flags._words("spans", numbers, None).begins.all()
+    assert masked_samples._words("spans", numbers, None).begins.all()
     with pytest.raises(UsageError, match="--masking words: no symbols .* --bpe .* gpt2"):
-        masking_flags._words("words", numbers, None)
+        masked_samples._words("words", numbers, None)
     cfg = OmegaConf.create({"task": {"seed": 1}, "bpe": {"_name": "gpt2"}})
     assert bpe_flags(Namespace(cfg=cfg.task)) == {"_name": "gpt2"}
     assert bpe_flags(Namespace(cfg=MaskedLMPairsConfig())) is None

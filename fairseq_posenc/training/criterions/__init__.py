@@ -1,19 +1,5 @@
 """Criterions; importing this registers them with fairseq."""
 
-from fairseq_posenc.training.criterions import (
-    candidate_ranking,
-    masked_lm,
-    masked_lm_pairs,
-    replaced_tokens,
-    sentence_prediction,
-    span_prediction,
-)
+from fairseq_posenc.training.criterions import masked_lm, replaced_tokens, sentence_prediction
 
-__all__ = [
-    "candidate_ranking",
-    "masked_lm",
-    "masked_lm_pairs",
-    "replaced_tokens",
-    "sentence_prediction",
-    "span_prediction",
-]
+__all__ = ["masked_lm", "replaced_tokens", "sentence_prediction"]

@@ -3,22 +3,21 @@
 ELECTRA, Clark et al. 2020, arXiv 2003.10555.
 """
 
-import math
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Tuple
 
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
-from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-
-_SUMS = ("generator_loss", "discriminator_loss", "right", "replaced", "found")
+from fairseq_posenc.flags.settings import check_settings
+from fairseq_posenc.training.criterions.logs import SummingCriterion, Sums
 
 
 @dataclass
@@ -26,12 +25,13 @@ class ReplacedTokenDetectionConfig(FairseqDataclass):
     """The weight of the discriminator."""
 
     discriminator_weight: float = field(
-        default=50.0, metadata={"help": "weight of the discriminator's loss, per token"}
+        default=50.0,
+        metadata={"help": "weight of the discriminator's loss, per token", "at_least": 0},
     )
 
 
 @register_criterion("replaced_token_detection", dataclass=ReplacedTokenDetectionConfig)
-class ReplacedTokenDetectionCriterion(FairseqCriterion):
+class ReplacedTokenDetectionCriterion(SummingCriterion):
     """Masked-LM loss of the generator plus lambda times the discriminator's (ELECTRA section 2).
 
     The first is a mean over the masked tokens, the second over all tokens of the text.  Tokens that
@@ -49,9 +49,8 @@ class ReplacedTokenDetectionCriterion(FairseqCriterion):
 
     def __init__(self, cfg: ReplacedTokenDetectionConfig, task: FairseqTask) -> None:
         super().__init__(task)
+        check_settings(cfg, dataclasses.fields(ReplacedTokenDetectionConfig))
         self.weight = cfg.discriminator_weight
-        if not 0 <= self.weight < math.inf:
-            raise UsageError(f"--discriminator-weight {self.weight}: give a number from 0 on")
 
     def forward(
         self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
@@ -106,18 +105,10 @@ class ReplacedTokenDetectionCriterion(FairseqCriterion):
         Args:
             logging_outputs: logging outputs of the batches or workers.
         """
-        names = (*_SUMS, "loss", "sample_size", "text")
-        total = {name: sum(log.get(name, 0) for log in logging_outputs) for name in names}
-        size, text, bit = max(total["sample_size"], 1), max(total["text"], 1), math.log(2)
-        metrics.log_scalar("loss", total["loss"] / size / bit, size, round=3)
-        metrics.log_scalar("generator_loss", total["generator_loss"] / size / bit, size, round=3)
-        loss = total["discriminator_loss"] / text / bit
-        metrics.log_scalar("discriminator_loss", loss, text, round=4)
-        metrics.log_scalar("accuracy", 100.0 * total["right"] / text, text, round=2)
-        replaced = max(total["replaced"], 1)
-        metrics.log_scalar("recall", 100.0 * total["found"] / replaced, replaced, round=2)
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """All entries are numbers of one batch."""
-        return True
+        sums = Sums(logging_outputs)
+        size, text = max(sums["sample_size"], 1), max(sums["text"], 1)
+        sums.log_bits("loss", size)
+        sums.log_bits("generator_loss", size)
+        sums.log_bits("discriminator_loss", text, digits=4)
+        sums.log_percentage("accuracy", "right", text)
+        sums.log_percentage("recall", "found", max(sums["replaced"], 1))

@@ -13,15 +13,14 @@
 
 import json
 import os
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, TypeVar
 
 import torch
 from fairseq.data import Dictionary, indexed_dataset
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.files import replace_file
-from fairseq_posenc.basics.lines import read_json_object
+from fairseq_posenc.basics.lines import read_json_lines, read_json_object, write_text
 from fairseq_posenc.text.corpus import check_known
 from fairseq_posenc.training.reading.alignment import Span, covering, token_offsets
 from fairseq_posenc.training.reading.questions import Question, Reading
@@ -29,6 +28,8 @@ from fairseq_posenc.training.reading.scores import RULES
 
 SETTINGS = "reading.json"
 _PREPARE = "give a folder that `fairseq-posenc reading prepare` wrote"
+
+Entry = TypeVar("Entry")
 
 
 class Record(NamedTuple):
@@ -150,15 +151,16 @@ def write_split(
     _write_tokens(base + ".question", questions, dictionary)
     _write_lines(base + ".questions.jsonl", records)
     _write_lines(base + ".passages.jsonl", passages)
-    answers = [
-        passages[r.passage].text[
-            passages[r.passage].offsets[r.start][0] : passages[r.passage].offsets[r.end][1]
-        ]
-        == r.answers[0].strip()
-        for r in records
-        if r.start >= 0
-    ]
-    return Written(len(records), len(passages), answers.count(False))
+    inexact = sum(_inexact(record, passages[record.passage]) for record in records)
+    return Written(len(records), len(passages), inexact)
+
+
+def _inexact(record: Record, passage: Passage) -> bool:
+    """Whether the answer has a place, and begins or ends there within a token."""
+    if record.start < 0:
+        return False
+    start, end = passage.offsets[record.start][0], passage.offsets[record.end][1]
+    return passage.text[start:end] != record.answers[0].strip()
 
 
 def _record(question: Question, passages: Sequence[Passage], split: str) -> Record:
@@ -183,16 +185,14 @@ def _write_tokens(path: str, texts: Sequence[Sequence[str]], dictionary: Diction
 
 
 def _write_lines(path: str, entries: Sequence[Any]) -> None:
-    with replace_file(path) as partial:
-        with open(partial, "w", encoding="utf-8", newline="\n") as stream:
-            for entry in entries:
-                stream.write(json.dumps(entry._asdict(), ensure_ascii=False) + "\n")
+    with write_text(path) as stream:
+        for entry in entries:
+            stream.write(json.dumps(entry._asdict(), ensure_ascii=False) + "\n")
 
 
 def write_settings(folder: str, settings: Settings) -> None:
     """Write what holds for all files of a data folder."""
-    with replace_file(os.path.join(folder, SETTINGS)) as partial:
-        partial.write_text(json.dumps(settings._asdict()) + "\n", encoding="utf-8")
+    _write_lines(os.path.join(folder, SETTINGS), [settings])
 
 
 def read_settings(folder: str) -> Settings:
@@ -221,22 +221,27 @@ def read_split(folder: str, split: str) -> Split:
     if not all(indexed_dataset.MMapIndexedDataset.exists(part) for part in parts):
         raise FileNotFoundError(f"Dataset not found: {split} ({folder})")
     tokens = [indexed_dataset.make_dataset(part, "mmap") for part in parts]
-    questions = [Record(**entry) for _, entry in _lines(base + ".questions.jsonl")]
-    passages = []
-    for number, entry in _lines(base + ".passages.jsonl"):
-        passages.append(Passage(entry["text"], [(s, e) for s, e in entry["offsets"]]))
-        if number > len(tokens[1]) or len(tokens[1][number - 1]) != len(passages[-1].offsets):
-            raise UsageError(f"{base}.passages.jsonl: line {number}: is of other data; {_PREPARE}")
-    if len(questions) != len(tokens[0]) or len(passages) != len(tokens[1]):
-        raise UsageError(f"{base}.questions.jsonl: has another number of lines; {_PREPARE}")
-    return Split(questions, passages, tokens[0], tokens[1])
+    questions = _read_lines(parts[0] + "s.jsonl", lambda entry: Record(**entry))
+    passages = _read_lines(parts[1] + "s.jsonl", _passage)
+    lengths = (len(questions), len(passages))
+    for part, found, wanted in zip(parts, lengths, map(len, tokens)):
+        if found != wanted:
+            raise UsageError(f"{part}s.jsonl: has {found} lines instead of {wanted}; {_PREPARE}")
+    for number, (numbers, passage) in enumerate(zip(tokens[1], passages), 1):
+        if len(numbers) != len(passage.offsets):
+            raise UsageError(f"{parts[1]}s.jsonl: line {number}: is of other data; {_PREPARE}")
+    return Split(questions, passages, *tokens)
 
 
-def _lines(path: str) -> Iterator[Tuple[int, Dict[str, Any]]]:
-    number = 0
-    try:
-        with open(path, encoding="utf-8", newline="\n") as stream:
-            for number, line in enumerate(stream, 1):
-                yield number, json.loads(line)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path}: line {number}: cannot be read ({error}); {_PREPARE}") from error
+def _passage(entry: Dict[str, Any]) -> Passage:
+    return Passage(entry["text"], [(start, end) for start, end in entry["offsets"]])
+
+
+def _read_lines(path: str, entry_of: Callable[[Any], Entry]) -> List[Entry]:
+    found = []
+    for number, value in read_json_lines(path):
+        try:
+            found.append(entry_of(value))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{path}: line {number}: {error}; {_PREPARE}") from error
+    return found

@@ -1,26 +1,45 @@
-"""The files of a sentence task: reading examples, and writing what is to be binarised."""
+"""The files of a sentence task: examples and their labels read, and what is binarised written."""
 
-import contextlib
 import itertools
 import json
+import math
 import os
 import shutil
 import sys
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from collections import Counter
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import yaml
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_lines, read_lines, write_text
-from fairseq_posenc.flags.yaml_file import read_yaml
-from fairseq_posenc.training.sentence_tasks.labels import Example, Labels, Numbers
-from fairseq_posenc.training.sentence_tasks.settings import Column
-from fairseq_posenc.training.sentence_tasks.tasks import Task, existing, present, write_table
+from fairseq_posenc.training.sentence_tasks.tasks import (
+    Column,
+    Task,
+    existing,
+    label,
+    present,
+)
 
 NO_LABEL = ("", "-")  # label of examples on which the annotators did not agree
 
-
 Cells = Iterator[Tuple[int, Optional[List[str]]]]
+
+
+class Example(NamedTuple):
+    """An example of a file.
+
+    Args:
+        where: the file and the line, from 1, for messages.
+        texts: the sentence, or both.
+        label: the label, empty in a test set.
+        id: its name in a submission; in JSON, as it is written there.
+    """
+
+    where: str
+    texts: List[str]
+    label: str = ""
+    id: str = ""
 
 
 def marked_spans(text: str, target: Dict[str, Any]) -> str:
@@ -120,37 +139,125 @@ def examples(task: Task, path: str, labelled: bool = True) -> Iterator[Example]:
     read = _json_cells if path.endswith((".json", ".jsonl")) else _tsv_cells
     kept = dropped = 0
     for line, cells in read(task, path, columns):
+        where = f"{path}: line {line}"
         cells = cells and [cell.strip() for cell in cells]
         short = cells is None or (labelled and task.lenient and cells[-1] in NO_LABEL)
         if short and labelled:
             dropped += 1
             continue
         if cells is None:
-            raise UsageError(f"{path}: line {line}: has too few columns")
+            raise UsageError(f"{where}: has too few columns")
         texts, before, rest = cells[: len(task.text)], cells[len(task.text) : count], cells[count:]
         empty = [c for c, cell in zip(columns, cells) if not cell]
         if empty and (not task.lenient or empty[0] == task.id):
-            raise UsageError(f"{path}: line {line}: column {empty[0]} is empty")
+            raise UsageError(f"{where}: column {empty[0]} is empty")
         texts[0] = ": ".join([*before, texts[0]])
         last = rest[0] if rest else str(kept)
         kept += 1
-        yield Example(line, texts, last) if labelled else Example(line, texts, id=last)
+        yield Example(where, texts, last) if labelled else Example(where, texts, id=last)
     if not kept:
         raise UsageError(f"{path}: contains no examples")
     print(f"{path}: {kept} examples, {dropped} lines left out", file=sys.stderr)
 
 
-def _paste(cells: Sequence[str]) -> str:
+class Labels:
+    """Labels as fairseq reads them: symbols of a dictionary.
+
+    Args:
+        task: the task.
+        path: the training file.
+        train: its examples.
+    """
+
+    def __init__(self, task: Task, path: str, train: Sequence[Example]) -> None:
+        counts: Dict[str, int] = Counter()
+        limit = task.labels if isinstance(task.labels, int) else math.inf
+        for example in train:
+            counts[example.label] += 1
+            if len(counts) > limit:
+                raise UsageError(
+                    f"{example.where}: label {example.label!r} is number {len(counts)}, and "
+                    f"{task.name} has {limit} labels"
+                )
+        # fairseq-preprocess orders labels by frequency, too
+        self.names = sorted(counts, key=lambda name: (-counts[name], name))
+        self.source = f"labels in {path}"
+        if isinstance(task.labels, tuple):
+            self.names, self.source = list(task.labels), "labels of the task"
+        self.counts = [counts[name] for name in self.names]
+        if len(self.names) < 2:
+            raise UsageError(
+                f"{path}: all examples have the label {self.names[0]!r}; nothing can be learned"
+            )
+        self.found: Dict[str, Any] = {"labels": self.names}
+        if "f1" in task.scores and task.positive not in self.names:
+            raise UsageError(
+                f"{task.name}: positive: {task.positive}: is none of the {self.source} "
+                f"({', '.join(self.names[:12])}); name the one whose F1 counts"
+            )
+
+    def __call__(self, example: Example) -> str:
+        """The line for an example's label."""
+        if example.label not in self.names:
+            known = ", ".join(self.names[:12])
+            raise UsageError(
+                f"{example.where}: label {example.label!r} is none of the {self.source} ({known})"
+            )
+        try:
+            return label(example.label)
+        except ValueError as error:
+            raise UsageError(f"{example.where}: {error}") from error
+
+
+class Numbers:
+    """Numbers: the smallest becomes 0, the largest 1; the arguments are those of ``Labels``."""
+
+    names: Sequence[str] = ()
+    counts: Sequence[int] = ()
+
+    def __init__(self, task: Task, path: str, train: Sequence[Example]) -> None:
+        self.given = isinstance(task.regression, tuple)
+        if isinstance(task.regression, tuple):
+            self.bounds = task.regression
+        else:
+            found = list(map(self._number, train))
+            if min(found) == max(found):
+                raise UsageError(
+                    f"{path}: all examples have the label {found[0]}; nothing can be learned"
+                )
+            self.bounds = (min(found), max(found))
+        self.found: Dict[str, Any] = {"regression": list(self.bounds)}
+
+    def __call__(self, example: Example) -> str:
+        """The line for an example's label."""
+        low, high = self.bounds
+        number = self._number(example)
+        if self.given and not low <= number <= high:
+            raise UsageError(
+                f"{example.where}: label {example.label} is not in {low:g} to {high:g}"
+            )
+        return repr(round((number - low) / (high - low), 6))
+
+    @staticmethod
+    def _number(example: Example) -> float:
+        try:
+            number = float(example.label)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise UsageError(f"{example.where}: the label {example.label!r} is not a number")
+        return number
+
+
+def _pasted(cells: Sequence[str]) -> str:
     return "\t".join(" ".join(cell.split()) for cell in cells) + "\n"
 
 
-def _write(texts: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
-    """Write the cells of every row to the files of the columns."""
-    with contextlib.ExitStack() as stack:
-        streams = [stack.enter_context(write_text(path)) for path in texts]
-        for row in rows:
-            for stream, cell in zip(streams, row):
-                stream.write(_paste([cell]))
+def _write(paths: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write every column to its file."""
+    for path, column in zip(paths, zip(*rows)):
+        with write_text(path) as stream:
+            stream.writelines(_pasted([cell]) for cell in column)
 
 
 def extract(task: Task, folder: str, out: str) -> None:
@@ -161,20 +268,20 @@ def extract(task: Task, folder: str, out: str) -> None:
     train = list(examples(task, path))
     labels: Union[Labels, Numbers] = (Numbers if task.regression else Labels)(task, path, train)
 
-    def write(split: str, path: str, found: Any) -> None:
+    def write(split: str, found: Iterable[Example]) -> None:
         files = [f"{out}/{name}/{split}" for name in (*task.inputs, "label")]
-        _write(files, ([*e.texts, labels(e, path)] for e in found))
+        _write(files, ([*example.texts, labels(example)] for example in found))
 
-    write("train", path, train)
+    write("train", train)
     for split, (name, files) in task.splits().items():
         path = str(existing(files, folder))
         if split.startswith("valid"):
-            write(split, path, examples(task, path))
+            write(split, examples(task, path))
             continue
         found = list(examples(task, path, labelled=False))
         _write([f"{out}/{name}/{split}" for name in task.inputs], (e.texts for e in found))
         with write_text(f"{out}/test/{name}.tsv") as stream:
-            stream.writelines(_paste([e.id, *e.texts]) for e in found)
+            stream.writelines(_pasted([e.id, *e.texts]) for e in found)
     with write_text(f"{out}/label/dict.txt") as stream:
         stream.writelines(f"{name} {n}\n" for name, n in zip(labels.names, labels.counts))
     with write_text(f"{out}/examples") as stream:
@@ -183,14 +290,3 @@ def extract(task: Task, folder: str, out: str) -> None:
     tests = {name: os.path.basename(str(existing(f, folder))) for name, f in task.test.items()}
     with write_text(f"{out}/found.yaml") as stream:
         yaml.safe_dump({**labels.found, "test": tests}, stream, allow_unicode=True)
-
-
-def describe(task: Task, found: str, path: str) -> None:
-    """Write the description of a prepared task.
-
-    Args:
-        task: the task.
-        found: what :func:`extract` found in its files, found.yaml.
-        path: the file to write.
-    """
-    write_table(path, task.name, {**task.entry, **read_yaml(found, "what was found")})

@@ -4,23 +4,128 @@ The file has the settings of one or more tasks by name; entries whose name begin
 tasks. This module imports neither PyTorch nor fairseq.
 """
 
-import hashlib
+import math
 import os
-import shlex
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
+import re
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 import yaml
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import write_text
-from fairseq_posenc.flags.yaml_file import in_yaml, plain_name, read_keys, read_yaml
-from fairseq_posenc.training.sentence_tasks.settings import (
-    CLASS_SCORES,
-    NUMBER_SCORES,
-    READ,
-    Column,
-    Files,
+from fairseq_posenc.flags.yaml_file import (
+    count,
+    in_yaml,
+    keys,
+    named,
+    one_of,
+    plain_name,
+    read_keys,
+    read_yaml,
+    several,
+    text,
 )
+from fairseq_posenc.training.sentence_tasks.scores import SCORES
+
+Column = Union[int, str]  # a number from 1, or a name
+Files = Tuple[str, ...]  # the first file that exists is read
+CLASS_SCORES = tuple(name for name, score in SCORES.items() if not score.regression)
+NUMBER_SCORES = tuple(name for name, score in SCORES.items() if score.regression)
+
+
+# --- readers of the keys: each returns the value, or raises ValueError with what is expected
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")
+    return value
+
+
+def _column(value: Any) -> Column:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return count(value)
+    return text(value)
+
+
+def _columns(value: Any) -> Tuple[Column, ...]:
+    found = several(_column)(value)
+    if len(found) > 2:
+        raise ValueError("expected one column, or two for pairs")
+    return found
+
+
+def _sets(value: Any) -> Dict[str, Files]:
+    if isinstance(value, dict):
+        return named(several(text), "files by name of the set")(value)
+    return {"": several(text)(value)}
+
+
+def _header(value: Any) -> Union[bool, Tuple[str, ...]]:
+    return value if isinstance(value, bool) else several(text)(value)
+
+
+def label(value: Any) -> str:
+    """A label, which has to be one symbol of a dictionary of fairseq."""
+    word = text(value)
+    if word.split() != [word] or word in ("<s>", "<pad>", "</s>", "<unk>", "<mask>"):
+        raise ValueError(f"the label {word!r} is no word that fairseq could read; rename it")
+    return word
+
+
+def _labels(value: Any) -> Union[None, int, Tuple[str, ...]]:
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        return count(value)
+    if len(value) < 2:
+        raise ValueError("expected two or more labels")
+    return several(label)(value)
+
+
+def _regression(value: Any) -> Union[bool, Tuple[float, float]]:
+    if isinstance(value, bool):
+        return value
+    numbers = value if isinstance(value, list) else []
+    if len(numbers) != 2 or not all(map(_finite, numbers)) or not numbers[0] < numbers[1]:
+        raise ValueError("expected true, or the smallest and the largest label: [0, 5]")
+    return float(numbers[0]), float(numbers[1])
+
+
+def _finite(value: Any) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and math.isfinite(value)
+
+
+def _rate(value: Any) -> str:
+    if not re.fullmatch(r"[0-9.]+(e-[0-9]+)?", text(value)) or not float(value) > 0:
+        raise ValueError("expected numbers such as 2e-5")
+    return str(value)
+
+
+READ: Dict[str, Callable[[Any], Any]] = {
+    "train": several(text),
+    "valid": _sets,
+    "test": _sets,
+    "text": _columns,
+    "before": _column,
+    "label": _column,
+    "id": _column,
+    "header": _header,
+    "labels": _labels,
+    "regression": _regression,
+    "scores": several(one_of(*CLASS_SCORES, *NUMBER_SCORES)),
+    "positive": label,
+    "epochs": count,
+    "batch": several(count),
+    "lr": several(_rate),
+    "lenient": _flag,
+    "spans": text,
+    "papers": named(lambda value: keys(READ)(value), "settings by the name of a paper"),
+}
+
+
+# --- the tasks
 
 RATES = ("2e-5", "3e-5", "4e-5", "5e-5")
 
@@ -123,7 +228,7 @@ def read_task(name: str, entry: Any, where: str) -> Task:
     task = Task(name, entry, **values)
     _check(task, where)
     for paper in task.papers:
-        _check(for_paper(task, paper, where), f"{where}: papers: {paper}")
+        _check(for_paper(task, paper), f"{where}: papers: {paper}")
     return task
 
 
@@ -158,9 +263,9 @@ def _check(task: Task, where: str) -> None:
             )
 
 
-def for_paper(task: Task, paper: str, where: str = "papers") -> Task:
+def for_paper(task: Task, paper: str) -> Task:
     """The task with the settings of a paper."""
-    return task._replace(**read_keys(task.papers.get(paper, {}), READ, f"{where}: {paper}"))
+    return task._replace(**task.papers.get(paper, {}))
 
 
 def read_table(path: str) -> Dict[str, Task]:
@@ -182,17 +287,23 @@ def read_table(path: str) -> Dict[str, Task]:
     return tasks
 
 
+def task_in(path: str, name: str) -> Task:
+    """A task of a YAML file; the only one in the file of prepared data, whatever its folder's name.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    table = read_table(path)
+    task = table.get(name) or (next(iter(table.values())) if len(table) == 1 else None)
+    if task is None:
+        raise UsageError(f"{path}: {name}: no such task; there are {', '.join(table)}")
+    return task
+
+
 def write_table(path: str, name: str, entry: Mapping[str, Any]) -> None:
     """Write a YAML file with one task."""
     with write_text(path) as stream:
         yaml.safe_dump({name: dict(entry)}, stream, allow_unicode=True, sort_keys=False)
-
-
-# --- what recipes ask
-
-
-#: Settings that decide fine-tuning alone, so that their change repeats no preparation.
-_OF_TRAINING = ("scores", "positive", "epochs", "batch", "lr", "papers")
 
 
 def existing(files: Files, folder: str) -> Optional[str]:
@@ -206,92 +317,3 @@ def present(task: Task, folder: str) -> Task:
     if not task.lenient:
         return task
     return task._replace(test={k: v for k, v in task.test.items() if existing(v, folder)})
-
-
-def plan(task: Task, folder: str, dry_run: bool) -> Dict[str, Any]:
-    """What preparing a task needs to know, by the names of variables in its script.
-
-    Args:
-        task: the task.
-        folder: the folder of its files.
-        dry_run: whether its files may be missing.
-
-    Returns:
-        INPUTS, names of fairseq's folders for the sentences; LABELS, classes or numbers; READING,
-        what decides how files are read; SPLITS and FILES, each set and its file.
-    """
-    task = present(task, folder)
-    reading = {key: value for key, value in task.entry.items() if key not in _OF_TRAINING}
-    digest = hashlib.sha256(repr(sorted(reading.items())).encode()).hexdigest()
-    splits = {"train": task.train, **{name: files for name, (_, files) in task.splits().items()}}
-    found = {}
-    for split, files in splits.items():
-        found[split] = existing(files, folder) or os.path.join(folder, files[-1])
-        if not (dry_run or os.path.isfile(found[split])):
-            raise UsageError(f"{found[split]}: no such file, for {split} of {task.name}")
-    return {
-        "INPUTS": task.inputs,
-        "LABELS": "numbers" if task.regression else "classes",
-        "READING": digest,
-        "SPLITS": list(found),
-        "FILES": list(found.values()),
-    }
-
-
-def settings(task: Task, paper: str) -> Dict[str, Any]:
-    """What fine-tuning on a task needs to know, by the names of variables in its script.
-
-    Args:
-        task: the task.
-        paper: the paper whose settings are wanted.
-
-    Returns:
-        TARGET, flags for the labels; METRICS, the scores; BEST, the one that chooses; BOUNDS, the
-        range of numbers; and what the paper tries: its EPOCHS, BATCHES and RATES.
-    """
-    task = for_paper(task, paper)
-    if not task.outputs:
-        raise UsageError(f"{task.name}: the number of labels is unknown; run prepare.sh")
-    target = ["--num-classes", task.outputs, *(["--regression-target"] if task.regression else ())]
-    valid = [name for name in task.splits() if name.startswith("valid")]
-    if len(valid) > 1:
-        target += ["--valid-subset", ",".join(valid)]
-    if task.positive != "1":
-        target += ["--positive-label", task.positive]
-    return {
-        "TARGET": target,
-        "METRICS": ",".join(task.scores),
-        "BEST": task.scores[0],
-        "BOUNDS": task.regression if isinstance(task.regression, tuple) else (),
-        "USUAL_EPOCHS": str(task.epochs),
-        "USUAL_BATCHES": task.batch,
-        "USUAL_RATES": task.lr,
-    }
-
-
-def assignments(values: Mapping[str, Any]) -> str:
-    """Values as a shell script assigns them: texts as texts, and sequences as arrays.
-
-    >>> print(assignments({"A": "x y", "B": ["1", "z's"]}))
-    A='x y'
-    B=(1 'z'"'"'s')
-    """
-    return "\n".join(
-        f"{name}={shlex.quote(value)}"
-        if isinstance(value, str)
-        else f"{name}=({' '.join(shlex.quote(str(part)) for part in value)})"
-        for name, value in values.items()
-    )
-
-
-def task_in(path: str, name: str) -> Task:
-    """A task of a YAML file; the only one in the file of prepared data, whatever its folder's name.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
-    table = read_table(path)
-    task = table.get(name) or (next(iter(table.values())) if len(table) == 1 else None)
-    if task is None:
-        raise UsageError(f"{path}: {name}: no such task; there are {', '.join(table)}")
-    return task

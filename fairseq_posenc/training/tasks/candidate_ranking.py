@@ -4,20 +4,31 @@ RoBERTa section 5.1, with the loss of Kocijan et al., arXiv 1905.06290: a pronou
 each noun phrase that it may refer to.
 """
 
+import dataclasses
 import logging
+import math
 import os
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 import torch
+from fairseq.criterions import register_criterion
 from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.dataclass import FairseqDataclass
+from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks.masked_lm import MaskedLMTask
 from omegaconf import II, MISSING
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.flags.settings import check_settings
+from fairseq_posenc.training.criterions.logs import SummingCriterion, Sums
+
+logger = logging.getLogger(__name__)
+
+TASK = "candidate_ranking"
 
 
 class CandidateDataset(FairseqDataset):
@@ -105,11 +116,6 @@ class CandidateDataset(FairseqDataset):
         }
 
 
-logger = logging.getLogger(__name__)
-
-TASK = "candidate_ranking"
-
-
 @dataclass
 class CandidateRankingConfig(FairseqDataclass):
     """Flags of ``--task candidate_ranking``."""
@@ -120,7 +126,7 @@ class CandidateRankingConfig(FairseqDataclass):
 
 
 @register_task(TASK, dataclass=CandidateRankingConfig)
-class CandidateRankingTask(FairseqTask):
+class CandidateRankingTask(MaskedLMTask):
     """Ranking candidates for a gap; for ``--criterion candidate_ranking``.
 
     In the data folder, ``input0`` has the texts before the gap, ``input1`` those after it,
@@ -132,20 +138,13 @@ class CandidateRankingTask(FairseqTask):
         dictionary: the dictionary of the model.
     """
 
-    def __init__(self, cfg: CandidateRankingConfig, dictionary: Dictionary) -> None:
-        super().__init__(cfg)
-        self.dictionary = dictionary
-
     @classmethod
     def setup_task(cls, cfg: CandidateRankingConfig, **kwargs: object) -> "CandidateRankingTask":
         """Load the dictionary, and set up the task."""
         path = os.path.join(cfg.data, "input0", "dict.txt")
         if not os.path.isfile(path):
             raise UsageError(f"{cfg.data}: has no input0/dict.txt; give a folder of candidates")
-        dictionary = Dictionary.load(path)
-        dictionary.add_symbol("<mask>")
-        logger.info("dictionary: %d types", len(dictionary))
-        return cls(cfg, dictionary)
+        return cls(cfg, Dictionary.load(path))
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: object) -> CandidateDataset:
         """Load a split."""
@@ -171,12 +170,99 @@ class CandidateRankingTask(FairseqTask):
         """Most tokens of a text."""
         return int(self.cfg.max_positions)
 
-    @property
-    def source_dictionary(self) -> Dictionary:
-        """The dictionary of the model."""
-        return self.dictionary
 
-    @property
-    def target_dictionary(self) -> Dictionary:
-        """The dictionary of the model."""
-        return self.dictionary
+@dataclass
+class CandidateRankingCriterionConfig(FairseqDataclass):
+    """Flags of ``--criterion candidate_ranking``."""
+
+    margin: float = field(
+        default=0.4,
+        metadata={
+            "help": "log-probability by which the right candidate should lead (beta)",
+            "at_least": 0,
+        },
+    )
+    margin_weight: float = field(
+        default=5.0,
+        metadata={"help": "weight of the margin beside the log-likelihood (alpha)", "at_least": 0},
+    )
+
+
+@register_criterion(TASK, dataclass=CandidateRankingCriterionConfig)
+class CandidateRankingCriterion(SummingCriterion):
+    """The loss of Kocijan et al., arXiv 1905.06290, for one right and several other candidates.
+
+    ``-log P(right) + alpha * mean(max(0, log P(other) - log P(right) + beta))``, where log P is the
+    mean log-probability of a candidate's tokens, all masked.  ``accuracy`` is the percentage of
+    examples whose right candidate has the largest; select checkpoints by it with
+    ``--best-checkpoint-metric accuracy --maximize-best-checkpoint-metric``.
+
+    Args:
+        cfg: the flags.
+        task: a ``candidate_ranking`` task.
+
+    Raises:
+        UsageError: a flag is negative.
+    """
+
+    def __init__(self, cfg: CandidateRankingCriterionConfig, task: FairseqTask) -> None:
+        super().__init__(task)
+        check_settings(cfg, dataclasses.fields(CandidateRankingCriterionConfig))
+        self.margin, self.weight = cfg.margin, cfg.margin_weight
+
+    def forward(
+        self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
+    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+        """Compute the loss, and count the examples whose right candidate is first.
+
+        Args:
+            model: a masked language model.
+            sample: a batch of B examples with R rows in all; ``target`` (R, T) is padding except
+                at the tokens of the candidates, ``counts`` (B,) says whose they are.
+            reduce: unused, as fairseq passes it.
+
+        Returns:
+            the summed loss, B, and the logging output.
+        """
+        scores = self.scores(model, sample)
+        right, others = scores[:, :1], scores[:, 1:]
+        lead = (others - right + self.margin).clamp(min=0)  # 0 where there is no candidate
+        margins = lead.sum(1) / (sample["counts"] - 1).to(lead)
+        loss = (self.weight * margins - right.squeeze(1)).sum()
+        size = len(scores)
+        output = {
+            "loss": loss.detach(),
+            "ntokens": sample["ntokens"],
+            "nsentences": size,
+            "sample_size": size,
+            "ncorrect": right.gt(others).all(1).sum(),
+        }
+        return loss, size, output
+
+    def scores(self, model: BaseFairseqModel, sample: Dict[str, Any]) -> Tensor:
+        """The scores (B, N) of the candidates of a batch, -inf where an example has fewer than N.
+
+        Args:
+            model: as for :meth:`forward`.
+            sample: as for :meth:`forward`.
+        """
+        targets, counts = sample["target"], sample["counts"].tolist()
+        asked = targets.ne(self.padding_idx)
+        logits = model(**sample["net_input"], masked_tokens=asked)[0]  # (tokens asked for, V)
+        found = logits.float().log_softmax(-1).gather(1, targets[asked].unsqueeze(1)).squeeze(1)
+        rows = found.new_zeros(len(targets)).index_add(0, asked.nonzero()[:, 0], found)
+        means = rows / asked.sum(1)
+        return torch.nn.utils.rnn.pad_sequence(
+            list(means.split(counts)), batch_first=True, padding_value=-math.inf
+        )
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+        """Log the loss and the accuracy of one or more batches.
+
+        Args:
+            logging_outputs: the logging outputs of the batches or workers.
+        """
+        sums = Sums(logging_outputs)
+        sums.log_bits("loss", sums["sample_size"])
+        sums.log_percentage("accuracy", "ncorrect", sums["sample_size"])

@@ -16,21 +16,22 @@ from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from torch import Tensor, nn
 
-from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.memory import TASK
 from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.settings import refuse_unless_off
 from fairseq_posenc.training.tasks.streams import Carried, Corpus, Reading, StreamIterator, Streams
 
 #: fairseq's flags that cut or change blocks, and the values that do not.
-_UNCUT: Dict[str, Tuple[Any, ...]] = {
-    "sample_break_mode": ("none", "None"),
-    "add_bos_token": (False,),
-    "shorten_method": ("none", "None"),
-    "pad_to_fixed_length": (False,),
-    "pad_to_fixed_bsz": (False,),
-    "self_target": (False,),
-    "past_target": (False,),
-    "output_dictionary_size": (-1,),
+_UNCUT = {
+    "sample_break_mode": "none",
+    "add_bos_token": False,
+    "shorten_method": "none",
+    "pad_to_fixed_length": False,
+    "pad_to_fixed_bsz": False,
+    "self_target": False,
+    "past_target": False,
+    "output_dictionary_size": -1,
 }
 
 Stepped = Tuple[Tensor, Any, Dict[str, Any]]
@@ -60,14 +61,11 @@ class LanguageModelingWithMemoryTask(LanguageModelingTask):
         Raises:
             UsageError: a flag would cut the text at other places, or change its tokens.
         """
-        for name, values in _UNCUT.items():
-            value = option(args, name)
-            plain = str(value) if isinstance(values[0], str) else value
-            if value is not None and plain not in values:
-                raise UsageError(
-                    f"{flag_of(name)} {value}: --task {TASK} reads the text as it is, in segments "
-                    "of --tokens-per-sample tokens; drop it"
-                )
+        refuse_unless_off(
+            args,
+            _UNCUT,
+            f"--task {TASK} reads the text as it is, in segments of --tokens-per-sample tokens",
+        )
         return super().setup_task(args, **kwargs)
 
     def build_model(self, args: Options, from_checkpoint: bool = False) -> nn.Module:

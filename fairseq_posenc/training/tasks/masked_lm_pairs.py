@@ -29,8 +29,13 @@ from torch import nn
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.compat.tasks import bpe_flags
 from fairseq_posenc.flags.options import Options, option
-from fairseq_posenc.training.tasks.masked_samples import MaskedSamples
-from fairseq_posenc.training.tasks.masking_flags import MaskingConfig, check_masking, masks_of
+from fairseq_posenc.flags.settings import refuse_unless_off
+from fairseq_posenc.training.tasks.masked_samples import (
+    MaskedSamples,
+    MaskingConfig,
+    check_masking,
+    masks_of,
+)
 from fairseq_posenc.training.tasks.text_pairs import NEXT, ORDER, SEGMENT, SENTENCE, TextPairs
 
 logger = logging.getLogger(__name__)
@@ -208,11 +213,7 @@ def _registration(head: str, model: nn.Module, flag: str, arch: str) -> Callable
 
 
 def _check(cfg: MaskedLMPairsConfig) -> None:
-    for name, off in _UNSUPPORTED.items():
-        value = option(cfg, name, off)
-        if value not in (off, None) and str(value) != off:
-            given = flag_of(name) if value is True else f"{flag_of(name)} {value}"
-            raise UsageError(f"{given}: --task {TASK} does not support it; drop it")
+    refuse_unless_off(cfg, _UNSUPPORTED, f"--task {TASK} does not support it")
     check_masking(cfg)
     if cfg.pairs == NONE:
         # the checkpoint of a model of pairs has them when it is validated on running text

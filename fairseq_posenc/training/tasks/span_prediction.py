@@ -4,6 +4,7 @@ BERT, Devlin et al., arXiv 1810.04805, sections 4.2 and 4.3; RoBERTa, Liu et al.
 section 5.2.
 """
 
+import dataclasses
 import logging
 import os
 from dataclasses import dataclass, field
@@ -11,19 +12,26 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import torch
 from fairseq import models
-from fairseq.criterions import FairseqCriterion
+from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks.masked_lm import MaskedLMTask
 from omegaconf import II, MISSING
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.resolve import open_config
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.training.criterions.rows import Rows, rows_of_all_workers
+from fairseq_posenc.flags.settings import check_settings
+from fairseq_posenc.training.criterions.logs import (
+    Rows,
+    SummingCriterion,
+    Sums,
+    rows_of_all_workers,
+)
 from fairseq_posenc.training.reading.data import Passage, Record, read_settings, read_split
 from fairseq_posenc.training.reading.scores import RULES, scores
 from fairseq_posenc.training.reading.spans import (
@@ -32,6 +40,7 @@ from fairseq_posenc.training.reading.spans import (
     Candidate,
     answered,
     best_spans,
+    span_loss,
 )
 from fairseq_posenc.training.tasks.span_windows import Layout, SpanWindows
 
@@ -40,6 +49,7 @@ logger = logging.getLogger(__name__)
 TASK = "span_prediction"
 #: The rows of candidates in the logging output of a validation batch.
 ROWS = "_spans"
+_POSITIVE = {"at_least": 1}
 
 
 @dataclass
@@ -54,13 +64,17 @@ class SpanPredictionConfig(FairseqDataclass):
     no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the questions"})
     max_positions: int = field(default=512, metadata={"help": "max tokens per window"})
     stride: int = field(
-        default=128, metadata={"help": "tokens from the start of a window to that of the next"}
+        default=128,
+        metadata={"help": "tokens from the start of a window to that of the next", **_POSITIVE},
     )
     longest_question: Optional[int] = field(
-        default=None, metadata={"help": "cut questions off after as many tokens (64 in BERT)"}
+        default=None,
+        metadata={"help": "cut questions off after as many tokens (64 in BERT)", **_POSITIVE},
     )
-    longest_answer: int = field(default=30, metadata={"help": "max tokens of an answer"})
-    n_best: int = field(default=20, metadata={"help": "answers considered per window"})
+    longest_answer: int = field(
+        default=30, metadata={"help": "max tokens of an answer", **_POSITIVE}
+    )
+    n_best: int = field(default=20, metadata={"help": "answers considered per window", **_POSITIVE})
     answerability: Optional[ChoiceEnum(ANSWERABILITY)] = field(  # type: ignore[valid-type]
         default=None,
         metadata={
@@ -78,7 +92,7 @@ class SpanPredictionConfig(FairseqDataclass):
 
 
 @register_task(TASK, dataclass=SpanPredictionConfig)
-class SpanPredictionTask(FairseqTask):
+class SpanPredictionTask(MaskedLMTask):
     """Finding the answer of a question in a passage, in windows over long passages.
 
     In validation, ``exact`` and ``f1`` are those of the published scripts, in percent, of the best
@@ -94,27 +108,14 @@ class SpanPredictionTask(FairseqTask):
     """
 
     def __init__(self, cfg: SpanPredictionConfig, dictionary: Dictionary) -> None:
-        super().__init__(cfg)
-        for name in ("stride", "longest_answer", "n_best", "longest_question"):
-            value = getattr(cfg, name)
-            if value is not None and value < 1:
-                flag = "--" + name.replace("_", "-")
-                raise UsageError(f"{flag} {value}: must be at least 1")
-        self.dictionary = dictionary
+        super().__init__(cfg, dictionary)
+        check_settings(cfg, dataclasses.fields(SpanPredictionConfig))
         self.settings = read_settings(cfg.data)
         if cfg.answerability is None:  # recorded in checkpoints, for other data
             cfg.answerability = "span" if self.settings.unanswerable else "none"
         self.answerability = str(cfg.answerability)
         self.questions: List[Record] = []  # all splits', by their number in batches
         self.passages: List[Passage] = []  # passages of these questions
-
-    @classmethod
-    def setup_task(cls, cfg: SpanPredictionConfig, **kwargs: object) -> "SpanPredictionTask":
-        """Load the dictionary, and set up the task."""
-        dictionary = Dictionary.load(os.path.join(cfg.data, "dict.txt"))
-        dictionary.add_symbol("<mask>")
-        logger.info("dictionary: %d types", len(dictionary))
-        return cls(cfg, dictionary)
 
     @property
     def classified(self) -> bool:
@@ -246,12 +247,58 @@ class SpanPredictionTask(FairseqTask):
         """The longest input."""
         return int(self.cfg.max_positions)
 
-    @property
-    def source_dictionary(self) -> Dictionary:
-        """The dictionary."""
-        return self.dictionary
 
-    @property
-    def target_dictionary(self) -> Dictionary:
-        """The dictionary."""
-        return self.dictionary
+@register_criterion(TASK, dataclass=FairseqDataclass)
+class SpanPredictionCriterion(SummingCriterion):
+    """Cross entropy of the first and the last token of the answer.
+
+    See :func:`fairseq_posenc.training.reading.spans.span_loss`.
+
+    Args:
+        task: a ``span_prediction`` task.
+
+    Raises:
+        UsageError: it is another task.
+    """
+
+    def __init__(self, task: FairseqTask) -> None:
+        super().__init__(task)
+        if not hasattr(task, "candidates"):
+            raise UsageError(f"--criterion {TASK}: needs --task {TASK}")
+        self.logits: Optional[Tensor] = None
+
+    def forward(
+        self, model: BaseFairseqModel, sample: Dict[str, Any], reduce: bool = True
+    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+        """Compute the loss; in evaluation, ``logits`` then holds those of the span head.
+
+        Args:
+            model: a model with the task's head.
+            sample: a batch of B windows.
+            reduce: unused, as fairseq passes it.
+
+        Returns:
+            the summed loss, B, and the logging output.
+        """
+        head = self.task.cfg.span_head_name
+        logits, _ = model(**sample["net_input"], classification_head_name=head)
+        self.logits = None if model.training else logits
+        each = span_loss(logits, sample["passage"], sample["target"], self.task.classified)
+        loss, size = each.sum(), len(each)
+        output = {
+            "loss": loss.detach(),
+            "ntokens": sample["ntokens"],
+            "nsentences": size,
+            "sample_size": size,
+        }
+        return loss, size, output
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+        """Log the loss per window, in bits.
+
+        Args:
+            logging_outputs: the logging outputs of one or more batches.
+        """
+        sums = Sums(logging_outputs)
+        sums.log_bits("loss", sums["sample_size"])

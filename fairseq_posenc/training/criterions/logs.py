@@ -1,11 +1,48 @@
-"""Rows of numbers about single examples, gathered from all batches and workers of a validation."""
+"""What criterions log: sums over batches and workers, and rows of numbers about single examples."""
 
-from typing import List
+import math
+from typing import Any, Dict, List, Sequence
 
 import torch
+from fairseq.criterions import FairseqCriterion
 from fairseq.distributed import utils as distributed_utils
+from fairseq.logging import metrics
 from fairseq.logging.meters import Meter
 from torch import Tensor
+
+
+class SummingCriterion(FairseqCriterion):
+    """A criterion whose logging outputs hold sums alone."""
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """True: fairseq may add the logging outputs of workers."""
+        return True
+
+
+class Sums:
+    """The entries of logging outputs, summed over batches or workers, and logged as means.
+
+    Args:
+        logging_outputs: one for each batch or worker; an entry that one lacks counts as 0 there.
+    """
+
+    def __init__(self, logging_outputs: Sequence[Dict[str, Any]]) -> None:
+        self._outputs = logging_outputs
+
+    def __contains__(self, name: str) -> bool:
+        return any(name in output for output in self._outputs)
+
+    def __getitem__(self, name: str) -> Any:
+        return sum(output.get(name, 0) for output in self._outputs)
+
+    def log_bits(self, name: str, count: Any, digits: int = 3) -> None:
+        """Log the mean of the loss *name* over *count* tokens or examples, in bits."""
+        metrics.log_scalar(name, self[name] / count / math.log(2), count, round=digits)
+
+    def log_percentage(self, name: str, right: str, count: Any) -> None:
+        """Log under *name* which part of *count* the entry *right* is, in percent."""
+        metrics.log_scalar(name, 100.0 * self[right] / count, count, round=2)
 
 
 def rows_of_all_workers(rows: Tensor) -> Tensor:
