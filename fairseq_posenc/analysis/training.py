@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 from statistics import mean
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Dict, List, Mapping, NamedTuple, Sequence
 
 from fairseq_posenc.analysis.figures import curve_style, import_pyplot, plot_runs, save_figure
 from fairseq_posenc.basics.errors import UsageError
@@ -65,7 +65,7 @@ def read_curves(lines: Sequence[str], metric: str, first: int = 0) -> Curves:
     return curves
 
 
-def together(runs: Sequence[Dict[int, float]]) -> Dict[int, List[float]]:
+def together(runs: Sequence[Mapping[int, float]]) -> Dict[int, List[float]]:
     """The values of all runs at the updates they have in common, in order."""
     updates = set(runs[0]).intersection(*runs[1:])
     return {number: [run[number] for run in runs] for number in sorted(updates)}

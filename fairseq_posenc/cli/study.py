@@ -66,8 +66,7 @@ def run(args: argparse.Namespace) -> Optional[int]:
         return None
     from fairseq_posenc.study import study as studies
     from fairseq_posenc.study.checks import check_plan
-    from fairseq_posenc.study.commands import dry_run, table
-    from fairseq_posenc.study.devices import devices_of
+    from fairseq_posenc.study.commands import devices_of, dry_run, table
     from fairseq_posenc.study.runs import specs, trials
 
     names = [] if args.slurm else _devices(args.devices)

@@ -10,11 +10,10 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.usage import near
-from fairseq_posenc.study.commands import command
-from fairseq_posenc.study.devices import Device
-from fairseq_posenc.study.flags import merge, whole_number
-from fairseq_posenc.study.plan import Plan, plan_of
+from fairseq_posenc.study.commands import Device, command
+from fairseq_posenc.study.plan import Plan, merge, plan_of
 from fairseq_posenc.study.recipes import RECIPES
+from fairseq_posenc.study.recipes.base import whole_number
 from fairseq_posenc.study.runs import spec_of
 
 _PARSERS = {

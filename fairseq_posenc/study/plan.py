@@ -1,6 +1,7 @@
-"""Plans of studies, read from YAML files; imports neither PyTorch nor fairseq."""
+"""Plans of studies, read from YAML files, and the flags in them; imports no PyTorch, no fairseq."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
@@ -18,7 +19,54 @@ from fairseq_posenc.flags.yaml_file import (
     several,
     text,
 )
-from fairseq_posenc.study.flags import DATA, Flags, merge, parse_flags
+
+Flags = Dict[str, Any]  # "--flag": value, or True for a flag without one
+DATA = "data"  # among the flags of a system: its own data folder
+
+
+def merge(base: Flags, more: Flags) -> Flags:
+    """The flags of *base*, changed by *more*, whose False drops a flag."""
+    together = {**base, **more}
+    return {flag: value for flag, value in together.items() if value is not False}
+
+
+def words_of(flags: Flags) -> List[str]:
+    """The words of flags on a command line.
+
+    >>> words_of({"--lr": 0.5, "--fp16": True, "--no-save": False})
+    ['--lr', '0.5', '--fp16']
+    """
+    words: List[str] = []
+    for flag, value in flags.items():
+        if value is not False and flag != DATA:
+            words += [flag] if value is True else [flag, str(value)]
+    return words
+
+
+def parse_flags(text: str, where: str) -> Flags:
+    """The flags of a command line.
+
+    >>> parse_flags("--fp16 --lr 1e-3 --update-freq=2", "base")
+    {'--fp16': True, '--lr': '1e-3', '--update-freq': '2'}
+
+    Raises:
+        UsageError: a word belongs to no flag, or a quotation mark is not closed.
+    """
+    flags: Flags = {}
+    name = ""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{where} {text}: {error}; close the quotes") from error
+    for word in words:
+        if re.match(r"--[a-z]", word):
+            name, equals, value = word.partition("=")
+            flags[name] = value if equals else True
+        elif name and flags[name] is True:
+            flags[name] = word
+        else:
+            raise UsageError(f"{where} {text}: {word} follows no flag; expected --flag value ...")
+    return flags
 
 
 def _text(value: Any) -> str:

@@ -4,13 +4,18 @@ A study is a folder with ``plan.yaml``, the plan as resolved, and a folder
 ``runs/SYSTEM-seedSEED-DIGEST`` for each run, which has a ``result.json`` once it is finished.
 """
 
+import math
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import FilePath
 from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.flags.yaml_file import read_yaml
+from fairseq_posenc.study.logs import split_lines
+from fairseq_posenc.study.statistics import Comparison, compare
 
 PLAN = "plan.yaml"
 RUNS = "runs"
@@ -89,9 +94,34 @@ class Run(NamedTuple):
         """Whether the run succeeded."""
         return self.status == DONE
 
+    def lines(self, *keys: str) -> List[str]:
+        """The lines of one of its files; none if the run has no such file.
 
-class Study(NamedTuple):
-    """A study: its plan and the runs that have ended.
+        Args:
+            keys: the way to the file's name in ``files``, such as ``hypotheses``, or ``answers``
+                and a task.
+
+        Raises:
+            UsageError: the file cannot be read.
+        """
+        found: Any = self.files
+        for key in keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        if not found:
+            return []
+        path = self.folder / str(found)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"{path}: cannot be read ({error}); remove its run to repeat it"
+            ) from None
+        return split_lines(text)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study: its plan, the runs that have ended, and the comparison of their scores.
 
     Args:
         folder: the folder of the study.
@@ -115,6 +145,74 @@ class Study(NamedTuple):
     def of(self, system: str) -> List[Run]:
         """The runs of *system* that succeeded, by seed."""
         return [run for run in self.runs if run.system == system and run.done]
+
+    def run(self, system: str, seed: int) -> Optional[Run]:
+        """The run of *system* with *seed* that succeeded, if there is one."""
+        return next((run for run in self.of(system) if run.seed == seed), None)
+
+    @property
+    def baseline(self) -> str:
+        """The system that the others are compared with: the plan's, or else the first."""
+        return self.plan.get("baseline") or self.systems[0]
+
+    @cached_property
+    def finished(self) -> List[str]:
+        """The systems with a run that succeeded, in the order of the plan."""
+        return [name for name in self.systems if self.of(name)]
+
+    @property
+    def failed(self) -> List[Run]:
+        """The runs that failed."""
+        return [run for run in self.runs if not run.done]
+
+    @property
+    def missing(self) -> List[Tuple[str, int]]:
+        """Systems and seeds without a result."""
+        present = {(run.system, run.seed) for run in self.runs}
+        wanted = [(name, seed) for name in self.systems for seed in self.seeds]
+        return [key for key in wanted if key not in present]
+
+    @property
+    def diverged(self) -> Dict[str, List[Tuple[str, int]]]:
+        """Systems and seeds of finished runs with an infinite score or none (NaN), by measure."""
+        found = {
+            name: [
+                (run.system, run.seed)
+                for run in self.runs
+                if run.done and not math.isfinite(run.scores.get(name) or 0.0)
+            ]
+            for name in self.measures
+        }
+        return {name: keys for name, keys in found.items() if keys}
+
+    @cached_property
+    def scores(self) -> Dict[str, Dict[str, Dict[int, float]]]:
+        """The finite scores by measure, system and seed."""
+        return {
+            measure: {
+                name: {
+                    run.seed: float(run.scores[measure])
+                    for run in self.of(name)
+                    if math.isfinite(run.scores.get(measure, math.nan))
+                }
+                for name in self.systems
+            }
+            for measure in self.measures
+        }
+
+    @cached_property
+    def comparisons(self) -> Dict[str, Comparison]:
+        """The comparison of all systems, by measure that has a score."""
+        return {
+            name: compare(found, self.measures[name].better)
+            for name, found in self.scores.items()
+            if any(found.values())
+        }
+
+    @property
+    def scored(self) -> List[Measure]:
+        """The measures that have a score, in the order of the plan."""
+        return [self.measures[name] for name in self.comparisons]
 
 
 def read_run(folder: Path) -> Run:

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.steps.processes import Processes
-from fairseq_posenc.study.devices import Device, cores_here
+from fairseq_posenc.study.commands import Device, cores_here
 from fairseq_posenc.study.results import RUNS
 from fairseq_posenc.study.runs import finished_result
 from fairseq_posenc.study.study import Job, Results, log_line

@@ -5,6 +5,7 @@ where there are two systems; with more, the variance of the error is pooled over
 because two or three seeds alone say little about it.
 """
 
+import math
 import warnings
 from itertools import combinations
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -12,13 +13,14 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.study.additive_model import AdditiveModel, Estimate, Scores, fit
 
 #: Confidence of the intervals; the tests have the remaining error rate.
 CONFIDENCE = 0.95
 LEVEL = 1 - CONFIDENCE
 Interval = Optional[Tuple[float, float]]
 Pair = Tuple[str, str]
+#: Scores of one measure: by system, then by seed.
+Scores = Mapping[str, Mapping[int, float]]
 
 
 class Summary(NamedTuple):
@@ -154,44 +156,72 @@ def paired_t(first: Mapping[int, float], second: Mapping[int, float]) -> Optiona
     return 1.0 if np.isnan(p) else p
 
 
-def differences(scores: Scores) -> Dict[Pair, Difference]:
-    """Compare every pair of systems, in both orders.
+class _AdditiveModel:
+    """Scores as an effect of the system, an effect of the seed and an error, by least squares.
 
-    Args:
-        scores: the scores of one measure; seeds may be missing.
+    Runs with the same seed see their data in the same order, so seeds are blocks.  Runs may be
+    missing: a contrast of systems is then the one that the model would have with all runs.
     """
-    return _differences(scores, fit(scores))
+
+    def __init__(self, scores: Scores) -> None:
+        self.systems = list(scores)
+        seeds = sorted({seed for found in scores.values() for seed in found})
+        rows = [(name, seed, value) for name in scores for seed, value in scores[name].items()]
+        design = np.zeros((len(rows), len(scores) + len(seeds)))
+        for row, (name, seed, _) in zip(design, rows):
+            row[self.systems.index(name)] = row[len(scores) + seeds.index(seed)] = 1
+        values = np.array([value for _, _, value in rows])
+        self._inverse = np.linalg.pinv(design)
+        self._known = self._inverse @ design  # projects contrasts on those that the scores tell
+        self._effects = self._inverse @ values
+        self._residuals = values - design @ self._effects
+        self._owners = np.array([name for name, _, _ in rows])
+        self._exact = 1e-9 * float(np.abs(values).max())  # sums of rounding errors are smaller
+        self._degrees = len(rows) - int(np.linalg.matrix_rank(design))
+
+    def difference(self, first: str, second: str) -> Optional[Difference]:
+        """The first system minus the second; None if no seeds connect them, even by others."""
+        contrast = np.zeros(len(self._known))
+        contrast[self.systems.index(first)], contrast[self.systems.index(second)] = 1, -1
+        if not np.allclose(contrast @ self._known, contrast):
+            return None
+        mean = self._rounded(float(contrast @ self._effects))
+        if not self._degrees:
+            return Difference(mean)
+        deviation = float(np.linalg.norm(self._residuals)) / self._degrees**0.5
+        error = self._rounded(deviation * float(np.linalg.norm(contrast @ self._inverse)))
+        student = import_extra("scipy.stats", "study --report").t
+        p = 2 * student.sf(abs(mean) / error, self._degrees) if error else float(not mean)
+        return Difference(mean, _interval(mean, error, self._degrees), float(p))
+
+    def _rounded(self, value: float) -> float:
+        return value if abs(value) > self._exact else 0.0
+
+    def noisy(self) -> Optional[str]:
+        """The system with more than half of the squared residuals, in four or more systems."""
+        squares = {
+            name: float((self._residuals[self._owners == name] ** 2).sum()) for name in self.systems
+        }
+        worst, whole = max(squares, key=squares.__getitem__), math.fsum(squares.values())
+        dominates = squares[worst] > whole / 2 and whole > self._exact**2
+        return worst if dominates and len(squares) >= 4 else None
 
 
-def _differences(scores: Scores, model: AdditiveModel) -> Dict[Pair, Difference]:
-    found = {
-        (first, second): _difference(scores[first], scores[second], model.difference(first, second))
-        for first, second in combinations(scores, 2)
-    }
+def _differences(scores: Scores, model: _AdditiveModel) -> Dict[Pair, Difference]:
+    """The differences of all pairs of systems, in both orders."""
+    found: Dict[Pair, Difference] = {}
+    for first, second in combinations(scores, 2):
+        difference = model.difference(first, second)
+        if difference is None:
+            means = [float(np.mean(list(scores[name].values()))) for name in (first, second)]
+            difference = Difference(means[0] - means[1])
+        elif difference.p is not None:
+            difference = difference._replace(alone=paired_t(scores[first], scores[second]))
+        found[first, second] = difference
     tested = [pair for pair, difference in found.items() if difference.p is not None]
-    adjusted = holm([found[pair].p or 0.0 for pair in tested])
-    for pair, p in zip(tested, adjusted):
+    for pair, p in zip(tested, holm([found[pair].p or 0.0 for pair in tested])):
         found[pair] = found[pair]._replace(adjusted=p)
     return {**found, **{(b, a): _turned(value) for (a, b), value in found.items()}}
-
-
-def _difference(
-    first: Mapping[int, float], second: Mapping[int, float], estimate: Optional[Estimate]
-) -> Difference:
-    if estimate is None:
-        means = [float(np.mean(list(side.values()))) for side in (first, second)]
-        return Difference(means[0] - means[1])
-    mean, error, degrees = estimate
-    if not degrees:
-        return Difference(mean)
-    p = _two_sided(mean, error, degrees) if error else float(not mean)
-    alone = paired_t(first, second)
-    return Difference(mean, _interval(mean, error, degrees), p, None, alone)
-
-
-def _two_sided(mean: float, error: float, degrees: float) -> float:
-    student = import_extra("scipy.stats", "study --report").t
-    return float(2 * student.sf(abs(mean) / error, degrees))
 
 
 def _turned(difference: Difference) -> Difference:
@@ -211,7 +241,7 @@ def compare(scores: Scores, better: str) -> Comparison:
     summaries = {name: summarise(list(found.values())) for name, found in scores.items()}
     sign = -1 if better == "higher" else 1
     order = tuple(sorted(summaries, key=lambda name: sign * summaries[name].mean))
-    model = fit(scores)
+    model = _AdditiveModel(scores)
     found = _differences(scores, model)
     comparison = Comparison(order, summaries, found, {}, better, model.noisy())
     if not comparison.tested:

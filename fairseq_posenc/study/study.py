@@ -13,7 +13,7 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.steps.lock import Held, hold
 from fairseq_posenc.steps.processes import Processes, Stopped
-from fairseq_posenc.study.devices import Device
+from fairseq_posenc.study.commands import Device
 from fairseq_posenc.study.plan import Plan
 from fairseq_posenc.study.recipes import RECIPES
 from fairseq_posenc.study.results import DONE, PLAN

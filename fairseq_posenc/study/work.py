@@ -13,8 +13,7 @@ from fairseq_posenc.steps.lock import hold
 from fairseq_posenc.steps.markers import STEPS, marker_of, read_object, write_object
 from fairseq_posenc.steps.processes import Ended
 from fairseq_posenc.steps.training import remove_leftovers
-from fairseq_posenc.study.commands import command, in_place, is_trained, shown
-from fairseq_posenc.study.devices import Device, environment
+from fairseq_posenc.study.commands import Device, command, environment, in_place, is_trained, shown
 from fairseq_posenc.study.logs import last_lines
 from fairseq_posenc.study.recipes.base import CHECKPOINTS, Step
 from fairseq_posenc.study.results import DONE, FAILED, RESULT, RUNS

@@ -8,7 +8,7 @@ import yaml
 from fairseq.utils import import_user_module
 
 from fairseq_posenc.study.checks import check_plan
-from fairseq_posenc.study.devices import Device
+from fairseq_posenc.study.commands import Device
 from fairseq_posenc.study.plan import load_plan
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "study"

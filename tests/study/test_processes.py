@@ -11,8 +11,7 @@ from support.studies import CPU, message, results, study
 
 from fairseq_posenc.steps import lock
 from fairseq_posenc.steps.processes import Processes, program
-from fairseq_posenc.study.commands import dry_run
-from fairseq_posenc.study.devices import Device, devices_of
+from fairseq_posenc.study.commands import Device, devices_of, dry_run
 from fairseq_posenc.study.results import load_results
 from fairseq_posenc.study.runs import specs
 

@@ -7,7 +7,14 @@ import pytest
 from support.made_up_studies import MEASURES, SOURCE, SYSTEMS, make, undraw, written
 
 from fairseq_posenc.study import sentences, statistics
-from fairseq_posenc.study.report import curves, document, figures, overview, render, sentence_tests
+from fairseq_posenc.study.report import (
+    curves,
+    document,
+    figures,
+    overview,
+    sentence_tests,
+    to_html,
+)
 from fairseq_posenc.study.report.document import Report, Section
 
 for package in ("matplotlib", "statsmodels", "sacrebleu", "jinja2"):
@@ -97,7 +104,7 @@ def test_figures_in_the_page_follow_its_colours():
         figures.dot_plot("dots", "<dots>", compared, points, "a", "score"),
         figures.small_multiples("curves", "2 > 1", {"a": line, "b": line}, "a", ("x", "y")),
     ]
-    page = render.to_html(Report("title", [], [Section("Figures", parts)]))
+    page = to_html(Report("title", [], [Section("Figures", parts)]))
     Checked(page)
     drawn = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     assert len(drawn) == 4

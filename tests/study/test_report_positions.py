@@ -30,8 +30,8 @@ def test_positions_are_drawn_where_there_are_any(monkeypatch, tmp_path):
         ]
         for path in systems
     }
-    evidence = SimpleNamespace(systems=list(of), study=SimpleNamespace(of=of.get))
-    prose, drawn, failed = curves.positions_section(evidence).parts
+    study = SimpleNamespace(finished=list(of), of=of.get)
+    prose, drawn, failed = curves.positions_section(study).parts
     assert prose.text.endswith("Not drawn for none.")
     assert drawn.parts[0].svg == "<svg></svg>" and "seed 3" in drawn.parts[0].caption
     assert failed.items == ["stock: names no encoding"]

@@ -2,7 +2,6 @@
 
 import json
 import math
-from types import SimpleNamespace
 
 import pytest
 from support.made_up_studies import MEASURES, make, written
@@ -118,8 +117,7 @@ def timed(tmp_path, scheduler):
             result.update(status="failed", scores={}, error="many lines\nout of memory\n")
         (folder / "runs" / name).mkdir()
         (folder / "runs" / name / "result.json").write_text(json.dumps(result))
-    study = load_results(folder)
-    return measured.speed_section(SimpleNamespace(study=study, baseline="stock")).parts
+    return measured.speed_section(load_results(folder)).parts
 
 
 @pytest.mark.parametrize(

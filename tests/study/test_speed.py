@@ -1,12 +1,14 @@
 """The speed of a study's systems: measured in rounds, compared within them."""
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 from support.fake_fairseq import FakeCommands
 from support.studies import CPU
 
 from fairseq_posenc.study.report.measured import speed_section
-from fairseq_posenc.study.results import load_results
+from fairseq_posenc.study.results import Study, load_results
 from fairseq_posenc.study.study import Pool, carry_out
 from fairseq_posenc.study.work import Worker
 
@@ -44,11 +46,8 @@ def test_speed_is_compared_within_a_round():
         }
 
     rounds = [made(stock=100, rotary=110), made(stock=50, rotary=55, t5=40), made(stock=100, t5=90)]
-    study = SimpleNamespace(
-        speed=[*rounds, {}], systems=("stock", "rotary", "t5"), plan={"speed": {"updates": 30}}
-    )
-    section = speed_section(SimpleNamespace(study=study, baseline="stock"))
-    (table,) = section.parts
+    study = Study(Path(), {"speed": {"updates": 30}}, ("stock", "rotary", "t5"), (1,), (), {})
+    (table,) = speed_section(replace(study, speed=[*rounds, {}])).parts
     assert table.rows == [
         ["stock", "100", "1.00", "500"],
         ["rotary", "82", "1.10", "500"],
@@ -56,5 +55,4 @@ def test_speed_is_compared_within_a_round():
     ]
     assert "in 3 rounds" in table.caption
     assert "Slurm" not in table.caption and "nothing else" not in table.caption
-    empty = SimpleNamespace(speed=[{}], systems=("stock", "rotary", "t5"), plan={})
-    assert not speed_section(SimpleNamespace(study=empty, baseline="stock")).parts
+    assert not speed_section(replace(study, speed=[{}])).parts

@@ -25,7 +25,7 @@ def made_up(systems=6, seeds=3, step=0.25):
 
 
 def test_two_systems_are_compared_by_the_paired_t_test():
-    found = statistics.differences({"a": FIRST, "b": SECOND})["a", "b"]
+    found = statistics.compare({"a": FIRST, "b": SECOND}, "higher").differences["a", "b"]
     d = [FIRST[seed] - SECOND[seed] for seed in FIRST]
     mean = sum(d) / 4
     error = math.sqrt(sum((x - mean) ** 2 for x in d) / 3 / 4)
@@ -44,7 +44,7 @@ def test_with_more_systems_the_error_is_that_of_the_analysis_of_variance():
     degrees = (6 - 1) * (3 - 1)
     error = math.sqrt(2 * (residual**2).sum() / degrees / 3)
     t = (y[4].mean() - y[1].mean()) / error
-    found = statistics.differences(scores)
+    found = statistics.compare(scores, "higher").differences
     assert found["s4", "s1"].p == pytest.approx(2 * stats.t.sf(t, degrees))
     assert found["s4", "s1"].mean == pytest.approx(-found["s1", "s4"].mean)
     assert found["s4", "s1"].interval[0] == pytest.approx(-found["s1", "s4"].interval[1])
@@ -54,12 +54,14 @@ def test_with_more_systems_the_error_is_that_of_the_analysis_of_variance():
 def test_a_missing_run_leaves_the_others_paired():
     scores = {"a": dict(FIRST), "b": {s: x - 0.7 for s, x in FIRST.items()}, "c": dict(FIRST)}
     del scores["c"][2]  # the best seed of all: a mean without it must not look worse
-    found = statistics.differences(scores)["a", "c"]
+    found = statistics.compare(scores, "higher").differences["a", "c"]
     assert found.mean == pytest.approx(0) and found.p == 1
 
 
 def test_systems_without_a_seed_in_common_are_not_tested():
-    found = statistics.differences({"a": {1: 3.0, 2: 3.1}, "b": {3: 2.0, 4: 2.2}})["a", "b"]
+    found = statistics.compare(
+        {"a": {1: 3.0, 2: 3.1}, "b": {3: 2.0, 4: 2.2}}, "higher"
+    ).differences["a", "b"]
     assert found.p is None and found.interval is None and not found.separable
     assert found.mean == pytest.approx(0.95)
 
@@ -71,7 +73,7 @@ def test_holm_by_hand():
 
 
 def test_the_correction_is_over_all_pairs():
-    found = statistics.differences(made_up())
+    found = statistics.compare(made_up(), "higher").differences
     pairs = [pair for pair in found if pair[0] < pair[1]]
     smallest = min(pairs, key=lambda pair: found[pair].p)
     assert len(pairs) == 15
@@ -162,7 +164,9 @@ def test_nothing_is_printed_about_the_design(scores):
 
 
 def test_without_a_test_a_difference_is_still_that_of_the_same_seeds():
-    found = statistics.differences({"a": {1: 10.0, 2: 20.0}, "b": {2: 21.0}})["b", "a"]
+    found = statistics.compare({"a": {1: 10.0, 2: 20.0}, "b": {2: 21.0}}, "higher").differences[
+        "b", "a"
+    ]
     assert found.mean == pytest.approx(1.0) and found.p is None
 
 

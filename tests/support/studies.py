@@ -9,7 +9,7 @@ from support.fake_fairseq import SENTENCES
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.steps.processes import Ended, program
-from fairseq_posenc.study.devices import Device
+from fairseq_posenc.study.commands import Device
 from fairseq_posenc.study.plan import load_plan
 from fairseq_posenc.study.study import Pool, carry_out
 from fairseq_posenc.study.work import Worker

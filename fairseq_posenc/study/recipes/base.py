@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.study.flags import Flags, merge, whole_number, words_of
 from fairseq_posenc.study.logs import last_losses, read_speed, read_training
-from fairseq_posenc.study.plan import Plan
+from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
 from fairseq_posenc.study.results import Measure
 
 RUN = "{run}"  # stands for the folder of the run in commands
@@ -57,7 +56,6 @@ class Recipe(NamedTuple):
     """A kind of experiment.
 
     Args:
-        task: fairseq's task.
         steps: the steps of a run, given the plan, the flags of fairseq-train and the seed.
         until: the step after which runs of a search can be compared.
         measures: the scores that a plan can compare.
@@ -65,7 +63,6 @@ class Recipe(NamedTuple):
         keys: those keys of a plan that have a meaning for this recipe and not for all recipes.
     """
 
-    task: str
     steps: Callable[[Plan, Flags, int], List[Step]]
     until: str
     measures: Callable[[Plan], Dict[str, Measure]]
@@ -85,6 +82,18 @@ def split_task(flags: Flags, usual: str) -> Tuple[List[str], Flags]:
     return ["--task", str(others.pop("--task", usual))], others
 
 
+def fairseq(command: str, plan: Plan, *task: str, data: str = "") -> List[str]:
+    """The first words of a command of fairseq: its name, data, plug-in and *task*.
+
+    Args:
+        command: its name, such as ``fairseq-train``.
+        plan: the plan.
+        task: words that select and set up the task.
+        data: the data folder; that of the plan by default.
+    """
+    return [command, data or plan.data["folder"], "--user-dir", plan.user_dir or PLUG_IN, *task]
+
+
 def training(plan: Plan, task: List[str], flags: Flags, seed: int) -> Step:
     """The training of a model, whose data order depends on *seed* alone.
 
@@ -97,7 +106,7 @@ def training(plan: Plan, task: List[str], flags: Flags, seed: int) -> Step:
     usual = {"--log-interval": "100", "--num-workers": "0", "--required-batch-size-multiple": "1"}
     # without --update-epoch-batch-itr, a resumed epoch has other batches than an uninterrupted one
     words = [
-        *("fairseq-train", plan.data["folder"], "--user-dir", plan.user_dir or PLUG_IN, *task),
+        *fairseq("fairseq-train", plan, *task),
         *("--save-dir", f"{RUN}/{CHECKPOINTS}", *words_of(merge(usual, flags))),
         *("--seed", str(seed), *budget(plan, flags), *_saving(plan)),
         *("--log-format", "json", "--update-epoch-batch-itr", "True"),
@@ -142,6 +151,25 @@ def budget(plan: Plan, flags: Flags) -> List[str]:
     return ["--max-update", str(math.ceil(amount / per_update))]
 
 
+def whole_number(flags: Flags, flag: str, where: str, default: int = 0) -> int:
+    """The value of a flag that has to be a whole number above 0; of a list like ``[4]``, the first.
+
+    Args:
+        flags: flags with their values.
+        flag: one of them.
+        where: the key of the plan, for messages.
+        default: the value where the flag is not given; without one, it has to be.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    value = flags.get(flag, default or "nothing")
+    first = str(value).strip("[]() ").split(",")[0].strip()
+    if isinstance(value, bool) or not (first.isdecimal() and int(first)):
+        raise UsageError(f"{where}: {flag} {value}: expected a whole number above 0")
+    return int(first)
+
+
 def passes_of(flags: Flags) -> int:
     """Passes that gather a batch: ``--update-freq``."""
     return whole_number(flags, "--update-freq", "base", default=1)
@@ -180,7 +208,7 @@ def validation(
 ) -> Step:
     """The loss on the validation set or another *subset*, of the checkpoint that is scored."""
     words = [
-        *("fairseq-validate", plan.data["folder"], "--user-dir", plan.user_dir or PLUG_IN, *task),
+        *fairseq("fairseq-validate", plan, *task),
         *("--path", f"{RUN}/{checkpoint(plan)}", "--valid-subset", subset),
         *("--required-batch-size-multiple", "1", "--num-workers", "0", "--log-format", "json"),
         *words_of(merge(dict(defaults), plan.validate)),
@@ -208,7 +236,7 @@ def need_files(plan: Plan, names: List[str], made_by: str) -> None:
             raise UsageError(f"data: {folder}: has no {name}; make it with {made_by}")
 
 
-def usual_measures(plan: Plan, *more: Measure) -> Dict[str, Measure]:
+def usual_measures(*more: Measure) -> Dict[str, Measure]:
     """Measures by name: *more*, then the losses."""
     return {measure.name: measure for measure in (*more, *LOSSES)}
 

@@ -7,16 +7,15 @@ from typing import Any, Dict, List
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.memory import TASK as WITH_MEMORY
-from fairseq_posenc.study.flags import Flags, merge, words_of
 from fairseq_posenc.study.logs import last_losses
-from fairseq_posenc.study.plan import Plan
+from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
 from fairseq_posenc.study.recipes.base import (
-    PLUG_IN,
     RUN,
     Recipe,
     Step,
     averaging,
     checkpoint,
+    fairseq,
     need_files,
     split_task,
     training,
@@ -43,7 +42,7 @@ def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
 
 def _evaluation(plan: Plan, flags: Flags) -> Step:
     words = [
-        *("fairseq-eval-lm", plan.data["folder"], "--user-dir", plan.user_dir or PLUG_IN),
+        *fairseq("fairseq-eval-lm", plan),
         *("--path", f"{RUN}/{checkpoint(plan)}", "--gen-subset", _subset(plan)),
         *("--tokens-per-sample", str(flags["--tokens-per-sample"]), "--num-workers", "0"),
         *words_of(merge({"--batch-size": 8}, plan.validate)),
@@ -83,7 +82,7 @@ def read_curve(folder: Path) -> Dict[str, Any]:
 
 def measures(plan: Plan) -> Dict[str, Measure]:
     """Perplexity and loss."""
-    return dict(reversed(list(usual_measures(plan).items())))
+    return dict(reversed(list(usual_measures().items())))
 
 
 def check(plan: Plan) -> None:
@@ -96,6 +95,4 @@ def check(plan: Plan) -> None:
     need_files(plan, names, _MADE_BY)
 
 
-RECIPE = Recipe(
-    "language_modeling", steps, "evaluate", measures, check, ("extrapolation", "subset")
-)
+RECIPE = Recipe(steps, "evaluate", measures, check, ("extrapolation", "subset"))

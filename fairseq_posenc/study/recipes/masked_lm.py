@@ -9,9 +9,8 @@ import numpy as np
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.study.answers import read_answers
-from fairseq_posenc.study.flags import Flags, merge, whole_number, words_of
 from fairseq_posenc.study.logs import lines_of
-from fairseq_posenc.study.plan import Plan
+from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
 from fairseq_posenc.study.recipes.base import (
     PLUG_IN,
     RUN,
@@ -19,12 +18,14 @@ from fairseq_posenc.study.recipes.base import (
     Step,
     averaging,
     checkpoint,
+    fairseq,
     flags_of_model,
     need_files,
     split_task,
     training,
     usual_measures,
     validation,
+    whole_number,
 )
 from fairseq_posenc.study.results import Measure
 from fairseq_posenc.training.sentence_tasks.scores import percent
@@ -127,11 +128,10 @@ def _finetuning(plan: Plan, task: Task, flags: Flags, seed: int) -> List[Step]:
     found: List[Step] = []
     places = []
     for rate in rates:
-        place = f"finetune/{task.key}-lr{rate}"
-        places.append(place)
         name = f"{task.key}-lr{rate}"
-        last = plan.finetune.get("epoch", "best") == "last"
-        best = f"{place}/checkpoint_{'last' if last else 'best'}.pt"
+        place = f"finetune/{name}"
+        places.append(place)
+        best = f"{place}/checkpoint_{plan.finetune.get('epoch', 'best')}.pt"
         words = _training_words(plan, task, {**given, "--lr": rate}, flags, seed, place)
         found.append(Step(name, words, inputs=(checkpoint(plan),), fresh=place, stage="finetune"))
         answers = (
@@ -166,8 +166,8 @@ def _training_words(
     last = plan.finetune.get("epoch", "best") == "last"
     kept = "--no-save-optimizer-state" if last else "--no-last-checkpoints"
     return (
-        *("fairseq-train", task.folder, "--user-dir", plan.user_dir or PLUG_IN),
-        *("--task", "sentence_prediction", *words_of(flags_of_model(flags))),
+        *fairseq("fairseq-train", plan, "--task", "sentence_prediction", data=task.folder),
+        *words_of(flags_of_model(flags)),
         *("--restore-file", f"{RUN}/{checkpoint(plan)}", "--save-dir", f"{RUN}/{place}"),
         *("--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"),
         *(*target, "--criterion", "sentence_prediction_metrics"),
@@ -212,7 +212,7 @@ def measures(plan: Plan) -> Dict[str, Measure]:
             found.append(Measure(f"{task.key}_{name}", "higher", label, "%"))
     if plan.base.get("--criterion") == "masked_lm_accuracy":
         found.append(Measure("accuracy", "higher", "masked tokens predicted right", "%"))
-    return usual_measures(plan, *found)
+    return usual_measures(*found)
 
 
 def check(plan: Plan) -> None:
@@ -227,4 +227,4 @@ def check(plan: Plan) -> None:
             )
 
 
-RECIPE = Recipe("masked_lm", steps, "validate", measures, check, ("finetune",))
+RECIPE = Recipe(steps, "validate", measures, check, ("finetune",))

@@ -3,29 +3,27 @@
 import re
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.study.flags import Flags, merge, words_of
 from fairseq_posenc.study.logs import lines_of
-from fairseq_posenc.study.plan import Plan
+from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
 from fairseq_posenc.study.recipes.base import (
-    PLUG_IN,
     RUN,
     Recipe,
     Step,
     averaging,
     checkpoint,
+    fairseq,
     need_files,
     training,
     usual_measures,
     validation,
 )
 from fairseq_posenc.study.results import Measure
-from fairseq_posenc.text.subwords import KINDS
-from fairseq_posenc.text.words import joiner_of
+from fairseq_posenc.text.preparation import Preparation, Text
 
 _MADE_BY = "examples/translation/prepare.sh"
 _DECODE = {"--beam": 4, "--lenpen": 0.6, "--max-tokens": 4000}
@@ -34,33 +32,29 @@ _SETTINGS = {  # a key of the plan's data: its name in text.settings
     "target_lang": "TARGET",
     "tokenizer": "TOKENIZER",
     "subwords": "SUBWORDS",
-    "subword_file": "SUBWORD_FILE",
 }
 
 
-class Text(NamedTuple):
-    """How the text of a data folder was prepared, and where its raw form is.
+class Texts(NamedTuple):
+    """The text of a data folder.
 
     Args:
-        source: source language.
-        target: target language.
-        tokenizer: ``moses`` or ``none``.
-        subwords: a key of :data:`KINDS`.
-        subword_file: what splits the target's words, or nothing.
+        preparation: how it was prepared, with the subwords of the target.
         references: raw reference translations of the scored subset.
-        sources: its raw sources, or nothing.
+        sources: its raw sources, if there is such a file.
     """
 
-    source: str
-    target: str
-    tokenizer: str
-    subwords: str
-    subword_file: str
+    preparation: Text
     references: str
     sources: str
 
+    @property
+    def pair(self) -> Tuple[str, str]:
+        """The source and the target language."""
+        return str(self.preparation.source_lang), str(self.preparation.target_lang)
 
-def text_of(plan: Plan) -> Text:
+
+def texts_of(plan: Plan) -> Texts:
     """The settings in the plan, otherwise those that prepare.sh left in the folder.
 
     Raises:
@@ -69,25 +63,21 @@ def text_of(plan: Plan) -> Text:
     folder = Path(plan.data["folder"])
     lines = [line.partition("=") for line in lines_of(folder / "text.settings")]
     noted = {name: value for name, _, value in lines}
-    target_file = noted.get("TARGET_SUBWORD_FILE")
-    if target_file:
-        noted["SUBWORD_FILE"] = target_file
-    found = {key: plan.data.get(key) or noted.get(name, "") for key, name in _SETTINGS.items()}
-    for key in ("source_lang", "target_lang", "tokenizer", "subwords"):
-        if not found[key]:
+    found: Dict[str, Any] = {
+        key: plan.data.get(key) or noted.get(name, "") for key, name in _SETTINGS.items()
+    }
+    for key, value in found.items():
+        if not value:
             raise UsageError(
                 f"data: {folder}: has no text.settings; make it with {_MADE_BY}, or give {key}"
             )
-    subword_file = found["subword_file"]
-    if subword_file and "subword_file" not in plan.data:
-        subword_file = str(folder / subword_file)
+    subword_file = plan.data.get("subword_file")
+    name = noted.get("TARGET_SUBWORD_FILE") or noted.get("SUBWORD_FILE")
+    if subword_file is None and name:
+        subword_file = str(folder / name)
     beside = folder / f"reference.{_subset(plan)}"
-    return Text(
-        found["source_lang"],
-        found["target_lang"],
-        found["tokenizer"],
-        found["subwords"],
-        subword_file,
+    return Texts(
+        Text(**found, subword_file=subword_file),
         plan.data.get("references", f"{beside}.{found['target_lang']}"),
         plan.data.get("sources", f"{beside}.{found['source_lang']}"),
     )
@@ -99,16 +89,17 @@ def _subset(plan: Plan) -> str:
 
 def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
     """The steps of a run."""
-    text, subset = text_of(plan), _subset(plan)
-    task = ["--task", "translation", "--source-lang", text.source, "--target-lang", text.target]
+    texts, subset = texts_of(plan), _subset(plan)
+    source, target = texts.pair
+    task = ["--task", "translation", "--source-lang", source, "--target-lang", target]
     decode = [
-        *("fairseq-generate", plan.data["folder"], "--user-dir", plan.user_dir or PLUG_IN, *task),
+        *fairseq("fairseq-generate", plan, *task),
         *("--path", f"{RUN}/{checkpoint(plan)}", "--gen-subset", subset),
         # fairseq main and its fork drop up to 7 sentences with another multiple
         *("--required-batch-size-multiple", "1", "--num-workers", "0", "--results-path", RUN),
         *words_of(merge(dict(_DECODE), plan.decode)),
     ]
-    scored = partial(score, text=text, subset=subset)
+    text = texts.preparation
     return [
         training(plan, task, flags, seed),
         *averaging(plan),
@@ -116,9 +107,9 @@ def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
         Step("decode", tuple(decode), inputs=(checkpoint(plan),)),
         Step(
             "score",
-            collect=scored,
+            collect=partial(score, texts=texts, subset=subset),
             inputs=(f"generate-{subset}.txt",),
-            depends=tuple(filter(None, (text.references, text.sources, text.subword_file))),
+            depends=tuple(filter(None, (texts.references, texts.sources, text.subword_file))),
             settings=(text.tokenizer, text.subwords),
         ),
     ]
@@ -141,40 +132,37 @@ def read_hypotheses(path: Path) -> List[List[str]]:
     return [best[number] for number in range(len(best))]
 
 
-def score(folder: Path, text: Text, subset: str) -> Dict[str, Any]:
+def score(folder: Path, texts: Texts, subset: str) -> Dict[str, Any]:
     """Write the translations as plain text and score them with sacreBLEU.
 
     Args:
         folder: the run's folder, with the output of fairseq-generate.
-        text: how to restore plain text.
+        texts: how to restore plain text, and the references.
         subset: the part of the data that was translated.
 
     Raises:
         UsageError: hypotheses and references differ in number, or a package is missing.
     """
     metrics = import_extra("sacrebleu.metrics", "a study of translation")
-    tokens = read_hypotheses(folder / f"generate-{subset}.txt")
-    join, restore = (
-        KINDS[text.subwords](text.subword_file).join,
-        joiner_of(text.tokenizer, text.target),
-    )
-    hypotheses = [" ".join(restore(join(words).split()).split()) for words in tokens]
-    references = lines_of(Path(text.references))
+    restore = Preparation(texts.preparation).restore
+    hypotheses = [*map(restore, read_hypotheses(folder / f"generate-{subset}.txt"))]
+    references = lines_of(Path(texts.references))
     if len(references) != len(hypotheses):
         raise UsageError(
-            f"{text.references}: {len(references)} lines, and {len(hypotheses)} translations; give "
-            "the raw text of the same subset"
+            f"{texts.references}: {len(references)} lines, and {len(hypotheses)} translations; "
+            "give the raw text of the same subset"
         )
     written = {"hypotheses": hypotheses, "references": references}
-    sources = lines_of(Path(text.sources))
+    sources = lines_of(Path(texts.sources))
     if len(sources) == len(hypotheses):
         written["sources"] = sources
     for name, lines in written.items():
         with replace_file(folder / f"{name}.txt") as partial_file:
             partial_file.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    asian = text.target in ("zh", "ja")
+    target = texts.pair[1]
+    asian = target in ("zh", "ja")
     scorers = {
-        "bleu": metrics.BLEU(trg_lang=text.target),
+        "bleu": metrics.BLEU(trg_lang=target),
         "chrf": metrics.CHRF(),
         "ter": metrics.TER(normalized=asian, asian_support=asian),
     }
@@ -190,7 +178,6 @@ def score(folder: Path, text: Text, subset: str) -> Dict[str, Any]:
 def measures(plan: Plan) -> Dict[str, Measure]:
     """BLEU, chrF, TER and the losses."""
     return usual_measures(
-        plan,
         Measure("bleu", "higher", "BLEU"),
         Measure("chrf", "higher", "chrF2"),
         Measure("ter", "lower", "TER"),
@@ -201,15 +188,14 @@ def check(plan: Plan) -> None:
     """Check that data, references and sacreBLEU are there."""
     import_extra("sacrebleu.metrics", "a study of translation")
     need_files(plan, [], _MADE_BY)
-    text = text_of(plan)
-    pair = f"{text.source}-{text.target}"
-    names = [f"dict.{lang}.txt" for lang in (text.source, text.target)]
+    texts = texts_of(plan)
+    names = [f"dict.{lang}.txt" for lang in texts.pair]
     for split in ("train", "valid", _subset(plan)):
-        names += [f"{split}.{pair}.{lang}.idx" for lang in (text.source, text.target)]
+        names += [f"{split}.{'-'.join(texts.pair)}.{lang}.idx" for lang in texts.pair]
     need_files(plan, names, _MADE_BY)
-    for path in (text.references, text.subword_file):
+    for path in (texts.references, texts.preparation.subword_file):
         if path and not Path(path).is_file():
             raise UsageError(f"data: {path}: no such file; {_MADE_BY} makes it, or give its path")
 
 
-RECIPE = Recipe("translation", steps, "validate", measures, check, ("decode", "subset"))
+RECIPE = Recipe(steps, "validate", measures, check, ("decode", "subset"))

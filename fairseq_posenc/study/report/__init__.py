@@ -1,17 +1,20 @@
 """The report of a study: one HTML file, and the same as Markdown with figures."""
 
+import html
+import re
 from pathlib import Path
-from typing import Tuple
+from typing import Any, List, Tuple
 
 from fairseq_posenc.basics.files import FilePath, replace_file
+from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.study.report.curves import (
     extrapolation_section,
     learning_section,
     length_section,
     positions_section,
 )
-from fairseq_posenc.study.report.document import Report, verdict
-from fairseq_posenc.study.report.evidence import Evidence, gather
+from fairseq_posenc.study.report.document import Figure, Report, verdict
+from fairseq_posenc.study.report.figures import themed
 from fairseq_posenc.study.report.measured import cost_section, speed_section
 from fairseq_posenc.study.report.overview import (
     absent_section,
@@ -19,12 +22,13 @@ from fairseq_posenc.study.report.overview import (
     systems_section,
     warnings,
 )
-from fairseq_posenc.study.report.render import FIGURES, figures_in, to_html, to_markdown
 from fairseq_posenc.study.report.scores import results_section
-from fairseq_posenc.study.results import load_results
+from fairseq_posenc.study.results import Study, load_results
 
 #: The folder of the report in the folder of the study.
 REPORT = "report"
+FIGURES = "figures"  # in that folder, beside the Markdown
+_HERE = Path(__file__).resolve().parent
 #: The sections of a report, in order; those without parts are left out.
 SECTIONS = (
     systems_section,
@@ -40,20 +44,20 @@ SECTIONS = (
 )
 
 
-def build(evidence: Evidence) -> Report:
+def build(study: Study) -> Report:
     """All sections of the report.
 
     Args:
-        evidence: a study with its statistics.
+        study: the study.
     """
-    summary = warnings(evidence)
+    summary = warnings(study)
     summary += [
-        verdict(evidence.comparisons[measure.name], measure, evidence.baseline)
-        for measure in evidence.measures
+        verdict(study.comparisons[measure.name], measure, study.baseline)
+        for measure in study.scored
     ]
-    plan = evidence.study.plan
+    plan = study.plan
     title = plan.get("title") or plan.get("name") or "Comparison of position encodings"
-    sections = [section(evidence) for section in SECTIONS]
+    sections = [section(study) for section in SECTIONS]
     return Report(str(title), summary or ["No run has finished yet."], sections)
 
 
@@ -73,7 +77,7 @@ def write_report(study_folder: FilePath) -> Tuple[Path, Path]:
     folder = Path(study_folder) / REPORT
     figures = folder / FIGURES
     figures.mkdir(parents=True, exist_ok=True)
-    report = build(gather(study))
+    report = build(study)
     drawn = {f"{figure.name}.svg": figure.svg for figure in figures_in(report)}
     for old in figures.glob("*.svg"):
         if old.name not in drawn:
@@ -89,3 +93,85 @@ def write_report(study_folder: FilePath) -> Tuple[Path, Path]:
 def _write(path: Path, text: str) -> None:
     with replace_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def figures_in(report: Report) -> List[Figure]:
+    """All figures of a report, in order."""
+    found: List[Figure] = []
+
+    def visit(parts: Any) -> None:
+        for part in parts:
+            if part.kind == "figure":
+                found.append(part)
+            elif part.kind == "details":
+                visit(part.parts)
+
+    for section in report.sections:
+        visit(section.parts)
+    return found
+
+
+def to_html(report: Report) -> str:
+    """The report as one file that needs no other and no network."""
+    environment = _environment(autoescape=True)
+    safe = import_extra("markupsafe", "study --report").Markup
+
+    def drawing(figure: Figure, narrow: bool) -> Any:
+        svg = (figure.narrow if narrow else None) or figure.svg
+        prefix = f"{figure.name}-{'n' if narrow else 'w'}"
+        return safe(themed(svg, prefix, html.escape(figure.caption, quote=True)))
+
+    def card(figure: Figure) -> Any:
+        svg = figure.svg[figure.svg.index("<svg") :]
+        return safe(re.sub(r'(id=")|(url\(#)|(href="#)', rf"\g<0>{figure.name}-", svg))
+
+    style = safe((_HERE / "style.css").read_text(encoding="utf-8"))
+    template = environment.get_template("report.html.jinja")
+    return template.render(report=report, style=style, drawing=drawing, card=card)
+
+
+def to_markdown(report: Report) -> str:
+    """The report as Markdown; its figures are expected in the folder :data:`FIGURES` beside it."""
+    environment = _environment(autoescape=False)
+    environment.filters.update(md=escape_markdown, code=inline_code, fence=fence)
+    text = environment.get_template("report.md.jinja").render(report=report, figures=FIGURES)
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r" +\n", "\n", text)).strip() + "\n"
+
+
+def _environment(autoescape: bool) -> Any:
+    jinja = import_extra("jinja2", "study --report")
+    return jinja.Environment(
+        loader=jinja.FileSystemLoader(str(_HERE)),
+        autoescape=autoescape,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja.StrictUndefined,
+    )
+
+
+def escape_markdown(text: str) -> str:
+    """Plain text that Markdown shows as it is, also in the cell of a table.
+
+    >>> escape_markdown("a|b *c* <d>\\ne")
+    'a\\\\|b \\\\*c\\\\* &lt;d&gt;<br>e'
+    """
+    escaped = re.sub(r"([\\`*_\[\]|~])", r"\\\1", text)
+    escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"^([#+-]|\d+\.)(?=\s)", r"\\\1", escaped).replace("\n", "<br>")
+
+
+def inline_code(text: str) -> str:
+    """Code in the cell of a table; nothing for nothing."""
+    if not text:
+        return ""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    text = text.replace("\n", " ")
+    ticks, space = "`" * (longest + 1), " " if longest else ""
+    return f"{ticks}{space}{text}{space}{ticks}".replace("|", "\\|")
+
+
+def fence(text: str) -> str:
+    """A code block."""
+    longest = max(map(len, re.findall("`{3,}", text)), default=2)
+    ticks = "`" * (longest + 1)
+    return f"{ticks}text\n{text}\n{ticks}"

@@ -18,9 +18,8 @@ from fairseq_posenc.study.report.document import (
     names,
     table_of_means,
 )
-from fairseq_posenc.study.report.evidence import Evidence, read_lines
 from fairseq_posenc.study.report.figures import Curve, curve, small_multiples
-from fairseq_posenc.study.results import Run
+from fairseq_posenc.study.results import Run, Study
 from fairseq_posenc.study.sentences import TRANSLATION_METRICS, Untestable, metric
 
 #: Positions drawn, fewer if the model has fewer.
@@ -44,37 +43,37 @@ def panels(series: Mapping[str, List[Dict[int, float]]]) -> Dict[str, Curve]:
     return {name: line for name, line in found.items() if line is not None}
 
 
-def learning_section(evidence: Evidence) -> Section:
+def learning_section(study: Study) -> Section:
     """The loss of each system during training."""
     for field, subset in (("valid_loss", "validation"), ("train_loss", "training")):
         series = {
             name: [
                 {int(p["update"]): p[field] for p in run.curve if field in p}
-                for run in evidence.study.of(name)
+                for run in study.of(name)
             ]
-            for name in evidence.systems
+            for name in study.finished
         }
         lines = panels(series)
         if lines:
             early = " Values of the first quarter may lie above the edge."
             caption = (
                 f"{subset.capitalize()} loss (bits per token): mean and range over the seeds (blue "
-                f"line and band), the baseline {evidence.baseline} (dashed) and all others (thin "
+                f"line and band), the baseline {study.baseline} (dashed) and all others (thin "
                 f"lines).{early}"
             )
             labels = ("updates", f"{subset} loss (bits per token)")
             figure = small_multiples(
-                "learning", caption, lines, evidence.baseline, labels, settled=0.25
+                "learning", caption, lines, study.baseline, labels, settled=0.25
             )
             return Section("Learning curves", [figure])
     return Section("Learning curves", [])
 
 
-def extrapolation_section(evidence: Evidence) -> Section:
+def extrapolation_section(study: Study) -> Section:
     """Perplexity of contexts of several lengths."""
     series = {
-        name: [run.extrapolation for run in evidence.study.of(name) if run.extrapolation]
-        for name in evidence.systems
+        name: [run.extrapolation for run in study.of(name) if run.extrapolation]
+        for name in study.finished
     }
     series = {name: runs for name, runs in series.items() if runs}
     lengths = sorted({length for runs in series.values() for run in runs for length in run})
@@ -85,13 +84,13 @@ def extrapolation_section(evidence: Evidence) -> Section:
     if lines:
         caption = (
             "Perplexity by the length of the context: mean and range over the seeds (blue line and "
-            f"band), the baseline {evidence.baseline} (dashed) and all others (thin lines); both "
+            f"band), the baseline {study.baseline} (dashed) and all others (thin lines); both "
             "axes are logarithmic, and perplexities far above all others are beyond the edge."
         )
         labels = ("length of the context (tokens)", "perplexity")
         scales = ("log", "log")
         parts.append(
-            small_multiples("extrapolation", caption, lines, evidence.baseline, labels, scales)
+            small_multiples("extrapolation", caption, lines, study.baseline, labels, scales)
         )
     values = {
         name: [[run[length] for run in runs if length in run] for length in lengths]
@@ -106,14 +105,14 @@ def _has_checkpoint(run: Run) -> bool:
     return bool(run.checkpoint) and (run.folder / run.checkpoint).is_file()
 
 
-def positions_section(evidence: Evidence) -> Section:
+def positions_section(study: Study) -> Section:
     """A figure for each system of which a checkpoint is there that has something to draw."""
     parts: List[Any] = []
     without: List[str] = []
     failed: List[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        for index, name in enumerate(evidence.systems):
-            kept = (run for run in evidence.study.of(name) if _has_checkpoint(run))
+        for index, name in enumerate(study.finished):
+            kept = (run for run in study.of(name) if _has_checkpoint(run))
             run = next(kept, None)
             if run is None:
                 continue
@@ -176,19 +175,19 @@ class Translations(NamedTuple):
     hypotheses: Dict[str, Dict[int, List[str]]]
 
 
-def read_translations(evidence: Evidence) -> Optional[Translations]:
+def read_translations(study: Study) -> Optional[Translations]:
     """Read the hypotheses; None if there are none.
 
     Runs whose references differ from those of the first are left out.
     """
     found: Optional[Translations] = None
-    for name in evidence.systems:
-        for run in evidence.study.of(name):
-            lines, references = read_lines(run, "hypotheses"), read_lines(run, "references")
+    for name in study.finished:
+        for run in study.of(name):
+            lines, references = run.lines("hypotheses"), run.lines("references")
             if not lines or len(lines) != len(references):
                 continue
             if found is None:
-                sources = read_lines(run, "sources")
+                sources = run.lines("sources")
                 kept = sources if len(sources) == len(references) else []
                 found = Translations(kept, references, {})
             if references == found.references:
@@ -218,17 +217,17 @@ def buckets(sources: Sequence[str], count: int = BUCKETS) -> List[Tuple[str, int
     return found
 
 
-def length_section(evidence: Evidence) -> Section:
+def length_section(study: Study) -> Section:
     """The first measure of translations by the length of the source, in words or characters."""
     title = "Quality by sentence length"
-    measure = next((m for m in evidence.measures if m.name in TRANSLATION_METRICS), None)
-    translations = read_translations(evidence)
+    measure = next((m for m in study.scored if m.name in TRANSLATION_METRICS), None)
+    translations = read_translations(study)
     if measure is None or translations is None or not translations.sources:
         return Section(title, [])
     divided, unit = buckets(translations.sources), unit_of(translations.sources)
     if len(divided) < 2:  # all sentences are equally long
         return Section(title, [])
-    signatures = (run.signatures.get(measure.name, "") for run in evidence.study.runs)
+    signatures = (run.signatures.get(measure.name, "") for run in study.runs)
     signature = next(filter(None, signatures), "")
     try:
         scores = _scores(translations, divided, measure.name, signature)
@@ -246,12 +245,12 @@ def length_section(evidence: Evidence) -> Section:
     )
     caption = (
         f"{measure.label} by the number of {unit} of the source: mean and range over the seeds "
-        f"(blue line and band), the baseline {evidence.baseline} (dashed) and all others (thin "
+        f"(blue line and band), the baseline {study.baseline} (dashed) and all others (thin "
         "lines). Values far from all others may lie beyond the edge."
     )
     labels = (f"{unit} in the source (median of the part)", measure.label)
     figure = small_multiples(
-        f"length-{measure.name}", caption, panels(scores), evidence.baseline, labels
+        f"length-{measure.name}", caption, panels(scores), study.baseline, labels
     )
     shown = Details(f"{measure.label} by length, as a table", [table])
     return Section(title, [figure, shown])

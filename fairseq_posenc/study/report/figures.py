@@ -12,6 +12,7 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from fairseq_posenc.analysis.figures import COLORS, import_pyplot
+from fairseq_posenc.analysis.training import together
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.study.report.document import Figure
 from fairseq_posenc.study.statistics import Comparison, Summary
@@ -79,11 +80,11 @@ def curve(runs: Sequence[Mapping[int, float]]) -> Optional[Curve]:
     Args:
         runs: values by position, one mapping for each seed.
     """
-    common = sorted(set(runs[0]).intersection(*runs[1:])) if runs else []
+    common = together(runs) if runs else {}
     if len(common) < 2:
         return None
-    values = np.array([[run[x] for run in runs] for x in common])
-    return Curve(common, values.mean(1), values.min(1), values.max(1))
+    values = np.array(list(common.values()))
+    return Curve(list(common), values.mean(1), values.min(1), values.max(1))
 
 
 def small_multiples(

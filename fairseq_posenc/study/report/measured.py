@@ -12,8 +12,7 @@ from fairseq_posenc.study.report.document import (
     plural,
     table_of_means,
 )
-from fairseq_posenc.study.report.evidence import Evidence
-from fairseq_posenc.study.results import RESULT, RUNS, Run, read_run
+from fairseq_posenc.study.results import RESULT, RUNS, Run, Study, read_run
 from fairseq_posenc.study.statistics import summarise
 
 TITLE = "Speed of the training"
@@ -35,9 +34,9 @@ def _seconds(stage: str) -> Value:
     return lambda run: run.seconds.get(stage)
 
 
-def cost_section(evidence: Evidence) -> Section:
+def cost_section(study: Study) -> Section:
     """Seconds of each stage, tokens per second of training, and memory."""
-    runs = [run for name in evidence.systems for run in evidence.study.of(name)]
+    runs = [run for name in study.finished for run in study.of(name)]
     stages = dict.fromkeys(stage for run in runs for stage in run.seconds)
     columns: List[Tuple[str, Value]] = [
         ("training, tokens/s", _tokens_per_second),
@@ -49,20 +48,19 @@ def cost_section(evidence: Evidence) -> Section:
         return Section("Speed and memory", [])
     values = {
         name: [
-            [value for value in map(of, evidence.study.of(name)) if value is not None]
-            for _, of in columns
+            [value for value in map(of, study.of(name)) if value is not None] for _, of in columns
         ]
-        for name in evidence.systems
+        for name in study.finished
     }
     caption = (
         "Measured in the runs of this study, mean ± standard deviation over the seeds; runs that "
         "ran side by side shared the machine. Relative to the baseline, "
-        f"{evidence.baseline}. Memory is the peak of the training."
+        f"{study.baseline}. Memory is the peak of the training."
     )
     table = table_of_means(caption, [title for title, _ in columns], values)
     if columns[0][1] is _tokens_per_second:
         means = {name: summarise(found[0]).mean for name, found in values.items() if found[0]}
-        base = means.get(evidence.baseline)
+        base = means.get(study.baseline)
         told = {name: f"{mean / base:.2f}" for name, mean in means.items() if base and mean}
         rows = [[*row[:2], told.get(row[0], "–"), *row[2:]] for row in table.rows]
         header = [*table.header[:2], "relative", *table.header[2:]]
@@ -70,13 +68,11 @@ def cost_section(evidence: Evidence) -> Section:
     return Section("Speed and memory", [table])
 
 
-def speed_section(evidence: Evidence) -> Section:
+def speed_section(study: Study) -> Section:
     """Tokens per second, relative to the baseline, and memory; empty without measurements."""
-    absent = _absent(evidence) if evidence.study.plan.get("speed_runs") else []
-    rounds = [made for made in evidence.study.speed if made]
-    found = {
-        name: [made[name] for made in rounds if name in made] for name in evidence.study.systems
-    }
+    absent = _absent(study) if study.plan.get("speed_runs") else []
+    rounds = [made for made in study.speed if made]
+    found = {name: [made[name] for made in rounds if name in made] for name in study.systems}
     found = {name: runs for name, runs in found.items() if runs}
     if not found:
         return Section(TITLE, absent)
@@ -84,7 +80,7 @@ def speed_section(evidence: Evidence) -> Section:
         [
             name,
             f"{statistics.median(map(_rate, runs)):,.0f}",
-            _range(_relative(rounds, name, evidence.baseline)),
+            _range(_relative(rounds, name, study.baseline)),
             f"{max(run.peak_memory_mb for run in runs):,.0f}",
         ]
         for name, runs in found.items()
@@ -94,23 +90,23 @@ def speed_section(evidence: Evidence) -> Section:
     starters = dict.fromkeys(str(one.get("scheduler", "")) for one in environments)
     how = "".join(f", {_HOW[starter]}" for starter in starters if starter in _HOW)
     caption = (
-        f"The first {evidence.study.plan['speed']['updates']} updates of the training on "
+        f"The first {study.plan['speed']['updates']} updates of the training on "
         f"{names(devices)}, in {plural(len(rounds), 'round')} of all systems{how}. Median over the "
         "last two thirds of the updates and over the rounds; relative to the baseline, "
-        f"{evidence.baseline}, in the same round, the median and the range."
+        f"{study.baseline}, in the same round, the median and the range."
     )
     header = ["system", "target tokens/s", "relative", "memory, MB"]
     return Section(TITLE, [Table(caption, header, rows), *absent])
 
 
-def _absent(evidence: Evidence) -> List[Any]:
+def _absent(study: Study) -> List[Any]:
     """The measurements that failed, with the end of their logs, and those still to be made."""
-    planned = [evidence.study.folder / RUNS / name for name in evidence.study.plan["speed_runs"]]
+    planned = [study.folder / RUNS / name for name in study.plan["speed_runs"]]
     ended = [(number, read_run(path)) for number, path in enumerate(planned) if _ended(path)]
     told = []
     for number, run in ended:
         if not run.done:
-            turn = number // len(evidence.study.systems) + 1
+            turn = number // len(study.systems) + 1
             last = (run.error.strip().splitlines() or ["no message"])[-1]
             told.append(f"{run.system}, round {turn}: failed: {last}")
     if len(ended) < len(planned):

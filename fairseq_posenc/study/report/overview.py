@@ -4,7 +4,7 @@ import re
 import shlex
 from typing import Any, Dict, List, Tuple
 
-from fairseq_posenc.study.flags import DATA, words_of
+from fairseq_posenc.study.plan import DATA, words_of
 from fairseq_posenc.study.report.document import (
     Details,
     Listing,
@@ -15,8 +15,7 @@ from fairseq_posenc.study.report.document import (
     number,
     plural,
 )
-from fairseq_posenc.study.report.evidence import Evidence
-from fairseq_posenc.study.results import Run
+from fairseq_posenc.study.results import Run, Study
 
 ABSENT = "Failed and missing runs"
 _SETTINGS = ("recipe", "data", "budget", "average", "subset", "decode", "validate", "finetune")
@@ -43,9 +42,9 @@ def _flag_text(flag: str, value: Any) -> str:
     return " ".join(map(shlex.quote, words))
 
 
-def flags_by_system(evidence: Evidence) -> Dict[str, Dict[str, Any]]:
+def flags_by_system(study: Study) -> Dict[str, Dict[str, Any]]:
     """Flags of every system that has a run, finished or failed."""
-    return {run.system: run.flags for run in reversed(evidence.study.runs)}
+    return {run.system: run.flags for run in reversed(study.runs)}
 
 
 def differing(flags: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
@@ -69,12 +68,12 @@ def _count(values: List[int]) -> str:
     return " to ".join(f"{value:,}" for value in dict.fromkeys(known[:1] + known[-1:])) or "–"
 
 
-def systems_section(evidence: Evidence) -> Section:
+def systems_section(study: Study) -> Section:
     """Systems, the flags in which they differ, and their sizes."""
-    study, flags = evidence.study, flags_by_system(evidence)
+    study, flags = study, flags_by_system(study)
     different = differing(flags)
-    sizes = {name: study.of(name)[0].parameters for name in evidence.systems}
-    base_size = sizes.get(evidence.baseline)
+    sizes = {name: study.of(name)[0].parameters for name in study.finished}
+    base_size = sizes.get(study.baseline)
     rows = []
     for name in study.systems:
         size = sizes.get(name)
@@ -86,7 +85,7 @@ def systems_section(evidence: Evidence) -> Section:
     runs = [run for run in study.runs if run.done]
     caption = (
         "Systems and the flags in which they differ; parameters, and relative to the baseline, "
-        f"{evidence.baseline}. Each trained for {_count([run.updates for run in runs])} updates "
+        f"{study.baseline}. Each trained for {_count([run.updates for run in runs])} updates "
         f"on {_count([run.tokens for run in runs])} tokens."
     )
     header = ["system", "flags", "parameters", "relative", "runs"]
@@ -111,7 +110,7 @@ def systems_section(evidence: Evidence) -> Section:
     common = " ".join(filter(None, [" ".join(map(shlex.quote, base)), *flag_texts(shared)]))
     if common:
         parts.append(Details("Flags of all systems", [Listing(common)]))
-    return Section("What was compared", [*parts, *_search(evidence)])
+    return Section("What was compared", [*parts, *_search(study)])
 
 
 def _settings(plan: Dict[str, Any]) -> List[Table]:
@@ -122,9 +121,9 @@ def _settings(plan: Dict[str, Any]) -> List[Table]:
     return [Table(caption, ["key", "value"], rows, text=(1,), code=(1,))] if rows else []
 
 
-def _search(evidence: Evidence) -> List[Table]:
+def _search(study: Study) -> List[Table]:
     """The validation loss of each value that was tried, with the one chosen."""
-    tried: Dict[str, Dict[str, float]] = evidence.study.plan.get("tried") or {}
+    tried: Dict[str, Dict[str, float]] = study.plan.get("tried") or {}
     values = list(dict.fromkeys(value for losses in tried.values() for value in losses))
     if not values:
         return []
@@ -140,37 +139,37 @@ def _search(evidence: Evidence) -> List[Table]:
     return [Table(caption, ["system", *values, "chosen"], rows, text=(chosen,), code=(chosen,))]
 
 
-def absent_section(evidence: Evidence) -> Section:
+def absent_section(study: Study) -> Section:
     """Failed runs with the end of their logs, and runs without a result."""
     parts: List[Any] = []
-    for run in evidence.failed:
+    for run in study.failed:
         parts.append(
             Details(
                 f"{run.system}, seed {run.seed}: failed",
                 [Listing(run.error or "no message")],
             )
         )
-    if evidence.missing:
-        listed = [f"{system}, seed {seed}" for system, seed in evidence.missing]
+    if study.missing:
+        listed = [f"{system}, seed {seed}" for system, seed in study.missing]
         parts.append(Prose(f"Not run yet: {'; '.join(listed)}."))
     return Section(ABSENT, parts)
 
 
-def warnings(evidence: Evidence) -> List[str]:
+def warnings(study: Study) -> List[str]:
     """What a reader must know before the results, in a sentence or two."""
-    failed, missing = len(evidence.failed), len(evidence.missing)
+    failed, missing = len(study.failed), len(study.missing)
     said = [f"{plural(failed, 'run')} failed"] if failed else []
     if missing:
         said.append(f"{plural(missing, 'run')} {'is' if missing == 1 else 'are'} missing")
     told = [f"{names(said)}: see “{ABSENT}”."] if said else []
-    for measure, keys in evidence.diverged.items():
+    for measure, keys in study.diverged.items():
         listed = "; ".join(f"{system}, seed {seed}" for system, seed in keys)
         told.append(
-            f"No finite {evidence.study.measures[measure].label}: {listed}. The comparison is made "
+            f"No finite {study.measures[measure].label}: {listed}. The comparison is made "
             "without, which is to the advantage of systems whose training diverges."
         )
     for name in _SOFTWARE:
-        environments = [run.environment for run in evidence.study.runs if run.done]
+        environments = [run.environment for run in study.runs if run.done]
         versions = dict.fromkeys(str(one[name]) for one in environments if name in one)
         if len(versions) > 1:
             told.append(
@@ -236,15 +235,15 @@ def commands_of(runs: List[Run]) -> List[Tuple[str, str]]:
     return [(f"seed {run.seed}", "\n".join(run.commands)) for run in runs]
 
 
-def reproduction_section(evidence: Evidence) -> Section:
+def reproduction_section(study: Study) -> Section:
     """Environment, signatures and commands."""
-    runs = list(evidence.study.runs)
+    runs = list(study.runs)
     parts: List[Any] = []
     parts += _table("Environment.", runs, [flatten(run.environment) for run in runs])
     done = [run for run in runs if run.done]
     parts += _table("Signatures of sacreBLEU.", done, [run.signatures for run in done])
     listings = []
-    for name in evidence.study.systems:
+    for name in study.systems:
         found = [run for run in runs if run.system == name and run.commands]
         if not found:
             continue

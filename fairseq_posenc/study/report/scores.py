@@ -16,10 +16,9 @@ from fairseq_posenc.study.report.document import (
     signed,
     spread,
 )
-from fairseq_posenc.study.report.evidence import Evidence
 from fairseq_posenc.study.report.figures import dot_plot
 from fairseq_posenc.study.report.sentence_tests import sentence_tests
-from fairseq_posenc.study.results import Measure
+from fairseq_posenc.study.results import Measure, Study
 from fairseq_posenc.study.statistics import Comparison
 
 METHOD = (
@@ -41,15 +40,15 @@ METHOD = (
 )
 
 
-def results_section(evidence: Evidence) -> Section:
+def results_section(study: Study) -> Section:
     """One table of all measures, then each measure against the baseline."""
-    if not evidence.measures:
+    if not study.scored:
         return Section("Results", [])
-    parts: List[Any] = [_overall(evidence)]
-    if any(not comparison.tested for comparison in evidence.comparisons.values()):
+    parts: List[Any] = [_overall(study)]
+    if any(not comparison.tested for comparison in study.comparisons.values()):
         parts.append(Prose("Measures without letters have too few seeds for a test across seeds."))
-    for measure in evidence.measures:
-        parts += _measure(evidence, measure)
+    for measure in study.scored:
+        parts += _measure(study, measure)
     parts.append(Details("How to read these tables", [Points(METHOD)]))
     return Section("Results", parts)
 
@@ -58,13 +57,13 @@ def _heading(measure: Measure) -> str:
     return f"{measure.label} {'↑' if measure.better == 'higher' else '↓'}"
 
 
-def _overall(evidence: Evidence) -> Table:
-    first = evidence.comparisons[evidence.measures[0].name]
-    order = [*first.order, *(name for name in evidence.systems if name not in first.order)]
+def _overall(study: Study) -> Table:
+    first = study.comparisons[study.scored[0].name]
+    order = [*first.order, *(name for name in study.finished if name not in first.order)]
     header, rows = ["system"], [[name] for name in order]
     text, best = [], []
-    for measure in evidence.measures:
-        comparison = evidence.comparisons[measure.name]
+    for measure in study.scored:
+        comparison = study.comparisons[measure.name]
         best.append((order.index(comparison.order[0]), len(header)))
         header.append(_heading(measure))
         for row in rows:
@@ -75,14 +74,14 @@ def _overall(evidence: Evidence) -> Table:
             for row in rows:
                 row.append(comparison.letters.get(row[0], ""))
     caption = (
-        f"All measures, by {evidence.measures[0].label}. ↑ higher is better, ↓ lower is better. "
+        f"All measures, by {study.scored[0].label}. ↑ higher is better, ↓ lower is better. "
         "The best mean of each is bold."
     )
-    if any(s.interval for c in evidence.comparisons.values() for s in c.summaries.values()):
+    if any(s.interval for c in study.comparisons.values() for s in c.summaries.values()):
         caption += " Mean ± standard deviation over the seeds, and the 95 % interval of the mean."
     if text:
         caption += " Systems that share a letter of a group are not separable."
-    if any(comparison.unbalanced for comparison in evidence.comparisons.values()):
+    if any(comparison.unbalanced for comparison in study.comparisons.values()):
         caption += (
             " Where seeds are missing, compare letters and differences, which are those of the "
             "same seeds, not means."
@@ -105,9 +104,9 @@ def _cell(comparison: Comparison, system: str) -> str:
     return "\n".join(lines)
 
 
-def _measure(evidence: Evidence, measure: Measure) -> List[Any]:
-    comparison, baseline = evidence.comparisons[measure.name], evidence.baseline
-    points = {name: list(evidence.scores[measure.name][name].values()) for name in comparison.order}
+def _measure(study: Study, measure: Measure) -> List[Any]:
+    comparison, baseline = study.comparisons[measure.name], study.baseline
+    points = {name: list(study.scores[measure.name][name].values()) for name in comparison.order}
     unit = f" ({measure.unit})" if measure.unit else ""
     caption = (
         f"{capitalised(measure.label)}{unit}, {measure.better} is better: mean over the seeds "
@@ -126,13 +125,13 @@ def _measure(evidence: Evidence, measure: Measure) -> List[Any]:
             )
         )
     if baseline in comparison.summaries and len(comparison.order) > 1:
-        parts += _differences(evidence, measure)
+        parts += _differences(study, measure)
     return parts
 
 
-def _differences(evidence: Evidence, measure: Measure) -> List[Any]:
-    comparison, baseline = evidence.comparisons[measure.name], evidence.baseline
-    by_test, reasons = sentence_tests(evidence, measure.name)
+def _differences(study: Study, measure: Measure) -> List[Any]:
+    comparison, baseline = study.comparisons[measure.name], study.baseline
+    by_test, reasons = sentence_tests(study, measure.name)
     header = ["system", f"difference in {measure.label}"]
     header += ["95 % interval", "p (Holm)", "this pair alone"] if comparison.tested else []
     text = list(range(len(header), len(header) + len(by_test)))

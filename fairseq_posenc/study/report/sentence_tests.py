@@ -1,11 +1,11 @@
 """Tests on the sentences of a test set, of each system against the baseline, in each seed."""
 
+import shlex
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_posenc.study.report.document import plural
-from fairseq_posenc.study.report.evidence import Evidence, read_lines, values_of
-from fairseq_posenc.study.results import Run
+from fairseq_posenc.study.results import Run, Study
 from fairseq_posenc.study.sentences import (
     ROW_SCORES,
     TRANSLATION_METRICS,
@@ -50,6 +50,23 @@ def answers_key(measure: str, tasks: List[str]) -> Optional[Tuple[str, str]]:
     return None
 
 
+def values_of(commands: Sequence[str], flag: str) -> List[str]:
+    """The values of a flag, in the order of the commands.
+
+    >>> values_of(["train --seed 1 --arch 'a b'", "generate --beam 4"], "--arch")
+    ['a b']
+
+    Args:
+        commands: command lines, as for a shell.
+        flag: a flag such as ``--beam``.
+    """
+    found = []
+    for command in commands:
+        words = shlex.split(command)
+        found += [value for word, value in zip(words, words[1:]) if word == flag]
+    return found
+
+
 def positive_class(commands: Sequence[str], task: str) -> Optional[str]:
     """The class whose F1 a task reports; None if the commands do not say.
 
@@ -64,25 +81,25 @@ def positive_class(commands: Sequence[str], task: str) -> Optional[str]:
     return None
 
 
-def sentence_tests(evidence: Evidence, measure: str) -> Tuple[Dict[str, Dict[str, str]], List[str]]:
+def sentence_tests(study: Study, measure: str) -> Tuple[Dict[str, Dict[str, str]], List[str]]:
     """Compare each system with the baseline, seed by seed.
 
     Args:
-        evidence: the study.
+        study: the study.
         measure: name of the measure.
 
     Returns:
         the outcomes in words by test and system, nothing for a measure without answers; and the
         reasons why tests are left out.
     """
-    sign = 1 if evidence.study.measures[measure].better == "higher" else -1
-    scores = evidence.scores[measure]
+    sign = 1 if study.measures[measure].better == "higher" else -1
+    scores = study.scores[measure]
     found: Dict[str, Dict[str, List[int]]] = {}
     reasons: Reasons = {}
-    for seed, by_test in _by_seed(evidence, measure, reasons):
+    for seed, by_test in _by_seed(study, measure, reasons):
         for test, p_values in by_test.items():
             for system, p in zip(p_values, holm(list(p_values.values()))):
-                higher = scores[system][seed] - scores[evidence.baseline][seed]
+                higher = scores[system][seed] - scores[study.baseline][seed]
                 outcome = 0 if p >= LEVEL or not higher else (1 if sign * higher > 0 else -1)
                 found.setdefault(test, {}).setdefault(system, []).append(outcome)
     told = {
@@ -92,23 +109,23 @@ def sentence_tests(evidence: Evidence, measure: str) -> Tuple[Dict[str, Dict[str
     return told, list(reasons)
 
 
-def _by_seed(evidence: Evidence, measure: str, reasons: Reasons) -> Iterator[Tuple[int, PValues]]:
+def _by_seed(study: Study, measure: str, reasons: Reasons) -> Iterator[Tuple[int, PValues]]:
     test = _translations if measure in TRANSLATION_METRICS else _answers
-    for seed in evidence.study.seeds:
-        base = evidence.run(evidence.baseline, seed)
-        if base is None or seed not in evidence.scores[measure].get(evidence.baseline, {}):
+    for seed in study.seeds:
+        base = study.run(study.baseline, seed)
+        if base is None or seed not in study.scores[measure].get(study.baseline, {}):
             continue
-        runs = [evidence.run(name, seed) for name in evidence.systems if name != evidence.baseline]
-        others = [run for run in runs if run and seed in evidence.scores[measure][run.system]]
+        runs = [study.run(name, seed) for name in study.finished if name != study.baseline]
+        others = [run for run in runs if run and seed in study.scores[measure][run.system]]
         yield seed, test(measure, base, others, reasons)
 
 
 def _translations(measure: str, base: Run, others: List[Run], reasons: Reasons) -> PValues:
-    references, hypotheses = read_lines(base, "references"), read_lines(base, "hypotheses")
+    references, hypotheses = base.lines("references"), base.lines("hypotheses")
     same = {
-        run.system: read_lines(run, "hypotheses")
+        run.system: run.lines("hypotheses")
         for run in others
-        if read_lines(run, "references") == references
+        if run.lines("references") == references
     }
     same = {name: lines for name, lines in same.items() if len(lines) == len(references)}
     if not same or not references or len(hypotheses) != len(references):
@@ -146,6 +163,6 @@ def _answers(measure: str, base: Run, others: List[Run], reasons: Reasons) -> PV
 
 
 def _columns(run: Run, task: str) -> Tuple[List[str], List[str]]:
-    pairs = [line.split("\t") for line in read_lines(run, "answers", task)]
+    pairs = [line.split("\t") for line in run.lines("answers", task)]
     complete = [pair for pair in pairs if len(pair) == 2]
     return [pair[0] for pair in complete], [pair[1] for pair in complete]
