@@ -1,0 +1,178 @@
+"""Outputs of small models that an earlier version of this package computed.
+
+``data/earlier.json`` has the flags of each model, and a digest of the names and shapes of its
+parameters; ``data/earlier.npz`` has some of its logits.  Parameters are drawn from their names, so
+that no weights are stored.  A checkpoint of that version therefore loads, and gives its numbers::
+
+    cd tests && python -m golden.earlier       # writes both files anew, with the present version
+"""
+
+import argparse
+import hashlib
+import json
+import re
+from typing import Dict, Iterator, List, Sequence, Tuple
+
+import numpy as np
+import torch
+from fairseq import models
+from fairseq.models import ARCH_MODEL_INV_REGISTRY
+from support.helpers import VOCABULARY, model_settings
+from torch import Tensor, nn
+
+from golden import DATA, draw
+
+#: The sizes of a model; %s is one of its sides.
+SIZES = "--%s-embed-dim 32 --%s-ffn-embed-dim 48 --%s-layers 2 --%s-attention-heads 4"
+TEXT = "--tokens-per-sample 64"
+#: Sizes that the generator can have a third of, and the loss that these models need.
+ELECTRA = "--encoder-embed-dim 48 --encoder-attention-heads 6 --criterion replaced_token_detection"
+#: Sides of the models of a family, its task, and flags.
+FAMILIES: Dict[str, Tuple[Sequence[str], str, str]] = {
+    "posenc_transformer": (("encoder", "decoder"), "translation", ""),
+    "posenc_lm": (("decoder",), "language_modeling", TEXT),
+    "posenc_masked_lm": (("encoder",), "masked_lm", TEXT),
+    "posenc_electra": (
+        ("encoder",),
+        "masked_lm",
+        f"{TEXT} {ELECTRA}",
+    ),
+}
+#: What a model has besides an encoding: a layer of each kind, and an encoding that suits it.
+LAYERS = {
+    "simple": "rotary --norm rms --no-bias",
+    "shaw values": "shaw --shaw-values",
+    "power": "kerple --kerple-kernel power",
+    "scaled": "rotary --log-length-scale 6 --qk-norm",
+    "relu": "rotary --attention favor --favor-kernel relu",
+    "favor": "rotary --attention favor",
+    "elu": "rotary --attention elu",
+    "cosformer": "none --attention cosformer",
+    "efficient": "learned --attention softmax_features",
+    "reformer": "rotary --attention reformer --reformer-chunk 4 --reformer-buckets 4",
+    "local": "t5 --attention local --local-window 4 --local-global-tokens 1",
+    "bigbird": "rotary --attention bigbird --bigbird-block-size 2 --bigbird-window-blocks 1",
+    "gated": "tupe+t5 --layer gated --gau-key-size 8",
+    "softmax plus": "rotary --layer gated --gau-key-size 8 --gau-normaliser softmax_plus",
+    "squared relu": "t5 --layer gated --gau-key-size 8 --gau-normaliser squared_relu",
+    "chunks": "rotary --layer gated --gau-key-size 8 --gau-normaliser squared_relu --gau-chunk 4",
+    "swiglu": "rotary --feed-forward swiglu",
+    "geglu": "rotary --feed-forward geglu",
+    "pattern": "rotary*1,none --norm rms",
+    "composed": "tupe+t5",
+    "untied": "learned+rotary",
+}
+ONLY_ENCODERS = {
+    "cls": "tupe+t5 --untie-cls",
+    "linformer": "learned --attention linformer --linformer-size 4",
+    "funnel": "rotary --encoder-layers 3 --funnel-stages 1,1 --funnel-decoder-layers 1",
+    "mask decoder": "deberta --mask-decoder-layers 1",
+}
+ONLY_LANGUAGE_MODELS = {
+    "memory": "transformer_xl --memory-length 4 --task language_modeling_with_memory",
+}
+ONLY = {"posenc_masked_lm": ONLY_ENCODERS, "posenc_lm": ONLY_LANGUAGE_MODELS}
+
+
+def _configurations(encodings: List[str], causal_only: List[str]) -> Iterator[Tuple[str, str]]:
+    """Yield the architecture and the flags of every model."""
+    for family, (sides, task, flags) in FAMILIES.items():
+        common = " ".join([f"--task {task} --dropout 0", flags])
+        sizes = " ".join(SIZES.replace("%s", side) for side in sides)
+        for preset in ARCH_MODEL_INV_REGISTRY[family]:
+            if preset != "roformer_align":  # its alignment layer is above these two
+                yield preset, f"{sizes} {common}"
+        if family == "posenc_electra":
+            continue  # both parts are masked language models
+        for layer in [*encodings, *LAYERS.values(), *ONLY.get(family, {}).values()]:
+            other = ""
+            if layer in causal_only and "encoder" in sides:
+                if "decoder" not in sides:
+                    continue
+                other = " --encoder-position-encoding rotary"
+            yield family, f"{sizes} {common} --position-encoding {layer}{other}"
+
+
+def build(arch: str, flags: str) -> nn.Module:
+    """The model that fairseq-train builds of these flags."""
+    given = flags.split()
+    named = argparse.Namespace(_name=given[given.index("--task") + 1], tokens_per_sample=64)
+    task = argparse.Namespace(cfg=named, dictionary=VOCABULARY)
+    task.source_dictionary = task.target_dictionary = VOCABULARY
+    return models.build_model(model_settings(arch, *given), task).eval()
+
+
+def _state(model: nn.Module) -> Dict[str, Tensor]:
+    """The trained tensors by name, without the copies that fairseq 0.12.2 keeps of its layers'."""
+    doubled = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
+    state = model.state_dict()
+    return {k: state[k] for k in sorted(state) if not doubled.search(k)}
+
+
+def names_and_shapes(model: nn.Module) -> List[str]:
+    """A line for each tensor in the state of a model."""
+    return [f"{name} {tuple(x.shape)}" for name, x in _state(model).items()]
+
+
+def digest(model: nn.Module) -> str:
+    """The digest of the names and shapes in the state of a model."""
+    return hashlib.sha256("\n".join(names_and_shapes(model)).encode()).hexdigest()[:16]
+
+
+def fill(model: nn.Module) -> None:
+    """Draw the floating-point numbers in the state of a model from their names."""
+    filled: Dict[int, str] = {}
+    state = _state(model)
+    for name, x in state.items():
+        if x.is_floating_point() and x.numel():
+            filled.setdefault(x.data_ptr(), name)  # tied weights have one value
+            mean = 1.0 if re.search(r"norm\w*\.weight$", name) else 0.0
+            with torch.no_grad():
+                x.copy_(draw(filled[x.data_ptr()], [x.numel()], mean, 0.3).view_as(x))
+
+
+@torch.no_grad()
+def outputs_of(model: nn.Module) -> Tensor:
+    """Forty-eight of the logits, or features, for three texts with padding."""
+    generator = torch.Generator().manual_seed(3)
+    source, target = (torch.randint(4, 64, (3, n), generator=generator) for n in (7, 9))
+    source[0, :2], target[1, -3:], target[:, 0] = (
+        VOCABULARY.pad(),
+        VOCABULARY.pad(),
+        VOCABULARY.bos(),
+    )
+    torch.manual_seed(1)  # the Reformer draws its buckets
+    if isinstance(model, models.FairseqEncoderDecoderModel):
+        found = model(source, None, target)[0]
+    elif hasattr(model, "generator"):
+        found = model(target, features_only=True)[0]
+    else:
+        found = model(target)[0]
+    values = found[target.ne(VOCABULARY.pad())].reshape(-1)
+    return values[:: values.numel() // 48][:48]
+
+
+def main() -> None:
+    """Write both files."""
+    import fairseq_posenc
+    from fairseq_posenc.encodings import ENCODINGS, all_encodings
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--version", default=fairseq_posenc.__version__, help="its name")
+    version = parser.parse_args().version
+    causal_only = [name for name in ENCODINGS if any(e.causal_only for e in all_encodings(name))]
+    entries: List[Dict[str, str]] = []
+    outputs: Dict[str, np.ndarray] = {}
+    for arch, flags in _configurations(sorted(ENCODINGS), causal_only):
+        model = build(arch, flags)
+        fill(model)
+        outputs[str(len(entries))] = outputs_of(model).numpy()
+        entries.append({"arch": arch, "flags": flags, "state": digest(model)})
+    rows = ",\n ".join(json.dumps(entry) for entry in entries)
+    head = f'{{"version": "{version}", "models": [\n {rows}\n]}}\n'
+    (DATA / "earlier.json").write_text(head, encoding="utf-8")
+    np.savez_compressed(DATA / "earlier.npz", **outputs)
+
+
+if __name__ == "__main__":
+    main()
