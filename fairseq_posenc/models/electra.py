@@ -5,24 +5,24 @@ replaced_token_detection``.  Fine-tuning takes the discriminator: ``--arch posen
 --restore-file CHECKPOINT``.
 """
 
+import copy
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
-from fairseq.tasks import FairseqTask
-from torch import Tensor
+import torch
+from fairseq.utils import get_activation_fn
+from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.fields import Field, declared_fields
-from fairseq_posenc.configuration.resolve import completed_within
 from fairseq_posenc.configuration.stacks import masked_lm_stacks
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import setting
-from fairseq_posenc.models.family import Family, Preset, task_settings
+from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.masked_lm import MaskedLMModel, complete_masked_lm, own_fields
 from fairseq_posenc.models.presets import BASE, LARGE, ROTARY, TINY
-from fairseq_posenc.stacks.electra import Generator, ReplacedHead, sample_tokens
-from fairseq_posenc.stacks.masked_lm import MaskedLMEncoder
+from fairseq_posenc.models.roberta import MaskedLMEncoder
 
 MODEL = "posenc_electra"
 
@@ -75,6 +75,68 @@ ELECTRA: Family = Family(
 )
 
 
+def generator_settings(cfg: Options) -> Options:
+    """The settings of the generator: the discriminator's, in narrower layers (section 3.2).
+
+    Args:
+        cfg: flat configuration with ``generator_size``, complete.
+
+    Raises:
+        UsageError: the fraction leaves no whole number of channels.
+    """
+    small, size = copy.deepcopy(cfg), cfg.generator_size
+    small.encoder_attention_heads = max(1, round(cfg.encoder_attention_heads * size))
+    small.encoder_embed_dim = round(cfg.encoder_embed_dim * size)
+    small.encoder_ffn_embed_dim = max(1, round(cfg.encoder_ffn_embed_dim * size))
+    small.lm_head = "roberta"
+    channels, heads = small.encoder_embed_dim, small.encoder_attention_heads
+    if channels < 1 or channels % heads:
+        raise UsageError(
+            f"--generator-size {size}: gives {heads} heads and {channels} channels, of "
+            f"--encoder-embed-dim {cfg.encoder_embed_dim}, which is no multiple; give another "
+            "fraction, such as 0.25"
+        )
+    return small
+
+
+class ReplacedHead(nn.Module):
+    """Logit of a token having been replaced: dense, activation, projection (Eq. 2).
+
+    Args:
+        embed_dim: C.
+        activation_fn: name of the activation.
+    """
+
+    def __init__(self, embed_dim: int, activation_fn: str) -> None:
+        super().__init__()
+        self.dense = nn.Linear(embed_dim, embed_dim)
+        self.activation = get_activation_fn(activation_fn)
+        self.out_proj = nn.Linear(embed_dim, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits (B, T) of features (B, T, C)."""
+        return self.out_proj(self.activation(self.dense(features))).squeeze(-1)
+
+
+def sample_tokens(logits: Tensor, repeatable: bool) -> Tensor:
+    """Draw a token from each distribution softmax(logits), without gradient (section 2).
+
+    Args:
+        logits: (N, V).
+        repeatable: draw the same at every call, as validation should.
+
+    Returns:
+        (N,), int64.
+    """
+    source = None
+    if repeatable:
+        source = torch.Generator(device=logits.device)
+        source.manual_seed(0)
+    logits = logits.detach().float()
+    # the smallest of exponential variables with rates p is that of token i with probability p_i
+    return (logits - torch.empty_like(logits).exponential_(generator=source).log()).argmax(dim=-1)
+
+
 @ELECTRA.register
 class ElectraModel(MaskedLMModel):
     """A discriminator, the encoder, with a generator that replaces tokens of its input.
@@ -84,29 +146,16 @@ class ElectraModel(MaskedLMModel):
     Args:
         args: complete flat configuration.
         encoder: the discriminator.
-        generator: the small masked language model.
     """
 
-    def __init__(self, args: Options, encoder: MaskedLMEncoder, generator: Generator) -> None:
-        encoder.lm_head = None
+    family = ELECTRA
+
+    def __init__(self, args: Options, encoder: MaskedLMEncoder) -> None:
+        shared, encoder.lm_head = encoder.sentence_encoder.embed_tokens, None
+        generator = MaskedLMEncoder(generator_settings(args), encoder.dictionary, shared)
         super().__init__(args, encoder)
         self.generator = generator
         self.replaced_head = ReplacedHead(args.encoder_embed_dim, args.activation_fn)
-
-    @classmethod
-    def build_model(cls, args: Options, task: FairseqTask) -> "ElectraModel":
-        """Build the model for *task* from a flat configuration.
-
-        Raises:
-            UsageError: flags contradict each other.
-        """
-        with completed_within(args):  # fairseq's RoBERTa adds entries, too
-            ELECTRA.complete_for_task(args, task, task_settings(task))
-            encoder = MaskedLMEncoder(args, task.source_dictionary)
-            shared = encoder.sentence_encoder.embed_tokens
-            model = cls(args, encoder, Generator(args, task.source_dictionary, shared))
-        model.completed_settings = args
-        return model
 
     def forward(
         self,
@@ -115,9 +164,9 @@ class ElectraModel(MaskedLMModel):
         features_only: bool = False,
         return_all_hiddens: bool = False,
         classification_head_name: Optional[str] = None,
-        relation: bool = False,
+        *,
         masked_tokens: Optional[Tensor] = None,
-        **kwargs: object,
+        **kwargs: Any,
     ) -> Tuple[Tensor, Any]:
         """Logits of the generator, and of the discriminator on what the generator writes.
 
@@ -127,10 +176,9 @@ class ElectraModel(MaskedLMModel):
             features_only: stop at the discriminator's features.
             return_all_hiddens: also return the states between layers.
             classification_head_name: apply this head of the discriminator instead.
-            relation: with *features_only*, also apply the head of pairs.
             masked_tokens: (B, T), True at tokens that the generator replaces; None for the
                 generator's logits alone.
-            kwargs: see :meth:`MaskedLMEncoder.forward`.
+            kwargs: for the discriminator, see :meth:`MaskedLMModel.forward`.
 
         Returns:
             logits of the generator for the N *masked_tokens*, (N, V), and ``{"tokens": what the
@@ -144,7 +192,7 @@ class ElectraModel(MaskedLMModel):
                 features_only,
                 return_all_hiddens,
                 classification_head_name,
-                relation,
+                **kwargs,
             )
         logits, extra = self.generator(
             src_tokens,

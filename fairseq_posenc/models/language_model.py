@@ -14,10 +14,10 @@ from fairseq.tasks import FairseqTask
 from fairseq_posenc.attention.memory import MemoryFlags
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields
-from fairseq_posenc.configuration.memory import TASK, check_memory, check_memory_task
 from fairseq_posenc.configuration.resolve import configure, is_complete, nested, open_config
-from fairseq_posenc.configuration.stacks import language_model_stacks
+from fairseq_posenc.configuration.stacks import language_model_stacks, stack_of
 from fairseq_posenc.configuration.stock import STOCK_RANGES
+from fairseq_posenc.configuration.variants import MEMORY_TASK, check_memory
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import check_option
@@ -122,9 +122,7 @@ def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     fresh = not is_complete(cfg)
     configure(cfg, LANGUAGE_MODEL.dataclass, preset, language_model_stacks)
     check_embedding(cfg)
-    check_memory(cfg, *language_model_stacks(cfg))
-    if fresh:
-        check_memory_task(cfg, settings)
+    check_memory(cfg, stack_of(cfg, "decoder"), settings, fresh)
     if cfg.lm_head == "roberta" and cfg.adaptive_softmax_cutoff is not None:
         raise UsageError(
             f"--lm-head roberta: --adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff} makes "
@@ -136,7 +134,7 @@ LANGUAGE_MODEL = Family(
     model=MODEL,
     what="a language model",
     example="roformer_lm_small",
-    tasks=("language_modeling", TASK, "multilingual_language_modeling"),
+    tasks=("language_modeling", MEMORY_TASK, "multilingual_language_modeling"),
     own_fields=_own_fields,
     presets=PRESETS,
     stacks=language_model_stacks,

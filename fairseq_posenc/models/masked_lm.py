@@ -20,21 +20,24 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import FINE_TUNING, inherit, is_fine_tuning
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, State, take_discriminator
 from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields, stock_field
-from fairseq_posenc.configuration.funnel import FunnelFlags, check_funnel, complete_funnel
-from fairseq_posenc.configuration.mask_decoder import MaskDecoderFlags, check_mask_decoder
 from fairseq_posenc.configuration.resolve import completed_within, configure, open_config
 from fairseq_posenc.configuration.stacks import masked_lm_stacks
 from fairseq_posenc.configuration.stock import STOCK_RANGES
+from fairseq_posenc.configuration.variants import (
+    SentenceEncoderFlags,
+    check_funnel,
+    check_mask_decoder,
+    complete_funnel,
+)
 from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import check_option, setting
 from fairseq_posenc.layers.initialisation import initialise
 from fairseq_posenc.models.family import Family, Preset, task_settings
-from fairseq_posenc.models.heads import HeadedModel
 from fairseq_posenc.models.presets import PRESETS
+from fairseq_posenc.models.roberta import HeadedModel, MaskedLMEncoder
 from fairseq_posenc.models.segments import SegmentFlags, refuse_pairs_in_blocks, resolve_segments
-from fairseq_posenc.stacks.masked_lm import MaskedLMEncoder
 
 MODEL = "posenc_masked_lm"
 logger = logging.getLogger(__name__)
@@ -89,7 +92,7 @@ _FROM_TRANSFORMER = ("checkpoint_activations", "offload_activations")
 def own_fields() -> List[Field]:
     """The flags of a masked language model, apart from those of positions and layers."""
     transformer = [f for f in flat_fields(TransformerConfig) if f[0] in _FROM_TRANSFORMER]
-    own = fields_of(MaskedLMFlags) + fields_of(FunnelFlags) + fields_of(MaskDecoderFlags)
+    own = fields_of(MaskedLMFlags) + fields_of(SentenceEncoderFlags)
     return _roberta_fields() + transformer + declared_fields(own)
 
 
@@ -158,6 +161,8 @@ class MaskedLMModel(HeadedModel):
         encoder: the encoder with its head.
     """
 
+    family = MASKED_LM
+
     def __init__(self, args: Options, encoder: MaskedLMEncoder) -> None:
         super().__init__(args, encoder)
         self.reads_pairs = encoder.sentence_encoder.reads_pairs
@@ -200,7 +205,7 @@ class MaskedLMModel(HeadedModel):
         """
         settings = task_settings(task)
         with completed_within(args):  # fairseq's RoBERTa adds entries, too
-            MASKED_LM.complete_for_task(args, task, settings)
+            cls.family.complete_for_task(args, task, settings)
             if args.untie_cls and option(settings, "init_token", 0) is None:
                 raise UsageError(
                     "--untie-cls: without --init-token 0 the input of this task has no [CLS]; "
@@ -220,9 +225,9 @@ class MaskedLMModel(HeadedModel):
         features_only: bool = False,
         return_all_hiddens: bool = False,
         classification_head_name: Optional[str] = None,
+        *,
         relation: bool = False,
         masked_tokens: Optional[Tensor] = None,
-        *,
         spans: Optional[Tensor] = None,
         **kwargs: object,
     ) -> Tuple[Tensor, Any]:

@@ -22,6 +22,22 @@ LAYERS: Dict[str, Callable[..., nn.Module]] = {
 }
 
 
+class Wanted(NamedTuple):
+    """What is wanted of the layers of an encoder.
+
+    Args:
+        states: what is between the layers, too.
+        by_token: the features of all tokens, or that of [CLS] alone, for which a Funnel encoder
+            computes less.
+        by_mask: features from which masked tokens are predicted, which an enhanced mask decoder
+            makes.
+    """
+
+    states: bool = False
+    by_token: bool = True
+    by_mask: bool = False
+
+
 class Encoded(NamedTuple):
     """What the layers of an encoder make of a batch.
 
@@ -104,7 +120,7 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             src_lengths (B, 1).
         """
         x, embedding, padding = self.begin(src_tokens, token_embeddings, padding)
-        encoded = self.run_layers(x, padding, return_all_hiddens)
+        encoded = self.run_layers(x, padding, Wanted(states=return_all_hiddens))
         lengths = src_tokens.ne(self.padding_idx).sum(dim=1, dtype=torch.int32).unsqueeze(1)
         # (B, T, C) -> (T, B, C), as in fairseq
         return {
@@ -143,21 +159,21 @@ class TransformerEncoder(PositionedStack, TransformerEncoderBase):
             x = x.masked_fill(padding.mask.unsqueeze(-1), 0.0)
         return x, embedding, padding
 
-    def run_layers(self, x: Tensor, padding: Padding, keep_states: bool = False) -> Encoded:
+    def run_layers(self, x: Tensor, padding: Padding, wanted: Wanted) -> Encoded:
         """Apply the layers and the last norm.
 
         Args:
             x: input of the first layer, (B, T, C).
             padding: the padding of *x*.
-            keep_states: return what is between the layers, too.
+            wanted: of which only the states are read here.
         """
         keys = Keys(x.size(1), padding, self.positions.causal)
         positions = self.positions.of_layers(x, keys, self.training)
-        states, fc_results = [x] if keep_states else [], []
+        states, fc_results = [x] if wanted.states else [], []
         for layer in self.layers:
             x = layer(x, **positions_of(layer, positions))
             x, fc_result = x if self.return_fc else (x, None)
-            if keep_states:
+            if wanted.states:
                 states.append(x)
                 fc_results.append(fc_result)
         return Encoded(x if self.layer_norm is None else self.layer_norm(x), states, fc_results)

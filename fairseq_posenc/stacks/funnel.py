@@ -21,9 +21,9 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.configuration.funnel import parse_stages
+from fairseq_posenc.configuration.variants import parse_stages
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.stacks.encoder import Encoded
+from fairseq_posenc.stacks.encoder import Encoded, Wanted
 from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
 from fairseq_posenc.stacks.sentence_encoder import SentenceEncoder
 
@@ -83,22 +83,14 @@ class FunnelEncoder(SentenceEncoder):
         super().__init__(cfg, dictionary, embed_tokens)
         self.stages = parse_stages(cfg.funnel_stages)
 
-    def run_layers(
-        self,
-        x: Tensor,
-        padding: Padding,
-        keep_states: bool = False,
-        by_token: bool = True,
-        by_mask: bool = False,
-    ) -> Encoded:
+    def run_layers(self, x: Tensor, padding: Padding, wanted: Wanted) -> Encoded:
         """Apply the stages, the layers after them and the last norm.
 
         Args:
             x: input of the first layer, (B, T, C), starting with [CLS], padded on the right.
             padding: the padding of *x*.
-            keep_states: return what is between the layers, too; the states differ in length.
-            by_token: restore the length; else the result is that of the last stage.
-            by_mask: not read.
+            wanted: with ``by_token`` the length is restored, else the result is that of the last
+                stage; the states differ in length.
 
         Raises:
             UsageError: a text is padded on the left.
@@ -124,11 +116,11 @@ class FunnelEncoder(SentenceEncoder):
                 else:
                     x = layer(x, **positions_of(layer, positions))
                 states.append(x)
-        if by_token:
+        if wanted.by_token:
             first, times = states[self.stages[0]], 2 ** (len(self.stages) - 1)
             x = first + upsample(x, times, length)
             for layer in layers:
                 x = layer(x, **positions_of(layer, unpooled))
                 states.append(x)
         x = x if self.layer_norm is None else self.layer_norm(x)
-        return Encoded(x, states if keep_states else [], [])
+        return Encoded(x, states if wanted.states else [], [])

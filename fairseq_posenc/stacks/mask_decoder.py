@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.stacks.encoder import Encoded
+from fairseq_posenc.stacks.encoder import Encoded, Wanted
 from fairseq_posenc.stacks.positions import Keys, Padding, count_positions, positions_of
 from fairseq_posenc.stacks.sentence_encoder import SentenceEncoder
 
@@ -37,28 +37,20 @@ class MaskDecodingEncoder(SentenceEncoder):
         self.times = int(cfg.mask_decoder_layers)
         self.embed_mask_positions = nn.Embedding(cfg.num_positions, cfg.encoder.embed_dim)
 
-    def run_layers(
-        self,
-        x: Tensor,
-        padding: Padding,
-        keep_states: bool = False,
-        by_token: bool = True,
-        by_mask: bool = False,
-    ) -> Encoded:
+    def run_layers(self, x: Tensor, padding: Padding, wanted: Wanted) -> Encoded:
         """Apply the layers and the last norm.
 
         Args:
             x: input of the first layer, (B, T, C).
             padding: the padding of *x*.
-            keep_states: return what is between the layers, too.
-            by_token: not read.
-            by_mask: return I_{n+1} of the decoder in place of the output of layer L.
+            wanted: with ``by_mask`` the result is I_{n+1} of the decoder, else the output of
+                layer L.
 
         Raises:
             UsageError: the texts are longer than the table P.
         """
-        if not by_mask:
-            return super().run_layers(x, padding, keep_states)
+        if not wanted.by_mask:
+            return super().run_layers(x, padding, wanted)
         length = x.size(1)
         positions = self.positions.of_layers(x, Keys(length, padding), self.training)
         *layers, last = self.layers
@@ -72,7 +64,7 @@ class MaskDecodingEncoder(SentenceEncoder):
             x = decoder(x, keys=below, **positions_of(decoder, positions))
             states.append(x)
         x = x if self.layer_norm is None else self.layer_norm(x)
-        return Encoded(x, states if keep_states else [], [])
+        return Encoded(x, states if wanted.states else [], [])
 
     def _absolute(self, length: int, padding: Padding, device: torch.device) -> Tensor:
         """The rows of P for every token, (1|B, T, C)."""

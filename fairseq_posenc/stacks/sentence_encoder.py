@@ -15,7 +15,7 @@ from fairseq_posenc.encodings import Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.initialisation import apply_norms_and_biases
 from fairseq_posenc.layers.segments import first_text_lengths, segment_labels
-from fairseq_posenc.stacks.encoder import Encoded, TransformerEncoder
+from fairseq_posenc.stacks.encoder import Encoded, TransformerEncoder, Wanted
 from fairseq_posenc.stacks.positions import Padding
 
 logger = logging.getLogger(__name__)
@@ -82,37 +82,17 @@ class SentenceEncoder(TransformerEncoder):
             )
 
     def features(
-        self,
-        src_tokens: Tensor,
-        segment_labels: Optional[Tensor] = None,
-        by_token: bool = True,
-        by_mask: bool = False,
-        keep_states: bool = False,
+        self, src_tokens: Tensor, segment_labels: Optional[Tensor], wanted: Wanted
     ) -> Encoded:
         """Features of a batch of texts.
 
         Args:
             src_tokens: (B, T), starting with [CLS].
-            segment_labels: (B, T) segment of each token; default: by ``--segments``.
-            by_token: whether features of all tokens are needed, or that of [CLS] alone, for which a
-                Funnel encoder computes less.
-            by_mask: whether masked tokens are predicted from the features, which an enhanced mask
-                decoder makes.
-            keep_states: return what is between the layers, too.
+            segment_labels: (B, T) segment of each token, or None: by ``--segments``.
+            wanted: which features, and whether what is between the layers, too.
         """
         x, _, padding = self.begin(src_tokens, self.embed(src_tokens, segment_labels))
-        return self.run_layers(x, padding, keep_states, by_token, by_mask)
-
-    def run_layers(
-        self,
-        x: Tensor,
-        padding: Padding,
-        keep_states: bool = False,
-        by_token: bool = True,
-        by_mask: bool = False,
-    ) -> Encoded:
-        """Apply the layers and the last norm; the last two arguments are for other encoders."""
-        return super().run_layers(x, padding, keep_states)
+        return self.run_layers(x, padding, wanted)
 
     def begin(
         self,

@@ -11,6 +11,7 @@ from support.masked_language_models import SMALL, Vocabulary, build, texts
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.distance import align
+from fairseq_posenc.stacks.encoder import Wanted
 from fairseq_posenc.stacks.funnel import pool, upsample
 
 SIZES = [value for value in SMALL if value not in ("--encoder-layers", "2")]
@@ -122,7 +123,7 @@ def test_stages_are_what_the_formulas_say(name):
     got = encoder(tokens)["encoder_out"][0].transpose(0, 1)
     real = tokens.ne(PAD)
     torch.testing.assert_close(got[real], x[real], atol=tolerance, rtol=0)
-    got = encoder.features(tokens, by_token=False).x
+    got = encoder.features(tokens, None, Wanted(by_token=False)).x
     numbers = torch.tensor([[5], [3], [2]])  # [CLS] and ⌈13/4⌉, ⌈8/4⌉, ⌈1/4⌉
     real = torch.arange(got.size(1)) < numbers
     torch.testing.assert_close(got[real], last[real], atol=tolerance, rtol=0)
@@ -185,7 +186,7 @@ def test_classifiers_of_texts_do_without_the_decoder():
     encoder.layers[-1].register_forward_hook(lambda *_: seen.append(1))
     found, _ = model(padded(), classification_head_name="text")
     assert found.shape == (3, 3) and not seen
-    cls = encoder.features(padded(), by_token=False).x[:, :1]
+    cls = encoder.features(padded(), None, Wanted(by_token=False)).x[:, :1]
     assert torch.equal(found, model.classification_heads["text"](cls))
     assert model(padded(), classification_head_name="token")[0].shape == (3, 14, 4) and seen
 

@@ -51,7 +51,7 @@ def texts(batch=2, length=9):
     return tokens
 
 
-INITIALISED = ("fairseq.models.roberta.model", "fairseq_posenc.stacks.masked_lm")
+INITIALISED = ("fairseq.models.roberta.model", "fairseq_posenc.models.roberta")
 
 
 def count(arch, vocabulary=30522):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.configuration.memory import TASK as WITH_MEMORY
+from fairseq_posenc.configuration.variants import MEMORY_TASK as WITH_MEMORY
 from fairseq_posenc.study.logs import last_losses
 from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
 from fairseq_posenc.study.recipes.base import (

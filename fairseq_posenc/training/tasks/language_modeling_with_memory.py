@@ -17,7 +17,7 @@ from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageMode
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.configuration.memory import TASK
+from fairseq_posenc.configuration.variants import MEMORY_TASK as TASK
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import refuse_unless_off
 from fairseq_posenc.training.tasks.streams import Carried, Corpus, Reading, StreamIterator, Streams

@@ -11,7 +11,7 @@ from support.masked_language_models import SMALL, build, texts
 from support.masked_language_models import tiny as masked_lm
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.stacks.electra import sample_tokens
+from fairseq_posenc.models.electra import sample_tokens
 
 MASK = VOCABULARY.unk()
 
