@@ -12,7 +12,7 @@ from hydra._internal import utils as hydra_utils
 
 from fairseq_posenc.checkpoints import restore, run_record
 from fairseq_posenc.command_line import report
-from fairseq_posenc.compat.patching import Wrapper, wrap
+from fairseq_posenc.compat import Wrapper, wrap
 from fairseq_posenc.models import segments
 from fairseq_posenc.serving import pretrained
 from fairseq_posenc.training.tasks import streams

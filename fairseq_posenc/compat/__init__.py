@@ -5,7 +5,9 @@ says what was measured without it.  :func:`apply` installs them all.  They are i
 nothing where their bug is absent.
 """
 
-from typing import Any, Tuple
+import functools
+import sys
+from typing import Any, Callable, Tuple
 
 from fairseq import checkpoint_utils, search, utils
 from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
@@ -21,9 +23,11 @@ from fairseq.trainer import Trainer
 
 from fairseq_posenc.compat import data, files, generation, libraries, settings, tasks
 from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padding
-from fairseq_posenc.compat.patching import Wrapper, wrap
 
-__all__ = ["REPAIRS", "apply", "no_fast_path"]
+__all__ = ["REPAIRS", "Wrapper", "apply", "no_fast_path", "wrap"]
+
+Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
+_MARK = "_fairseq_posenc_original"
 
 #: The module or class that holds a function, its name there, and the repair.
 REPAIRS: Tuple[Tuple[Any, str, Wrapper], ...] = (
@@ -46,6 +50,31 @@ REPAIRS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (SentenceRankingTask, "load_dataset", tasks.check_choices),
     (TransformerEncoderLayerBase, "__init__", stock_layers_take_padding),
 )
+
+
+def wrap(owner: Any, name: str, make: Wrapper) -> None:
+    """Replace ``owner.name`` by ``make(original)``, unless it is already replaced.
+
+    Fairseq modules that have imported the original by name also get the replacement.
+
+    Args:
+        owner: the module or class that holds the function.
+        name: its name there.
+        make: takes the original and returns the replacement, or the original to leave it as it is.
+    """
+    original = getattr(owner, name)
+    if hasattr(original, _MARK):
+        return
+    replacement = make(original)
+    if replacement is original:
+        return
+    functools.update_wrapper(replacement, original)
+    setattr(replacement, _MARK, original)
+    setattr(owner, name, replacement)
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").startswith("fairseq"):
+            if vars(module).get(name) is original:
+                setattr(module, name, replacement)
 
 
 def apply() -> None:

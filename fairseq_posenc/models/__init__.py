@@ -1,6 +1,6 @@
 """Model families; importing this registers them with fairseq."""
 
-from fairseq_posenc.models import electra, language_model, masked_lm, multilingual, translation
+from fairseq_posenc.models import electra, language_model, masked_lm, translation
 from fairseq_posenc.models.family import FAMILIES, Family, family_of, register_preset
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "family_of",
     "language_model",
     "masked_lm",
-    "multilingual",
     "register_preset",
     "translation",
 ]

@@ -7,7 +7,7 @@ replaced_token_detection``.  Fine-tuning takes the discriminator: ``--arch posen
 
 import copy
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 from fairseq.utils import get_activation_fn
@@ -19,9 +19,9 @@ from fairseq_posenc.configuration.stacks import masked_lm_stacks
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.masked_lm import MaskedLMModel, complete_masked_lm, own_fields
-from fairseq_posenc.models.presets import BASE, LARGE, ROTARY, TINY
 from fairseq_posenc.models.roberta import MaskedLMEncoder
 
 MODEL = "posenc_electra"
@@ -45,8 +45,8 @@ def _own_fields() -> List[Field]:
     return own_fields() + declared_fields(fields_of(ElectraFlags))
 
 
-def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
-    complete_masked_lm(cfg, preset, settings, ELECTRA.dataclass)
+def _complete(cfg: Options, preset: Preset, settings: Options, flags: type) -> None:
+    complete_masked_lm(cfg, preset, settings, flags)
     if cfg.mask_decoder_layers:
         raise UsageError(
             f"--mask-decoder-layers {cfg.mask_decoder_layers}: the discriminator of ELECTRA "
@@ -54,23 +54,15 @@ def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
         )
 
 
-# ELECTRA Table 6: the fraction of the small, base and large models
-PRESETS: Dict[str, Preset] = {
-    "roformer_electra_tiny": {**ROTARY, **TINY},
-    "roformer_electra_base": {**ROTARY, **BASE, "generator_size": 1 / 3},
-    "roformer_electra_large": {**ROTARY, **LARGE},
-    "electra_base": {"position_encoding": "learned", **BASE, "generator_size": 1 / 3},
-}
-
 ELECTRA: Family = Family(
     model=MODEL,
     what="a generator with a discriminator",
     example="roformer_electra_base",
     tasks=("masked_lm",),
     own_fields=_own_fields,
-    presets=PRESETS,
+    presets=presets.ELECTRA,
     stacks=masked_lm_stacks,
-    complete=_complete,
+    configure=_complete,
     criterion="replaced_token_detection",
 )
 

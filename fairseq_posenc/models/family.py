@@ -45,8 +45,8 @@ class Family:
         own_fields: its flags, apart from those of positions, attention and layers.
         presets: settings by architecture; those of *model* are empty.
         stacks: returns the stacks of a complete configuration.
-        complete: completes and checks a configuration, given the preset and the settings of the
-            task.
+        configure: completes and checks a configuration, given the preset, the settings of the task
+            and the dataclass of the flags.
         inherit: takes settings from the checkpoint that a command line starts from, if any.
         for_hydra: whether it is registered with its dataclass, like fairseq's newer models.
     """
@@ -58,7 +58,7 @@ class Family:
     own_fields: Callable[[], List[Field]]
     presets: Dict[str, Preset]
     stacks: Callable[[Any], List[Stack]]
-    complete: Callable[[Any, Preset, Any], None]
+    configure: Callable[[Any, Preset, Any, type], None]
     inherit: Callable[[Any, str, Preset], None] = lambda args, arch, preset: None
     for_hydra: bool = True
     criterion: Optional[str] = None
@@ -82,13 +82,13 @@ class Family:
         return model
 
     def _register_architecture(self, name: str) -> None:
-        configure = self._architecture(name, self.presets[name])
+        complete = self._architecture(name, self.presets[name])
         if name == self.model and self.for_hydra:
             # register_model stored a function that does nothing; ours completes the settings, so
             # that checkpoints record the defaults
-            ARCH_CONFIG_REGISTRY[name] = configure
+            ARCH_CONFIG_REGISTRY[name] = complete
         else:
-            register_model_architecture(self.model, name)(configure)
+            register_model_architecture(self.model, name)(complete)
 
     def add_preset(self, name: str, preset: Preset) -> None:
         """Register another architecture; see :func:`register_preset`."""
@@ -133,6 +133,19 @@ class Family:
             self.refuse_other_criterions(name, cfg)
 
         return architecture
+
+    def complete(self, cfg: Options, preset: Preset, settings: Any) -> None:
+        """Complete and check a flat configuration, in place.
+
+        Args:
+            cfg: the configuration.
+            preset: the settings of the architecture.
+            settings: those of the task.
+
+        Raises:
+            UsageError: flags contradict each other.
+        """
+        self.configure(cfg, preset, settings, self.dataclass)
 
     def complete_for_task(self, cfg: Options, task: FairseqTask, settings: Any) -> None:
         """Complete and check the configuration of a model to build.
@@ -269,6 +282,3 @@ def check_output(criterion: Optional[str], args: Options) -> None:
             f"--adaptive-softmax-cutoff {cutoff}: --criterion {criterion} does not support it; "
             "give --criterion adaptive_loss --ddp-backend legacy_ddp"
         )
-
-
-__all__ = ["FAMILIES", "Family", "Preset", "family_of", "register_preset", "task_settings"]

@@ -1,15 +1,19 @@
-"""Language models: fairseq's Transformer decoder with any position encoding, and its presets.
+"""Language models: fairseq's Transformer decoder with any position encoding.
 
 For ``--task language_modeling``: ``fairseq-train``, ``fairseq-eval-lm``, and prompts continued with
-``fairseq-interactive`` and ``fairseq-generate``.
+``fairseq-interactive`` and ``fairseq-generate``.  The output layer and the segments of BERT are
+options; RoFormer, Su et al., arXiv 2104.09864, was released as a language model of that shape, too.
 """
 
 import dataclasses
-from typing import Any, Dict, List, Optional
+from dataclasses import dataclass
+from typing import Any, List, Optional
 
+from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel
 from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 from fairseq.tasks import FairseqTask
+from torch import Tensor, nn
 
 from fairseq_posenc.attention.memory import MemoryFlags
 from fairseq_posenc.basics.errors import UsageError, flag_of
@@ -20,15 +24,36 @@ from fairseq_posenc.configuration.stock import STOCK_RANGES
 from fairseq_posenc.configuration.variants import MEMORY_TASK, check_memory
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import fields_of
-from fairseq_posenc.flags.settings import check_option
+from fairseq_posenc.flags.settings import check_option, setting
+from fairseq_posenc.layers.heads import MaskedLMHead
 from fairseq_posenc.layers.initialisation import initialise
 from fairseq_posenc.layers.token_embedding import build_embedding, check_embedding
+from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset, task_settings
-from fairseq_posenc.models.presets import GAU, PERFORMER, ROTARY
-from fairseq_posenc.stacks.language_model import LanguageModelDecoder, LanguageModelFlags
+from fairseq_posenc.stacks.decoder import TransformerDecoder
 
 MODEL = "posenc_lm"
 DEFAULT_LENGTH = 1024  # fairseq's, in tokens
+
+
+@dataclass
+class LanguageModelFlags:
+    """Flags of the language model, in addition to fairseq's."""
+
+    lm_head: Optional[str] = setting(
+        "projection",
+        "projection: the output projection alone; roberta: dense, activation, norm, projection, as "
+        "in masked language models",
+        role="model",
+        choices=("projection", "roberta"),
+    )
+    num_segments: Optional[int] = setting(
+        0,
+        "number of segment embeddings, 0 for none; every token is in the first segment",
+        role="model",
+        at_least=0,
+        at_most=2**16,
+    )
 
 
 def _own_fields() -> List[Field]:
@@ -36,67 +61,18 @@ def _own_fields() -> List[Field]:
 
     These may be None, because a task may have no such flag.
     """
-    defaults = TransformerLanguageModelConfig()
-    references = [
-        field
-        for field in dataclasses.fields(TransformerLanguageModelConfig)
-        if str(option(defaults, field.name)).startswith("${")
-    ]
-    names = {field.name for field in references}
-    own = [field for field in flat_fields(TransformerLanguageModelConfig) if field[0] not in names]
+    stock = dataclasses.fields(TransformerLanguageModelConfig)
+    references = {field.name: field for field in stock if str(field.default).startswith("${")}
+    own = [f for f in flat_fields(TransformerLanguageModelConfig) if f[0] not in references]
     own += declared_fields(fields_of(LanguageModelFlags) + fields_of(MemoryFlags))
-    return own + [
-        (
-            f.name,
-            Optional[f.type],
-            dataclasses.field(default=f.default, metadata=_reference(f.name)),
-        )
-        for f in references
-    ]
+    for name, field in references.items():
+        metadata = {"role": "free", **STOCK_RANGES.get(name, {})}
+        reference = dataclasses.field(default=field.default, metadata=metadata)
+        own.append((name, Optional[field.type], reference))
+    return own
 
 
-def _reference(name: str) -> Dict[str, Any]:
-    return {"role": "free", **STOCK_RANGES.get(name, {})}
-
-
-def _shape(channels: int, heads: int, layers: int) -> Dict[str, Any]:
-    """GPT-3's architecture, with fairseq's settings."""
-    return {
-        "decoder_embed_dim": channels,
-        "decoder_ffn_embed_dim": 4 * channels,
-        "decoder_attention_heads": heads,
-        "decoder_layers": layers,
-        "decoder_normalize_before": True,
-        "share_decoder_input_output_embed": True,
-        "activation_fn": "gelu",
-        "dropout": 0.0,
-    }
-
-
-TINY = _shape(128, 4, 2)
-# RoFormer 4.6.1 and 4.7 name the hyperparameters of GPT-3's 125 M and 1.3 B models, which are in
-# Brown et al., arXiv 2005.14165, Table 2.1.  It lists 24 heads of 128 for the larger one, which do
-# not fit 2,048 channels; 16 do.
-SMALL, MEDIUM = _shape(768, 12, 12), _shape(2048, 16, 24)
-PRESETS: Dict[str, Preset] = {
-    "roformer_lm_tiny": {**ROTARY, **TINY},
-    "roformer_lm_small": {**ROTARY, **SMALL},
-    "roformer_lm_medium": {**ROTARY, **MEDIUM},
-    # baselines for rotary
-    "learned_lm_small": {"position_encoding": "learned", **SMALL},
-    "t5bias_lm_small": {"position_encoding": "t5", **SMALL},
-    "alibi_lm_small": {"position_encoding": "alibi", **SMALL},
-    "shaw_lm_small": {"position_encoding": "shaw", **SMALL},
-    "transformer_xl_lm_small": {"position_encoding": "transformer_xl", **SMALL},
-    # RoFormer section 4.4: 12 layers, 768 channels, 12 heads; its baseline without rotary is
-    # --position-encoding learned, as in the code it cites
-    "performer_lm_enwik8": {**PERFORMER, **SMALL},
-    # 24 units as in GAU section 5.1, two per Transformer layer; pre-norm like the others
-    "gau_lm_small": {**SMALL, **GAU},
-}
-
-
-def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
+def _complete(cfg: Options, preset: Preset, settings: Options, flags: type) -> None:
     """Complete a flat configuration; *settings* are those of the task."""
 
     def setting(name: str) -> Any:
@@ -120,7 +96,7 @@ def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
     trained += int(option(cfg, "memory_length") or preset.get("memory_length", 0))
     preset = {"rotary_original_length": trained, **preset}
     fresh = not is_complete(cfg)
-    configure(cfg, LANGUAGE_MODEL.dataclass, preset, language_model_stacks)
+    configure(cfg, flags, preset, language_model_stacks)
     check_embedding(cfg)
     check_memory(cfg, stack_of(cfg, "decoder"), settings, fresh)
     if cfg.lm_head == "roberta" and cfg.adaptive_softmax_cutoff is not None:
@@ -136,10 +112,47 @@ LANGUAGE_MODEL = Family(
     example="roformer_lm_small",
     tasks=("language_modeling", MEMORY_TASK, "multilingual_language_modeling"),
     own_fields=_own_fields,
-    presets=PRESETS,
+    presets=presets.LANGUAGE_MODEL,
     stacks=language_model_stacks,
-    complete=_complete,
+    configure=_complete,
 )
+
+
+class LanguageModelDecoder(TransformerDecoder):
+    """Decoder without attention to a source.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration with the encodings' flags, ``lm_head``,
+            ``num_segments`` and ``memory_length``.
+        dictionary: the dictionary.
+        embed_tokens: token embedding (V, E).
+    """
+
+    output_projection: Any
+
+    def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
+        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=True)
+        self.memory_length = int(cfg.memory_length)
+        size = embed_tokens.embedding_dim
+        self.embed_segments = nn.Embedding(cfg.num_segments, size) if cfg.num_segments else None
+        if self.embed_segments is not None:
+            nn.init.normal_(self.embed_segments.weight, std=size**-0.5)  # tokens have the same
+
+    def build_output_projection(
+        self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding
+    ) -> None:
+        """Build the output layer that ``--lm-head`` selects."""
+        super().build_output_projection(cfg, dictionary, embed_tokens)
+        if cfg.lm_head == "roberta":
+            size, weight = self.output_embed_dim, self.output_projection.weight
+            self.output_projection = MaskedLMHead(
+                size, size, len(dictionary), cfg.activation_fn, weight
+            )
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Token embeddings (B, T, E), plus that of the first segment."""
+        x = super().embed(tokens)
+        return x if self.embed_segments is None else x + self.embed_segments.weight[0]
 
 
 @LANGUAGE_MODEL.register

@@ -34,8 +34,8 @@ from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import check_option, setting
 from fairseq_posenc.layers.initialisation import initialise
+from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset, task_settings
-from fairseq_posenc.models.presets import PRESETS
 from fairseq_posenc.models.roberta import HeadedModel, MaskedLMEncoder
 from fairseq_posenc.models.segments import SegmentFlags, refuse_pairs_in_blocks, resolve_segments
 
@@ -96,14 +96,14 @@ def own_fields() -> List[Field]:
     return _roberta_fields() + transformer + declared_fields(own)
 
 
-def complete_masked_lm(cfg: Options, preset: Preset, settings: Options, dataclass: type) -> None:
+def complete_masked_lm(cfg: Options, preset: Preset, settings: Options, flags: type) -> None:
     """Complete and check, in place, the configuration of a masked language model.
 
     Args:
         cfg: flat configuration.
         preset: settings of the architecture.
         settings: those of the task.
-        dataclass: the flags of the family.
+        flags: the dataclass of the family.
 
     Raises:
         UsageError: flags contradict each other.
@@ -113,7 +113,7 @@ def complete_masked_lm(cfg: Options, preset: Preset, settings: Options, dataclas
     preset = {"position_encoding": "learned", "max_positions": longest, **preset}
     with open_config(cfg):
         complete_funnel(cfg)
-    configure(cfg, dataclass, preset, masked_lm_stacks)
+    configure(cfg, flags, preset, masked_lm_stacks)
     check_funnel(cfg)
     check_mask_decoder(cfg)
     resolve_segments(cfg, settings)
@@ -130,10 +130,6 @@ def complete_masked_lm(cfg: Options, preset: Preset, settings: Options, dataclas
         )
 
 
-def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
-    complete_masked_lm(cfg, preset, settings, MASKED_LM.dataclass)
-
-
 def _inherit(args: Options, arch: str, preset: Preset) -> None:
     inherit(args, MASKED_LM.dataclass, arch, preset)
     refuse_pairs_in_blocks(args)
@@ -145,9 +141,9 @@ MASKED_LM: Family = Family(
     example="roformer_masked_lm_base",
     tasks=("masked_lm", "masked_lm_pairs", *FINE_TUNING, "multilingual_masked_lm"),
     own_fields=own_fields,
-    presets=PRESETS,
+    presets=presets.MASKED_LM,
     stacks=masked_lm_stacks,
-    complete=_complete,
+    configure=complete_masked_lm,
     inherit=_inherit,
 )
 

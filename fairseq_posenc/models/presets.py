@@ -1,4 +1,4 @@
-"""Settings that presets of several families share, and the presets of masked language models."""
+"""The architectures: settings by the names that ``--arch`` takes, family by family."""
 
 from typing import Any, Dict
 
@@ -21,7 +21,69 @@ GAU: Dict[str, Any] = {**ROFORMER_V2, "layer": "gated"}
 GAU_TINY: Dict[str, Any] = {**GAU, "gau_key_size": 32}
 
 
-def _sizes(channels: int, heads: int, layers: int) -> Dict[str, Any]:
+# --- translation
+
+
+def _translation(channels: int, ffn: int, heads: int, layers: int) -> Dict[str, int]:
+    return {
+        "encoder_embed_dim": channels,
+        "encoder_ffn_embed_dim": ffn,
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": heads,
+        "encoder_layers": layers,
+        "decoder_layers": layers,
+    }
+
+
+_TINY = _translation(128, 512, 4, 2)
+_BASE = _translation(512, 2048, 8, 6)  # RoFormer Table 1: the Transformer base of WMT14 En-De
+_EMBEDDING_NORM = {"layernorm_embedding": True}
+TRANSLATION: Dict[str, Preset] = {
+    # for tests and the quickstart
+    "roformer_tiny": {**ROTARY, **_TINY},
+    # fairseq's shape for small corpora
+    "roformer_iwslt_de_en": {**ROTARY, **_translation(512, 1024, 4, 6)},
+    "roformer_base": {**ROTARY, **_BASE},
+    "roformer_wmt_en_de": {**ROTARY, **_BASE},
+    "roformer_big": {**ROTARY, **_translation(1024, 4096, 16, 6), "dropout": 0.3},
+    # Garg et al. 2019: word alignments supervised in one layer
+    "roformer_align": {**ROTARY, **_BASE, "alignment_layer": 4, "alignment_heads": 1},
+    # baselines for rotary
+    "tupe_tiny": {"position_encoding": "tupe", **_TINY},
+    "tupe_base": {"position_encoding": "tupe", **_BASE},
+    "t5bias_base": {"position_encoding": "t5", **_BASE},
+    "alibi_base": {"position_encoding": "alibi", **_BASE},
+    # RoFormer Eq. 32, with the clip distance of Shaw et al. section 4.1; Eq. 34; Eq. 37
+    "shaw_base": {
+        "position_encoding": "shaw",
+        "shaw_values": True,
+        "shaw_max_distance": 16,
+        **_BASE,
+    },
+    "transformer_xl_base": {"position_encoding": "transformer_xl", **_BASE},
+    "deberta_base": {"position_encoding": "deberta", **_BASE},
+    # RoFormer section 4.4; the baseline without rotary is --position-encoding sinusoidal
+    "performer_tiny": {**PERFORMER, **_TINY},
+    "performer_base": {**PERFORMER, **_BASE},
+    # GAU sections 4.1 and 5.1; two units per Transformer layer
+    "roformer_v2_base": {**ROFORMER_V2, **_EMBEDDING_NORM, **_BASE},
+    "gau_tiny": {
+        **GAU_TINY,
+        **_EMBEDDING_NORM,
+        **_TINY,
+        "encoder_layers": 4,
+        # a standard deviation of 0.02 suits 768 channels; with 128, training starts slowly
+        "init_weights": "default",
+    },
+    "gau_base": {**GAU, **_EMBEDDING_NORM, **_BASE, "encoder_layers": 12},
+}
+MULTILINGUAL: Dict[str, Preset] = {"multilingual_roformer": ROTARY}
+
+
+# --- masked language models
+
+
+def _bert(channels: int, heads: int, layers: int) -> Dict[str, Any]:
     return {
         "encoder_embed_dim": channels,
         "encoder_ffn_embed_dim": 4 * channels,
@@ -30,32 +92,36 @@ def _sizes(channels: int, heads: int, layers: int) -> Dict[str, Any]:
     }
 
 
-TINY, BASE, LARGE = _sizes(128, 4, 2), _sizes(768, 12, 12), _sizes(1024, 16, 24)
-# the released RoFormerV2 and GAU models
+_BERT_TINY, _BERT_BASE, _BERT_LARGE = _bert(128, 4, 2), _bert(768, 12, 12), _bert(1024, 16, 24)
+_UNTIED = {"untie_cls": True, **_BERT_BASE}
+#: The released RoFormerV2 and GAU models.
 RELEASED = {"lm_head": "tied", "num_segments": 2, "activation_fn": "relu"}
-_UNTIED = {"untie_cls": True, **BASE}
-PRESETS: Dict[str, Preset] = {
-    "roformer_masked_lm_tiny": {**ROTARY, **TINY},
-    "roformer_masked_lm_base": {**ROTARY, **BASE},
-    "roformer_masked_lm_large": {**ROTARY, **LARGE},
+MASKED_LM: Dict[str, Preset] = {
+    "roformer_masked_lm_tiny": {**ROTARY, **_BERT_TINY},
+    "roformer_masked_lm_base": {**ROTARY, **_BERT_BASE},
+    "roformer_masked_lm_large": {**ROTARY, **_BERT_LARGE},
     # TUPE Table 2, from BERT-A to its ablations
-    "bert_a_masked_lm_base": {"position_encoding": "learned", **BASE},
-    "bert_r_masked_lm_base": {"position_encoding": "learned+t5", **BASE},
+    "bert_a_masked_lm_base": {"position_encoding": "learned", **_BERT_BASE},
+    "bert_r_masked_lm_base": {"position_encoding": "learned+t5", **_BERT_BASE},
     "tupe_a_masked_lm_base": {"position_encoding": "tupe", **_UNTIED},
     "tupe_r_masked_lm_base": {"position_encoding": "tupe+t5", **_UNTIED},
-    "tupe_a_tie_cls_masked_lm_base": {"position_encoding": "tupe", "untie_cls": False, **BASE},
-    "bert_ad_masked_lm_base": {"position_encoding": "bert_ad", **BASE},
+    "tupe_a_tie_cls_masked_lm_base": {
+        "position_encoding": "tupe",
+        "untie_cls": False,
+        **_BERT_BASE,
+    },
+    "bert_ad_masked_lm_base": {"position_encoding": "bert_ad", **_BERT_BASE},
     # the relative positions of RoFormer Eq. 32 (keys alone), 34 and 37, in BERT's shape
-    "shaw_masked_lm_base": {"position_encoding": "shaw", **BASE},
-    "transformer_xl_masked_lm_base": {"position_encoding": "transformer_xl", **BASE},
-    "deberta_masked_lm_base": {"position_encoding": "deberta", **BASE},
+    "shaw_masked_lm_base": {"position_encoding": "shaw", **_BERT_BASE},
+    "transformer_xl_masked_lm_base": {"position_encoding": "transformer_xl", **_BERT_BASE},
+    "deberta_masked_lm_base": {"position_encoding": "deberta", **_BERT_BASE},
     # RoFormer section 4.4; its baseline without rotary is --position-encoding learned
-    "performer_masked_lm_tiny": {**PERFORMER, **TINY},
-    "performer_masked_lm_base": {**PERFORMER, **BASE},
+    "performer_masked_lm_tiny": {**PERFORMER, **_BERT_TINY},
+    "performer_masked_lm_base": {**PERFORMER, **_BERT_BASE},
     # GAU sections 4.1 and 5.1
-    "roformer_v2_masked_lm_tiny": {**ROFORMER_V2, **RELEASED, **TINY},
-    "roformer_v2_masked_lm_base": {**ROFORMER_V2, **RELEASED, **BASE},
-    "roformer_v2_masked_lm_large": {**ROFORMER_V2, **RELEASED, **LARGE},
+    "roformer_v2_masked_lm_tiny": {**ROFORMER_V2, **RELEASED, **_BERT_TINY},
+    "roformer_v2_masked_lm_base": {**ROFORMER_V2, **RELEASED, **_BERT_BASE},
+    "roformer_v2_masked_lm_large": {**ROFORMER_V2, **RELEASED, **_BERT_LARGE},
     "gau_masked_lm_tiny": {
         **GAU_TINY,
         **RELEASED,
@@ -63,4 +129,50 @@ PRESETS: Dict[str, Preset] = {
         "encoder_layers": 4,
     },
     "gau_masked_lm_base": {**GAU, **RELEASED, "encoder_embed_dim": 768, "encoder_layers": 24},
+}
+# ELECTRA Table 6: the fraction of the small, base and large models
+ELECTRA: Dict[str, Preset] = {
+    "roformer_electra_tiny": {**ROTARY, **_BERT_TINY},
+    "roformer_electra_base": {**ROTARY, **_BERT_BASE, "generator_size": 1 / 3},
+    "roformer_electra_large": {**ROTARY, **_BERT_LARGE},
+    "electra_base": {"position_encoding": "learned", **_BERT_BASE, "generator_size": 1 / 3},
+}
+
+
+# --- language models
+
+
+def _gpt(channels: int, heads: int, layers: int) -> Dict[str, Any]:
+    """GPT-3's architecture, with fairseq's settings."""
+    return {
+        "decoder_embed_dim": channels,
+        "decoder_ffn_embed_dim": 4 * channels,
+        "decoder_attention_heads": heads,
+        "decoder_layers": layers,
+        "decoder_normalize_before": True,
+        "share_decoder_input_output_embed": True,
+        "activation_fn": "gelu",
+        "dropout": 0.0,
+    }
+
+
+# RoFormer 4.6.1 and 4.7 name the hyperparameters of GPT-3's 125 M and 1.3 B models, which are in
+# Brown et al., arXiv 2005.14165, Table 2.1.  It lists 24 heads of 128 for the larger one, which do
+# not fit 2,048 channels; 16 do.
+_GPT_TINY, _GPT_SMALL, _GPT_MEDIUM = _gpt(128, 4, 2), _gpt(768, 12, 12), _gpt(2048, 16, 24)
+LANGUAGE_MODEL: Dict[str, Preset] = {
+    "roformer_lm_tiny": {**ROTARY, **_GPT_TINY},
+    "roformer_lm_small": {**ROTARY, **_GPT_SMALL},
+    "roformer_lm_medium": {**ROTARY, **_GPT_MEDIUM},
+    # baselines for rotary
+    "learned_lm_small": {"position_encoding": "learned", **_GPT_SMALL},
+    "t5bias_lm_small": {"position_encoding": "t5", **_GPT_SMALL},
+    "alibi_lm_small": {"position_encoding": "alibi", **_GPT_SMALL},
+    "shaw_lm_small": {"position_encoding": "shaw", **_GPT_SMALL},
+    "transformer_xl_lm_small": {"position_encoding": "transformer_xl", **_GPT_SMALL},
+    # RoFormer section 4.4: 12 layers, 768 channels, 12 heads; its baseline without rotary is
+    # --position-encoding learned, as in the code it cites
+    "performer_lm_enwik8": {**PERFORMER, **_GPT_SMALL},
+    # 24 units as in GAU section 5.1, two per Transformer layer; pre-norm like the others
+    "gau_lm_small": {**_GPT_SMALL, **GAU},
 }

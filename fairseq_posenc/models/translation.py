@@ -1,9 +1,14 @@
-"""Translation: an encoder-decoder Transformer with any position encoding, and its presets."""
+"""Translation: fairseq's encoder-decoder Transformer with any position encoding.
+
+``--task multilingual_translation``, where every language pair has an encoder and a decoder, which
+can be shared, has models of its own; ``--task translation_multi_simple_epoch`` trains a single one.
+"""
 
 from functools import partial
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from fairseq.data import Dictionary
+from fairseq.models.multilingual_transformer import MultilingualTransformerModel
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
@@ -20,8 +25,8 @@ from fairseq_posenc.configuration.stacks import translation_stacks
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.layers.initialisation import initialise
+from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset
-from fairseq_posenc.models.presets import GAU, GAU_TINY, PERFORMER, ROFORMER_V2, ROTARY
 from fairseq_posenc.stacks.decoder import TransformerDecoder
 from fairseq_posenc.stacks.encoder import TransformerEncoder
 from fairseq_posenc.stacks.positions import find_padding
@@ -29,7 +34,7 @@ from fairseq_posenc.stacks.positions import find_padding
 MODEL = "posenc_transformer"
 
 
-def transformer_fields() -> List[Field]:
+def _transformer_fields() -> List[Field]:
     """The flags of the installed fairseq's ``transformer``, and those of the two sides."""
     return flat_fields(TransformerConfig) + declared_fields(fields_of(SideFlags))
 
@@ -39,70 +44,15 @@ def _own_fields() -> List[Field]:
     heads = "heads of that layer trained on alignments"
     context = "let the alignment see the whole target sentence"
     return [
-        *transformer_fields(),
+        *_transformer_fields(),
         stock_field("alignment_layer", int, align, None),
         stock_field("alignment_heads", int, heads, None),
         stock_field("full_context_alignment", bool, context, False),
     ]
 
 
-def _sizes(channels: int, ffn: int, heads: int, layers: int) -> Dict[str, int]:
-    return {
-        "encoder_embed_dim": channels,
-        "encoder_ffn_embed_dim": ffn,
-        "encoder_attention_heads": heads,
-        "decoder_attention_heads": heads,
-        "encoder_layers": layers,
-        "decoder_layers": layers,
-    }
-
-
-TINY = _sizes(128, 512, 4, 2)
-BASE = _sizes(512, 2048, 8, 6)  # RoFormer Table 1: the Transformer base of WMT14 En-De
-_EMBEDDING_NORM = {"layernorm_embedding": True}
-PRESETS: Dict[str, Preset] = {
-    # for tests and the quickstart
-    "roformer_tiny": {**ROTARY, **TINY},
-    # fairseq's shape for small corpora
-    "roformer_iwslt_de_en": {**ROTARY, **_sizes(512, 1024, 4, 6)},
-    "roformer_base": {**ROTARY, **BASE},
-    "roformer_wmt_en_de": {**ROTARY, **BASE},
-    "roformer_big": {**ROTARY, **_sizes(1024, 4096, 16, 6), "dropout": 0.3},
-    # Garg et al. 2019: word alignments supervised in one layer
-    "roformer_align": {**ROTARY, **BASE, "alignment_layer": 4, "alignment_heads": 1},
-    # baselines for rotary
-    "tupe_tiny": {"position_encoding": "tupe", **TINY},
-    "tupe_base": {"position_encoding": "tupe", **BASE},
-    "t5bias_base": {"position_encoding": "t5", **BASE},
-    "alibi_base": {"position_encoding": "alibi", **BASE},
-    # RoFormer Eq. 32, with the clip distance of Shaw et al. section 4.1; Eq. 34; Eq. 37
-    "shaw_base": {
-        "position_encoding": "shaw",
-        "shaw_values": True,
-        "shaw_max_distance": 16,
-        **BASE,
-    },
-    "transformer_xl_base": {"position_encoding": "transformer_xl", **BASE},
-    "deberta_base": {"position_encoding": "deberta", **BASE},
-    # RoFormer section 4.4; the baseline without rotary is --position-encoding sinusoidal
-    "performer_tiny": {**PERFORMER, **TINY},
-    "performer_base": {**PERFORMER, **BASE},
-    # GAU sections 4.1 and 5.1; two units per Transformer layer
-    "roformer_v2_base": {**ROFORMER_V2, **_EMBEDDING_NORM, **BASE},
-    "gau_tiny": {
-        **GAU_TINY,
-        **_EMBEDDING_NORM,
-        **TINY,
-        "encoder_layers": 4,
-        # a standard deviation of 0.02 suits 768 channels; with 128, training starts slowly
-        "init_weights": "default",
-    },
-    "gau_base": {**GAU, **_EMBEDDING_NORM, **BASE, "encoder_layers": 12},
-}
-
-
-def _complete(cfg: Options, preset: Preset, settings: Options) -> None:
-    configure(cfg, TRANSLATION.dataclass, preset)
+def _complete(cfg: Options, preset: Preset, settings: Options, flags: type) -> None:
+    configure(cfg, flags, preset)
 
 
 TRANSLATION = Family(
@@ -119,9 +69,9 @@ TRANSLATION = Family(
         "span_masked_lm",
     ),
     own_fields=_own_fields,
-    presets=PRESETS,
+    presets=presets.TRANSLATION,
     stacks=translation_stacks,
-    complete=_complete,
+    configure=_complete,
 )
 
 
@@ -215,3 +165,65 @@ class TranslationModel(TransformerModelBase):
             _, alignment = decode(features_only=True, full_context_alignment=True)
             extra["attn"] = alignment["attn"]
         return out, extra
+
+
+_SHARED = {
+    "share_encoder_embeddings": "use one source embedding for all source languages",
+    "share_decoder_embeddings": "use one target embedding for all target languages",
+    "share_encoders": "use one encoder for all source languages",
+    "share_decoders": "use one decoder for all target languages",
+}
+
+
+def _multilingual_fields() -> List[Field]:
+    shared = [stock_field(name, bool, text, False) for name, text in _SHARED.items()]
+    return _transformer_fields() + shared
+
+
+MULTILINGUAL = Family(
+    model="multilingual_posenc_transformer",
+    what="a multilingual translation model",
+    example="multilingual_roformer",
+    tasks=("multilingual_translation",),
+    own_fields=_multilingual_fields,
+    presets=presets.MULTILINGUAL,
+    stacks=translation_stacks,
+    configure=_complete,
+    for_hydra=False,  # the task has no dataclass either
+)
+
+
+@MULTILINGUAL.register
+class MultilingualModel(MultilingualTransformerModel):
+    """One encoder-decoder per language pair, with position encodings in its attention.
+
+    Args:
+        encoders: encoder of every pair.
+        decoders: decoder of every pair.
+    """
+
+    @classmethod
+    def build_model(cls, args: Options, task: FairseqTask) -> MultilingualTransformerModel:
+        """Build the models of all pairs of *task* from a flat configuration.
+
+        Raises:
+            UsageError: the task needs another family, or flags contradict each other.
+        """
+        MULTILINGUAL.complete_for_task(args, task, args)
+        model = super().build_model(args, task)
+        initialise(model, args)
+        return model
+
+    @classmethod
+    def _get_module_class(
+        cls,
+        is_encoder: bool,
+        args: Options,
+        lang_dict: Dictionary,
+        embed_tokens: nn.Embedding,
+        langs: Sequence[str],
+    ) -> nn.Module:
+        cfg = nested(args)
+        if is_encoder:
+            return TransformerEncoder(cfg, lang_dict, embed_tokens)
+        return TransformerDecoder(cfg, lang_dict, embed_tokens, cfg.no_cross_attention)

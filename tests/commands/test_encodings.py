@@ -10,7 +10,7 @@ from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
 from fairseq_posenc.layers.norms import NORMS
-from fairseq_posenc.models.translation import PRESETS
+from fairseq_posenc.models.presets import TRANSLATION as PRESETS
 
 pytest_plugins = ["support.toy"]
 

@@ -10,7 +10,8 @@ from support.helpers import kinds
 from support.toy_lm import BLOCKS, LENGTH, SHAPE, TASK, continued, eval_lm, perplexity, train_lm
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.models.language_model import MODEL, PRESETS
+from fairseq_posenc.models.language_model import MODEL
+from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
 

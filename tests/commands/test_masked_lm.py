@@ -16,7 +16,7 @@ from support.masked_lm_runs import (
 )
 
 from fairseq_posenc.models.masked_lm import MODEL
-from fairseq_posenc.models.presets import PRESETS
+from fairseq_posenc.models.presets import MASKED_LM as PRESETS
 
 pytest_plugins = ["support.toy", "support.masked_lm_runs"]
 

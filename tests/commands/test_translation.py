@@ -7,7 +7,8 @@ from support.commands import SMALL, average, generate, train, validate
 from support.helpers import kinds
 from support.toy import TEST_SIZES
 
-from fairseq_posenc.models.translation import MODEL, PRESETS
+from fairseq_posenc.models.presets import TRANSLATION as PRESETS
+from fairseq_posenc.models.translation import MODEL
 
 pytest_plugins = ["support.toy"]
 

@@ -10,7 +10,6 @@ from support.commands import Command
 
 import fairseq_posenc
 from fairseq_posenc import compat
-from fairseq_posenc.compat import patching
 
 PACKAGE = Path(fairseq_posenc.__file__).resolve().parent
 
@@ -33,7 +32,7 @@ def test_a_replacement_reaches_who_imported_the_original(monkeypatch):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     home.answer = importer.answer = other.answer = lambda: 42
     for _ in range(2):
-        patching.wrap(home, "answer", lambda original: lambda: original() + 1)
+        compat.wrap(home, "answer", lambda original: lambda: original() + 1)
     assert (home.answer(), importer.answer(), other.answer()) == (43, 43, 42)
 
 

@@ -23,7 +23,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.resolve import configure, nested
 from fairseq_posenc.encodings import parse_encodings
 from fairseq_posenc.models import FAMILIES
-from fairseq_posenc.models.translation import MODEL, PRESETS, TRANSLATION
+from fairseq_posenc.models.presets import TRANSLATION as PRESETS
+from fairseq_posenc.models.translation import MODEL, TRANSLATION
 
 STOCK_OF = {
     "posenc_transformer": "transformer",

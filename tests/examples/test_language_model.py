@@ -9,7 +9,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from support.language_models import COMPARE, PREPARE, TRAIN, wikitext
 from support.recipes import assert_error, bash, commands, flags_of, recipe_module, training_of
 
-from fairseq_posenc.models.language_model import PRESETS
+from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
 from fairseq_posenc.serving.model_folder import read_model_folder
 
 perplexities = recipe_module("language_model", "perplexities")

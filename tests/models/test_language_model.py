@@ -23,7 +23,8 @@ from support.helpers import (
 )
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.models.language_model import MODEL, PRESETS
+from fairseq_posenc.models.language_model import MODEL
+from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
 from tests.configuration.test_resolve import flags_of
 
 B, T = 3, 9
