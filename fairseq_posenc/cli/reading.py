@@ -183,7 +183,7 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
         "--no-answer-threshold",
         type=float,
         metavar="X",
-        help="no answer if its score exceeds that of the best answer by more",
+        help="no answer if the score for none exceeds the best answer's by more",
     )
     add("--batch-size", type=int, default=32, metavar="N", help="windows in a batch (32)")
     add("--device", default="cpu", choices=("cpu", "cuda"), help="(cpu)")

@@ -83,11 +83,7 @@ class MaskedLMAccuracyCriterion(MaskedLmLoss):
 
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
-        """Log the loss, the accuracy and in evaluation the mean reciprocal rank.
-
-        Args:
-            logging_outputs: logging outputs of the batches or workers.
-        """
+        """Log the loss, the accuracy and in evaluation the mean reciprocal rank."""
         MaskedLmLoss.reduce_metrics(logging_outputs)
         sums = Sums(logging_outputs)
         asked = sums["sample_size"]
@@ -141,8 +137,8 @@ class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
             reduce: unused, as fairseq passes it.
 
         Returns:
-            the summed losses of the masked tokens plus as many times the mean loss of the pairs,
-            the number of masked tokens, and the logging output.
+            the summed losses of the masked tokens plus the mean loss of the pairs times the number
+            of masked tokens; this number; and the logging output.
         """
         inputs: Dict[str, object] = {}
         if self.relation is not None:
@@ -169,11 +165,7 @@ class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
-        """Log the losses and accuracies of one or more batches.
-
-        Args:
-            logging_outputs: logging outputs of the batches or workers.
-        """
+        """Log the losses and accuracies of one or more batches."""
         metrics.log_derived(  # before fairseq logs that of the sum
             "ppl", lambda meters: utils.get_perplexity(meters["mlm_loss"].avg)
         )

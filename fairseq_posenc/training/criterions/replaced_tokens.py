@@ -100,11 +100,7 @@ class ReplacedTokenDetectionCriterion(SummingCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
-        """Log losses and accuracies of one or more batches.
-
-        Args:
-            logging_outputs: logging outputs of the batches or workers.
-        """
+        """Log losses and accuracies of one or more batches."""
         sums = Sums(logging_outputs)
         size, text = max(sums["sample_size"], 1), max(sums["text"], 1)
         sums.log_bits("loss", size)

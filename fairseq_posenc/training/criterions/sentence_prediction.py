@@ -128,11 +128,7 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
-        """Log the loss, and in evaluation the scores of all batches so far.
-
-        Args:
-            logging_outputs: the logging outputs of one or more batches.
-        """
+        """Log the loss, and in evaluation the scores of all batches so far."""
         SentencePredictionCriterion.reduce_metrics(logging_outputs)
         for output in logging_outputs:
             if _ROWS in output:

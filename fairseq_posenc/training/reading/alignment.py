@@ -1,4 +1,4 @@
-"""The characters of a text that each of its tokens stands for, whatever split the text.
+"""The characters of a text that each of its tokens stands for, whichever tool split the text.
 
 The tokens may be lower-case, without accents, escaped as Moses does, or unknown; so they are
 compared with the text character by character, in a form that does not depend on any of that.
@@ -7,6 +7,7 @@ compared with the text character by character, in a form that does not depend on
 import bisect
 import difflib
 import html
+import os
 import re
 import unicodedata
 from typing import Iterable, List, Optional, Sequence, Tuple
@@ -95,11 +96,8 @@ def token_offsets(text: str, surfaces: Sequence[str]) -> List[Span]:
     surfaces = [_CONTINUES.sub("", surface) for surface in surfaces]
     wanted, places = _keys((c, (at, at + 1)) for at, c in enumerate(text))
     found, owners = _keys(_characters(surfaces))
-    blocks = [(0, 0, len(wanted))]
-    if wanted != found:
-        blocks = _matching(wanted, found)
     starts, ends = [-1] * len(surfaces), [-1] * len(surfaces)
-    for left, right, size in blocks:
+    for left, right, size in _matching(wanted, found):
         for (start, end), (first, last) in zip(
             places[left : left + size], owners[right : right + size]
         ):
@@ -111,13 +109,8 @@ def token_offsets(text: str, surfaces: Sequence[str]) -> List[Span]:
 
 def _matching(wanted: str, found: str) -> List[Tuple[int, int, int]]:
     """Equal parts of two strings, in order: both starts and the size."""
-    before = 0
-    shorter = min(len(wanted), len(found))
-    while before < shorter and wanted[before] == found[before]:
-        before += 1
-    behind = 0
-    while behind < shorter - before and wanted[-1 - behind] == found[-1 - behind]:
-        behind += 1
+    before = len(os.path.commonprefix([wanted, found]))
+    behind = len(os.path.commonprefix([wanted[before:][::-1], found[before:][::-1]]))
     middle = difflib.SequenceMatcher(
         None, wanted[before : len(wanted) - behind], found[before : len(found) - behind], False
     )

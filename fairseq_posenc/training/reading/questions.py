@@ -4,7 +4,7 @@ SQuAD 1.1, Rajpurkar et al., arXiv 1606.05250; SQuAD 2.0, Rajpurkar et al., arXi
 CMRC 2018, Cui et al., arXiv 1810.07366.
 """
 
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object
@@ -34,8 +34,8 @@ class Reading(NamedTuple):
 
     Args:
         passages: the texts.
-        questions: on them.
-        misplaced: ids of questions whose answer is not where the file says.
+        questions: the questions on all passages.
+        misplaced: the ids of questions whose answer is not where the file says.
     """
 
     passages: List[str]
@@ -88,7 +88,7 @@ def read_questions(path: str, answered: bool = True, misplaced: str = "refuse") 
 
 def _question(
     entry: Dict[str, Any], reading: Reading, path: str, answered: bool, misplaced: str
-) -> Any:
+) -> Optional[Question]:
     """A question, or None if it is left out."""
     passage = len(reading.passages) - 1
     key = str(entry.get("id", ""))
@@ -106,7 +106,11 @@ def _question(
         )
     context = reading.passages[passage]
     found = [_answer(answer, where) for answer in answers]
-    wrong = [pair for pair in found if not _occurs_at(context, *pair)]
+    wrong = [
+        (answer, start)
+        for answer, start in found
+        if not (0 <= start < len(context) and context.startswith(answer, start))
+    ]
     if wrong and misplaced == "refuse":
         answer, start = wrong[0]
         raise UsageError(
@@ -122,11 +126,6 @@ def _question(
             return None
         place = -1
     return Question(key, text, passage, tuple(answer for answer, _ in found), place)
-
-
-def _occurs_at(context: str, answer: str, start: int) -> bool:
-    """Whether *answer* begins at character *start* of *context*."""
-    return 0 <= start < len(context) and context.startswith(answer, start)
 
 
 def _answer(answer: Any, where: str) -> Tuple[str, int]:

@@ -35,10 +35,10 @@ class CandidateDataset(FairseqDataset):
     """Each example is one text with every candidate masked in turn, the right one first.
 
     Args:
-        left: what stands before the gap, each ending in </s>, which is dropped.
-        right: what stands after it, ending in </s>.
-        candidates: for each place among the candidates, those of all examples, ending in </s>;
-            with nothing else, the example has no further candidate.
+        left: the text before the gap of each example, with a final </s>, which is dropped.
+        right: the text after the gap of each example, with a final </s>.
+        candidates: the first candidate of every example, the second of every example, and so on,
+            each with a final </s>; an empty text before </s> stands for no further candidate.
         dictionary: the dictionary of the model, with ``<mask>``.
         seed: the seed of the order of the examples.
         where: name of the data, for messages.
@@ -218,7 +218,7 @@ class CandidateRankingCriterion(SummingCriterion):
         Args:
             model: a masked language model.
             sample: a batch of B examples with R rows in all; ``target`` (R, T) is padding except
-                at the tokens of the candidates, ``counts`` (B,) says whose they are.
+                at the tokens of the candidates, and ``counts`` (B,) has the rows of each example.
             reduce: unused, as fairseq passes it.
 
         Returns:
@@ -258,11 +258,7 @@ class CandidateRankingCriterion(SummingCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
-        """Log the loss and the accuracy of one or more batches.
-
-        Args:
-            logging_outputs: the logging outputs of the batches or workers.
-        """
+        """Log the loss and the accuracy of one or more batches."""
         sums = Sums(logging_outputs)
         sums.log_bits("loss", sums["sample_size"])
         sums.log_percentage("accuracy", "ncorrect", sums["sample_size"])

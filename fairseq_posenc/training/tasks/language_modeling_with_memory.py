@@ -162,7 +162,7 @@ class LanguageModelingWithMemoryTask(LanguageModelingTask):
         return out
 
     def optimizer_step(self, optimizer: Any, model: nn.Module, update_num: int) -> None:
-        """fairseq's; what the batches so far were given is then history."""
+        """fairseq's step, after which the batches so far are not read again."""
         super().optimizer_step(optimizer, model, update_num)
         self.carried["training"].updated()
 

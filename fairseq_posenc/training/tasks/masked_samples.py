@@ -29,7 +29,7 @@ from fairseq_posenc.training.tasks.masking import (
 logger = logging.getLogger(__name__)
 
 TOKENS, WORDS, SPANS, PHRASES = "tokens", "words", "spans", "phrases"
-#: fairseq's flags of masking
+#: fairseq's flags of masking.
 _MASKING = (
     "seed",
     "mask_prob",
@@ -37,7 +37,7 @@ _MASKING = (
     "random_token_prob",
     "freq_weighted_replacement",
 )
-#: those of single tokens, with the values that switch them off
+#: fairseq's flags that only masks of single tokens have, with the values that switch them off.
 _OF_TOKENS = {"mask_multiple_length": 1, "mask_stdev": 0.0, "mask_whole_words": False}
 
 

@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 #: all but the last (SentencePiece, byte-level BPE; WordPiece; subword-nmt).
 _BEGIN, _INSIDE, _GOES_ON = ("\u2581", "\u0120"), ("##",), ("@@",)
 _FEWEST = 0.01  # least share of symbols with a mark
-#: SpanBERT section 3.1, for lengths in words
+#: The parameter of the lengths of spans, and the longest length, in words (SpanBERT section 3.1).
 GEOMETRIC, LONGEST = 0.2, 10
 
-#: units to mask together, as pairs of the first unit and that after the last
+#: Groups of units to mask together, as pairs of the first unit and the one after the last.
 Groups = List[Tuple[int, int]]
-#: chooses groups: of (U,) units those that may be masked, the share to mask, random numbers
+#: A choice of groups, given which units may be masked (U,), the share to mask, and random numbers.
 Choice = Callable[[np.ndarray, float, np.random.Generator], Groups]
 
 
@@ -179,9 +179,9 @@ def span_lengths() -> np.ndarray:
 class GeometricSpans:
     """Chooses spans of geometric lengths, with at least one unit between any two.
 
-    Before the first, a part of a span counts as masked already.  Drawn as here, it makes up on
-    average for the part of the last span that exceeds the share, as in a renewal process that began
-    long ago: the expected share is exact, and the lengths are those of :func:`span_lengths`.
+    The last span may exceed the share.  So that the expected share is exact all the same, a part of
+    a span counts as masked before the first is chosen, with the length that it has at any moment
+    of a renewal process; the lengths of all spans remain those of :func:`span_lengths`.
     """
 
     def __init__(self) -> None:

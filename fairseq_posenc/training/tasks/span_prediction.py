@@ -69,7 +69,7 @@ class SpanPredictionConfig(FairseqDataclass):
     )
     longest_question: Optional[int] = field(
         default=None,
-        metadata={"help": "cut questions off after as many tokens (64 in BERT)", **_POSITIVE},
+        metadata={"help": "cut questions off after this many tokens (64 in BERT)", **_POSITIVE},
     )
     longest_answer: int = field(
         default=30, metadata={"help": "max tokens of an answer", **_POSITIVE}
@@ -78,14 +78,14 @@ class SpanPredictionConfig(FairseqDataclass):
     answerability: Optional[ChoiceEnum(ANSWERABILITY)] = field(  # type: ignore[valid-type]
         default=None,
         metadata={
-            "help": "how to tell that a question has no answer: span, by that of [CLS], as in "
+            "help": "how to tell that a question has no answer: span, by the span [CLS], as in "
             "BERT; classifier, trained jointly, as in RoBERTa; none, every question has one "
             "(default: span or none, by the training data)"
         },
     )
     no_answer_threshold: float = field(
         default=0.0,
-        metadata={"help": "no answer if its score exceeds that of the best answer by more"},
+        metadata={"help": "no answer if the score for none exceeds the best answer's by more"},
     )
     span_head_name: str = field(default="span_head", metadata={"help": "name of the head"})
     seed: int = II("common.seed")
@@ -295,10 +295,6 @@ class SpanPredictionCriterion(SummingCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
-        """Log the loss per window, in bits.
-
-        Args:
-            logging_outputs: the logging outputs of one or more batches.
-        """
+        """Log the loss per window, in bits."""
         sums = Sums(logging_outputs)
         sums.log_bits("loss", sums["sample_size"])

@@ -67,7 +67,7 @@ class Layout(NamedTuple):
     Args:
         longest: largest number of tokens in an input.
         stride: tokens from the start of a window to that of the next.
-        longest_question: questions are cut off after as many tokens; None for never.
+        longest_question: questions are cut off after this many tokens; None for never.
         init_token: in front, [CLS].
         separator_token: in front of the passage, besides the </s> after each text; or None.
     """

@@ -17,6 +17,8 @@ from fairseq_posenc.attention.memory import Memory
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import Options
 
+logger = logging.getLogger(__name__)
+
 
 class Corpus(FairseqDataset):
     """A text as one sequence of tokens, read where it is needed.
@@ -137,9 +139,6 @@ class Streams(FairseqDataset):
         return self.length
 
 
-logger = logging.getLogger(__name__)
-
-
 class Carried:
     """The memory between batches, of training or of validation.
 
@@ -218,9 +217,9 @@ class StreamIterator(EpochBatchIterator):
             return
         self._gathered = [self._of_all(layer) for layer in self.carried.memory]
 
-    def _of_all(self, layer: torch.Tensor) -> torch.Tensor:
+    def _of_all(self, layer: Tensor) -> Tensor:
         """(B, M, C) of every worker, one after the other, in the memory of the host."""
-        found: List[torch.Tensor] = []
+        found: List[Tensor] = []
         for worker in range(self.num_shards):  # one at a time, which takes the least memory
             part = layer.clone()
             torch.distributed.broadcast(part, src=worker)
