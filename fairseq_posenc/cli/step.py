@@ -164,8 +164,8 @@ def _recover(folder: str) -> None:
 
 def run_alone(args: argparse.Namespace) -> int:
     """Run a command under a lock."""
-    from fairseq_posenc.steps.running import run
-    from fairseq_posenc.steps.step import locked
+    from fairseq_posenc.steps.lock import locked
+    from fairseq_posenc.steps.processes import run
 
     if not args.words:
         raise UsageError("alone: give a command after --")
@@ -181,7 +181,7 @@ def run_alone(args: argparse.Namespace) -> int:
 def run_stale(args: argparse.Namespace) -> None:
     """Name the folders whose steps have read other data."""
     from fairseq_posenc.steps.markers import TRAINING_FILES, digest_of, markers_in
-    from fairseq_posenc.steps.running import say
+    from fairseq_posenc.steps.processes import say
 
     place, digest = os.path.abspath(args.data), digest_of(args.data, TRAINING_FILES)
     for folder in args.folders:

@@ -5,9 +5,10 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Callable, Dict, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.steps.processes import say
 
 try:
     import fcntl
@@ -65,6 +66,35 @@ def hold(
         yield (descriptor,)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(folder: Path, name: str, waits: bool, other: str = "another folder") -> Iterator[Any]:
+    """Lock a folder for a step or a script.
+
+    Args:
+        folder: the folder.
+        name: the name by which others are told of this process.
+        waits: whether to wait for another process; otherwise it is an error.
+        other: what to give instead of a folder that cannot be used.
+
+    Yields:
+        file descriptors and variables for the processes of the step.
+
+    Raises:
+        UsageError: another process is at work there, or the folder cannot be written to.
+    """
+
+    def waiting(found: str) -> None:
+        say(f"{folder}: waiting for {found}")
+
+    try:
+        with hold(folder, name, waiting if waits else None, f"give {other}") as descriptors:
+            yield descriptors, holding(folder)
+    except Held as error:
+        raise UsageError(
+            f"{folder}: {error} is at work there; wait until that has ended, or stop it"
+        ) from None
 
 
 def holding(folder: Path) -> Dict[str, str]:

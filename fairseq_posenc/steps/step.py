@@ -1,6 +1,7 @@
 """A step of a recipe: commands that are run once, and again when what decides them has changed."""
 
 import contextlib
+import filecmp
 import os
 import shlex
 import shutil
@@ -8,11 +9,10 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.steps.folders import PART, part_of, replace
-from fairseq_posenc.steps.lock import Held, hold, holding
+from fairseq_posenc.steps.lock import locked
 from fairseq_posenc.steps.markers import (
     digest_of,
     digest_of_value,
@@ -21,8 +21,9 @@ from fairseq_posenc.steps.markers import (
     read_object,
     write_object,
 )
-from fairseq_posenc.steps.running import run, say, watched
+from fairseq_posenc.steps.processes import run, say, watched
 
+PART = ".part"  # the folder in which folders are made that replace others
 _AND = "&&"  # between the commands of a step
 _WORKERS = "--workers"  # processes, whose number decides nothing
 
@@ -83,35 +84,6 @@ def commands_of(words: Sequence[str]) -> List[List[str]]:
         else:
             found[-1].append(word)
     return [command for command in found if command]
-
-
-@contextlib.contextmanager
-def locked(folder: Path, name: str, waits: bool, other: str = "another folder") -> Iterator[Any]:
-    """Lock a folder for a step or a script.
-
-    Args:
-        folder: the folder.
-        name: the name by which others are told of this process.
-        waits: whether to wait for another process; otherwise it is an error.
-        other: what to give instead of a folder that cannot be used.
-
-    Yields:
-        file descriptors and variables for the processes of the step.
-
-    Raises:
-        UsageError: another process is at work there, or the folder cannot be written to.
-    """
-
-    def waiting(found: str) -> None:
-        say(f"{folder}: waiting for {found}")
-
-    try:
-        with hold(folder, name, waiting if waits else None, f"give {other}") as descriptors:
-            yield descriptors, holding(folder)
-    except Held as error:
-        raise UsageError(
-            f"{folder}: {error} is at work there; wait until that has ended, or stop it"
-        ) from None
 
 
 def key_of(step: Step) -> str:
@@ -213,8 +185,52 @@ def do(step: Step, waits: bool = False) -> None:
             shutil.rmtree(part_of(folder), ignore_errors=True)
         run_all(step, descriptors, variables)
         for folder in step.replaces:
-            replace(folder, step.name)
+            put_in_place(folder, step.name)
         finish(step, {"key": key, "seconds": round(time.monotonic() - begun, 1)})
+
+
+def part_of(folder: str) -> str:
+    """The folder that commands write in the place of *folder*, with the same name.
+
+    >>> part_of("out/data-bin/")
+    'out/.part/data-bin'
+    """
+    parent, name = os.path.split(folder.rstrip("/"))
+    return os.path.join(parent, PART, name)
+
+
+def put_in_place(folder: str, name: str) -> None:
+    """Put what was made in :func:`part_of` a folder in its place; an equal folder stays.
+
+    A folder that stays keeps its times, and so is no newer than what was made from it.
+
+    Raises:
+        UsageError: nothing was made.
+    """
+    part, old = part_of(folder), os.path.join(part_of(folder), ".replaced")
+    if not os.path.isdir(part):
+        raise UsageError(f"{name}: ended without making {part}")
+    if os.path.isdir(folder) and _equal(filecmp.dircmp(part, folder, hide=[])):
+        shutil.rmtree(part)
+    elif os.path.lexists(folder):  # half a folder would not be known as a recipe's own
+        os.rename(folder, old)
+        os.rename(part, folder)
+        shutil.rmtree(os.path.join(folder, ".replaced"))
+    else:
+        os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)
+        os.rename(part, folder)
+    with contextlib.suppress(OSError):  # others are at work there
+        os.rmdir(os.path.dirname(part))
+
+
+def _equal(both: "filecmp.dircmp[str]") -> bool:
+    """Whether two folders hold the same, but for logs and a lock."""
+    alone = [n for n in both.left_only + both.right_only if not n.endswith((".log", ".lock"))]
+    files = [name for name in both.common_files if not name.endswith(".log")]
+    _, differ, errors = filecmp.cmpfiles(both.left, both.right, files, shallow=False)
+    return not (alone or differ or errors or both.common_funny) and all(
+        map(_equal, both.subdirs.values())
+    )
 
 
 def finish(step: Step, content: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.steps.lock import locked
 from fairseq_posenc.steps.markers import (
     TRAINING_FILES,
     digest_of,
@@ -16,13 +17,12 @@ from fairseq_posenc.steps.markers import (
     read_object,
     write_object,
 )
-from fairseq_posenc.steps.running import say
+from fairseq_posenc.steps.processes import say
 from fairseq_posenc.steps.step import (
     Step,
     check,
     finish,
     inputs_of,
-    locked,
     plain_words,
     run_all,
 )

@@ -9,9 +9,8 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 import yaml
 
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
-from fairseq_posenc.steps.lock import Held, hold
+from fairseq_posenc.steps.lock import locked
 from fairseq_posenc.steps.processes import Processes, Stopped
 from fairseq_posenc.study.commands import Device
 from fairseq_posenc.study.plan import Plan
@@ -96,7 +95,7 @@ def carry_out(
         UsageError: another process is at work on the study, or its folder cannot be written to.
     """
     try:
-        with hold(study, "study", advice="give another --output"):
+        with locked(study, "study", False, "another --output"):
             chosen, tried = search(plan, make, note)
             runs = specs(plan, chosen)
             timed = speed_specs(plan, chosen)
@@ -105,11 +104,6 @@ def carry_out(
             if timed:
                 (alone or make)([(spec, "") for spec in timed])
             return results
-    except Held as error:
-        raise UsageError(
-            f"{study}: {error} is at work on this study; wait until it has ended, or give another "
-            "--output"
-        ) from error
     except Stopped:
         raise KeyboardInterrupt from None
 

@@ -6,10 +6,9 @@ import shutil
 import pytest
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.steps import running
-from fairseq_posenc.steps.folders import part_of
+from fairseq_posenc.steps import processes
 from fairseq_posenc.steps.markers import TRAINING_FILES, digest_of
-from fairseq_posenc.steps.step import Step, check, do
+from fairseq_posenc.steps.step import Step, check, do, part_of
 
 ALL = ("*",)
 
@@ -137,7 +136,7 @@ def test_a_log_is_shown_and_whole_or_absent(capfd):
 
 
 def test_the_size_of_a_folder_is_told_meanwhile(capfd, monkeypatch):
-    monkeypatch.setattr(running, "_REPORT", 0.1)
+    monkeypatch.setattr(processes, "_REPORT", 0.1)
     words = ["bash", "-c", "mkdir b; head -c 3000000 /dev/zero >b/c; sleep 0.5"]
     do(Step("one", path(), words, watch="b"))
     assert "one: 0 s so far, 3 MB in b" in capfd.readouterr().err

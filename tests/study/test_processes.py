@@ -21,7 +21,7 @@ pytest_plugins = ["support.studies"]
 def test_two_processes_do_not_work_on_one_study(read, tmp_path):
     with lock.hold(tmp_path / "study"):
         said = message(study, read(), tmp_path / "study", FakeCommands())
-        assert f"process {os.getpid()}" in said and "is at work on this study" in said
+        assert f"process {os.getpid()}" in said and "is at work there" in said
     study(read(), tmp_path / "study", FakeCommands())
 
 
