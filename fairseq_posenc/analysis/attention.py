@@ -80,11 +80,11 @@ def load(path: str, dict_path: Optional[str]) -> Model:
     dictionary = read_symbols(dict_path or find_dictionary(path, checkpoint, "--dict"), rows, path)
     cfg = Namespace(_name=TASKS[name])
     if TASKS[name] == "masked_lm":
-        model = rebuild(checkpoint, BareTask(cfg, dictionary))
+        model = rebuild(path, checkpoint, BareTask(cfg, dictionary))
         return Model(model.encoder.sentence_encoder, partial(model, features_only=True), dictionary)
     shared = settings.get("share_all_embeddings")
     target = None if shared else Sized(len(state["decoder.embed_tokens.weight"]))
-    encoder = rebuild(checkpoint, BareTask(cfg, dictionary, target)).encoder
+    encoder = rebuild(path, checkpoint, BareTask(cfg, dictionary, target)).encoder
     return Model(encoder, encoder, dictionary)
 
 

@@ -3,7 +3,6 @@
 `fairseq-posenc plot extrapolation --help` defines it.
 """
 
-import ast
 import math
 import os
 import re
@@ -21,6 +20,7 @@ from fairseq_posenc.checkpoints.reading import model_settings, read_checkpoint
 from fairseq_posenc.checkpoints.settings import task_of
 from fairseq_posenc.encodings import encoding_flags
 from fairseq_posenc.flags.options import option
+from fairseq_posenc.flags.values import read_overrides
 
 
 class EvalConfig(NamedTuple):
@@ -83,12 +83,7 @@ def parse_run(text: str) -> Run:
     match = re.fullmatch(r"([^=]+)=(\S.*?)(?:\s+(\{.*\}))?\s*", text, re.DOTALL)
     if match is None:
         raise UsageError(f"{text}: expected NAME=CHECKPOINT or 'NAME=CHECKPOINT {{overrides}}'")
-    try:
-        overrides = dict(ast.literal_eval(match.group(3) or "{}"))
-    except (ValueError, SyntaxError, TypeError) as error:
-        raise UsageError(
-            f"{match.group(3)}: expected overrides such as {{'rotary_scaling': 'yarn'}}"
-        ) from error
+    overrides = read_overrides(match.group(3) or "{}")
     return Run(match.group(1).strip(), match.group(2), overrides)
 
 

@@ -1,15 +1,19 @@
-"""Integrity of checkpoint files, from the checksums of the zip archives that PyTorch writes."""
+"""Damaged checkpoint files: finding them by their checksums, and going on from a whole one."""
 
 import hashlib
 import math
 import os
 import re
 import shlex
+import shutil
+import sys
 import zipfile
 from typing import Hashable, Iterator, Optional
 
+from fairseq_posenc.basics.files import replace_file
+
 _NUMBERED = re.compile(r"checkpoint(?:_(\d+)_(\d+)|(\d+))\.pt")
-_LAST = "checkpoint_last.pt"
+_LAST, _KEPT = "checkpoint_last.pt", "checkpoint_last.damaged.pt"
 
 
 def damaged_member(path: str) -> Optional[str]:
@@ -64,9 +68,31 @@ def _newest_whole(path: str) -> Optional[str]:
 
 def _is_whole(path: str) -> bool:
     try:
-        return damaged_member(path) is None
+        with open(path, "rb") as file:
+            has_checksums = file.read(1) != b"\x80"  # the first byte that PyTorch before 1.6 wrote
+        return not has_checksums or damaged_member(path) is None
     except (OSError, zipfile.BadZipFile):
         return False
+
+
+def recover_last(folder: str) -> None:
+    """Put the newest whole checkpoint in the place of a damaged ``checkpoint_last.pt``.
+
+    The damaged file is kept as ``checkpoint_last.damaged.pt``.  Nothing is done where the last
+    checkpoint is whole, and where no other one is: ``fairseq-train`` then says what is wrong.
+
+    Args:
+        folder: the ``--save-dir`` of a training.
+    """
+    last = os.path.join(folder, _LAST)
+    source = None if not os.path.isfile(last) or _is_whole(last) else _newest_whole(last)
+    if source is None:
+        return
+    shutil.copyfile(last, os.path.join(folder, _KEPT))
+    with replace_file(last) as partial:
+        shutil.copyfile(source, partial)
+    going_on = f"kept as {_KEPT}; going on from {os.path.basename(source)}"
+    print(f"{last}: is damaged, {going_on}", file=sys.stderr)
 
 
 def fingerprint(path: str) -> Hashable:

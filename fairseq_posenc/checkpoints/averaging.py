@@ -9,7 +9,11 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.archive import fingerprint
-from fairseq_posenc.checkpoints.reading import checkpoints_near, read_checkpoint
+from fairseq_posenc.checkpoints.reading import (
+    checkpoints_near,
+    read_checkpoint,
+    refuse_nonfinite,
+)
 from fairseq_posenc.checkpoints.run_record import record_of
 from fairseq_posenc.checkpoints.settings import saved_settings, settings_by_role
 
@@ -222,6 +226,8 @@ class _RunningMean:
     def add(self, path: str, parameters: Dict[str, Tensor], settings: Dict[str, Any]) -> None:
         """Add a checkpoint to the mean."""
         self._check_same(path, "setting", self.settings, settings)
+        for key, value in parameters.items():
+            refuse_nonfinite(value, key, path)
         types = {key: (value.dtype, tuple(value.shape)) for key, value in parameters.items()}
         self._check_same(path, "parameter", self.types, types)
         for key, leader in self.leader.items():
@@ -245,8 +251,6 @@ class _RunningMean:
         self.count += 1
         for key, mean in self.averaged.items():
             value = parameters[key].double()
-            if not torch.isfinite(value).all():
-                raise UsageError(f"{path}: {key} has values that are infinite or not a number")
             # this form leaves equal values unchanged, including the sign of zero
             self.averaged[key] = torch.where(
                 value == mean, mean, mean + (value - mean) / self.count

@@ -13,7 +13,7 @@ from fairseq import checkpoint_utils, models, utils
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.reading import Checkpoint, model_settings
+from fairseq_posenc.checkpoints.reading import Checkpoint, check_weights, model_settings
 
 
 def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
@@ -137,16 +137,21 @@ class BareTask:
         """Ignore the state of the task that wrote the checkpoint."""
 
 
-def rebuild(checkpoint: Checkpoint, task: BareTask) -> Any:
+def rebuild(path: str, checkpoint: Checkpoint, task: BareTask) -> Any:
     """The model of a checkpoint that was read, in evaluation mode, for given dictionaries.
 
     Args:
+        path: its file, for messages.
         checkpoint: as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns it.
         task: the dictionaries.
+
+    Raises:
+        UsageError: a weight is not a finite real number.
     """
     settings = Namespace(**model_settings(checkpoint))
     model = task.build_model(settings, from_checkpoint=True)
     model.load_state_dict(checkpoint["model"], model_cfg=settings)
+    check_weights(path, checkpoint["model"], model)
     return model.eval()
 
 

@@ -1,7 +1,7 @@
 """Checks of ``--model-overrides``, which must not change what a trained model computes."""
 
 import dataclasses
-import re
+import logging
 from argparse import Namespace
 from typing import Any, Dict, Iterable, Mapping, Optional, Set
 
@@ -14,15 +14,20 @@ from omegaconf import OmegaConf, open_dict
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.reading import model_settings
-from fairseq_posenc.checkpoints.settings import is_ours, trained_settings
-from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags
+from fairseq_posenc.checkpoints.settings import heads_of, is_ours, task_of, trained_settings
+from fairseq_posenc.configuration.fields import metadata_of, plug_in_flags, role_of
+from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.settings import check_option
 from fairseq_posenc.flags.usage import near
 from fairseq_posenc.layers.compiled import check_compiled
 
-Overrides = Optional[Dict[str, Any]]
+Overrides = Optional[Mapping[str, Any]]
+logger = logging.getLogger(__name__)
 _TASK = "sentence_prediction"
-_OUTPUT = re.compile(r"classification_heads\.[^.]+\.out_proj\.weight$")
+#: What names a model or a task; with another name, fairseq would build another one.
+_NAMES = ("_name", "arch")
+#: Settings of a task that decide what the model reads and what its outputs mean.
+_OF_TASK = ("init_token", "separator_token", "regression_target", "pairs")
 _BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -38,8 +43,15 @@ def check_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
         UsageError: naming the first such setting, or a misspelt one.
     """
     trained, own = trained_settings(checkpoint), plug_in_flags()
-    ours = is_ours(model_settings(checkpoint))
+    settings = model_settings(checkpoint)
+    ours = is_ours(settings)
     for name, value in _flat(overrides).items():
+        if name in _NAMES and value not in (settings.get("_name"), settings.get("arch")):
+            raise UsageError(
+                f"--model-overrides {name}={value!r}: {path} is of --arch "
+                f"{settings.get('arch') or settings.get('_name')}, and as another model it would "
+                "compute something else; leave it out"
+            )
         if name in trained and ours:
             if value != trained[name]:
                 raise _refused(name, value, path, f"was trained with {trained[name]!r}")
@@ -47,7 +59,9 @@ def check_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
             what = "was trained without it" if ours else "is not a model of this plug-in"
             raise _refused(name, value, path, what)
         elif ours:
-            _check_spelling(name, checkpoint, own)
+            _check_has_effect(name, checkpoint, own)
+            if role_of(name, own) == "training":
+                logger.warning("--model-overrides %s=%r: matters in training only", name, value)
 
 
 def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: str) -> None:
@@ -65,8 +79,10 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
         return
     overrides = _converted(overrides, _saved_values(checkpoint))
     check_overrides(checkpoint, overrides, path)
-    _change_task(checkpoint, overrides, path)
+    if not _change_task(checkpoint, overrides, path):
+        _check_task(checkpoint, overrides, path)
     overwrite_args_by_name(checkpoint["cfg"], overrides)
+    _check_head(checkpoint, path)
     model: Any = checkpoint["cfg"].model
     if OmegaConf.is_config(model) and "position_encoding" in model:
         with open_dict(model):  # fairseq ignores flags newer than the checkpoint
@@ -78,25 +94,23 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
             check_compiled(model)
 
 
-def _change_task(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any], path: str) -> None:
+def _change_task(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any], path: str) -> bool:
     """Replace the task of a checkpoint by ``--task sentence_prediction``, in place, if given.
 
     ``fairseq-validate`` builds the task that a checkpoint records and ignores its own ``--task``.
     An imported classifier records the task ``masked_lm``, since it was not trained by fairseq.
 
-    Args:
-        checkpoint: the contents of the file, as fairseq reads it.
-        overrides: the flags of the command, by name; flags of the task are applied later.
-        path: the file, for the error message.
+    Returns:
+        whether it was replaced.
 
     Raises:
         UsageError: the model has no classification head.
     """
     cfg = checkpoint["cfg"]
-    if overrides.get("task") != _TASK or getattr(cfg.task, "_name", None) != "masked_lm":
-        return
-    sizes = [len(value) for name, value in checkpoint["model"].items() if _OUTPUT.match(name)]
-    if not sizes:
+    if overrides.get("task") != _TASK or option(cfg.task, "_name") != "masked_lm":
+        return False
+    heads = heads_of(checkpoint)
+    if not heads:
         raise UsageError(
             f"--task {_TASK}: {path} has no classification head; fine-tune it first, with "
             f"--finetune-from-model {path}"
@@ -111,7 +125,50 @@ def _change_task(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any], pa
             if name in registry:
                 cfg[group] = OmegaConf.structured(registry[name]())
                 cfg[group]._name = name
-        cfg.task.update(max_positions=cfg.model.max_positions, num_classes=sizes[0])
+        only = next(iter(heads)) if len(heads) == 1 else cfg.task.classification_head_name
+        name = overrides.get("classification_head_name", only)
+        cfg.task.update(max_positions=cfg.model.max_positions, num_classes=heads.get(name, 0))
+        for group in (cfg.task, cfg.criterion):
+            if "classification_head_name" in group:
+                group.classification_head_name = name
+    return True
+
+
+def _check_task(checkpoint: Mapping[str, Any], overrides: Mapping[str, Any], path: str) -> None:
+    """Refuse a task with which the model would read or answer something else than in training."""
+    trained = task_of(checkpoint)
+    for name, value in _flat(overrides).items():
+        before = option(trained, name)
+        if name in _OF_TASK and hasattr(trained, name) and value not in (before, "none"):
+            raise UsageError(
+                f"{flag_of(name)} {value}: {path} was trained with "
+                f"{'none' if before is None else before}, and the model would read or answer "
+                "something else; leave it out"
+            )
+    for group in ("task", "criterion"):
+        asked, before = overrides.get(group), option(option(checkpoint["cfg"], group), "_name")
+        if isinstance(asked, str) and None is not before != asked:
+            logger.warning(
+                "%s %s: has no effect, %s is used with %s, as it was trained",
+                *(flag_of(group), asked, path, before),
+            )
+
+
+def _check_head(checkpoint: Mapping[str, Any], path: str) -> None:
+    """Refuse a classification head that the checkpoint lacks, which would be used untrained."""
+    task, heads = option(checkpoint["cfg"], "task"), heads_of(checkpoint)
+    name, classes = option(task, "classification_head_name"), option(task, "num_classes")
+    if name is None or not heads:
+        return
+    if name not in heads:
+        raise UsageError(
+            f"--classification-head-name {name}: {path} has {', '.join(heads)}; give one of those"
+        )
+    if option(task, "_name") == _TASK and classes != heads[name]:
+        raise UsageError(
+            f"--num-classes {classes}: {path} has {heads[name]} classes in its head {name}; leave "
+            "it out"
+        )
 
 
 def _saved_values(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
@@ -124,7 +181,7 @@ def _saved_values(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
     return found
 
 
-def _converted(overrides: Dict[str, Any], saved: Mapping[str, Any]) -> Dict[str, Any]:
+def _converted(overrides: Mapping[str, Any], saved: Mapping[str, Any]) -> Dict[str, Any]:
     """Overrides with text turned into the type of the saved value, as the command line does."""
     return {
         name: _converted(value, saved)
@@ -146,9 +203,16 @@ def _convert(name: str, value: Any, saved: Any) -> Any:
 
 
 def _flat(overrides: Overrides) -> Dict[str, Any]:
-    flat = dict(overrides or {})
-    nested = flat.pop("model", None)
-    return {**flat, **nested} if isinstance(nested, dict) else flat
+    """Overrides by name, also those in the dictionary of a group such as ``model``."""
+    flat: Dict[str, Any] = {}
+    for name, value in (overrides or {}).items():
+        flat.update(value if isinstance(value, dict) else {name: value})
+    for name, value in flat.items():
+        if not isinstance(name, str) or isinstance(value, dict):
+            raise UsageError(
+                f"--model-overrides {{{name!r}: {value!r}}}: must name settings and their values"
+            )
+    return flat
 
 
 def _refused(name: str, value: object, path: str, what: str) -> UsageError:
@@ -158,19 +222,19 @@ def _refused(name: str, value: object, path: str, what: str) -> UsageError:
     )
 
 
-def _check_spelling(name: str, checkpoint: Mapping[str, Any], own: Iterable[str]) -> None:
+def _check_has_effect(name: str, checkpoint: Mapping[str, Any], own: Iterable[str]) -> None:
     known = [*_saved_values(checkpoint), *(checkpoint.get("cfg") or {}), *own]
-    if name not in known and name not in _registered():
-        raise UsageError(f"--model-overrides {name}: unknown setting{near(name, known)}")
+    # fairseq-validate overrides settings with everything on its command line, and fairseq's
+    # from_pretrained with the tokeniser and the subwords
+    others = [each["dataclass_registry"] for each in REGISTRIES.values()]
+    if name in known or name in _declared([TASK_DATACLASS_REGISTRY, *others]):
+        return
+    if name in _declared([MODEL_DATACLASS_REGISTRY]):
+        arch = model_settings(checkpoint).get("_name")
+        raise UsageError(f"--model-overrides {name}: has no effect on {arch}; leave it out")
+    raise UsageError(f"--model-overrides {name}: unknown setting{near(name, known)}")
 
 
-def _registered() -> Set[str]:
-    """The flags of all of fairseq's tasks, models, criterions, ways to split text, and so on.
-
-    ``fairseq-validate`` overrides settings with everything on its command line, and fairseq's
-    ``from_pretrained`` with the tokeniser and the subwords.
-    """
-    others = [registry["dataclass_registry"] for registry in REGISTRIES.values()]
-    registries = (TASK_DATACLASS_REGISTRY, MODEL_DATACLASS_REGISTRY, *others)
+def _declared(registries: Iterable[Mapping[str, Any]]) -> Set[str]:
     declared = [flags for registry in registries for flags in registry.values() if flags]
     return {field.name for flags in declared for field in dataclasses.fields(flags)}

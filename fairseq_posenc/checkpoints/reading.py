@@ -7,6 +7,7 @@ from argparse import Namespace
 from typing import Any, Dict, List, Mapping, Optional, Union
 
 import torch
+from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
@@ -75,7 +76,8 @@ def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
         from before fairseq 0.10, ``"args"``) holds the settings.
 
     Raises:
-        UsageError: as for :func:`load_file`, or the file is not a fairseq checkpoint.
+        UsageError: as for :func:`load_file`, or the file is not a fairseq checkpoint, or one of its
+            parameters is not an ordinary tensor of real numbers.
     """
     state = load_file(path, lazy)
     if not isinstance(state, dict):
@@ -89,6 +91,7 @@ def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
                 f"{path}: not a fairseq checkpoint, it has no '{entry}' (its entries: "
                 f"{_some_of(list(state))}); give a file that fairseq-train wrote"
             )
+    check_tensors(state["model"], os.fspath(path))
     return state
 
 
@@ -104,6 +107,62 @@ def write_checkpoint(state: Checkpoint, path: Path) -> None:
     """
     with replace_file(path) as partial, open(partial, "wb") as file:
         torch.save(state, file)  # PyTorch would store the name in the file
+
+
+def refuse_nonfinite(value: Tensor, name: str, path: str) -> None:
+    """Refuse a tensor with NaN or infinity.
+
+    Raises:
+        UsageError: naming the file and the tensor.
+    """
+    if not bool(torch.isfinite(value.float()).all()):
+        raise UsageError(
+            f"{path}: {name} holds NaN or infinity, so the training that wrote it had failed; "
+            "give an earlier checkpoint"
+        )
+
+
+def check_weights(path: str, saved: Mapping[str, Tensor], model: nn.Module) -> None:
+    """Refuse a loaded model with weights that are not finite, or were cast from whole numbers.
+
+    Args:
+        path: the checkpoint, for messages.
+        saved: its parameters, by name.
+        model: the model that took them.
+
+    Raises:
+        UsageError: naming the file and the parameter.
+    """
+    for name, value in model.state_dict().items():
+        if value.is_floating_point() and not saved.get(name, value).is_floating_point():
+            raise UsageError(
+                f"{path}: {name} holds {saved[name].dtype} numbers, not {value.dtype}; give the "
+                "checkpoint as it was trained"
+            )
+        refuse_nonfinite(value, name, path)
+
+
+def check_tensors(content: Any, path: str) -> Dict[str, Tensor]:
+    """The content of a file of weights, which must be tensors by name.
+
+    Args:
+        content: what the file holds.
+        path: the file, for messages.
+
+    Raises:
+        UsageError: it is not a dictionary, or an entry is not an ordinary tensor.
+    """
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: holds a {type(content).__name__}, not tensors by name")
+    for name, value in content.items():
+        if not isinstance(name, str) or not torch.is_tensor(value):
+            raise UsageError(
+                f"{path}: {name} is a {type(value).__name__}, not a tensor; save the model's "
+                "tensors alone, by their names"
+            )
+        if value.layout != torch.strided or value.is_quantized or value.is_complex():
+            raise UsageError(f"{path}: {name} is not an ordinary tensor of real numbers")
+    return content
 
 
 def _check_is_checkpoint_file(path: str) -> None:

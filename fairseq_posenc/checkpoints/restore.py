@@ -15,15 +15,19 @@ from fairseq.file_io import PathManager
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
-from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import no_such_file
 from fairseq_posenc.checkpoints.overrides import apply_overrides
-from fairseq_posenc.checkpoints.reading import load_file, read_checkpoint
+from fairseq_posenc.checkpoints.reading import (
+    check_tensors,
+    check_weights,
+    load_file,
+    read_checkpoint,
+)
 from fairseq_posenc.checkpoints.restricted import allow_fairseq_checkpoints
 from fairseq_posenc.checkpoints.resuming import check_same_kind, check_settings_of, keep_longest
-from fairseq_posenc.checkpoints.run_record import check_dictionaries, start_record
+from fairseq_posenc.checkpoints.run_record import check_dictionaries, check_direction, start_record
 from fairseq_posenc.checkpoints.settings import needs_segments, saved_settings
 from fairseq_posenc.checkpoints.warm_start import log_taken, position_difference
 from fairseq_posenc.configuration.resolve import fill_missing, open_config
@@ -67,6 +71,7 @@ def read_with_clear_errors(load_checkpoint_to_cpu: Callable[..., Any]) -> Callab
             read_checkpoint(path)  # a folder, or a pipe, on which opening would wait
         try:
             state = load_checkpoint_to_cpu(path, None, *args, **kwargs)
+            check_tensors(state["model"], path)
         except UsageError:
             raise
         except Exception as error:
@@ -105,22 +110,15 @@ def check_ensemble(load_model_ensemble_and_task: Callable[..., Any]) -> Callable
                 ) from error
             raise
         for filename, model in zip(filenames, models):
-            _check_finite(filename, model)
-        # the parts of a sharded model have other names
-        for filename in filter(PathManager.isfile, filenames):
-            path = PathManager.get_local_path(filename)
-            check_dictionaries(filename, read_checkpoint(path, lazy=True), task)
+            checkpoint: Dict[str, Any] = {"model": {}}
+            if PathManager.isfile(filename):  # the parts of a sharded model have other names
+                checkpoint = read_checkpoint(PathManager.get_local_path(filename), lazy=True)
+                check_direction(filename, checkpoint, task)
+                check_dictionaries(filename, checkpoint, task)
+            check_weights(filename, checkpoint["model"], model)
         return models, cfg, task
 
     return wrapper
-
-
-def _check_finite(path: str, model: nn.Module) -> None:
-    for name, parameter in model.named_parameters():
-        if not torch.isfinite(parameter).all():
-            raise UsageError(
-                f"{path}: {name} is not finite, the training diverged; give an earlier checkpoint"
-            )
 
 
 def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,12 +10,14 @@ import hashlib
 import logging
 import uuid
 import weakref
-from typing import Any, Callable, Dict, Mapping, MutableMapping
+from typing import Any, Callable, Dict, List, Mapping, MutableMapping, Optional
 
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.settings import task_of, task_settings
+from fairseq_posenc.flags.options import Options, option
 
 logger = logging.getLogger(__name__)
 
@@ -86,8 +88,37 @@ def check_dictionaries(path: str, checkpoint: Mapping[str, Any], task: FairseqTa
             )
 
 
+def check_direction(path: str, checkpoint: Mapping[str, Any], task: FairseqTask) -> None:
+    """Refuse to translate in the direction opposite to that of the training.
+
+    Args:
+        path: the checkpoint, for messages.
+        checkpoint: its content.
+        task: names the languages.
+
+    Raises:
+        UsageError: the source is the target that the model was trained with, and the other way.
+    """
+    trained = record_of(checkpoint).get("languages") or languages_of(task_of(checkpoint))
+    source, target = languages_of(task_settings(task))
+    if source != target and None not in trained and [target, source] == list(trained):
+        raise UsageError(
+            f"--source-lang {source} --target-lang {target}: {path} was trained to translate from "
+            f"{target} to {source}; exchange the two"
+        )
+
+
+def languages_of(task: Options) -> List[Optional[str]]:
+    """The languages in the settings of a task, None where it does not name them."""
+    return [option(task, "source_lang"), option(task, "target_lang")]
+
+
 def _new_record(task: FairseqTask) -> Record:
-    return {"run": uuid.uuid4().hex, "dictionaries": _dictionaries(task)}
+    return {
+        "run": uuid.uuid4().hex,
+        "dictionaries": _dictionaries(task),
+        "languages": languages_of(task_settings(task)),
+    }
 
 
 def _dictionaries(task: FairseqTask) -> Dict[str, Record]:

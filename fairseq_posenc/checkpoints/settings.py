@@ -1,5 +1,6 @@
 """The model settings of a checkpoint, under their present names and by role."""
 
+import re
 from argparse import Namespace
 from typing import Any, Dict, Mapping, Set, Tuple
 
@@ -7,6 +8,8 @@ from fairseq_posenc.checkpoints.reading import model_settings
 from fairseq_posenc.configuration.fields import plug_in_flags, role_of
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import modernised
+
+_OUTPUT = re.compile(r"classification_heads\.([^.]+)\.out_proj\.weight$")
 
 
 def saved_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
@@ -25,6 +28,19 @@ def task_of(checkpoint: Mapping[str, Any]) -> Options:
     cfg = checkpoint.get("cfg")
     settings = checkpoint["args"] if cfg is None else cfg["task"]
     return Namespace(**settings) if isinstance(settings, Mapping) else settings
+
+
+def task_settings(task: Any) -> Any:
+    """The settings of one of fairseq's tasks, ``cfg`` or ``args``, or None."""
+    return getattr(task, "cfg", None) or getattr(task, "args", None)
+
+
+def heads_of(checkpoint: Mapping[str, Any]) -> Dict[str, int]:
+    """The numbers of outputs of the classification heads in a checkpoint, by their names."""
+    matches = (
+        (_OUTPUT.search(key), value) for key, value in (checkpoint.get("model") or {}).items()
+    )
+    return {match.group(1): len(value) for match, value in matches if match}
 
 
 def is_ours(settings: Mapping[str, Any]) -> bool:

@@ -1,9 +1,7 @@
 """``fairseq-posenc import``, ``export``, ``pack``: models of other toolkits, and model folders."""
 
 import argparse
-import ast
 import math
-from typing import Any, Dict
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import Command, add_user_dir, load_plug_in
@@ -79,6 +77,8 @@ def run_import(args: argparse.Namespace) -> None:
 
 def run_export(args: argparse.Namespace) -> None:
     """Export a checkpoint of this plug-in."""
+    from fairseq_posenc.flags.values import read_overrides
+
     overrides = None if args.model_overrides is None else read_overrides(args.model_overrides)
     load_plug_in(args.user_dir)
     from fairseq_posenc.exchange.formats import Wanted, check_flags, exporter_of
@@ -97,23 +97,6 @@ def run_export(args: argparse.Namespace) -> None:
     )
     check_flags(args.format, exporter, wanted)
     print("\n".join(exporter.export(wanted).lines()))
-
-
-def read_overrides(text: str) -> Dict[str, Any]:
-    """The settings of ``--model-overrides``, a dictionary in Python's notation.
-
-    Raises:
-        UsageError: it is none.
-    """
-    try:
-        overrides = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        overrides = None
-    if not isinstance(overrides, dict):
-        raise UsageError(
-            f"--model-overrides {text}: must be a dictionary, such as {{'rotary_scaling': 'ntk'}}"
-        )
-    return overrides
 
 
 def add_pack_arguments(parser: argparse.ArgumentParser) -> None:

@@ -97,11 +97,10 @@ def add_translate(parser: argparse.ArgumentParser) -> None:
 def translate(args: argparse.Namespace) -> None:
     """Translate ``--input`` to ``--output``."""
     from fairseq_posenc.basics.lines import decoded
-    from fairseq_posenc.serving.engine import MAX_LENGTH, Beam, Hardware
     from fairseq_posenc.serving.engines import engine_for
     from fairseq_posenc.serving.model_folder import read_model_folder
     from fairseq_posenc.serving.streams import opened
-    from fairseq_posenc.serving.translate import Format, Translator
+    from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Format, Hardware, Translator
     from fairseq_posenc.text.preparation import Preparation
 
     folder = read_model_folder(args.model)

@@ -157,7 +157,7 @@ def run_step(args: argparse.Namespace) -> Optional[int]:
 
 
 def _recover(folder: str) -> None:
-    from fairseq_posenc.checkpoints.recover import recover_last
+    from fairseq_posenc.checkpoints.archive import recover_last
 
     recover_last(folder)
 

@@ -9,7 +9,6 @@ from fairseq_posenc.exchange import (  # noqa: F401 - importing registers
     gau_alpha,
     onnx_export,
     roformer,
-    roformer_v2,
     tupe,
 )
 from fairseq_posenc.exchange.expressible import Expressible, refuse_inexpressible

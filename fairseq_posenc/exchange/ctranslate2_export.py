@@ -20,7 +20,7 @@ from fairseq_posenc.basics.files import new_folder, refuse_existing
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.loader import Loaded, load
 from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.checkpoints.settings import saved_settings
+from fairseq_posenc.checkpoints.settings import saved_settings, task_settings
 from fairseq_posenc.configuration.fields import defaults_of
 from fairseq_posenc.configuration.given import has_effect
 from fairseq_posenc.configuration.stacks import SIDES, side_encoding
@@ -33,7 +33,6 @@ from fairseq_posenc.exchange.ctranslate2_stacks import (
     encoder_spec,
     epsilon_of,
 )
-from fairseq_posenc.exchange.ctranslate2_verify import compare, same_translations
 from fairseq_posenc.exchange.expressible import (
     Expressible,
     inexpressible,
@@ -41,8 +40,9 @@ from fairseq_posenc.exchange.expressible import (
 )
 from fairseq_posenc.exchange.formats import Exporter, Report, Wanted, register_format
 from fairseq_posenc.exchange.kinds import CAUSAL, HEADS, KINDS, MASKED, TRANSLATION, Kind, kind_of
+from fairseq_posenc.exchange.transfer import write_text
+from fairseq_posenc.exchange.verify import compare_engine, same_translations
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.models.family import task_settings
 from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS
 from fairseq_posenc.version import __version__
 
@@ -147,11 +147,10 @@ def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
         built.spec.validate()
         built.spec.optimize(quantization=wanted.quantization)
         built.spec.save(side)
-        with open(os.path.join(side, EXPORT_SETTINGS), "w", encoding="utf-8") as file:
-            file.write(built.settings(kind, wanted.quantization))
+        write_text(os.path.join(side, EXPORT_SETTINGS), built.settings(kind, wanted.quantization))
         if wanted.verify:
             limits = {name: built.exact_below[name] or n for name, n in built.longest.items()}
-            difference = compare(kind, loaded, side, limits, wanted.quantization)
+            difference = compare_engine(kind, loaded, side, limits, wanted.quantization)
         if wanted.verify_file is not None:
             same = same_translations(kind, loaded, side, wanted.verify_file)
         files = [os.path.join(wanted.out, name) for name in sorted(os.listdir(side))]

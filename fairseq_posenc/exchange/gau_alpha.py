@@ -15,7 +15,6 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange.formats import ForeignModel, Imported, Importer, register_format
-from fairseq_posenc.exchange.hf_config import SENTENCE_HEAD, Config
 from fairseq_posenc.exchange.huggingface import (
     Folder,
     move_output,
@@ -23,8 +22,14 @@ from fairseq_posenc.exchange.huggingface import (
     output_weight,
     reader_of,
 )
-from fairseq_posenc.exchange.kinds import CLASSIFICATION_HEADS, ENCODER, PAD, Settings
-from fairseq_posenc.exchange.reader import Reader, Vocabulary, read_vocabulary
+from fairseq_posenc.exchange.kinds import (
+    CLASSIFICATION_HEADS,
+    ENCODER,
+    PAD,
+    SENTENCE_HEAD,
+    Settings,
+)
+from fairseq_posenc.exchange.reader import Config, Reader, Vocabulary, read_vocabulary
 from fairseq_posenc.exchange.released_formulas import (
     FORMULAS,
     NORMALISERS,

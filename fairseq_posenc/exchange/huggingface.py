@@ -14,16 +14,15 @@ from torch import Tensor, nn
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_json_object
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.checkpoints.reading import load_file
-from fairseq_posenc.exchange.hf_config import Config
+from fairseq_posenc.checkpoints.reading import check_tensors, load_file
 from fairseq_posenc.exchange.kinds import EMBEDDING, LM_HEAD, SEGMENTS
 from fairseq_posenc.exchange.reader import (
     FIRST,
     SPECIAL_TOKENS,
+    Config,
     ForeignParameters,
     Reader,
     Vocabulary,
-    check_tensors,
 )
 from fairseq_posenc.exchange.transfer import write_bytes, write_text
 

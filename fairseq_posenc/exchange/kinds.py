@@ -25,6 +25,8 @@ Entry = TypeVar("Entry")
 PAD = 1
 CLASSIFICATION_HEADS = "classification_heads."
 TOKEN_HEADS = "token_heads."
+#: The head that ``--task sentence_prediction`` looks for.
+SENTENCE_HEAD = "sentence_classification_head"
 
 
 class Kind(NamedTuple):

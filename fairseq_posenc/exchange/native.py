@@ -18,7 +18,11 @@ from torch import Tensor, nn
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.checkpoints.loader import find_dictionary, read_dictionary
-from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint
+from fairseq_posenc.checkpoints.reading import (
+    Checkpoint,
+    read_checkpoint,
+    refuse_nonfinite,
+)
 from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
 from fairseq_posenc.exchange.kinds import (
     CAUSAL,
@@ -28,7 +32,6 @@ from fairseq_posenc.exchange.kinds import (
     Settings,
     kind_of,
 )
-from fairseq_posenc.exchange.reader import check_tensors, refuse_nonfinite
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models.segments import PAIRS
 
@@ -166,7 +169,7 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
             another size.
     """
     checkpoint = read_checkpoint(path)
-    saved = check_tensors(checkpoint["model"], path)
+    saved = checkpoint["model"]
     settings = saved_settings(checkpoint)
     name = settings.get("_name") or settings.get("arch")
     kind = kind_of(name)

@@ -1,20 +1,21 @@
 """Writing a model folder: checkpoint, dictionaries, subwords, head, settings, card, export."""
 
 import os
-import re
 import shutil
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import data_utils
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import new_folder, refuse_existing
-from fairseq_posenc.checkpoints.loader import load
+from fairseq_posenc.basics.lines import read_lines
+from fairseq_posenc.checkpoints.loader import load, read_dictionary
 from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, write_checkpoint
-from fairseq_posenc.checkpoints.settings import task_of
+from fairseq_posenc.checkpoints.settings import heads_of, task_of
 from fairseq_posenc.exchange.card import card
 from fairseq_posenc.exchange.ctranslate2_export import CTranslate2Exporter
 from fairseq_posenc.exchange.formats import Report, Wanted
+from fairseq_posenc.exchange.transfer import write_text
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.serving.inputs import overrides_of
 from fairseq_posenc.serving.model_folder import (
@@ -29,8 +30,6 @@ from fairseq_posenc.serving.model_folder import (
 from fairseq_posenc.text import tokenizer
 from fairseq_posenc.text.preparation import Text
 from fairseq_posenc.text.subwords import SUBWORD_FILES
-
-_OUTPUT = re.compile(r"classification_heads\.([^.]+)\.out_proj\.weight$")
 
 
 class Pack(NamedTuple):
@@ -101,9 +100,9 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
         state["last_optimizer_state"] = None
         write_checkpoint(state, folder.file(CHECKPOINT))
         report = _export(wanted, folder, overrides_of(folder))
-        _write(folder.file(SETTINGS), folder.settings())
+        write_text(folder.file(SETTINGS), folder.settings())
         name = os.path.basename(os.path.abspath(out_dir))
-        _write(folder.file(CARD), card(name, folder, state, wanted.about, scores, report))
+        write_text(folder.file(CARD), card(name, folder, state, wanted.about, scores, report))
     return report
 
 
@@ -211,16 +210,7 @@ def _copy(source: str, target: str, flag: str) -> None:
 
 
 def _read(path: str, flag: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{flag} {path}: cannot be read as text ({error})") from error
-
-
-def _write(path: str, content: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(content)
+    return "\n".join(read_lines(path, f"{flag} {path}"))
 
 
 def head_of(
@@ -240,10 +230,7 @@ def head_of(
     """
     if task not in ("sentence_prediction", "masked_lm"):
         return None
-    found = {
-        m.group(1): len(v) for k, v in state["model"].items() for m in [_OUTPUT.search(k)] if m
-    }
-    settings = task_of(state)
+    found, settings = heads_of(state), task_of(state)
     name = option(settings, "classification_head_name") or next(iter(found), None)
     if name not in found or (task == "masked_lm" and len(found) > 1):
         return None
@@ -261,7 +248,7 @@ def _labels(path: str, classes: int) -> List[str]:
     """The first symbols of a dictionary of labels; the others fill it up."""
     if not os.path.isfile(path):
         return [str(number) for number in range(classes)]
-    dictionary = Dictionary.load(path)
+    dictionary = read_dictionary(path, adds_mask=False)
     labels: List[str] = dictionary.symbols[dictionary.nspecial :][:classes]
     if len(labels) < classes:
         raise UsageError(

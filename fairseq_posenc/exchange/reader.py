@@ -1,11 +1,23 @@
-"""Parameters and vocabularies of other toolkits, read and checked."""
+"""Settings, parameters and vocabularies of other toolkits, read and checked."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
 
 import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.reading import refuse_nonfinite
 from fairseq_posenc.exchange.kinds import Parameters
 from fairseq_posenc.text.tokenizer import ROLES, find_files, ordinary_symbols, read_symbols
 
@@ -17,6 +29,81 @@ SPECIAL_TOKENS: Dict[str, str] = {role: usual for _, role, usual in ROLES}
 
 SPECIAL = tuple(ours for ours, _, _ in ROLES)
 *LEADING, MASK = SPECIAL
+
+Value = TypeVar("Value")
+
+
+class Config(NamedTuple):
+    """The settings of a foreign model; what reads one raises a UsageError if it cannot be used.
+
+    Args:
+        path: the file, for messages.
+        entries: the settings by name; null counts as absent.
+    """
+
+    path: str
+    entries: Dict[str, Any]
+
+    def get(self, key: str, default: Value) -> Value:
+        """The entry *key*, or *default* if there is none."""
+        value = self.entries.get(key)
+        return default if value is None else value
+
+    def size(self, key: str, default: Optional[int] = None) -> int:
+        """A whole number above 0, which must be there if *default* is None."""
+        wanted = "a whole number above 0"
+        return self._checked(key, default, lambda v: _is(v, int) and v > 0, wanted)
+
+    def fraction(self, key: str, default: float) -> float:
+        """A number from 0 to 1, such as a dropout rate."""
+        wanted = "a number from 0 to 1"
+        return self._checked(key, default, lambda v: _is(v, int, float) and 0 <= v <= 1, wanted)
+
+    def factor(self, key: str, default: float) -> float:
+        """A number above 0."""
+        return self._checked(
+            key, default, lambda v: _is(v, int, float) and v > 0, "a number above 0"
+        )
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false."""
+        return self._checked(key, default, lambda v: isinstance(v, bool), "true or false")
+
+    def _checked(self, key: str, default: Any, good: Callable[[Any], bool], wanted: str) -> Any:
+        value = self.get(key, default)
+        if not good(value):
+            raise UsageError(f"{self.path}: {key} is {value!r}; it must be {wanted}")
+        return value
+
+    def one_of(self, key: str, default: Value, known: Iterable[Value]) -> Value:
+        """One of *known*."""
+        value = self.get(key, default)
+        if value not in known:
+            names = ", ".join(map(str, known))
+            raise UsageError(f"{self.path}: {key} {value} is not supported; known: {names}")
+        return value
+
+    def architecture(self, known: Sequence[str]) -> str:
+        """The class that wrote the model, or the first of *known* if config.json names none."""
+        names = self.get("architectures", list(known))
+        name: Any = names[0] if isinstance(names, list) and names else names
+        if name not in known:
+            raise UsageError(
+                f"{self.path}: architecture {name} is not supported; known: {', '.join(known)}"
+            )
+        return name
+
+    def classes_note(self, head: str) -> str:
+        """A note with the meaning of the classes of *head*, from ``id2label``."""
+        names: Dict[str, str] = self.get("id2label", {})
+        if not isinstance(names, dict) or not all(number.isdecimal() for number in names):
+            raise UsageError(f"{self.path}: id2label is {names!r}; it must name classes by number")
+        classes = ", ".join(f"{number} {names[number]}" for number in sorted(names, key=int))
+        return f"head {head}, classes: {classes or '0 LABEL_0, 1 LABEL_1'}"
+
+
+def _is(value: Any, *types: type) -> bool:
+    return isinstance(value, types) and not isinstance(value, bool)
 
 
 class Vocabulary(NamedTuple):
@@ -132,42 +219,6 @@ def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor
 
 #: Parameters by their names in a foreign checkpoint.
 ForeignParameters = Dict[str, Tensor]
-
-
-def refuse_nonfinite(value: Tensor, name: str, path: str) -> None:
-    """Refuse a tensor with NaN or infinity.
-
-    Raises:
-        UsageError: naming the file and the tensor.
-    """
-    if not bool(torch.isfinite(value.float()).all()):
-        raise UsageError(
-            f"{path}: {name} holds NaN or infinity, so the training that wrote it had failed; "
-            "give an earlier checkpoint"
-        )
-
-
-def check_tensors(content: Any, path: str) -> ForeignParameters:
-    """The content of a file of weights, which must be tensors by name.
-
-    Args:
-        content: what the file holds.
-        path: the file, for messages.
-
-    Raises:
-        UsageError: it is not a dictionary, or an entry is not an ordinary tensor.
-    """
-    if not isinstance(content, dict):
-        raise UsageError(f"{path}: holds a {type(content).__name__}, not tensors by name")
-    for name, value in content.items():
-        if not isinstance(name, str) or not torch.is_tensor(value):
-            raise UsageError(
-                f"{path}: {name} is a {type(value).__name__}, not a tensor; save the model's "
-                "tensors alone, by their names"
-            )
-        if value.layout != torch.strided or value.is_quantized or value.is_complex():
-            raise UsageError(f"{path}: {name} is not an ordinary tensor of real numbers")
-    return content
 
 
 class Reader:

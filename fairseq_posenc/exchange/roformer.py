@@ -1,4 +1,4 @@
-"""RoFormer as ``transformers`` saves it: reading and writing it.
+"""RoFormer as ``transformers`` saves it, read and written, and RoFormerV2 as released, read.
 
 Masked and causal language models and sequence and token classifiers can be imported, including
 those with ``rotary_value`` or an ``embedding_size`` other than ``hidden_size``.  Models with
@@ -20,23 +20,32 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange import kinds
+from fairseq_posenc.exchange import released_formulas as formulas
 from fairseq_posenc.exchange import roformer_names as names
 from fairseq_posenc.exchange.expressible import Expressible, refuse_inexpressible
 from fairseq_posenc.exchange.formats import ForeignModel, Imported, Importer, register_format
-from fairseq_posenc.exchange.hf_config import Config
 from fairseq_posenc.exchange.huggingface import (
     DECODER,
     Folder,
+    activation_of,
     has_own_output,
+    move_output,
+    output_weight,
     reader_of,
     segment_embedding_of,
     token_embedding_of,
     write_folder,
 )
-from fairseq_posenc.exchange.kinds import CAUSAL, ENCODER, LM_HEAD, MASKED, Parameters
+from fairseq_posenc.exchange.kinds import CAUSAL, ENCODER, LM_HEAD, MASKED, PAD, Parameters
 from fairseq_posenc.exchange.native import NativeCheckpoint
-from fairseq_posenc.exchange.reader import ForeignParameters, read_vocabulary, vocabulary_order
+from fairseq_posenc.exchange.reader import (
+    Config,
+    ForeignParameters,
+    read_vocabulary,
+    vocabulary_order,
+)
 from fairseq_posenc.exchange.transfer import CheckpointExporter, Exported
+from fairseq_posenc.models import presets
 
 
 class RoFormerImporter(Importer):
@@ -255,9 +264,64 @@ def half_to_interleaved(rows: Tensor, heads: int) -> Tensor:
     return halves.transpose(1, 2).reshape(rows.shape)
 
 
+class RoFormerV2Importer(Importer):
+    """Reads a folder of RoFormerV2's masked language model.
+
+    Its folders also have the model type ``roformer``, with ``norm_type`` rms_norm and ``use_bias``
+    false: no biases, norms without parameters, and only the tied embedding as output
+    ("Implementation and Experiments for GAU-based Model", Liu, section 4.1).  The classes of
+    transformers ignore these entries and so cannot run it.
+    """
+
+    def read(self, path: str, vocab: Optional[str]) -> Imported:
+        """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
+        folder, vocabulary = names.open_roformer(path, "roformer-v2"), read_vocabulary(path, vocab)
+        config = folder.config
+        # its causal class attends to later tokens unless it is given a mask
+        name = config.architecture(["RoFormerForMaskedLM"])
+        config.one_of("is_decoder", False, (False,))
+        settings = {**presets.ROFORMER_V2, **presets.RELEASED, **names.settings_of(config)}
+        channels = settings["encoder_embed_dim"]
+        config.one_of("embedding_size", channels, (channels,))
+
+        reader = reader_of(folder, vocabulary, names.BASE)
+        for layer in range(settings["encoder_layers"]):
+            for ours, theirs in names.PROJECTIONS.items():
+                reader.move(
+                    f"{names.BASE}encoder.layer.{layer}.{theirs}.weight",
+                    f"{ENCODER}layers.{layer}.{ours}.weight",
+                )
+        settings["untie_weights_roberta"] = move_output(folder, reader, names.BASE)
+        notes = names.drop_unused(reader, config)
+        reader.finish(f"config.json ({name})")
+        foreign = _by_formulas(folder, vocabulary.order)
+        return Imported(
+            settings, reader.parameters, reader.origin, vocabulary, foreign, notes=notes
+        )
+
+
+def _by_formulas(folder: Folder, order: Tensor) -> ForeignModel:
+    """The model computed from its formulas."""
+    entries = {**folder.config.entries, "hidden_act": activation_of(folder.config)}
+
+    def logits(tokens: Tensor, segments: Tensor) -> Tensor:
+        head = formulas.tied_head(output_weight(folder, names.BASE))
+        released = formulas.released_logits(
+            formulas.transformer_layer, names.BASE, folder.parameters, entries, head
+        )
+        return released(order[tokens], segments, tokens.ne(PAD))[..., order]
+
+    return ForeignModel(logits, formulas.FORMULAS)
+
+
 register_format(
     "hf-roformer",
     summary="a folder of transformers' RoFormer classes",
     importer=RoFormerImporter(),
     exporter=RoFormerExporter(),
+)
+register_format(
+    "roformer-v2",
+    summary="a folder of RoFormerV2's masked language model",
+    importer=RoFormerV2Importer(),
 )

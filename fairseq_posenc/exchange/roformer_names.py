@@ -8,7 +8,6 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.rotary import frequencies
 from fairseq_posenc.exchange.formats import Logits
-from fairseq_posenc.exchange.hf_config import SENTENCE_HEAD, Config
 from fairseq_posenc.exchange.huggingface import (
     Folder,
     activation_for,
@@ -21,10 +20,11 @@ from fairseq_posenc.exchange.kinds import (
     ENCODER,
     LM_HEAD,
     PAD,
+    SENTENCE_HEAD,
     TOKEN_HEADS,
     Settings,
 )
-from fairseq_posenc.exchange.reader import ForeignParameters, Reader
+from fairseq_posenc.exchange.reader import Config, ForeignParameters, Reader
 from fairseq_posenc.flags.options import Layer
 
 BASE = "roformer."

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
-from fairseq_posenc.checkpoints.reading import load_file
+from fairseq_posenc.checkpoints.reading import check_tensors, load_file
 from fairseq_posenc.exchange.formats import (
     ForeignModel,
     Imported,
@@ -34,10 +34,10 @@ from fairseq_posenc.exchange.kinds import (
 )
 from fairseq_posenc.exchange.reader import (
     SPECIAL,
+    Config,
     ForeignParameters,
     Reader,
     Vocabulary,
-    check_tensors,
     renumber,
 )
 from fairseq_posenc.exchange.released_formulas import ReleasedTUPE
@@ -61,43 +61,37 @@ _OPTIONAL = (
 _LAYER = ("self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm")
 
 
-#: A check of a flag's value, and what it must be.
-_COUNT = (lambda value: type(value) is int and value > 0, "a whole number above 0")
-_RATE = (lambda value: type(value) in (int, float) and 0 <= value <= 1, "between 0 and 1")
-_FACTOR = (lambda value: type(value) in (int, float) and value > 0, "a number above 0")
-_SWITCH = (lambda value: type(value) is bool, "true or false")
-_ACTIVATION = (lambda value: value in utils.get_available_activation_fns(), "one that fairseq has")
+def _activation(args: Config, name: str, default: str) -> str:
+    return args.one_of(name, default, utils.get_available_activation_fns())
+
+
 #: Flags of the released code with the same name and meaning here: their defaults there and checks.
-_FLAGS: Dict[str, Tuple[Any, Tuple[Callable[[Any], bool], str]]] = {
-    "encoder_layers": (12, _COUNT),
-    "encoder_embed_dim": (768, _COUNT),
-    "encoder_ffn_embed_dim": (3072, _COUNT),
-    "encoder_attention_heads": (12, _COUNT),
-    "activation_fn": ("gelu", _ACTIVATION),
-    "pooler_activation_fn": ("tanh", _ACTIVATION),
-    "dropout": (0.1, _RATE),
-    "attention_dropout": (0.1, _RATE),
-    "activation_dropout": (0.0, _RATE),
-    "pooler_dropout": (0.1, _RATE),
-    "encoder_normalize_before": (False, _SWITCH),
+_FLAGS: Dict[str, Tuple[Any, Callable[..., Any]]] = {
+    "encoder_layers": (12, Config.size),
+    "encoder_embed_dim": (768, Config.size),
+    "encoder_ffn_embed_dim": (3072, Config.size),
+    "encoder_attention_heads": (12, Config.size),
+    "activation_fn": ("gelu", _activation),
+    "pooler_activation_fn": ("tanh", _activation),
+    "dropout": (0.1, Config.fraction),
+    "attention_dropout": (0.1, Config.fraction),
+    "activation_dropout": (0.0, Config.fraction),
+    "pooler_dropout": (0.1, Config.fraction),
+    "encoder_normalize_before": (False, Config.flag),
 }
 #: Constants of the released code, which later versions of it turned into flags.
-_CONSTANTS = {
-    "rel_pos_bins": (32, _COUNT),
-    "max_rel_pos": (128, _COUNT),
-    "attn_scale_factor": (2, _FACTOR),
+_CONSTANTS: Dict[str, Tuple[Any, Callable[..., Any]]] = {
+    "rel_pos_bins": (32, Config.size),
+    "max_rel_pos": (128, Config.size),
+    "attn_scale_factor": (2, Config.factor),
 }
-
-
-class _Meter:
-    """Stand-in for a training statistic, whose content is not used."""
 
 
 _METERS = ("AverageMeter", "TimeMeter", "StopwatchMeter")
-#: Classes that checkpoints of fairseq 0.9 refer to, and that later versions removed.
+#: Classes that checkpoints of fairseq 0.9 refer to; its training statistics are not used.
 _STAND_INS: Dict[str, object] = {
     "argparse.Namespace": Namespace,
-    **{f"fairseq.meters.{name}": type(name, (_Meter,), {}) for name in _METERS},
+    **{f"fairseq.meters.{name}": type(name, (), {}) for name in _METERS},
 }
 
 
@@ -131,11 +125,9 @@ def open_released(path: str) -> Released:
         raise UsageError(
             f"{path}: has no {_POSITIONS}, the position table, so it is not a TUPE checkpoint"
         )
-    flags = {}
-    for name, (default, (good, wanted)) in {**_FLAGS, **_CONSTANTS}.items():
-        flags[name] = vars(args).get(name, default)
-        if not good(flags[name]):
-            raise UsageError(f"{path}: args.{name} {flags[name]!r} is not {wanted}")
+    config = Config(f"{path}: args", vars(args))
+    known = {**_FLAGS, **_CONSTANTS}
+    flags = {name: read(config, name, default) for name, (default, read) in known.items()}
     return Released(path, flags, parameters)
 
 

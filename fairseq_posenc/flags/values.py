@@ -23,6 +23,8 @@ RANGES: Dict[str, Mapping[str, float]] = {
     "temperature": {"above": 0},
     "label_smoothing": {"at_least": 0, "at_most": 1},
 }
+#: Flags that a command takes from its own line, whatever --model-overrides says.
+_BY_THEMSELVES = ("task", "criterion", "bpe", "tokenizer", "scoring", "user_dir")
 
 
 def check_values(args: Namespace) -> None:
@@ -52,13 +54,30 @@ def check_values(args: Namespace) -> None:
         raise UsageError(f"--context-window {window}: must be below --tokens-per-sample {length}")
 
 
-def _check_literals(args: Namespace) -> None:
-    overrides = option(args, "model_overrides")
-    if isinstance(overrides, str) and not isinstance(_literal(overrides), dict):
+def read_overrides(text: str) -> Dict[str, Any]:
+    """The settings of ``--model-overrides``, a dictionary in Python's notation.
+
+    Raises:
+        UsageError: the text is no dictionary, or names a flag that commands take only by itself.
+    """
+    overrides = _literal(text)
+    if not isinstance(overrides, dict):
         raise UsageError(
-            f"--model-overrides {overrides}: must be a dictionary of Python, such as "
+            f"--model-overrides {text}: must be a dictionary of Python, such as "
             "\"{'max_source_positions': 2048}\""
         )
+    for name, value in overrides.items():
+        if name in _BY_THEMSELVES and not isinstance(value, dict):
+            raise UsageError(
+                f"--model-overrides {name}={value!r}: has no effect; give {flag_of(name)} itself"
+            )
+    return overrides
+
+
+def _check_literals(args: Namespace) -> None:
+    overrides = option(args, "model_overrides")
+    if isinstance(overrides, str):
+        read_overrides(overrides)
     betas = option(args, "adam_betas")
     if isinstance(betas, str):
         pair = _literal(betas)

@@ -18,6 +18,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.configuration.fields import Field, layer_fields, make_dataclass
 from fairseq_posenc.configuration.given import checking_given
 from fairseq_posenc.configuration.resolve import fill_missing, left_open, modernise, open_config
@@ -243,11 +244,6 @@ def register_preset(name: str, base: str, **settings: Any) -> None:
     if name in ARCH_MODEL_NAME_REGISTRY:
         raise UsageError(f"preset {name}: this architecture exists already; choose another name")
     family.add_preset(name, {**family.presets[base], **settings})
-
-
-def task_settings(task: FairseqTask) -> Any:
-    """The settings of a task, ``cfg`` or ``args``, or None."""
-    return getattr(task, "cfg", None) or getattr(task, "args", None)
 
 
 def check_output(criterion: Optional[str], args: Options) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.attention.memory import MemoryFlags
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields
 from fairseq_posenc.configuration.resolve import configure, is_complete, nested, open_config
 from fairseq_posenc.configuration.stacks import language_model_stacks, stack_of
@@ -29,7 +30,7 @@ from fairseq_posenc.layers.heads import MaskedLMHead
 from fairseq_posenc.layers.initialisation import initialise
 from fairseq_posenc.layers.token_embedding import build_embedding, check_embedding
 from fairseq_posenc.models import presets
-from fairseq_posenc.models.family import Family, Preset, task_settings
+from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.stacks.decoder import TransformerDecoder
 
 MODEL = "posenc_lm"

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import FINE_TUNING, inherit, is_fine_tuning
+from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD, State, take_discriminator
 from fairseq_posenc.configuration.fields import Field, declared_fields, flat_fields, stock_field
 from fairseq_posenc.configuration.resolve import completed_within, configure, open_config
@@ -35,7 +36,7 @@ from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import check_option, setting
 from fairseq_posenc.layers.initialisation import initialise
 from fairseq_posenc.models import presets
-from fairseq_posenc.models.family import Family, Preset, task_settings
+from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.roberta import HeadedModel, MaskedLMEncoder
 from fairseq_posenc.models.segments import SegmentFlags, refuse_pairs_in_blocks, resolve_segments
 

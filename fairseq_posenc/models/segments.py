@@ -8,9 +8,9 @@ from fairseq.tasks import FairseqTask
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import is_fine_tuning
+from fairseq_posenc.checkpoints.settings import task_settings
 from fairseq_posenc.flags.options import Layer, Options, option
 from fairseq_posenc.flags.settings import setting
-from fairseq_posenc.models.family import task_settings
 
 SINGLE, PAIRS = "single", "pairs"
 

@@ -8,8 +8,8 @@ from typing import Any, List, Optional
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.serving.engine import Beam, Engine, Hardware, Hypothesis, Tokens
 from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS, ModelFolder, read_settings
+from fairseq_posenc.serving.translate import Beam, Engine, Hardware, Hypothesis, Tokens
 
 
 class CTranslate2Engine:
@@ -57,7 +57,7 @@ class CTranslate2Engine:
     def translate(
         self, sources: List[Tokens], prefixes: List[Tokens], beam: Beam
     ) -> List[List[Hypothesis]]:
-        """See :class:`~fairseq_posenc.serving.engine.Engine`."""
+        """See :class:`~fairseq_posenc.serving.translate.Engine`."""
         results = self._translator.translate_batch(
             sources,
             target_prefix=prefixes if any(prefixes) else None,
@@ -110,6 +110,6 @@ def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = No
         )
     if chosen == "ctranslate2":
         return CTranslate2Engine(folder, hardware)
-    from fairseq_posenc.serving.fairseq_engine import engine_of
+    from fairseq_posenc.serving.translation import engine_of
 
     return engine_of(folder, hardware)

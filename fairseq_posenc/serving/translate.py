@@ -1,14 +1,79 @@
-"""Translating a stream of lines: prepare, translate in batches, restore, in the order of the input.
+"""Translating a stream of lines by an engine: prepare, translate in batches, restore, in order.
 
 Lines that are empty, or longer than the model accepts, keep their place as empty translations.
 """
 
 import sys
-from typing import Iterable, Iterator, List, NamedTuple, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Protocol, Tuple
 
 from fairseq_posenc.basics.lines import in_blocks
-from fairseq_posenc.serving.engine import Beam, Engine, Hypothesis, Tokens
 from fairseq_posenc.text.preparation import Preparation
+
+Tokens = List[str]
+
+#: The longest translation in tokens unless a user says otherwise: fairseq-generate's --max-len-b.
+#: The limit is the same for every sentence, so that no translation depends on its neighbours.
+MAX_LENGTH = 200
+
+
+class Hypothesis(NamedTuple):
+    """A translation.
+
+    Args:
+        tokens: without the end of the sentence.
+        score: sum of the log-probabilities, divided by length to the power of the penalty.
+    """
+
+    tokens: Tokens
+    score: float
+
+
+class Beam(NamedTuple):
+    """A beam search.
+
+    Args:
+        size: number of hypotheses.
+        penalty: exponent of the length by which scores are divided.
+        n_best: number of translations to return.
+        max_length: longest translation, in tokens without the end of the sentence.
+        batch: tokens translated at once.
+    """
+
+    size: int
+    penalty: float
+    n_best: int
+    max_length: int
+    batch: int
+
+
+class Hardware(NamedTuple):
+    """The device and the numbers with which an engine computes.
+
+    Args:
+        device: cpu or cuda.
+        threads: 0 for the engine's default.
+        compute_type: the type in which CTranslate2 computes; default: as exported.
+    """
+
+    device: str = "cpu"
+    threads: int = 0
+    compute_type: str = "default"
+
+
+class Engine(Protocol):
+    """Translates tokens."""
+
+    #: longest source and longest target, in tokens with </s>
+    longest: Dict[str, int]
+
+    def translate(self, sources: List[Tokens], prefixes: List[Tokens], beam: Beam) -> Any:
+        """The n best translations of each source, best first.
+
+        Args:
+            sources: none is empty, or longer than the model accepts.
+            prefixes: what each translation starts with; may be empty.
+            beam: the search.
+        """
 
 
 class Format(NamedTuple):

@@ -1,17 +1,93 @@
-"""Translation models of model folders, from Python."""
+"""Translation with fairseq's own beam search: the engine, and models of model folders in Python."""
 
-from typing import List, Optional, Sequence
+from argparse import Namespace
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
+import torch
 from fairseq.data import LanguagePairDataset
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.serving.engine import MAX_LENGTH, Beam
-from fairseq_posenc.serving.fairseq_engine import FairseqEngine
-from fairseq_posenc.serving.inputs import FolderModel, check_texts, numbers_of, refuse_too_long
+from fairseq_posenc.checkpoints.loader import Loaded
+from fairseq_posenc.serving.inputs import (
+    FolderModel,
+    batches_by_tokens,
+    check_texts,
+    load,
+    numbers_of,
+    refuse_too_long,
+    tokens_of,
+)
 from fairseq_posenc.serving.model_folder import ModelFolder
 from fairseq_posenc.serving.scores import BATCH, Scores, scores_of
-from fairseq_posenc.serving.translate import Format, Translator
+from fairseq_posenc.serving.translate import (
+    MAX_LENGTH,
+    Beam,
+    Format,
+    Hardware,
+    Hypothesis,
+    Tokens,
+    Translator,
+)
+
+
+class FairseqEngine:
+    """fairseq's beam search of one model.
+
+    Args:
+        loaded: a translation model.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded, self._task = loaded, loaded.task
+        self.longest = dict(zip(("source", "target"), loaded.model.max_positions()))
+
+    @torch.no_grad()
+    def translate(
+        self, sources: List[Tokens], prefixes: List[Tokens], beam: Beam
+    ) -> List[List[Hypothesis]]:
+        """See :class:`~fairseq_posenc.serving.translate.Engine`."""
+        options = Namespace(
+            beam=beam.size, lenpen=beam.penalty, nbest=beam.n_best, max_len_b=beam.max_length
+        )
+        generator = self._task.build_generator([self._loaded.model], options)
+        encoded = [numbers_of(self._task.source_dictionary, each, True) for each in sources]
+        dataset = self._task.build_dataset_for_inference(encoded, [len(each) for each in encoded])
+        found: List[List[Hypothesis]] = [[] for _ in sources]
+        for batch in batches_by_tokens(
+            list(map(len, encoded)), beam.batch, list(map(len, prefixes))
+        ):
+            sample = dataset.collater([dataset[number] for number in batch])
+            order = sample["id"].tolist()
+            sample["net_input"] = self._loaded.move(sample["net_input"])
+            start = [numbers_of(self._task.target_dictionary, prefixes[n]) for n in order]
+            prefix = torch.stack(start).to(self._loaded.device) if len(start[0]) else None
+            outputs = generator.generate([self._loaded.model], sample, prefix_tokens=prefix)
+            for number, hypotheses in zip(order, outputs):
+                found[number] = [self._hypothesis(each) for each in hypotheses[: beam.n_best]]
+        return found
+
+    def _hypothesis(self, found: Dict[str, Any]) -> Hypothesis:
+        dictionary = self._task.target_dictionary
+        numbers = found["tokens"]
+        tokens = tokens_of(dictionary, numbers[numbers.ne(dictionary.eos())])
+        return Hypothesis(tokens, float(found["score"]))
+
+
+def engine_of(folder: ModelFolder, hardware: Hardware) -> FairseqEngine:
+    """The checkpoint of a model folder as an engine.
+
+    Raises:
+        UsageError: the checkpoint cannot be loaded, or is no translation model.
+    """
+    if folder.task != "translation":
+        raise UsageError(
+            f"--model {folder.path}: holds a model of --task {folder.task}; give one of a "
+            "translation model"
+        )
+    if hardware.threads:
+        torch.set_num_threads(hardware.threads)
+    return FairseqEngine(load(folder, hardware.device))
 
 
 class TranslationModel(FolderModel):

@@ -1,11 +1,14 @@
 """What a checkpoint says of its run: averaging two trainings, and dictionaries in another order."""
 
 import shutil
+from argparse import Namespace
 
 import pytest
 from support.commands import SMALL, TRAINING, USER_DIR, posenc, run, train
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.checkpoints.run_record import check_direction
 
 pytest_plugins = ["support.toy"]
 
@@ -54,3 +57,25 @@ def test_a_dictionary_in_another_order_is_refused(toy, trained, permuted, tmp_pa
     start = ["--finetune-from-model", last, "--save-dir", tmp_path / "new", "--max-epoch", "1"]
     warned = run("train", permuted, *flags, *start)
     assert warned.status == 0 and f"warm start: {last}: {words}" in warned.out + warned.err
+
+
+def languages(source, target):
+    return Namespace(source_lang=source, target_lang=target)
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["inferred", "given"])
+def test_a_model_does_not_translate_in_the_other_direction(recorded):
+    given = languages(None, None) if recorded else languages("a", "b")
+    record = {"fairseq_posenc": {"languages": ["a", "b"]}} if recorded else {}
+    checkpoint = {"cfg": {"task": vars(given)}, "extra_state": record}
+    check_direction("x.pt", checkpoint, Namespace(cfg=languages("a", "b")))
+    check_direction("x.pt", checkpoint, Namespace(cfg=languages("c", "b")))  # only a name
+    with pytest.raises(UsageError, match="--source-lang b --target-lang a: x.pt was trained to"):
+        check_direction("x.pt", checkpoint, Namespace(cfg=languages("b", "a")))
+
+
+def test_inferred_languages_are_recorded_and_compared(toy, trained):
+    assert record(trained / "checkpoint_last.pt")["languages"] == ["src", "tgt"]
+    flags = ["-s", "tgt", "-t", "src", "--path", trained / "checkpoint_last.pt", "--cpu"]
+    message = run("generate", toy.separate, *USER_DIR, *flags).message()
+    assert "checkpoint_last.pt" in message

@@ -51,6 +51,9 @@ def test_a_fine_tuned_checkpoint_is_validated_and_resumed_alone(corpora, pretrai
     path = ["--path", tmp_path / "checkpoint_last.pt", "--num-workers", "0"]
     found = succeed("validate", corpora.pairs, *USER_DIR, *path, *usual)
     assert 0 <= float(found.entries("valid")[0]["valid_accuracy"]) <= 100
+    for wrong in ("--num-classes 5", "--classification-head-name other", "--separator-token 3"):
+        message = run("validate", corpora.pairs, *USER_DIR, *path, *usual, *wrong.split()).message()
+        assert wrong in message and str(path[1]) in message, message
 
 
 def test_stock_roberta_is_fine_tuned_as_bert_a(corpora, tmp_path):

@@ -11,7 +11,7 @@ from support.helpers import TINY, VOCABULARY, TranslationTask, encoding_of_sides
 
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.encodings import ENCODINGS
-from fairseq_posenc.exchange import ctranslate2_stacks, ctranslate2_verify
+from fairseq_posenc.exchange import ctranslate2_stacks, verify
 from fairseq_posenc.exchange.ctranslate2_export import refuse_settings, write
 from fairseq_posenc.exchange.ctranslate2_positions import EXPRESSIONS, bias_by_distance
 from fairseq_posenc.exchange.formats import Wanted
@@ -107,7 +107,7 @@ def test_translation_model(flags, tmp_path):
 
 @pytest.mark.parametrize("name", ["half", "yarn", "shaw values", "alibi"])
 def test_long_sentences(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(ctranslate2_verify, "LENGTHS", (1000,))
+    monkeypatch.setattr(verify, "LENGTHS", (1000,))
     report = difference(TRANSLATION, tmp_path, "posenc_transformer", *EXPRESSED[name])
     assert report.difference < 1e-5
 

@@ -5,9 +5,8 @@ import json
 import pytest
 from fairseq.dataclass.configs import GenerationConfig
 
-from fairseq_posenc.serving.engine import MAX_LENGTH, Beam, Hypothesis
 from fairseq_posenc.serving.model_folder import ModelFolder
-from fairseq_posenc.serving.translate import Format, Translator
+from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Format, Hypothesis, Translator
 from fairseq_posenc.text.preparation import Preparation, Text
 
 

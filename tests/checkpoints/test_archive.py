@@ -6,9 +6,8 @@ from argparse import Namespace
 
 import torch
 
-from fairseq_posenc.checkpoints.archive import numbered
+from fairseq_posenc.checkpoints.archive import numbered, recover_last
 from fairseq_posenc.checkpoints.reading import read_checkpoint
-from fairseq_posenc.checkpoints.recover import recover_last
 
 
 def test_the_newest_whole_checkpoint_takes_the_place_of_a_damaged_one(tmp_path, capsys):
