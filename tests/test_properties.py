@@ -9,12 +9,15 @@ import functools
 
 import pytest
 import torch
+from support.formulas import CONTENT
 from support.helpers import (
     EVERY_ENCODING,
     OTHER_LAYERS,
     PAD,
+    assert_causal,
     build,
     causal_only,
+    decode_in_steps,
     sentences,
     skip_without_cpu_kernels,
     tiny,
@@ -39,17 +42,6 @@ def own_encodings(monkeypatch):
 
 def no_grad(test):
     return torch.no_grad()(test)
-
-
-def decode_in_steps(model, source, target, steps):
-    """Logits of *target* decoded with a cache that sees *steps* tokens at a time."""
-    encoder_out = model.encoder(source)
-    state, outputs = {}, []
-    ends = [sum(steps[: i + 1]) for i in range(len(steps))]
-    for end in ends:
-        out, _ = model.decoder(target[:, :end], encoder_out=encoder_out, incremental_state=state)
-        outputs.append(out)
-    return torch.cat(outputs, dim=1)
 
 
 @every_encoding
@@ -122,12 +114,8 @@ def test_padding_on_either_side_changes_nothing(name):
 @no_grad
 def test_later_target_tokens_and_padding_sources_are_invisible(name):
     model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)
-    before, _ = model(source, None, target)
-    changed = target.clone()
-    changed[:, 5:] = sentences(B, T - 5, seed=9)
-    after, _ = model(source, None, changed)
-    assert torch.equal(before[:, :5], after[:, :5])
-    assert not torch.equal(before[:, 5:], after[:, 5:])
+    other = sentences(B, T, seed=9)
+    assert_causal(lambda target: model(source, None, target)[0], target, other, [5])
 
 
 @every_encoding
@@ -141,7 +129,7 @@ def test_order_matters_to_the_encoder_unless_there_is_no_encoding(name):
     assert same == (name == "none")
 
 
-@every_encoding
+@pytest.mark.parametrize("name", [*NAMES, *(f"rotary+{name}" for name in CONTENT)])
 @no_grad
 def test_relative_encodings_do_not_see_where_counting_starts(name, monkeypatch):
     model, source, target = tiny(name), sentences(B, 7), sentences(B, T, seed=1)

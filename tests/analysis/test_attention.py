@@ -4,9 +4,8 @@ from argparse import Namespace
 
 import pytest
 import torch
-from support.helpers import TINY, VOCABULARY, build, model_settings, tiny
+from support.helpers import VOCABULARY, build
 from support.masked_language_models import build as build_masked_lm
-from support.masked_language_models import tiny as masked_lm
 from support.own_encodings import OWN
 
 from fairseq_posenc.analysis import attention as analysis
@@ -15,7 +14,7 @@ from fairseq_posenc.attention import softmax as softmax_attention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli import main
 from fairseq_posenc.encodings import ENCODINGS
-from tests.analysis.test_positions import save
+from tests.analysis.test_positions import masked_lm_file, save, translation_file
 
 GAU = ("--layer", "gated", "--gau-key-size", "8", "--gau-normaliser", "softmax")
 
@@ -27,19 +26,6 @@ def folder(tmp_path):
     lines = [" ".join(f"w{(7 * i + j * j) % 60}" for j in range(i % 9)) for i in range(40)]
     (tmp_path / "text").write_text("\n".join(lines) + "\n")
     return tmp_path
-
-
-def masked_lm_file(folder, encoding, *flags):
-    model = masked_lm(encoding, *flags)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model, save(model, model.args, folder)
-
-
-def translation_file(folder, encoding, *flags):
-    cfg = model_settings("posenc_transformer", "--position-encoding", encoding, *TINY, *flags)
-    model = tiny(encoding, *flags)
-    return model, save(model, cfg, folder)
 
 
 def loaded(path, text, length=12, count=2):

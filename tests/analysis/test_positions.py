@@ -29,13 +29,14 @@ def save(model, settings, folder):
 def masked_lm_file(folder, encoding, *flags):
     model = masked_lm(encoding, *flags)
     for parameter in model.parameters():
-        torch.nn.init.normal_(parameter)
+        torch.nn.init.normal_(parameter, std=0.3)
     return model, save(model, model.args, folder)
 
 
-def translation_file(folder, encoding):
-    cfg = model_settings("posenc_transformer", "--position-encoding", encoding, *TINY)
-    return save(tiny(encoding), cfg, folder)
+def translation_file(folder, encoding, *flags):
+    cfg = model_settings("posenc_transformer", "--position-encoding", encoding, *TINY, *flags)
+    model = tiny(encoding, *flags)
+    return model, save(model, cfg, folder)
 
 
 def test_maps_are_the_logits_that_the_model_adds(tmp_path):
@@ -73,7 +74,7 @@ def test_a_checkpoint_older_than_some_flags_is_read(tmp_path):
 
 
 def test_a_decoder_shows_no_later_key(tmp_path):
-    sides = plotted.read_sides(translation_file(tmp_path, "alibi"))
+    sides = plotted.read_sides(translation_file(tmp_path, "alibi")[1])
     encoder, decoder = (plotted.heat_maps(side, 6)[0].maps for side in sides)
     later = torch.ones(6, 6, dtype=torch.bool).triu(1)
     assert torch.isfinite(encoder).all()
@@ -201,7 +202,7 @@ def test_the_term_of_transformer_xl_that_depends_on_positions_alone(tmp_path):
 
 
 def test_a_decoder_shows_no_later_key_of_single_layers(tmp_path):
-    _, decoder = plotted.read_sides(translation_file(tmp_path, "transformer_xl"))
+    _, decoder = plotted.read_sides(translation_file(tmp_path, "transformer_xl")[1])
     (first, _) = (row.maps for row in plotted.layer_terms(decoder, 5))
     later = torch.ones(5, 5, dtype=torch.bool).triu(1)
     assert first.isnan().equal(later.expand_as(first))

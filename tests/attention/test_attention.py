@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from support.formulas import rotation_matrix
 from support.helpers import encoding_of, skip_without_cpu_kernels, slow_attention, tiny
 
 from fairseq_posenc.attention import functional
@@ -11,7 +12,6 @@ from fairseq_posenc.attention.functional import additive_mask, attend, attend_wi
 from fairseq_posenc.attention.softmax import CrossAttention, MultiheadAttention
 from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.stacks.positions import Keys, find_padding
-from tests.encodings.test_rotary import rotation_matrix
 
 B, H, T, S, D = 2, 3, 4, 7, 8
 

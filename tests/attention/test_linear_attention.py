@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from support.formulas import rotation_matrix
 from support.helpers import encoding_of
 from support.linear_layers import (
     PADDINGS,
@@ -25,7 +26,6 @@ from support.linear_layers import (
 )
 
 from fairseq_posenc.basics.errors import UsageError
-from tests.encodings.test_rotary import rotation_matrix
 
 
 def plain_features(kernel, m, q, k, projection, seen, causal):

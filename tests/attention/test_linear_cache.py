@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.helpers import skip_without_cpu_kernels
+from support.helpers import assert_causal, skip_without_cpu_kernels
 from support.linear_layers import (
     B,
     D,
@@ -12,9 +12,9 @@ from support.linear_layers import (
     cut,
     every_kernel,
     every_rotation,
+    in_steps,
     layer_of,
     padding_bias,
-    part_of,
     table_of,
 )
 
@@ -32,15 +32,8 @@ class TestCache:
         padding[0, :2] = True
         table = table_of(layer, 9)
         full = apply(layer, x, padding_bias(padding), True, table)
-        state, outputs, seen = {}, [], 0
-        for step in steps:
-            end = seen + step
-            part, bias = part_of(table, seen, end), padding_bias(padding[:, :end])
-            assert layer.cached_length(state) == seen
-            out = apply(layer, x[:, seen:end], bias, True, part, seen, incremental_state=state)
-            outputs.append(out)
-            seen = end
-        torch.testing.assert_close(torch.cat(outputs, 1), full, atol=1e-6, rtol=1e-5)
+        got, _ = in_steps(layer, x, table, steps, padding)
+        torch.testing.assert_close(got, full, atol=1e-6, rtol=1e-5)
 
     @pytest.mark.slow
     @every_kernel
@@ -50,24 +43,14 @@ class TestCache:
         x = torch.randn(1, 4096, 2 * D)
         table = table_of(layer, 4096)
         full = apply(layer, x, None, True, table)
-        state = {}
-        steps = [
-            apply(
-                layer, x[:, [i]], None, True, part_of(table, i, i + 1), i, incremental_state=state
-            )
-            for i in range(x.size(1))
-        ]
-        assert (torch.cat(steps, 1) - full).abs().max() <= 1e-4
+        assert (in_steps(layer, x, table, [1] * 4096)[0] - full).abs().max() <= 1e-4
 
     @every_kernel
     @torch.no_grad()
     def test_its_size_does_not_grow(self, kernel):
-        layer, state = layer_of(kernel, causal=True), {}
-        table = table_of(layer, 50)
-        sizes = set()
-        for i in range(50):
-            x, part = torch.randn(B, 1, H * D), part_of(table, i, i + 1)
-            apply(layer, x, None, True, part, i, incremental_state=state)
+        layer, x, sizes = layer_of(kernel, causal=True), torch.randn(B, 50, H * D), set()
+        for length in (1, 2, 50):
+            _, state = in_steps(layer, x, table_of(layer, length), [1] * length)
             (saved,) = state.values()
             assert all(value.size(0) == B for value in saved.values())  # beam search reorders rows
             sizes.add(sum(value.numel() for value in saved.values()))
@@ -92,17 +75,12 @@ class TestCache:
         """The same projections, and sums in float32, so that cached is the full forward."""
         skip_without_cpu_kernels(dtype)
         layer, x = layer_of(kernel, causal=True).to(dtype), torch.randn(1, 200, H * D).to(dtype)
-        table, state = table_of(layer, 200), {}
+        table = table_of(layer, 200)
         full = apply(layer, x, None, True, table)
-        steps = [
-            apply(
-                layer, x[:, [i]], None, True, part_of(table, i, i + 1), i, incremental_state=state
-            )
-            for i in range(x.size(1))
-        ]
+        got, state = in_steps(layer, x, table, [1] * 200)
         assert {v.dtype for v in next(iter(state.values())).values()} == {torch.float32}
         assert full.dtype is dtype
-        assert (torch.cat(steps, 1) - full).abs().max() <= tolerance
+        assert (got - full).abs().max() <= tolerance
 
 
 @every_rotation
@@ -111,13 +89,8 @@ def test_no_output_depends_on_a_later_token(kernel, rotary):
     """Bit for bit, with later tokens that dwarf the earlier ones."""
     layer, x = layer_of(kernel, rotary, causal=True), torch.randn(B, 150, H * D)
     table = table_of(layer, 150)
-    before = apply(layer, x, None, True, table)
-    for first in (1, 70, 149):
-        changed = x.clone()
-        changed[:, first:] = 30 * torch.randn(B, 150 - first, H * D)
-        after = apply(layer, changed, None, True, table)
-        assert torch.equal(before[:, :first], after[:, :first])
-        assert not torch.equal(before[:, first:], after[:, first:])
+    other = 30 * torch.randn_like(x)
+    assert_causal(lambda x: apply(layer, x, None, True, table), x, other, [1, 70, 149])
 
 
 def test_a_state_carries_on_where_a_sequence_was_cut():

@@ -15,13 +15,15 @@ from support.helpers import (
     TINY,
     VOCABULARY,
     TranslationTask,
+    assert_causal,
     build,
+    decode_in_steps,
     model_settings,
     sentences,
     tiny,
 )
 from support.linear_layers import PERFORMER, projections
-from test_properties import B, T, decode_in_steps
+from support.masked_language_models import tiny as masked_lm
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.stacks import masked_lm_stack
@@ -31,10 +33,7 @@ ADDING = ["t5", "alibi", "tupe", "shaw", "transformer_xl", "deberta", "bert_ad",
 every_kernel = pytest.mark.parametrize("attention", LINEAR)
 
 
-class Task:
-    """The little of a masked-LM or language-modelling task that building a model needs."""
-
-    source_dictionary = target_dictionary = VOCABULARY
+B, T = 3, 9
 
 
 class TestRefusals:
@@ -147,19 +146,11 @@ class TestFamilies:
     @every_kernel
     @torch.no_grad()
     def test_a_causal_masked_lm_sees_no_later_token(self, attention):
-        sizes = ["--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim"]
-        sizes += ["16", "--encoder-attention-heads", "2", "--tokens-per-sample", "64"]
         encoding = "rotary" if attention in ROTATING else "none"
-        flags = ["--causal", "--attention", attention, "--position-encoding", encoding, *sizes]
-        cfg = model_settings("roformer_masked_lm_tiny", *flags, task="masked_lm")
-        assert masked_lm_stack(cfg).causal
-        model = models.build_model(cfg, Task()).eval()
-        tokens = sentences(B, T)
-        changed = tokens.clone()
-        changed[:, 5:] = sentences(B, T - 5, seed=9)
-        before, after = model(tokens)[0], model(changed)[0]
-        assert torch.equal(before[:, :5], after[:, :5])
-        assert not torch.equal(before[:, 5:], after[:, 5:])
+        model = masked_lm(encoding, "--causal", "--attention", attention)
+        assert masked_lm_stack(model.args).causal
+        tokens, other = sentences(B, T), sentences(B, T, seed=9)
+        assert_causal(lambda tokens: model(tokens)[0], tokens, other, [5])
 
     @pytest.mark.parametrize(
         "arch, task, side",

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from support.helpers import encoding_of, model_settings, skip_without_cpu_kernels
+from support.formulas import rotation_matrix
+from support.helpers import assert_causal, encoding_of, model_settings, skip_without_cpu_kernels
 
 from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
 from fairseq_posenc.basics.errors import UsageError
 from tests.attention.test_gated import FLAGS, C, S
-from tests.encodings.test_rotary import rotation_matrix
 
 T, CHUNK = 11, 4
 PADDINGS = {
@@ -100,13 +100,8 @@ def test_the_cache_gives_the_full_forward_and_does_not_grow(padding, steps):
 def test_no_output_depends_on_a_later_token():
     """Bit for bit, with later tokens that dwarf the earlier ones."""
     layer, x = unit(chunk=16).float(), torch.randn(2, 90, C)
-    before = layer(x, True, table_of(layer, 0, 90, torch.complex64))[0]
-    for first in (1, 40, 48, 89):
-        changed = x.clone()
-        changed[:, first:] = 30 * torch.randn(2, 90 - first, C)
-        after = layer(changed, True, table_of(layer, 0, 90, torch.complex64))[0]
-        assert torch.equal(before[:, :first], after[:, :first])
-        assert not torch.equal(before[:, first:], after[:, first:])
+    table, other = table_of(layer, 0, 90, torch.complex64), 30 * torch.randn_like(x)
+    assert_causal(lambda x: layer(x, True, table)[0], x, other, [1, 40, 48, 89])
 
 
 @either_direction

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from support.helpers import PAD, TINY, build, parse, sentences
-from test_properties import decode_in_steps
+from support.helpers import PAD, TINY, build, decode_in_steps, parse, sentences
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import parse_pattern

@@ -221,60 +221,34 @@ def test_the_newest_whole_checkpoint_is_named_beside_a_damaged_one(tmp_path, dam
         read_checkpoint(last)
 
 
-def empty(path):
-    path.write_bytes(b"")
-
-
-def folder(path):
-    path.mkdir()
-    (path / "checkpoint_best.pt").write_bytes(b"")
-
-
-def missing(path):
-    (path.parent / "checkpoint_last.pt").write_bytes(b"")
-
-
-def text(path):
-    path.write_text("version https://git-lfs.github.com/spec/v1\n")
-
-
-def zip_archive(path):
+def write_zip(path):
     with zipfile.ZipFile(str(path), "w") as archive:
         archive.writestr("readme.txt", "hello")
 
 
-def script(path):
-    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(path))
+ONE = {"encoder.weight": torch.ones(1)}
+#: what writes something else than a checkpoint, and what is said of it
+WRONG = {
+    "missing": (lambda path: path.with_name("checkpoint_last.pt").touch(),
+                "No such file.*there is checkpoint_last.pt"),
+    "folder": (lambda path: (path / "checkpoint_best.pt").mkdir(parents=True),
+               "Is a directory.*there is checkpoint_best.pt"),
+    "empty": (lambda path: path.touch(), "is empty"),
+    "text": (lambda path: path.write_text("version https://git-lfs.github.com/spec/v1\n"),
+             "not a PyTorch checkpoint.*b'vers'"),
+    "archive": (write_zip, "zip archive, not a checkpoint"),
+    "script": (lambda path: torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(path)),
+               "TorchScript model, not a checkpoint"),
+    "weights": (lambda path: save(ONE, path), "no 'model' .its entries: encoder.weight"),
+    "no settings": (lambda path: save({"model": ONE, "cfg": None, "args": None}, path),
+                    "no 'cfg'"),
+    "list": (lambda path: save(list(ONE.values()), path), "holds a list"),
+}  # fmt: skip
 
 
-def weights_alone(path):
-    save({"encoder.weight": torch.ones(1)}, path)
-
-
-def no_settings(path):
-    save({"model": {"encoder.weight": torch.ones(1)}, "cfg": None, "args": None}, path)
-
-
-def list_of_tensors(path):
-    save([torch.ones(1)], path)
-
-
-@pytest.mark.parametrize(
-    "make, says",
-    [
-        (missing, "No such file.*there is checkpoint_last.pt"),
-        (folder, "Is a directory.*there is checkpoint_best.pt"),
-        (empty, "is empty"),
-        (text, "not a PyTorch checkpoint.*b'vers'"),
-        (zip_archive, "zip archive, not a checkpoint"),
-        (script, "TorchScript model, not a checkpoint"),
-        (weights_alone, "no 'model' .its entries: encoder.weight"),
-        (no_settings, "no 'cfg'"),
-        (list_of_tensors, "holds a list"),
-    ],
-)
-def test_says_what_is_wrong_in_one_line(tmp_path, reader, make, says):
-    path = tmp_path / "model.pt"
+@pytest.mark.parametrize("case", WRONG)
+def test_says_what_is_wrong_in_one_line(tmp_path, reader, case):
+    path, (make, says) = tmp_path / "model.pt", WRONG[case]
     make(path)
     with pytest.raises(UsageError, match=says) as error:
         read_checkpoint(path)

@@ -1,7 +1,7 @@
 """Pre-training in stages of different lengths, as RoFormer's Table 4, in small numbers."""
 
 import pytest
-from support.commands import TRAINING, USER_DIR, read, succeed
+from support.commands import TRAINING, USER_DIR, read, shape, succeed
 
 from fairseq_posenc.models.masked_lm import MODEL
 
@@ -9,11 +9,8 @@ pytest_plugins = ["support.toy", "support.toy_lm"]
 
 STAGES = (16, 48, 8, 4, 48, 16)  # in the paper 512, 1536, 256, 128, 1536, 512
 TASK = ["--task", "masked_lm", "--sample-break-mode", "none"]
-SHAPE = [
-    *("--arch", MODEL, "--encoder-layers", "1", "--encoder-embed-dim", "16"),
-    *("--encoder-ffn-embed-dim", "24", "--encoder-attention-heads", "2"),
-    *("--position-encoding", "rotary", "--criterion", "masked_lm"),
-]
+SHAPE = ["--arch", MODEL, "--position-encoding", "rotary", "--criterion", "masked_lm"]
+SHAPE += shape(1, 16, 24, 2, "encoder")
 FRESH = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
 
 

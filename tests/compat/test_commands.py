@@ -2,7 +2,7 @@
 
 import pytest
 from support import commands, stock_runs
-from support.stock_runs import PACKAGE, PLUGIN, SIZES, TINY
+from support.stock_runs import PLUGIN, SIZES, TINY
 
 folder, trained = stock_runs.folder, stock_runs.trained
 
@@ -54,7 +54,7 @@ def test_too_few_tokens_for_a_test_sentence(folder, trained):
 
 def test_command_line_with_another_spelling_of_the_folder(folder, trained, tmp_path):
     link = tmp_path / "fairseq_posenc"
-    link.symlink_to(PACKAGE)
+    link.symlink_to(PLUGIN[1])
     flags = ("--path", trained, "--cpu", "--beam", 1, "--max-len-b", 3, "--user-dir", f"{link}/")
     assert commands.succeed("generate", folder / "data", *flags).hypotheses()
 

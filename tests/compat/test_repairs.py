@@ -2,16 +2,12 @@
 
 import sys
 import types
-from pathlib import Path
 
 import pytest
 from fairseq.data import bucket_pad_length_dataset
-from support.commands import Command
+from support.commands import ROOT, Command
 
-import fairseq_posenc
 from fairseq_posenc import compat
-
-PACKAGE = Path(fairseq_posenc.__file__).resolve().parent
 
 
 def test_applying_twice_changes_nothing():
@@ -63,7 +59,7 @@ print(len(before) > 1000, changed)
 """
     script = tmp_path / "compare.py"
     script.write_text(code)
-    monkeypatch.setenv("PYTHONPATH", str(PACKAGE.parent))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for value, expected in (("1", "True []"), ("0", "load_checkpoint_to_cpu")):
         monkeypatch.setenv("FAIRSEQ_POSENC_NO_REPAIRS", value)
         finished = Command(str(script), []).finish()

@@ -9,12 +9,13 @@ import pytest
 from fairseq import utils
 from fairseq.models import transformer_lm
 from fairseq.utils import eval_bool, eval_str_dict, eval_str_list
+from support.commands import ROOT
 
 import fairseq_posenc
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.compat.settings import value_of
 
-PACKAGE = Path(fairseq_posenc.__file__).resolve().parent
+PACKAGE = ROOT / "fairseq_posenc"
 EVALUATES = re.compile(r"(?<![\w.])eval\(")
 
 

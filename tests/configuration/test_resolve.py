@@ -41,8 +41,9 @@ def flags_of(model):
     return {option: action for action in parser._actions for option in action.option_strings}
 
 
-def test_every_flag_of_the_stock_transformer_is_ours_too():
-    stock, ours = flags_of("transformer"), flags_of(MODEL)
+@pytest.mark.parametrize("theirs, model", [("transformer", MODEL), ("transformer_lm", "posenc_lm")])
+def test_every_flag_of_the_stock_model_is_ours_too(theirs, model):
+    stock, ours = flags_of(theirs), flags_of(model)
     assert set(stock) <= set(ours)
     for name, action in stock.items():
         assert type(ours[name]) is type(action), name  # store, store_true, …

@@ -17,10 +17,19 @@ from support.formulas import (
     by_hand,
     lengths,
     random,
+    rotation_matrix,
 )
-from support.helpers import PAD, TINY, build, causal_only, encoding_of, sentences, tiny
+from support.helpers import (
+    PAD,
+    TINY,
+    build,
+    causal_only,
+    decode_in_steps,
+    encoding_of,
+    sentences,
+    tiny,
+)
 from support.masked_language_models import count
-from test_properties import decode_in_steps
 
 from fairseq_posenc.attention.functional import attend_with_weights
 from fairseq_posenc.attention.gated import GatedAttention, length_factor
@@ -28,9 +37,7 @@ from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.base import Content
-from fairseq_posenc.stacks import positions
 from tests.attention.test_gated import FLAGS
-from tests.encodings.test_rotary import rotation_matrix
 
 
 @lengths
@@ -176,18 +183,6 @@ def test_every_pair_is_refused_by_name_or_works(name):
     padded = torch.cat((torch.full((1, 3), PAD), source), dim=1)
     steps = decode_in_steps(model, padded, target, [3, 1, 2, 1])
     torch.testing.assert_close(steps, full, atol=1e-5, rtol=0)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("name", [f"rotary+{name}" for name in CONTENT])
-def test_with_rotary_they_stay_relative(name, monkeypatch):
-    """Terms made of turned queries would see absolute positions."""
-    model, source, target = tiny(name), sentences(2, 7), sentences(2, 6, seed=1)
-    assert model.encoder.encoding.relative
-    before, _ = model(source, None, target)
-    plain = positions.count_positions
-    monkeypatch.setattr(positions, "count_positions", lambda *a: plain(*a) + 77)
-    torch.testing.assert_close(model(source, None, target)[0], before, atol=2e-5, rtol=0)
 
 
 # --- parameters and flags

@@ -1,13 +1,11 @@
 """Rotary position embedding against its definition and against other implementations."""
 
-import math
-
 import pytest
 import torch
+from support.formulas import rotation_matrix
 from support.helpers import encoding_of
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings.rotary import frequencies
 
 
 def rotary(head_dim=16, **flags):
@@ -19,17 +17,6 @@ def rotated(x, positions, **flags):
     rotation = rotary(x.size(-1), **flags)
     table = rotation.table(positions)
     return rotation.rotate(x.transpose(1, 2), table).transpose(1, 2)
-
-
-def rotation_matrix(m, dim, base=10000.0, pairing="interleaved"):
-    """R_m of RoFormer Eq. 7 in float64, written out entry by entry."""
-    matrix = torch.zeros(dim, dim, dtype=torch.float64)
-    for i in range(dim // 2):
-        a, b = (2 * i, 2 * i + 1) if pairing == "interleaved" else (i, i + dim // 2)
-        angle = m * base ** (-2.0 * i / dim)
-        matrix[a, a] = matrix[b, b] = math.cos(angle)
-        matrix[a, b], matrix[b, a] = -math.sin(angle), math.sin(angle)
-    return matrix
 
 
 @pytest.mark.parametrize("pairing", ["interleaved", "half"])
@@ -63,33 +50,10 @@ def test_products_depend_on_the_distance_only():
         torch.testing.assert_close(shifted, products[0], atol=2e-5, rtol=0)
 
 
-def test_pairings_differ_by_a_permutation_of_the_channels():
-    x = torch.randn(2, 3, 5, 16)
-    positions = torch.arange(5)[None]
-    order = torch.cat((torch.arange(0, 16, 2), torch.arange(1, 16, 2)))  # interleaved -> half
-    half = rotated(x[..., order], positions, rotary_pairing="half")
-    assert torch.equal(half, rotated(x, positions)[..., order])
-
-
-def test_half_precision_queries_stay_near_float32_at_position_4096():
-    x = torch.randn(1, 2, 4, 64)
-    positions = torch.tensor([[0, 1024, 2048, 4096]])
-    exact = rotated(x, positions)
-    for dtype, tolerance in ((torch.float16, 2e-3), (torch.bfloat16, 2e-2)):
-        got = rotated(x.to(dtype), positions)
-        assert got.dtype is dtype
-        torch.testing.assert_close(got.float(), exact, atol=tolerance, rtol=tolerance)
-
-
 def test_table_is_complex64_so_that_half_cannot_touch_it():
     table = rotary().table(torch.arange(4)[None])
     assert table.dtype is torch.complex64 and not table.is_floating_point()
     assert table.shape == (1, 4, 1, 8)
-
-
-def test_frequencies_are_those_of_the_paper():
-    want = [10000.0 ** (-2 * (i - 1) / 8) for i in range(1, 5)]
-    assert frequencies(8, 10000.0).tolist() == pytest.approx(want, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -100,16 +64,12 @@ def test_frequencies_are_those_of_the_paper():
         ({"rotary_fraction": 0.01}, "smallest that works is 0.125"),
         ({"rotary_pairing": "both"}, "--rotary-pairing both"),
         ({"rotary_base": 1.0}, "--rotary-base 1"),
+        ({"head_dim": 3}, "head size 3 of the encoder is odd"),
     ],
 )
 def test_impossible_flags_are_refused_by_name(flags, words):
     with pytest.raises(UsageError, match=words):
-        rotary(16, **flags)
-
-
-def test_odd_head_size_is_refused():
-    with pytest.raises(UsageError, match="head size 3 of the encoder is odd"):
-        encoding_of("rotary", head_dim=3)
+        rotary(**flags)
 
 
 class TestOtherImplementations:

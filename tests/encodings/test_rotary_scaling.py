@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from support.helpers import build, encoding_of, sentences, tiny
+from support.helpers import build, decode_in_steps, encoding_of, sentences, tiny
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.rotary_scaling import RULES, UNSCALED, Scaling, warn_of_length
@@ -136,12 +136,8 @@ def test_a_scaled_model_decodes_with_a_cache_what_it_computes_at_once(rule):
     source, target = sentences(2, 20), sentences(2, 18, seed=1)
     full, _ = model(source, None, target)
     assert (full - plain(source, None, target)[0]).abs().max() > 1e-3
-    encoder_out, state = model.encoder(source), {}
-    steps = [
-        model.decoder(target[:, :end], encoder_out=encoder_out, incremental_state=state)[0]
-        for end in (5, *range(6, 19))
-    ]
-    torch.testing.assert_close(torch.cat(steps, dim=1), full, atol=1e-5, rtol=0)
+    got = decode_in_steps(model, source, target, [5] + [1] * 13)
+    torch.testing.assert_close(got, full, atol=1e-5, rtol=0)
 
 
 def test_the_length_of_training_is_kept_in_the_settings():
@@ -219,14 +215,8 @@ def test_it_is_given_once_for_both_stacks_and_all_forwards(warnings_of):
 
 def test_decoding_step_by_step_gives_it_once(warnings_of):
     model = tiny("rotary", "--rotary-original-length", "8")
-    source, target, state = sentences(1, 5), sentences(1, 12), {}
-
-    def decode():
-        encoder_out = model.encoder(source)
-        for end in range(1, 13):
-            model.decoder(target[:, :end], encoder_out=encoder_out, incremental_state=state)
-
-    assert len(warnings_of(decode)) == 1
+    source, target = sentences(1, 5), sentences(1, 12)
+    assert len(warnings_of(lambda: decode_in_steps(model, source, target, [1] * 12))) == 1
 
 
 @pytest.mark.parametrize("name", ["rotary", "alibi", "t5", "sinusoidal", "none"])

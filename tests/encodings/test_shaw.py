@@ -5,8 +5,6 @@ import torch
 from support.formulas import B, D, H, Parts, assert_attends_as, clip, lengths, random
 from support.helpers import build, parameters_of, without_values
 
-from fairseq_posenc.attention.softmax import MultiheadAttention
-
 
 @lengths
 @pytest.mark.parametrize("causal", [False, True])
@@ -24,14 +22,6 @@ def test_shaws_values_by_hand(per_head, causal, length, keys):
             vectors = table[row].view(-1, D)  # one, or one for each head
             want[:, :, t] += weights[:, :, t, j, None] * vectors
     torch.testing.assert_close(got, want)
-
-
-def test_dropped_weights_reach_shaws_values():
-    parts = Parts("shaw", shaw_values=True)
-    layer = MultiheadAttention(H * D, H, parts.encoding, dropout=1.0 - 1e-7).double()
-    x = random(B, 5, H * D)
-    got, _ = layer(x)
-    torch.testing.assert_close(got, layer.out_proj(torch.zeros_like(x)))
 
 
 @pytest.mark.parametrize(

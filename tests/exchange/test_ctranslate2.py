@@ -7,6 +7,7 @@ import pytest
 import torch
 from fairseq import models as fairseq_models
 from fairseq.data import Dictionary
+from support.commands import shape
 from support.helpers import TINY, VOCABULARY, TranslationTask, encoding_of_sides, model_settings
 
 from fairseq_posenc.checkpoints.loader import Loaded
@@ -20,10 +21,8 @@ from fairseq_posenc.exchange.kinds import KINDS
 pytest.importorskip("ctranslate2", reason="an extra: the engine of the exported models")
 
 TRANSLATION, LANGUAGE_MODEL, ENCODER = KINDS
-LM = ["--decoder-embed-dim", "32", "--decoder-ffn-embed-dim", "48", "--decoder-layers", "2"]
-LM += ["--decoder-attention-heads", "4", "--tokens-per-sample", "200", "--dropout", "0"]
-MLM = ["--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-layers", "2"]
-MLM += ["--encoder-attention-heads", "4", "--max-positions", "200", "--dropout", "0"]
+LM = [*shape(2, 32, 48, 4, "decoder"), "--tokens-per-sample", "200", "--dropout", "0"]
+MLM = [*shape(2, 32, 48, 4, "encoder"), "--max-positions", "200", "--dropout", "0"]
 MASKED = Dictionary()
 MASKED.update(VOCABULARY)
 MASKED.add_symbol("<mask>")

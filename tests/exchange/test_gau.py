@@ -13,7 +13,7 @@ from support.conversion import (
     reference_folder,
     refuses,
 )
-from support.foreign_models import GAU_CONFIG, gau_weights, write_gau
+from support.foreign_models import GAU_CONFIG, assert_stored_logits, gau_weights, write_gau
 
 from fairseq_posenc.exchange.released_formulas import (
     gated_layer,
@@ -87,28 +87,16 @@ def test_stored_outputs(golden, tmp_path, out, name, safe):
     """Logits that gau-alpha computed, and that our formulas give, too."""
     expected = golden(name)
     source = reference_folder(tmp_path / "source", expected, safe)
-    compare(expected, source, expected["meta"]["symbols"], out)
+    symbols = expected["meta"]["symbols"]
+    assert_stored_logits("gau-alpha", gated_layer, expected, source, symbols, out)
 
 
 @pytest.mark.parametrize("folder", ["gau_alpha_mlm", "gau_alpha_mlm_bin"])
 def test_outputs_of_the_released_code(released, out, folder):
     """The authors' code masks texts of one token otherwise than the package gau-alpha."""
     expected, source = released("gau_alpha_mlm"), SHARED / "golden" / folder
-    compare(expected, source, read_symbols(source), out)
-
-
-def compare(expected, source, symbols, out):
-    convert("import", "gau-alpha", source, out, "--verify")
-    state = expected["state_dict"]
-    by_formulas = released_logits(
-        gated_layer, "gau_alpha.", state, expected["config"], tied_head(state[DECODER])
-    )
-    for batch, inputs in expected["inputs"].items():
-        want, real = expected["outputs"][f"logits_{batch}"], inputs["attention_mask"].bool()
-        have = imported_logits(out, symbols, inputs)
-        torch.testing.assert_close(have, want[real], atol=1e-4, rtol=0)
-        formulas = by_formulas(inputs["input_ids"], inputs["token_type_ids"], real)
-        torch.testing.assert_close(formulas[real].float(), want[real], atol=2e-5, rtol=0)
+    symbols = read_symbols(source)
+    assert_stored_logits("gau-alpha", gated_layer, expected, source, symbols, out)
 
 
 def test_a_classifier_projects_the_first_position(tmp_path, out, capsys):
@@ -146,6 +134,10 @@ class TestRefused:
             ({"num_hidden_layers": 3}, ["no tensor gau_alpha.encoder.layer.2."]),
             ({"num_hidden_layers": 1}, ["unexpected tensor gau_alpha.encoder.layer.1.", "3 more"]),
             ({"type_vocab_size": 3}, ["token_type_embeddings.weight", "2 x 16", "3 x 16"]),
+            ({"hidden_size": 0}, ["hidden_size is 0"]),
+            ({"attention_key_size": -8}, ["attention_key_size is -8"]),
+            ({"hidden_dropout_prob": "x"}, ["hidden_dropout_prob is 'x'"]),
+            ({"max_position_embeddings": 0}, ["max_position_embeddings is 0"]),
             (CLASSIFIER, ["no tensor classifier.weight"]),
             ({**CLASSIFIER, "summary_type": None}, ["summary_type last", "first"]),
             ({**CLASSIFIER, "summary_type": "mean"}, ["summary_type mean"]),
@@ -167,8 +159,3 @@ class TestRefused:
         source = write_gau(tmp_path / "untied", {**gau_weights(), **own})
         words = ["decoder.weight", "word_embeddings.weight", "tie_word_embeddings"]
         refuses(words, "import", "gau-alpha", source, out)
-
-    def test_export(self, tmp_path, out):
-        convert("import", "gau-alpha", write_gau(tmp_path / "source"), out)
-        words = ["checkpoint.pt", "--layer gated", "transformer"]
-        refuses(words, "export", "hf-roformer", out / "checkpoint.pt", tmp_path / "back")

@@ -17,10 +17,10 @@ from support.conversion import (
     roformer_weights,
     write_folder,
 )
+from support.foreign_models import trained
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.reading import load_file, write_checkpoint
-from fairseq_posenc.exchange import native
+from fairseq_posenc.checkpoints.reading import load_file
 from fairseq_posenc.exchange.kinds import CAUSAL
 from fairseq_posenc.models.language_model import LanguageModel
 from fairseq_posenc.models.masked_lm import MaskedLMModel
@@ -178,7 +178,7 @@ def test_what_is_no_language_model_here(transformers, tmp_path, capsys, config, 
     assert isinstance(model, MaskedLMModel)
 
 
-def trained(folder, **settings):
+def language_model(folder, **settings):
     """A random language model of ours with its dictionary, which has no <mask>."""
     small = {
         **{"decoder_layers": 2, "decoder_embed_dim": 16, "decoder_ffn_embed_dim": 24},
@@ -187,15 +187,7 @@ def trained(folder, **settings):
         **{"layernorm_embedding": True, "share_decoder_input_output_embed": True},
         **{"activation_fn": "gelu", "decoder_input_dim": 16, "decoder_output_dim": 16},
     }
-    folder.mkdir()
-    (folder / "dict.txt").write_text("a 2\nb 1\n")
-    checkpoint = native.new_checkpoint({**small, **settings}, {}, str(folder), CAUSAL)
-    model = native.build(checkpoint, str(folder / "dict.txt"), CAUSAL)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    checkpoint["model"] = model.state_dict()
-    write_checkpoint(checkpoint, folder / "checkpoint.pt")
-    return folder / "checkpoint.pt"
+    return trained(folder, kind=CAUSAL, **{**small, **settings})
 
 
 @pytest.mark.parametrize(
@@ -204,7 +196,7 @@ def trained(folder, **settings):
     ids=lambda given: " ".join(given),
 )
 def test_models_of_ours(transformers, tmp_path, settings):
-    checkpoint = trained(tmp_path / "ours", **settings)
+    checkpoint = language_model(tmp_path / "ours", **settings)
     convert("export", "hf-roformer", checkpoint, tmp_path / "out", "--verify")
     assert read_symbols(tmp_path / "out") == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b"]
     reload(transformers, NAME, tmp_path / "out")
@@ -223,7 +215,7 @@ def test_models_of_ours(transformers, tmp_path, settings):
     ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
 )
 def test_what_they_cannot_express(tmp_path, settings, words):
-    checkpoint = trained(tmp_path / "ours", **settings)
+    checkpoint = language_model(tmp_path / "ours", **settings)
     refuses([str(checkpoint), *words], "export", "hf-roformer", checkpoint, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

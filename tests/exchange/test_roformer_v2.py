@@ -5,22 +5,18 @@ import torch
 from support.conversion import (
     SYMBOLS,
     convert,
-    imported_logits,
     load,
     reference_folder,
     refuses,
     write_folder,
 )
-from support.foreign_models import v2_weights, write_v2
+from support.foreign_models import assert_stored_logits, v2_weights, write_v2
 
 from fairseq_posenc.exchange.released_formulas import (
-    released_logits,
-    tied_head,
     transformer_layer,
 )
 from fairseq_posenc.exchange.roformer_names import sine_table
 
-WORDS = "roformer.embeddings.word_embeddings.weight"
 DECODER = "cls.predictions.decoder.weight"
 
 
@@ -59,17 +55,8 @@ def test_stored_outputs(golden, tmp_path, out, safe):
     """Logits that the released code computed, and that our formulas give, too."""
     expected = golden("roformerv2_mlm")
     source = reference_folder(tmp_path / "source", expected, safe)
-    convert("import", "roformer-v2", source, out, "--verify")
-    state, config = expected["state_dict"], expected["config"]
-    by_formulas = released_logits(
-        transformer_layer, "roformer.", state, config, tied_head(state[WORDS])
-    )
-    for batch, inputs in expected["inputs"].items():
-        want, real = expected["outputs"][f"logits_{batch}"], inputs["attention_mask"].bool()
-        have = imported_logits(out, expected["meta"]["symbols"], inputs)
-        torch.testing.assert_close(have, want[real], atol=1e-4, rtol=0)
-        formulas = by_formulas(inputs["input_ids"], inputs["token_type_ids"], real)
-        torch.testing.assert_close(formulas[real].float(), want[real], atol=2e-5, rtol=0)
+    symbols = expected["meta"]["symbols"]
+    assert_stored_logits("roformer-v2", transformer_layer, expected, source, symbols, out)
 
 
 def test_each_version_names_the_format_of_the_other(tmp_path, out):
@@ -122,8 +109,3 @@ class TestRefused:
         extra = {name: torch.randn(*size) for name, size in more.items()}
         source = write_v2(tmp_path / "source", {**v2_weights(), **extra})
         refuses(words, "import", "roformer-v2", source, out)
-
-    def test_export(self, tmp_path, out):
-        convert("import", "roformer-v2", write_v2(tmp_path / "source"), out)
-        words = ["checkpoint.pt", "--norm rms", "layer"]
-        refuses(words, "export", "hf-roformer", out / "checkpoint.pt", tmp_path / "back")

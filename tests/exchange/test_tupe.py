@@ -87,6 +87,9 @@ def compare(expected, source, out):
     convert("import", "tupe", source, out, "--verify")
     model, dictionary = load(out)
     assert dictionary.symbols == expected["meta"]["symbols"]
+    positions = torch.arange(12)[None]
+    bias = model.encoder.sentence_encoder.position_bias(positions, positions)[0]
+    torch.testing.assert_close(bias, expected["outputs"]["bias"], atol=1e-5, rtol=0)
     for batch in ("full", "padded"):
         tokens = expected["inputs"][f"tokens_{batch}"]
         with torch.no_grad():

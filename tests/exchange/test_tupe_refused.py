@@ -71,10 +71,3 @@ class TestRefused:
         convert("import", "tupe", write(tmp_path / "source", released()), out)
         ours = out / "checkpoint.pt"
         refuses(["not a checkpoint of fairseq 0.9"], "import", "tupe", ours, tmp_path / "again")
-
-    def test_export(self, tmp_path, out):
-        with pytest.raises(SystemExit):
-            convert("export", "tupe", tmp_path, out)
-        convert("import", "tupe", write(tmp_path / "source", released()), out)
-        words = ["--position-encoding tupe+t5", "rotary"]
-        refuses(words, "export", "hf-roformer", out / "checkpoint.pt", tmp_path / "back")

@@ -9,7 +9,7 @@ import torch
 from fairseq import models, options
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from hydra.core.config_store import ConfigStore
-from support.helpers import TINY, TranslationTask, build, parse, sentences
+from support.helpers import TINY, TranslationTask, build, decode_in_steps, parse, sentences
 from torch import nn
 
 from fairseq_posenc.attention import ATTENTIONS, register_attention
@@ -187,12 +187,8 @@ def test_feature_maps_see_positions(registered):
     before, _ = model(source, None, target)
     shuffled, _ = model(source[:, torch.tensor([6, 1, 2, 3, 4, 5, 0])], None, target)
     assert not torch.allclose(before, shuffled, atol=1e-4)
-    steps, state = [], {}
-    encoded = model.encoder(source)
-    for length in range(1, 7):
-        out, _ = model.decoder(target[:, :length], encoder_out=encoded, incremental_state=state)
-        steps.append(out)
-    torch.testing.assert_close(torch.cat(steps, dim=1), before, atol=1e-5, rtol=0)
+    steps = decode_in_steps(model, source, target, [1] * 6)
+    torch.testing.assert_close(steps, before, atol=1e-5, rtol=0)
 
 
 @torch.no_grad()

@@ -7,14 +7,22 @@ outputs.  Random parameters and inputs are not stored: both sides draw them from
 
 import json
 import zlib
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 DATA = Path(__file__).resolve().parent / "data"
+#: A reference as it is made: its description, and its outputs.
+Made = Tuple[Dict[str, Any], Dict[str, Tensor]]
+
+
+def source(package: str, place: str = "") -> str:
+    """The package with its version, and the place in it that computed a reference."""
+    return f"{package} {version(package)} {place}".rstrip()
 
 
 def normal(*shape: int, mean: float = 0.0, std: float = 1.0) -> List[Any]:

@@ -1,19 +1,15 @@
 """Logits of DeBERTa's disentangled attention, by transformers."""
 
-from importlib.metadata import version
-from typing import Any, Dict, Tuple
-
 import torch
-from torch import Tensor
 from transformers import DebertaConfig
 from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention
 
-from golden import instantiate, normal
+from golden import Made, instantiate, normal, source
 
 B, T, H, D, CLIP = 2, 9, 2, 8, 4
 
 
-def deberta(name: str) -> Tuple[Dict[str, Any], Dict[str, Tensor]]:
+def deberta(name: str) -> Made:
     """Content-to-position and position-to-content logits, (B, H, T, T).
 
     Eq. 4 of the paper (He et al., arXiv 2006.03654) indexes the second sum by δ(j, i); the released
@@ -21,7 +17,7 @@ def deberta(name: str) -> Tuple[Dict[str, Any], Dict[str, Tensor]]:
     with the other sign.
     """
     described = {
-        "source": f"transformers {version('transformers')} models/deberta",
+        "source": source("transformers", "models/deberta"),
         "config": {"heads": H, "head_dim": D, "max_distance": CLIP},
         "parameters": {
             "rel_embeddings": normal(2 * CLIP, H * D),

@@ -1,13 +1,10 @@
 """Rotations, scaled frequencies, ALiBi, T5 buckets and Performer attention of packages."""
 
 from functools import partial
-from importlib.metadata import version
-from typing import Any, Dict, Tuple
 
 import torch
 from performer_pytorch import performer_pytorch
 from rotary_embedding_torch import RotaryEmbedding
-from torch import Tensor
 from transformers import LlamaConfig, T5Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
@@ -16,19 +13,14 @@ from transformers.models.roformer import modeling_roformer
 from transformers.models.t5.modeling_t5 import T5Attention
 from x_transformers.x_transformers import AlibiPositionalBias
 
-from golden import instantiate, normal
+from golden import Made, instantiate, normal, source
 
-Made = Tuple[Dict[str, Any], Dict[str, Tensor]]
 T, D = 9, 16  # length, head size
-
-
-def source(package: str) -> str:
-    return f"{package} {version(package)}"
 
 
 def rotary_hf_roformer(name: str) -> Made:
     described = {
-        "source": source("transformers") + " models/roformer",
+        "source": source("transformers", "models/roformer"),
         "config": {"head_dim": D},
         "inputs": {"q": normal(1, 2, T, D), "k": normal(1, 2, T, D)},
     }
@@ -43,7 +35,7 @@ def rotary_hf_roformer(name: str) -> Made:
 
 def rotary_hf_llama(name: str) -> Made:
     described = {
-        "source": source("transformers") + " models/llama",
+        "source": source("transformers", "models/llama"),
         "config": {"head_dim": D, "pairing": "half"},
         "inputs": {"q": normal(2, 2, T, D), "k": normal(2, 2, T, D)},
         "integers": {"position_ids": [list(range(T)), [0, 0, 1, 5, 9, 10, 30, 31, 60]]},
@@ -88,7 +80,7 @@ def rope_inv_freq(name: str) -> Made:
         )
     ]
     described = {
-        "source": source("transformers") + " modeling_rope_utils",
+        "source": source("transformers", "modeling_rope_utils"),
         "config": {"head_dim": 64, "base": 10000.0, "cases": cases},
     }
     found = []
@@ -129,7 +121,7 @@ def t5_bucket(name: str) -> Made:
     """Buckets of distances, and the bias (H, T, T) of an encoder and of a decoder."""
     heads, key = 2, "relative_attention_bias.weight"
     described = {
-        "source": source("transformers") + " models/t5",
+        "source": source("transformers", "models/t5"),
         "config": {"heads": heads, "length": 40, "relative_position": "key minus query"},
         "parameters": {key: normal(32, heads)},
         "integers": {"relative_position": list(range(-300, 301))},

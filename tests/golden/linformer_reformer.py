@@ -1,24 +1,20 @@
 """Attention of the packages linformer and reformer-pytorch."""
 
-from importlib.metadata import version
-from typing import Any, Dict, Tuple
 from unittest import mock
 
 import torch
 from linformer import LinformerSelfAttention
 from reformer_pytorch import reformer_pytorch
-from torch import Tensor
 
-from golden import instantiate, normal
+from golden import Made, instantiate, normal, source
 
-Made = Tuple[Dict[str, Any], Dict[str, Tensor]]
 B, H, C, T, LONGEST, K = 2, 2, 16, 10, 16, 4
 
 
 def linformer(name: str) -> Made:
     """Output (B, T, C) of sequences shorter than the projections, which its heads share."""
     described = {
-        "source": f"linformer {version('linformer')}",
+        "source": source("linformer"),
         "config": {"heads": H, "size": K, "length": LONGEST},
         "parameters": {
             "to_q.weight": normal(C, C),
@@ -47,7 +43,7 @@ def reformer(name: str) -> Made:
     length, size, rounds = 24, 8, 3
     buckets = 2
     described = {
-        "source": f"reformer-pytorch {version('reformer-pytorch')}",
+        "source": source("reformer-pytorch"),
         "config": {"buckets": buckets, "rounds": rounds},
         "inputs": {
             "qk": normal(B * H, length, size),

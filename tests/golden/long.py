@@ -1,7 +1,6 @@
 """Transformer-XL's memory and the Funnel encoder, by transformers."""
 
-from importlib.metadata import version
-from typing import Any, Dict, Tuple
+from typing import Any, Dict
 from unittest import mock
 
 import torch
@@ -9,10 +8,9 @@ from torch import Tensor, nn
 from transformers import FunnelConfig, FunnelModel
 from transformers.models.deprecated.transfo_xl import TransfoXLConfig, TransfoXLModel
 
-from golden import instantiate, normal
+from golden import Made, instantiate, normal, source
 
-Made = Tuple[Dict[str, Any], Dict[str, Tensor]]
-SOURCE = f"transformers {version('transformers')} models/"
+SOURCE = source("transformers", "models/")
 V, C, H, D, INNER = 11, 16, 2, 8, 24
 SEGMENTS = [[[4, 9, 2, 7], [1, 0, 3, 10]], [[5, 5, 8, 0], [6, 2, 9, 4]], [[3, 1, 7], [8, 2, 6]]]
 TEXTS = [[0, 4, 9, 2, 7, 1, 3, 10, 5, 8, 6], [0, 6, 2, 9, 4, 5, 5, 8, 1, 3, 7]]

@@ -1,7 +1,6 @@
 """Tiny RoFormer, RoFormerV2 and GAU-alpha models of transformers, roformer and gau-alpha."""
 
 from functools import partial
-from importlib.metadata import version
 from typing import Any, Callable, Dict, List, Tuple
 
 import gau_alpha
@@ -10,9 +9,8 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from golden import instantiate, normal
+from golden import Made, instantiate, normal, source
 
-Made = Tuple[Dict[str, Any], Dict[str, Tensor]]
 SYMBOLS = [
     "[PAD]",
     "[UNK]",
@@ -108,8 +106,9 @@ def logits_of(model: nn.Module, state: Dict[str, Tensor], inputs: Dict[str, Tens
 def roformer_model(kind: str, batches: Tuple[str, ...], name: str) -> Made:
     config = transformers.RoFormerConfig(**SIZES, **HEADS, embedding_size=32, num_labels=3)
     model = getattr(transformers, f"RoFormerFor{kind}")(config)
-    source = f"transformers {version('transformers')} models/roformer"
-    described = describe(source, model, {key: BATCHES[key] for key in batches})
+    described = describe(
+        source("transformers", "models/roformer"), model, {key: BATCHES[key] for key in batches}
+    )
     reference = instantiate(name, described)
     outputs = {
         f"logits_{key}": logits_of(model, reference["state_dict"], inputs)
@@ -125,7 +124,7 @@ def roformer_v2(name: str) -> Made:
         **SIZES, **HEADS, **second, embedding_size=32, pooler_activation="linear"
     )
     model = roformer.RoFormerForMaskedLM(config)
-    described = describe(f"roformer {version('roformer')}", model, BATCHES)
+    described = describe(source("roformer"), model, BATCHES)
     reference = instantiate(name, described)
     return described, {
         f"logits_{key}": logits_of(model, reference["state_dict"], inputs)
@@ -157,7 +156,7 @@ def gau(normalisation: str, name: str) -> Made:
     )
     model = gau_alpha.GAUAlphaForMaskedLM(config)
     batches = {**BATCHES, "short": batch(SHORT)}
-    described = describe(f"gau-alpha {version('gau-alpha')}", model, batches)
+    described = describe(source("gau-alpha"), model, batches)
     reference = instantiate(name, described)
     run = partial(logits_of, model, reference["state_dict"])
     inputs = reference["inputs"]

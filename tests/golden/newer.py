@@ -1,16 +1,11 @@
 """xPos and CoPE, by x-transformers."""
 
-from importlib.metadata import version
-from typing import Any, Dict, Tuple
-
 import torch
-from torch import Tensor
 from x_transformers.x_transformers import CoPE, RotaryEmbedding, apply_rotary_pos_emb
 
-from golden import instantiate, normal
+from golden import Made, instantiate, normal, source
 
-Made = Tuple[Dict[str, Any], Dict[str, Tensor]]
-SOURCE = f"x-transformers {version('x-transformers')}"
+SOURCE = source("x-transformers")
 H, T, D, MOST = 2, 40, 8, 5
 
 

@@ -8,13 +8,12 @@ import sys
 from functools import partial
 from importlib import import_module
 from importlib.machinery import PathFinder
-from importlib.metadata import version
 from types import ModuleType
 from typing import Any, Dict, Tuple
 
 from torch import Tensor
 
-from golden import instantiate, normal
+from golden import Made, instantiate, normal, source
 
 
 def _without_init(name: str, path: Any = None) -> Any:
@@ -35,7 +34,6 @@ relative = import_module("fairseq2.models.transformer.sdpa.relative")
 shaw = import_module("fairseq2.models.transformer.sdpa.shaw")
 BatchLayout = import_module("fairseq2.nn").BatchLayout
 
-Made = Tuple[Dict[str, Any], Dict[str, Tensor]]
 B, S, H, D = 3, 11, 2, 8
 LENGTHS = [11, 7, 5]
 CLIP = 4
@@ -43,7 +41,7 @@ CLIP = 4
 
 def _inputs(queries: int) -> Dict[str, Any]:
     return {
-        "source": f"fairseq2 {version('fairseq2')} models/transformer/sdpa",
+        "source": source("fairseq2", "models/transformer/sdpa"),
         "config": {"heads": H, "head_dim": D, "layout": "(B, T, H, D)"},
         "inputs": {"q": normal(B, queries, H, D), "k": normal(B, S, H, D), "v": normal(B, S, H, D)},
         "integers": {"key_lens": LENGTHS},

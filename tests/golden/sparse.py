@@ -1,19 +1,16 @@
 """Longformer's and BigBird's self-attention, by transformers."""
 
-from importlib.metadata import version
-from typing import Any, Dict, Tuple
+from typing import Any, Dict
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import BigBirdConfig, LongformerConfig
 from transformers.models.big_bird import modeling_big_bird
 from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
 
-from golden import instantiate, normal
+from golden import Made, instantiate, normal, source
 
-Made = Tuple[Dict[str, Any], Dict[str, Tensor]]
-SOURCE = f"transformers {version('transformers')}"
+SOURCE = source("transformers")
 B, S, C, H = 2, 24, 16, 2
 #: random blocks of each of 7 blocks of queries but the first, outside of their windows
 RANDOM = [[5, 3], [6, 4], [5, 1], [1, 6], [2, 3], [3, 4]]

@@ -9,13 +9,13 @@ token t has row t + 1; in TUPE-R, [CLS] looks at all with bucket 16, and all loo
 
 import math
 from functools import partial
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from golden import instantiate, normal
+from golden import Made, instantiate, normal
 
 C, H, F, LAYERS, POSITIONS = 32, 4, 64, 2, 64
 D = C // H
@@ -154,7 +154,7 @@ def run(state: Dict[str, Tensor], batches: Dict[str, Tensor]) -> Dict[str, Tenso
     return outputs
 
 
-def tupe(relative: bool, name: str) -> Tuple[Dict[str, Any], Dict[str, Tensor]]:
+def tupe(relative: bool, name: str) -> Made:
     described = {
         "source": "golden.tupe: the formulas, in NumPy",
         "config": {

@@ -2,13 +2,10 @@
 
 import pytest
 import torch
+from support.commands import shape
 from support.helpers import EVERY_ENCODING, FEED_FORWARDS, PAD, parameters_of, sentences, tiny
 
-SMALL = [
-    *("--encoder-embed-dim", "8", "--encoder-ffn-embed-dim", "8", "--encoder-layers", "1"),
-    *("--decoder-embed-dim", "8", "--decoder-ffn-embed-dim", "8", "--decoder-layers", "1"),
-    *("--encoder-attention-heads", "2", "--decoder-attention-heads", "2"),
-]
+SMALL = shape(1, 8, 8, 2)
 #: fairseq computes gelu in float32; these have an activation of their own
 SMOOTH = ["--activation-fn", "tanh"]
 OWN_ACTIVATION = ("ffn_swiglu:none", "ffn_geglu:none")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
-from support.masked_language_models import tiny
+from support.masked_language_models import masked_batch, tiny
 
 from fairseq_posenc.layers import heads
 
@@ -27,12 +27,7 @@ def batch():
     tokens[:, 0], tokens[:, -1], tokens[0, 9:] = CLS, END, PAD
     asked = torch.zeros_like(tokens, dtype=torch.bool)
     asked[0, 1:5] = asked[0, 6:8] = asked[1, 10] = asked[1, 1] = True
-    return {
-        "net_input": {"src_tokens": tokens.masked_fill(asked, 3)},
-        "target": tokens.masked_fill(~asked, PAD),
-        "nsentences": 3,
-        "ntokens": 33,
-    }
+    return masked_batch(tokens, asked, ntokens=33)
 
 
 def criterion(relation=None):

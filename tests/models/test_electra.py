@@ -7,13 +7,11 @@ import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
 from support.helpers import PAD, VOCABULARY, copies
-from support.masked_language_models import SMALL, build, texts
+from support.masked_language_models import SMALL, build, masked_batch, texts
 from support.masked_language_models import tiny as masked_lm
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.models.electra import sample_tokens
-
-MASK = VOCABULARY.unk()
 
 
 @copies
@@ -27,12 +25,7 @@ def batch():
     tokens[0, -3:] = PAD
     torch.manual_seed(0)
     asked = (torch.rand(tokens.shape) < 0.4) & tokens.ne(PAD)
-    return {
-        "net_input": {"src_tokens": tokens.masked_fill(asked, MASK)},
-        "target": tokens.masked_fill(~asked, PAD),
-        "nsentences": 3,
-        "ntokens": tokens.ne(PAD).sum(),
-    }
+    return masked_batch(tokens, asked, ntokens=tokens.ne(PAD).sum())
 
 
 def criterion(weight=50.0):

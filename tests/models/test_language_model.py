@@ -9,6 +9,7 @@ from fairseq.models import MODEL_REGISTRY
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.language_modeling import LanguageModelingTask
+from support.commands import shape
 from support.helpers import (
     EVERY_ENCODING,
     LAYERS,
@@ -25,13 +26,9 @@ from support.helpers import (
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.models.language_model import MODEL
 from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
-from tests.configuration.test_resolve import flags_of
 
 B, T = 3, 9
-SMALL = [
-    *("--decoder-layers", "2", "--decoder-embed-dim", "32", "--decoder-ffn-embed-dim", "48"),
-    *("--decoder-attention-heads", "4", "--dropout", "0"),
-]
+SMALL = [*shape(2, 32, 48, 4, "decoder"), "--dropout", "0"]
 # stock keeps 512 unless told, whatever the layers have
 SIZES = ["--decoder-input-dim", "32", "--decoder-output-dim", "32"]
 every_encoding = pytest.mark.parametrize("name", EVERY_ENCODING + OTHER_LAYERS)
@@ -121,14 +118,6 @@ def test_learned_lm_small_is_fairseqs_own_gpt3_small():
 
 
 # --- as stock
-
-
-def test_every_flag_of_the_stock_model_is_ours_too():
-    stock, ours = flags_of("transformer_lm"), flags_of(MODEL)
-    assert set(stock) <= set(ours)
-    for name, action in stock.items():
-        assert type(ours[name]) is type(action), name  # store, store_true, …
-        assert ours[name].choices == action.choices, name
 
 
 LOSS = ["--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"]

@@ -1,9 +1,9 @@
-"""TUPE's content-free logits in masked language models: its formulas and its released models."""
+"""TUPE's content-free logits in masked language models: its formulas."""
 
 import pytest
 import torch
 from support.helpers import PAD, encoding_of
-from support.masked_language_models import Vocabulary, texts, tiny
+from support.masked_language_models import texts, tiny
 
 # --- the formulas
 
@@ -98,46 +98,3 @@ def test_content_free_logits_are_computed_once_and_for_no_sentence_in_particular
 
 
 # --- released models
-
-
-def from_released(state):
-    """Our names for the parameters of the TUPE authors' code."""
-    names = {
-        "decoder.": "encoder.",
-        "emb_layer_norm": "layernorm_embedding",
-        "pos_q_linear": "position_bias.tupe.q_proj",
-        "pos_k_linear": "position_bias.tupe.k_proj",
-        "pos_ln": "position_bias.tupe.norm",
-    }
-    ours = {}
-    for key, value in state.items():
-        for theirs, name in names.items():
-            key = key.replace(theirs, name)
-        stem, _, last = key.rpartition(".")
-        bias = "encoder.sentence_encoder.position_bias."
-        if last in ("in_proj_weight", "in_proj_bias"):
-            for letter, part in zip("qkv", value.chunk(3)):
-                ours[f"{stem}.{letter}_proj.{last[8:]}"] = part
-        elif stem.endswith(".pos"):
-            ours[bias + "tupe.cls.weight"], ours[bias + "tupe.table.weight"] = value[:1], value[1:]
-        elif stem.endswith("relative_attention_bias"):
-            ours[bias + "t5.table.weight"], ours[bias + "theta"] = value[:32], value[[16, 32]]
-        else:
-            ours[key] = value
-    return ours
-
-
-@pytest.mark.parametrize("name, encoding", [("tupe_a_mlm", "tupe"), ("tupe_r_mlm", "tupe+t5")])
-def test_the_released_tupe_models(reference_of, name, encoding):
-    reference = reference_of(name)
-    vocabulary = Vocabulary(reference["meta"]["symbols"])
-    model = tiny(encoding, "--untie-cls", "--cls-reset", "each", vocabulary=vocabulary)
-    model.load_state_dict(from_released(reference["state_dict"]), strict=True)
-    positions = torch.arange(12)[None]
-    bias = model.encoder.sentence_encoder.position_bias(positions, positions)[0]
-    torch.testing.assert_close(bias, reference["outputs"]["bias"], atol=1e-5, rtol=0)
-    for kind in ("full", "padded"):
-        logits, _ = model(reference["inputs"][f"tokens_{kind}"])
-        torch.testing.assert_close(
-            logits, reference["outputs"][f"logits_{kind}"], atol=1e-4, rtol=0
-        )

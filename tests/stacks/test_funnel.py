@@ -6,6 +6,7 @@ Dai, Lai, Yang, Le, arXiv 2006.03236.
 import pytest
 import torch
 from golden import load
+from support.commands import shape
 from support.helpers import PAD
 from support.masked_language_models import SMALL, Vocabulary, build, texts
 
@@ -14,8 +15,7 @@ from fairseq_posenc.encodings.distance import align
 from fairseq_posenc.stacks.encoder import Wanted
 from fairseq_posenc.stacks.funnel import pool, upsample
 
-SIZES = [value for value in SMALL if value not in ("--encoder-layers", "2")]
-SHAPE = [*SIZES, "--funnel-stages", "2,1,2", "--funnel-decoder-layers", "1"]
+SHAPE = [*SMALL[2:], "--funnel-stages", "2,1,2", "--funnel-decoder-layers", "1"]
 SHAPE += ["--activation-fn", "tanh"]  # in float64, unlike gelu
 NAMES = ["rotary", "t5", "alibi", "kerple", "transformer_xl", "none", "learned", "rotary+t5"]
 
@@ -159,8 +159,7 @@ def test_pooled_queries_find_the_products_of_their_distances():
 
 def test_gradients(name="transformer_xl"):
     """Of all tokens in float64, and the same with --checkpoint-activations."""
-    small = ["--encoder-embed-dim", "4", "--encoder-ffn-embed-dim", "4"]
-    small += ["--encoder-attention-heads", "2", "--funnel-stages", "1,1"]
+    small = [*shape(3, 4, 4, 2, "encoder"), "--funnel-stages", "1,1"]
     encoder = tiny(name, *small).encoder.sentence_encoder
     tokens = texts(1, 4)
     x = encoder.embed(tokens, None).detach().requires_grad_()
@@ -266,8 +265,7 @@ def test_states_of_all_stages_are_those_of_transformers():
     reference = load("funnel")
     stages = ",".join(map(str, reference["config"]["block_sizes"]))
     flags = ["--position-encoding", "transformer_xl", "--activation-fn", "relu", "--dropout", "0"]
-    flags += ["--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"]
-    flags += ["--encoder-attention-heads", "2", "--attention-dropout", "0"]
+    flags += [*shape(5, 16, 24, 2, "encoder"), "--attention-dropout", "0"]
     flags += ["--funnel-stages", stages, "--funnel-decoder-layers", "1"]
     model = build("posenc_masked_lm", *flags, vocabulary=Vocabulary([""] * 11))
     encoder = model.encoder.sentence_encoder

@@ -10,6 +10,7 @@ from support.helpers import ENCODER_ENCODINGS, PAD
 from support.masked_language_models import SMALL, build, texts
 
 from fairseq_posenc.basics.errors import UsageError
+from tests.stacks.test_funnel import attended
 
 
 def tiny(encoding, *flags, layers=2, **settings):
@@ -26,17 +27,10 @@ def padded(length=9):
     return tokens
 
 
-def attended(layer, x, keys, hidden):
+def applied(layer, x, keys, hidden):
     """Softmax attention without positions, post-norm, and the feed-forward layers."""
-    attention = layer.self_attn
-    q, k, v = (
-        f(y).view(y.size(0), y.size(1), attention.num_heads, -1).transpose(1, 2)
-        for f, y in zip((attention.q_proj, attention.k_proj, attention.v_proj), (x, keys, keys))
-    )
-    logits = q @ k.transpose(-2, -1) * q.size(-1) ** -0.5
-    weights = logits.masked_fill(hidden[:, None, None], float("-inf")).softmax(dim=-1)
-    out = attention.out_proj((weights @ v).transpose(1, 2).flatten(2))
-    x = layer.self_attn_layer_norm(x + out)
+    places = torch.arange(x.size(1))
+    x = layer.self_attn_layer_norm(x + attended(None, layer, x, keys, places, places, hidden))
     return layer.final_layer_norm(x + layer.fc2(F.relu(layer.fc1(x))))
 
 
@@ -46,10 +40,10 @@ def test_the_decoder_is_what_the_formula_says(times):
     model, tokens = tiny("none", "--activation-fn", "relu", layers=times), padded()
     encoder, hidden = model.encoder.sentence_encoder, tokens.eq(PAD)
     x = encoder.forward_embedding(tokens)[0].masked_fill(hidden.unsqueeze(-1), 0.0)
-    below = attended(encoder.layers[0], x, x, hidden)
+    below = applied(encoder.layers[0], x, x, hidden)
     x = below + encoder.embed_mask_positions.weight[: tokens.size(1)]
     for _ in range(times):
-        x = attended(encoder.layers[1], x, below, hidden)
+        x = applied(encoder.layers[1], x, below, hidden)
     expected = model.encoder.lm_head(x)
     got, extra = model(tokens, return_all_hiddens=True)
     torch.testing.assert_close(got[~hidden], expected[~hidden], atol=1e-9, rtol=0)
@@ -133,9 +127,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("given", REFUSED)
 def test_what_rules_it_out(given):
-    sizes = [value for value in SMALL if value not in ("--encoder-layers", "2")]
-    if "gated" in given:
-        sizes = ["--dropout", "0"]
+    sizes = ["--dropout", "0"] if "gated" in given else SMALL[2:]
     flags = ["--position-encoding", "rotary", "--mask-decoder-layers", "2", *sizes, *given.split()]
     with pytest.raises(UsageError, match="--mask-decoder-layers 2: .*" + REFUSED[given]):
         build("posenc_masked_lm", *flags)

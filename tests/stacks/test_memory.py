@@ -7,6 +7,7 @@ import golden
 import pytest
 import torch
 from fairseq import models
+from support.commands import shape
 from support.helpers import EVERY_ENCODING, LAYERS, PAD, copies, model_settings, sentences
 from support.masked_language_models import Vocabulary
 
@@ -16,6 +17,7 @@ from fairseq_posenc.encodings import ENCODINGS, all_encodings, parse_encodings
 from fairseq_posenc.models.language_model import MODEL
 from fairseq_posenc.stacks.positions import StackPositions
 from tests.models.test_language_model import SMALL, task_of
+from tests.stacks.test_funnel import halves
 
 TASK = "language_modeling_with_memory"
 B, T, SEGMENTS = 2, 5, 3
@@ -166,11 +168,6 @@ def test_memory_may_be_half_precision():
 # --- transformers
 
 
-def halves(weight):
-    """Columns (…, C) for sines and cosines in turn, of those for all sines before all cosines."""
-    return torch.stack(weight.chunk(2, dim=-1), dim=-1).flatten(-2)
-
-
 def from_transformers(state):
     """The parameters of its two layers by our names; only the feed-forward has biases there."""
     found = {"embed_tokens.weight": state["word_emb.emb_layers.0.weight"]}
@@ -195,9 +192,8 @@ def from_transformers(state):
 @torch.no_grad()
 def test_states_of_segments_are_those_of_transformers():
     reference = golden.load("transfo_xl_memory")
-    flags = ["--position-encoding", "transformer_xl", "--decoder-layers", "2", "--dropout", "0"]
-    flags += ["--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "24"]
-    flags += ["--decoder-attention-heads", "2", "--activation-fn", "relu"]
+    flags = ["--position-encoding", "transformer_xl", *shape(2, 16, 24, 2, "decoder")]
+    flags += ["--dropout", "0", "--activation-fn", "relu"]
     flags += ["--memory-length", str(reference["config"]["mem_len"])]
     flags += ["--decoder-input-dim", "16", "--decoder-output-dim", "16"]
     cfg = model_settings(MODEL, *flags, task=TASK)

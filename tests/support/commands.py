@@ -178,6 +178,16 @@ TRAINING = [
     *("--cpu", "--num-workers", "0", "--seed", "1", "--log-format", "json", "--log-interval", "1"),
     *("--optimizer", "adam", "--lr", "0.01", "--max-tokens", "160", "--max-epoch", "1"),
 ]
+
+
+def shape(layers: int, channels: int, inner: int, heads: int, *sides: str) -> List[str]:
+    """The flags of the sizes of the *sides*: of an encoder, a decoder, or by default both."""
+    sizes = {"layers": layers, "embed-dim": channels, "ffn-embed-dim": inner}
+    sizes["attention-heads"] = heads
+    both = sides or ("encoder", "decoder")
+    return [word for s in both for n, size in sizes.items() for word in (f"--{s}-{n}", str(size))]
+
+
 SMALL = [
     *("--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"),
     *("--decoder-layers", "2", "--encoder-attention-heads", "2", "--decoder-attention-heads", "2"),

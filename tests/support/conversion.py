@@ -12,19 +12,7 @@ from torch import Tensor
 
 from fairseq_posenc.cli import main
 
-SYMBOLS = [
-    "[PAD]",
-    "[unused1]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "the",
-    "##s",
-    "公园",
-    "a",
-    "b",
-]
+SYMBOLS = "[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] the ##s 公园 a b".split()
 CONFIG: Dict[str, Any] = {
     "model_type": "roformer",
     "architectures": ["RoFormerForMaskedLM"],

@@ -2,10 +2,19 @@
 
 import torch
 from support import tupe_checkpoints
-from support.conversion import SYMBOLS, roformer_weights, save_folder, write_folder
+from support.conversion import (
+    SYMBOLS,
+    convert,
+    imported_logits,
+    roformer_weights,
+    save_folder,
+    write_folder,
+)
 
 from fairseq_posenc.checkpoints.reading import write_checkpoint
 from fairseq_posenc.exchange import native
+from fairseq_posenc.exchange.kinds import MASKED
+from fairseq_posenc.exchange.released_formulas import released_logits, tied_head
 
 GAU_CONFIG = {
     "model_type": "gau_alpha",
@@ -64,6 +73,25 @@ def write_tupe(folder):
     return tupe_checkpoints.write(folder, tupe_checkpoints.released())
 
 
+def assert_stored_logits(name, layer, expected, source, symbols, out):
+    """Compare an import, and the formulas of its layers, with stored logits at all real tokens.
+
+    Args: name of the format; layer by the formulas; expected, the reference; source, the folder
+    with its model; symbols of its vocabulary; out, the folder that is written.
+    """
+    convert("import", name, source, out, "--verify")
+    state, config = expected["state_dict"], expected["config"]
+    stack = f"{config['model_type']}."
+    head = tied_head(state[f"{stack}embeddings.word_embeddings.weight"])
+    by_formulas = released_logits(layer, stack, state, config, head)
+    for batch, inputs in expected["inputs"].items():
+        want, real = expected["outputs"][f"logits_{batch}"], inputs["attention_mask"].bool()
+        have = imported_logits(out, symbols, inputs)
+        torch.testing.assert_close(have, want[real], atol=1e-4, rtol=0)
+        formulas = by_formulas(inputs["input_ids"], inputs["token_type_ids"], real)
+        torch.testing.assert_close(formulas[real].float(), want[real], atol=2e-5, rtol=0)
+
+
 #: Writes a random model of each format to a folder; returns what is given to ``import``.
 SOURCES = {
     "hf-roformer": write_folder,
@@ -73,16 +101,19 @@ SOURCES = {
 }
 
 
-def trained(folder, *heads, **settings):
-    """A random checkpoint of ours with its dictionary."""
-    small = {
-        **{"encoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 24},
-        **{"encoder_attention_heads": 2, "max_positions": 40, "position_encoding": "rotary"},
-    }
+SHAPE = {
+    **{"encoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 24},
+    **{"encoder_attention_heads": 2, "max_positions": 40, "position_encoding": "rotary"},
+}
+
+
+def trained(folder, *heads, kind=MASKED, **settings):
+    """A random checkpoint of ours with its dictionary; a masked language model has SHAPE."""
+    settings = {**SHAPE, **settings} if kind is MASKED else settings
     folder.mkdir()
     (folder / "dict.txt").write_text("a 2\nb 1\n")
-    checkpoint = native.new_checkpoint({**small, **settings}, {}, str(folder))
-    model = native.build(checkpoint, str(folder / "dict.txt"))
+    checkpoint = native.new_checkpoint(settings, {}, str(folder), kind)
+    model = native.build(checkpoint, str(folder / "dict.txt"), kind)
     for name in heads:
         model.register_classification_head(name, 3)
     for parameter in model.parameters():

@@ -39,6 +39,17 @@ def sigmoid(x):
     return 1 / (1 + math.exp(-x))
 
 
+def rotation_matrix(m, dim, base=10000.0, pairing="interleaved"):
+    """R_m of RoFormer Eq. 7 in float64, written out entry by entry."""
+    matrix = torch.zeros(dim, dim, dtype=torch.float64)
+    for i in range(dim // 2):
+        a, b = (2 * i, 2 * i + 1) if pairing == "interleaved" else (i, i + dim // 2)
+        angle = m * base ** (-2.0 * i / dim)
+        matrix[a, a] = matrix[b, b] = math.cos(angle)
+        matrix[a, b], matrix[b, a] = -math.sin(angle), math.sin(angle)
+    return matrix
+
+
 class Parts:
     """The modules of an encoding outside of any model, in float64, with random parameters."""
 

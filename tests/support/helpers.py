@@ -15,6 +15,7 @@ from fairseq.dataclass.utils import _override_attr as override_attributes
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
+from support.commands import shape
 
 from fairseq_posenc import encodings
 from fairseq_posenc.attention import ATTENTIONS
@@ -35,11 +36,7 @@ VOCABULARY = Dictionary()
 for _i in range(60):
     VOCABULARY.add_symbol(f"w{_i}")
 
-TINY = [
-    *("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-layers", "2"),
-    *("--decoder-embed-dim", "32", "--decoder-ffn-embed-dim", "48", "--decoder-layers", "2"),
-    *("--encoder-attention-heads", "4", "--decoder-attention-heads", "4", "--dropout", "0"),
-]
+TINY = [*shape(2, 32, 48, 4), "--dropout", "0"]
 
 # every registered encoding, and compositions of the places they use
 EVERY_ENCODING = sorted(ENCODINGS) + ["learned+rotary", "sinusoidal+rotary", "tupe+t5"]
@@ -267,6 +264,28 @@ def padded_batch(source_length=7, target_length=9):
     source, target = sentences(3, source_length), sentences(3, target_length, seed=1)
     source[0, :2], target[1, -3:] = PAD, PAD
     return source, target
+
+
+def decode_in_steps(model, source, target, steps):
+    """Logits of *target* decoded with a cache that sees *steps* tokens at a time."""
+    encoder_out, state, outputs, end = model.encoder(source), {}, [], 0
+    for step in steps:
+        end += step
+        out, _ = model.decoder(target[:, :end], encoder_out=encoder_out, incremental_state=state)
+        outputs.append(out)
+    return torch.cat(outputs, dim=1)
+
+
+def assert_causal(run, x, other, places):
+    """Outputs before each of the places keep every bit where *other* follows from there on.
+
+    Args: x and other (B, T, ...); run takes them and returns outputs by token.
+    """
+    before = run(x)
+    for place in places:
+        after = run(torch.cat((x[:, :place], other[:, place:]), dim=1))
+        assert torch.equal(before[:, :place], after[:, :place])
+        assert not torch.equal(before[:, place], after[:, place])
 
 
 @torch.no_grad()

@@ -106,9 +106,18 @@ def apply(layer, x, bias=None, causal=False, table=None, start=0, **more):
     return layer(x, bias, causal, table, query_positions=positions, **more)[0]
 
 
-def part_of(table, start, end):
-    """The rotation of some positions."""
-    return None if table is None else table[:, start:end]
+def in_steps(layer, x, table, steps, padding=None):
+    """The output for tokens *x*, of which a cache sees *steps* at a time, and the cache."""
+    state, outputs, seen = {}, [], 0
+    for step in steps:
+        end = seen + step
+        bias = None if padding is None else padding_bias(padding[:, :end])
+        part = None if table is None else table[:, seen:end]
+        assert layer.cached_length(state) == seen
+        new = x[:, seen:end]
+        outputs.append(apply(layer, new, bias, True, part, seen, incremental_state=state))
+        seen = end
+    return torch.cat(outputs, 1), state
 
 
 PADDINGS = {

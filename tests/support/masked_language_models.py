@@ -4,6 +4,7 @@ from argparse import Namespace
 from unittest import mock
 
 from fairseq import models
+from support.commands import shape
 from support.helpers import (
     PAD,
     VOCABULARY,
@@ -17,10 +18,7 @@ from support.helpers import (
 from fairseq_posenc.models import family_of
 
 CLS = VOCABULARY.bos()
-SMALL = [
-    *("--encoder-layers", "2", "--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64"),
-    *("--encoder-attention-heads", "4", "--dropout", "0", "--attention-dropout", "0"),
-]
+SMALL = [*shape(2, 32, 64, 4, "encoder"), "--dropout", "0", "--attention-dropout", "0"]
 
 
 class Vocabulary(list):
@@ -49,6 +47,17 @@ def texts(batch=2, length=9):
     tokens = sentences(batch, length)
     tokens[:, 0] = CLS
     return tokens
+
+
+def masked_batch(tokens, asked, **more):
+    """A sample of texts (B, T), of which the tokens *asked* are hidden and to be predicted."""
+    return {
+        "net_input": {"src_tokens": tokens.masked_fill(asked, VOCABULARY.unk())},
+        "target": tokens.masked_fill(~asked, PAD),
+        "nsentences": len(tokens),
+        "ntokens": tokens.numel(),
+        **more,
+    }
 
 
 INITIALISED = ("fairseq.models.roberta.model", "fairseq_posenc.models.roberta")

@@ -5,12 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.commands import TRAINING, USER_DIR, succeed
+from support.commands import TRAINING, USER_DIR, shape, succeed
 
-SHAPE = [
-    *("--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"),
-    *("--encoder-attention-heads", "2"),
-]
+SHAPE = shape(2, 16, 24, 2, "encoder")
 MASKED = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "32"]
 MASKED += ["--sample-break-mode", "complete"]
 CLASSIFY = ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]

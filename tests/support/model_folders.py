@@ -8,6 +8,7 @@ import torch
 from fairseq import models, tasks
 from fairseq.data import Dictionary
 from omegaconf import OmegaConf
+from support.commands import shape
 from support.helpers import TINY, parse
 
 from fairseq_posenc.checkpoints.reading import write_checkpoint
@@ -60,13 +61,7 @@ def write_state(folder: Path, cfg: Any, model: Any) -> None:
 
 
 LABELS = ["no", "yes", "maybe"]
-
-
-ENCODER = [
-    *("--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"),
-    *("--encoder-attention-heads", "2"),
-]
-DECODER = [word.replace("encoder", "decoder") for word in ENCODER]
+ENCODER, DECODER = (shape(2, 16, 24, 2, side) for side in ("encoder", "decoder"))
 LENGTH = ["--tokens-per-sample", "24"]
 PREDICTION = ["--criterion", "sentence_prediction", "--init-token", "0", "--max-positions", "16"]
 TASKS = {

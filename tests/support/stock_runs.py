@@ -11,10 +11,7 @@ from pathlib import Path
 import pytest
 from support import commands
 
-import fairseq_posenc
-
-PACKAGE = Path(fairseq_posenc.__file__).resolve().parent
-PLUGIN = ("--user-dir", PACKAGE)
+PLUGIN = commands.USER_DIR
 SIZES = [1, 7, 8, 9, 461]
 TINY = [
     *("--cpu", "--arch", "transformer", "--encoder-layers", 1, "--decoder-layers", 1),

@@ -3,14 +3,11 @@
 import re
 
 import pytest
-from support.commands import TRAINING, USER_DIR, run, succeed
+from support.commands import TRAINING, USER_DIR, run, shape, succeed
 
 from fairseq_posenc.models.language_model import MODEL
 
-SHAPE = [
-    *("--decoder-layers", "2", "--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "24"),
-    *("--decoder-attention-heads", "2"),
-]
+SHAPE = shape(2, 16, 24, 2, "decoder")
 LENGTH = 16
 TASK = ["--task", "language_modeling"]
 BLOCKS = [*TASK, "--tokens-per-sample", str(LENGTH)]

@@ -23,24 +23,8 @@ LINES = [
     "  spaces\u3000and \u200b control\x07 signs — “quotes” … ",
     "𠀀 rare 😀 " + "long" * 60,
 ]
-WORDS = [
-    "the",
-    "cat",
-    "##s",
-    "ran",
-    "and",
-    "sat",
-    "公园",
-    "公",
-    "园",
-    "在",
-    "里",
-    "散步",
-    "我",
-    "爱",
-]
-WORDS += ["北京", "北", "京", "天安门", "天", "安", "门", "un", "##believ", "##able", "2026", "年"]
-WORDS += [",", ".", "。", "cafe", "naive", "ecole", "café", "…", "“", "”", "—", "spaces", "signs"]
+WORDS = "the cat ##s ran and sat 公园 公 园 在 里 散步 我 爱 北京 北 京 天安门 天 安 门".split()
+WORDS += "un ##believ ##able 2026 年 , . 。 cafe naive ecole café … “ ” — spaces signs".split()
 NAMES = dict(
     zip(["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"], ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
 )

@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from support.commands import TRAINING, USER_DIR, Command, run, succeed
+from support.commands import TRAINING, USER_DIR, Command, run, shape, succeed
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.training.sentence_tasks.scores import SCORES, check, percent
@@ -98,9 +98,8 @@ def test_a_missing_package_is_named(monkeypatch):
 
 LABELS = ("entailment", "not_entailment", "1")
 TASK = [
-    *("--task", "sentence_prediction", "--arch", "roberta_base", "--encoder-layers", "1"),
-    *("--encoder-embed-dim", "8", "--encoder-ffn-embed-dim", "8", "--max-positions", "20"),
-    *("--encoder-attention-heads", "2", "--init-token", "0", "--separator-token", "2"),
+    *("--task", "sentence_prediction", "--arch", "roberta_base", *shape(1, 8, 8, 2, "encoder")),
+    *("--max-positions", "20", "--init-token", "0", "--separator-token", "2"),
     *("--criterion", "sentence_prediction_metrics", "--required-batch-size-multiple", "1"),
     *("--num-classes", "3", "--batch-size", "7", "--no-save", "--dropout", "0"),
     *("--attention-dropout", "0"),
@@ -123,16 +122,8 @@ def data(tmp_path_factory):
     for part in ("input0", "label"):
         for split in ("train", "valid"):
             (folder / f"{split}.{part}").rename(folder / split)
-        succeed(
-            "preprocess",
-            "--only-source",
-            "--trainpref",
-            folder / "train",
-            "--validpref",
-            folder / "valid",
-            "--destdir",
-            folder / "bin" / part,
-        )
+        texts = ["--trainpref", folder / "train", "--validpref", folder / "valid"]
+        succeed("preprocess", "--only-source", *texts, "--destdir", folder / "bin" / part)
     return folder / "bin"
 
 

@@ -7,7 +7,7 @@ import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
 from support.helpers import PAD, VOCABULARY
-from support.masked_language_models import texts, tiny
+from support.masked_language_models import masked_batch, texts, tiny
 
 TASK = Namespace(target_dictionary=VOCABULARY)
 
@@ -21,12 +21,7 @@ def batch(size, length, share):
     tokens = texts(size, length)
     tokens[0, -3:] = PAD
     asked = (torch.rand(tokens.shape) < share) & tokens.ne(PAD)
-    return {
-        "net_input": {"src_tokens": tokens.masked_fill(asked, VOCABULARY.unk())},
-        "target": tokens.masked_fill(~asked, PAD),
-        "nsentences": size,
-        "ntokens": tokens.numel(),
-    }
+    return masked_batch(tokens, asked)
 
 
 def test_accuracy_is_that_of_all_tokens_to_predict():

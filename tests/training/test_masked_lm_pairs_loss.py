@@ -10,7 +10,7 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
 from support.commands import TRAINING, USER_DIR, read, run, succeed
 from support.conversion import write_ids
-from support.masked_language_models import SMALL, tiny
+from support.masked_language_models import SMALL, masked_batch, tiny
 from support.text_pairs import CLS, END, LONGEST, PAD
 
 from fairseq_posenc.models.masked_lm import MaskedLMModel
@@ -38,13 +38,7 @@ def batch_of(count, length):
     tokens = torch.randint(4, 9, (count, length))
     tokens[:, 0], tokens[:, 4], tokens[:, -1] = CLS, END, END
     asked = torch.rand(tokens.shape) < 0.4
-    return {
-        "net_input": {"src_tokens": tokens.masked_fill(asked, 3)},
-        "target": tokens.masked_fill(~asked, PAD),
-        "relation": torch.randint(0, 2, (count,)),
-        "nsentences": count,
-        "ntokens": tokens.numel(),
-    }
+    return masked_batch(tokens, asked, relation=torch.randint(0, 2, (count,)))
 
 
 @pytest.mark.parametrize("relation", ["nsp", "sop"])

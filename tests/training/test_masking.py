@@ -9,6 +9,7 @@ from fairseq.data import Dictionary
 from fairseq.tasks.masked_lm import MaskedLMTask
 from omegaconf import OmegaConf
 from support.conversion import write_ids
+from support.text_pairs import CLS, END, PAD, configured
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.compat.tasks import bpe_flags
@@ -23,7 +24,6 @@ from fairseq_posenc.training.tasks.masking import (
     span_lengths,
 )
 
-CLS, PAD, END = 0, 1, 2
 #: six words of up to three pieces, as each tool marks them
 MARKED = {
     "sentencepiece": "▁the ▁ho use s ▁is ▁blue ▁to day",
@@ -139,10 +139,8 @@ def data(tmp_path_factory):
 
 
 def task_of(data, **flags):
-    settings, flags = MaskedLMPairsConfig(), {"seed": 1, "sample_break_mode": "none", **flags}
-    for name, value in {"data": str(data), "tokens_per_sample": 64, **flags}.items():
-        setattr(settings, name, value)
-    return MaskedLMPairsTask.setup_task(settings)
+    flags = {"tokens_per_sample": 64, "sample_break_mode": "none", **flags}
+    return MaskedLMPairsTask.setup_task(configured(MaskedLMPairsConfig(), data, **flags))
 
 
 def samples_of(task):

@@ -10,7 +10,7 @@ import torch
 from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
 from fairseq.data import Dictionary
 from fairseq.tasks.sentence_ranking import SentenceRankingTask
-from support.commands import TRAINING, USER_DIR, posenc, run, succeed
+from support.commands import TRAINING, USER_DIR, posenc, run, shape, succeed
 from support.helpers import VOCABULARY
 from support.masked_language_models import tiny as masked_lm
 
@@ -23,8 +23,7 @@ from fairseq_posenc.training.tasks.span_windows import Layout, SpanWindows
 PASSAGE = torch.tensor([[3, 9], [4, 6]])
 SHAPE = [
     *("--arch", "posenc_masked_lm", "--position-encoding", "rotary", "--num-segments", "2"),
-    *("--encoder-layers", "1", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "16"),
-    *("--encoder-attention-heads", "2", "--max-positions", "24", "--lr", "0.02"),
+    *(*shape(1, 16, 16, 2, "encoder"), "--max-positions", "24", "--lr", "0.02"),
 ]
 
 
@@ -111,13 +110,17 @@ def test_a_question_longer_than_the_window():
 # --- choices
 
 
-def test_choices_that_a_question_does_not_have_take_no_part():
-    eos, scores = VOCABULARY.eos(), torch.tensor([[0.3, -0.5, 0.9], [0.1, 0.7, 5.0]])
+def ranking(head):
+    """The criterion of three choices, which a head scores."""
     criterion = SentenceRankingCriterion.__new__(SentenceRankingCriterion)
     torch.nn.Module.__init__(criterion)
-    criterion.ranking_head_name, criterion.num_classes, criterion.prediction_h = "head", 3, None
-    args = Namespace(init_token=0)
-    criterion.task = Namespace(args=args, source_dictionary=VOCABULARY)
+    criterion.ranking_head_name, criterion.num_classes, criterion.prediction_h = head, 3, None
+    criterion.task = Namespace(args=Namespace(init_token=0), source_dictionary=VOCABULARY)
+    return criterion
+
+
+def test_choices_that_a_question_does_not_have_take_no_part():
+    eos, scores = VOCABULARY.eos(), torch.tensor([[0.3, -0.5, 0.9], [0.1, 0.7, 5.0]])
 
     class Model:
         classification_heads = {"head": None}
@@ -135,7 +138,7 @@ def test_choices_that_a_question_does_not_have_take_no_part():
         tokens = torch.tensor([[0, 5, eos, 6], [0, 5, eos, 6]])
         tokens[1, 1] = eos if number == 3 else 5  # the second question has two choices
         batch[f"net_input{number}"] = {"src_tokens": tokens}
-    loss, _, output = criterion(Model(), batch)
+    loss, _, output = ranking("head")(Model(), batch)
     wanted = nll(scores[0].tolist(), range(3), 2) + nll(scores[1].tolist(), range(2), 1)
     assert float(loss) == pytest.approx(wanted, abs=1e-5)
     assert int(output["ncorrect"]) == 2
@@ -178,16 +181,11 @@ def test_a_small_model_learns_choices():
     """Which kind of word is asked for, which neither the question nor a choice alone tells."""
     draw, start, eos = random.Random(1), VOCABULARY.bos(), VOCABULARY.eos()
     model = masked_lm(
-        *("rotary", "--encoder-layers", "2"),
-        *("--encoder-embed-dim", "64", "--encoder-ffn-embed-dim", "128", "--max-positions", "32"),
-        *("--encoder-attention-heads", "4", "--dropout", "0.1", "--attention-dropout", "0.1"),
+        *("rotary", *shape(2, 64, 128, 4, "encoder"), "--max-positions", "32"),
+        *("--dropout", "0.1", "--attention-dropout", "0.1"),
     ).train()
     model.register_classification_head("sentence_classification_head", num_classes=1)
-    criterion = SentenceRankingCriterion.__new__(SentenceRankingCriterion)
-    torch.nn.Module.__init__(criterion)
-    criterion.ranking_head_name, criterion.num_classes = "sentence_classification_head", 3
-    criterion.task = Namespace(args=Namespace(init_token=0), source_dictionary=VOCABULARY)
-    criterion.prediction_h = None
+    criterion = ranking("sentence_classification_head")
     adam, right = torch.optim.AdamW(model.parameters(), 1e-3), []
     for update in range(600):
         rows, targets = [], []
