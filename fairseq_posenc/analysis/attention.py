@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.analysis.figures import check_figure, curve_style, import_pyplot, save_figure
 from fairseq_posenc.analysis.positions import chosen_length, read_model
-from fairseq_posenc.attention.content import content_logits
+from fairseq_posenc.attention.cache import content_logits
 from fairseq_posenc.attention.functional import add_terms, additive_mask
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines

@@ -18,7 +18,7 @@ from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.encodings.bert_ad import UntiedProjections
 from fairseq_posenc.encodings.rotary import Rotary, frequencies
 from fairseq_posenc.flags.settings import check_value
-from fairseq_posenc.layers.initialisation import apply_norms_and_biases
+from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.models import family_of, masked_lm
 
 HEADS_A_ROW = 6

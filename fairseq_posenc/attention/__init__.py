@@ -11,9 +11,15 @@ from fairseq_posenc.attention import linear  # noqa: F401
 
 # isort: split
 from fairseq_posenc.attention import bigbird, linformer, local, reformer  # noqa: F401
-from fairseq_posenc.attention.base import Abilities, AttentionKernel, HeadSizes, Positions
+from fairseq_posenc.attention.base import (
+    ATTENTIONS,
+    Abilities,
+    AttentionKernel,
+    HeadSizes,
+    Positions,
+    register_attention,
+)
 from fairseq_posenc.attention.kernels import check_attention, complete_attention, kernel_of
-from fairseq_posenc.attention.registry import ATTENTIONS, register_attention
 
 __all__ = [
     "ATTENTIONS",

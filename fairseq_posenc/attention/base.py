@@ -1,16 +1,40 @@
-"""The interface of self-attention kernels, and the positions and masks that they receive."""
+"""Self-attention kernels: their interface, the positions and masks they receive, their registry."""
 
 from dataclasses import dataclass
-from typing import Callable, Hashable, List, NamedTuple, Optional, Tuple, TypedDict
+from typing import Any, Callable, Hashable, List, NamedTuple, Optional, Tuple, TypedDict
 
-from torch import Tensor
+from fairseq.incremental_decoding_utils import FairseqIncrementalState
+from fairseq.modules import MultiheadAttention as StockMultiheadAttention
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor, nn
 
-from fairseq_posenc.attention.functional import combined_masks
+from fairseq_posenc.attention import cache
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.encodings.shared_bias import SharedBiasSum
 from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.registry import ClassRegistry
+from fairseq_posenc.flags.settings import setting
+
+ATTENTIONS = ClassRegistry("--attention")
+#: Decorates a subclass of :class:`AttentionKernel`.
+register_attention = ATTENTIONS.register
+
+
+@dataclass
+class AttentionFlags:
+    """The flag of self-attention."""
+
+    attention: Optional[str] = setting(
+        "softmax",
+        "self-attention: {choices}; all but softmax are linear in sequence length. In linear "
+        "attention --attention-dropout drops keys for all queries of a head. Attention to the "
+        "source is always softmax",
+        role="model",
+        choices=ATTENTIONS,
+        needs={"layer": ("transformer",)},
+    )
 
 
 class Positions(TypedDict, total=False):
@@ -27,13 +51,13 @@ class Positions(TypedDict, total=False):
         length_factor: what the kernel makes of the number of keys that a query sees, (1|B, 1, 1|T,
             1), float32, for kernels that ask for it.
         table: table of the transform, such as rotations, for the new positions, or None.
-        key_table: that for the positions of *keys*.
-        keys: input for keys and values, (B, S, C), where it is not that for queries: with a memory,
-            or where queries are pooled; for kernels that take it.
+        key_table: table of the transform for the positions of *keys*.
+        keys: input for keys and values, (B, S, C), where queries have another: with a memory, or
+            where queries are pooled; for kernels that take it.
         step: distance between neighbouring queries, in keys; 2 where they are pooled.
-        query_positions: (1|B, T), for kernels and content-dependent terms; else None.
-        key_positions: (1|B, S), likewise.
-        padding_mask: (B, S), True at padding, likewise; None without padding.
+        query_positions: (1|B, T), for kernels that read positions and content-dependent terms.
+        key_positions: (1|B, S), for the same.
+        padding_mask: (B, S), True at padding, for the same; None without padding.
         distance_vectors: (N, L, H·D) for N content-dependent terms and L distances, or None.
         global_bias: for kernels with global tokens, the bias of these as queries, (1|B, 1|H, G, S).
         global_rows: True at global ones where sequences differ, (B, 1, G, 1), or None.
@@ -86,25 +110,24 @@ class Tokens(NamedTuple):
     first_text: Optional[Tensor] = None
 
 
-Masks = Callable[..., Tuple[Optional[Tensor], bool]]
-
-
 @dataclass(frozen=True)
 class Abilities:
-    """What a self-attention kernel can do, as checks and stacks need to know.
+    """What a self-attention kernel can do, as checks and stacks need to know; by default little.
 
     Args:
-        computes_logits: False if logits are never computed, so that no bias can be added.
-        content: True if the kernel adds the content-dependent terms of its encoding to the logits.
+        hooks: where encodings may act, beside the embeddings: ``transform`` if ``forward`` applies
+            ``encoding.transform``, ``shared`` if it adds *bias* to logits, ``content`` if it adds
+            the terms of ``encoding.build_content_bias()``.  Encodings that act elsewhere are
+            refused.
+        linear_transforms: True if transforms have to be linear maps of single vectors, as rotary.
+        changes_values: True if transforms, and content-dependent terms, may change the values, too.
         takes_keys: True if ``forward`` takes *keys* other than its queries.
         needs_positions: True if ``forward`` reads query_positions and key_positions.
-        values_like_keys: False if values and keys differ in size, so that encodings cannot change
-            the values.
-        traceable: False if a traced graph would serve texts of one length alone, so that ONNX
-            cannot have it.
+        traceable: True if a traced graph serves texts of every length, so that ONNX can have it.
         bidirectional_only: why it is not for stacks that hide later keys, or None if it is.
-        masks: computes *bias* and *causal* from padding and causality.
-        explicit_masks: True if the causal mask has to be part of *bias*; *causal* is then False.
+        causal_apart: True if ``forward`` hides later keys by itself where *causal* is True, so that
+            *bias* is (1|B, 1, 1, S) and no mask has the size of all pairs.
+        causal_in_bias: True if *bias* has to hide later keys, so that *causal* is always False.
         reads_first_text: True if :meth:`.AttentionKernel.sparse_positions` reads the length of the
             first text of a pair.
         relative_after_rotation: whether rotating q and k keeps the product a function of distance.
@@ -114,20 +137,27 @@ class Abilities:
         why_longest: why there cannot be more tokens.
     """
 
-    computes_logits: bool = True
-    content: bool = False
+    hooks: Tuple[str, ...] = ()
+    linear_transforms: bool = False
+    changes_values: bool = False
     takes_keys: bool = False
     needs_positions: bool = False
-    values_like_keys: bool = True
-    traceable: bool = True
+    traceable: bool = False
     bidirectional_only: Optional[str] = None
-    masks: Masks = combined_masks
-    explicit_masks: bool = False
+    causal_apart: bool = False
+    causal_in_bias: bool = False
     reads_first_text: bool = False
     relative_after_rotation: bool = True
     length_factor: Optional[Callable[[Tensor], Tensor]] = None
     longest: Optional[str] = None
     why_longest: str = ""
+
+    def takes(self, encoding: Encoding) -> bool:
+        """True if *encoding* acts where the kernel lets it act."""
+        transform = encoding.transform
+        if transform is not None and self.linear_transforms and not transform.applies_to_features:
+            return False
+        return encoding.acts.hook in ("input", *self.hooks)
 
 
 class HeadSizes(NamedTuple):
@@ -144,14 +174,12 @@ class HeadSizes(NamedTuple):
     flags: str
 
 
-class AttentionKernel:
+class AttentionKernel(FairseqIncrementalState, nn.Module):
     """Interface of a self-attention: a module constructed as ``kernel(C, H, encoding, **kwargs)``.
 
-    Its ``forward`` takes the layer's input (B, T, C), the entries of :class:`Positions` by name,
-    ``incremental_state`` and ``need_weights``, and returns (B, T, C) and the weights (B, H, T, S)
-    or None.  ``cached_length(incremental_state)`` returns the number of tokens in its cache, and
-    fairseq's decoder reads ``num_heads`` and ``head_dim``.  The class methods are called before a
-    model is built.
+    Its ``forward`` takes the layer's input (B, T, C), and by name the entries of :class:`Positions`
+    and ``incremental_state``; it returns (B, T, C).  The class methods are called before a model is
+    built.
     """
 
     #: The abilities of the kernel, whatever the settings.
@@ -161,6 +189,11 @@ class AttentionKernel:
     pattern: Optional[Hashable] = None
     #: The position encoding of the layer.
     encoding: PositionEncoding
+    #: H and D; fairseq's decoder reads them.
+    num_heads: int
+    head_dim: int
+    get_incremental_state: Callable[..., Any]
+    set_incremental_state: Callable[..., Any]
 
     @classmethod
     def abilities_for(cls, options: Options) -> Abilities:
@@ -210,14 +243,46 @@ class AttentionKernel:
         """
         raise NotImplementedError
 
-    def refuse_weights(self, need_weights: bool) -> None:
-        """For kernels that compute no attention weights.
+    def cached_length(self, incremental_state: cache.IncrementalState) -> int:
+        """Number of tokens in this layer's cache."""
+        return cache.cached_length(self, incremental_state)
 
-        Raises:
-            UsageError: *need_weights* is True.
-        """
-        if need_weights:
-            raise UsageError(
-                f"--attention {self.encoding.options.attention}: returns no attention weights; "
-                "use softmax"
-            )
+    def reorder_incremental_state(
+        self, incremental_state: cache.IncrementalState, new_order: Tensor
+    ) -> None:
+        """Reorder the cache along with the hypotheses of a beam search."""
+        cache.reorder_cache(self, incremental_state, new_order)
+
+    def extra_repr(self) -> str:
+        """The settings shown by ``print(model)``."""
+        return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
+
+
+class MultiheadKernel(AttentionKernel, StockMultiheadAttention):
+    """A kernel with fairseq's projections of queries, keys, values and output, and its dropout.
+
+    Parameter names are fairseq's (q_proj, k_proj, v_proj, out_proj), so checkpoints and the flags
+    that rely on them (quantisation noise, pruning, initialisation) keep working.
+
+    Args:
+        embed_dim: C.
+        num_heads: H.
+        encoding: the position encoding of this layer.
+        kwargs: passed to fairseq's attention (dropout, quantisation noise).
+    """
+
+    q_proj: nn.Module
+    k_proj: nn.Module
+    v_proj: nn.Module
+    out_proj: nn.Module
+    dropout_module: FairseqDropout
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
+    ) -> None:
+        super().__init__(embed_dim, num_heads, self_attention=True, **kwargs)
+        self.encoding = encoding
+
+    def by_head(self, x: Tensor) -> Tensor:
+        """(B, T, C) as (B, T, H, D)."""
+        return x.view(*x.shape[:2], self.num_heads, self.head_dim)

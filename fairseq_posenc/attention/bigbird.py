@@ -15,18 +15,17 @@ not on the length of the text; any block may be drawn later, so the cache has al
 reads a constant number of them.
 """
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
-from fairseq_posenc.attention.base import AttentionKernel, Positions, Tokens
+from fairseq_posenc.attention.base import AttentionKernel, Positions, Tokens, register_attention
 from fairseq_posenc.attention.blocks import Blocks, pair_bias
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
-from fairseq_posenc.attention.registry import register_attention
-from fairseq_posenc.attention.softmax_flags import QKNormFlags
+from fairseq_posenc.attention.linear.random_features import generator_of
+from fairseq_posenc.attention.softmax import QKNormFlags
 from fairseq_posenc.attention.sparse import SparseAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
@@ -74,9 +73,7 @@ class BigBirdFlags(QKNormFlags):
 
 def random_numbers(draws: int, key: str) -> Tensor:
     """Random numbers below 2^31, (:data:`ROWS`, *draws*), int32, from the text *key*."""
-    seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:7], "big")
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(2**_BITS, (ROWS, draws), generator=generator, device="cpu").int()
+    return torch.randint(2**_BITS, (ROWS, draws), generator=generator_of(key), device="cpu").int()
 
 
 def draw_blocks(
@@ -148,7 +145,6 @@ class BigBirdAttention(SparseAttention):
         Raises:
             UsageError: naming the flag.
         """
-        super().check(options, encodings)
         if options.bigbird_window_blocks % 2 == 0:
             raise UsageError(
                 f"--bigbird-window-blocks {options.bigbird_window_blocks}: must be odd, so that "
@@ -178,7 +174,7 @@ class BigBirdAttention(SparseAttention):
         return draw_blocks(self.random_blocks, block, self.first, around, count)
 
     def _choose(self, tokens: Tokens, visible: Tensor) -> Optional[Tensor]:
-        """Random blocks of the sequence, without those of nothing but padding."""
+        """Random blocks of the sequence, without blocks that hold nothing but padding."""
         if not self.draws:
             return None
         block = torch.arange(self.both_blocks.count(tokens.key_length), device=visible.device)

@@ -1,4 +1,4 @@
-"""Sequences split into blocks, and each block of queries with the blocks of keys around it.
+"""Sequences split into blocks, each with the blocks around it, and without padding in front.
 
 A window that slides over a sequence is a band of the attention matrix.  Products of a block of
 queries with the neighbouring blocks of keys cover the band with dense matrices, and take memory
@@ -7,7 +7,7 @@ A window with gaps of d tokens is a window without gaps in each of the d sequenc
 token.
 """
 
-from typing import List, NamedTuple, Optional, Sequence
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -122,9 +122,9 @@ def pair_bias(tokens: Tokens, queries: Tensor, keys: Tensor, visible: Tensor) ->
 
     Args:
         tokens: the tokens of the forward pass.
-        queries: their positions, (1|B, T); below 0 at padding.
-        keys: likewise, (1|B, S).
-        visible: (1|B, T, S).
+        queries: positions of the queries, (1|B, T); below 0 at padding.
+        keys: positions of the keys, (1|B, S); below 0 at padding.
+        visible: whether a query sees a key, (1|B, T, S).
     """
     logits = None
     if tokens.logits is not None:
@@ -214,3 +214,61 @@ class BlockBias:
         visible = (seen.view(rows, *index.shape[1:]) & there).unsqueeze(3)
         visible = visible.expand(-1, -1, -1, size, -1)
         return self._bias(visible, self._at(self._split(self.places), self.places[0][inside]))
+
+
+def turned(x: Tensor, starts: Tensor, dim: int = 1) -> Tensor:
+    """Turn every sequence of *x* so that token ``starts`` is the first.
+
+    >>> turned(torch.tensor([[7, 8, 9]]), torch.tensor([[1]]))
+    tensor([[8, 9, 7]])
+
+    Args:
+        x: (B, …), with the tokens in dimension *dim*.
+        starts: (B, 1).
+        dim: 1, or a later one.
+    """
+    length = x.size(dim)
+    order = (torch.arange(length, device=x.device) + starts) % length  # (B, S)
+    shape = [1] * x.dim()
+    shape[0], shape[dim] = x.size(0), length
+    return x.gather(dim, order.view(shape).expand_as(x))
+
+
+def real_first(x: Tensor, padding_mask: Tensor) -> Tuple[Tensor, Tensor]:
+    """Move the real tokens of each sequence to its front, with zeros after them.
+
+    >>> x, mask = torch.tensor([[[7.0], [1.0], [2.0]]]), torch.tensor([[True, False, False]])
+    >>> moved, places = real_first(x, mask)
+    >>> moved.flatten(), places
+    (tensor([1., 2., 0.]), tensor([[0, 0, 1]]))
+
+    Args:
+        x: (B, T, C).
+        padding_mask: (B, T), True at padding.
+
+    Returns:
+        (B, T, C), and where each token is now, (B, T); padding has the place of a neighbour.
+    """
+    places = count_real(padding_mask).sub(1).clamp(min=0)
+    real = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
+    return torch.zeros_like(x).scatter_add(1, places.unsqueeze(-1).expand_as(x), real), places
+
+
+def count_real(padding_mask: Tensor) -> Tensor:
+    """The number of real tokens up to each token, itself included, (B, T)."""
+    return (~padding_mask).long().cumsum(dim=1)
+
+
+def put_back(x: Tensor, places: Optional[Tensor], padding_mask: Optional[Tensor]) -> Tensor:
+    """Undo :func:`real_first` for results (B, T, C), with zeros at padding; None if not moved."""
+    if places is None or padding_mask is None:
+        return x
+    found = x.gather(1, places.unsqueeze(-1).expand_as(x))
+    return found.masked_fill(padding_mask.unsqueeze(-1), 0.0)
+
+
+def chunked(x: Tensor, size: int) -> Tensor:
+    """(…, T, C) as (…, N, L, C) for N chunks of *size* L, with zeros after the last token."""
+    gap = -x.size(-2) % size
+    x = F.pad(x, (0, 0, 0, gap)) if gap else x
+    return x.reshape(*x.shape[:-2], x.size(-2) // size, size, x.size(-1))

@@ -1,8 +1,9 @@
-"""Keys and values of the tokens so far, kept between decoding steps.
+"""What decoding steps share: keys and values of the tokens so far, and vectors of distances.
 
-fairseq keeps them as tensors (B, H, S, D) in its incremental state.  Here they are views of larger
-memory, so that a new token is written behind the others instead of copying them all.  Whatever
-else replaces these tensors may do so: they are copied into memory of their own at the next token.
+fairseq keeps keys and values as tensors (B, H, S, D) in its incremental state.  Here they are views
+of larger memory, so that a new token is written behind the others instead of copying them all.
+Whatever else replaces these tensors may do so: they are copied into memory of their own at the next
+token.
 """
 
 from typing import Any, Dict, Optional, Tuple
@@ -11,12 +12,14 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.versions import is_compiling
+from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.flags.options import Layer
 
 IncrementalState = Optional[Dict[str, Dict[str, Optional[Tensor]]]]
 Parts = Dict[str, Tensor]
 
-_STATE, _BUFFERS = "attn_state", "buffers"  # keys in the incremental state; fairseq's, and ours
+# keys in the incremental state: fairseq's, and ours
+STATE, _BUFFERS, _TERMS = "attn_state", "buffers", "position_terms"
 _BLOCK = 64  # tokens
 _ALWAYS = 2**62  # tokens that a hypothesis shares with itself
 _TRACKED = 512  # the most hypotheses whose shared tokens are kept, a table of their pairs
@@ -167,11 +170,11 @@ def append_parts(
 
     Args:
         layer: the attention; fairseq keeps a separate cache for each instance.
-        new: those of the new tokens by name, (B, H, T, D) each.
+        new: the tensors of the new tokens by name, (B, H, T, D) each.
         incremental_state: fairseq's cache.
         keep: number of tokens to keep before the new ones, or None for all.
     """
-    saved = layer.get_incremental_state(incremental_state, _STATE)
+    saved = layer.get_incremental_state(incremental_state, STATE)
     if updates_in_place(new):
         buffers: Any = layer.get_incremental_state(incremental_state, _BUFFERS)
         if saved is None:
@@ -184,13 +187,33 @@ def append_parts(
         new = dict(buffers.views)
     elif saved is not None:
         new = _joined(saved, new, keep)
-    layer.set_incremental_state(incremental_state, _STATE, new)
+    layer.set_incremental_state(incremental_state, STATE, new)
     return new
 
 
 def _joined(saved: Parts, new: Parts, keep: Optional[int]) -> Parts:
     start = 0 if keep is None else max(0, next(iter(saved.values())).size(2) - keep)
     return {name: torch.cat((saved[name][:, :, start:], x), dim=2) for name, x in new.items()}
+
+
+def counted(like: Tensor, number: int) -> Tensor:
+    """A *number* of tokens as (B, S, 0), which takes no memory and is reordered like the rest.
+
+    A cache has it as ``prev_tokens`` if the keys in it are not those of all tokens.
+
+    Args:
+        like: (B, …), for its device and type.
+        number: S.
+    """
+    return like.new_empty(len(like), number, 0)
+
+
+def cached_length(layer: Layer, incremental_state: IncrementalState) -> int:
+    """Number of tokens in the cache of *layer*."""
+    saved = layer.get_incremental_state(incremental_state, STATE)
+    if not saved:
+        return 0
+    return saved["prev_tokens"].size(1) if "prev_tokens" in saved else saved["prev_key"].size(2)
 
 
 def reorder_cache(layer: Layer, incremental_state: IncrementalState, new_order: Tensor) -> None:
@@ -201,7 +224,7 @@ def reorder_cache(layer: Layer, incremental_state: IncrementalState, new_order: 
         incremental_state: fairseq's cache.
         new_order: for every row the one whose past it continues, (B', ).
     """
-    saved = layer.get_incremental_state(incremental_state, _STATE)
+    saved = layer.get_incremental_state(incremental_state, STATE)
     if not saved:
         return
     buffers: Any = layer.get_incremental_state(incremental_state, _BUFFERS)
@@ -210,4 +233,28 @@ def reorder_cache(layer: Layer, incremental_state: IncrementalState, new_order: 
         new = dict(buffers.views)
     else:
         new = {name: x.index_select(0, new_order) for name, x in saved.items()}
-    layer.set_incremental_state(incremental_state, _STATE, new)
+    layer.set_incremental_state(incremental_state, STATE, new)
+
+
+def content_logits(
+    layer: Layer,
+    content: Content,
+    distance_vectors: Optional[Tensor],
+    incremental_state: IncrementalState,
+) -> Tensor:
+    """Scaled sum of the content-dependent terms of *layer*, (B, H, T, S).
+
+    Projected distance vectors are cached between decoding steps.  All hypotheses share them, so
+    beam search need not reorder them.
+
+    Args:
+        layer: the attention.
+        content: inputs of the terms.
+        distance_vectors: (N, L, H·D) for N terms and L distances, or None.
+        incremental_state: fairseq's cache, or None.
+    """
+    projected: Any = layer.get_incremental_state(incremental_state, _TERMS) or {}
+    logits = layer.position_terms(content, distance_vectors, projected)
+    if incremental_state is not None:
+        layer.set_incremental_state(incremental_state, _TERMS, projected)
+    return logits

@@ -4,7 +4,8 @@ Attention(q, k, v) = softmax(scale · q kᵀ + bias) v   (Vaswani et al. 2017, E
 relative encodings; RoFormer Eq. 2).  Fully masked rows give zeros.
 """
 
-from typing import Callable, Optional, Tuple
+import contextlib
+from typing import Any, Callable, ContextManager, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -56,49 +57,6 @@ def additive_mask(
     return torch.zeros_like(hidden, dtype=like.dtype).masked_fill_(hidden, float("-inf"))
 
 
-def combined_masks(
-    query_length: int,
-    key_length: int,
-    causal: bool,
-    padding_mask: Optional[Tensor],
-    has_bias: bool,
-    like: Tensor,
-) -> Tuple[Optional[Tensor], bool]:
-    """Masks for :func:`attend`: one bias for causality and padding, or the fused kernel's flag.
-
-    The causal mask of the fused kernel needs T = S and cannot be combined with a bias.
-
-    Args:
-        query_length: T.
-        key_length: S.
-        causal: hide later keys.
-        padding_mask: (B, S), True at padding, or None.
-        has_bias: whether other logits will be added to the bias.
-        like: tensor whose dtype and device the bias takes.
-
-    Returns:
-        bias (1|B, 1, 1|T, S) or None, and whether the attention has to hide later keys.
-    """
-    if causal and padding_mask is None and not has_bias and query_length == key_length:
-        return None, True
-    return additive_mask(query_length, key_length, causal, padding_mask, like), False
-
-
-def separate_masks(
-    query_length: int,
-    key_length: int,
-    causal: bool,
-    padding_mask: Optional[Tensor],
-    has_bias: bool,
-    like: Tensor,
-) -> Tuple[Optional[Tensor], bool]:
-    """Masks for attention without logits: padding (B, 1, 1, S) or None, and causality.
-
-    Arguments as for :func:`combined_masks`; no mask of size T·S is made.
-    """
-    return additive_mask(1, key_length, False, padding_mask, like), causal
-
-
 def add_terms(*terms: Optional[Tensor]) -> Optional[Tensor]:
     """Sum of the terms that are not None, or None if all are."""
     total = None
@@ -116,6 +74,13 @@ def product_dtype(x: Tensor) -> torch.dtype:
     if x.is_cuda:
         return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else x.dtype
     return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else x.dtype
+
+
+def no_autocast(device: torch.device) -> ContextManager[Any]:
+    """A context without autocast on *device*."""
+    if device.type not in ("cpu", "cuda"):
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def aligned(bias: Tensor) -> Tensor:
@@ -146,6 +111,23 @@ def drop(x: Tensor, dropout: FairseqDropout) -> Tensor:
     """Apply a ``FairseqDropout`` at its current rate; no operation is recorded for a rate of 0."""
     active = dropout.p > 0 and (dropout.training or dropout.apply_during_inference)
     return F.dropout(x, dropout.p) if active else x
+
+
+def with_terms(
+    q: Tensor, bias: Optional[Tensor], terms: Optional[Tensor], factor: Optional[Tensor]
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """Queries and bias of logits that have further *terms* and a *factor* on all products with q.
+
+    Args:
+        q: queries (B, H, T, D).
+        bias: additive term (1|B, 1|H, 1|T, S), or None.
+        terms: content-dependent logits, products with q, (B, H, T, S), or None.
+        factor: (1|B, 1, 1|T, 1), or None.
+    """
+    if factor is not None:
+        q = (q * factor).type_as(q)
+        terms = None if terms is None else (terms * factor).type_as(terms)
+    return q, bias if terms is None else aligned(terms if bias is None else bias + terms)
 
 
 def attend(

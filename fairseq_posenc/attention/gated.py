@@ -15,27 +15,28 @@ Two units replace the attention and the feed-forward sub-layer of a Transformer 
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, List, Optional, Tuple
+from typing import List, Optional, Tuple, cast
 
 import torch
 import torch.nn.functional as F
-from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.quant_noise import quant_noise
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import Abilities, AttentionKernel, HeadSizes
-from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
-from fairseq_posenc.attention.content import content_logits
-from fairseq_posenc.attention.functional import aligned, attend, drop, dropout_rate
-from fairseq_posenc.attention.linear.precision import no_autocast
+from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, content_logits
+from fairseq_posenc.attention.functional import (
+    attend,
+    drop,
+    dropout_rate,
+    no_autocast,
+    with_terms,
+)
 from fairseq_posenc.attention.normalisers import DIVISORS, RELU, SOFTMAX, squared_relu
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content, Encoding
 from fairseq_posenc.flags.options import Options
-
-Bias = Optional[Tensor]
 
 
 def length_factor(options: Options, counts: Tensor) -> Tensor:
@@ -53,49 +54,46 @@ def length_factor(options: Options, counts: Tensor) -> Tensor:
     return 1.0 / DIVISORS[options.gau_divisor](n, options.gau_key_size)
 
 
-class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
+class GatedAttention(AttentionKernel):
     """One gated attention unit (GAU sections 2.3 and 4.1).
 
     Args:
         embed_dim: C.
-        encoding: position encoding of a stack with one head of the key size.
-        options: the model configuration, read for the flags of
-            :class:`~fairseq_posenc.attention.normalisers.GatedFlags`.
+        num_heads: 1.
+        encoding: position encoding of a stack with one head of the key size; its options are read
+            for the flags of :class:`~fairseq_posenc.attention.normalisers.GatedFlags`.
         dropout: probability of dropping an attention weight.
         q_noise: quantisation noise.
         qn_block_size: its block size.
     """
 
-    abilities = Abilities(content=True, values_like_keys=False)
-
-    get_incremental_state: Callable[..., Any]
-    set_incremental_state: Callable[..., Any]
-    normalise: Callable[..., Tensor]
+    abilities = Abilities(hooks=("transform", "shared", "content"), traceable=True)
 
     def __init__(
         self,
         embed_dim: int,
+        num_heads: int,
         encoding: PositionEncoding,
-        options: Options,
         dropout: float = 0.0,
         q_noise: float = 0.0,
         qn_block_size: int = 8,
     ) -> None:
         super().__init__()
-        self.encoding = encoding
-        self.key_size = int(options.gau_key_size)
-        self.width = int(options.gau_expansion) * embed_dim
-        self.normalise = getattr(self, "_" + options.gau_normaliser)
+        options = encoding.options
+        self.encoding, self.num_heads = encoding, num_heads
+        self.head_dim = int(options.gau_key_size)  # s
+        self.width = int(options.gau_expansion) * embed_dim  # e
+        self.normaliser = str(options.gau_normaliser)
         self.position_terms = encoding.build_content_bias()
         self.dropout_module = FairseqDropout(dropout, module_name=type(self).__name__)
-        inner = 2 * self.width + self.key_size
+        inner = 2 * self.width + self.head_dim
         self.in_proj = quant_noise(nn.Linear(embed_dim, inner), q_noise, qn_block_size)
         self.out_proj = quant_noise(nn.Linear(self.width, embed_dim), q_noise, qn_block_size)
-        self.q_scale = nn.Parameter(torch.ones(self.key_size))
-        self.k_scale = nn.Parameter(torch.ones(self.key_size))
+        self.q_scale = nn.Parameter(torch.ones(self.head_dim))
+        self.k_scale = nn.Parameter(torch.ones(self.head_dim))
         offsets = bool(options.gau_offsets)
-        self.q_offset = nn.Parameter(torch.zeros(self.key_size)) if offsets else None
-        self.k_offset = nn.Parameter(torch.zeros(self.key_size)) if offsets else None
+        self.q_offset = nn.Parameter(torch.zeros(self.head_dim)) if offsets else None
+        self.k_offset = nn.Parameter(torch.zeros(self.head_dim)) if offsets else None
         nn.init.xavier_uniform_(self.in_proj.weight)
         nn.init.xavier_uniform_(self.out_proj.weight)
 
@@ -115,11 +113,11 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
     @classmethod
     def abilities_for(cls, options: Options) -> Abilities:
         """ReLU² has no fused kernel to hide later keys; all but softmax scale by their number."""
-        if options.gau_normaliser == "softmax":
+        normaliser = options.gau_normaliser
+        if normaliser == "softmax":
             return cls.abilities
-        explicit = options.gau_normaliser in RELU
         factor = partial(length_factor, options)
-        return replace(cls.abilities, explicit_masks=explicit, length_factor=factor)
+        return replace(cls.abilities, causal_in_bias=normaliser in RELU, length_factor=factor)
 
     @classmethod
     def head_sizes(cls, options: Options, side: str) -> HeadSizes:
@@ -139,7 +137,7 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         empty_rows: bool = True,
         length_factor: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
-    ) -> Tuple[Tensor, None]:
+    ) -> Tensor:
         """Attend from the new tokens to all tokens so far, and gate.
 
         Args:
@@ -149,7 +147,7 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
         The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
 
         Returns:
-            output (B, T, C), and None in place of attention weights.
+            output (B, T, C).
         """
         q, k, v, content_q, content_k, u = self.project(x, table)
         if incremental_state is not None:
@@ -159,9 +157,17 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
             positions = (query_positions, key_positions, padding_mask)
             content = Content(x, content_q, content_k, self.encoding.scale, *positions)
             terms = content_logits(self, content, distance_vectors, incremental_state)
-        masks = (bias, causal, empty_rows)
-        attended = self.normalise(q, k, v, terms, length_factor, *masks)  # (B, 1, T, e)
-        return self.out_proj(u * attended.squeeze(1)), None
+        if self.normaliser in SOFTMAX:
+            q, bias = with_terms(q, bias, terms, length_factor)
+            rate = dropout_rate(self.dropout_module)
+            out = attend(q, k, v, self.encoding.scale, bias, causal, rate, empty_rows)
+        else:  # a stack gives the factor to all normalisers but softmax
+            scaled = self.normaliser == "scaled_squared_relu"
+            weights = squared_relu(q, k, bias, cast(Tensor, length_factor), scaled)
+            weights = drop(weights, self.dropout_module)
+            with no_autocast(v.device):
+                out = torch.matmul(weights, v.to(weights)).type_as(v)
+        return self.out_proj(u * out.squeeze(1))  # (B, 1, T, e) -> (B, T, e)
 
     def project(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, ...]:
         """Queries, keys and values of the new tokens, with positions applied, and their gates.
@@ -175,17 +181,23 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
             (B, T, e).
         """
         u, v, z = self.split(x)
-        q, k = z * self.q_scale, z * self.k_scale
-        if self.q_offset is not None and self.k_offset is not None:
-            q, k = q + self.q_offset, k + self.k_offset
-        q, k, v = q.unsqueeze(2), k.unsqueeze(2), v.unsqueeze(2)  # (B, T, 1, s | s | e)
+        q, k = self.queries_and_keys(z)
         before = (q.transpose(1, 2), k.transpose(1, 2))
-        q, k, v = self.transformed(q, k, v, table)
+        q, k, v = self.transformed(q, k, v.unsqueeze(2), table)
         return (q, k, v, *before, u)
 
     def split(self, x: Tensor) -> Tuple[Tensor, ...]:
         """U, V and Z of the layer's input (B, T, C), (B, T, e | e | s)."""
-        return F.silu(self.in_proj(x)).split((self.width, self.width, self.key_size), dim=-1)
+        return F.silu(self.in_proj(x)).split((self.width, self.width, self.head_dim), dim=-1)
+
+    def queries_and_keys(self, z: Tensor, kind: str = "") -> List[Tensor]:
+        """Queries and keys (B, T, 1, s) of Z (B, T, s); *kind* begins the names of parameters."""
+        found = []
+        for side in ("q", "k"):
+            x = z * getattr(self, f"{kind}{side}_scale")
+            offset = getattr(self, f"{kind}{side}_offset")
+            found.append((x if offset is None else x + offset).unsqueeze(2))
+        return found
 
     def transformed(
         self, q: Tensor, k: Tensor, v: Tensor, table: Optional[Tensor]
@@ -195,56 +207,6 @@ class GatedAttention(AttentionKernel, FairseqIncrementalState, nn.Module):
             q, k, v = self.encoding.transform(q, k, v, table)
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
-    def _softmax(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        terms: Bias,
-        factor: Optional[Tensor],
-        bias: Bias,
-        causal: bool,
-        empty_rows: bool,
-    ) -> Tensor:
-        if terms is not None:
-            bias = aligned(terms if bias is None else bias + terms)
-        rate = dropout_rate(self.dropout_module)
-        return attend(q, k, v, self.encoding.scale, bias, causal, rate, empty_rows)
-
-    def _softmax_plus(
-        self, q: Tensor, k: Tensor, v: Tensor, terms: Bias, factor: Tensor, *masks: Any
-    ) -> Tensor:
-        if terms is not None:  # products with q, scaled like those with the keys
-            terms = (terms * factor).type_as(terms)
-        return self._softmax((q * factor).type_as(q), k, v, terms, factor, *masks)
-
-    def _squared_relu(
-        self, q: Tensor, k: Tensor, v: Tensor, terms: Bias, factor: Tensor, bias: Bias, *_: bool
-    ) -> Tensor:
-        return self._attend(squared_relu(q, k, bias, factor, scaled=False), v)
-
-    def _scaled_squared_relu(
-        self, q: Tensor, k: Tensor, v: Tensor, terms: Bias, factor: Tensor, bias: Bias, *_: bool
-    ) -> Tensor:
-        return self._attend(squared_relu(q, k, bias, factor, scaled=True), v)
-
-    def _attend(self, weights: Tensor, v: Tensor) -> Tensor:
-        weights = drop(weights, self.dropout_module)
-        with no_autocast(v.device):
-            return torch.matmul(weights, v.to(weights)).type_as(v)
-
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""
-        name = self.normalise.__name__[1:]
-        return f"encoding={self.encoding.name}, normaliser={name}, key_size={self.key_size}"
-
-    def cached_length(self, incremental_state: IncrementalState) -> int:
-        """Number of tokens in this layer's cache."""
-        saved = self.get_incremental_state(incremental_state, "attn_state") or {}
-        return saved["prev_key"].size(2) if saved else 0
-
-    def reorder_incremental_state(
-        self, incremental_state: IncrementalState, new_order: Tensor
-    ) -> None:
-        """Reorder the cache along with the hypotheses of a beam search."""
-        reorder_cache(self, incremental_state, new_order)
+        return f"{super().extra_repr()}, normaliser={self.normaliser}"

@@ -15,7 +15,7 @@ from fairseq_posenc.attention.linear.random_features import generator_of
 
 #: More chunks than a bucket ever has, and a code still fits into 32 bits.
 CHUNKS = 2**20
-#: Most buckets, that of padding not included.
+#: The most buckets, not counting the bucket of padding.
 MOST_BUCKETS = 1024
 
 
@@ -85,13 +85,13 @@ class Hashing(nn.Module):
         return (back >= 0) & (back <= 1) & (k < self.buckets * CHUNKS)
 
     def _ranks(self, buckets: Tensor) -> Tuple[Tensor, Tensor]:
-        """The number of earlier tokens in the bucket of each, and all in each bucket.
+        """How many earlier tokens share the bucket of each token, and the size of each bucket.
 
         Args:
             buckets: (B, H, R, T).
 
         Returns:
-            (B, H, R, T), and (B, H, R, n) with the bucket of padding.
+            (B, H, R, T), and (B, H, R, n), where the last bucket is the bucket of padding.
         """
         counts = buckets.new_zeros(*buckets.shape[:-1], self.buckets + 1)
         counts.scatter_add_(-1, buckets, torch.ones_like(buckets))

@@ -2,13 +2,19 @@
 
 from typing import List, Type
 
-from fairseq_posenc.attention.base import Abilities, AttentionKernel
+from fairseq_posenc.attention.base import ATTENTIONS, AttentionKernel
 from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
-from fairseq_posenc.attention.registry import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.encodings.base import Encoding, Stack
+from fairseq_posenc.encodings import ENCODINGS, Encoding, Stack
 from fairseq_posenc.flags.options import Options, option
+
+#: What encodings do, by the hook through which they act.
+_ACTS = {
+    "transform": "transforms queries and keys",
+    "shared": "adds to logits by position",
+    "content": "adds to logits by content",
+}
 
 
 def kernel_of(options: Options) -> Type[AttentionKernel]:
@@ -40,33 +46,19 @@ def check_attention(options: Options, encodings: List[Encoding]) -> None:
     kernel = kernel_of(options)
     abilities = kernel.abilities_for(options)
     for encoding in encodings:
-        _check_logits(chosen, abilities, encoding)
+        if not abilities.takes(encoding):
+            taken = [entry.name for entry in ENCODINGS.values() if abilities.takes(entry)]
+            raise UsageError(
+                f"{chosen}: --position-encoding {encoding.name} {_ACTS[encoding.acts.hook]}, which "
+                f"this attention does not take; give {' or '.join(taken)}"
+            )
         for hook in (encoding.transform, encoding.content):
             flag = hook.changes_values(options) if hook is not None else None
-            if flag is not None and not abilities.values_like_keys:
+            if flag is not None and not abilities.changes_values:
                 raise UsageError(
-                    f"{flag}: the values and keys of {chosen} differ in size, so the encoding "
-                    "cannot change the values; drop the flag"
+                    f"{flag}: the values of {chosen} cannot have positions; drop the flag"
                 )
     kernel.check(options, encodings)
-
-
-def _check_logits(chosen: str, abilities: Abilities, encoding: Encoding) -> None:
-    transform = encoding.transform
-    if not abilities.computes_logits:
-        adds = encoding.shared or encoding.content
-        if adds or (transform is not None and not transform.applies_to_features):
-            raise UsageError(
-                f"{chosen}: --position-encoding {encoding.name} adds to logits, which this "
-                "attention does not compute for all pairs of tokens; give rotary, sinusoidal, "
-                "learned or none"
-            )
-    elif encoding.content is not None and not abilities.content:
-        raise UsageError(
-            f"{chosen}: --position-encoding {encoding.name} has content-dependent logits, which "
-            "this attention does not add; give rotary, learned, sinusoidal, none or one with "
-            "content-free logits, such as t5 or alibi"
-        )
 
 
 def complete_attention(options: Options, stacks: List[Stack]) -> None:

@@ -4,20 +4,20 @@ Wang et al. 2020, arXiv 2006.04768.
 """
 
 from dataclasses import dataclass
-from typing import List, Optional, Tuple
+from typing import Optional
 
 import torch
-from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.base import Abilities, AttentionKernel
-from fairseq_posenc.attention.functional import attend, dropout_rate, separate_masks
-from fairseq_posenc.attention.padding import real_first
-from fairseq_posenc.attention.registry import register_attention
-from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.attention.base import (
+    Abilities,
+    AttentionKernel,
+    MultiheadKernel,
+    register_attention,
+)
+from fairseq_posenc.attention.blocks import real_first
+from fairseq_posenc.attention.functional import attend, dropout_rate
 from fairseq_posenc.encodings import PositionEncoding
-from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 
 #: Sharing of projections (Wang et al. section 4), from none to all.
@@ -58,23 +58,18 @@ class LinformerFlags:
     summary="softmax over a fixed number of linear combinations of keys; bidirectional only",
     flags=LinformerFlags,
 )
-class LinformerAttention(AttentionKernel, StockMultiheadAttention):
+class LinformerAttention(MultiheadKernel):
     """softmax(q (E K)ᵀ/√D) F V with learned E and F, (k, n) (Wang et al. Eq. 7).
 
-    Shorter sequences use the first columns of E and F, and padding none of them.
-
-    Args:
-        embed_dim: C.
-        num_heads: H.
-        encoding: the position encoding of this layer.
-        kwargs: passed to fairseq's attention (dropout, quantisation noise).
+    Shorter sequences use the first columns of E and F, and padding none of them.  E sums the keys
+    of all positions, so no logit is a function of a distance, whatever transforms the keys.
+    Arguments are those of :class:`MultiheadKernel`.
     """
 
     abilities = Abilities(
-        computes_logits=False,
         needs_positions=True,
         bidirectional_only="it combines the keys of all positions before it attends to them",
-        masks=separate_masks,
+        causal_apart=True,
         longest="linformer_length",
         why_longest="the projections have no columns then",
     )
@@ -82,8 +77,7 @@ class LinformerAttention(AttentionKernel, StockMultiheadAttention):
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
     ) -> None:
-        super().__init__(embed_dim, num_heads, self_attention=True, **kwargs)
-        self.encoding = encoding
+        super().__init__(embed_dim, num_heads, encoding, **kwargs)
         options = encoding.options
         self.sharing = str(options.linformer_sharing)
         heads = num_heads if self.sharing == "none" else 1
@@ -94,23 +88,6 @@ class LinformerAttention(AttentionKernel, StockMultiheadAttention):
             self.value_projection = nn.Parameter(torch.empty(heads, size, length))
         for projection in (self.key_projection, self.value_projection):
             nn.init.normal_(projection, std=size**-0.5)  # Wang et al., proof of Theorem 2
-
-    @classmethod
-    def check(cls, options: Options, encodings: List[Encoding]) -> None:
-        """Refuse encodings that rotate or otherwise transform keys.
-
-        E sums transformed keys of all positions, so that no logit is a function of a distance.
-
-        Raises:
-            UsageError: naming the encoding.
-        """
-        for encoding in encodings:
-            if encoding.transform is not None:
-                raise UsageError(
-                    f"--attention linformer: --position-encoding {encoding.name} transforms keys "
-                    "by their positions, which are summed over before the product, so that no "
-                    "product depends on a distance; give learned, sinusoidal or none"
-                )
 
     def place(self, index: int, first: AttentionKernel) -> None:
         """Take the projection of the first layer, if all layers share it."""
@@ -123,48 +100,34 @@ class LinformerAttention(AttentionKernel, StockMultiheadAttention):
         x: Tensor,
         padding_mask: Optional[Tensor] = None,
         incremental_state: object = None,
-        need_weights: bool = False,
         **unused: object,
-    ) -> Tuple[Tensor, None]:
+    ) -> Tensor:
         """Attend to combinations of all tokens.
 
         Args:
             x: layer input, (B, T, C).
             padding_mask: (B, T), True at padding, or None.
             incremental_state: not used; there is no causal form.
-            need_weights: must be False.
 
         Returns:
-            output (B, T, C), and None in place of attention weights.
-
-        Raises:
-            UsageError: *need_weights* is True, or there are more than n tokens.
+            output (B, T, C).
         """
-        self.refuse_weights(need_weights)
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         if padding_mask is not None:
             k, v = (real_first(t, padding_mask)[0] for t in (k, v))
         k, v = self._combined(k, self.key_projection), self._combined(v, self.value_projection)
-        q, rate = self._by_head(q), dropout_rate(self.dropout_module)
+        q, rate = self.by_head(q).transpose(1, 2), dropout_rate(self.dropout_module)
         out = attend(q, k, v, self.encoding.scale, dropout=rate, empty_rows=False)
-        return self.out_proj(out.transpose(1, 2).flatten(2)), None
+        return self.out_proj(out.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, C)
 
     def _combined(self, x: Tensor, projection: Tensor) -> Tensor:
         """Combinations (B, H, k, D) of keys or values (B, T, C)."""
         columns = projection[:, :, : x.size(1)]
         if len(columns) == 1:  # (k, T) · (B, T, C)
-            return self._by_head(torch.matmul(columns[0], x))
-        return torch.einsum("hkt,bhtd->bhkd", columns, self._by_head(x))
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        """(B, T, C) as (B, H, T, D)."""
-        return x.view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
+            return self.by_head(torch.matmul(columns[0], x)).transpose(1, 2)
+        return torch.einsum("hkt,bthd->bhkd", columns, self.by_head(x))
 
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""
         _, size, length = self.key_projection.shape
         return f"encoding={self.encoding.name}, {size} of {length}, sharing={self.sharing}"
-
-    def cached_length(self, incremental_state: object) -> int:
-        """0: there is no cache, since there is no causal form."""
-        return 0

@@ -15,11 +15,16 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.base import Abilities, AttentionKernel, Positions, Tokens
+from fairseq_posenc.attention.base import (
+    Abilities,
+    AttentionKernel,
+    Positions,
+    Tokens,
+    register_attention,
+)
 from fairseq_posenc.attention.blocks import Blocks, pair_bias
-from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
-from fairseq_posenc.attention.registry import register_attention
-from fairseq_posenc.attention.softmax_flags import QKNormFlags
+from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, counted, reorder_cache
+from fairseq_posenc.attention.softmax import QKNormFlags
 from fairseq_posenc.attention.sparse import SparseAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
@@ -61,7 +66,7 @@ class LocalFlags(QKNormFlags):
     )
     local_global_first_text: Optional[int] = setting(
         0,
-        "of pairs of texts, the first is global as well, up to that many tokens from the start: "
+        "the first text of a pair is global as well, up to so many tokens from the start, such as "
         "the question of a reading task",
         role="free",
         at_least=0,
@@ -132,7 +137,6 @@ class LocalAttention(SparseAttention):
         Raises:
             UsageError: naming the flag.
         """
-        super().check(options, encodings)
         first = options.local_global_first_text
         if first and option(options, "causal", True):
             raise UsageError(
@@ -202,7 +206,7 @@ class LocalAttention(SparseAttention):
         return {**positions, "bias": bias, "empty_rows": padding is not None}
 
     def _steps(self, length: int) -> slice:
-        """Those of *length* tokens that the last of them sees in its window."""
+        """The tokens, out of *length*, that the last of them sees in its window."""
         return slice((length - 1) % self.dilation, None, self.dilation)
 
     def _global_heads(
@@ -211,9 +215,8 @@ class LocalAttention(SparseAttention):
         """From the projections of global tokens, if there are any, (B, H, T, D) each."""
         if self.global_q_proj is None:
             return q, k, v
-        return self.project(x, table, [getattr(self, f"global_{name}") for name in _PROJECTIONS])[
-            :3
-        ]
+        projections = [getattr(self, f"global_{name}") for name in _PROJECTIONS]
+        return self.project(x, table, projections)[:3]
 
     def _start(
         self, k: Tensor, v: Tensor, starts: Optional[Tensor], state: IncrementalState
@@ -257,7 +260,7 @@ class LocalAttention(SparseAttention):
     ) -> Dict[str, Tensor]:
         """Put those of the new tokens that are global into their places, and count all tokens."""
         new, places = k.size(2), self.global_tokens
-        saved = {**saved, "tokens": k.new_empty(k.size(0), seen + new, 0)}  # takes no memory
+        saved = {**saved, "tokens": counted(k, seen + new)}
         if places and (seen < places or starts is not None):
             positions = torch.arange(seen, seen + new, device=k.device).unsqueeze(0)
             positions = positions if starts is None else positions - starts  # (1|B, T)
@@ -276,14 +279,13 @@ class LocalAttention(SparseAttention):
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
-    ) -> IncrementalState:
+    ) -> None:
         """Reorder the cache along with the hypotheses of a beam search."""
         saved: Any = self.get_incremental_state(incremental_state, _GLOBAL)
         if saved:
             reorder_cache(self, incremental_state, new_order)
             saved = {name: x.index_select(0, new_order) for name, x in saved.items()}
             self.set_incremental_state(incremental_state, _GLOBAL, saved)
-        return incremental_state
 
     def _load_from_state_dict(self, state: Dict[str, Tensor], prefix: str, *args: Any) -> None:
         """Start the projections of global tokens from the others where a checkpoint has none."""

@@ -48,8 +48,8 @@ def moved_on(memory: Memory, inputs: List[Tensor], length: int) -> Memory:
     tensor([1., 2., 3., 4.])
 
     Args:
-        memory: the memory of this segment.
-        inputs: those of the layers for this segment, (B, T, C) each.
+        memory: the memory of this segment, before it is moved on.
+        inputs: the inputs of the layers for this segment, (B, T, C) each.
         length: N, the most tokens to keep.
     """
     if length == 0:

@@ -10,26 +10,36 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_posenc.attention.base import Abilities
-from fairseq_posenc.attention.cache import IncrementalState, updates_in_place, writable
-from fairseq_posenc.attention.functional import additive_mask, drop, dropout_rate, separate_masks
+from fairseq_posenc.attention.blocks import chunked, put_back, real_first
+from fairseq_posenc.attention.cache import (
+    STATE,
+    IncrementalState,
+    counted,
+    updates_in_place,
+    writable,
+)
+from fairseq_posenc.attention.functional import (
+    additive_mask,
+    drop,
+    dropout_rate,
+    no_autocast,
+)
 from fairseq_posenc.attention.gated import GatedAttention, length_factor
-from fairseq_posenc.attention.linear.precision import no_autocast
 from fairseq_posenc.attention.normalisers import squared_relu
-from fairseq_posenc.attention.padding import put_back, real_first
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options
 
 
-class Tokens(NamedTuple):
+class Projected(NamedTuple):
     """Queries, keys and values of tokens.
 
     Args:
         q: queries within chunks, (B, T, s).
-        k: keys within chunks, likewise.
-        linear_q: queries between chunks, likewise.
-        linear_k: keys between chunks, likewise.
+        k: keys within chunks, (B, T, s).
+        linear_q: queries between chunks, (B, T, s).
+        linear_k: keys between chunks, (B, T, s).
         v: values (B, T, e).
     """
 
@@ -54,33 +64,23 @@ class MixedChunkAttention(GatedAttention):
     In the divisors n is the number of keys in each sum, or ``--gau-reference-length``; the paper
     prints none.  In decoding, the state has the size of a chunk and of one sum.
 
-    Args:
-        embed_dim: channels of the layer's input.
-        encoding: position encoding of a stack with one head of the key size.
-        options: the model configuration, read for the flags of
-            :class:`~fairseq_posenc.attention.normalisers.GatedFlags`.
-        kwargs: dropout and quantisation noise, as for :class:`GatedAttention`.
+    Arguments are those of :class:`GatedAttention`.
     """
 
     abilities = Abilities(
-        computes_logits=False, needs_positions=True, values_like_keys=False, masks=separate_masks
+        hooks=("transform",), linear_transforms=True, needs_positions=True, causal_apart=True
     )
 
     def __init__(
-        self,
-        embed_dim: int,
-        encoding: PositionEncoding,
-        options: Options,
-        *args: Any,
-        **kwargs: Any,
+        self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: Any
     ) -> None:
-        super().__init__(embed_dim, encoding, options, *args, **kwargs)
-        self.chunk = int(options.gau_chunk)
-        self.linear_q_scale = nn.Parameter(torch.ones(self.key_size))
-        self.linear_k_scale = nn.Parameter(torch.ones(self.key_size))
+        super().__init__(embed_dim, num_heads, encoding, **kwargs)
+        self.chunk = int(encoding.options.gau_chunk)
+        self.linear_q_scale = nn.Parameter(torch.ones(self.head_dim))
+        self.linear_k_scale = nn.Parameter(torch.ones(self.head_dim))
         offsets = self.q_offset is not None
-        self.linear_q_offset = nn.Parameter(torch.zeros(self.key_size)) if offsets else None
-        self.linear_k_offset = nn.Parameter(torch.zeros(self.key_size)) if offsets else None
+        self.linear_q_offset = nn.Parameter(torch.zeros(self.head_dim)) if offsets else None
+        self.linear_k_offset = nn.Parameter(torch.zeros(self.head_dim)) if offsets else None
 
     @classmethod
     def check(cls, options: Options, encodings: List[Encoding]) -> None:
@@ -108,7 +108,7 @@ class MixedChunkAttention(GatedAttention):
         padding_mask: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
         **unused: object,
-    ) -> Tuple[Tensor, None]:
+    ) -> Tensor:
         """Attend from the new tokens to all tokens so far, and gate.
 
         Args:
@@ -119,9 +119,9 @@ class MixedChunkAttention(GatedAttention):
             incremental_state: fairseq's cache, here of constant size.
 
         Returns:
-            output (B, T, C), and None in place of attention weights.
+            output (B, T, C).
         """
-        u, tokens = self._tokens(x, table)
+        u, tokens = self._projected(x, table)
         if padding_mask is not None:
             padding_mask = padding_mask[:, -x.size(1) :]
         with no_autocast(x.device):
@@ -129,33 +129,18 @@ class MixedChunkAttention(GatedAttention):
                 mixed = self._continued(tokens, padding_mask, incremental_state)
             else:
                 mixed = self._whole(tokens, padding_mask, causal)
-        return self.out_proj(u * mixed.type_as(u)), None
+        return self.out_proj(u * mixed.type_as(u))
 
-    def _tokens(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, Tokens]:
+    def _projected(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, Projected]:
         """U, (B, T, e), and queries, keys and values with positions applied."""
         u, v, z = self.split(x)
-        scales, offsets = (self.q_scale, self.k_scale), (self.q_offset, self.k_offset)
-        q, k = self._queries_and_keys(z, v, table, scales, offsets)
-        scales = (self.linear_q_scale, self.linear_k_scale)
-        offsets = (self.linear_q_offset, self.linear_k_offset)
-        return u, Tokens(q, k, *self._queries_and_keys(z, v, table, scales, offsets), v)
+        found = []
+        for kind in ("", "linear_"):
+            q, k, _ = self.transformed(*self.queries_and_keys(z, kind), v.unsqueeze(2), table)
+            found += [q.squeeze(1), k.squeeze(1)]
+        return u, Projected(*found, v)
 
-    def _queries_and_keys(
-        self,
-        z: Tensor,
-        v: Tensor,
-        table: Optional[Tensor],
-        scales: Tuple[Tensor, Tensor],
-        offsets: Tuple[Optional[Tensor], Optional[Tensor]],
-    ) -> Tuple[Tensor, Tensor]:
-        """One kind of queries and keys, (B, T, s) each, of Z (B, T, s)."""
-        q, k = (z * scale for scale in scales)
-        if offsets[0] is not None and offsets[1] is not None:
-            q, k = q + offsets[0], k + offsets[1]
-        q, k, _ = self.transformed(q.unsqueeze(2), k.unsqueeze(2), v.unsqueeze(2), table)
-        return q.squeeze(1), k.squeeze(1)
-
-    def _whole(self, tokens: Tokens, padding_mask: Optional[Tensor], causal: bool) -> Tensor:
+    def _whole(self, tokens: Projected, padding_mask: Optional[Tensor], causal: bool) -> Tensor:
         """Outputs (B, T, e), before gating, of whole sequences."""
         length, places = tokens.v.size(1), None
         counts = torch.full((1, 1), length, device=tokens.v.device)  # real tokens, (1|B, 1)
@@ -163,9 +148,9 @@ class MixedChunkAttention(GatedAttention):
             counts = (~padding_mask).sum(dim=1, keepdim=True)
             sizes = [part.size(-1) for part in tokens]
             moved, places = real_first(torch.cat(tokens, dim=-1), padding_mask)
-            tokens = Tokens(*moved.split(sizes, dim=-1))
+            tokens = Projected(*moved.split(sizes, dim=-1))
         size = min(self.chunk, length)
-        q, k, linear_q, linear_k, v = (_chunked(part, size) for part in tokens)
+        q, k, linear_q, linear_k, v = (chunked(part, size) for part in tokens)
         first = torch.arange(0, v.size(1) * size, size, device=v.device)  # place of each chunk, (N)
         if causal:
             within = torch.arange(1, size + 1, device=v.device).view(1, 1, -1, 1)
@@ -208,13 +193,13 @@ class MixedChunkAttention(GatedAttention):
         n = counts.clamp(min=1).float()
         if options.gau_length == "reference":
             n = torch.full_like(n, float(options.gau_reference_length))
-        return 1.0 / (n * self.key_size**0.5)
+        return 1.0 / (n * self.head_dim**0.5)
 
     def _continued(
-        self, tokens: Tokens, padding_mask: Optional[Tensor], incremental_state: IncrementalState
+        self, tokens: Projected, padding_mask: Optional[Tensor], incremental_state: IncrementalState
     ) -> Tensor:
         """Outputs (B, T, e), before gating, of tokens after those in the cache."""
-        state: Dict[str, Tensor] = self.get_incremental_state(incremental_state, "attn_state")
+        state: Dict[str, Tensor] = self.get_incremental_state(incremental_state, STATE)
         if not state:
             state = self._empty_state(tokens)
         elif not (updates_in_place(tokens._asdict()) and writable(state["prev_key"])):
@@ -224,14 +209,13 @@ class MixedChunkAttention(GatedAttention):
         real = real if padding_mask is None else ~padding_mask
         out = []
         for i in range(length):
-            out.append(self._step(Tokens(*(part[:, i] for part in tokens)), real[:, i], state))
+            out.append(self._step(Projected(*(part[:, i] for part in tokens)), real[:, i], state))
         seen = state["prev_tokens"].size(1) + length
-        # stores the length without taking memory
-        state["prev_tokens"] = tokens.v.new_empty(batch, seen, 0)
-        self.set_incremental_state(incremental_state, "attn_state", state)
+        state["prev_tokens"] = counted(tokens.v, seen)
+        self.set_incremental_state(incremental_state, STATE, state)
         return torch.stack(out, dim=1)
 
-    def _empty_state(self, tokens: Tokens) -> Dict[str, Tensor]:
+    def _empty_state(self, tokens: Projected) -> Dict[str, Tensor]:
         """The state before the first token: the current chunk, and sums over earlier ones."""
         k, v = tokens.k, tokens.v
         batch, s, e = len(v), k.size(-1), v.size(-1)
@@ -242,10 +226,10 @@ class MixedChunkAttention(GatedAttention):
             "prev_products": v.new_zeros(batch, s, e, dtype=wide),  # sums over complete chunks
             "prev_pending": v.new_zeros(batch, s, e, dtype=wide),  # sums over the current chunk
             "prev_count": v.new_zeros(batch, dtype=torch.long),  # real tokens
-            "prev_tokens": v.new_empty(batch, 0, 0),
+            "prev_tokens": counted(v, 0),
         }
 
-    def _step(self, token: Tokens, real: Tensor, state: Dict[str, Tensor]) -> Tensor:
+    def _step(self, token: Projected, real: Tensor, state: Dict[str, Tensor]) -> Tensor:
         """Output (B, e) of one token, (B, s | e) each, which is added to *state* in place.
 
         Args:
@@ -277,15 +261,3 @@ class MixedChunkAttention(GatedAttention):
     def extra_repr(self) -> str:
         """The settings shown by ``print(model)``."""
         return f"{super().extra_repr()}, chunk={self.chunk}"
-
-    def cached_length(self, incremental_state: IncrementalState) -> int:
-        """Number of tokens in this layer's cache."""
-        saved = self.get_incremental_state(incremental_state, "attn_state")
-        return saved["prev_tokens"].size(1) if saved else 0
-
-
-def _chunked(x: Tensor, size: int) -> Tensor:
-    """(B, T, C) as (B, N, L, C) for N chunks of L tokens, zeros after the last."""
-    gap = -x.size(1) % size
-    x = F.pad(x, (0, 0, 0, gap)) if gap else x
-    return x.reshape(len(x), x.size(1) // size, size, x.size(-1))

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_posenc.attention.linear.precision import no_autocast
+from fairseq_posenc.attention.functional import no_autocast
 from fairseq_posenc.flags.settings import Needs, setting
 
 # square roots of the divisors of GAU Table 1, applied before squaring; n keys, key size s

@@ -8,16 +8,23 @@ from typing import List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
-from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor
 
-from fairseq_posenc.attention.base import Abilities, AttentionKernel
+from fairseq_posenc.attention.base import (
+    Abilities,
+    AttentionKernel,
+    MultiheadKernel,
+    register_attention,
+)
 from fairseq_posenc.attention.blocks import masked_logits
-from fairseq_posenc.attention.cache import IncrementalState, append_parts, reorder_cache
-from fairseq_posenc.attention.functional import aligned, attend, dropout_rate, separate_masks
+from fairseq_posenc.attention.cache import STATE, IncrementalState, append_parts
+from fairseq_posenc.attention.functional import (
+    aligned,
+    attend,
+    dropout_rate,
+    no_autocast,
+)
 from fairseq_posenc.attention.hashing import CHUNKS, MOST_BUCKETS, Hashing
-from fairseq_posenc.attention.linear.precision import no_autocast
-from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Encoding
@@ -60,7 +67,7 @@ class ReformerFlags:
     summary="softmax among tokens of the same bucket, by locality-sensitive hashing",
     flags=ReformerFlags,
 )
-class ReformerAttention(AttentionKernel, StockMultiheadAttention):
+class ReformerAttention(MultiheadKernel):
     """Attention with shared queries and keys to tokens of the same bucket (section 2).
 
     Queries are x W, and keys the same over their length.  A token attends to itself only where
@@ -71,21 +78,22 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
     cuts depend on all tokens, later ones included.  The number of buckets is fixed, for the same
     reason.  Vectors are hashed before positions rotate them: buckets depend on content alone.
 
-    Args:
-        embed_dim: C.
-        num_heads: H.
-        encoding: the position encoding of this layer.
-        kwargs: passed to fairseq's attention (dropout, quantisation noise).
+    Arguments are those of :class:`MultiheadKernel`.
     """
 
-    abilities = Abilities(computes_logits=False, needs_positions=True, masks=separate_masks)
+    abilities = Abilities(
+        hooks=("transform",),
+        linear_transforms=True,
+        changes_values=True,
+        needs_positions=True,
+        causal_apart=True,
+    )
 
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
     ) -> None:
-        super().__init__(embed_dim, num_heads, self_attention=True, **kwargs)
+        super().__init__(embed_dim, num_heads, encoding, **kwargs)
         self.k_proj = self.q_proj
-        self.encoding = encoding
         options = encoding.options
         sizes = (int(options.reformer_buckets), int(options.reformer_rounds))
         self.seed = f"{options.reformer_seed} {encoding.stack.side}"
@@ -117,9 +125,8 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
         table: Optional[Tensor] = None,
         padding_mask: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
-        need_weights: bool = False,
         **unused: object,
-    ) -> Tuple[Tensor, None]:
+    ) -> Tensor:
         """Attend from the new tokens to all tokens so far.
 
         Args:
@@ -128,17 +135,11 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
             table: table of the position transform, or None.
             padding_mask: (B, S), True at padding, or None.
             incremental_state: fairseq's cache.
-            need_weights: must be False.
 
         Returns:
-            output (B, T, C), and None in place of attention weights.
-
-        Raises:
-            UsageError: *need_weights* is True.
+            output (B, T, C).
         """
-        self.refuse_weights(need_weights)
-        by_head = (*x.shape[:2], self.num_heads, self.head_dim)
-        q, v = self.q_proj(x).view(by_head), self.v_proj(x).view(by_head)
+        q, v = self.by_head(self.q_proj(x)), self.by_head(self.v_proj(x))
         if padding_mask is not None:
             padding_mask = padding_mask[:, -x.size(1) :]
         dtype, wide = v.dtype, torch.promote_types(v.dtype, torch.float32)
@@ -159,7 +160,7 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
                 else:
                     out = self._chunked(q, k, v, buckets, codes, causal)
         out = out.to(dtype).transpose(1, 2).flatten(2)  # (B, H, T, D) -> (B, T, C)
-        return self.out_proj(out), None
+        return self.out_proj(out)
 
     def _few(self, length: int) -> bool:
         """True if chunks would take more products than all pairs of *length* tokens."""
@@ -175,7 +176,7 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
         incremental_state: IncrementalState,
     ) -> Tensor:
         """Outputs (B, H, T, D) of tokens after those in the cache."""
-        saved = self.get_incremental_state(incremental_state, "attn_state")
+        saved = self.get_incremental_state(incremental_state, STATE)
         earlier = saved["prev_buckets"].transpose(2, 3) if saved else None
         codes = self.hashing.codes(buckets, earlier)
         parts = {"prev_key": k, "prev_value": v}  # (B, H, T, D), and (B, H, T, R)
@@ -212,10 +213,10 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
 
         Args:
             q: (B, H, T, D).
-            k: likewise.
-            v: likewise.
+            k: (B, H, T, D).
+            v: (B, H, T, D).
             buckets: (B, H, R, T).
-            codes: likewise.
+            codes: (B, H, R, T).
             causal: hide later keys.
         """
         place, token = self.hashing.layout(buckets)
@@ -258,21 +259,6 @@ class ReformerAttention(AttentionKernel, StockMultiheadAttention):
         index = place.unsqueeze(-1).expand(-1, -1, -1, -1, found.size(-1))
         out, sums = found.gather(3, index).split((v.size(-1), 1), dim=-1)
         return (out * sums.softmax(dim=2)).sum(dim=2)
-
-    def extra_repr(self) -> str:
-        """The settings shown by ``print(model)``."""
-        return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
-
-    def cached_length(self, incremental_state: IncrementalState) -> int:
-        """Number of tokens in this layer's cache."""
-        saved = self.get_incremental_state(incremental_state, "attn_state")
-        return saved["prev_key"].size(2) if saved else 0
-
-    def reorder_incremental_state(
-        self, incremental_state: IncrementalState, new_order: Tensor
-    ) -> None:
-        """Reorder the cache along with the hypotheses of a beam search."""
-        reorder_cache(self, incremental_state, new_order)
 
 
 def _without_itself(found: Tensor, own: Tensor) -> Tuple[Tensor, Tensor]:

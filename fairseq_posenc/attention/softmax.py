@@ -1,32 +1,53 @@
-"""Multi-head softmax attention: self-attention and attention to the source.
-
-Parameter names are fairseq's (q_proj, k_proj, v_proj, out_proj), so checkpoints and the flags that
-rely on them (quantisation noise, pruning, initialisation) keep working.
-"""
+"""Multi-head softmax attention: self-attention and attention to the source."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Optional, Sequence, Tuple
 
 from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.base import Abilities, AttentionKernel
-from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, reorder_cache
-from fairseq_posenc.attention.content import content_logits
+from fairseq_posenc.attention.base import Abilities, MultiheadKernel, register_attention
+from fairseq_posenc.attention.cache import IncrementalState, append_to_cache, content_logits
 from fairseq_posenc.attention.functional import (
-    aligned,
     attend,
     attend_with_weights,
     dropout_rate,
+    with_terms,
 )
 from fairseq_posenc.attention.joint import JointProjection, can_join
-from fairseq_posenc.attention.registry import register_attention
-from fairseq_posenc.attention.softmax_flags import SoftmaxFlags
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.settings import setting
+
+
+@dataclass
+class QKNormFlags:
+    """The flag of the norm of queries and keys."""
+
+    qk_norm: Optional[bool] = setting(
+        False,
+        "normalise the queries and the keys of each head, before positions, with the norm of "
+        "--norm",
+        role="model",
+    )
+
+
+@dataclass
+class SoftmaxFlags(QKNormFlags):
+    """Flags of softmax attention."""
+
+    log_length_scale: Optional[int] = setting(
+        None,
+        "multiply the products of queries and keys by log(n) / log(N), where n is the number of "
+        "keys that a query sees and N is this length, usually that of training, in tokens "
+        "(softmax_plus of gated units)",
+        role="model",
+        at_least=2,
+        at_most=2**31 - 1,
+    )
 
 
 @register_attention(
@@ -35,23 +56,23 @@ from fairseq_posenc.flags.options import Options, option
     summary="scaled dot-product attention, fused where PyTorch supports it",
     flags=SoftmaxFlags,
 )
-class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
+class MultiheadAttention(MultiheadKernel):
     """Self-attention with position-dependent queries and keys (RoFormer Eq. 1 and 2).
 
-    Args:
-        embed_dim: C.
-        num_heads: H.
-        encoding: the position encoding of this layer.
-        kwargs: passed to fairseq's attention (dropout, quantisation noise).
+    Arguments are those of :class:`MultiheadKernel`.
     """
 
-    abilities = Abilities(takes_keys=True, content=True)
+    abilities = Abilities(
+        hooks=("transform", "shared", "content"),
+        changes_values=True,
+        takes_keys=True,
+        traceable=True,
+    )
 
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
     ) -> None:
-        super().__init__(embed_dim, num_heads, self_attention=True, **kwargs)
-        self.encoding = encoding
+        super().__init__(embed_dim, num_heads, encoding, **kwargs)
         self.joint: Optional[JointProjection] = None
         self.position_terms = encoding.build_content_bias()
         normed = bool(option(encoding.options, "qk_norm"))
@@ -83,45 +104,38 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         keys: Optional[Tensor] = None,
         step: int = 1,
         incremental_state: IncrementalState = None,
-        need_weights: bool = False,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+    ) -> Tensor:
         """Attend from the new tokens to all tokens so far.
 
         Args:
             x: layer input for the new tokens, (B, T, C).
             incremental_state: fairseq's cache; keys are cached after the position transform.
-            need_weights: also return the attention weights.
 
         The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
 
         Returns:
-            output (B, T, C) and weights (B, H, T, S) or None.
+            output (B, T, C).
         """
         q, k, v, content_q, content_k = self.project(x, table, keys=keys, key_table=key_table)
         if incremental_state is not None:
             k, v, content_k = append_to_cache(self, k, v, content_k, incremental_state)
-        if length_factor is not None:
-            q = (q * length_factor).type_as(q)
-        relative_values = None
+        terms, relative_values = None, None
         if self.position_terms is not None:
             positions = (query_positions, key_positions)
             scale = self.encoding.scale
             content = Content(x, content_q, content_k, scale, *positions, padding_mask, step)
-            logits = content_logits(self, content, distance_vectors, incremental_state)
-            if length_factor is not None:  # products with q, scaled like those with the keys
-                logits = (logits * length_factor).type_as(logits)
-            bias = aligned(logits if bias is None else bias + logits)
+            terms = content_logits(self, content, distance_vectors, incremental_state)
             if self.position_terms.needs_weights:
                 relative_values = partial(self.position_terms.relative_values, content)
-        rate, weights = dropout_rate(self.dropout_module), None
-        if need_weights or relative_values is not None:
-            out, weights = attend_with_weights(
-                q, k, v, self.encoding.scale, bias, causal, rate, empty_rows, relative_values
-            )
+        if terms is not None or length_factor is not None:
+            q, bias = with_terms(q, bias, terms, length_factor)
+        rate = dropout_rate(self.dropout_module)
+        given = (q, k, v, self.encoding.scale, bias, causal, rate, empty_rows)
+        if relative_values is None:
+            out = attend(*given)
         else:
-            out = attend(q, k, v, self.encoding.scale, bias, causal, rate, empty_rows)
-        out = out.transpose(1, 2).flatten(2)  # (B, H, T, D) -> (B, T, C)
-        return self.out_proj(out), weights if need_weights else None
+            out, _ = attend_with_weights(*given, relative_values)
+        return self.out_proj(out.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, C)
 
     def project(
         self,
@@ -168,7 +182,7 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
 
     def make_generation_fast_(self, **kwargs: Any) -> None:
         """Join the projections; fairseq calls this once for a model that will not be trained."""
-        projections = (self.q_proj, self.k_proj, self.v_proj)
+        projections: Any = (self.q_proj, self.k_proj, self.v_proj)
         self.joint = JointProjection(projections) if can_join(projections) else None
 
     def _apply(self, *args: Any, **kwargs: Any) -> "MultiheadAttention":
@@ -177,22 +191,6 @@ class MultiheadAttention(AttentionKernel, StockMultiheadAttention):
         if self.joint is not None:
             self.make_generation_fast_()
         return self
-
-    def extra_repr(self) -> str:
-        """The settings shown by ``print(model)``."""
-        return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
-
-    def cached_length(self, incremental_state: IncrementalState) -> int:
-        """Number of tokens in this layer's cache."""
-        key = self._get_input_buffer(incremental_state).get("prev_key")
-        return 0 if key is None else key.size(2)
-
-    def reorder_incremental_state(
-        self, incremental_state: IncrementalState, new_order: Tensor
-    ) -> IncrementalState:
-        """Reorder the cache along with the hypotheses of a beam search."""
-        reorder_cache(self, incremental_state, new_order)
-        return incremental_state
 
 
 def _log_ratio(reference: float, counts: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.attention.base import Abilities, Positions, Tokens
-from fairseq_posenc.attention.blocks import BlockBias, Blocks
+from fairseq_posenc.attention.blocks import BlockBias, Blocks, turned
 from fairseq_posenc.attention.cache import IncrementalState, append_to_cache
 from fairseq_posenc.attention.functional import aligned, attend, dropout_rate
 from fairseq_posenc.attention.softmax import MultiheadAttention
@@ -30,7 +30,7 @@ class SparseAttention(MultiheadAttention):
     :meth:`band` and :meth:`_cached_positions`.
     """
 
-    abilities = Abilities(traceable=False)
+    abilities = Abilities(hooks=("transform", "shared"), changes_values=True)
     #: G, and how many of them are global whatever the length of the first text
     global_tokens = always_global = 0
     #: The blocks of a sequence, in causal and in bidirectional attention.
@@ -103,7 +103,7 @@ class SparseAttention(MultiheadAttention):
         return None
 
     def _cached_positions(self, tokens: Tokens, starts: Optional[Tensor]) -> Positions:
-        """The same for new tokens after others in the cache."""
+        """Masks and content-free logits of new tokens after others in the cache."""
         raise NotImplementedError
 
     # --- in every layer
@@ -120,25 +120,19 @@ class SparseAttention(MultiheadAttention):
         starts: Optional[Tensor] = None,
         chosen: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
-        need_weights: bool = False,
         **unused: Union[None, bool, Tensor],
-    ) -> Tuple[Tensor, None]:
+    ) -> Tensor:
         """Attend from the new tokens to those of the pattern.
 
         Args:
             x: layer input for the new tokens, (B, T, C).
             incremental_state: fairseq's cache.
-            need_weights: must be False.
 
         The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
 
         Returns:
-            output (B, T, C), and None in place of attention weights.
-
-        Raises:
-            UsageError: *need_weights* is True.
+            output (B, T, C).
         """
-        self.refuse_weights(need_weights)
         q, k, v = self.project(x, table)[:3]
         if self.cached_length(incremental_state):
             k, v = self._extend(k, v, starts, chosen, incremental_state)
@@ -157,7 +151,7 @@ class SparseAttention(MultiheadAttention):
                     from_global = tuple(turned(each, starts, 2) for each in from_global)
                 out = self._with_global_rows(out, from_global, global_bias, global_rows)
             out = out if starts is None else turned(out, -starts, 2)
-        return self.out_proj(out.transpose(1, 2).flatten(2)), None  # (B, H, T, D) -> (B, T, C)
+        return self.out_proj(out.transpose(1, 2).flatten(2))  # (B, H, T, D) -> (B, T, C)
 
     def _global_heads(
         self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, table: Optional[Tensor]
@@ -253,24 +247,6 @@ class SparseAttention(MultiheadAttention):
     ) -> Tuple[Tensor, Tensor]:
         """Add new keys and values to the cache, and return those that new queries may see."""
         raise NotImplementedError
-
-
-def turned(x: Tensor, starts: Tensor, dim: int = 1) -> Tensor:
-    """Turn every sequence of *x* so that token ``starts`` is the first.
-
-    >>> turned(torch.tensor([[7, 8, 9]]), torch.tensor([[1]]))
-    tensor([[8, 9, 7]])
-
-    Args:
-        x: (B, …), with the tokens in dimension *dim*.
-        starts: (B, 1).
-        dim: 1, or a later one.
-    """
-    length = x.size(dim)
-    order = (torch.arange(length, device=x.device) + starts) % length  # (B, S)
-    shape = [1] * x.dim()
-    shape[0], shape[dim] = x.size(0), length
-    return x.gather(dim, order.view(shape).expand_as(x))
 
 
 def _taken(parts: Tensor, chosen: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, Callable, List, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.registry import ATTENTIONS
+from fairseq_posenc.attention.base import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.benchmark.models import MaskedLMSubject, Run, Subject, TranslationSubject
 from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
@@ -68,7 +68,7 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
     keys = Keys(length, Padding(), causal)
     given = positions_of(layer, stack.positions.of_layers(x, keys, stack.training))
     attention = layer.self_attn
-    return Layer(attention, lambda x: attention(x, **given)[0], layer.embed_dim)
+    return Layer(attention, lambda x: attention(x, **given), layer.embed_dim)
 
 
 class AttentionSubject(Subject):

@@ -17,7 +17,7 @@ DISTINGUISHING = ("attention", "layer", "norm", "feed_forward", "no_bias", "unti
 
 def catalogue() -> str:
     """The registries with their papers, and the architectures with their settings."""
-    from fairseq_posenc.attention.registry import ATTENTIONS
+    from fairseq_posenc.attention.base import ATTENTIONS
     from fairseq_posenc.encodings import ENCODINGS
     from fairseq_posenc.exchange import FORMATS
     from fairseq_posenc.layers.feed_forward import FEED_FORWARDS

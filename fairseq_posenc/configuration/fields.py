@@ -19,9 +19,9 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 from fairseq.dataclass import FairseqDataclass
 
 from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.attention.base import AttentionFlags
 from fairseq_posenc.attention.memory import MemoryFlags
 from fairseq_posenc.attention.normalisers import GatedFlags
-from fairseq_posenc.attention.registry import AttentionFlags
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.stock import REPLACED, STOCK_RANGES, stock_role
 from fairseq_posenc.encodings import ENCODINGS, encoding_flags
@@ -30,9 +30,8 @@ from fairseq_posenc.flags.options import option
 from fairseq_posenc.flags.settings import help_text, setting
 from fairseq_posenc.layers.compiled import CompileFlags
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS, FeedForwardFlags
-from fairseq_posenc.layers.initialisation import InitialisationFlags
 from fairseq_posenc.layers.norms import NORMS, NormFlags
-from fairseq_posenc.layers.sharing import SharingFlags
+from fairseq_posenc.layers.parameters import ParameterFlags
 
 Field = Tuple[str, Any, Any]
 
@@ -148,9 +147,7 @@ def layer_flags() -> List["dataclasses.Field[Any]"]:
     """The flags of positions, attention and layers that every family has."""
     fixed = (EncodingFlags, LayerFlags, AttentionFlags, GatedFlags, NormFlags, FeedForwardFlags)
     flags = [
-        flag
-        for each in (*fixed, InitialisationFlags, CompileFlags, SharingFlags)
-        for flag in dataclasses.fields(each)
+        flag for each in (*fixed, ParameterFlags, CompileFlags) for flag in dataclasses.fields(each)
     ]
     for registry in (ATTENTIONS, NORMS, FEED_FORWARDS):
         flags += registry.flags()

@@ -20,7 +20,7 @@ Nothing here depends on fairseq: encodings see positions, queries and keys, but 
 
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple, Type
+from typing import Any, List, Optional, Tuple, Type
 
 import torch
 from torch import Tensor, nn
@@ -55,11 +55,8 @@ class InputTable(Hook):
 class QKVTransform(Hook, nn.Module):
     """A position-dependent transform of queries, keys and optionally values.
 
-    All layers of a stack share one instance; the stack owns its parameters, if any.
-
-    Args:
-        options: the model configuration, read for the flags of this encoding.
-        stack: the encoder or decoder.
+    All layers of a stack share one instance; the stack owns its parameters, if any.  Arguments are
+    those of :class:`.Hook`.
     """
 
     hook = "transform"
@@ -67,9 +64,6 @@ class QKVTransform(Hook, nn.Module):
     applies_to_features = False
     #: the longest sequence that the transform takes without a word, in tokens
     reach: float = math.inf
-
-    def __init__(self, options: Options, stack: Stack) -> None:
-        super().__init__()
 
     @classmethod
     def check_features(cls, options: Options) -> Optional[str]:
@@ -105,15 +99,10 @@ class QKVTransform(Hook, nn.Module):
 class SharedBias(Hook, nn.Module):
     """Content-free logits, shared by all layers of a stack and owned by the stack.
 
-    Args:
-        options: the model configuration, read for the flags of this encoding.
-        stack: the encoder or decoder.
+    Arguments are those of :class:`.Hook`.
     """
 
     hook = "shared"
-
-    def __init__(self, options: Options, stack: Stack) -> None:
-        super().__init__()
 
     def forward(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """Logits (1|B, 1|H, T, S) for positions (1|B, T) and (1|B, S), added to q·k unscaled."""
@@ -201,7 +190,7 @@ class Encoding:
         name: its value of ``--position-encoding``.
         paper: authors, year and arXiv number or venue, for ``fairseq-posenc list``.
         summary: one clause for the same table.
-        hooks: its classes, by the :attr:`hook` that they implement.
+        acts: the class of the hook through which it acts.
         flags: dataclass of its flags, if any.
         distances: class of the vectors that its content-dependent terms project, if any.
         logit_scale: factor on 1/sqrt(D), for encodings whose terms share the variance.
@@ -214,7 +203,7 @@ class Encoding:
     name: str
     paper: str
     summary: str
-    hooks: Dict[str, Any]
+    acts: Type[Hook]
     flags: Optional[type] = None
     distances: Optional[Type[DistanceVectors]] = None
     logit_scale: float = 1.0
@@ -225,30 +214,34 @@ class Encoding:
 
     @property
     def classes(self) -> List[Type[Hook]]:
-        """All its classes: the hooks and, if there are any, the distance vectors."""
-        return [*self.hooks.values(), *([self.distances] if self.distances else [])]
+        """All its classes: the hook and, if the encoding has some, the distance vectors."""
+        return [self.acts, *([self.distances] if self.distances else [])]
 
     @property
     def takes_positions(self) -> bool:
         """True if it is given positions, rather than distances between indices or a table row."""
-        return "transform" in self.hooks or "shared" in self.hooks
+        return self.acts.hook in ("transform", "shared")
+
+    def _at(self, hook: str) -> Any:
+        """The class of the hook if it is this one, or None."""
+        return self.acts if self.acts.hook == hook else None
 
     @property
     def input(self) -> Optional[str]:
         """Name of the fairseq table that is added to the embeddings, or None."""
-        return self.hooks["input"].table if "input" in self.hooks else None
+        return getattr(self._at("input"), "table", None)
 
     @property
     def transform(self) -> Optional[Type[QKVTransform]]:
         """Class that transforms queries and keys, or None."""
-        return self.hooks.get("transform")
+        return self._at("transform")
 
     @property
     def shared(self) -> Optional[Type[SharedBias]]:
         """Class of content-free logits, or None."""
-        return self.hooks.get("shared")
+        return self._at("shared")
 
     @property
     def content(self) -> Optional[Type[ContentBias]]:
         """Class of content-dependent terms, or None."""
-        return self.hooks.get("content")
+        return self._at("content")

@@ -16,15 +16,10 @@ from fairseq_posenc.flags.options import Options
 class DistanceVectors(Hook, nn.Module):
     """A vector for every distance, shared by all layers of a stack and owned by the stack.
 
-    Args:
-        options: the model configuration, read for the flags of this encoding.
-        stack: the encoder or decoder.
+    Arguments are those of :class:`.Hook`.
     """
 
     hook = "distances"
-
-    def __init__(self, options: Options, stack: Stack) -> None:
-        super().__init__()
 
     def forward(self, distances: Tensor) -> Tensor:
         """Vectors (N, H·D) of *distances* (N), int64, key minus query, in tokens."""
@@ -37,7 +32,7 @@ class Content:
     Args:
         x: input of the attention for the new tokens, (B, T, C).
         q: queries (B, H, T, D), before other encodings transform them.
-        k: keys (B, H, S, D), likewise.
+        k: keys (B, H, S, D), before other encodings transform them.
         scale: factor on q·k, also applied to the products of the terms.
         query_positions: (1|B, T); the last T of the key positions.
         key_positions: (1|B, S).
@@ -73,9 +68,7 @@ class Content:
 class ContentBias(Hook, nn.Module):
     """Content-dependent terms of one layer; every layer has separate parameters.
 
-    Args:
-        options: the model configuration, read for the flags of this encoding.
-        stack: the encoder or decoder.
+    Arguments are those of :class:`.Hook`.
     """
 
     hook = "content"
@@ -83,7 +76,7 @@ class ContentBias(Hook, nn.Module):
     takes_steps = False
 
     def __init__(self, options: Options, stack: Stack) -> None:
-        super().__init__()
+        super().__init__(options, stack)
         self.needs_weights = False  # True if relative_values() returns a tensor
 
     @classmethod

@@ -37,6 +37,22 @@ def all_distances(query_length: int, key_length: int, device: torch.device) -> T
     return torch.arange(1 - reach, reach, device=device)
 
 
+def sinusoids(distances: Tensor, dim: int) -> Tensor:
+    """sin(d / 10000^{2t/dim}) and cos(…) in turn for *distances* d (N), (N, dim), float64.
+
+    >>> sinusoids(torch.tensor([0, 1]), 2)
+    tensor([[0.0000, 1.0000],
+            [0.8415, 0.5403]], dtype=torch.float64)
+
+    Args:
+        distances: in tokens.
+        dim: even.
+    """
+    even = torch.arange(0, dim, 2, dtype=torch.float64, device=distances.device)
+    angles = distances.double().unsqueeze(1) * 10000.0 ** (-even / dim)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
+
+
 def toeplitz(values: Tensor, key_length: int) -> Tensor:
     """Spread one value per distance over all pairs of queries and keys.
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Stack
+from fairseq_posenc.encodings.distance import sinusoids
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.encodings.shaw import ClippedDistances
 from fairseq_posenc.flags.options import Options
@@ -37,19 +38,17 @@ class NezhaFlags:
 
 
 @lru_cache(maxsize=None)  # constant
-def sinusoids(max_distance: int, dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def vectors(max_distance: int, dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """a_d of d = -K … K, (2K + 1, D), computed in float64.
 
-    >>> sinusoids(1, 2, torch.float32, torch.device("cpu"))
+    >>> vectors(1, 2, torch.float32, torch.device("cpu"))
     tensor([[-0.8415,  0.5403],
             [ 0.0000,  1.0000],
             [ 0.8415,  0.5403]])
     """
     with torch.inference_mode(False):  # the cached table also serves a training
-        distances = torch.arange(-max_distance, max_distance + 1, dtype=torch.float64)
-        even = torch.arange(0, dim, 2, dtype=torch.float64)
-        angles = distances.unsqueeze(1) * 10000.0 ** (-even / dim)
-        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).to(device, dtype)
+        distances = torch.arange(-max_distance, max_distance + 1)
+        return sinusoids(distances, dim).to(device, dtype)
 
 
 @register_encoding(
@@ -87,7 +86,7 @@ class NezhaSinusoids(ClippedDistances):
 
     def key_vectors(self, like: Tensor) -> Tensor:
         """a, (2K + 1, D)."""
-        return sinusoids(self.max_distance, self.head_dim, like.dtype, like.device)
+        return vectors(self.max_distance, self.head_dim, like.dtype, like.device)
 
     def value_vectors(self, like: Tensor) -> Tensor:
         """a, (2K + 1, D)."""

@@ -6,7 +6,7 @@ that repeats over the layers of a stack: here every fourth layer has no position
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional, TypeVar
+from typing import Any, Callable, List, Optional, TypeVar, cast
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding
@@ -89,9 +89,7 @@ def register_encoding(
     """
 
     def register(hook: Hook) -> Hook:
-        place: Any = hook
-        entry = Encoding(name, paper, summary, hooks={place.hook: hook}, **properties)
-        ENCODINGS.add(name, entry)
+        ENCODINGS.add(name, Encoding(name, paper, summary, cast(Any, hook), **properties))
         return hook
 
     return register

@@ -35,10 +35,18 @@ class Stack:
 
 
 class Hook:
-    """A class through which an encoding acts on a model, made as ``hook(options, stack)``."""
+    """A class through which an encoding acts on a model.
 
-    #: the place where it acts, a key of :attr:`.Encoding.hooks`
+    Args:
+        options: the model configuration, read for the flags of the encoding.
+        stack: the encoder or decoder.
+    """
+
+    #: the place where it acts, input, transform, shared, content or distances
     hook: str
+
+    def __init__(self, options: Options, stack: Stack) -> None:
+        super().__init__()
 
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Content, ContentBias, DistanceVectors, Stack
-from fairseq_posenc.encodings.distance import align, products, within_reach
+from fairseq_posenc.encodings.distance import align, products, sinusoids, within_reach
 from fairseq_posenc.encodings.registry import register_encoding
 from fairseq_posenc.flags.options import Options
 
@@ -44,9 +44,7 @@ class Sinusoids(DistanceVectors):
 
     def forward(self, distances: Tensor) -> Tensor:
         """Vectors (N, C) of distances (N), key minus query."""
-        even = torch.arange(0, self.channels, 2, dtype=torch.float64, device=distances.device)
-        angles = -distances.double().unsqueeze(1) * 10000.0 ** (-even / self.channels)
-        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
+        return sinusoids(-distances, self.channels).float()
 
 
 @register_encoding(

@@ -105,9 +105,7 @@ def _read(path: str, vocab: Optional[str], head: Optional[str]) -> Tuple[Graph, 
     name = FEATURES if head == FEATURES else choose_head(checkpoint, head)
     model: Any = native.load(path, checkpoint.dictionary)
     settings = model.completed_settings
-    kernel = kernel_of(settings)
-    abilities = kernel.abilities_for(settings)
-    if not (abilities.traceable and abilities.computes_logits):
+    if not kernel_of(settings).abilities_for(settings).traceable:
         chosen = f"--attention {settings.attention}"
         chosen = f"--gau-chunk {settings.gau_chunk}" if settings.gau_chunk else chosen
         raise UsageError(

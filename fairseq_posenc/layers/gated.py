@@ -4,23 +4,23 @@ GAU, Liu, sections 2.3 and 4.1: one unit replaces half a Transformer layer.  An 
 unit; a decoder layer is a unit, the attention to the source, and another unit.
 """
 
-from typing import Any, Dict, Optional
+from typing import Dict, Optional
 
 from fairseq.modules import LayerNorm
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 
-from fairseq_posenc.attention import kernel_of
 from fairseq_posenc.attention.cache import IncrementalState
 from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.flags.options import Layer, Options
-from fairseq_posenc.layers.initialisation import apply_norms_and_biases
+from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.layers.transformer import (
     DecoderForward,
     LayerOut,
     PositionEntry,
     add_and_norm,
     attention_to_source,
+    self_attention,
 )
 
 
@@ -29,19 +29,12 @@ class _GatedLayer(nn.Module):
 
     def __init__(self, cfg: Options, side: Layer, encoding: PositionEncoding) -> None:
         super().__init__()
-        self.cfg, self.encoding = cfg, encoding
+        self.encoding = encoding
         self.embed_dim = side.embed_dim
         self.normalize_before = side.normalize_before
         self.dropout_module = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
-        self.self_attn = self._unit()
+        self.self_attn = self_attention(self.embed_dim, encoding, cfg)
         self.self_attn_layer_norm = LayerNorm(self.embed_dim)
-
-    def _unit(self) -> Any:
-        noise = self.cfg.quant_noise
-        dropout = self.cfg.attention_dropout
-        sizes = (noise.pq, noise.pq_block_size)
-        kernel: Any = kernel_of(self.cfg)
-        return kernel(self.embed_dim, self.encoding, self.cfg, dropout, *sizes)
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
         """Called by fairseq; there are no older names to upgrade."""
@@ -64,7 +57,7 @@ class GatedEncoderLayer(_GatedLayer):
     def forward(self, x: Tensor, **positions: PositionEntry) -> LayerOut:
         """Apply the layer; arguments as for the Transformer's encoder layer."""
         norm = self.self_attn_layer_norm
-        out, _ = self.self_attn(norm(x) if self.normalize_before else x, **positions)
+        out = self.self_attn(norm(x) if self.normalize_before else x, **positions)
         x = add_and_norm(self, norm, x, out)
         return (x, out) if self.return_fc else x
 
@@ -88,19 +81,19 @@ class GatedDecoderLayer(DecoderForward, _GatedLayer):
         if not no_encoder_attn:
             self.encoder_attn = attention_to_source(self.embed_dim, cfg)
             self.encoder_attn_layer_norm = LayerNorm(self.embed_dim)
-        self.second_attn = self._unit()
+        self.second_attn = self_attention(self.embed_dim, encoding, cfg)
         self.final_layer_norm = LayerNorm(self.embed_dim)
         apply_norms_and_biases(self, cfg)
 
     def _self_attention(
         self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
     ) -> Tensor:
-        return self.self_attn(x, incremental_state=incremental_state, **positions)[0]
+        return self.self_attn(x, incremental_state=incremental_state, **positions)
 
     def _last(
         self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
     ) -> Tensor:
-        return self.second_attn(x, incremental_state=incremental_state, **positions)[0]
+        return self.second_attn(x, incremental_state=incremental_state, **positions)
 
     def make_generation_fast_(self, need_attn: bool = False, **unused: object) -> None:
         """Return attention weights in generation only if *need_attn*."""

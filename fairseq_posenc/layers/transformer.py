@@ -23,7 +23,7 @@ from fairseq_posenc.encodings import PositionEncoding
 from fairseq_posenc.flags.options import Layer, Options
 from fairseq_posenc.layers.compiled import compile_layer
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
-from fairseq_posenc.layers.initialisation import apply_norms_and_biases
+from fairseq_posenc.layers.parameters import apply_norms_and_biases
 
 #: A value of :class:`~fairseq_posenc.attention.base.Positions`.
 PositionEntry = Union[None, bool, int, Tensor]
@@ -31,10 +31,10 @@ LayerOut = Union[Tensor, Tuple[Tensor, Tensor]]
 
 
 def wrap_layer(layer: nn.Module, cfg: Options) -> nn.Module:
-    """Apply ``--checkpoint-activations`` and FSDP to a layer, as fairseq's encoder and decoder do.
+    """Apply ``--checkpoint-activations`` and FSDP to a layer, or compile it.
 
-    And ``--compile-layers``, which goes with neither of them.  A checkpointed layer is always an
-    FSDP unit, whatever its size.
+    fairseq's encoder and decoder do the first two in the same way; ``--compile-layers`` goes with
+    neither of them.  A checkpointed layer is always an FSDP unit, whatever its size.
     """
     if not cfg.checkpoint_activations:
         return compile_layer(layer, fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap), cfg)
@@ -50,14 +50,14 @@ def finish_layer(layer: Layer, cfg: Options) -> None:
 
 
 def self_attention(
-    embed_dim: int, heads: int, encoding: PositionEncoding, cfg: Options, **kwargs: bool
+    embed_dim: int, encoding: PositionEncoding, cfg: Options, **kwargs: bool
 ) -> AttentionKernel:
-    """The self-attention that ``--attention`` selects, for a layer of *embed_dim* channels."""
+    """The self-attention that *cfg* selects, for a layer of *embed_dim* channels."""
     kernel: Any = kernel_of(cfg)
     noise = cfg.quant_noise
     return kernel(
         embed_dim,
-        heads,
+        encoding.stack.num_heads,
         encoding,
         dropout=cfg.attention_dropout,
         q_noise=noise.pq,
@@ -133,7 +133,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
 
     def build_self_attention(self, embed_dim: int, cfg: Options) -> AttentionKernel:
         """The attention layer, with the stack's position encoding."""
-        return self_attention(embed_dim, cfg.encoder.attention_heads, self.encoding, cfg)
+        return self_attention(embed_dim, self.encoding, cfg)
 
     def forward(
         self, x: Tensor, keys: Optional[Tensor] = None, **positions: PositionEntry
@@ -151,7 +151,7 @@ class TransformerEncoderLayer(stock.TransformerEncoderLayerBase):
         pre_norm, norm = self.normalize_before, self.self_attn_layer_norm
         if keys is not None:
             positions["keys"] = norm(keys) if pre_norm else keys
-        out, _ = self.self_attn(norm(x) if pre_norm else x, **positions)
+        out = self.self_attn(norm(x) if pre_norm else x, **positions)
         x = add_and_norm(self, norm, x, out)
         norm = self.final_layer_norm
         out = feed_forward(self, norm(x) if pre_norm else x)
@@ -242,7 +242,7 @@ class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase)
     ) -> AttentionKernel:
         """The causal attention layer, with the stack's position encoding."""
         extra = {"add_bias_kv": add_bias_kv, "add_zero_attn": add_zero_attn}
-        return self_attention(embed_dim, cfg.decoder.attention_heads, self.encoding, cfg, **extra)
+        return self_attention(embed_dim, self.encoding, cfg, **extra)
 
     def build_encoder_attention(self, embed_dim: int, cfg: Options) -> CrossAttention:
         """The attention to the source, without positions."""
@@ -252,7 +252,7 @@ class TransformerDecoderLayer(DecoderForward, stock.TransformerDecoderLayerBase)
         self, x: Tensor, incremental_state: IncrementalState, **positions: PositionEntry
     ) -> Tensor:
         """Self-attention, with fairseq's optional learned scales of its output."""
-        x, _ = self.self_attn(x, incremental_state=incremental_state, **positions)
+        x = self.self_attn(x, incremental_state=incremental_state, **positions)
         if self.c_attn is not None:  # --scale-heads: one factor per head
             x = x * self.c_attn.repeat_interleave(self.head_dim)
         return x if self.attn_ln is None else self.attn_ln(x)  # --scale-attn

@@ -27,7 +27,7 @@ from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import check_option, setting
 from fairseq_posenc.layers.heads import MaskedLMHead
-from fairseq_posenc.layers.initialisation import initialise
+from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.layers.token_embedding import build_embedding, check_embedding
 from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset

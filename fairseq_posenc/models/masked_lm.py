@@ -34,7 +34,7 @@ from fairseq_posenc.encodings import all_encodings
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.registry import fields_of
 from fairseq_posenc.flags.settings import check_option, setting
-from fairseq_posenc.layers.initialisation import initialise
+from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.models.roberta import HeadedModel, MaskedLMEncoder

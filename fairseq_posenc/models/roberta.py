@@ -20,7 +20,7 @@ from fairseq_posenc.checkpoints.warm_start import (
 from fairseq_posenc.configuration.resolve import nested
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.heads import MaskedLMHead, SpanBoundaryHead, TiedHead
-from fairseq_posenc.layers.initialisation import apply_norms_and_biases, initialise
+from fairseq_posenc.layers.parameters import apply_norms_and_biases, initialise
 from fairseq_posenc.stacks.encoder import Wanted
 from fairseq_posenc.stacks.funnel import FunnelEncoder
 from fairseq_posenc.stacks.mask_decoder import MaskDecodingEncoder

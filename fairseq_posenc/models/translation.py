@@ -24,7 +24,7 @@ from fairseq_posenc.configuration.resolve import configure, nested
 from fairseq_posenc.configuration.stacks import translation_stacks
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.registry import fields_of
-from fairseq_posenc.layers.initialisation import initialise
+from fairseq_posenc.layers.parameters import initialise
 from fairseq_posenc.models import presets
 from fairseq_posenc.models.family import Family, Preset
 from fairseq_posenc.stacks.decoder import TransformerDecoder

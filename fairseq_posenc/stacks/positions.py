@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fairseq_posenc.attention import AttentionKernel, Positions, kernel_of
 from fairseq_posenc.attention.base import Tokens
-from fairseq_posenc.attention.functional import add_terms, aligned, product_dtype
+from fairseq_posenc.attention.functional import add_terms, additive_mask, aligned, product_dtype
 from fairseq_posenc.attention.normalisers import visible_keys
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.configuration.stacks import side_encoding
@@ -233,13 +233,17 @@ class StackPositions:
                 logits = encoding.shared_bias.at_pairs(of_queries, of_keys, reach)
             elif encoding.shared_bias is not None:
                 logits = encoding.shared_bias(of_queries, of_keys, cls_first=not padding.left)
-            in_bias = abilities.explicit_masks or logits is not None or bool(encoding.content)
-            bias, later_hidden = abilities.masks(*sizes, causal, padding.mask, in_bias, x)
+            in_bias = abilities.causal_in_bias or logits is not None or encoding.content
+            # the causal mask of the fused kernel needs T = S, and cannot go with a bias
+            fused = padding.mask is None and not in_bias and x.size(1) == keys.length
+            apart = fused or abilities.causal_apart
+            queries, hide = (1, False) if apart else (x.size(1), causal)
+            bias = additive_mask(queries, keys.length, hide, padding.mask, x)
             if logits is not None:
                 bias = add_terms(bias, logits.to(product_dtype(x)))
             bundle = {
                 "bias": None if bias is None else aligned(bias.to(product_dtype(x))),
-                "causal": later_hidden,
+                "causal": causal and apart,
                 "empty_rows": padding.mask is not None and padding.empty_rows(causal),
             }
             if abilities.length_factor is not None:

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from fairseq_posenc.configuration.stacks import masked_lm_stack
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.layers.initialisation import apply_norms_and_biases
-from fairseq_posenc.layers.segments import first_text_lengths, segment_labels
+from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.stacks.encoder import Encoded, TransformerEncoder, Wanted
 from fairseq_posenc.stacks.positions import Padding
 
@@ -65,7 +64,7 @@ class SentenceEncoder(TransformerEncoder):
         return x + self.embed_segments(segment_labels)
 
     def segment_labels(self, src_tokens: Tensor) -> Tensor:
-        """The segments of texts or pairs (B, T); see :func:`.segments.segment_labels`."""
+        """The segments of texts or pairs (B, T); see :func:`segment_labels`."""
         return segment_labels(src_tokens, self.padding_idx, self.separator, self.num_segments)
 
     def _look_for_pairs(self, labels: Optional[Tensor]) -> None:
@@ -113,3 +112,50 @@ class SentenceEncoder(TransformerEncoder):
         """Input of the first layer (B, T, C), and the embeddings it comes from (B, T, E)."""
         x, embedding = super().forward_embedding(src_tokens, token_embedding)
         return (x if self.embed_project is None else self.embed_project(x)), embedding
+
+
+def segment_labels(tokens: Tensor, padding: int, separator: int, num_segments: int) -> Tensor:
+    """The segment of each token: 0 for [CLS], the first text and its separator, 1 for the second.
+
+    A text ends with a separator.  Adjacent separators all belong to the text before them, so both
+    BERT's ``[CLS] a [SEP] b [SEP]`` and RoBERTa's ``<s> a </s> </s> b </s>`` are labelled.
+
+    >>> import torch
+    >>> segment_labels(torch.tensor([[0, 7, 8, 2, 9, 2, 1]]), 1, 2, 2)
+    tensor([[0, 0, 0, 0, 1, 1, 0]])
+    >>> segment_labels(torch.tensor([[0, 7, 8, 2, 2, 9, 2]]), 1, 2, 2)
+    tensor([[0, 0, 0, 0, 0, 1, 1]])
+
+    Args:
+        tokens: (B, T), padded on either side.
+        padding: index of the padding symbol.
+        separator: index of the separator.
+        num_segments: number of segments; further texts belong to the last.
+
+    Returns:
+        labels (B, T), int64; 0 for padding.
+    """
+    real, ends = tokens.ne(padding), tokens.eq(separator)
+    begins = ends.roll(1, dims=1) & ~ends & real  # a token after a separator
+    begins[:, :1] = False
+    texts = begins.long().cumsum(dim=1).clamp(max=num_segments - 1)
+    return texts.masked_fill(~real, 0)
+
+
+def first_text_lengths(tokens: Tensor, padding: int, separator: int) -> Tensor:
+    """The number of tokens of the first text of a pair, [CLS] and separators included.
+
+    >>> import torch
+    >>> first_text_lengths(torch.tensor([[0, 7, 8, 2, 9, 2, 1]]), 1, 2)
+    tensor([[4]])
+
+    Args:
+        tokens: (B, T), padded on either side.
+        padding: index of the padding symbol.
+        separator: index of the separator.
+
+    Returns:
+        numbers (B, 1), int64; of a text without another, all of its tokens.
+    """
+    first = segment_labels(tokens, padding, separator, 2).eq(0) & tokens.ne(padding)
+    return first.sum(dim=1, keepdim=True)

@@ -9,8 +9,7 @@ from fairseq_posenc.attention import AttentionKernel
 from fairseq_posenc.checkpoints.warm_start import State, adapt_positions
 from fairseq_posenc.encodings import PositionEncoding, Stack
 from fairseq_posenc.flags.options import Options
-from fairseq_posenc.layers.initialisation import apply_norms_and_biases
-from fairseq_posenc.layers.sharing import share_layers
+from fairseq_posenc.layers.parameters import apply_norms_and_biases, share_layers
 from fairseq_posenc.stacks.positions import StackPositions
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
-from fairseq_posenc.attention.registry import ATTENTIONS
+from fairseq_posenc.attention.base import ATTENTIONS
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.benchmark.layers import AttentionSubject, Layer, plug_in_layer

@@ -128,7 +128,7 @@ def test_the_whole_rotary_layer_is_equations_1_to_8(pairing):
     layer = MultiheadAttention(16, 2, encoding).eval()
     x = torch.randn(B, 5, 16)
     positions = torch.arange(5)[None]
-    got, _ = layer(x, table=encoding.transform.table(positions))
+    got = layer(x, table=encoding.transform.table(positions))
 
     def project(linear):  # (B, T, C) -> (B, H, T, D)
         return (
@@ -188,7 +188,7 @@ def test_log_length_scale_by_hand(kind):
     padding[0, :2] = True
     keys = Keys(5, find_padding((padding, False))[0], causal)
     bundle = side.positions.of_layers(x, keys, side.training)["t5+shaw", None]
-    got, _ = layer(x, **bundle)
+    got = layer(x, **bundle)
     q, k, v, *_ = layer.project(x, None)
     biases = side.encoding.shared_bias(torch.arange(5)[None], torch.arange(5)[None])
     own = layer.position_terms(Content(x, q, k, 1.0, None, None), None, {})

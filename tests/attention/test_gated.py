@@ -9,7 +9,7 @@ import torch
 from support.helpers import VOCABULARY, encoding_of, parse
 from support.masked_language_models import build, count, texts
 
-from fairseq_posenc.attention.gated import GatedAttention, length_factor
+from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.layers.norms import RMSNorm
@@ -30,7 +30,7 @@ FLAGS = {
 
 def unit(encoding="none", **flags):
     composed = encoding_of(encoding, heads=1, head_dim=S, **{**FLAGS, **flags})
-    layer = GatedAttention(C, composed, composed.options).double()
+    layer = GatedAttention(C, 1, composed).double()
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return layer
@@ -60,8 +60,9 @@ def by_hand(layer, x, allowed, weigh):
 def applied(layer, x, allowed, bias=None, causal=False):
     """The output of a unit that is told how many keys each query may see."""
     counts = allowed.sum(-1)[:, None, :, None].clamp(min=1).to(x.dtype)
-    factor = length_factor(layer.encoding.options, counts)
-    return layer(x, bias, causal, length_factor=factor)[0]
+    of_length = layer.abilities_for(layer.encoding.options).length_factor
+    factor = None if of_length is None else of_length(counts)
+    return layer(x, bias, causal, length_factor=factor)
 
 
 def softmax(logits):
@@ -92,7 +93,7 @@ def visible_cases():
 class TestNormalisers:
     def check(self, layer, allowed, mask, causal, weigh):
         x = torch.randn(B, T, C, dtype=torch.double)
-        if causal and layer.abilities_for(layer.encoding.options).explicit_masks:
+        if causal and layer.abilities_for(layer.encoding.options).causal_in_bias:
             mask, causal = torch.zeros(1, 1, T, T).masked_fill(~allowed[:1, None], -math.inf), False
         got = applied(layer, x, allowed, mask, causal)
         torch.testing.assert_close(got, by_hand(layer, x, allowed, weigh), atol=1e-6, rtol=1e-5)

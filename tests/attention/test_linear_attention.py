@@ -25,8 +25,6 @@ from support.linear_layers import (
     table_of,
 )
 
-from fairseq_posenc.basics.errors import UsageError
-
 
 def plain_features(kernel, m, q, k, projection, seen, causal):
     """φ of query *m* and ϕ of the keys *seen*, in float64, by their formulas.
@@ -204,11 +202,6 @@ class TestPerformerPytorch:
         torch.testing.assert_close(k, ref["outputs"]["k_feat"], atol=1e-5, rtol=1e-5)
         out = attend(q, k, v, causal, config["causal_eps"])
         torch.testing.assert_close(out, ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
-
-
-def test_weights_are_refused_by_name():
-    with pytest.raises(UsageError, match="--attention elu: returns no attention weights"):
-        layer_of("elu")(torch.randn(B, T, H * D), need_weights=True)
 
 
 def test_its_parameters_are_those_of_softmax_attention():

@@ -65,8 +65,8 @@ class TestCache:
         layer(x[:, :4], None, True, table[:, :4], incremental_state=state)
         layer.reorder_incremental_state(state, order)
         x = x[order]
-        got, _ = layer(x[:, 4:], None, True, table[:, 4:], incremental_state=state)
-        torch.testing.assert_close(got, layer(x, None, True, table)[0][:, 4:])
+        got = layer(x[:, 4:], None, True, table[:, 4:], incremental_state=state)
+        torch.testing.assert_close(got, layer(x, None, True, table)[:, 4:])
 
     @every_kernel
     @pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)])

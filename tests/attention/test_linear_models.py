@@ -4,7 +4,6 @@ The properties that every layer has are in test_properties.py.
 """
 
 import re
-from dataclasses import replace
 
 import pytest
 import torch
@@ -41,7 +40,8 @@ class TestRefusals:
     @pytest.mark.parametrize("encoding", ADDING)
     def test_encodings_that_add_logits(self, attention, encoding):
         name = encoding.rpartition("+")[2]
-        words = f"--attention {attention}: --position-encoding {name} adds to logits"
+        acts = "transforms queries" if name == "bert_ad" else "adds to logits"
+        words = f"--attention {attention}: --position-encoding {name} {acts}"
         with pytest.raises(UsageError, match=words):
             tiny(encoding, "--attention", attention)
 
@@ -172,13 +172,13 @@ class TestFamilies:
     def test_no_mask_grows_with_the_square_of_the_length(self, monkeypatch):
         model, seen = tiny("favor:rotary"), []
         for stack in (model.encoder, model.decoder):
-            plain = stack.positions.abilities
 
-            def noting(*sizes, masks=plain.masks):
-                seen.append(masks(*sizes))
-                return seen[-1]
+            def noting(*given, plain=stack.positions.of_layers):
+                found = plain(*given)
+                seen.extend((bundle["bias"], bundle["causal"]) for bundle in found.values())
+                return found
 
-            monkeypatch.setattr(stack.positions, "abilities", replace(plain, masks=noting))
+            monkeypatch.setattr(stack.positions, "of_layers", noting)
         source, target = sentences(B, 7), sentences(B, T)
         source[0, :2] = target[0, :2] = VOCABULARY.pad()
         model(source, None, target)

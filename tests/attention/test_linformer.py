@@ -45,13 +45,12 @@ PADDINGS = [[False] * T, [True] * 3 + [False] * (T - 3), [False] * (T - 2) + [Tr
 def test_the_layer_is_equation_7_without_the_padding(sharing):
     layer, padding = layer_of(sharing).double(), torch.tensor(PADDINGS)
     x = torch.randn(len(padding), T, H * D, dtype=torch.double)
-    got, weights = layer(x, padding_mask=padding)
-    assert weights is None
+    got = layer(x, padding_mask=padding)
     want = by_hand(layer, x, padding)
     torch.testing.assert_close(got[~padding], want[~padding])
     nothing = layer.out_proj(torch.zeros(H * D).double())
     assert torch.equal(got[-1], nothing.expand(T, -1))  # zeros, where there is nothing but padding
-    torch.testing.assert_close(layer(x)[0][0], got[0])
+    torch.testing.assert_close(layer(x)[0], got[0])
 
 
 @every_sharing
@@ -60,7 +59,7 @@ def test_gradients(sharing):
     x = torch.randn(3, T, H * D, dtype=torch.double, requires_grad=True)
     parameters = tuple(layer.parameters())
     assert torch.autograd.gradcheck(
-        lambda x, *_: layer(x, padding_mask=padding)[0], (x, *parameters), fast_mode=True
+        lambda x, *_: layer(x, padding_mask=padding), (x, *parameters), fast_mode=True
     )
 
 
@@ -76,7 +75,7 @@ def test_the_package(golden):
     layer.value_projection.copy_(state["proj_v"].t())
     layer.out_proj.weight.copy_(state["to_out.weight"])
     layer.out_proj.bias.copy_(state["to_out.bias"])
-    torch.testing.assert_close(layer(x)[0], ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(layer(x), ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 5e-3), (torch.bfloat16, 5e-2)])
@@ -84,7 +83,7 @@ def test_the_package(golden):
 def test_half_precision_at_4096_tokens(dtype, tolerance):
     skip_without_cpu_kernels(dtype)
     layer, x = layer_of(longest=4096, size=64), torch.randn(1, 4096, H * D)
-    want = layer(x)[0]
+    want = layer(x)
     assert (layer.to(dtype)(x.to(dtype))[0] - want).abs().max() <= tolerance * want.abs().max()
 
 
@@ -121,7 +120,11 @@ class TestModels:
     @pytest.mark.parametrize(
         "encoding, flags, words",
         [
-            ("rotary", [], "--attention linformer: --position-encoding rotary transforms keys"),
+            (
+                "rotary",
+                [],
+                "linformer: --position-encoding rotary transforms queries and keys",
+            ),
             ("t5", [], "--attention linformer: --position-encoding t5 adds to logits"),
             ("none", ["--causal"], "--attention linformer: it combines .* must not see later"),
             ("none", ["--linformer-length", "9"], "--linformer-length 9: inputs can have 64 tok"),
@@ -135,8 +138,6 @@ class TestModels:
         with pytest.raises(UsageError, match="and this decoder must not see later keys"):
             translation("none", *FLAGS)
 
-    def test_longer_sequences_and_weights_are_refused(self):
+    def test_longer_sequences_are_refused(self):
         with pytest.raises(UsageError, match="--linformer-length 64: a sequence has 65 tokens"):
             tiny("none", *FLAGS)(torch.full((1, 65), 7))
-        with pytest.raises(UsageError, match="no attention weights"):
-            layer_of()(torch.randn(1, 9, H * D), need_weights=True)

@@ -84,8 +84,7 @@ def test_the_layer_attends_to_what_shares_a_bucket(causal, dense, padding):
     mask, x = PADDINGS[padding], torch.randn(3, T, H * D).double()
     for encoding in ["rotary", "none"] if padding == "left" else ["rotary"]:
         layer = layer_of(encoding, dense=dense)
-        got, weights = layer(x, causal, table_of(layer, 0, T), mask)
-        assert weights is None
+        got = layer(x, causal, table_of(layer, 0, T), mask)
         want = by_hand(layer, x, causal, mask, encoding == "rotary")
         torch.testing.assert_close(got, want)  # zeros at padding, before the last projection
 
@@ -134,12 +133,12 @@ def test_some_keys_are_found_and_some_are_not():
 @torch.no_grad()
 def test_the_cache_gives_the_full_forward(padding, steps):
     layer, x, mask, state = layer_of(), torch.randn(3, T, H * D).double(), PADDINGS[padding], {}
-    want, out, seen = layer(x, True, table_of(layer, 0, T), mask)[0], [], 0
+    want, out, seen = layer(x, True, table_of(layer, 0, T), mask), [], 0
     for step in steps:
         end = seen + step
         given = (table_of(layer, seen, end), None if mask is None else mask[:, :end], state)
         assert layer.cached_length(state) == seen
-        out.append(layer(x[:, seen:end], True, *given)[0])
+        out.append(layer(x[:, seen:end], True, *given))
         seen = end
     torch.testing.assert_close(torch.cat(out, 1), want)
 
@@ -151,7 +150,7 @@ def test_no_output_depends_on_a_later_token(dense):
     layer, x = layer_of("none", dense=dense, reformer_chunk=8).float(), torch.randn(2, 150, H * D)
     other = 30 * torch.randn_like(x)
     other[1] = x[1, :1]  # all in one bucket
-    assert_causal(lambda x: layer(x, True)[0], x, other, [1, 70, 149])
+    assert_causal(lambda x: layer(x, True), x, other, [1, 70, 149])
 
 
 @either_direction
@@ -161,7 +160,7 @@ def test_gradients(causal, dense):
     x = torch.randn(3, T, H * D, dtype=torch.double, requires_grad=True)
     table, parameters = table_of(layer, 0, T), tuple(layer.parameters())
     assert torch.autograd.gradcheck(
-        lambda x, *_: layer(x, causal, table, padding)[0], (x, *parameters), fast_mode=True
+        lambda x, *_: layer(x, causal, table, padding), (x, *parameters), fast_mode=True
     )
 
 
@@ -182,7 +181,7 @@ def test_the_package(golden, dense):
         proj.weight = torch.nn.Parameter(torch.cat(weight, dim=1))
         proj.bias.zero_()
     layer.out_proj = torch.nn.Identity()
-    out, _ = layer(both, True)
+    out = layer(both, True)
     got = out.view(length, heads, size).transpose(0, 1)
     torch.testing.assert_close(got, ref["outputs"]["out"], atol=1e-5, rtol=1e-5)
 
@@ -197,11 +196,11 @@ def test_half_precision(dtype, tolerance, causal, dense):
     flags = {"reformer_buckets": 16, "reformer_chunk": 32, "reformer_rounds": 2, "dense": dense}
     layer, x = layer_of("none", **flags).float(), torch.randn(1, 1024, H * D)
     buckets = layer.hashing.buckets_of(layer.q_proj(x).view(1, -1, H, D).transpose(1, 2), None)
-    want = layer(x, causal)[0]
+    want = layer(x, causal)
     layer = layer.to(dtype)
     assert layer.hashing.rotations.dtype is torch.float32
     layer.hashing.buckets_of = lambda *_: buckets
-    got = layer(x.to(dtype), causal)[0]
+    got = layer(x.to(dtype), causal)
     assert got.dtype is dtype and (got.float() - want).abs().max() < tolerance
 
 
@@ -242,7 +241,3 @@ class TestModels:
     def test_what_cannot_work_is_refused(self, encoding, flags, words):
         with pytest.raises(UsageError, match=words):
             tiny(encoding, "--attention", "reformer", *flags)
-
-    def test_weights_are_refused(self):
-        with pytest.raises(UsageError, match="--attention reformer: returns no attention weights"):
-            layer_of()(torch.randn(1, 9, H * D).double(), need_weights=True)

@@ -95,7 +95,7 @@ def sparse_output(stack, index, x, mask, causal):
     keys = Keys(x.size(1), padding, causal)
     positions = stack.positions.of_layers(x, keys, stack.training)
     layer = stack.layers[index]
-    return layer.self_attn(x, **positions_of(layer, positions))[0]
+    return layer.self_attn(x, **positions_of(layer, positions))
 
 
 @either_direction
@@ -260,7 +260,7 @@ def golden_layer(ref, attention):
 def golden_output(layer, x, mask):
     positions = torch.arange(x.size(1))
     tokens = Tokens(x.size(1), x.size(1), False, mask, False, positions, None, x)
-    return layer(x, **layer.sparse_positions(tokens))[0]
+    return layer(x, **layer.sparse_positions(tokens))
 
 
 @torch.no_grad()

@@ -81,7 +81,7 @@ def test_checkpoints_of_other_random_blocks_are_not_averaged(tmp_path):
         (["--local-global-tokens", "-1"], "--local-global-tokens -1: must be at least 0"),
         (["--attention", "bigbird", "--bigbird-window-blocks", "4"], "must be odd.* give 5"),
         (["--attention", "bigbird", "--store-ema"], "--store-ema would average the random numbers"),
-        (["--position-encoding", "shaw"], "--attention local: --position-encoding shaw has conten"),
+        (["--position-encoding", "shaw"], "--attention local: --position-encoding shaw adds to"),
         (
             ["--local-global-tokens", "2", "--local-global-first-text", "9"],
             "give --arch posenc_masked_lm",

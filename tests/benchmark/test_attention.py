@@ -156,7 +156,7 @@ def test_memory_has_panels_of_its_own(tmp_path):
         (["--lengths", "0"], ["--lengths 0"]),
         (
             ["--lengths", "9", "--archs", "roformer_base"],
-            ["'roformer_base'", "softmax, cosformer, elu"],
+            ["'roformer_base'", "softmax, elu, cosformer"],
         ),
         (["--lengths", "9", "--archs", ""], ["--archs ''"]),
         (["--lengths", "9", "--archs", "softmax --position-encoding t5"], ["t5", "rotary"]),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_posenc import __version__
-from fairseq_posenc.attention.registry import ATTENTIONS
+from fairseq_posenc.attention.base import ATTENTIONS
 from fairseq_posenc.basics import packages
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli import GROUPS, analysis, commands, doctor, main

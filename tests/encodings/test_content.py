@@ -2,7 +2,6 @@
 
 import math
 import re
-from argparse import Namespace
 
 import pytest
 import torch
@@ -32,7 +31,7 @@ from support.helpers import (
 from support.masked_language_models import count
 
 from fairseq_posenc.attention.functional import attend_with_weights
-from fairseq_posenc.attention.gated import GatedAttention, length_factor
+from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
@@ -83,7 +82,7 @@ def test_the_whole_layer_by_hand(name, factor):
         projection(x).view(B, length, H, D).transpose(1, 2)
         for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
     )
-    got, _ = layer(x, table=table, distance_vectors=parts.vectors(q, k))
+    got = layer(x, table=table, distance_vectors=parts.vectors(q, k))
 
     turned = [q, k]
     if "rotary" in name:
@@ -110,17 +109,18 @@ def test_values_that_are_added_see_the_weights_after_dropout():
 @pytest.mark.parametrize("normaliser", ["softmax_plus", "softmax"])
 def test_gated_units_by_hand(name, normaliser):
     """All products with content take the factor of softmax_plus, log n / log of the reference."""
-    encoding = encoding_of(name, heads=1, head_dim=H * D, **CLIPS)
-    options = {**FLAGS, "gau_key_size": H * D, "gau_normaliser": normaliser}
-    unit = GatedAttention(6, encoding, Namespace(**options, position_encoding=name)).double()
+    flags = {**FLAGS, "gau_key_size": H * D, "gau_normaliser": normaliser}
+    encoding = encoding_of(name, heads=1, head_dim=H * D, **flags, **CLIPS)
+    unit = GatedAttention(6, 1, encoding).double()
     x, length = random(B, 4, 6), 4
     allowed = torch.ones(length, length, dtype=torch.bool).tril()
     mask = torch.zeros(1, 1, length, length, dtype=torch.double).masked_fill(~allowed, -math.inf)
     q, k, v, *_, u = unit.project(x, None)
     vectors = encoding.distance_vectors(length, length, q)
     seen = torch.arange(1, length + 1).double().view(-1, 1)
-    factor = length_factor(Namespace(**options), seen)
-    got, _ = unit(x, mask, distance_vectors=vectors, length_factor=factor)
+    of_length = unit.abilities_for(encoding.options).length_factor
+    factor = None if of_length is None else of_length(seen)
+    got = unit(x, mask, distance_vectors=vectors, length_factor=factor)
 
     extra = unit.position_terms(Content(x, q, k, 1.0, None, None), vectors, {})  # as tested above
     logits = (q @ k.transpose(-1, -2) + extra) * encoding.scale
@@ -209,7 +209,7 @@ def test_parameters_of_the_masked_lm_presets(name, added):
         (["transformer_xl", "--layer", "gated", "--gau-key-size", "7"], "7 channels .* even"),
         (["learned+deberta", "--layer", "gated", "--gau-normaliser", "scaled_squared_relu"],
          "--gau-normaliser scaled_squared_relu: .* deberta; give softmax_plus or softmax"),
-        (["shaw", "--shaw-values", "--layer", "gated"], "--shaw-values: the values and keys"),
+        (["shaw", "--shaw-values", "--layer", "gated"], "--shaw-values: the values"),
         (["shaw+shaw"], "named twice"),
     ],
 )  # fmt: skip

@@ -5,7 +5,7 @@ import math
 import torch
 from support.formulas import Parts, lengths
 
-from fairseq_posenc.encodings.nezha import sinusoids
+from fairseq_posenc.encodings.nezha import vectors
 
 H, D = 2, 8
 
@@ -33,7 +33,7 @@ def test_nezha_by_hand(length, keys):
 
 
 def test_a_table_made_in_inference_serves_a_training():
-    sinusoids.cache_clear()
+    vectors.cache_clear()
     with torch.inference_mode():
-        table = sinusoids(3, 4, torch.float32, torch.device("cpu"))
+        table = vectors(3, 4, torch.float32, torch.device("cpu"))
     assert not table.is_inference()

@@ -24,9 +24,9 @@ def compositions():
     for relative in (True, False):
         groups = [[]]
         for name, encoding in sorted(ENCODINGS.items()):
-            used = {hook for other in groups[-1] for hook in ENCODINGS[other].hooks}
+            used = {ENCODINGS[other].acts.hook for other in groups[-1]}
             if encoding.relative is relative and name in ENCODER_ENCODINGS and name != "none":
-                if used & set(encoding.hooks) & {"input", "transform"}:
+                if encoding.acts.hook in used & {"input", "transform"}:
                     groups.append([])
                 groups[-1].append(name)
         made += ["+".join(group) for group in groups]

@@ -15,8 +15,8 @@ from support.helpers import PAD, VOCABULARY, model_settings, sentences
 from support.masked_language_models import SMALL, tiny
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.layers.segments import segment_labels
 from fairseq_posenc.models.masked_lm import MASKED_LM
+from fairseq_posenc.stacks.sentence_encoder import segment_labels
 
 SEPARATOR = VOCABULARY.eos()
 LINES = ["--sample-break-mode", "eos"]

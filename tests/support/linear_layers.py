@@ -103,7 +103,7 @@ def padding_bias(padding):
 def apply(layer, x, bias=None, causal=False, table=None, start=0, **more):
     """The output for tokens *x* at the positions from *start*."""
     positions = torch.arange(start, start + x.size(1))[None]
-    return layer(x, bias, causal, table, query_positions=positions, **more)[0]
+    return layer(x, bias, causal, table, query_positions=positions, **more)
 
 
 def in_steps(layer, x, table, steps, padding=None):

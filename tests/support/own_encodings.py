@@ -50,7 +50,7 @@ class ClippedDistanceKeys(ContentBias):
 
 
 def entry(name, hook, **properties):
-    return Encoding(name, "none", hook.__doc__, {hook.hook: hook}, **properties)
+    return Encoding(name, "none", hook.__doc__, hook, **properties)
 
 
 OWN = {

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_posenc.attention.base import register_attention
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
-from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.flags.settings import setting
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_posenc.attention.base import HeadSizes
+from fairseq_posenc.attention.base import HeadSizes, register_attention
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap, MaskedKeys
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.attention.linear.random_features import (
@@ -21,7 +21,6 @@ from fairseq_posenc.attention.linear.random_features import (
     orthogonal_rows,
     projected,
 )
-from fairseq_posenc.attention.registry import register_attention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding
 from fairseq_posenc.flags.options import Options, option
@@ -114,10 +113,8 @@ class Favor(FeatureMap):
         epsilon = options.favor_epsilon
         self.epsilon = float(FAVOR_KERNELS[self.kernel] if epsilon is None else epsilon)
         self.seed = int(options.favor_seed)
-        self.redraw_every, self.redraw_until = (
-            int(options.favor_redraw),
-            int(options.favor_redraw_until),
-        )
+        self.redraw_every = int(options.favor_redraw)
+        self.redraw_until = int(options.favor_redraw_until)
         self.side, self.layer = side, 0
         self.drawn: Optional[int] = None
         self.register_buffer("projection", torch.empty(self.size(head_dim, options), head_dim))

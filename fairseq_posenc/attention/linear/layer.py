@@ -1,4 +1,6 @@
-"""The linear attention layer: linear in sequence length, with a cache of constant size.
+"""Linear attention: linear in sequence length, with a cache of constant size; and its first map.
+
+Katharopoulos et al. 2020, arXiv 2006.16236, whose feature map is elu(x) + 1.
 
 Sums over keys are in prefix_sums.py, feature maps in feature_maps.py and favor.py.  On a CPU the
 tokens are processed in segments: the features of a long sequence are large tensors, and
@@ -11,21 +13,27 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type, Union
 
 import torch
 import torch.nn.functional as F
-from fairseq.modules import MultiheadAttention as StockMultiheadAttention
 from torch import Tensor
 
-from fairseq_posenc.attention.base import Abilities, AttentionKernel, HeadSizes
-from fairseq_posenc.attention.cache import IncrementalState
-from fairseq_posenc.attention.functional import dropout_rate, separate_masks
+from fairseq_posenc.attention.base import (
+    Abilities,
+    AttentionKernel,
+    HeadSizes,
+    MultiheadKernel,
+    register_attention,
+)
+from fairseq_posenc.attention.cache import STATE, IncrementalState, counted
+from fairseq_posenc.attention.functional import dropout_rate, no_autocast
 from fairseq_posenc.attention.linear import prefix_sums
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
-from fairseq_posenc.attention.linear.precision import TransposedCast, narrow, no_autocast
 from fairseq_posenc.attention.linear.prefix_sums import (
     Rotation,
     State,
+    TransposedCast,
     attend_causally,
     attend_to_state,
     identity,
+    narrow,
     summarize_keys,
 )
 from fairseq_posenc.basics.errors import UsageError
@@ -73,8 +81,8 @@ class Segment(NamedTuple):
 
     Args:
         q: queries (B, H, T, D).
-        k: keys, likewise.
-        v: values, likewise.
+        k: keys (B, H, T, D).
+        v: values (B, H, T, D).
         hidden: (B, 1, T, 1), True at padding, or None.
         rotate: rotates their features.
         positions: (1|B, T), for feature maps that need them; else None.
@@ -88,27 +96,23 @@ class Segment(NamedTuple):
     positions: Optional[Tensor]
 
 
-class LinearAttention(AttentionKernel, StockMultiheadAttention):
+class LinearAttention(MultiheadKernel):
     """Linear self-attention, with the parameters and the interface of softmax attention.
 
-    A subclass names its feature map and is registered with ``register_attention``.
-
-    Args:
-        embed_dim: C.
-        num_heads: H.
-        encoding: the position encoding of this layer.
-        kwargs: passed to fairseq's attention (dropout, quantisation noise).
+    A subclass names its feature map and is registered with ``register_attention``.  Arguments are
+    those of :class:`MultiheadKernel`.
     """
 
-    abilities = Abilities(computes_logits=False, traceable=False, masks=separate_masks)
+    abilities = Abilities(
+        hooks=("transform",), linear_transforms=True, changes_values=True, causal_apart=True
+    )
     #: class of its feature map
     map_class: Type[FeatureMap]
 
     def __init__(
         self, embed_dim: int, num_heads: int, encoding: PositionEncoding, **kwargs: object
     ) -> None:
-        super().__init__(embed_dim, num_heads, self_attention=True, **kwargs)
-        self.encoding = encoding
+        super().__init__(embed_dim, num_heads, encoding, **kwargs)
         options = encoding.options
         self.feature_map = self.map_class(self.head_dim, options, encoding.stack.side)
         self.features = self.feature_map.size(self.head_dim, options)
@@ -163,29 +167,22 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         table: Optional[Tensor] = None,
         query_positions: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
-        need_weights: bool = False,
         **unused: Union[None, bool, Tensor],
-    ) -> Tuple[Tensor, None]:
+    ) -> Tensor:
         """Attend from the new tokens to all tokens so far.
 
         Args:
             x: layer input for the new tokens, (B, T, C).
             bias: -inf at padded keys, (B, 1, 1, S), or None.
             incremental_state: fairseq's cache, here of constant size.
-            need_weights: must be False.
 
         The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
 
         Returns:
-            output (B, T, C), and None in place of attention weights.
-
-        Raises:
-            UsageError: *need_weights* is True.
+            output (B, T, C).
         """
-        self.refuse_weights(need_weights)
         hidden = None if bias is None else bias[..., -x.size(1) :].transpose(-2, -1) < 0
-        by_head = (x.size(0), x.size(1), self.num_heads, self.head_dim)
-        q, k, v = (proj(x).view(by_head) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (self.by_head(proj(x)) for proj in (self.q_proj, self.k_proj, self.v_proj))
         dtype = v.dtype  # under autocast not that of x
         with no_autocast(x.device):
             wide = torch.promote_types(v.dtype, torch.float32)
@@ -197,7 +194,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
                 out = self._bidirectional(segments)
             joined = out[0] if len(out) == 1 else torch.cat(out, dim=2)
             joined = narrow(joined, dtype).flatten(2)  # (B, T, C)
-        return self.out_proj(joined), None
+        return self.out_proj(joined)
 
     def _segments(
         self,
@@ -251,7 +248,7 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
 
     def _causal(self, segments: List[Segment], incremental_state: IncrementalState) -> List[Tensor]:
         """Outputs (B, H, T, D) of each segment; each passes its state on to the next."""
-        saved = self.get_incremental_state(incremental_state, "attn_state")
+        saved = self.get_incremental_state(incremental_state, STATE)
         state = State(saved["prev_products"], saved["prev_sums"]) if saved else None
         out = []
         for s in segments:
@@ -265,10 +262,9 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
             cache = {
                 "prev_products": state.products,
                 "prev_sums": state.sums,
-                # stores the length without taking memory
-                "prev_tokens": state.sums.new_empty(len(state.sums), seen, 0),
+                "prev_tokens": counted(state.sums, seen),
             }
-            self.set_incremental_state(incremental_state, "attn_state", cache)
+            self.set_incremental_state(incremental_state, STATE, cache)
         return out
 
     def _queries(self, s: Segment) -> Tensor:
@@ -285,11 +281,28 @@ class LinearAttention(AttentionKernel, StockMultiheadAttention):
         """Give every layer different random features."""
         self.feature_map.set_layer_index(index)
 
-    def extra_repr(self) -> str:
-        """The settings shown by ``print(model)``."""
-        return f"encoding={self.encoding.name}, heads={self.num_heads}, head_dim={self.head_dim}"
 
-    def cached_length(self, incremental_state: IncrementalState) -> int:
-        """Number of tokens in this layer's cache."""
-        saved = self.get_incremental_state(incremental_state, "attn_state")
-        return saved["prev_tokens"].size(1) if saved else 0
+class EluFeatures(FeatureMap):
+    """φ(x) = ϕ(x) = elu(x) + 1 (Katharopoulos et al. Eq. 7)."""
+
+    def queries(self, q: Tensor, positions: Optional[Tensor] = None) -> Tensor:
+        """φ of queries (B, H, T, D)."""
+        return F.elu(q).add_(1)
+
+    def keys(
+        self, k: Tensor, stabiliser: Optional[Tensor] = None, positions: Optional[Tensor] = None
+    ) -> Tensor:
+        """ϕ of keys (B, H, S, D)."""
+        return F.elu(k).add_(1)
+
+
+@register_attention(
+    "elu",
+    paper="Katharopoulos et al. 2020, arXiv 2006.16236",
+    summary="linear, with features elu(x) + 1",
+    flags=LinearFlags,
+)
+class EluAttention(LinearAttention):
+    """Linear attention with features elu(x) + 1; arguments as for :class:`LinearAttention`."""
+
+    map_class = EluFeatures

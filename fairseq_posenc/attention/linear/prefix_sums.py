@@ -6,7 +6,7 @@ Katharopoulos et al. 2020, arXiv 2006.16236, and with rotary RoFormer Eq. 11:
           = Σ_n v_n (R_n ϕ(k_n))ᵀ · (R_m φ(q_m)) / φ(q_m)ᵀ · Σ_n ϕ(k_n)
 
 Only the numerator is rotated: its weights may be negative, while the denominator stays a sum of
-non-negative terms.  M is the number of features.
+non-negative terms.  M is the number of features.  All is computed in float32 or wider.
 """
 
 from typing import Callable, NamedTuple, Optional, Tuple
@@ -14,6 +14,9 @@ from typing import Callable, NamedTuple, Optional, Tuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from fairseq_posenc.attention.blocks import chunked
+from fairseq_posenc.flags.options import Layer
 
 #: Rotates features (B, H, T, M) of queries or of keys, R_m or R_n above.
 Rotation = Callable[[Tensor], Tensor]
@@ -138,11 +141,10 @@ def attend_causally(
 def products_before(
     q: Tensor, k: Tensor, v: Tensor, start: Optional[Tensor], last: bool = False
 ) -> Tuple[Tensor, Optional[Tensor]]:
-    """(start + Σ_n v_n k_nᵀ) · q_m over n ≤ m, (B, H, T, D).
+    """(start + Σ_n v_n k_nᵀ) · q_m over n ≤ m, (B, H, T, D), and the sum over all n, (B, H, D, M).
 
-    And the sum over all n, (B, H, D, M), or None if *last*.
-
-    One (D, M) tensor is stored per chunk instead of per token, to save memory.
+    The second result is None if *last*.  One (D, M) tensor is stored per chunk instead of per
+    token, to save memory.
 
     Args:
         q: (B, H, T, M).
@@ -158,7 +160,7 @@ def products_before(
             out = torch.matmul(weights, v)
             return out, None if last else torch.matmul(v.transpose(-2, -1), k)
         start = empty_state(v, k.size(-1)).products
-    q, k, v = (_chunked(x, min(CHUNK, length)) for x in (q, k, v))
+    q, k, v = (chunked(x, min(CHUNK, length)) for x in (q, k, v))
     sums = torch.matmul(v.transpose(-2, -1), k)  # (B, H, N, D, M)
     before = torch.cat((start.unsqueeze(2), sums[:, :, :-1]), dim=2).cumsum(dim=2)
     weights = torch.matmul(q, k.transpose(-2, -1)).tril()  # (B, H, N, L, L)
@@ -167,15 +169,41 @@ def products_before(
     return out.flatten(2, 3)[:, :, :length], total
 
 
-def _chunked(x: Tensor, size: int) -> Tensor:
-    """(B, H, T, M) -> (B, H, N, L, M) for N chunks of L tokens, zeros after the last."""
-    chunks = -(-x.size(2) // size)
-    gap = chunks * size - x.size(2)
-    x = F.pad(x, (0, 0, 0, gap)) if gap else x
-    return x.reshape(*x.shape[:2], chunks, size, -1)
-
-
 def _denominators(q: Tensor, seen: Tensor, epsilon: float) -> Tensor:
     """φ(q_m)ᵀ·Σ_n ϕ(k_n), (B, H, T, 1); the sums *seen* are (B, H, 1|T, M)."""
     sums = (q * seen).sum(dim=-1, keepdim=True)
     return F.threshold(sums, epsilon, epsilon)  # its gradient is one operation, that of clamp three
+
+
+class TransposedCast(torch.autograd.Function):
+    """(B, T, H, D) to (B, H, T, D) or back, dense and in another type, with one copy.
+
+    Its gradient, too, takes one copy, where autograd casts first and then makes it dense.
+    """
+
+    @staticmethod
+    def forward(ctx: Layer, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """*x* with its second and third dimension exchanged, in *dtype*."""
+        ctx.dtype = x.dtype
+        return _dense(x.transpose(1, 2), dtype)
+
+    @staticmethod
+    def backward(ctx: Layer, *gradients: Tensor) -> Tuple[Tensor, None]:
+        """The gradient in the type and layout of the input."""
+        return _dense(gradients[0].transpose(1, 2), ctx.dtype), None
+
+
+def _dense(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return x.to(dtype, memory_format=torch.contiguous_format).contiguous()
+
+
+def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """(B, H, T, D) as (B, T, H, D) in *dtype*, clamped to the range of half precision.
+
+    bfloat16 has that of float32.  Weights of rotated features do not sum to one, and are large
+    where the denominator is small.
+    """
+    if dtype == torch.float16:
+        most = torch.finfo(dtype).max
+        x = x.clamp(-most, most)
+    return TransposedCast.apply(x, dtype)

@@ -1,16 +1,20 @@
-"""Layers of a stack that share their parameters.
+"""The parameters of layers: projections without biases, initial values, and shared layers.
 
-ALBERT, Lan et al. 2020, arXiv 1909.11942, section 3.1 and Table 4.
+RoFormerV2, Su, and GAU, Liu, section 4.1, leave out biases and draw weights from a truncated normal
+distribution.  ALBERT, Lan et al. 2020, arXiv 1909.11942, section 3.1 and Table 4, shares layers.
+All are options of every model family.
 """
 
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterable, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Tuple
 
+import torch
 from torch import nn
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import setting
+from fairseq_posenc.layers.norms import apply_norms
 
 
 def _in_attention(name: str) -> bool:
@@ -25,12 +29,22 @@ SHARED: Dict[str, Callable[[str], bool]] = {
     "attention": _in_attention,
     "feed_forward": lambda name: not _in_attention(name),
 }
+INITS = ("default", "truncated_normal")
 
 
 @dataclass
-class SharingFlags:
-    """The flag of shared parameters."""
+class ParameterFlags:
+    """Flags of biases, initial weights and shared layers."""
 
+    no_bias: Optional[bool] = setting(False, "leave the bias out of every projection", role="model")
+    init_weights: Optional[str] = setting(
+        "default",
+        "default: that of the model family; truncated_normal: standard deviation 0.02, truncated "
+        "at two standard deviations",
+        role="training",
+        choices=INITS,
+        former_values={"usual": "default"},
+    )
     share_layers: Optional[str] = setting(
         "none",
         "parameters that all layers of a stack share, as in ALBERT: {choices}",
@@ -39,8 +53,29 @@ class SharingFlags:
     )
 
 
+def apply_norms_and_biases(module: nn.Module, options: Options) -> None:
+    """Apply ``--norm`` and ``--no-bias`` to everything inside *module*, in place."""
+    apply_norms(module, options)
+    for child in module.modules() if options.no_bias else ():
+        if hasattr(child, "in_features"):  # a projection
+            child.register_parameter("bias", None)
+
+
+@torch.no_grad()
+def initialise(module: nn.Module, options: Options) -> None:
+    """Initialise projections and embeddings as ``init_weights`` selects, in place."""
+    if options.init_weights != "truncated_normal":
+        return
+    child: Any
+    for child in module.modules():
+        if hasattr(child, "in_features") or hasattr(child, "num_embeddings"):
+            nn.init.trunc_normal_(child.weight, std=0.02, a=-0.04, b=0.04)
+            if getattr(child, "padding_idx", None) is not None:
+                child.weight[child.padding_idx] = 0.0
+
+
 def _named_parameters(layer: nn.Module) -> Iterator[Tuple[str, nn.Parameter]]:
-    """Also those that another name of the layer has already, such as Linformer's tied E and F."""
+    """The parameters under every name that they have; Linformer's tied E and F have two."""
     for path, module in layer.named_modules():
         for name, parameter in module._parameters.items():
             if parameter is not None:
