@@ -136,9 +136,10 @@ class MixedChunkAttention(GatedAttention):
         u, v, z = self.split(x)
         found = []
         for kind in ("", "linear_"):
-            q, k, _ = self.transformed(*self.queries_and_keys(z, kind), v.unsqueeze(2), table)
+            q, k = self.queries_and_keys(z, kind)
+            q, k, _ = self.transformed(q, k, v.unsqueeze(2), table)
             found += [q.squeeze(1), k.squeeze(1)]
-        return u, Projected(*found, v)
+        return u, Projected(*found, v=v)
 
     def _whole(self, tokens: Projected, padding_mask: Optional[Tensor], causal: bool) -> Tensor:
         """Outputs (B, T, e), before gating, of whole sequences."""
