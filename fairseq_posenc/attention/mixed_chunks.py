@@ -134,12 +134,16 @@ class MixedChunkAttention(GatedAttention):
     def _projected(self, x: Tensor, table: Optional[Tensor]) -> Tuple[Tensor, Projected]:
         """U, (B, T, e), and queries, keys and values with positions applied."""
         u, v, z = self.split(x)
-        found = []
-        for kind in ("", "linear_"):
-            q, k = self.queries_and_keys(z, kind)
-            q, k, _ = self.transformed(q, k, v.unsqueeze(2), table)
-            found += [q.squeeze(1), k.squeeze(1)]
-        return u, Projected(*found, v=v)
+        given = (z, v, table)
+        return u, Projected(*self._pair("", *given), *self._pair("linear_", *given), v)
+
+    def _pair(
+        self, kind: str, z: Tensor, v: Tensor, table: Optional[Tensor]
+    ) -> Tuple[Tensor, Tensor]:
+        """One kind of queries and keys, (B, T, s) each, of Z (B, T, s)."""
+        q, k = self.queries_and_keys(z, kind)
+        q, k, _ = self.transformed(q, k, v.unsqueeze(2), table)
+        return q.squeeze(1), k.squeeze(1)
 
     def _whole(self, tokens: Projected, padding_mask: Optional[Tensor], causal: bool) -> Tensor:
         """Outputs (B, T, e), before gating, of whole sequences."""
