@@ -1,6 +1,7 @@
-"""Writing files that are complete or absent."""
+"""Writing files that are complete or absent, and telling whether one has changed."""
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -96,6 +97,15 @@ def refuse_existing(path: FilePath) -> None:
     """
     if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise UsageError(f"{os.fspath(path)}: exists already; give a new folder, or remove it")
+
+
+def digest_of_file(path: FilePath) -> str:
+    """The SHA-256 of a file's content, hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def temporary_name(prefix: str) -> str:

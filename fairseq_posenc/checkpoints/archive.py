@@ -1,6 +1,5 @@
 """Damaged checkpoint files: finding them by their checksums, and going on from a whole one."""
 
-import hashlib
 import math
 import os
 import re
@@ -10,7 +9,7 @@ import sys
 import zipfile
 from typing import Hashable, Iterator, Optional
 
-from fairseq_posenc.basics.files import replace_file
+from fairseq_posenc.basics.files import digest_of_file, replace_file
 
 _NUMBERED = re.compile(r"checkpoint(?:_(\d+)_(\d+)|(\d+))\.pt")
 _LAST, _KEPT = "checkpoint_last.pt", "checkpoint_last.damaged.pt"
@@ -102,8 +101,4 @@ def fingerprint(path: str) -> Hashable:
             members = [(m.filename.partition("/")[2], m.CRC, m.file_size) for m in archive.filelist]
         if any(checksum for _, checksum, _ in members):
             return tuple(members)
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
+    return digest_of_file(path)

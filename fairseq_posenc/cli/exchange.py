@@ -102,9 +102,11 @@ def run_export(args: argparse.Namespace) -> None:
 def add_pack_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add, defaults = parser.add_argument, Search()
-    add("checkpoint", metavar="CHECKPOINT", help="a checkpoint of fairseq or this plug-in")
-    add("out_dir", metavar="FOLDER", help="the folder to write")
-    add("--data", required=True, metavar="DIR", help="the binary data, with the dictionaries")
+    checkpoint = "a checkpoint of fairseq or this plug-in"
+    add("checkpoint", nargs="?", metavar="CHECKPOINT", help=checkpoint)
+    add("out_dir", nargs="?", metavar="FOLDER", help="the folder to write")
+    add("--check", metavar="FOLDER", help="only check a folder that was packed before")
+    add("--data", metavar="DIR", help="the binary data, with the dictionaries")
     add("--source-lang", metavar="LANG", help="default: as in the checkpoint or the data")
     add("--target-lang", metavar="LANG", help="default: as in the checkpoint or the data")
     add_text_arguments(parser)
@@ -137,7 +139,15 @@ def add_pack_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_pack(args: argparse.Namespace) -> None:
-    """Write a model folder."""
+    """Write a model folder, or check one."""
+    if args.check is not None:
+        _run_check(args)
+        return
+    for name, value in (("CHECKPOINT", args.checkpoint), ("FOLDER", args.out_dir)):
+        if value is None:
+            raise UsageError(f"pack: give {name}, as in `pack CHECKPOINT FOLDER --data DIR`")
+    if args.data is None:
+        raise UsageError("pack: give --data, the folder with the dictionaries")
     if args.quantization is not None and args.ctranslate2 == "no":
         raise UsageError(
             f"--quantization {args.quantization}: is for the export; give --ctranslate2, too"
@@ -176,6 +186,18 @@ def run_pack(args: argparse.Namespace) -> None:
     if report is not None:
         print("\n".join(report._replace(files=[]).lines()))
     print("wrote " + args.out_dir)
+
+
+def _run_check(args: argparse.Namespace) -> None:
+    for name, value in (("CHECKPOINT", args.checkpoint), ("--data", args.data)):
+        if value is not None:
+            raise UsageError(f"--check {args.check}: writes nothing; leave {name} {value} out")
+    load_plug_in(args.user_dir)
+    from fairseq_posenc.exchange.pack import check
+
+    count = check(args.check)
+    digests = f"{count} files are those that were packed"
+    print(f"{args.check}: whole; {digests if count else 'packed before there were digests'}")
 
 
 COMMANDS = (

@@ -16,7 +16,9 @@ from fairseq_posenc.exchange.card import card
 from fairseq_posenc.exchange.ctranslate2_export import CTranslate2Exporter
 from fairseq_posenc.exchange.formats import Report, Wanted
 from fairseq_posenc.exchange.transfer import write_text
+from fairseq_posenc.exchange.verify import refuse_overflow
 from fairseq_posenc.flags.options import option
+from fairseq_posenc.serving.engines import engine_for
 from fairseq_posenc.serving.inputs import overrides_of
 from fairseq_posenc.serving.model_folder import (
     CARD,
@@ -26,7 +28,10 @@ from fairseq_posenc.serving.model_folder import (
     Head,
     ModelFolder,
     Search,
+    read_model_folder,
 )
+from fairseq_posenc.serving.pretrained import load_folder
+from fairseq_posenc.serving.translate import Hardware
 from fairseq_posenc.text import tokenizer
 from fairseq_posenc.text.preparation import Text
 from fairseq_posenc.text.subwords import SUBWORD_FILES
@@ -79,6 +84,8 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
             exported, or the folder cannot be written.
     """
     refuse_existing(out_dir)
+    if not os.path.isdir(wanted.data):
+        raise UsageError(f"--data {wanted.data}: there is no such folder")
     state = read_checkpoint(wanted.checkpoint)
     scores = {path: _read(path, "--scores") for path in wanted.scores}
     task = str(option(task_of(state), "_name") or option(task_of(state), "task"))
@@ -91,7 +98,7 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
                 "regression; leave it out"
             )
         folder = ModelFolder(side, task, text, wanted.search, head)
-        _copy_dictionaries(wanted, side, task, text)
+        _copy_dictionaries(wanted.data, folder)
         if wanted.subword_file is not None:
             _copy_subwords(wanted.subword_file, folder)
         if wanted.target_subword_file is not None:
@@ -100,10 +107,31 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
         state["last_optimizer_state"] = None
         write_checkpoint(state, folder.file(CHECKPOINT))
         report = _export(wanted, folder, overrides_of(folder))
-        write_text(folder.file(SETTINGS), folder.settings())
+        write_text(folder.file(SETTINGS), folder.with_digests().settings())
         name = os.path.basename(os.path.abspath(out_dir))
         write_text(folder.file(CARD), card(name, folder, state, wanted.about, scores, report))
     return report
+
+
+def check(path: str) -> int:
+    """Check a model folder: its files are those that were packed, and what reads them can.
+
+    Args:
+        path: the folder.
+
+    Returns:
+        the number of files that were compared with their digests.
+
+    Raises:
+        UsageError: naming what is wrong.
+    """
+    folder = read_model_folder(path, "pack --check")
+    folder.check(path, *{name.split("/")[0] for name in folder.digests})
+    if folder.checkpoint is not None:
+        load_folder(path, "cpu")
+    if folder.export is not None and folder.task == "translation":
+        engine_for(folder, Hardware(), "ctranslate2")
+    return len(folder.digests)
 
 
 def _export(wanted: Pack, folder: ModelFolder, overrides: Dict[str, Any]) -> Optional[Report]:
@@ -122,7 +150,7 @@ def _export(wanted: Pack, folder: ModelFolder, overrides: Dict[str, Any]) -> Opt
         if wanted.export == "yes":
             raise
         print(f"note: not exported: {str(error).partition('error: ')[2]}")
-    load(wanted.checkpoint, overrides=overrides)
+    refuse_overflow(load(wanted.checkpoint, overrides=overrides))
     return None
 
 
@@ -133,7 +161,7 @@ def _complete(wanted: Pack, task: str, state: Checkpoint) -> Text:
         "source_lang": text.source_lang or option(saved, "source_lang"),
         "target_lang": text.target_lang or option(saved, "target_lang"),
     }
-    if task == "translation" and None in named.values() and os.path.isdir(wanted.data):
+    if task == "translation" and None in named.values():
         named = dict(zip(named, data_utils.infer_language_pair(wanted.data)))
     if task == "translation" and None in named.values():
         raise UsageError(
@@ -152,30 +180,22 @@ def _complete(wanted: Pack, task: str, state: Checkpoint) -> Text:
     return text._replace(subword_file=name, source_lang=source, target_lang=target)
 
 
-def _copy_dictionaries(wanted: Pack, side: str, task: str, text: Text) -> None:
-    found = (
-        [""] + [e.name for e in os.scandir(wanted.data) if e.is_dir()]
-        if os.path.isdir(wanted.data)
-        else []
-    )
+def _copy_dictionaries(data: str, folder: ModelFolder) -> None:
+    inside = [entry.name for entry in os.scandir(data) if entry.is_dir()]
     names = [
-        os.path.join(folder, name)
-        for folder in found
-        for name in sorted(os.listdir(os.path.join(wanted.data, folder)))
+        os.path.join(part, name)
+        for part in ("", *inside)
+        for name in sorted(os.listdir(os.path.join(data, part)))
         if name.startswith("dict.") and name.endswith("txt")
     ]
-    needed = ["dict.txt"]
-    if task == "translation":
-        needed = [f"dict.{text.source_lang}.txt", f"dict.{text.target_lang}.txt"]
-    missing = [name for name in needed if name not in map(os.path.basename, names)]
+    missing = [name for name in folder.dictionaries if name not in names]
     if missing:
         raise UsageError(
-            f"--data {wanted.data}: has no {missing[0]}; give the folder that the model was "
-            "trained on"
+            f"--data {data}: has no {missing[0]}; give the folder that the model was trained on"
         )
     for name in names:
-        os.makedirs(os.path.join(side, os.path.dirname(name)), exist_ok=True)
-        _copy(os.path.join(wanted.data, name), os.path.join(side, name), "--data")
+        os.makedirs(os.path.dirname(folder.file(name)), exist_ok=True)
+        _copy(os.path.join(data, name), folder.file(name), "--data")
 
 
 def _copy_subwords(source: str, folder: ModelFolder) -> None:

@@ -12,7 +12,7 @@ from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.checkpoints.loader import Loaded
 from fairseq_posenc.exchange.formats import ForeignModel, Logits
-from fairseq_posenc.exchange.kinds import CAUSAL, MASKED, PAD, TRANSLATION, Kind
+from fairseq_posenc.exchange.kinds import CAUSAL, MASKED, PAD, TRANSLATION, Kind, kind_of
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.serving.translate import Beam
 from fairseq_posenc.serving.translation import FairseqEngine
@@ -123,6 +123,32 @@ def _inputs(kind: Kind, head: Optional[str], segments: Optional[Tensor]) -> Dict
     if kind is not MASKED:
         return {}
     return {"segment_labels": segments, "classification_head_name": head}
+
+
+@torch.no_grad()
+def refuse_overflow(loaded: Loaded) -> None:
+    """Refuse a model that computes infinity or NaN from finite weights, given ordinary tokens.
+
+    Raises:
+        UsageError: naming the checkpoint.
+    """
+    kind = kind_of(loaded.settings.get("_name") or loaded.settings.get("arch"))
+    if kind is None:  # a model of another structure, such as ELECTRA's
+        return
+    limits = loaded.model.max_positions()
+    longest = min(limits) if isinstance(limits, tuple) else limits
+    tokens, _ = sample(len(loaded.task.source_dictionary), longest, 0)
+    tokens = tokens[:1]  # without padding
+    if kind is TRANSLATION:
+        targets, _ = sample(len(loaded.task.target_dictionary), longest, 0)
+        logits, _ = loaded.model(tokens, torch.tensor([tokens.size(1)]), targets[:1])
+    else:
+        logits, _ = loaded.model(tokens)
+    if not torch.isfinite(logits).all():
+        raise UsageError(
+            f"{loaded.path}: its outputs are infinite or not a number, though its weights are "
+            "finite; the training diverged, give an earlier checkpoint"
+        )
 
 
 #: Lengths of the compared sentences, in tokens, where the model accepts them.

@@ -8,7 +8,7 @@ from typing import Any, List, Optional
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS, ModelFolder, read_settings
+from fairseq_posenc.serving.model_folder import EXPORT, EXPORT_SETTINGS, ModelFolder, read_settings
 from fairseq_posenc.serving.translate import Beam, Engine, Hardware, Hypothesis, Tokens
 
 
@@ -26,6 +26,7 @@ class CTranslate2Engine:
     def __init__(self, folder: ModelFolder, hardware: Hardware) -> None:
         module = import_extra("ctranslate2", f"--model {folder.path}")
         path = str(folder.export)
+        folder.check(f"--model {folder.path}", EXPORT)
         settings = read_settings(os.path.join(path, EXPORT_SETTINGS), f"--model {folder.path}")
         if settings.get("kind") != "translation":
             raise UsageError(
@@ -33,8 +34,8 @@ class CTranslate2Engine:
                 "translation model"
             )
         try:
-            self.longest = {side: int(length) for side, length in settings["longest"].items()}
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            self.longest = {side: int(settings["longest"][side]) for side in ("source", "target")}
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UsageError(
                 f"--model {folder.path}: {EXPORT_SETTINGS} is damaged ({error}); export the "
                 "checkpoint again"

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints import loader
-from fairseq_posenc.serving.model_folder import ModelFolder
+from fairseq_posenc.serving.model_folder import CHECKPOINT, ModelFolder
 from fairseq_posenc.serving.translate import Tokens
 from fairseq_posenc.text.preparation import Preparation
 
@@ -24,6 +24,7 @@ def load(folder: ModelFolder, device: str = "cpu") -> loader.Loaded:
             f"{folder.path}: has a model for CTranslate2 only, which `translate` reads; pack the "
             "checkpoint for the rest"
         )
+    folder.check(folder.path, CHECKPOINT)
     return loader.load(folder.checkpoint, overrides=overrides_of(folder), device=device)
 
 

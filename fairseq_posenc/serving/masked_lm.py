@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from fairseq.data import data_utils
@@ -57,6 +57,20 @@ class Prediction(NamedTuple):
     scores: Dict[str, float]
 
 
+def _check_head(folder: ModelFolder, model: Any) -> None:
+    """Refuse a description with another head, or with other classes, than the model has."""
+    head = folder.head
+    if head is None:
+        return
+    known = model.classification_heads
+    size = known[head.name].out_proj.out_features if head.name in known else 0
+    if size != len(head.labels):
+        raise UsageError(
+            f"{folder.path}: model.json names {len(head.labels)} outputs of the head {head.name}, "
+            f"and the checkpoint has {size}; pack the model again"
+        )
+
+
 def _on_standard_error(number: int, reason: str) -> None:
     print(f"text {number} of the list: {reason}", file=sys.stderr)
 
@@ -66,6 +80,7 @@ class MaskedLanguageModel(FolderModel):
 
     def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
         super().__init__(folder, device)
+        _check_head(folder, self.model)
         settings = self.task.cfg
         self._is_classifier = folder.task == _CLASSIFIERS
         if self._is_classifier:

@@ -3,7 +3,7 @@
 ::
 
     MODEL/
-        model.json       what it is, and how its text was prepared
+        model.json       what it is, how its text was prepared, and digests of the other files
         README.md        a card: data, flags, scores, limits
         checkpoint.pt    for fairseq, without the optimiser's state
         dict.*.txt       dictionaries
@@ -16,7 +16,9 @@ This file imports neither PyTorch nor fairseq.
 """
 
 import json
+import math
 import os
+from types import MappingProxyType
 from typing import (
     Any,
     Callable,
@@ -31,7 +33,8 @@ from typing import (
 )
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.basics.lines import read_json_object
+from fairseq_posenc.basics.files import digest_of_file
+from fairseq_posenc.basics.lines import read_json_object, read_lines
 from fairseq_posenc.text.preparation import Text
 from fairseq_posenc.text.subwords import SUBWORD_FILES, SUBWORDS
 from fairseq_posenc.text.words import TOKENIZERS
@@ -41,6 +44,8 @@ FORMAT = 1
 SETTINGS, CARD, CHECKPOINT, EXPORT = "model.json", "README.md", "checkpoint.pt", "ctranslate2"
 #: In an exported model, what translating needs to know of it.
 EXPORT_SETTINGS = "fairseq_posenc.json"
+#: Tasks whose data, and with them their dictionaries, are in a folder for each input.
+_IN_FOLDERS = ("sentence_prediction", "sentence_ranking")
 
 
 class Head(NamedTuple):
@@ -87,6 +92,8 @@ class ModelFolder(NamedTuple):
         text: how its text was prepared.
         search: defaults of the search.
         head: the head of a classifier, or None.
+        digests: the SHA-256 of each file but the description and the card, by its name; none in
+            folders of version 0.1.
     """
 
     path: str
@@ -94,6 +101,7 @@ class ModelFolder(NamedTuple):
     text: Text = Text()
     search: Search = Search()
     head: Optional[Head] = None
+    digests: Mapping[str, str] = MappingProxyType({})
 
     def file(self, name: str) -> str:
         """The path of one of its files."""
@@ -111,6 +119,50 @@ class ModelFolder(NamedTuple):
         path = self.file(CHECKPOINT)
         return path if os.path.isfile(path) else None
 
+    @property
+    def dictionaries(self) -> List[str]:
+        """The names of the dictionaries without which the checkpoint cannot be loaded."""
+        if self.task == "translation":
+            return [f"dict.{self.text.source_lang}.txt", f"dict.{self.text.target_lang}.txt"]
+        if self.task not in _IN_FOLDERS:
+            return ["dict.txt"]
+        has_labels = self.head is not None and not self.head.regression
+        names = ["input0", "label"] if has_labels else ["input0"]
+        return [os.path.join(name, "dict.txt") for name in names]
+
+    def with_digests(self) -> "ModelFolder":
+        """The same folder, with the digests of the files that it has now."""
+        found = {}
+        for where, _, names in os.walk(self.path):
+            for name in names:
+                key = os.path.relpath(os.path.join(where, name), self.path)
+                if key not in (SETTINGS, CARD):
+                    found[key.replace(os.sep, "/")] = digest_of_file(os.path.join(where, name))
+        return self._replace(digests=dict(sorted(found.items())))
+
+    def check(self, shown: str, *parts: str) -> None:
+        """Refuse files that are missing, or not those that were packed.
+
+        Args:
+            shown: the folder in messages.
+            parts: the names of the files or folders to compare; by default all but the checkpoint
+                and the export, which are compared when they are read.
+
+        Raises:
+            UsageError: naming the first such file.
+        """
+        for name, digest in self.digests.items():
+            part, path = name.split("/")[0], self.file(name)
+            if part not in parts if parts else part in (CHECKPOINT, EXPORT):
+                continue
+            if not os.path.isfile(path):
+                raise UsageError(f"{shown}: {name} is missing; copy or pack the model again")
+            if digest_of_file(path) != digest:
+                raise UsageError(
+                    f"{shown}: {name} is not the file that was packed, its digest differs; copy or "
+                    "pack the model again"
+                )
+
     def settings(self) -> str:
         """The content of model.json."""
         entries: Dict[str, Any] = {"format": FORMAT, "task": self.task}
@@ -118,6 +170,7 @@ class ModelFolder(NamedTuple):
         entries["search"] = self.search._asdict()
         if self.head is not None:
             entries["head"] = self.head._asdict()
+        entries["digests"] = dict(self.digests)
         return json.dumps(entries, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -142,22 +195,53 @@ def read_model_folder(path: str, flag: str = "--model") -> ModelFolder:
         )
     try:
         text, search = _made(Text, entries["text"]), _made(Search, entries["search"])
-        head = _made(Head, entries["head"]) if entries.get("head") else None
-        folder = ModelFolder(path, str(entries["task"]), text, search, head)
+        head = None if entries.get("head") is None else _made(Head, entries["head"])
+        digests = entries.get("digests", {})
+        for name, value, kind in (("task", entries["task"], str), ("digests", digests, dict)):
+            if not isinstance(value, kind):
+                raise TypeError(f"{name}: {value!r}")
+        folder = ModelFolder(path, entries["task"], text, search, head, digests)
+        if search.beam < 1:
+            raise TypeError(f"beam: {search.beam}")
     except (KeyError, TypeError) as error:
         raise UsageError(
             f"{shown}: {SETTINGS} is damaged ({error}); pack the model again"
         ) from error
     _check_text(text, shown)
-    for name in (text.subword_file, text.target_subword_file):
-        if name is not None:
-            _check_piece(folder, name, "the subwords", shown)
-    if folder.export is not None:
-        for name in ("model.bin", EXPORT_SETTINGS):
-            _check_piece(folder, os.path.join(EXPORT, name), "the exported model", shown)
-    elif folder.checkpoint is None:
-        raise UsageError(f"{shown}: has neither {EXPORT} nor {CHECKPOINT}; pack the model again")
+    _check_pieces(folder, shown)
+    folder.check(shown)
+    _check_labels(folder, shown)
     return folder
+
+
+def _check_pieces(folder: ModelFolder, shown: str) -> None:
+    """Refuse a folder without a file that it needs; folders of version 0.1 have no digests."""
+    needed = {"the subwords": [folder.text.subword_file, folder.text.target_subword_file]}
+    if folder.export is not None:
+        parts = ("model.bin", EXPORT_SETTINGS)
+        needed["the exported model"] = [os.path.join(EXPORT, name) for name in parts]
+    if folder.checkpoint is not None:
+        needed["the dictionary"] = list(folder.dictionaries)
+    elif folder.export is None:
+        raise UsageError(f"{shown}: has neither {EXPORT} nor {CHECKPOINT}; pack the model again")
+    for what, names in needed.items():
+        for name in filter(None, names):
+            if not (os.path.isfile(folder.file(name)) or os.path.isdir(folder.file(name))):
+                raise UsageError(f"{shown}: {name}, {what}, is missing; pack the model again")
+
+
+def _check_labels(folder: ModelFolder, shown: str) -> None:
+    """Refuse classes in another order than in their dictionary, which may have more."""
+    path = folder.file(os.path.join("label", "dict.txt"))
+    if folder.head is None or folder.head.regression or not os.path.isfile(path):
+        return
+    labels = folder.head.labels
+    known = [line.rpartition(" ")[0] for line in read_lines(path)][: len(labels)]
+    if known != labels:
+        raise UsageError(
+            f"{shown}: {SETTINGS} has the labels {', '.join(map(str, labels))}, but label/dict.txt "
+            f"{', '.join(known)}; pack the model again"
+        )
 
 
 def read_settings(path: str, shown: str) -> Dict[str, Any]:
@@ -171,6 +255,8 @@ def read_settings(path: str, shown: str) -> Dict[str, Any]:
         UsageError: it is missing or damaged.
     """
     advice = "give a folder that `fairseq-posenc pack` wrote"
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UsageError(f"{shown}: its {os.path.basename(path)} is no file; {advice}")
     return read_json_object(path, f"{shown}: its {os.path.basename(path)}", advice)
 
 
@@ -182,18 +268,29 @@ _TYPES: Dict[Any, Any] = {  # the types of values in JSON
     float: (int, float),
     Optional[str]: (str, type(None)),
     Optional[int]: (int, type(None)),
-    List[str]: list,
-    Tuple[float, float]: (list, tuple),
 }
 
 
-def _made(kind: Callable[..., _Entries], entries: Mapping[str, Any]) -> _Entries:
+def _made(kind: Callable[..., _Entries], entries: object) -> _Entries:
     """A part of the settings; TypeError if it has other entries, or values of another type."""
+    if not isinstance(entries, dict):
+        raise TypeError(f"{kind.__name__.lower()}: {entries!r}")
     hints = get_type_hints(kind)
     for name, value in entries.items():
-        if name in hints and not isinstance(value, _TYPES[hints[name]]):
+        if name in hints and not _is(value, hints[name]):
             raise TypeError(f"{name}: {value!r}")
     return kind(**entries)
+
+
+def _is(value: object, hint: Any) -> bool:
+    """True for a value of JSON of the type *hint*; NaN and infinity are no numbers."""
+    if isinstance(value, bool) and hint is not bool or value in (math.inf, -math.inf):
+        return False
+    if hint == List[str]:
+        return isinstance(value, list) and value != [] and all(isinstance(v, str) for v in value)
+    if hint == Tuple[float, float]:
+        return isinstance(value, list) and len(value) == 2 and all(_is(v, float) for v in value)
+    return isinstance(value, _TYPES[hint]) and value == value
 
 
 def _check_text(text: Text, shown: str) -> None:
@@ -208,11 +305,6 @@ def _check_text(text: Text, shown: str) -> None:
             )
     if (SUBWORD_FILES[text.subwords] is None) != (text.subword_file is None):
         raise UsageError(f"{shown}: {SETTINGS} has subwords {text.subwords!r} without their file")
-
-
-def _check_piece(folder: ModelFolder, name: str, what: str, shown: str) -> None:
-    if not os.path.exists(folder.file(name)):
-        raise UsageError(f"{shown}: {name}, {what}, is missing; pack the model again")
 
 
 #: Content of a model folder without a classification head, by task.

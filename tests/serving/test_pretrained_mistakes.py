@@ -96,6 +96,6 @@ def test_wrong_folders_are_one_line(folder_of, tmp_path):
     settings["text"].update(subwords="subword-nmt", subword_file="codes")
     (copy / "model.json").write_text(json.dumps(settings))
     refused(copy, "codes, the subwords, is missing")
-    settings.update(task="sentence_ranking", text={})
+    settings.update(task="denoising", text={})
     (copy / "model.json").write_text(json.dumps(settings))
-    refused(copy, "holds a model of --task sentence_ranking")
+    refused(copy, "holds a model of --task denoising")
