@@ -164,7 +164,7 @@ def _recover(folder: str) -> None:
 
 def run_alone(args: argparse.Namespace) -> int:
     """Run a command under a lock."""
-    from fairseq_posenc.steps.lock import locked
+    from fairseq_posenc.steps.lock import hold
     from fairseq_posenc.steps.processes import run
 
     if not args.words:
@@ -173,7 +173,7 @@ def run_alone(args: argparse.Namespace) -> int:
         status = run(args.words)
     else:
         name, other = args.name or args.words[0], f"another {args.option or 'folder'}"
-        with locked(Path(args.folder), name, args.waits, other) as (descriptors, variables):
+        with hold(Path(args.folder), name, args.waits, other) as (descriptors, variables):
             status = run(args.words, descriptors, variables)
     return status if status >= 0 else 128 - status
 

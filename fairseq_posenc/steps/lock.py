@@ -5,7 +5,7 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import Dict, Iterator, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.steps.processes import say
@@ -19,17 +19,23 @@ _HELD = "FAIRSEQ_POSENC_HELD"  # the folders that processes above this one have 
 _LOOK_AGAIN = 1.0  # seconds between looks at a lock that another process holds
 
 
-class Held(Exception):
-    """Another process holds the lock; the argument names the process."""
+class Held(UsageError):
+    """Another process holds the lock of a folder.
+
+    Args:
+        folder: the folder.
+        by: the process.
+    """
+
+    def __init__(self, folder: Path, by: str) -> None:
+        super().__init__(f"{folder}: {by} is at work there; wait until that has ended, or stop it")
+        self.by = by
 
 
 @contextlib.contextmanager
 def hold(
-    folder: Path,
-    name: str = "",
-    waiting: Optional[Callable[[str], None]] = None,
-    advice: str = "give another folder",
-) -> Iterator[Tuple[int, ...]]:
+    folder: Path, name: str = "", waits: bool = False, other: str = "another folder"
+) -> Iterator[Tuple[Tuple[int, ...], Dict[str, str]]]:
     """Lock *folder*, which is created, while the context lasts.
 
     The lock also lasts as long as a process that inherited the descriptor, such as a training that
@@ -39,68 +45,37 @@ def hold(
     Args:
         folder: the folder to lock.
         name: the name by which others are told of this process.
-        waiting: is told who holds the lock, once, before it is waited for; by default it is not
-            waited for.
-        advice: what to do about a folder that cannot be written to.
+        waits: whether to wait for another process; otherwise it is an error.
+        other: what to give instead of a folder that cannot be written to.
 
     Yields:
-        file descriptors to hand to processes that shall hold the folder, too.
+        file descriptors to hand to processes that shall hold the folder, too, and variables that
+            tell them so.
 
     Raises:
         Held: another process has locked the folder.
         UsageError: the folder cannot be written to.
     """
-    if str(folder.resolve()) in os.environ.get(_HELD, "").splitlines():
-        yield ()
+    held, place = os.environ.get(_HELD, "").splitlines(), str(folder.resolve())
+    variables = {_HELD: "\n".join([*held, place])}
+    if place in held:
+        yield (), variables
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(str(folder / ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise UsageError(f"{folder}: cannot be written to ({error.strerror}); {advice}") from error
+        raise UsageError(
+            f"{folder}: cannot be written to ({error.strerror}); give {other}"
+        ) from error
     try:
-        _lock(descriptor, waiting)
+        _lock(descriptor, folder, waits)
         with contextlib.suppress(OSError):  # a full disk: the name is for messages only
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()} {name}\n".encode(), 0)
-        yield (descriptor,)
+        yield (descriptor,), variables
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def locked(folder: Path, name: str, waits: bool, other: str = "another folder") -> Iterator[Any]:
-    """Lock a folder for a step or a script.
-
-    Args:
-        folder: the folder.
-        name: the name by which others are told of this process.
-        waits: whether to wait for another process; otherwise it is an error.
-        other: what to give instead of a folder that cannot be used.
-
-    Yields:
-        file descriptors and variables for the processes of the step.
-
-    Raises:
-        UsageError: another process is at work there, or the folder cannot be written to.
-    """
-
-    def waiting(found: str) -> None:
-        say(f"{folder}: waiting for {found}")
-
-    try:
-        with hold(folder, name, waiting if waits else None, f"give {other}") as descriptors:
-            yield descriptors, holding(folder)
-    except Held as error:
-        raise UsageError(
-            f"{folder}: {error} is at work there; wait until that has ended, or stop it"
-        ) from None
-
-
-def holding(folder: Path) -> Dict[str, str]:
-    """The variables that tell processes below this one that it holds *folder*."""
-    held = os.environ.get(_HELD, "").splitlines()
-    return {_HELD: "\n".join([*held, str(folder.resolve())])}
 
 
 def holder(folder: Path) -> Optional[str]:
@@ -111,20 +86,20 @@ def holder(folder: Path) -> Optional[str]:
         with hold(folder):
             return None
     except Held as error:
-        return str(error)
+        return error.by
 
 
-def _lock(descriptor: int, waiting: Optional[Callable[[str], None]]) -> None:
+def _lock(descriptor: int, folder: Path, waits: bool) -> None:
     told = False
     while fcntl is not None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             found = _holder(descriptor)
-            if waiting is None:
-                raise Held(found) from None
+            if not waits:
+                raise Held(folder, found) from None
             if not told:
-                waiting(found)
+                say(f"{folder}: waiting for {found}")
             told = True
             time.sleep(_LOOK_AGAIN)
         except OSError:  # a file system without locks

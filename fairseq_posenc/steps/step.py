@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.steps.lock import locked
+from fairseq_posenc.steps.lock import hold
 from fairseq_posenc.steps.markers import (
+    TRAINING_FILES,
     digest_of,
     digest_of_value,
     marker_of,
@@ -168,7 +169,7 @@ def do(step: Step, waits: bool = False) -> None:
     Raises:
         UsageError: the step is refused, or a command fails.
     """
-    with locked(step.folder, step.name, waits, step.other) as (descriptors, variables):
+    with hold(step.folder, step.name, waits, step.other) as (descriptors, variables):
         check(step)
         marker, key = marker_of(step.folder, step.name), key_of(step)
         if read_object(marker).get("key") == key:
@@ -185,6 +186,8 @@ def do(step: Step, waits: bool = False) -> None:
             shutil.rmtree(part_of(folder), ignore_errors=True)
         run_all(step, descriptors, variables)
         for folder in step.replaces:
+            keep_what_is_trained_on(step, folder)
+        for folder in step.replaces:
             put_in_place(folder, step.name)
         finish(step, {"key": key, "seconds": round(time.monotonic() - begun, 1)})
 
@@ -197,6 +200,24 @@ def part_of(folder: str) -> str:
     """
     parent, name = os.path.split(folder.rstrip("/"))
     return os.path.join(parent, PART, name)
+
+
+def keep_what_is_trained_on(step: Step, folder: str) -> None:
+    """Refuse other data in the place of those that a training beside the step's folder has read.
+
+    Raises:
+        UsageError: naming the training, which could not go on with the new data.
+    """
+    before, place = digest_of(folder, TRAINING_FILES), os.path.abspath(folder)
+    if before == digest_of(part_of(folder), TRAINING_FILES):
+        return
+    for beside in sorted(step.folder.parent.iterdir()):
+        trained = [found["inputs"] for found in markers_in(beside) if "flags" in found]
+        if before and any(inputs.get(place) == before for inputs in trained):
+            raise UsageError(
+                f"{folder} is not replaced, as {beside} was begun with these data, and the new "
+                f"ones are others; give {step.other}, or remove {beside}"
+            )
 
 
 def put_in_place(folder: str, name: str) -> None:

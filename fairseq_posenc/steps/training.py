@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.steps.lock import locked
+from fairseq_posenc.steps.lock import hold
 from fairseq_posenc.steps.markers import (
     TRAINING_FILES,
     digest_of,
@@ -84,7 +84,7 @@ def train(
         if _stands(step)[0] != "done":
             run_all(step, (), {})
         return
-    with locked(step.folder, step.name, waits, step.other) as (descriptors, variables):
+    with hold(step.folder, step.name, waits, step.other) as (descriptors, variables):
         check(step)
         state, known = _stands(step)
         if state == "done":

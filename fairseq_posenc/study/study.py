@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 import yaml
 
 from fairseq_posenc.basics.files import replace_file
-from fairseq_posenc.steps.lock import locked
+from fairseq_posenc.steps.lock import hold
 from fairseq_posenc.steps.processes import Processes, Stopped
 from fairseq_posenc.study.commands import Device
 from fairseq_posenc.study.plan import Plan
@@ -95,7 +95,7 @@ def carry_out(
         UsageError: another process is at work on the study, or its folder cannot be written to.
     """
     try:
-        with locked(study, "study", False, "another --output"):
+        with hold(study, "study", False, "another --output"):
             chosen, tried = search(plan, make, note)
             runs = specs(plan, chosen)
             timed = speed_specs(plan, chosen)

@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence
 
@@ -66,7 +65,7 @@ class Worker:
         if finished is not None:
             return finished
         try:
-            with hold(folder, "study", partial(self._wait, folder)) as lock:
+            with hold(folder, "study", waits=True) as (lock, _):
                 finished = finished_result(folder, spec)  # by the process that held the lock
                 return finished or _Making(self, spec, folder, device, lock).attempt(until)
         except OSError as error:
@@ -74,9 +73,6 @@ class Worker:
                 f"{error.filename or folder}: {error.strerror or error}; once that is put right, "
                 "the same command goes on"
             ) from error
-
-    def _wait(self, folder: Path, holder: str) -> None:
-        self.note(f"{folder.name}: waiting for {holder}, which is at work there")
 
     def fail(self, spec: Spec, device: Device, error: str) -> Dict[str, Any]:
         """Note that a run has failed, and return its result.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 from support.language_models import COMPARE
@@ -18,6 +19,11 @@ def data(folder, text="a b", **others):
     files = {"dict-txt": "a 1\nb 1\n", "train-bin": text, "train-idx": "2", "valid-bin": "a"}
     for name, content in {**files, "valid-idx": "1", **others}.items():
         (folder / name.replace("-", ".")).write_text(content)
+
+
+def contents(folder):
+    """The bytes of all files in a folder and below."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def age(folder, seconds=1000):
@@ -140,9 +146,14 @@ def test_a_translation_run_is_not_continued_with_other_texts(tmp_path, stubs):
         return result, len(stubs.called("fairseq-train"))
 
     assert run("a b")[1] == 1  # without a test set to translate, it ends there
+    before = contents(tmp_path / "out/data/data-bin")
     refused, trained = run("b a")
-    assert "out/run was begun with other data than" in refused.stderr and refused.returncode == 1
-    assert not trained
+    assert "data-bin is not replaced, as " in refused.stderr and refused.returncode == 1
+    assert "out/run was begun with these data" in refused.stderr
+    assert not trained and contents(tmp_path / "out/data/data-bin") == before
+    assert run("a b")[1] == 0
+    shutil.rmtree(tmp_path / "out/run")
+    assert run("b a")[1] == 1
 
 
 def test_a_stage_is_not_believed_for_another_corpus(tmp_path, stubs):

@@ -51,7 +51,7 @@ def test_killed_at_random_moments_it_ends_as_if_it_had_not_been(read, tmp_path):
 
 def test_processes_run_and_are_stopped(tmp_path):
     processes = Processes()
-    with lock.hold(tmp_path) as held:
+    with lock.hold(tmp_path) as (held, _):
         ended = processes(["python", "-c", "print(6 * 7)"], tmp_path / "log", os.environ, held)
         assert ended.status == 0 and ended.peak_memory_mb > 1
         assert (tmp_path / "log").read_text().endswith("\n42\n")
@@ -61,7 +61,7 @@ def test_processes_run_and_are_stopped(tmp_path):
 
 
 def test_a_surviving_command_keeps_its_run_locked(tmp_path):
-    with lock.hold(tmp_path) as held:
+    with lock.hold(tmp_path) as (held, _):
         child = os.fork()
         if child == 0:
             os.dup(*held)

@@ -15,6 +15,7 @@ from fairseq_posenc.study.report.document import (
     Points,
     Prose,
     Section,
+    capitalised,
     names,
     table_of_means,
 )
@@ -55,15 +56,15 @@ def learning_section(study: Study) -> Section:
         }
         lines = panels(series)
         if lines:
-            early = " Values of the first quarter may lie above the edge."
-            caption = (
-                f"{subset.capitalize()} loss (bits per token): mean and range over the seeds (blue "
-                f"line and band), the baseline {study.baseline} (dashed) and all others (thin "
-                f"lines).{early}"
-            )
-            labels = ("updates", f"{subset} loss (bits per token)")
+            label = f"{subset} loss (bits per token)"
             figure = small_multiples(
-                "learning", caption, lines, study.baseline, labels, settled=0.25
+                "learning",
+                capitalised(label),
+                lines,
+                study.baseline,
+                ("updates", label),
+                settled=0.25,
+                note="Values of the first quarter may lie above the edge.",
             )
             return Section("Learning curves", [figure])
     return Section("Learning curves", [])
@@ -82,15 +83,17 @@ def extrapolation_section(study: Study) -> Section:
     parts: List[Any] = []
     lines = panels(series)
     if lines:
-        caption = (
-            "Perplexity by the length of the context: mean and range over the seeds (blue line and "
-            f"band), the baseline {study.baseline} (dashed) and all others (thin lines); both "
-            "axes are logarithmic, and perplexities far above all others are beyond the edge."
-        )
-        labels = ("length of the context (tokens)", "perplexity")
-        scales = ("log", "log")
         parts.append(
-            small_multiples("extrapolation", caption, lines, study.baseline, labels, scales)
+            small_multiples(
+                "extrapolation",
+                "Perplexity by the length of the context",
+                lines,
+                study.baseline,
+                ("length of the context (tokens)", "perplexity"),
+                ("log", "log"),
+                note="Both axes are logarithmic, and perplexities far above all others are beyond "
+                "the edge.",
+            )
         )
     values = {
         name: [[run[length] for run in runs if length in run] for length in lengths]
@@ -243,14 +246,13 @@ def length_section(study: Study) -> Section:
             for name, runs in scores.items()
         },
     )
-    caption = (
-        f"{measure.label} by the number of {unit} of the source: mean and range over the seeds "
-        f"(blue line and band), the baseline {study.baseline} (dashed) and all others (thin "
-        "lines). Values far from all others may lie beyond the edge."
-    )
-    labels = (f"{unit} in the source (median of the part)", measure.label)
     figure = small_multiples(
-        f"length-{measure.name}", caption, panels(scores), study.baseline, labels
+        f"length-{measure.name}",
+        f"{measure.label} by the number of {unit} of the source",
+        panels(scores),
+        study.baseline,
+        (f"{unit} in the source (median of the part)", measure.label),
+        note="Values far from all others may lie beyond the edge.",
     )
     shown = Details(f"{measure.label} by length, as a table", [table])
     return Section(title, [figure, shown])

@@ -89,25 +89,31 @@ def curve(runs: Sequence[Mapping[int, float]]) -> Optional[Curve]:
 
 def small_multiples(
     name: str,
-    caption: str,
+    what: str,
     curves: Mapping[str, Curve],
     baseline: str,
     labels: Tuple[str, str],
     scales: Tuple[str, str] = ("linear", "linear"),
     settled: float = 0.0,
+    note: str = "",
 ) -> Figure:
     """A panel for each system, with the mean of each other system behind it in grey.
 
     Args:
         name: name of the file.
-        caption: the caption.
+        what: what is drawn, at the beginning of the caption.
         curves: curves by system, in order.
         baseline: the system drawn dashed in every panel.
         labels: labels of the axes, with units.
         scales: scales of the axes, ``linear`` or ``log``.
         settled: the y axis shows all values after this fraction of the x axis; earlier ones may be
             beyond its edge.
+        note: sentences at the end of the caption.
     """
+    caption = (
+        f"{what}: mean and range over the seeds (blue line and band), the baseline {baseline} "
+        f"(dashed) and all others (thin lines). {note}"
+    ).strip()
     start = settled * max(x for found in curves.values() for x in found.x)
     values = [
         value
