@@ -41,7 +41,6 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2}
 
 DATA=$OUT/data BINARY=$OUT/data-bin CHECKPOINTS=$OUT/checkpoints
 USER_DIR=$REPO/fairseq_posenc TOY=$REPO/examples/toy
-TEXTS=("$DATA"/{train,valid,test}.{en,de})
 # A changed program repeats the steps that run it.
 code_of() { find "$@" -name '*.py' -exec sha256sum {} + | sort | sha256sum | cut -c 1-12; }
 # The output of a step goes to its log, and the command to the user.
@@ -51,25 +50,23 @@ quietly() {
 }
 
 title "corpus of $PAIRS pairs"
-quietly step corpus --settings "$(code_of "$TOY")" --outputs "${TEXTS[@]}" -- \
+quietly step corpus --settings "$(code_of "$TOY")" --outputs "$DATA"/{train,valid,test}.{en,de} -- \
     fairseq-posenc script "$TOY/corpus.py" "$DATA" --train "$PAIRS" --seed "$SEED"
 
 title "words and subwords"
 for lang in en de; do
     files=()
-    for split in train valid test; do files+=("$DATA/$split.$lang" "$DATA/$split.tok.$lang"); done
-    quietly step "tokenize-$lang" --inputs "$DATA"/{train,valid,test}."$lang" \
-        --outputs "$DATA"/{train,valid,test}.tok."$lang" -- \
+    for split in train valid test; do files+=("<$DATA/$split.$lang" ">$DATA/$split.tok.$lang"); done
+    quietly step "tokenize-$lang" -- \
         fairseq-posenc tokenize moses --lang "$lang" --workers 2 "${files[@]}"
 done
-quietly step learn --inputs "$DATA"/train.tok.{en,de} --outputs "$DATA/codes" -- \
-    fairseq-posenc learn-subwords subword-nmt --operations 2000 "$DATA/codes" "$DATA"/train.tok.{en,de}
+quietly step learn -- fairseq-posenc learn-subwords subword-nmt --operations 2000 ">$DATA/codes" \
+    "<$DATA/train.tok."{en,de}
 for lang in en de; do
     files=()
-    for split in train valid test; do files+=("$DATA/$split.tok.$lang" "$DATA/$split.bpe.$lang"); done
-    quietly step "split-$lang" --inputs "$DATA/codes" "$DATA"/{train,valid,test}.tok."$lang" \
-        --outputs "$DATA"/{train,valid,test}.bpe."$lang" -- \
-        fairseq-posenc apply-subwords subword-nmt --workers 2 "$DATA/codes" "${files[@]}"
+    for split in train valid test; do files+=("<$DATA/$split.tok.$lang" ">$DATA/$split.bpe.$lang"); done
+    quietly step "split-$lang" -- \
+        fairseq-posenc apply-subwords subword-nmt --workers 2 "<$DATA/codes" "${files[@]}"
 done
 
 title "binary data"
@@ -98,20 +95,19 @@ step training --data "$BINARY" --settings "$(code_of "$USER_DIR")" --log "$OUT/t
         }'
 
 title "average of the last $AVERAGE checkpoints"
-quietly step average --inputs "$CHECKPOINTS/checkpoint_last.pt" --outputs "$OUT/average.pt" -- \
+quietly step average --inputs "$CHECKPOINTS/checkpoint_last.pt" -- \
     fairseq-posenc average --inputs "$CHECKPOINTS" --num-epoch-checkpoints "$AVERAGE" \
-    --checkpoint-upper-bound "$EPOCHS" --output "$OUT/average.pt"
+    --checkpoint-upper-bound "$EPOCHS" --output ">$OUT/average.pt"
 
 title "translation of the test set, beam 4"
 # Without --required-batch-size-multiple 1, fairseq main and its fork drop up to 7 sentences.
-quietly step translation --inputs "$OUT/average.pt" --data "$BINARY" --log "$OUT/generate.log" \
-    --outputs "$OUT/generate-test.txt" -- \
-    fairseq-generate "$BINARY" --user-dir "$USER_DIR" --cpu --path "$OUT/average.pt" --beam 4 \
+quietly step translation --data "$BINARY" --log "$OUT/generate.log" --outputs "$OUT/generate-test.txt" -- \
+    fairseq-generate "$BINARY" --user-dir "$USER_DIR" --cpu --path "<$OUT/average.pt" --beam 4 \
     --lenpen 0.6 --remove-bpe --max-tokens 4000 --required-batch-size-multiple 1 --results-path "$OUT"
 # The order of the test set, which batching by length changed.
 grep '^H-' "$OUT/generate-test.txt" | cut -c 3- | sort -n | cut -f 3 >"$DATA/output.tok.de"
-quietly step detokenize --inputs "$DATA/output.tok.de" --outputs "$OUT/output.de" -- \
-    fairseq-posenc detokenize --lang de "$DATA/output.tok.de" "$OUT/output.de"
+quietly step detokenize -- \
+    fairseq-posenc detokenize --lang de "<$DATA/output.tok.de" ">$OUT/output.de"
 
 title "results"
 run fairseq-posenc plot training --output "$OUT/training.png" --labels "$ARCH" -- "$OUT/train.log"
@@ -128,11 +124,10 @@ awk -v bleu="$BLEU" -v least="$MIN_BLEU" 'BEGIN { exit !(bleu >= least) }' ||
     die "BLEU $BLEU is below $MIN_BLEU"
 
 title "model folder"
-quietly step model --inputs "$OUT/average.pt" "$OUT/bleu.txt" --data "$BINARY" \
-    --replaces "$OUT/model" --known-by model.json --option=--output -- \
-    fairseq-posenc pack "$OUT/average.pt" "$(part "$OUT/model")" --ctranslate2 auto \
+quietly step model --data "$BINARY" --replaces "$OUT/model" --known-by model.json --option=--output -- \
+    fairseq-posenc pack "<$OUT/average.pt" "$(part "$OUT/model")" --ctranslate2 auto \
     --data "$BINARY" --tokenizer moses --subwords subword-nmt --subword-file "$DATA/codes" \
-    --about "A toy grammar, $PAIRS pairs, seed $SEED." --scores "$OUT/bleu.txt"
+    --about "A toy grammar, $PAIRS pairs, seed $SEED." --scores "<$OUT/bleu.txt"
 sed -n 6p "$DATA/test.en" | run fairseq-posenc translate --model "$OUT/model"
 printf '[%3d s] curves %s, model %s: fairseq-posenc translate --model %s <text\n' \
     "$SECONDS" "$OUT/training.png" "$OUT/model" "$OUT/model"

@@ -23,10 +23,7 @@ parse "$@"
 
 CPU_INDEX=https://download.pytorch.org/whl/cpu # PyTorch's own
 VENV=$(absolute "${VENV_DIR:-$REPO/.venv}")
-VENV_PYTHON=$VENV/bin/python
-LOG=$VENV/setup.log
-BUILD=$VENV/build-fairseq
-
+VENV_PYTHON=$VENV/bin/python LOG=$VENV/setup.log BUILD=$VENV/build-fairseq
 # The marker holds a hash of everything that determines what is installed, or "unfinished".
 MARKER=$VENV/.fairseq_posenc
 READY=$(cat "$0" "$REPO/pyproject.toml" "$REPO/constraints/v100.txt" <(echo "$REPO") | sha256sum)
@@ -53,15 +50,12 @@ choose_versions() {
     local python=$1
     case $python in
         3.8 | 3.9) # the official release, which Python 3.11 cannot import
-            FAIRSEQ=${FAIRSEQ:-fairseq==0.12.2}
-            TORCH=${TORCH:-torch==1.13.1}
-            ;;
+            FAIRSEQ=${FAIRSEQ:-fairseq==0.12.2} TORCH=${TORCH:-torch==1.13.1} ;;
         3.10) TORCH=${TORCH:-torch==2.4.1} ;;
         3.11 | 3.12) [[ $DEVICE != v100 ]] || TORCH=${TORCH:-torch==2.4.1} ;;
         3.13)
             NUMPY=${NUMPY:-"numpy>=2.1,<2.4"} # the first with wheels, the last without repairs
-            [[ $DEVICE != v100 ]] || die "--device v100: no PyTorch for Python 3.13; use 3.10"
-            ;;
+            [[ $DEVICE != v100 ]] || die "--device v100: no PyTorch for Python 3.13; use 3.10" ;;
         *) die "Python $python: fairseq runs on 3.8 to 3.13; give one, as PYTHON=python3.11" ;;
     esac
     TORCH=${TORCH:-torch==2.13.0} NUMPY=${NUMPY:-"numpy<2"}
@@ -91,10 +85,7 @@ attend() {
     local text=$1 job=$2 start=$SECONDS shown=$SECONDS
     while kill -0 "$job" 2>/dev/null; do
         sleep 0.2
-        if ((SECONDS >= shown + 15)); then
-            shown=$SECONDS
-            log "    $text: $((shown - start)) s"
-        fi
+        ((SECONDS < shown + 15)) || { shown=$SECONDS && log "    $text: $((shown - start)) s"; }
     done
     wait "$job"
 }
@@ -106,11 +97,9 @@ stop_jobs() {
 }
 
 install() {
-    local what=$1
-    shift
-    log "installing $what"
-    launch pip install --no-compile "$@"
-    attend "$what" "$JOB"
+    log "installing $1"
+    launch pip install --no-compile "${@:2}"
+    attend "$1" "$JOB"
 }
 
 # If killed, pip leaves packages that it later takes for complete. It writes INSTALLER last.
@@ -203,14 +192,12 @@ if imports fairseq; then
     log "keeping fairseq in $(in_venv -c 'import fairseq; print(*fairseq.__path__)' 2>>"$LOG")"
 elif pip show fairseq >/dev/null 2>&1 || pip show fairseq-fixed >/dev/null 2>&1; then
     die "the fairseq in $VENV cannot be imported; repair or remove it: $(last_error)"
-elif [[ $FAIRSEQ == fairseq-fixed* ]]; then
-    need_compiler
+elif need_compiler && [[ $FAIRSEQ == fairseq-fixed* ]]; then
     log "compiling $FAIRSEQ in the background"
     mkdir -p "$BUILD"
     launch build_fork
     build=$JOB
 else
-    need_compiler
     install "pip<24.1, as newer ones refuse omegaconf 2.0" "pip<24.1" || die "pip: $(last_error)"
     install "$FAIRSEQ" --no-deps "$FAIRSEQ" || die "$FAIRSEQ: $(last_error)"
 fi

@@ -20,23 +20,17 @@
 #                         transformers does, which lower-cases by itself
 #   --max-line N          break longer lines (in subwords), at the end of a sentence
 #                         where possible: with <s> and </s>, 510 makes 512 (510)
-#   --workers N           worker processes (default: all cores)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../common/steps.sh --workers --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 # shellcheck source=../common/tokens.sh
 . "$COMMON/tokens.sh"
 
 if [[ -n $TOKENIZER ]]; then
-    for given in "${SUBWORDS:+--subwords}" "${VOCABULARY_SIZE:+--vocabulary-size}" \
-        "${BPE_OPERATIONS:+--bpe-operations}" "${OPTION_LANG:+--lang}"; do
-        [[ -z $given ]] || die "$given: has no effect with --tokenizer; give one of them"
-    done
+    useless "with --tokenizer; give one of them" --subwords --vocabulary-size --bpe-operations --lang
     SUBWORDS=transformers
 fi
 SUBWORDS=${SUBWORDS:-subword-nmt} WORD_START=()
@@ -45,10 +39,8 @@ case $SUBWORDS in
     sentencepiece) WORD_START=(--word-start ▁) ;;
 esac
 if [[ $SUBWORDS != subword-nmt ]]; then
-    [[ -z $BPE_OPERATIONS ]] ||
-        die "--bpe-operations: has no effect with --subwords $SUBWORDS; give --vocabulary-size"
-    [[ -z $OPTION_LANG ]] ||
-        die "--lang: has no effect with --subwords $SUBWORDS, which splits the text as it is"
+    useless "with --subwords $SUBWORDS; give --vocabulary-size" --bpe-operations
+    useless "with --subwords $SUBWORDS, which splits the text as it is" --lang
 fi
 [[ -z $VOCABULARY_SIZE || -z $BPE_OPERATIONS ]] ||
     die "--bpe-operations $BPE_OPERATIONS: give it or --vocabulary-size"
@@ -63,36 +55,21 @@ if ((KEEP_CASE)) || [[ -n $TOKENIZER || $SUBWORDS == byte-bpe ]]; then KEPT=--ke
     READ=(--lowercase)
 fi
 ((!WIKITEXT)) || READ+=(--format wikitext)
-export WORKERS=${WORKERS:-$(nproc)}
-TEXTS=$(absolute "$TEXTS") OUT=$(absolute "$OUT")
-find_splits "$TEXTS" .txt
-alone "$OUT"
-((DRY_RUN)) || step binarize --check --inputs "$TEXTS" ${TOKENIZER:+"$TOKENIZER"} \
-    --replaces "$OUT/data-bin" --known-by text --option OUT
+TEXTS=$(absolute "$TEXTS")
+find_texts "$TEXTS" SPLIT.txt
+begin "$TEXTS"
 
-for split in "${SPLITS[@]}"; do
-    step "documents-$split" --inputs "$TEXTS/$split.txt" --outputs "$OUT/documents/$split" -- \
-        fairseq-posenc documents "${READ[@]}" "$TEXTS/$split.txt" "$OUT/documents/$split"
-done
+documents "${READ[@]}"
 case $SUBWORDS in
-    byte-bpe) learn_byte_bpe "$OUT/documents/train" "${SIZE[@]}" "${BYTES[@]}" ;;
-    sentencepiece)
-        INPUTS=("$OUT/bpe/sentencepiece.model")
-        step learn-sentencepiece --inputs "$OUT/documents/train" --outputs "${INPUTS[0]}" -- \
-            fairseq-posenc learn-subwords sentencepiece "${SIZE[@]}" "${INPUTS[0]}" \
-            "$OUT/documents/train"
-        on_splits apply-sentencepiece "$OUT/documents" "$OUT/bpe" \
-            fairseq-posenc apply-subwords sentencepiece "${INPUTS[0]}" ;;
+    transformers) by_tokenizer bpe ;;
+    byte-bpe) by_learned "${SIZE[@]}" "${BYTES[@]}" ;;
+    sentencepiece) by_learned "${SIZE[@]}" ;;
     subword-nmt)
-        on_splits tokenize "$OUT/documents" "$OUT/tokens" \
-            fairseq-posenc tokenize moses --lang "$SPOKEN"
-        step learn-bpe --inputs "$OUT/tokens/train" --outputs "$OUT/bpe/codes" -- \
-            fairseq-posenc learn-subwords subword-nmt "${SIZE[@]}" "$OUT/bpe/codes" "$OUT/tokens/train"
-        INPUTS=("$OUT/bpe/codes")
-        on_splits apply-bpe "$OUT/tokens" "$OUT/bpe" \
-            fairseq-posenc apply-subwords subword-nmt "$OUT/bpe/codes" ;;
+        on_splits tokenize documents tokens -- fairseq-posenc tokenize moses --lang "$SPOKEN"
+        step learn-bpe -- fairseq-posenc learn-subwords subword-nmt "${SIZE[@]}" \
+            ">$OUT/bpe/codes" "<$OUT/tokens/train"
+        on_splits apply-bpe tokens bpe -- fairseq-posenc apply-subwords subword-nmt "<$OUT/bpe/codes" ;;
 esac
-[[ -z $TOKENIZER ]] || by_tokenizer "$OUT/documents" "$OUT/bpe"
-INPUTS=()
-on_splits fold "$OUT/bpe" "$OUT/lines" fairseq-posenc fold --max-tokens "$MAX_LINE" "${WORD_START[@]}"
-binarize "$OUT/lines" "lang $SPOKEN"$'\n'"keep-case $KEPT"$'\n'"subwords $SUBWORDS"
+on_splits fold bpe lines -- fairseq-posenc fold --max-tokens "$MAX_LINE" "${WORD_START[@]}"
+record "lang $SPOKEN" "keep-case $KEPT" "subwords $SUBWORDS"
+binarize lines

@@ -6,12 +6,6 @@
 # TASK is a folder that prepare.sh made (clue/TNEWS), CHECKPOINT the result of pre-training. Epochs,
 # batch, learning rate and warm-up are those of Table 6. Everything else is as in
 # examples/glue/finetune.sh, which this calls with --paper gau: see its --help for options.
-#
-#   --help                this text
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
-own_help "$@"
-exec "$RECIPE/../glue/finetune.sh" --paper gau "$@"
+exec "$(dirname "$0")/../glue/finetune.sh" --paper gau "$@"

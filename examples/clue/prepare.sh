@@ -11,16 +11,11 @@
 #
 #   --tasks "NAME ..."    of AFQMC CSL IFLYTEK TNEWS WSC CMNLI, or of TASKS.yaml
 #                         (default: those that are there)
-#   --tokenizer FOLDER    split the texts as this tokenizer of transformers does; PRETRAINED is
-#                         then the folder of an imported model
-#   --workers N           worker processes (default: all cores)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../common/sentence_tasks.sh
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 # shellcheck source=../common/sentence_tasks.sh
 . "$COMMON/sentence_tasks.sh"

@@ -11,30 +11,19 @@
 #
 #   --tasks "NAME ..."    of AFQMC CSL IFLYTEK TNEWS WSC CMNLI CMRC2018 CHID C3
 #                         (default: those in CLUE_DIR)
-#   --tokenizer FOLDER    as for prepare.sh
-#   --workers N           worker processes for the data (default: all cores)
-#   --lr "X ..."          as for finetune.sh, like the following ones
-#   --seeds "N ..."       as there
-#   --epochs N            as there
-#   --batch N             as there
-#   --epoch best|last     as there (best)
-#   --patience N          as there, for the classification tasks only, like the following three
-#   --models N            as there
-#   --keep-checkpoints    as there
-#   --no-model            as there
-#   --cpu                 without GPU or fp16
-#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of prepare.sh --tokenizer --workers
+#   --batch N             examples per update, instead of the paper's
+#   options of ../glue/finetune.sh --lr --seeds --epochs --epoch --patience --models
+#   options of ../glue/finetune.sh --keep-checkpoints --no-model --cpu --user-dir
+#   options of ../common/steps.sh --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-READING=$RECIPE/../reading READING_TASKS="CMRC2018 CHID C3"
+declare -A READING=([CMRC2018]=cmrc [CHID]=chid [C3]=c3) # the names in their recipe
 if [[ -z $TASKS ]]; then
-    for task in $(fairseq-posenc sentence-task names "$RECIPE/tasks.yaml") $READING_TASKS; do
+    for task in $(fairseq-posenc sentence-task names "$RECIPE/tasks.yaml") CMRC2018 CHID C3; do
         if ((DRY_RUN)) || [[ -d $CLUE_DIR/$task ]]; then TASKS+="$task "; fi
     done
     [[ -n $TASKS ]] || die "$CLUE_DIR: has no folder of a task; see --help"
@@ -43,32 +32,25 @@ alone "$OUT"
 pass PREPARE --tokenizer --workers --dry-run
 pass FINETUNE --lr --seeds --epochs --batch --epoch --cpu --user-dir --dry-run
 pass CLASSIFY --patience --models --keep-checkpoints --no-model
-FLAGS=()
-((!${#EXTRA[@]})) || FLAGS=(-- "${EXTRA[@]}")
 
-SENTENCES="" TO_READ=""
-for task in $TASKS; do
-    if [[ " $READING_TASKS " == *" $task "* ]]; then TO_READ+="$task "; else SENTENCES+="$task "; fi
-done
-# The name of a reading task in its recipe: cmrc, chid, c3.
-reading_name() {
-    tr '[:upper:]' '[:lower:]' <<<"${1%2018}"
-}
+SENTENCES=""
+for task in $TASKS; do [[ -n ${READING[$task]:-} ]] || SENTENCES+="$task "; done
 [[ -z $SENTENCES ]] || "$RECIPE/prepare.sh" "$CLUE_DIR" "$PRETRAINED" "$OUT/data" "${PREPARE[@]}" \
     --tasks "$SENTENCES"
-for task in $TO_READ; do
-    "$READING/prepare.sh" "$(reading_name "$task")" "$CLUE_DIR/$task" "$PRETRAINED" "$OUT/data" \
-        "${PREPARE[@]}"
+for task in $TASKS; do
+    [[ -z ${READING[$task]:-} ]] || "$RECIPE/../reading/prepare.sh" "${READING[$task]}" \
+        "$CLUE_DIR/$task" "$PRETRAINED" "$OUT/data" "${PREPARE[@]}"
 done
 # The table that each finetune.sh prints is for the last one to show.
 for model in "${CHECKPOINT[@]}"; do
-    for task in $SENTENCES; do
-        "$RECIPE/finetune.sh" "$OUT/data/$task" "$model" "$OUT/runs" "${FINETUNE[@]}" \
-            "${CLASSIFY[@]}" "${FLAGS[@]}"
-    done
-    for task in $TO_READ; do
-        "$READING/finetune.sh" "$OUT/data/$(reading_name "$task")" "$model" "$OUT/reading" \
-            "${FINETUNE[@]}" "${FLAGS[@]}"
+    for task in $TASKS; do
+        if [[ -n ${READING[$task]:-} ]]; then
+            "$RECIPE/../reading/finetune.sh" "$OUT/data/${READING[$task]}" "$model" "$OUT/reading" \
+                "${FINETUNE[@]}" -- "${EXTRA[@]}"
+        else
+            "$RECIPE/finetune.sh" "$OUT/data/$task" "$model" "$OUT/runs" "${FINETUNE[@]}" \
+                "${CLASSIFY[@]}" -- "${EXTRA[@]}"
+        fi
     done
 done >&$((2 - DRY_RUN))
 run fairseq-posenc script "$COMMON/scores.py" --paper gau --epoch "$EPOCH" \

@@ -20,14 +20,11 @@
 #                         (8000)
 #   --tokenizer FOLDER    instead of the five above: split the texts as this tokenizer of
 #                         transformers does; words are what it marks with ##
-#   --workers N           worker processes (default: all cores)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../common/steps.sh --workers --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 # shellcheck source=../common/tokens.sh
 . "$COMMON/tokens.sh"
@@ -40,38 +37,29 @@ SUBWORDS="" WORDS_BY=jieba LOWER=(--lowercase) KEPT="" READ=(--format lines)
 ((!KEEP_CASE)) || LOWER=() KEPT=--keep-case
 ((!BLANK_LINES)) || READ=()
 check_tokenizer
-export WORKERS=${WORKERS:-$(nproc)}
-TEXTS=$(absolute "$TEXTS") OUT=$(absolute "$OUT")
-find_splits "$TEXTS" .txt
-alone "$OUT"
-((DRY_RUN)) || step binarize --check --inputs "$TEXTS" ${TOKENIZER:+"$TOKENIZER"} \
-    --replaces "$OUT/data-bin" --known-by text --option OUT
+TEXTS=$(absolute "$TEXTS")
+find_texts "$TEXTS" SPLIT.txt
+begin "$TEXTS"
 
-for split in "${SPLITS[@]}"; do
-    step "documents-$split" --inputs "$TEXTS/$split.txt" --outputs "$OUT/documents/$split" -- \
-        fairseq-posenc documents "${READ[@]}" --one-line "$TEXTS/$split.txt" "$OUT/documents/$split"
-done
-SIZE=() LINES=pieces
+documents "${READ[@]}" --one-line
+SIZE=() FOLDER=pieces
 if [[ -n $TOKENIZER ]]; then
     WORDS_BY=tokenizer
-    by_tokenizer "$OUT/documents" "$OUT/pieces"
+    by_tokenizer pieces
 else
-    HOW=$WORDS_BY LEARN=(marked-pieces --operations "$BPE_OPERATIONS") INPUTS=()
-    [[ $HOW == jieba ]] || HOW=none
+    HOW=${WORDS_BY/spaces/none} LEARN=(marked-pieces --operations "$BPE_OPERATIONS") FILE=$OUT/bpe/codes
+    [[ -z $SUBWORDS ]] || FILE=$OUT/bpe/words.txt
     [[ -z $SUBWORDS ]] || LEARN=(marked-words --vocabulary-size "$SYMBOLS" --level "$LEVEL")
-    on_splits segment "$OUT/documents" "$OUT/words" fairseq-posenc tokenize "$HOW" "${LOWER[@]}"
-    INPUTS=("$OUT/bpe/$([[ -n $SUBWORDS ]] && echo words.txt || echo codes)")
-    step learn --inputs "$OUT/words/train" --outputs "${INPUTS[0]}" -- \
-        fairseq-posenc learn-subwords "${LEARN[@]}" "${INPUTS[0]}" "$OUT/words/train"
-    on_splits split "$OUT/words" "$OUT/pieces" \
-        fairseq-posenc apply-subwords "${LEARN[0]}" "${INPUTS[0]}"
+    on_splits segment documents words -- fairseq-posenc tokenize "$HOW" "${LOWER[@]}"
+    step learn -- fairseq-posenc learn-subwords "${LEARN[@]}" ">$FILE" "<$OUT/words/train"
+    on_splits split words pieces -- fairseq-posenc apply-subwords "${LEARN[0]}" "<$FILE"
     SIZE=(--nwordssrc $((SYMBOLS + 4))) # and the special symbols
 fi
 # With <s> and </s> that makes 512. Samples of fixed length may span lines.
 if [[ $LENGTHS == diff ]]; then
-    LINES=lines INPUTS=()
-    on_splits fold "$OUT/pieces" "$OUT/lines" fairseq-posenc fold --max-tokens 510
+    FOLDER=lines
+    on_splits fold pieces lines -- fairseq-posenc fold --max-tokens 510
 fi
-ABOUT="lengths $LENGTHS"$'\n'"segmenter $WORDS_BY"$'\n'"keep-case $KEPT"
-[[ -z $SUBWORDS ]] || ABOUT+=$'\n'"subwords $SUBWORDS"$'\n'"level $LEVEL"
-binarize "$OUT/$LINES" "$ABOUT" "${SIZE[@]}"
+record "lengths $LENGTHS" "segmenter $WORDS_BY" "keep-case $KEPT" \
+    ${SUBWORDS:+"subwords $SUBWORDS" "level $LEVEL"}
+binarize "$FOLDER" "${SIZE[@]}"

@@ -16,28 +16,23 @@
 #   --samples-per-gpu N   maximum samples per GPU and pass; the rest of the batch is gathered over
 #                         several passes, --update-freq (64)
 #   options of ../common/cluster.sh
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../common/steps.sh --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 
-KNOWN="roformer roformer_v2 gau" LENGTHS=512 DATA=${DATA%/}
+KNOWN="roformer roformer_v2 gau" LENGTHS=512
 [[ " $KNOWN " == *" $MODEL "* ]] || die "$MODEL: unknown model; expected one of $KNOWN"
-if ((!DRY_RUN)) || [[ -f $DATA/text ]]; then
-    [[ -f $DATA/text ]] || die "$DATA: no file text there; give the data-bin that prepare.sh made"
-    LENGTHS=$(awk '$1 == "lengths" { print $2 }' "$DATA/text")
-fi
+need "$DATA/text" "$DATA: no file text there; give the data-bin that prepare.sh made"
+[[ ! -f $DATA/text ]] || LENGTHS=$(awk '$1 == "lengths" { print $2 }' "$DATA/text")
 case $LENGTHS in
     512) BREAK=none ;;
     diff) BREAK=eos ;;
     *) die "$DATA/text: lengths is neither 512 nor diff; give the data-bin that prepare.sh made" ;;
 esac
-PLUGIN=$(plugin_dir)
-export PYTHONPATH=${PLUGIN%/*}${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONPATH=${USER_DIR%/*}${PYTHONPATH:+:$PYTHONPATH}
 pass OPTIONS --gpus --cpu --nodes --node-rank --slurm --init-method --dry-run
 
 # The rest is as in the pre-training of BERT; --arch overrides the model named there.

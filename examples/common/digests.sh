@@ -8,39 +8,28 @@
 # precedence over it; RECORD, the list of what was accepted before, comes last. A file that none of
 # the three knows is refused: to accept it, list it.
 
+declare -A DIGESTS=([32]=md5 [40]=sha1 [56]=sha224 [64]=sha256 [96]=sha384 [128]=sha512)
+
 # Print "ALGORITHM:DIGEST" of file name $2 in the list $1, if it is there. Lists are those of
 # sha256sum and its relatives, with or without folders, "*" and carriage returns, and BSD's.
 listed_digest() {
+    local digest name found="" number=0
     [[ -n $1 && -f $1 ]] || return 0
-    awk -v wanted="$2" -v list="$1" '
-        BEGIN {
-            kind[32] = "md5"; kind[40] = "sha1"; kind[56] = "sha224"; kind[64] = "sha256"
-            kind[96] = "sha384"; kind[128] = "sha512"
-        }
-        function bad(why) {
-            printf "%s, line %d: %s\n", list, NR, why >"/dev/stderr"
-            failed = 1
-            exit 1
-        }
-        { sub(/^\357\273\277/, ""); gsub(/^[ \t]+|[ \t\r]+$/, "") }
-        /^(#|$)/ { next }
-        {
-            digest = name = $0
-            if (/^[A-Za-z][A-Za-z0-9-]* ?\(.*\) ?= ?[0-9A-Fa-f]+$/) { # SHA256 (NAME) = DIGEST
-                sub(/^.*= ?/, "", digest)
-                sub(/^[^(]*\(/, "", name); sub(/\) ?= ?[0-9A-Fa-f]+$/, "", name)
-            } else if (/^\\?[0-9A-Fa-f]+[ \t]+./) { # DIGEST NAME
-                sub(/^\\/, "", digest); sub(/[ \t].*$/, "", digest)
-                sub(/^[^ \t]+[ \t]+\*?/, "", name)
-            } else bad("expected a digest and the name of a file")
-            sub(/^.*[\/\\]/, "", name)
-            if (!(length(digest) in kind)) bad("a digest of unknown kind")
-            if (name != wanted) next
-            digest = kind[length(digest)] ":" tolower(digest)
-            if (found != "" && found != digest) bad("a second digest of " name ", and another one")
-            found = digest
-        }
-        END { if (!failed && found != "") print found }' "$1"
+    while read -r digest name || [[ -n $digest ]]; do
+        number=$((number + 1))
+        [[ -n $digest && $digest != "#"* ]] || continue
+        [[ $digest =~ ^[0-9a-f]+$ && -n $name ]] ||
+            die "$1, line $number: expected a digest and the name of a file"
+        [[ -n ${DIGESTS[${#digest}]:-} ]] || die "$1, line $number: a digest of unknown kind"
+        [[ $name == "$2" ]] || continue
+        digest=${DIGESTS[${#digest}]}:$digest
+        [[ -z $found || $found == "$digest" ]] ||
+            die "$1, line $number: a second digest of $name, and another one"
+        found=$digest
+    done < <(sed -E 's/^\xef\xbb\xbf//; s/^[ \t]+|[ \t\r]+$//g; s/^\\//
+        s/^[A-Za-z][A-Za-z0-9-]* ?\((.*)\) ?= ?([0-9A-Fa-f]+)$/\2 \1/
+        s/^([0-9A-Fa-f]+)[ \t]+\*?/\L\1\E /; s/^([0-9a-f]+) .*[/\\]/\1 /' "$1")
+    printf '%s' "$found"
 }
 
 verify() {
@@ -56,15 +45,11 @@ verify() {
     fi
     SHA256=$(sha256sum <"$file")
     SHA256=${SHA256%% *}
-    case $digest in
-        -)
-            die "$file: no digest is known; it has sha256:$SHA256, and if you trust it, write" \
-                "\"$SHA256  $name\" into a file and give that with --checksums" ;;
-        sha256:*) seen=sha256:$SHA256 ;;
-        md5:* | sha1:* | sha224:* | sha384:* | sha512:*)
-            seen=$("${digest%%:*}sum" <"$file") && seen=${digest%%:*}:${seen%% *} ;;
-        *) die "$name: digest $digest: expected sha256:HEX, md5:HEX or -" ;;
-    esac
+    [[ $digest != - ]] ||
+        die "$file: no digest is known; it has sha256:$SHA256, and if you trust it, write" \
+            "\"$SHA256  $name\" into a file and give that with --checksums"
+    seen=$("${digest%%:*}sum" <"$file")
+    seen=${digest%%:*}:${seen%% *}
     [[ $seen == "${digest,,}" ]] ||
         die "$file has $seen but $source says $digest; remove it, or give --checksums FILE"
     log "$name: $digest as $source says"
@@ -80,7 +65,7 @@ fetch() {
     local url=$1 file=$2 digest=${3:--}
     if [[ -f $file ]]; then
         ((DRY_RUN)) || verify "$file" "$digest"
-        return 0
+        return
     fi
     if [[ ! -f $file.new ]]; then
         run mkdir -p "$(dirname "$file")"

@@ -2,12 +2,12 @@
 # What the recipes in examples/ share. Source this file, do not run it:
 #
 #     set -euo pipefail
-#     . "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/../common/steps.sh"
+#     . "$(dirname "$0")/../common/steps.sh"
 #     parse "$@"
 #     alone "$OUT"
 #
-# It sets COMMON (this folder), REPO (repository root) and DRY_RUN (0), makes the repository's .venv
-# usable when no environment is active, and defines
+# It sets RECIPE (the folder of the script), COMMON (this folder), REPO (repository root) and DRY_RUN
+# (0), makes the repository's .venv usable when no environment is active, and defines
 #
 #     parse "$@"                 set a variable for each argument and option, as the comment at the
 #                                head of the script declares them (fairseq_posenc/steps/options.py)
@@ -16,22 +16,32 @@
 #     own_help "$@"              print the head of a script that hands its options on, if --help is
 #                                among them
 #     die TEXT                   print an error on one line, exit with 1
+#     need PATH TEXT             die with TEXT if there is no PATH (a folder: PATH/); not in a dry run
+#     useless WHY OPTION...      die if one of the OPTIONs was given, as it has no effect WHY
 #     log TEXT                   print a line with the time on standard error
 #     absolute PATH              print PATH as an absolute path, without slashes at its end
 #     fraction N PARTS           print N / PARTS rounded down, but at least 1
 #     alone FOLDER [--waits]     from here on, no other process works in FOLDER, and a signal ends all
 #                                that the script has started; FOLDER is also where steps leave markers.
 #                                If it is empty, only signals count; ARGUMENTS are the script's own
+#     shared FOLDER COMMAND...   run COMMAND, a script that several scripts run to prepare FOLDER, alone
 #     run COMMAND...             run COMMAND, every time
-#     step NAME [OPTIONS] -- COMMAND...   run COMMAND unless it is done: `fairseq-posenc step --help`
+#     step NAME [OPTIONS] -- COMMAND...   run COMMAND unless it is done: `fairseq-posenc step --help`;
+#                                "<FILE" and ">FILE" in it are files that it reads and makes
 #     train FOLDER DATA [FLAGS]  fairseq-train with FOLDER as --save-dir: goes on there, ends as if it
 #                                had not been interrupted, and is refused with other data or FLAGS
 #     part FOLDER                print where the commands of a step with --replaces FOLDER write it
 #     plugin_dir                 print the folder for --user-dir
 #     fairseq-posenc COMMAND...  the plug-in's command line, of the same copy
 #
-# With --dry-run, commands are printed and not run.
+# With --dry-run, commands are printed and not run. Options that many recipes have:
+#
+#   --workers N           worker processes (default: all cores)
+#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
+#   --dry-run             print the commands without running them
+#   --help                this text
 
+RECIPE=$(cd "$(dirname "$0")" && pwd)
 COMMON=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 REPO=$(cd "$COMMON/../.." && pwd)
 DRY_RUN=0
@@ -47,6 +57,8 @@ parse() {
     local assignments
     assignments=$("$ANY_PYTHON" -m fairseq_posenc.steps.options "$0" "$@") || exit
     eval "$assignments"
+    [[ -z ${WORKERS+declared} ]] || export WORKERS=${WORKERS:-$(nproc)}
+    USER_DIR=${USER_DIR:-$(plugin_dir)}
 }
 
 pass() {
@@ -69,6 +81,17 @@ own_help() {
 die() {
     printf '%s: error: %s\n' "${0##*/}" "$*" >&2
     exit 1
+}
+
+need() {
+    ((DRY_RUN)) || [[ -e $1 ]] || die "${@:2}"
+}
+
+useless() {
+    local option
+    for option in "${@:2}"; do
+        [[ -z ${GIVEN[$option]:-} ]] || die "$option: has no effect $1"
+    done
 }
 
 log() {
@@ -99,6 +122,10 @@ alone() {
     exec "$ANY_PYTHON" -m fairseq_posenc alone "$@" --name "${0##*/}" -- bash "$0" "${ARGUMENTS[@]}"
 }
 
+shared() {
+    if ((DRY_RUN)); then "${@:2}"; else fairseq-posenc alone "$1" --waits -- "${@:2}"; fi
+}
+
 # Print the commands in "$@", which have '&&' between them.
 show() {
     local word
@@ -122,12 +149,22 @@ run() {
 }
 
 step() {
+    local word options=() inputs=() outputs=() words=()
+    while (($#)) && [[ $1 != -- ]]; do options+=("$1"); shift; done
+    for word in "${@:2}"; do
+        case $word in
+            '<'*) word=${word:1} && inputs+=("$word") ;;
+            '>'*) word=${word:1} && outputs+=("$word") ;;
+        esac
+        words+=("$word")
+    done
+    [[ -z ${inputs[*]} ]] || options+=(--inputs "${inputs[@]}")
+    [[ -z ${outputs[*]} ]] || options+=(--outputs "${outputs[@]}")
     if ((!DRY_RUN)); then
-        fairseq-posenc step --folder "$STEPS" "$@"
-        return
+        fairseq-posenc step --folder "$STEPS" "${options[@]}" -- "${words[@]}"
+    elif [[ ${#words[@]} != 0 ]]; then # no --check
+        show "${words[@]}"
     fi
-    while [[ $1 != -- ]]; do shift; done
-    show "${@:2}"
 }
 
 # On several nodes, the first one takes care of the folder. Without --update-epoch-batch-itr, the

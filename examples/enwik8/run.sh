@@ -16,16 +16,11 @@
 #   --batch N             samples per update, over all GPUs (128)
 #   --updates N           number of updates (100000)
 #   --tokens-per-gpu N    maximum characters per GPU and pass (8192)
-#   --gpus N              GPUs on this node (default: all visible ones)
-#   --cpu                 one process without GPU or fp16, for a quick try
-#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../language_model/compare.sh --gpus --cpu --user-dir --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 
 MODELS=$RECIPE/../language_model
@@ -34,10 +29,7 @@ pass OPTIONS --cpu --gpus --user-dir --dry-run
 alone "$OUT/${ENCODINGS%% *}-seed${SEEDS%% *}"
 
 # The data is for all runs in OUT.
-PREPARE=("$MODELS/prepare.sh" "$KIND" "$SOURCE" "$OUT/data" "${DRY[@]}")
-if ((DRY_RUN)); then "${PREPARE[@]}"; else
-    fairseq-posenc alone "$OUT/data" --waits -- "${PREPARE[@]}"
-fi
+shared "$OUT/data" "$MODELS/prepare.sh" "$KIND" "$SOURCE" "$OUT/data" "${DRY[@]}"
 # The table of compare.sh has the paper's results on another corpus; standard output is for ours.
 "$MODELS/compare.sh" "$OUT/data/data-bin" "$OUT" --encodings "$ENCODINGS" --seeds "$SEEDS" \
     --length "$LENGTH" --batch $((BATCH * LENGTH)) --updates "$UPDATES" \

@@ -26,9 +26,7 @@
 #   --keep-checkpoints    keep the best checkpoint of every run (only those of the best N)
 #   --no-model            scores only: no checkpoints, and no model folder
 #   --cpu                 without GPU or fp16
-#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../common/steps.sh --user-dir --dry-run --help
 #
 # The papers: tupe has 10 epochs, 5 for MNLI, QQP and QNLI; accuracy, Matthews for CoLA, Pearson for
 # STS-B; median of five seeds. roformer: 3 epochs; F1 for MRPC and QQP, Spearman for STS-B; mean of
@@ -37,12 +35,12 @@
 # Epochs, batch, learning rates and scores of your own tasks are theirs.
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-# shellcheck source=../common/tokens.sh
-. "$COMMON/tokens.sh"
+
+# shellcheck source=../common/finetuning.sh
+. "$COMMON/finetuning.sh"
 
 #        table               warm-up, percent; Adam's epsilon, beta 2; weight decay, clip norm, seeds
 case $PAPER in
@@ -51,49 +49,35 @@ case $PAPER in
     gau) NUMBERS=(clue 10 1e-8 0.999 0.01 1.0 "1 2 3") ;;
     *) NUMBERS=(glue 6 1e-6 0.999 0.01 1.0 "1 2 3 4 5") ;;
 esac
-DATA=$(absolute "$DATA") CHECKPOINT=$(absolute "$CHECKPOINT") OUT=$(absolute "$OUT")
-TASK=${DATA##*/} NAME=${NAME:-$(basename "$(dirname "$CHECKPOINT")")} USER_DIR=${USER_DIR:-$(plugin_dir)}
-for TABLE in "$DATA/task.yaml" "$COMMON/../${NUMBERS[0]}/tasks.yaml" "$RECIPE/superglue.yaml" ""; do
-    [[ -n $TABLE ]] || die "$DATA: is not the folder of a task; give one that prepare.sh made, such" \
-        "as glue/CoLA or clue/TNEWS"
-    if [[ $TABLE == "$DATA/task.yaml" ]]; then
-        [[ ! -f $TABLE ]] || break
-    elif grep -Fqx "$TASK:" "$TABLE"; then break; fi
-done
-[[ $NAME =~ ^[A-Za-z0-9_][A-Za-z0-9._+-]*$ ]] || die "--name $NAME: expected letters and digits; give one"
+# The description of prepared data, or in a dry run a table that has the task.
+mapfile -t TABLES < <(ls "$DATA/task.yaml" 2>/dev/null || true
+    grep -Flx "$TASK:" "$COMMON/../${NUMBERS[0]}/tasks.yaml" "$RECIPE/superglue.yaml")
+[[ -n ${TABLES[*]} ]] ||
+    die "$DATA: is not the folder of a task; give one that prepare.sh made, such as glue/CoLA or clue/TNEWS"
 [[ $PAPER == gau ]] && FLAGS=(--pooler-dropout 0.1) || FLAGS=(--separator-token 2) # BERT's one [SEP]
 if [[ -n $FROM ]]; then
     [[ $FROM != "$TASK" ]] || die "--from $FROM: is the task itself; give another"
     CHECKPOINT=$OUT/$NAME/$FROM/model/checkpoint.pt NAME+=-from-$FROM
-    ((DRY_RUN)) || [[ -f $CHECKPOINT ]] ||
-        die "--from $FROM: there is no $CHECKPOINT; run finetune.sh on $FROM first"
+    need "$CHECKPOINT" "--from $FROM: there is no $CHECKPOINT; run finetune.sh on $FROM first"
     # The classes are others, even where they are as many: a head of another name is a new one.
     FLAGS+=(--classification-head-name "head_of_${TASK//[^A-Za-z0-9]/_}")
 fi
 for file in examples task.yaml; do
-    ((DRY_RUN)) || [[ -f $DATA/$file ]] || die "$DATA: is incomplete; run prepare.sh"
+    need "$DATA/$file" "$DATA: is incomplete; run prepare.sh"
 done
-((DRY_RUN)) || [[ -f $CHECKPOINT ]] || die "$CHECKPOINT: no such file"
-SETTINGS=$(fairseq-posenc sentence-task settings "$TABLE" "$TASK" --paper "$PAPER")
+SETTINGS=$(fairseq-posenc sentence-task settings "${TABLES[0]}" "$TASK" --paper "$PAPER")
 eval "$SETTINGS"
 PASSES=${EPOCHS:-$USUAL_EPOCHS} BATCH=${BATCH:-${USUAL_BATCHES[*]}} LR=${LR:-${USUAL_RATES[*]}}
-SEEDS=${SEEDS:-${NUMBERS[6]}} EXAMPLES=1
-[[ ! -f $DATA/examples ]] || EXAMPLES=$(<"$DATA/examples")
-RUNS=$OUT/$NAME/$TASK
-# Others may be at work on other seeds: this script holds the folder of its first run, each step its own.
-read -r rate _ <<<"$LR" && read -r batch _ <<<"$BATCH" && read -r seed _ <<<"$SEEDS"
-alone "$RUNS/lr$rate-batch$batch-seed$seed"
+SEEDS=${SEEDS:-${NUMBERS[6]}} WARMUP=${NUMBERS[1]} RUNS=$OUT/$NAME/$TASK
+alone_in_first_run
 
-# shellcheck source=../common/finetuning.sh
-. "$COMMON/finetuning.sh"
 FLAGS+=(--task sentence_prediction --init-token 0 --shorten-method truncate "${TARGET[@]}"
     --criterion sentence_prediction_metrics --metrics "$METRICS")
 if [[ -d $DATA/input3 ]]; then # of prepare_wsc.sh: a masked language model, not a classifier
     FLAGS=(--task candidate_ranking --criterion candidate_ranking)
     ((NO_MODEL)) || KEEP_CHECKPOINTS=1
 fi
-if ((NO_MODEL)); then FLAGS+=(--no-save); fi
-if ((CPU)); then FLAGS+=(--cpu); else FLAGS+=(--fp16); fi
+((!NO_MODEL)) || FLAGS+=(--no-save)
 [[ -z $PATIENCE ]] || FLAGS+=(--patience "$PATIENCE")
 scores() {
     fairseq-posenc script "$COMMON/scores.py" --paper "$PAPER" "$@"
@@ -103,47 +87,29 @@ if [[ -f $DATA/task.yaml ]]; then
     run mkdir -p "$RUNS"
     run cp "$DATA/task.yaml" "$RUNS"
 fi
-FOLDERS=()
-for batch in $BATCH; do
-    pass=$(((EXAMPLES + batch - 1) / batch)) && updates=$((pass * PASSES))
-    for rate in $LR; do
-        for seed in $SEEDS; do
-            folder=$RUNS/lr$rate-batch$batch-seed$seed
-            # Folders of earlier versions do not name the batch where it was the paper's.
-            [[ $batch != "${USUAL_BATCHES[*]}" || ! -d $RUNS/lr$rate-seed$seed ]] ||
-                folder=$RUNS/lr$rate-seed$seed
-            FOLDERS+=("$folder")
-            tune "$folder" --user-dir "$USER_DIR" "${FLAGS[@]}" \
-                --best-checkpoint-metric "$BEST" --adam-betas "(0.9, ${NUMBERS[3]})" \
-                --adam-eps "${NUMBERS[2]}" --weight-decay "${NUMBERS[4]}" \
-                --clip-norm "${NUMBERS[5]}" --lr "$rate" --total-num-update "$updates" \
-                --warmup-updates $((updates * NUMBERS[1] / 100)) --max-epoch "$PASSES" \
-                --batch-size "$batch" --seed "$seed" "${EXTRA[@]}"
-            ((DRY_RUN || NO_MODEL || KEEP_CHECKPOINTS)) || # only those of the best so far
-                fairseq-posenc alone "$RUNS" --waits -- python -m fairseq_posenc script \
-                    "$COMMON/scores.py" --paper "$PAPER" --best-runs "$MODELS" --prune "$RUNS" >&2
-        done
-    done
-done
-((DRY_RUN)) || fairseq-posenc stale "$RUNS"/lr*-seed*/ --data "$DATA"
+finished() { # of checkpoints, keep those of the best so far
+    ((DRY_RUN || NO_MODEL || KEEP_CHECKPOINTS)) ||
+        fairseq-posenc alone "$RUNS" --waits -- python -m fairseq_posenc script \
+            "$COMMON/scores.py" --paper "$PAPER" --best-runs "$MODELS" --prune "$RUNS" >&2
+}
+tune_all "${FLAGS[@]}" --best-checkpoint-metric "$BEST" --adam-betas "(0.9, ${NUMBERS[3]})" \
+    --adam-eps "${NUMBERS[2]}" --weight-decay "${NUMBERS[4]}" --clip-norm "${NUMBERS[5]}"
 
 if ((!NO_MODEL)) && [[ ! -d $DATA/input3 ]]; then
-    BEST_RUNS=("${FOLDERS[@]:0:MODELS}")
+    BEST_RUNS=("${FOLDERS[@]:0:MODELS}") PACK=(--text-of "$DATA" --ctranslate2 no)
     ((DRY_RUN)) || mapfile -t BEST_RUNS < <(scores --best-runs "$MODELS" "$RUNS")
     ((${#BEST_RUNS[@]} == MODELS)) ||
         log "--models $MODELS: only ${#BEST_RUNS[@]} runs have a checkpoint (a call with fewer" \
             "models removes those of other runs); to train a run again, remove its folder in $RUNS"
-    text_flags "$DATA"
-    ((!${#BOUNDS[@]})) || TEXT_FLAGS+=(--regression-range "${BOUNDS[@]}")
-    [[ ${USER_DIR##*/} == fairseq_posenc ]] || TEXT_FLAGS+=(--user-dir "$USER_DIR")
+    ((!${#BOUNDS[@]})) || PACK+=(--regression-range "${BOUNDS[@]}")
+    [[ ${USER_DIR##*/} == fairseq_posenc ]] || PACK+=(--user-dir "$USER_DIR")
     STEPS=$RUNS name=model number=1
     for run in "${BEST_RUNS[@]}"; do
         IFS=$'\t' read -r run score <<<"$run"
         step "$name" --waits --inputs "$run/train.log" --data "$DATA" --settings "$score" \
             --replaces "$RUNS/$name" --known-by model.json --option OUT -- \
             fairseq-posenc pack "$run/checkpoint_best.pt" "$(part "$RUNS/$name")" --data "$DATA" \
-            --ctranslate2 no "${TEXT_FLAGS[@]}" \
-            --about "Fine-tuned on $TASK ($EXAMPLES examples): $score." >&$((2 - DRY_RUN))
+            "${PACK[@]}" --about "Fine-tuned on $TASK ($EXAMPLES examples): $score." >&$((2 - DRY_RUN))
         number=$((number + 1)) name=model-$number
     done
     for folder in "$RUNS"/model-*; do # of an earlier call with more

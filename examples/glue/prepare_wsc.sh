@@ -8,21 +8,15 @@
 # data-bin folder that the model was pre-trained on. OUT/WSC is then what finetune.sh takes. If
 # interrupted, run it again to resume. The other tasks are those of prepare.sh --tasks.
 #
-#   --tokenizer FOLDER    split the texts as this tokenizer of transformers does; PRETRAINED is
-#                         then the folder of an imported model
-#   --workers N           worker processes (default: all cores)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../common/sentence_tasks.sh
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 # shellcheck source=../common/sentence_tasks.sh
 . "$COMMON/sentence_tasks.sh"
-((DRY_RUN)) || [[ -d $SOURCE ]] || die "$SOURCE: no such folder"
-WORKERS=${WORKERS:-$(nproc)}
+need "$SOURCE/" "$SOURCE: no such folder"
 use_pretrained bert_pretraining
 WORK=$OUT/work/WSC SPLITS=(train valid) COUNT=4
 check_output WSC examples "$SOURCE"
@@ -32,6 +26,6 @@ step WSC-extract --inputs "$SOURCE" --outputs "$WORK/text" -- \
 ((DRY_RUN)) || COUNT=$(<"$WORK/text/count")
 mapfile -t INPUTS < <(seq -f 'input%g' 0 $((COUNT - 1)))
 split_texts WSC "$WORK"
-binarize WSC "$WORK/pieces" "$WORK/text" numbers
+binarize_task WSC "$WORK/pieces" "$WORK/text" numbers
 run cp "$RECIPE/wsc.yaml" "$OUT/WSC/task.yaml"
 log "data for finetune.sh: $OUT/WSC"

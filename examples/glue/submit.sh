@@ -12,13 +12,11 @@
 #   --tasks "NAME ..."    of these tasks (default: those in DATA with a test set and a model)
 #   --device cpu|cuda     where to compute (cpu)
 #   --user-dir DIR        the plug-in that the models need, if it is your own
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../common/steps.sh --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 DATA=$(absolute "$DATA") MODELS=$(absolute "$MODELS") OUT=$(absolute "$OUT")
 if [[ -z $TASKS ]]; then

@@ -13,27 +13,15 @@
 #   --subset NAME         subset to score, such as valid or test (valid)
 #   --length N            tokens per sample, in training and scoring (2048)
 #   --tokens-per-gpu N    maximum tokens per GPU and pass (16384)
-#   --size small|medium   size of the model, as for train.sh (default: small)
-#   --updates N           number of updates, as for train.sh (default: the paper's)
-#   --batch N             tokens per update, over all GPUs (default: 524288, of medium 1048576)
-#   --adaptive N,N        adaptive input and softmax, as for train.sh
-#   --gpus N              GPUs on this node (default: all visible ones)
-#   --cpu                 one process without GPU or fp16, for a quick try
-#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of train.sh --size --updates --batch --adaptive --gpus --cpu --user-dir --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 
-DATA=${DATA%/}
-((DRY_RUN)) || [[ -f $DATA/$SUBSET.idx ]] ||
-    die "$DATA: has no text $SUBSET; give the data-bin folder that prepare.sh made"
-USER_DIR=${USER_DIR:-$(plugin_dir)} DEVICE=()
-((!CPU)) || DEVICE=(--cpu)
+need "$DATA/$SUBSET.idx" "$DATA: has no text $SUBSET; give the data-bin folder that prepare.sh made"
+pass DEVICE --cpu
 pass TRAINING --size --updates --batch --adaptive --gpus --cpu --dry-run
 # Others may be at work on other seeds: this script holds the folder of its first run.
 alone "$OUT/${ENCODINGS%% *}-seed${SEEDS%% *}"

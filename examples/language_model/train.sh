@@ -22,19 +22,14 @@
 #   --adaptive N,N        adaptive input and softmax, tied: cutoffs of the clusters of rare
 #                         words, such as 20000,60000, instead of a full softmax
 #   options of ../common/cluster.sh
-#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../common/steps.sh --user-dir --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-# shellcheck source=../common/cluster.sh
-. "$COMMON/cluster.sh"
-# shellcheck source=../common/tokens.sh
-. "$COMMON/tokens.sh"
+# shellcheck source=../common/pretraining.sh
+. "$COMMON/pretraining.sh"
 
 # RoFormer, Table 6: updates; GPT-3, Table 2.1: tokens in an update, learning rate. The last column
 # is the tokens that one GPU computes at once, for its memory.
@@ -42,7 +37,7 @@ case $SIZE in
     small) NUMBERS=(55000 524288 6e-4 6e-5 16384) ;;
     *) NUMBERS=(8000 1048576 2e-4 2e-5 8192) ;;
 esac
-UPDATES=${UPDATES:-${NUMBERS[0]}} BATCH=${BATCH:-${NUMBERS[1]}} DATA=${DATA%/}
+UPDATES=${UPDATES:-${NUMBERS[0]}} BATCH=${BATCH:-${NUMBERS[1]}}
 LIMIT=${TOKENS_PER_GPU:-${NUMBERS[4]}}
 MODEL=(--arch "roformer_lm_$SIZE" --position-encoding "$ENCODING")
 if [[ $ENCODING == gau ]]; then
@@ -55,36 +50,19 @@ fi
 ((LIMIT >= LENGTH)) || die "--tokens-per-gpu $LIMIT: a sample has --length $LENGTH"
 CRITERION=(--criterion cross_entropy)
 if [[ -n $ADAPTIVE ]]; then
-    [[ $ADAPTIVE =~ ^[1-9][0-9]*(,[1-9][0-9]*)*$ ]] ||
-        die "--adaptive $ADAPTIVE: expected numbers such as 20000,60000"
     # adaptive_loss refuses fairseq's default back-end even with a single process
     CRITERION=(--criterion adaptive_loss --ddp-backend legacy_ddp
         --adaptive-input --adaptive-input-cutoff "$ADAPTIVE"
         --adaptive-softmax-cutoff "$ADAPTIVE" --tie-adaptive-weights --tie-adaptive-proj)
 fi
 cluster_flags
-((DRY_RUN)) || [[ -f $DATA/dict.txt ]] ||
-    die "$DATA: no dict.txt there; give the data-bin folder that prepare.sh made"
-USER_DIR=${USER_DIR:-$(plugin_dir)} NAME=$ENCODING
+NAME=$ENCODING
 [[ $SIZE == small ]] || NAME+=-$SIZE
 SAVE_DIR=${SAVE_DIR:-runs/language_model/$NAME-seed$SEED}
 equal_shares "--batch $BATCH" $((BATCH / LENGTH)) $((LIMIT / LENGTH))
-alone "$SAVE_DIR"
-pack_trained --check
-
-# Epochs are irrelevant here: between two checkpoints, a small corpus has many and a large one
-# less than one.
-train "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" --task language_modeling "${MODEL[@]}" \
+pretrain "Trained on $DATA." --task language_modeling "${MODEL[@]}" \
     --tokens-per-sample "$LENGTH" --sample-break-mode none "${CRITERION[@]}" \
     --dropout 0 --attention-dropout 0 \
     --optimizer adam --adam-betas '(0.9, 0.95)' --adam-eps 1e-8 --weight-decay 0.1 \
     --clip-norm 1.0 --lr "${NUMBERS[2]}" --lr-scheduler cosine --min-lr "${NUMBERS[3]}" \
-    --warmup-init-lr 1e-7 --warmup-updates "$(fraction "$UPDATES" 100)" --max-update "$UPDATES" \
-    --batch-size "$SHARE" --update-freq "$PASSES" --required-batch-size-multiple 1 \
-    --seed "$SEED" --no-epoch-checkpoints \
-    --save-interval 1000000 --validate-interval 1000000 \
-    --save-interval-updates "$(fraction "$UPDATES" 100)" --keep-interval-updates 1 \
-    --keep-interval-updates-pattern "$(fraction "$UPDATES" 10)" \
-    --log-format simple --log-interval 100 --log-file "$SAVE_DIR/train.log" \
-    "${CLUSTER[@]}" "${EXTRA[@]}"
-pack_trained "$DATA" "$USER_DIR" "Trained on $DATA."
+    --warmup-init-lr 1e-7 --warmup-updates "$(fraction "$UPDATES" 100)" --batch-size "$SHARE" --seed "$SEED"

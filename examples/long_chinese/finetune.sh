@@ -12,21 +12,13 @@
 #   --name NAME           name of the model in the tables (default: the folder of CHECKPOINT)
 #   --lengths "N ..."     lengths of fine-tuning, of the two cases together (512 1024)
 #   --scored "N ..."      lengths of scoring (default: those of fine-tuning)
-#   --lr "X ..."          learning rates (2e-5)
-#   --seeds "N ..."       seeds (1 2 3)
-#   --epochs N            passes over the training data (3)
-#   --batch N             triples per update (32)
-#   --cpu                 without GPU or fp16
-#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../reading/finetune.sh --lr --seeds --epochs --batch --cpu --user-dir --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-DATA=$(absolute "$DATA") OUT=$(absolute "$OUT") USER_DIR=${USER_DIR:-$(plugin_dir)}
+DATA=$(absolute "$DATA") OUT=$(absolute "$OUT")
 NAME=${NAME:-$(basename "$(dirname "$CHECKPOINT")")} SCORED=${SCORED:-$LENGTHS}
 ((DRY_RUN)) || [[ -f $DATA/task && $(<"$DATA/task") == "cail 2" ]] ||
     die "$DATA: is not the data of CAIL; give what examples/reading/prepare.sh cail made"

@@ -8,38 +8,27 @@
 # that prepare.sh made. Each stage starts from the weights of the one before. Run again with the same
 # --save-dir, it goes on in the stage that was interrupted, from its checkpoint_last.pt.
 #
-#   --stages "LxBxU ..."  stages: tokens in a sample, samples in an update, updates (512x256x200000
+#   --stages "NxNxN ..."  stages: tokens in a sample, samples in an update, updates (512x256x200000
 #                         1536x256x12500 256x256x120000 128x512x80000 1536x256x10000 512x512x30000)
 #   --save-dir DIR        stage1, stage2, ... with checkpoints, train.log and model folder each; at the
 #                         end checkpoint_last.pt and model of the last
 #                         (default: runs/long_chinese/MODEL)
 #   --tokens-per-gpu N    maximum tokens per GPU and pass; the rest of the batch is gathered over
 #                         several passes, --update-freq (16384)
-#   --gpus N              GPUs on this node (default: all visible ones)
-#   --cpu                 one process without GPU or fp16, for a quick try
-#   --nodes N             number of nodes (default: 1)
-#   --node-rank NUMBER    number of this node, from 0 (default: 0)
-#   --slurm               take these two from SLURM_NNODES and SLURM_NODEID
-#   --init-method URL     tcp://HOST:PORT of the first node; needed for several nodes
-#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../common/cluster.sh
+#   options of ../common/steps.sh --user-dir --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 # shellcheck source=../common/tokens.sh
 . "$COMMON/tokens.sh"
 
 # RoFormer, Table 4: tokens in a sample, samples in an update, updates.
 PAPER="512x256x200000 1536x256x12500 256x256x120000 128x512x80000 1536x256x10000 512x512x30000"
-[[ -n ${STAGES// /} ]] || die "--stages '$STAGES': expected stages such as 512x256x200000"
 LONGEST=0
 for stage in $STAGES; do
-    [[ $stage =~ ^[1-9][0-9]*x[1-9][0-9]*x[1-9][0-9]*$ ]] ||
-        die "--stages $stage: expected LENGTHxBATCHxUPDATES, such as 512x256x200000"
     length=${stage%%x*}
     ((length <= LONGEST)) || LONGEST=$length
     ((TOKENS_PER_GPU >= length)) ||
@@ -54,9 +43,7 @@ case $MODEL in
     bert) LEVEL=character POSITIONS=("${TABLE[@]}") ;;
     *) die "$MODEL: unknown model; expected roformer, wobert, nezha or bert" ;;
 esac
-DATA=${DATA%/}
-((DRY_RUN)) || [[ -f $DATA/dict.txt ]] ||
-    die "$DATA: no dict.txt there; give the data-bin folder that prepare.sh made"
+need "$DATA/dict.txt" "$DATA: no dict.txt there; give the data-bin folder that prepare.sh made"
 FOUND=$(recorded level "$DATA/text")
 [[ -z $FOUND || $FOUND == "$LEVEL" ]] ||
     log "$DATA: is in the level $FOUND; in the paper's Table 3, $MODEL reads the level $LEVEL"
@@ -66,7 +53,7 @@ alone "$SAVE_DIR"
 
 # The rest is as in section 4.2, in bert_pretraining.
 pass OPTIONS --gpus --cpu --nodes --node-rank --slurm --init-method --user-dir --dry-run
-number=0 BEFORE=()
+number=0 BEFORE=() PUBLISHED=()
 for stage in $STAGES; do
     number=$((number + 1)) folder=$SAVE_DIR/stage$number
     IFS=x read -r length batch updates <<<"$stage"
@@ -81,7 +68,6 @@ done
 for name in checkpoint_last.pt model; do
     run ln -sfn "stage$number/$name" "$SAVE_DIR/$name"
 done
-PUBLISHED=()
 [[ $STAGES != "$PAPER" ]] || PUBLISHED=(--paper)
 ((DRY_RUN)) || fairseq-posenc script "$RECIPE/tables.py" "$SAVE_DIR" --stages "$STAGES" \
     "${PUBLISHED[@]}"

@@ -22,16 +22,12 @@
 #   --seeds "N ..."       seeds of fine-tuning (default: 1 2 3)
 #   --epochs N            passes of fine-tuning (default: 5)
 #   --tokens-per-gpu N    maximum tokens per GPU and pass (default: 16384)
-#   --gpus N              GPUs on this node (default: all visible ones)
-#   --cpu                 one process without GPU or fp16
-#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../common/cluster.sh --gpus --cpu
+#   options of ../common/steps.sh --user-dir --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 
 # All numbers: SAVES of a training, each with a validation; TOKENS in an update, on a GPU at once at

@@ -9,13 +9,11 @@
 #   --checksums FILE      sha256sum-style list of the archives to trust before any other
 #   --keep                end without an error if DATA is there already, even if another process has
 #                         just made it
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../common/steps.sh --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 # shellcheck source=../common/digests.sh
 . "$COMMON/digests.sh"

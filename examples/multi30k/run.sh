@@ -9,20 +9,14 @@
 # again to resume. Several architectures can share OUT, even at the same time. The work
 # is done by ../translation/run.sh; these are its settings.
 #
-#   --name NAME           folder of this run (default: ARCH-seedSEED)
-#   --seed N              seed of fairseq-train (default: 1)
 #   --epochs N            passes over the training data (12)
-#   --average N           number of last epoch checkpoints to average (default: 5)
 #   --bpe-operations N    merges of the joint BPE (6000)
 #   --checksums FILE      for a download: sha256sum-style list that overrides all others
-#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../translation/run.sh --name --seed --average --user-dir --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 
 DATA=$(absolute "$DATA")
@@ -32,8 +26,7 @@ if [[ ! -e $DATA ]]; then
     "$RECIPE/download.sh" "$DATA" --keep "${DOWNLOAD[@]}"
 fi
 for text in "$DATA"/{train,val,test_2016_flickr}.{en,de}; do
-    ((DRY_RUN)) || [[ -f $text ]] ||
-        die "$text: no such file; $RECIPE/download.sh fetches the data into a new folder"
+    need "$text" "$text: no such file; $RECIPE/download.sh fetches the data into a new folder"
 done
 ((DRY_RUN)) || (cd "$DATA" && sha256sum --status --check "$RECIPE/texts.sha256") ||
     log "$DATA: not the texts used for the table in README.md; scores will differ"

@@ -10,35 +10,23 @@
 # formats, go to OUT/NAME/TASK; it ends with a table of all models and tasks in OUT. Stopped and started
 # again, it continues with the runs that are not done.
 #
-#   --name NAME           name of the model in the table (default: the folder of CHECKPOINT)
-#   --lr "X ..."          learning rates (default: the paper's)
 #   --seeds "N ..."       seeds (default: 1 2 3 4 5; for the Chinese tasks 1 2 3)
-#   --epochs N            passes over the training data, instead of the paper's
 #   --batch N             questions (choices) or windows (spans) per update (default: the paper's)
-#   --epoch best|last     score of a run: that of its best or of its last epoch on the
-#                         validation set (best)
 #   --classifier          of SQuAD 2.0: a classifier tells whether there is an answer, as in
 #                         RoBERTa, instead of the span of [CLS]
 #   --bert                pairs are [CLS] a [SEP] b [SEP] (cmrc, c3, chid), not
 #                         <s> a </s> </s> b </s> (squad, race, copa, qnli, cail)
-#   --cpu                 without GPU or fp16
-#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../glue/finetune.sh --name --lr --epochs --epoch --cpu --user-dir --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-DATA=$(absolute "$DATA") CHECKPOINT=$(absolute "$CHECKPOINT") OUT=$(absolute "$OUT")
-NAME=${NAME:-$(basename "$(dirname "$CHECKPOINT")")} USER_DIR=${USER_DIR:-$(plugin_dir)}
-[[ $NAME =~ ^[A-Za-z0-9_][A-Za-z0-9._+-]*$ ]] || die "--name $NAME: expected letters and digits; give one"
-((DRY_RUN)) || [[ -f $DATA/task ]] ||
-    die "$DATA: is not the folder of a task; give one that prepare.sh made, such as reading/squad"
-((DRY_RUN)) || [[ -f $CHECKPOINT ]] || die "$CHECKPOINT: no such file"
-TASK=${DATA##*/} CHOICES=4
-[[ $TASK != cail ]] || CHOICES=2
+# shellcheck source=../common/finetuning.sh
+. "$COMMON/finetuning.sh"
+
+need "$DATA/task" "$DATA: is not the folder of a task; give one that prepare.sh made, such as reading/squad"
+[[ $TASK == cail ]] && CHOICES=2 || CHOICES=4
 [[ ! -f $DATA/task ]] || read -r TASK CHOICES <"$DATA/task" || true
 #              rate   batch decay epochs warm-up, percent
 case $TASK in
@@ -61,50 +49,31 @@ case $TASK in
 esac
 ((!CLASSIFIER)) || [[ $TASK == squad || $TASK == cmrc ]] || die "--classifier: is for squad"
 LR=${LR:-${PAPER[0]}} BATCH=${BATCH:-${PAPER[1]}} PASSES=${EPOCHS:-${PAPER[3]}}
-RUNS=$OUT/$NAME/$TASK
-# Others may be at work on other seeds: this script holds the folder of its first run, each step its own.
-alone "$RUNS/lr${LR%% *}-batch$BATCH-seed${SEEDS%% *}"
-
-# shellcheck source=../common/finetuning.sh
-. "$COMMON/finetuning.sh"
-FLAGS+=(--init-token 0)
+RUNS=$OUT/$NAME/$TASK WARMUP=${PAPER[4]} METRIC=accuracy SUBSETS=valid DEVICE=cuda
+((!CPU)) || DEVICE=cpu
 ((BERT)) || FLAGS+=(--separator-token 2)
-EXAMPLES=1 METRIC=f1 ANSWER_ON=()
-if ((CPU)); then TUNING+=(--cpu); else TUNING+=(--fp16) ANSWER_ON=(--device cuda); fi
+alone_in_first_run
+
 case $TASK in
     squad | cmrc)
-        LONGEST=30
+        METRIC=f1 LONGEST=30
         [[ $TASK == squad ]] || LONGEST=64
-        FLAGS+=(--task span_prediction --criterion span_prediction --longest-question 64
-            --longest-answer "$LONGEST")
+        FLAGS+=(--init-token 0 --task span_prediction --criterion span_prediction
+            --longest-question 64 --longest-answer "$LONGEST")
         ((!CLASSIFIER)) || FLAGS+=(--answerability classifier)
+        AFTER=('&&' fairseq-posenc reading answer FOLDER/checkpoint_best.pt "$DATA"
+            --output FOLDER/answers --device "$DEVICE")
         # Batches are of windows, and a long passage has several.
         [[ ! -f $DATA/train.questions.jsonl ]] ||
             EXAMPLES=$(fairseq-posenc reading windows "$DATA" "${FLAGS[@]}" "${EXTRA[@]}") ;;
     *)
-        METRIC=accuracy SUBSETS=valid
-        [[ ! -f $DATA/examples ]] || EXAMPLES=$(<"$DATA/examples")
         for number in 1 2 3; do
             [[ ! -f $DATA/label/valid$number.label ]] || SUBSETS+=,valid$number
         done
-        FLAGS+=(--task sentence_ranking --criterion sentence_ranking --num-classes "$CHOICES"
-            --valid-subset "$SUBSETS" --shorten-method truncate)
+        FLAGS+=(--init-token 0 --task sentence_ranking --criterion sentence_ranking
+            --num-classes "$CHOICES" --valid-subset "$SUBSETS" --shorten-method truncate)
         # Of two long texts, neither is cut for the other.
         [[ $TASK != cail ]] || FLAGS+=(--max-positions 512 --max-option-length 256) ;;
 esac
-PASS=$(((EXAMPLES + BATCH - 1) / BATCH)) && UPDATES=$((PASS * PASSES))
-
-for rate in $LR; do
-    for seed in $SEEDS; do
-        folder=$RUNS/lr$rate-batch$BATCH-seed$seed after=()
-        [[ $METRIC != f1 ]] ||
-            after=(++ fairseq-posenc reading answer "$folder/checkpoint_best.pt" "$DATA"
-                --output "$folder/answers" "${ANSWER_ON[@]}")
-        tune "$folder" --user-dir "$USER_DIR" "${FLAGS[@]}" \
-            --best-checkpoint-metric "$METRIC" --weight-decay "${PAPER[2]}" --lr "$rate" \
-            --total-num-update "$UPDATES" --warmup-updates $((UPDATES * PAPER[4] / 100)) \
-            --max-epoch "$PASSES" --batch-size "$BATCH" --seed "$seed" "${EXTRA[@]}" "${after[@]}"
-    done
-done
-((DRY_RUN)) || fairseq-posenc stale "$RUNS"/lr*-seed*/ --data "$DATA"
+tune_all "${FLAGS[@]}" --best-checkpoint-metric "$METRIC" --weight-decay "${PAPER[2]}"
 run fairseq-posenc script "$COMMON/reading_scores.py" --epoch "$EPOCH" "$OUT"

@@ -15,16 +15,11 @@
 #   --leave-out-wrong     leave out training questions whose answer is not where the file says
 #   --longest-choice N    symbols of a question with its answer; longer ones lose their beginning
 #                         (default: 128, as in RoBERTa; of cail none)
-#   --tokenizer FOLDER    split the texts as this tokenizer of transformers does; PRETRAINED is
-#                         then the folder of an imported model
-#   --workers N           worker processes (default: all cores)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../common/sentence_tasks.sh
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 # shellcheck source=../common/sentence_tasks.sh
 . "$COMMON/sentence_tasks.sh"
@@ -37,8 +32,7 @@ case $TASK in
     cail) READER=(cail.py) MOST=2 MADE_BY=clue_pretraining LONGEST_CHOICE=${LONGEST_CHOICE:-1000000} ;;
     *) die "$TASK: no such task; expected squad, cmrc, race, c3, chid, copa, qnli or cail" ;;
 esac
-((DRY_RUN)) || [[ -d $SOURCE ]] || die "$SOURCE: no such folder"
-WORKERS=${WORKERS:-$(nproc)}
+need "$SOURCE/" "$SOURCE: no such folder"
 use_pretrained "$MADE_BY"
 WORK=$OUT/work/$TASK
 
@@ -86,7 +80,7 @@ choices() {
     step "$TASK-cut" --inputs "$WORK/text" "$WORK/pieces" --outputs "$WORK/cut" -- \
         fairseq-posenc script "$RECIPE/choices.py" cut "$WORK/text" "$WORK/pieces" "$WORK/cut" \
         --longest "${LONGEST_CHOICE:-128}"
-    binarize "$TASK" "$WORK/cut" "$WORK/text" numbers "$WORK/text/task"
+    binarize_task "$TASK" "$WORK/cut" "$WORK/text" numbers "$WORK/text/task"
 }
 
 case $TASK in squad | cmrc) spans ;; *) choices ;; esac

@@ -14,9 +14,8 @@
 #   --help                this text
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 pass OPTIONS --output --seed --samples --trials
 run fairseq-posenc script "$COMMON/compare.py" "${OPTIONS[@]}" "$BASELINE" "${SYSTEM[@]}"

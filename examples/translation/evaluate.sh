@@ -24,14 +24,11 @@
 #   --no-model            write none
 #   --about TEXT          a sentence on the data, for its card
 #   --cpu                 without GPU
-#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../common/steps.sh --user-dir --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 # shellcheck source=../common/translation.sh
 . "$COMMON/translation.sh"
 parse "$@"
@@ -39,45 +36,40 @@ parse "$@"
 [[ -z $LAST_EPOCH || -z $LAST_UPDATE ]] || die "--last-update $LAST_UPDATE: give it or --last-epoch"
 [[ -z $LAST_EPOCH ]] || AVERAGE_BY=epochs
 [[ -z $LAST_UPDATE ]] || AVERAGE_BY=updates
-LAST=$LAST_EPOCH$LAST_UPDATE DATA=${DATA%/}
+LAST=$LAST_EPOCH$LAST_UPDATE
 read_settings "$DATA"
 REFERENCE=$DATA/reference.$SUBSET
 [[ $TOKENIZER == moses || $COMPOUND_SPLIT == 0 ]] ||
     die "--compound-split: is for text in Moses' tokens; prepare it with --tokenizer moses"
-if ((!DRY_RUN)); then
-    [[ -f $REFERENCE.$TARGET ]] ||
-        die "$DATA: no reference.$SUBSET.$TARGET there; give prepare.sh the texts of $SUBSET"
-    [[ -d $SAVE_DIR ]] || die "$SAVE_DIR: no such folder; give the --save-dir of train.sh"
-    [[ -z $CHECKPOINT || -f $CHECKPOINT ]] || die "--checkpoint $CHECKPOINT: no such file"
-fi
+need "$REFERENCE.$TARGET" \
+    "$DATA: no reference.$SUBSET.$TARGET there; give prepare.sh the texts of $SUBSET"
+need "$SAVE_DIR/" "$SAVE_DIR: no such folder; give the --save-dir of train.sh"
+[[ -z $CHECKPOINT ]] || need "$CHECKPOINT" "--checkpoint $CHECKPOINT: no such file"
 RESULTS=$(absolute "${RESULTS:-$SAVE_DIR/evaluate-$SUBSET}") MODEL=$(absolute "${MODEL:-$SAVE_DIR/model}")
 alone "$RESULTS"
-((NO_MODEL || DRY_RUN)) || step model --check --replaces "$MODEL" --known-by model.json --option=--model
+((NO_MODEL)) || step model --check --replaces "$MODEL" --known-by model.json --option=--model
 
 if [[ -z $CHECKPOINT ]]; then
     CHECKPOINT=$SAVE_DIR/average$AVERAGE.pt
     run fairseq-posenc average --inputs "$SAVE_DIR" "--num-${AVERAGE_BY%s}-checkpoints" "$AVERAGE" \
         ${LAST:+--checkpoint-upper-bound "$LAST"} --output "$CHECKPOINT"
 fi
+pass GENERATE --cpu
+pass SCORE --bleu-tokenizer --compound-split --comet
+[[ $SUBWORDS != subword-nmt ]] || GENERATE+=(--remove-bpe)
 # score.py joins the pieces of SentencePiece, since fairseq leaves its bytes as they are.
-GENERATE=() SCORE=()
-case $SUBWORDS in
-    subword-nmt) GENERATE=(--remove-bpe) ;;
-    sentencepiece) SCORE=(--sentencepiece "$DATA/${TARGET_SUBWORD_FILE:-$SUBWORD_FILE}") ;;
-esac
-((!CPU)) || GENERATE+=(--cpu)
+[[ $SUBWORDS != sentencepiece ]] ||
+    SCORE+=(--sentencepiece "$DATA/${TARGET_SUBWORD_FILE:-$SUBWORD_FILE}")
 # Without --required-batch-size-multiple 1, fairseq main and its fork drop up to 7 sentences.
-run fairseq-generate "$DATA" --user-dir "${USER_DIR:-$(plugin_dir)}" --task translation \
+run fairseq-generate "$DATA" --user-dir "$USER_DIR" --task translation \
     ${SOURCE:+--source-lang "$SOURCE" --target-lang "$TARGET"} --path "$CHECKPOINT" \
     --gen-subset "$SUBSET" --beam "$BEAM" --lenpen "$LENPEN" --max-tokens "$MAX_TOKENS" \
     --required-batch-size-multiple 1 --results-path "$RESULTS" "${GENERATE[@]}" "${EXTRA[@]}"
 [[ $TOKENIZER == none ]] || SCORE+=(--tokenized-reference "$REFERENCE.tok.$TARGET")
-((!COMPOUND_SPLIT)) || SCORE+=(--compound-split)
-[[ -z $COMET ]] || SCORE+=(--comet "$COMET" --source "$REFERENCE.$SOURCE")
+[[ -z $COMET ]] || SCORE+=(--source "$REFERENCE.$SOURCE")
 run fairseq-posenc script "$COMMON/score.py" --lang "${TARGET:-en}" --reference "$REFERENCE.$TARGET" \
-    --tokenizer "$TOKENIZER" ${BLEU_TOKENIZER:+--bleu-tokenizer "$BLEU_TOKENIZER"} "${SCORE[@]}" \
-    --hypotheses "$RESULTS/hypotheses.txt" --text "$RESULTS/scores.txt" \
-    --json "$RESULTS/scores.json" "$RESULTS/generate-$SUBSET.txt"
+    --tokenizer "$TOKENIZER" "${SCORE[@]}" --hypotheses "$RESULTS/hypotheses.txt" \
+    --text "$RESULTS/scores.txt" --json "$RESULTS/scores.json" "$RESULTS/generate-$SUBSET.txt"
 run cp "$REFERENCE.$TARGET" "$RESULTS/reference.txt"
 
 # All that raw text needs, for `fairseq-posenc translate`.

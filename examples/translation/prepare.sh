@@ -31,36 +31,27 @@
 #   --ratio P             drop training pairs with a larger ratio of lengths (1.5)
 #   --no-cleaning         drop no training pair
 #   --longest N           refuse longer sentences in valid and test, in tokens (1022)
-#   --workers N           worker processes (default: all cores)
 #   --settings            print how the texts would be prepared, and end
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../common/steps.sh --workers --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 # shellcheck source=../common/translation.sh
 . "$COMMON/translation.sh"
 parse "$@"
 
-# Error if flag $2 has a value, $3, but subwords other than $1 are wanted.
-only_with() {
-    [[ $SUBWORDS == "$1" || -z $3 ]] || die "$2: has no effect with --subwords $SUBWORDS"
-}
-
 SOURCE=$SOURCE_LANG TARGET=$TARGET_LANG
 [[ $SOURCE != "$TARGET" ]] || die "--target-lang $TARGET: is the source language, too"
-((DASH_SPLITS)) && DASH_SPLITS=--dash-splits || DASH_SPLITS=""
-((BYTE_FALLBACK)) && FALLBACK=--byte-fallback || FALLBACK=""
-only_with sentencepiece --sentencepiece-model "$SENTENCEPIECE_MODEL"
-only_with sentencepiece --byte-fallback "$FALLBACK"
-only_with sentencepiece --character-coverage "$CHARACTER_COVERAGE"
-only_with subword-nmt --bpe-operations "$BPE_OPERATIONS"
+DASH_SPLITS=${GIVEN[--dash-splits]:-}
+pass LEARN --byte-fallback --character-coverage
+[[ $SUBWORDS == sentencepiece ]] ||
+    useless "with --subwords $SUBWORDS" --sentencepiece-model --byte-fallback --character-coverage
+[[ $SUBWORDS == subword-nmt ]] || useless "with --subwords $SUBWORDS" --bpe-operations
 [[ -z $VOCABULARY_SIZE || -z $BPE_OPERATIONS ]] ||
     die "--bpe-operations $BPE_OPERATIONS: give it or --vocabulary-size"
 [[ -n $TOKENIZER ]] || TOKENIZER=$([[ $SUBWORDS == sentencepiece ]] && echo none || echo moses)
-[[ $TOKENIZER == moses || -z $DASH_SPLITS ]] || die "--dash-splits: has no effect without Moses"
+[[ $TOKENIZER == moses ]] || useless "without Moses" --dash-splits
 SUBWORD_FILE=sentencepiece.model
 [[ $SUBWORDS != subword-nmt ]] || SUBWORD_FILE=bpe.codes
 if [[ $SUBWORDS == none ]]; then
@@ -73,124 +64,107 @@ if ((SETTINGS)); then
     exit 0
 fi
 
-export WORKERS=${WORKERS:-$(nproc)}
-TEXTS=$(absolute "$TEXTS") OUT=$(absolute "$OUT") LANGS=("$SOURCE" "$TARGET")
-((DRY_RUN)) || [[ -d $TEXTS ]] || die "$TEXTS: no such folder"
+TEXTS=$(absolute "$TEXTS") OUT=$(absolute "$OUT")
+need "$TEXTS/" "$TEXTS: no such folder"
 
-# The files: TEXT[SPLIT.LANGUAGE] is what the next step reads.
-declare -A NAMES=([train]=$TRAIN [valid]=$VALID [test]=$TEST) TEXT=() TOKENS=() MODEL=()
+# The file of a text, plain or compressed; in a dry run, the plain one if there is none.
 find_text() {
     local file
     for file in "$1"{,.gz,.xz,.bz2}; do
-        [[ ! -f $file ]] || { printf '%s' "$file"; return; }
+        [[ ! -f $file ]] || { printf '%s' "$file" && return; }
     done
     ((!DRY_RUN)) || printf '%s' "$1"
 }
-HELD_OUT=(valid)
+# TEXT[SPLIT.LANGUAGE] is what the next step reads, KEPT what is binarised and kept with the data.
+declare -A NAMES=([train]=$TRAIN [valid]=$VALID [test]=$TEST) TEXT=()
+HELD_OUT=(valid) KEPT=() COPIES=() FLAGS=() PART=$(part "$OUT/data-bin")
 [[ $TEST == test && -z $(find_text "$TEXTS/test.$SOURCE")$(find_text "$TEXTS/test.$TARGET") ]] ||
     HELD_OUT+=(test)
 for split in train "${HELD_OUT[@]}"; do
-    for lang in "${LANGS[@]}"; do
+    for lang in "$SOURCE" "$TARGET"; do
         TEXT[$split.$lang]=$(find_text "$TEXTS/${NAMES[$split]}.$lang")
         [[ -n ${TEXT[$split.$lang]} ]] ||
             die "$TEXTS/${NAMES[$split]}.$lang: no such file, nor .gz, .xz or .bz2"
     done
 done
 alone "$OUT"
-((DRY_RUN)) || step binarize --check --inputs "$TEXTS" --replaces "$OUT/data-bin" \
-    --known-by text.settings --option OUT
+step binarize --check --inputs "$TEXTS" --replaces "$OUT/data-bin" --known-by text.settings --option OUT
 
-# What fairseq-preprocess reads is plain, the training text before that is compressed.
-step check-train --inputs "${TEXT[train.$SOURCE]}" "${TEXT[train.$TARGET]}" -- \
-    fairseq-posenc check-pairs "${TEXT[train.$SOURCE]}" "${TEXT[train.$TARGET]}"
-for split in "${HELD_OUT[@]}"; do
-    copies=("$OUT/held-out/$split".{"$SOURCE","$TARGET"})
-    step "check-$split" --inputs "${TEXT[$split.$SOURCE]}" "${TEXT[$split.$TARGET]}" \
-        --outputs "${copies[@]}" -- fairseq-posenc check-pairs \
-        "${TEXT[$split.$SOURCE]}" "${TEXT[$split.$TARGET]}" "${copies[@]}"
-    TEXT[$split.$SOURCE]=${copies[0]} TEXT[$split.$TARGET]=${copies[1]}
-done
-
-# Step $1 on all texts of language $3, with outputs in folder $2, by the command that follows.
+# A step on the two texts of a split, by a command of fairseq-posenc: on_pair NAME SPLIT COMMAND...
+on_pair() {
+    step "$1" -- fairseq-posenc "${@:3}" "<${TEXT[$2.$SOURCE]}" "<${TEXT[$2.$TARGET]}" "${MADE[@]}"
+}
+# A step on all texts of a language, which writes those in a folder: on_texts NAME FOLDER LANG COMMAND...
 on_texts() {
-    local name=$1 folder=$2 lang=$3 split files=() inputs=() outputs=() file
+    local split file words=()
     for split in train "${HELD_OUT[@]}"; do
-        file=$folder/$split.$lang
-        [[ $split != train ]] || file+=.gz
-        files+=("${TEXT[$split.$lang]}" "$file") inputs+=("${TEXT[$split.$lang]}") outputs+=("$file")
-        TEXT[$split.$lang]=$file
+        file=$2/$split.$3
+        [[ $split != train ]] || file+=.gz # what fairseq-preprocess reads is plain
+        words+=("<${TEXT[$split.$3]}" ">$file") TEXT[$split.$3]=$file
     done
-    [[ -z ${MODEL[$lang]:-} ]] || inputs+=("${MODEL[$lang]}")
-    step "$name-$lang" --inputs "${inputs[@]}" --outputs "${outputs[@]}" -- "${@:4}" "${files[@]}"
+    step "$1-$3" -- fairseq-posenc "${@:4}" "${words[@]}"
 }
 
-if [[ $TOKENIZER == moses ]]; then
-    for lang in "${LANGS[@]}"; do
-        on_texts tokenize "$OUT/tokens" "$lang" \
-            fairseq-posenc tokenize moses --lang "$lang" ${DASH_SPLITS:+"$DASH_SPLITS"}
-    done
-fi
-for split in "${HELD_OUT[@]}"; do TOKENS[$split]=${TEXT[$split.$TARGET]}; done
-
-# Learn subwords from the training texts of the languages $2... and write them to $1.
-learn() {
-    local file=$1 lang texts=() how=(--learn-from "$LEARN_FROM")
-    for lang in "${@:2}"; do texts+=("${TEXT[train.$lang]}"); done
-    if [[ -n $BPE_OPERATIONS ]]; then how+=(--operations "$BPE_OPERATIONS"); else
-        how+=(--vocabulary-size "${VOCABULARY_SIZE:-8000}")
-    fi
-    how+=(${SENTENCEPIECE_MODEL:+--type "$SENTENCEPIECE_MODEL"} ${FALLBACK:+"$FALLBACK"}
-        ${CHARACTER_COVERAGE:+--character-coverage "$CHARACTER_COVERAGE"})
-    step "learn-${file##*/}" --inputs "${texts[@]}" --outputs "$file" --watch "$OUT/subwords" -- \
-        fairseq-posenc learn-subwords "$SUBWORDS" "${how[@]}" "$file" "${texts[@]}"
-}
-
-if [[ $SUBWORDS != none ]]; then
-    FILES=([0]="$OUT/subwords/$SUBWORD_FILE" [1]="$OUT/subwords/${TARGET_SUBWORD_FILE:-$SUBWORD_FILE}")
-    if [[ $VOCABULARY == joint ]]; then learn "${FILES[0]}" "${LANGS[@]}"; else
-        for index in 0 1; do learn "${FILES[index]}" "${LANGS[index]}"; done
-    fi
-    for index in 0 1; do
-        MODEL[${LANGS[index]}]=${FILES[index]}
-        on_texts split "$OUT/subwords" "${LANGS[index]}" \
-            fairseq-posenc apply-subwords "$SUBWORDS" "${FILES[index]}"
-    done
-fi
+MADE=()
+on_pair check-train train check-pairs
 for split in "${HELD_OUT[@]}"; do
-    step "lengths-$split" --inputs "${TEXT[$split.$SOURCE]}" "${TEXT[$split.$TARGET]}" -- \
-        fairseq-posenc check-pairs --longest "$LONGEST" "${TEXT[$split.$SOURCE]}" "${TEXT[$split.$TARGET]}"
-done
-CLEAN=(check-pairs)
-((NO_CLEANING)) || CLEAN=(clean --max-length "$MAX_LENGTH" --ratio "$RATIO")
-CLEANED=("$OUT/clean/train".{"$SOURCE","$TARGET"})
-step clean --inputs "${TEXT[train.$SOURCE]}" "${TEXT[train.$TARGET]}" --outputs "${CLEANED[@]}" -- \
-    fairseq-posenc "${CLEAN[@]}" "${TEXT[train.$SOURCE]}" "${TEXT[train.$TARGET]}" "${CLEANED[@]}"
-
-# What evaluate.sh needs is stored with the data.
-PART=$(part "$OUT/data-bin") FLAGS=() KEPT=("$OUT/text.settings") COPIES=() PAIR=$SOURCE-$TARGET
-MADE=("$OUT/data-bin"/{dict.{"$SOURCE","$TARGET"}.txt,text.settings})
-for split in train "${HELD_OUT[@]}"; do
-    MADE+=("$OUT/data-bin/$split.$PAIR".{"$SOURCE","$TARGET"}.{bin,idx})
-done
-((DRY_RUN)) || { text_settings >"$OUT/text.settings.part" && mv "$OUT/text.settings"{.part,}; }
-for split in "${HELD_OUT[@]}"; do
-    FLAGS+=("--${split}pref" "${TEXT[$split.$SOURCE]%.*}")
-    for lang in "${LANGS[@]}"; do
-        KEPT+=("${TEXT[$split.$lang]}" "$OUT/held-out/$split.$lang")
+    MADE=(">$OUT/held-out/$split."{"$SOURCE","$TARGET"})
+    on_pair "check-$split" "$split" check-pairs
+    for lang in "$SOURCE" "$TARGET"; do
+        TEXT[$split.$lang]=$OUT/held-out/$split.$lang KEPT+=("$OUT/held-out/$split.$lang")
         COPIES+=('&&' cp "$OUT/held-out/$split.$lang" "$PART/reference.$split.$lang")
-        MADE+=("$OUT/data-bin/reference.$split.$lang")
     done
-    [[ $TOKENIZER == none ]] || COPIES+=('&&' cp "${TOKENS[$split]}" "$PART/reference.$split.tok.$TARGET")
 done
-for file in $SUBWORD_FILE $TARGET_SUBWORD_FILE; do
-    KEPT+=("$OUT/subwords/$file")
-    COPIES+=('&&' cp "$OUT/subwords/$file" "$PART/$file")
+if [[ $TOKENIZER == moses ]]; then
+    for lang in "$SOURCE" "$TARGET"; do
+        on_texts tokenize "$OUT/tokens" "$lang" \
+            tokenize moses --lang "$lang" ${DASH_SPLITS:+"$DASH_SPLITS"}
+    done
+    for split in "${HELD_OUT[@]}"; do
+        COPIES+=('&&' cp "${TEXT[$split.$TARGET]}" "$PART/reference.$split.tok.$TARGET")
+    done
+fi
+
+# Learn subwords from the training texts of the languages $2... and write them to $1 in OUT/subwords.
+learn() {
+    local how=(--learn-from "$LEARN_FROM" --vocabulary-size "${VOCABULARY_SIZE:-8000}")
+    [[ -z $BPE_OPERATIONS ]] || how=(--learn-from "$LEARN_FROM" --operations "$BPE_OPERATIONS")
+    how+=(${SENTENCEPIECE_MODEL:+--type "$SENTENCEPIECE_MODEL"} "${LEARN[@]}" ">$OUT/subwords/$1")
+    for lang in "${@:2}"; do how+=("<${TEXT[train.$lang]}"); done
+    step "learn-$1" --watch "$OUT/subwords" -- fairseq-posenc learn-subwords "$SUBWORDS" "${how[@]}"
+    KEPT+=("$OUT/subwords/$1") COPIES+=('&&' cp "$OUT/subwords/$1" "$PART/$1")
+}
+if [[ $SUBWORDS != none ]]; then
+    LEARNED=("$SOURCE" "$TARGET")
+    [[ $VOCABULARY == joint ]] || LEARNED=("$SOURCE")
+    learn "$SUBWORD_FILE" "${LEARNED[@]}"
+    [[ $VOCABULARY == joint ]] || learn "$TARGET_SUBWORD_FILE" "$TARGET"
+    on_texts split "$OUT/subwords" "$SOURCE" apply-subwords "$SUBWORDS" "<$OUT/subwords/$SUBWORD_FILE"
+    on_texts split "$OUT/subwords" "$TARGET" \
+        apply-subwords "$SUBWORDS" "<$OUT/subwords/${TARGET_SUBWORD_FILE:-$SUBWORD_FILE}"
+fi
+MADE=()
+for split in "${HELD_OUT[@]}"; do
+    on_pair "lengths-$split" "$split" check-pairs --longest "$LONGEST"
+    FLAGS+=("--${split}pref" "${TEXT[$split.$SOURCE]%.*}")
+    KEPT+=("${TEXT[$split.$SOURCE]}" "${TEXT[$split.$TARGET]}")
 done
+CLEAN=(clean --max-length "$MAX_LENGTH" --ratio "$RATIO")
+((!NO_CLEANING)) || CLEAN=(check-pairs)
+MADE=(">$OUT/clean/train."{"$SOURCE","$TARGET"})
+on_pair clean train "${CLEAN[@]}"
+
+((DRY_RUN)) || { text_settings >"$OUT/text.settings.part" && mv "$OUT/text.settings"{.part,}; }
 [[ $VOCABULARY == separate ]] || FLAGS+=(--joined-dictionary)
 [[ $SUBWORDS != none || -z $VOCABULARY_SIZE ]] ||
     FLAGS+=(--nwordssrc "$VOCABULARY_SIZE" --nwordstgt "$VOCABULARY_SIZE")
-step binarize --inputs "${CLEANED[@]}" "${KEPT[@]}" --replaces "$OUT/data-bin" \
-    --known-by text.settings --option OUT --outputs "${MADE[@]}" --watch "$PART" -- \
+MADE=("$OUT/data-bin"/{dict.{"$SOURCE","$TARGET"}.txt,text.settings})
+for split in train "${HELD_OUT[@]}"; do
+    MADE+=("$OUT/data-bin/$split.$SOURCE-$TARGET".{"$SOURCE","$TARGET"}.{bin,idx})
+done
+step binarize --inputs "$OUT/clean/train".{"$SOURCE","$TARGET"} "${KEPT[@]}" "$OUT/text.settings" \
+    --replaces "$OUT/data-bin" --known-by text.settings --option OUT --outputs "${MADE[@]}" \
+    --watch "$PART" -- \
     fairseq-preprocess --source-lang "$SOURCE" --target-lang "$TARGET" \
     --trainpref "$OUT/clean/train" --workers "$WORKERS" "${FLAGS[@]}" --destdir "$PART" \
     "${COPIES[@]}" '&&' cp "$OUT/text.settings" "$PART/text.settings"

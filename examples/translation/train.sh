@@ -21,14 +21,11 @@
 #   --keep-updates N      how many of these to keep (20)
 #   --fp32                on GPUs, too, instead of fp16
 #   options of ../common/cluster.sh
-#   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../common/steps.sh --user-dir --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 # shellcheck source=../common/translation.sh
 . "$COMMON/translation.sh"
 parse "$@"
@@ -36,7 +33,6 @@ parse "$@"
 . "$COMMON/cluster.sh"
 
 [[ -z $UPDATES || -z $EPOCHS ]] || die "--epochs $EPOCHS: give it or --updates"
-DATA=${DATA%/}
 cluster_flags
 read_settings "$DATA"
 SAVE_DIR=${SAVE_DIR:-$RUNS/$ARCH}
@@ -55,7 +51,7 @@ SHARED=--share-all-embeddings
 LENGTH=(--max-update "${UPDATES:-100000}")
 [[ -z $EPOCHS ]] || LENGTH=(--max-epoch "$EPOCHS")
 TIMEFORMAT="training took %R s (processor time %U s)"
-time train "$SAVE_DIR" "$DATA" --user-dir "${USER_DIR:-$(plugin_dir)}" \
+time train "$SAVE_DIR" "$DATA" --user-dir "$USER_DIR" \
     --task translation ${SOURCE:+--source-lang "$SOURCE" --target-lang "$TARGET"} \
     --arch "$ARCH" "$SHARED" --dropout 0.1 \
     --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \

@@ -11,18 +11,12 @@
 #   --checksums FILE      sha256sum-style list that overrides all others
 #   --vocabulary-size N   characters and merges of the joint BPE (default: 37000, as in the
 #                         Transformer paper)
-#   --bpe-operations N    merges of the joint BPE, instead
 #   --no-dash-splits      do not split rich-text as rich @-@ text
-#   --max-length N        drop training pairs with more BPE tokens per side (250)
-#   --ratio P             drop training pairs with a larger length ratio (1.5)
-#   --workers N           worker processes (default: all cores)
-#   --dry-run             print the commands without running them
-#   --help                this text
+#   options of ../translation/prepare.sh --bpe-operations --max-length --ratio --workers --dry-run --help
 
 set -euo pipefail
-RECIPE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=../common/steps.sh
-. "$RECIPE/../common/steps.sh"
+. "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 # shellcheck source=../common/digests.sh
 . "$COMMON/digests.sh"

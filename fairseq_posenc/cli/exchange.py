@@ -5,9 +5,8 @@ import math
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import Command, add_user_dir, load_plug_in
-from fairseq_posenc.cli.text import add_text_arguments, check_text_arguments
+from fairseq_posenc.cli.text import add_text_arguments, text_from
 from fairseq_posenc.serving.model_folder import Search
-from fairseq_posenc.text.preparation import Text
 
 KNOWN = "a format that `fairseq-posenc list` names, for example hf-roformer"
 
@@ -157,30 +156,22 @@ def run_pack(args: argparse.Namespace) -> None:
     low, high = args.regression_range or (0.0, 1.0)
     if not -math.inf < low < high < math.inf:
         raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
-    check_text_arguments(args)
+    text = text_from(args, needed=False)
     load_plug_in(args.user_dir)
     from fairseq_posenc.exchange.pack import Pack, pack
 
-    text = Text(
-        args.source_lang,
-        args.target_lang,
-        args.tokenizer,
-        args.dash_splits,
-        args.subwords,
-        lowercase=args.lowercase,
-    )
     wanted = Pack(
         args.checkpoint,
         args.data,
-        text,
-        args.subword_file,
+        text._replace(subword_file=None, target_subword_file=None),
+        text.subword_file,
         Search(args.beam, args.lenpen),
         args.about,
         args.scores,
         args.ctranslate2,
         args.quantization,
         args.regression_range,
-        args.target_subword_file,
+        text.target_subword_file,
     )
     report = pack(wanted, args.out_dir)
     if report is not None:

@@ -8,7 +8,7 @@ from typing import Any, Dict
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.cli.command import Command, add_commands, add_user_dir, load_plug_in
-from fairseq_posenc.cli.text import add_text_arguments, check_text_arguments
+from fairseq_posenc.cli.text import add_text_arguments, text_from
 
 PREPARE = """\
 Split the questions and passages of SQuAD 1.1, SQuAD 2.0 or CMRC 2018 into the symbols of a model.
@@ -35,7 +35,7 @@ def add_prepare(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out training questions whose answer is not where the file says",
     )
-    add("--source-lang", default="en", metavar="LANG", help="language, for Moses (en)")
+    add("--source-lang", metavar="LANG", help="language, for Moses (en)")
     add_text_arguments(parser)
 
 
@@ -46,7 +46,7 @@ def prepare(args: argparse.Namespace) -> None:
     names = [name for name in ("train", "valid", "test") if getattr(args, name)]
     if not names:
         raise UsageError("reading prepare: give --train, --valid or --test")
-    check_text_arguments(args)
+    text = text_from(args)
     refuse_existing(args.out_dir)
     from fairseq_posenc.training.reading.questions import read_questions
 
@@ -59,23 +59,13 @@ def prepare(args: argparse.Namespace) -> None:
     load_plug_in()
     from fairseq.data import Dictionary
 
-    from fairseq_posenc.text.preparation import Preparation, Text
+    from fairseq_posenc.text.preparation import Preparation
     from fairseq_posenc.training.reading.data import Settings, write_settings, write_split
 
     if not os.path.isfile(args.dict):
         raise UsageError(f"--dict {args.dict}: no such file; give that of the pre-training")
-    file = None if args.subword_file is None else os.path.abspath(args.subword_file)
-    if file is not None and not os.path.exists(file):
-        raise UsageError(f"--subword-file {args.subword_file}: no such file")
-    text = Text(
-        args.source_lang,
-        None,
-        args.tokenizer,
-        args.dash_splits,
-        args.subwords,
-        file,
-        args.lowercase,
-    )
+    if text.subword_file is not None and not os.path.exists(text.subword_file):
+        raise UsageError(f"--subword-file {text.subword_file}: no such file")
     preparation = Preparation(text)
     dictionary = Dictionary.load(args.dict)
     dictionary.add_symbol("<mask>")

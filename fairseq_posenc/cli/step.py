@@ -55,7 +55,8 @@ def add_step(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("name", metavar="NAME", help="name of the step, unique in the folder")
     add("--folder", required=True, metavar="DIR", help="the folder of its marker, DIR/steps")
-    add("--inputs", nargs="+", default=[], metavar="PLACE", help="files and folders that it reads")
+    several: Any = {"nargs": "+", "action": "extend", "default": []}
+    add("--inputs", **several, metavar="PLACE", help="files and folders that it reads")
     add(
         "--data",
         nargs="+",
@@ -63,7 +64,7 @@ def add_step(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="data folders that it reads as a training does: the dictionary, train and valid count",
     )
-    add("--outputs", nargs="+", default=[], metavar="PLACE", help="files and folders that it makes")
+    add("--outputs", **several, metavar="PLACE", help="files and folders that it makes")
     add("--settings", nargs="+", default=[], metavar="TEXT", help="what else decides its result")
     add(
         "--replaces",

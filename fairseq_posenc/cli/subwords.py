@@ -10,8 +10,8 @@ from fairseq_posenc.cli.text import (
     add_texts,
     add_words,
     at_least,
-    check_text_arguments,
     map_texts,
+    text_from,
 )
 from fairseq_posenc.text.subwords import SUBWORD_FILES, SUBWORDS
 
@@ -58,7 +58,8 @@ Split texts into the symbols of a model.
     echo a prompt | fairseq-posenc apply-subwords text8 - -
 
 With --tokenizer, INPUT is raw text, which is split into words before; the flags are those of
-`pack`. The kinds text8, enwik8 and none have no FILE.
+`pack`. The kinds text8, enwik8 and none have no FILE. The kind `like` is that of a data folder, in
+the place of FILE, as a recipe has recorded it there; INPUT is raw text.
 
 {TEXTS}"""
 JOIN = f"""\
@@ -204,14 +205,17 @@ def add_learn(parser: argparse.ArgumentParser) -> None:
 def _add_kinds(parser: argparse.ArgumentParser, join: bool) -> None:
     """Declare the kinds of subwords, and the arguments of each."""
     kinds = parser.add_subparsers(metavar="KIND", required=True, dest="subwords")
-    for kind in SUBWORDS:
+    for kind in SUBWORDS if join else (*SUBWORDS, "like"):
         of_kind = kinds.add_parser(
             kind,
             description=parser.description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         of_kind.set_defaults(subword_file=None, source_lang=None)
-        if SUBWORD_FILES[kind] is not None:
+        if kind == "like":
+            of_kind.set_defaults(subwords="none")
+            of_kind.add_argument("text_of", metavar="DIR", help="a data folder of a recipe")
+        elif SUBWORD_FILES[kind] is not None:
             of_kind.add_argument("subword_file", metavar="FILE", help="what the kind is split by")
         if not join:
             add_words(of_kind, None)
@@ -226,18 +230,9 @@ def add_apply(parser: argparse.ArgumentParser) -> None:
 
 def run_apply(args: argparse.Namespace) -> None:
     """Write the symbols."""
-    from fairseq_posenc.text.preparation import Text, splitter
+    from fairseq_posenc.text.preparation import splitter
 
-    check_text_arguments(args)
-    text = Text(
-        source_lang=args.source_lang,
-        tokenizer=args.tokenizer or "none",
-        dash_splits=args.dash_splits,
-        subwords=args.subwords,
-        subword_file=args.subword_file,
-        lowercase=args.lowercase,
-    )
-    map_texts(args, splitter, text)
+    map_texts(args, splitter, text_from(args))
 
 
 def add_join(parser: argparse.ArgumentParser) -> None:

@@ -2,10 +2,12 @@
 
 import argparse
 import os
+import sys
 from typing import Any, Optional
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.cli.command import Command
+from fairseq_posenc.text.preparation import Text, recorded
 from fairseq_posenc.text.subwords import RAW, SUBWORD_FILES, SUBWORDS
 from fairseq_posenc.text.words import TOKENIZERS
 
@@ -95,6 +97,11 @@ def add_text_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="merges, model of SentencePiece, or folder of a tokenizer of transformers",
     )
+    add(
+        "--text-of",
+        metavar="DIR",
+        help="instead of these flags: as a recipe has recorded it in its data folder",
+    )
 
 
 def add_words(parser: argparse.ArgumentParser, default: Optional[str]) -> None:
@@ -105,24 +112,60 @@ def add_words(parser: argparse.ArgumentParser, default: Optional[str]) -> None:
     add("--lowercase", action="store_true", help="text was lower-cased")
 
 
-def check_text_arguments(args: argparse.Namespace) -> None:
-    """Check that the kind of subwords has the file that it needs, and its own words.
+def text_from(args: argparse.Namespace, needed: bool = True) -> Text:
+    """The preparation that the arguments say, with the path of the subwords.
+
+    Args:
+        args: parsed arguments.
+        needed: whether the folder of ``--text-of`` has to say it; otherwise, text is split at
+            spaces.
 
     Raises:
-        UsageError: naming the flag.
+        UsageError: naming the flag that does not fit to the others.
     """
-    if (SUBWORD_FILES[args.subwords] is None) != (args.subword_file is None):
+    given = Text(
+        args.source_lang,
+        vars(args).get("target_lang"),
+        args.tokenizer or "none",
+        args.dash_splits,
+        args.subwords,
+        args.subword_file,
+        args.lowercase,
+        vars(args).get("target_subword_file"),
+    )
+    if vars(args).get("text_of") is not None:
+        return _recorded(args.text_of, given, needed)
+    if (SUBWORD_FILES[given.subwords] is None) != (given.subword_file is None):
         with_file = [kind for kind, file in SUBWORD_FILES.items() if file is not None]
         raise UsageError(
-            f"--subwords {args.subwords}: give one of {', '.join(with_file)} with --subword-file, "
+            f"--subwords {given.subwords}: give one of {', '.join(with_file)} with --subword-file, "
             "or another without"
         )
-    if args.dash_splits and args.tokenizer != "moses":
+    if given.dash_splits and given.tokenizer != "moses":
         raise UsageError("--dash-splits: has no effect without --tokenizer moses; drop it")
-    if args.subwords in RAW and (args.tokenizer or "none", args.lowercase) != ("none", False):
+    if given.subwords in RAW and (given.tokenizer, given.lowercase) != ("none", False):
         raise UsageError(
-            f"--subwords {args.subwords}: takes the text as it is; drop --tokenizer and --lowercase"
+            f"--subwords {given.subwords}: takes the text as it is; drop --tokenizer and "
+            "--lowercase"
         )
+    return given
+
+
+def _recorded(folder: str, given: Text, needed: bool) -> Text:
+    """The preparation that *folder* records, with the languages of the flags."""
+    languages = Text(source_lang=given.source_lang, target_lang=given.target_lang)
+    if given != languages:
+        raise UsageError(f"--text-of {folder}: says how text was prepared; drop the other flags")
+    found = recorded(folder)
+    if found is None:
+        message = f"{folder}: does not say how text was split"
+        if needed:
+            raise UsageError(f"{message}; give the data-bin folder that a recipe made")
+        print(f"{message}; the model folder will split it at spaces", file=sys.stderr)
+        return languages
+    return found._replace(
+        source_lang=given.source_lang or found.source_lang, target_lang=given.target_lang
+    )
 
 
 def at_least(args: argparse.Namespace, **least: float) -> None:

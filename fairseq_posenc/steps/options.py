@@ -12,18 +12,21 @@ the second prints the names of the options that a script declares.  A declaratio
     #   --save-dir DIR        checkpoints and train.log (default: RUNS/ARCH)
     #   --cpu                 one process without GPU
     #   options of ../common/cluster.sh
+    #   options of ../common/steps.sh --dry-run --help
 
 ARCH and DATA are required, and ARCH is a NAME as below; ``[DATA]`` may be missing; ``DATA...`` is
 an array of at least one; an option before ``[options]``, as in ``--lang LANG [options]``, is
 required.  ``--updates`` sets UPDATES.  Parentheses at the end of its text hold its default; an
 option without them, or where they begin with ``default:``, is empty unless given.  ``--cpu``,
 without a value, sets CPU to 0 or 1.  The words after ``--`` become the array EXTRA, all arguments
-the array ARGUMENTS.  ``options of FILE`` stands for the options that another script declares.
-``--lang`` sets OPTION_LANG, as LANG is the shell's own.
+the array ARGUMENTS.  ``options of FILE`` stands for the options that another script declares, or
+for those of them that follow; what is declared before it is not repeated.  ``--lang`` sets
+OPTION_LANG, as LANG is the shell's own.
 
-What stands for the value says what is accepted: N a whole number above 0, P a number above 0, X a
-number, NAME what can be the name of a file in any folder, ``a|b`` one of these, anything else any
-text.  ``"N ..."`` are several of them, in one argument.
+What stands for the value says what is accepted: N a whole number above 0, N,N several with commas,
+NxNxN three of them, P a number above 0, X a number, NAME what can be the name of a file in any
+folder, ``a|b`` one of these, anything else any text.  ``"N ..."`` are several of them, in one
+argument.
 """
 
 import os
@@ -33,12 +36,14 @@ import sys
 from typing import Dict, List, NamedTuple, NoReturn, Sequence, Tuple
 
 _OPTION = re.compile(r'  (--[a-z0-9-]+)(?: ([^ "]+|"[^"]+"))?(?:  +(.*))?$')
-_INCLUDED = re.compile(r"  options of (\S+)$")
+_INCLUDED = re.compile(r"  options of (\S+)((?: --[a-z0-9-]+)*)$")
 _DEFAULT = re.compile(r"\((?!default:)([^()]*)\)$")
 _PASSED = re.compile(r" \[-- (.*)\]$")
 _OF_THE_SHELL = ("LANG", "PATH", "HOME", "USER", "SHELL")
 _KINDS = {
     "N": (r"[1-9][0-9]*", "a whole number above 0"),
+    "N,N": (r"[1-9][0-9]*(,[1-9][0-9]*)*", "numbers such as 20000,60000"),
+    "NxNxN": (r"[1-9][0-9]*(x[1-9][0-9]*){2}", "three numbers such as 512x256x200000"),
     "X": (r"-?([0-9]+\.?|[0-9]*\.[0-9]+)(e-?[0-9]+)?", "a number such as 1.5 or 2e-5"),
     "P": (r"(?=.*[1-9])([0-9]+\.?|[0-9]*\.[0-9]+)", "a number above 0, such as 1.5"),
     "NAME": (
@@ -100,17 +105,24 @@ def head_of(path: str) -> List[str]:
             included = _INCLUDED.match(line[2:])
             if included:
                 other = head_of(os.path.join(os.path.dirname(path), included.group(1)))
-                lines += _options_of(other)
+                lines += _options_of(other, included.group(2).split(), lines)
             elif line.startswith("#") and not line.startswith(("#SBATCH", "# shellcheck")):
                 lines.append(line[2:])
     return lines
 
 
-def _options_of(lines: Sequence[str]) -> List[str]:
-    """The lines from the first option on, up to an empty one."""
-    first = next((n for n, line in enumerate(lines) if _OPTION.match(line)), len(lines))
-    last = next((n for n, line in enumerate(lines) if n > first and not line), len(lines))
-    return list(lines[first:last])
+def _options_of(lines: Sequence[str], wanted: Sequence[str], before: Sequence[str]) -> List[str]:
+    """The lines of the wanted options, or of all, but for those that are declared before."""
+    known = {match.group(1) for match in map(_OPTION.match, before) if match}
+    kept: List[str] = []
+    taken = False
+    for line in lines:
+        match = _OPTION.match(line)
+        if match:
+            taken = match.group(1) not in known and match.group(1) in (wanted or [match.group(1)])
+        taken = taken and line != ""
+        kept += [line] * taken
+    return kept
 
 
 def declaration_of(path: str) -> Declaration:
@@ -153,8 +165,8 @@ def check_value(option: Option, value: str) -> None:
     Raises:
         Mistake: it is not what the option expects.
     """
-    if not value:
-        raise Mistake(f"{option.name} '': is empty; leave it out, or give a value")
+    if not value.strip():
+        raise Mistake(f"{option.name} '{value}': is empty; leave it out, or give a value")
     kind, several, _ = option.kind.partition(" ...")
     for word in value.split() if several else [value]:
         if "|" in kind and word not in kind.split("|"):
@@ -225,6 +237,7 @@ def _arguments(declared: Declaration, words: List[str], about: str) -> List[str]
             words = []
         else:
             word = words.pop(0) if words else ""
+            word = word.rstrip("/") or word
             if name == "ARCH":
                 check_value(Option(name, "NAME", ""), word)
             lines.append(f"{name}={shlex.quote(word)}")

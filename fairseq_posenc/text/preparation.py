@@ -3,8 +3,9 @@
 import os
 from typing import Dict, List, NamedTuple, Optional
 
+from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.text.parallel import Function, each
-from fairseq_posenc.text.subwords import KINDS, RAW, Subwords
+from fairseq_posenc.text.subwords import BYTES, KINDS, RAW, Subwords
 from fairseq_posenc.text.words import Split, joiner_of, words_of
 
 
@@ -30,6 +31,37 @@ class Text(NamedTuple):
     subword_file: Optional[str] = None
     lowercase: bool = False
     target_subword_file: Optional[str] = None
+
+
+def recorded(folder: str) -> Optional[Text]:
+    """The preparation that a recipe has recorded in the file ``text`` of a data folder.
+
+    Args:
+        folder: the data folder, which also has the subwords: ``tokenizer``, ``bpe.codes``,
+            ``sentencepiece.model`` or ``words.txt``.
+
+    Returns:
+        the preparation with the path of the subwords; None if the folder does not say it.
+    """
+    record = os.path.join(folder, "text")
+    lines = read_lines(record) if os.path.isfile(record) else ()
+    said = {name: value for name, _, value in (line.partition(" ") for line in lines)}
+    if said.get("kind") in BYTES:
+        return Text(subwords=said["kind"])
+    if os.path.isdir(os.path.join(folder, "tokenizer")):
+        return Text(subwords="transformers", subword_file=os.path.join(folder, "tokenizer"))
+    kind, segmenter, tokenizer, lang = said.get("subwords"), said.get("segmenter"), "none", None
+    file = {"sentencepiece": "sentencepiece.model", "marked-words": "words.txt"}.get(str(kind))
+    if file is None:
+        file, kind = "bpe.codes", "marked-pieces" if segmenter else "subword-nmt"
+    if kind == "subword-nmt":
+        tokenizer, lang = "moses", said.get("lang")
+    elif kind != "sentencepiece" and segmenter != "spaces":
+        tokenizer = segmenter or "jieba"
+    path = os.path.join(folder, file)
+    if not os.path.isfile(path):
+        return Text() if said.get("kind") == "wikitext" else None
+    return Text(lang, None, tokenizer, False, str(kind), path, not said.get("keep-case"))
 
 
 class Preparation:

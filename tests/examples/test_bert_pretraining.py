@@ -210,7 +210,7 @@ def test_an_update_has_256_samples_whatever_the_machine(tmp_path, nodes, gpus, l
         (["bert_a", "data", "--slurm"], ["srun"]),
         (["bert_a", "data", "--updates", "1e6"], ["--updates 1e6"]),
         (["bert_a", "data", "--cpu", "--dry-run", "--optimizer", "sgd"], ["--optimizer sgd"]),
-        (["bert_a", "data", "--paper", "bert"], ["--paper bert", "tupe roformer roberta"]),
+        (["bert_a", "data", "--paper", "bert"], ["--paper bert", "tupe, roformer, roberta"]),
         (["bert_a", "data", "--size", "large"], ["--size large", "--paper roberta"]),
         (["roberta", "data", "--size", "huge"], ["--size huge"]),
         (["bert_a", "data", "--cpu", "--dry-run", "--format", "pairs"], ["pairs", "segment-pair"]),

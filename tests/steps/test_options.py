@@ -4,7 +4,13 @@ import subprocess
 
 import pytest
 
-from fairseq_posenc.steps.options import Mistake, assignments, declaration_of
+from fairseq_posenc.steps.options import (
+    Mistake,
+    Option,
+    assignments,
+    check_value,
+    declaration_of,
+)
 
 HEAD = """#!/usr/bin/env bash
 # Title.
@@ -106,3 +112,27 @@ def test_help_is_the_comment_with_the_options_of_others(script):
     assert printed.stdout == text + "\n"
     assert text.startswith("Title.\n\n  go.sh ARCH") and text.endswith("--other is no option.")
     assert "  --gpus N              GPUs\n  --dry-run" in text and "run it" not in text
+
+
+def test_options_of_another_script_are_chosen_and_not_repeated(tmp_path):
+    (tmp_path / "common.sh").write_text(COMMON)
+    (tmp_path / "middle.sh").write_text(
+        "# M.\n#\n#   --seed N    seed\n#   options of common.sh\n\n"
+    )
+    head = "# T.\n#\n#   t.sh\n#\n#   --gpus N    mine\n#   options of middle.sh --gpus --seed\n\n"
+    (tmp_path / "t.sh").write_text("#!/usr/bin/env bash\n" + head)
+    declared = declaration_of(str(tmp_path / "t.sh"))
+    assert list(declared.options) == ["--gpus", "--seed"]
+    assert "mine" in declared.text and "GPUs" not in declared.text
+
+
+@pytest.mark.parametrize(
+    "kind, right, wrong",
+    [("N,N", ["7", "20,60"], ["", "0,1", "1,", "1;2"]), ("NxNxN", ["5x2x9"], ["5x2", "5x0x1"])],
+)
+def test_several_numbers_in_one_value(kind, right, wrong):
+    for value in right:
+        check_value(Option("--it", kind, ""), value)
+    for value in wrong:
+        with pytest.raises(Mistake, match="--it"):
+            check_value(Option("--it", kind, ""), value)

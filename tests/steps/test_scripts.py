@@ -218,6 +218,18 @@ train run data --arch "a b"
     assert os.listdir(tmp_path) == ["script.sh"]
 
 
+def test_marked_files_are_what_a_step_reads_and_makes(tmp_path):
+    (tmp_path / "in").write_text("1")
+    step = 'alone .\nstep copy -- cp "<in" ">out"'
+    assert shell(tmp_path, step, "--dry-run").stdout == "+ cp in out\n"
+    assert "cp in out" in shell(tmp_path, step).stderr
+    assert "already done" in shell(tmp_path, step).stderr
+    for change in ((tmp_path / "out").unlink, lambda: (tmp_path / "in").write_text("2")):
+        change()
+        assert "already done" not in shell(tmp_path, step).stderr
+        assert (tmp_path / "out").read_text() == (tmp_path / "in").read_text()
+
+
 def test_a_failing_command_stops_the_script_with_one_line(tmp_path):
     for line in ("run false", "step one -- false"):
         result = shell(tmp_path, f"alone out\n{line}\ntouch after")
