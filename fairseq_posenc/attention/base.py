@@ -177,9 +177,11 @@ class HeadSizes(NamedTuple):
 class AttentionKernel(FairseqIncrementalState, nn.Module):
     """Interface of a self-attention: a module constructed as ``kernel(C, H, encoding, **kwargs)``.
 
-    Its ``forward`` takes the layer's input (B, T, C), and by name the entries of :class:`Positions`
-    and ``incremental_state``; it returns (B, T, C).  The class methods are called before a model is
-    built.
+    Its ``forward`` attends from the new tokens to all tokens so far.  It takes the input of the
+    layer for the new tokens, (B, T, C); by name, those entries of :class:`Positions` that its
+    stack has for it; and ``incremental_state``, fairseq's cache or None.  It returns (B, T, C).
+    What it keeps in the cache are tensors with the batch first, which beam search reorders; keys
+    are kept after the position transform.  The class methods are called before a model is built.
     """
 
     #: The abilities of the kernel, whatever the settings.

@@ -242,7 +242,7 @@ class BigBirdAttention(SparseAttention):
         state: IncrementalState,
     ) -> Tuple[Tensor, Tensor]:
         """All keys and values so far, or, for a single query, those that it sees."""
-        k, v, _ = append_to_cache(self, k, v, k, state)
+        k, v, _ = append_to_cache(self, k, v, state)
         if chosen is None:
             return k, v
         if len(chosen) == 1:

@@ -138,25 +138,25 @@ def append_to_cache(
     layer: Layer,
     k: Tensor,
     v: Tensor,
-    content_k: Tensor,
     incremental_state: IncrementalState,
     keep: Optional[int] = None,
+    content_k: Optional[Tensor] = None,
 ) -> Tuple[Tensor, Tensor, Tensor]:
     """Keys, values and untransformed keys of all tokens so far, (B, H, S, D or e).
 
-    Untransformed keys are cached only if content-dependent terms need them in addition to the
-    transformed ones.  Beam search reorders the cache.
+    Beam search reorders the cache.
 
     Args:
         layer: the attention; fairseq keeps a separate cache for each instance.
         k: keys of the new tokens, (B, H, T, D).
         v: values, (B, H, T, D or e).
-        content_k: keys before the position transform, (B, H, T, D).
         incremental_state: fairseq's cache.
         keep: number of tokens to keep before the new ones, or None for all.
+        content_k: keys before the position transform, (B, H, T, D), if content-dependent terms need
+            them in addition to the transformed ones.
     """
     new = {"prev_key": k, "prev_value": v}
-    if layer.position_terms is not None and layer.encoding.transform is not None:
+    if content_k is not None:
         new["prev_content_key"] = content_k
     cached = append_parts(layer, new, incremental_state, keep)
     key = cached["prev_key"]

@@ -85,6 +85,8 @@ class GatedAttention(AttentionKernel):
         self.width = int(options.gau_expansion) * embed_dim  # e
         self.normaliser = str(options.gau_normaliser)
         self.position_terms = encoding.build_content_bias()
+        #: the cache has keys before and after the transform
+        self.keeps_both = self.position_terms is not None and encoding.transform is not None
         self.dropout_module = FairseqDropout(dropout, module_name=type(self).__name__)
         inner = 2 * self.width + self.head_dim
         self.in_proj = quant_noise(nn.Linear(embed_dim, inner), q_noise, qn_block_size)
@@ -138,20 +140,11 @@ class GatedAttention(AttentionKernel):
         length_factor: Optional[Tensor] = None,
         incremental_state: IncrementalState = None,
     ) -> Tensor:
-        """Attend from the new tokens to all tokens so far, and gate.
-
-        Args:
-            x: layer input for the new tokens, (B, T, C).
-            incremental_state: fairseq's cache; keys are cached after the position transform.
-
-        The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
-
-        Returns:
-            output (B, T, C).
-        """
+        """Attend from the new tokens to all so far, and gate; see :class:`.AttentionKernel`."""
         q, k, v, content_q, content_k, u = self.project(x, table)
         if incremental_state is not None:
-            k, v, content_k = append_to_cache(self, k, v, content_k, incremental_state)
+            kept = content_k if self.keeps_both else None
+            k, v, content_k = append_to_cache(self, k, v, incremental_state, content_k=kept)
         terms = None
         if self.position_terms is not None:
             positions = (query_positions, key_positions, padding_mask)

@@ -102,16 +102,7 @@ class LinformerAttention(MultiheadKernel):
         incremental_state: object = None,
         **unused: object,
     ) -> Tensor:
-        """Attend to combinations of all tokens.
-
-        Args:
-            x: layer input, (B, T, C).
-            padding_mask: (B, T), True at padding, or None.
-            incremental_state: not used; there is no causal form.
-
-        Returns:
-            output (B, T, C).
-        """
+        """Attend to combinations of all tokens; see :class:`.AttentionKernel`."""
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         if padding_mask is not None:
             k, v = (real_first(t, padding_mask)[0] for t in (k, v))

@@ -224,7 +224,7 @@ class LocalAttention(SparseAttention):
         """Keep the end, and the global tokens."""
         keep = self.before * self.dilation
         end = [x[:, :, -keep:] for x in (k, v)]
-        append_to_cache(self, end[0], end[1], end[0], state, keep)
+        append_to_cache(self, end[0], end[1], state, keep)
         batch, heads, _, size = k.shape
         none = k.new_zeros(batch, heads, self.global_tokens, size)
         self._keep_global({"key": none, "value": none.type_as(v)}, k, v, 0, starts, state)
@@ -240,7 +240,7 @@ class LocalAttention(SparseAttention):
         """The global tokens and the window, (B, H, ·, D)."""
         saved: Any = self.get_incremental_state(state, _GLOBAL)
         saved = self._keep_global(saved, k, v, self.cached_length(state), starts, state)
-        seen, values, _ = append_to_cache(self, k, v, k, state, self.before * self.dilation)
+        seen, values, _ = append_to_cache(self, k, v, state, self.before * self.dilation)
         if k.size(2) == 1 and self.dilation > 1:
             steps = self._steps(seen.size(2))
             seen, values = seen[:, :, steps], values[:, :, steps]

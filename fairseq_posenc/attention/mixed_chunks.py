@@ -109,18 +109,7 @@ class MixedChunkAttention(GatedAttention):
         incremental_state: IncrementalState = None,
         **unused: object,
     ) -> Tensor:
-        """Attend from the new tokens to all tokens so far, and gate.
-
-        Args:
-            x: layer input for the new tokens, (B, T, C).
-            causal: hide later keys.
-            table: table of the position transform, or None.
-            padding_mask: (B, S), True at padding, or None.
-            incremental_state: fairseq's cache, here of constant size.
-
-        Returns:
-            output (B, T, C).
-        """
+        """Attend from the new tokens to all so far, and gate; see :class:`.AttentionKernel`."""
         u, tokens = self._projected(x, table)
         if padding_mask is not None:
             padding_mask = padding_mask[:, -x.size(1) :]

@@ -58,6 +58,12 @@ class ReformerFlags:
         at_least=1,
         at_most=2**16,
     )
+    reformer_released: Optional[bool] = setting(
+        False,
+        "logits q·k/|k|, as in the released code (trax and transformers), not over the root of the "
+        "head size, too, which the paper omits for clarity",
+        role="model",
+    )
     reformer_seed: Optional[int] = setting(1, "seed of the hashing", role="training")
 
 
@@ -70,9 +76,10 @@ class ReformerFlags:
 class ReformerAttention(MultiheadKernel):
     """Attention with shared queries and keys to tokens of the same bucket (section 2).
 
-    Queries are x W, and keys the same over their length.  A token attends to itself only where
-    there is no other.  The rounds are combined as if a query attended to the union of what it finds
-    in them (Eq. 6 to 8, with N of appendix A, which counts a key that is found twice once).
+    Queries are x W, and keys the same over their length; their product is divided by √D, unless
+    ``--reformer-released``.  A token attends to itself only where there is no other.  The rounds
+    are combined as if a query attended to the union of what it finds in them (Eq. 6 to 8, with N of
+    appendix A, which counts a key that is found twice once).
 
     Unlike in the paper, chunks are cut within each bucket and not from the sorted sequence, whose
     cuts depend on all tokens, later ones included.  The number of buckets is fixed, for the same
@@ -95,6 +102,7 @@ class ReformerAttention(MultiheadKernel):
         super().__init__(embed_dim, num_heads, encoding, **kwargs)
         self.k_proj = self.q_proj
         options = encoding.options
+        self.scale = 1.0 if options.reformer_released else encoding.scale
         sizes = (int(options.reformer_buckets), int(options.reformer_rounds))
         self.seed = f"{options.reformer_seed} {encoding.stack.side}"
         self.hashing = Hashing(
@@ -127,18 +135,7 @@ class ReformerAttention(MultiheadKernel):
         incremental_state: IncrementalState = None,
         **unused: object,
     ) -> Tensor:
-        """Attend from the new tokens to all tokens so far.
-
-        Args:
-            x: layer input for the new tokens, (B, T, C).
-            causal: hide later keys.
-            table: table of the position transform, or None.
-            padding_mask: (B, S), True at padding, or None.
-            incremental_state: fairseq's cache.
-
-        Returns:
-            output (B, T, C).
-        """
+        """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
         q, v = self.by_head(self.q_proj(x)), self.by_head(self.v_proj(x))
         if padding_mask is not None:
             padding_mask = padding_mask[:, -x.size(1) :]
@@ -204,7 +201,7 @@ class ReformerAttention(MultiheadKernel):
         found = found & (at <= query_at) if causal else found
         found = _without_itself(found, at == query_at)[0]
         bias = aligned(masked_logits(found, None, q.dtype))
-        return attend(q, k, v, self.encoding.scale, bias, dropout=dropout_rate(self.dropout_module))
+        return attend(q, k, v, self.scale, bias, dropout=dropout_rate(self.dropout_module))
 
     def _chunked(
         self, q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, codes: Tensor, causal: bool
@@ -243,7 +240,7 @@ class ReformerAttention(MultiheadKernel):
         visible = visible & (key_at <= query_at) if causal else visible
         visible, others = _without_itself(visible, key_at == query_at)
         products = torch.matmul(
-            at_places(q) * self.encoding.scale, _with_previous(at_places(k)).transpose(-2, -1)
+            at_places(q) * self.scale, _with_previous(at_places(k)).transpose(-2, -1)
         )
         nothing = torch.finfo(q.dtype).min
         logits = (products - times.clamp(min=1).log()).masked_fill(~visible, nothing)

@@ -75,6 +75,8 @@ class MultiheadAttention(MultiheadKernel):
         super().__init__(embed_dim, num_heads, encoding, **kwargs)
         self.joint: Optional[JointProjection] = None
         self.position_terms = encoding.build_content_bias()
+        #: the cache has keys before and after the transform
+        self.keeps_both = self.position_terms is not None and encoding.transform is not None
         normed = bool(option(encoding.options, "qk_norm"))
         # Dehghani et al. 2023, arXiv 2302.05442, section 2; replaced like all layer norms
         self.q_norm = nn.LayerNorm(self.head_dim) if normed else None
@@ -105,20 +107,11 @@ class MultiheadAttention(MultiheadKernel):
         step: int = 1,
         incremental_state: IncrementalState = None,
     ) -> Tensor:
-        """Attend from the new tokens to all tokens so far.
-
-        Args:
-            x: layer input for the new tokens, (B, T, C).
-            incremental_state: fairseq's cache; keys are cached after the position transform.
-
-        The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
-
-        Returns:
-            output (B, T, C).
-        """
+        """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
         q, k, v, content_q, content_k = self.project(x, table, keys=keys, key_table=key_table)
         if incremental_state is not None:
-            k, v, content_k = append_to_cache(self, k, v, content_k, incremental_state)
+            kept = content_k if self.keeps_both else None
+            k, v, content_k = append_to_cache(self, k, v, incremental_state, content_k=kept)
         terms, relative_values = None, None
         if self.position_terms is not None:
             positions = (query_positions, key_positions)

@@ -122,17 +122,7 @@ class SparseAttention(MultiheadAttention):
         incremental_state: IncrementalState = None,
         **unused: Union[None, bool, Tensor],
     ) -> Tensor:
-        """Attend from the new tokens to those of the pattern.
-
-        Args:
-            x: layer input for the new tokens, (B, T, C).
-            incremental_state: fairseq's cache.
-
-        The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
-
-        Returns:
-            output (B, T, C).
-        """
+        """Attend from the new tokens to those of the pattern; see :class:`.AttentionKernel`."""
         q, k, v = self.project(x, table)[:3]
         if self.cached_length(incremental_state):
             k, v = self._extend(k, v, starts, chosen, incremental_state)
@@ -235,7 +225,7 @@ class SparseAttention(MultiheadAttention):
         self, k: Tensor, v: Tensor, starts: Optional[Tensor], state: IncrementalState
     ) -> None:
         """Begin the cache with keys and values of the first tokens, (B, H, T, D)."""
-        append_to_cache(self, k, v, k, state)
+        append_to_cache(self, k, v, state)
 
     def _extend(
         self,

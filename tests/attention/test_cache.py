@@ -1,7 +1,6 @@
 """The cache of keys and values between decoding steps, and projections joined at inference."""
 
 import copy
-import types
 
 import pytest
 import torch
@@ -17,8 +16,6 @@ NAMES = ["prev_key", "prev_value", "prev_content_key"]
 class Layer(FairseqIncrementalState):
     """What the cache reads of an attention."""
 
-    position_terms, encoding = True, types.SimpleNamespace(transform=True)
-
 
 def new_tokens(rows, tokens, draw):
     sizes = [4, 6, 4]  # values of gated units are wider
@@ -26,7 +23,7 @@ def new_tokens(rows, tokens, draw):
 
 
 def append(layer, state, parts):
-    got = append_to_cache(layer, *parts, state)
+    got = append_to_cache(layer, *parts[:2], state, content_k=parts[2])
     saved = layer.get_incremental_state(state, "attn_state")
     assert all(saved[name] is x for name, x in zip(NAMES, got))
     return got

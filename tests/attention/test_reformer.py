@@ -31,7 +31,8 @@ every_padding = pytest.mark.parametrize("padding", PADDINGS)
 def layer_of(encoding="rotary", heads=H, head_dim=D, dense=False, **flags):
     """A layer that computes the products of all pairs, or of those within chunks."""
     flags = {"reformer_buckets": 4, "reformer_rounds": ROUNDS, "reformer_chunk": CHUNK, **flags}
-    options = encoding_flags(encoding, attention="reformer", reformer_seed=1, **flags)
+    flags = {"attention": "reformer", "reformer_seed": 1, "reformer_released": False, **flags}
+    options = encoding_flags(encoding, **flags)
     stack = Stack("encoder", heads, head_dim, False, 10000)
     composed = PositionEncoding(parse_encodings(encoding), options, stack)
     layer = ReformerAttention(heads * head_dim, heads, composed).double().eval()
@@ -60,7 +61,7 @@ def sets_by_hand(layer, x, real):
     return found
 
 
-def by_hand(layer, x, causal, padding, rotated):
+def by_hand(layer, x, causal, padding, rotated, released=False):
     """Attention to the union of the rounds, by loops."""
     turn = [rotation_matrix(m, D) if rotated else torch.eye(D).double() for m in range(T)]
     out = torch.zeros_like(x)
@@ -71,7 +72,8 @@ def by_hand(layer, x, causal, padding, rotated):
             for m, seen in sets_by_hand(layer, q[:, h], real).items():
                 seen = sorted(n for n in seen if (n <= m or not causal) and n != m) or [m]
                 keys = [turn[n] @ q[n, h] / q[n, h].norm() for n in seen]
-                logits = torch.stack([(turn[m] @ q[m, h]) @ k for k in keys]) / D**0.5
+                logits = torch.stack([(turn[m] @ q[m, h]) @ k for k in keys])
+                logits = logits if released else logits / D**0.5
                 out[b, m, h * D : (h + 1) * D] = logits.softmax(0) @ v[seen, h]
     return layer.out_proj(out)
 
@@ -87,6 +89,14 @@ def test_the_layer_attends_to_what_shares_a_bucket(causal, dense, padding):
         got = layer(x, causal, table_of(layer, 0, T), mask)
         want = by_hand(layer, x, causal, mask, encoding == "rotary")
         torch.testing.assert_close(got, want)  # zeros at padding, before the last projection
+
+
+@either_way
+@torch.no_grad()
+def test_the_released_logits_are_not_divided_by_the_root_of_the_head_size(dense):
+    layer, x = layer_of("rotary", dense=dense, reformer_released=True), torch.randn(1, T, H * D)
+    got = layer(x.double(), True, table_of(layer, 0, T))
+    torch.testing.assert_close(got, by_hand(layer, x.double(), True, None, True, released=True))
 
 
 def test_a_token_attends_to_itself_where_there_is_no_other():

@@ -169,18 +169,7 @@ class LinearAttention(MultiheadKernel):
         incremental_state: IncrementalState = None,
         **unused: Union[None, bool, Tensor],
     ) -> Tensor:
-        """Attend from the new tokens to all tokens so far.
-
-        Args:
-            x: layer input for the new tokens, (B, T, C).
-            bias: -inf at padded keys, (B, 1, 1, S), or None.
-            incremental_state: fairseq's cache, here of constant size.
-
-        The others are the entries of :class:`~fairseq_posenc.attention.base.Positions`.
-
-        Returns:
-            output (B, T, C).
-        """
+        """Attend from the new tokens to all so far; see :class:`.AttentionKernel`."""
         hidden = None if bias is None else bias[..., -x.size(1) :].transpose(-2, -1) < 0
         q, k, v = (self.by_head(proj(x)) for proj in (self.q_proj, self.k_proj, self.v_proj))
         dtype = v.dtype  # under autocast not that of x
