@@ -3,7 +3,13 @@
 import pytest
 import torch
 from support.formulas import rotation_matrix
-from support.helpers import assert_causal, encoding_of, model_settings, skip_without_cpu_kernels
+from support.helpers import (
+    assert_causal,
+    encoding_of,
+    model_settings,
+    skip_without_cpu_kernels,
+    through_a_cache,
+)
 
 from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
 from fairseq_posenc.basics.errors import UsageError
@@ -82,17 +88,12 @@ def test_the_unit_is_its_formula(encoding, length, padding, causal):
 @pytest.mark.parametrize("steps", [[1] * T, [6, 1, 4]])
 @torch.no_grad()
 def test_the_cache_gives_the_full_forward_and_does_not_grow(padding, steps):
-    layer, x, mask, state = unit(), torch.randn(3, T, C).double(), PADDINGS[padding], {}
-    want, out, sizes, seen = layer(x, True, table_of(layer, 0, T), mask), [], set(), 0
-    for step in steps:
-        end = seen + step
-        given = (table_of(layer, seen, end), None if mask is None else mask[:, :end], state)
-        assert layer.cached_length(state) == seen
-        out.append(layer(x[:, seen:end], True, *given))
-        sizes.add(sum(value.numel() for value in next(iter(state.values())).values()))
-        seen = end
-    torch.testing.assert_close(torch.cat(out, 1), want)
-    assert len(sizes) == 1
+    layer, x, mask = unit(), torch.randn(3, T, C).double(), PADDINGS[padding]
+    got, state = through_a_cache(layer, x, steps, table_of, mask)
+    torch.testing.assert_close(got, layer(x, True, table_of(layer, 0, T), mask))
+    _, short = through_a_cache(layer, x, steps[:1], table_of, mask)
+    sizes = [sum(v.numel() for v in next(iter(s.values())).values()) for s in (state, short)]
+    assert sizes[0] == sizes[1]
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from support.helpers import (
     encoding_flags,
     sentences,
     skip_without_cpu_kernels,
+    through_a_cache,
     tiny,
 )
 
@@ -142,15 +143,9 @@ def test_some_keys_are_found_and_some_are_not():
 @pytest.mark.parametrize("steps", [[1] * T, [9, 1, 16]])
 @torch.no_grad()
 def test_the_cache_gives_the_full_forward(padding, steps):
-    layer, x, mask, state = layer_of(), torch.randn(3, T, H * D).double(), PADDINGS[padding], {}
-    want, out, seen = layer(x, True, table_of(layer, 0, T), mask), [], 0
-    for step in steps:
-        end = seen + step
-        given = (table_of(layer, seen, end), None if mask is None else mask[:, :end], state)
-        assert layer.cached_length(state) == seen
-        out.append(layer(x[:, seen:end], True, *given))
-        seen = end
-    torch.testing.assert_close(torch.cat(out, 1), want)
+    layer, x, mask = layer_of(), torch.randn(3, T, H * D).double(), PADDINGS[padding]
+    got, _ = through_a_cache(layer, x, steps, table_of, mask)
+    torch.testing.assert_close(got, layer(x, True, table_of(layer, 0, T), mask))
 
 
 @either_way

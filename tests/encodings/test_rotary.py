@@ -72,45 +72,38 @@ def test_impossible_flags_are_refused_by_name(flags, words):
         rotary(**flags)
 
 
-class TestOtherImplementations:
-    """Interleaved as in RoFormer, half as in Llama; see the names of the references."""
+# --- other implementations: interleaved as in RoFormer, half as in Llama
 
-    def test_hugging_face_roformer(self, golden):
-        ref = golden("rotary_hf_roformer")
-        positions = torch.arange(ref["inputs"]["q"].size(2))[None]
-        for name in ("q", "k"):
-            got = rotated(ref["inputs"][name], positions)
-            torch.testing.assert_close(got, ref["outputs"][name], atol=1e-5, rtol=1e-5)
-            past = rotated(ref["inputs"][name], positions + 3)
-            torch.testing.assert_close(past, ref["outputs"][f"{name}_past3"], atol=1e-5, rtol=1e-5)
 
-    def test_hugging_face_llama(self, golden):
-        ref = golden("rotary_hf_llama")
-        for name in ("q", "k"):
-            got = rotated(ref["inputs"][name], ref["inputs"]["position_ids"], rotary_pairing="half")
-            torch.testing.assert_close(got, ref["outputs"][name], atol=1e-5, rtol=1e-5)
+@pytest.mark.parametrize("name", ["q", "k"])
+def test_hugging_face(golden, name):
+    roformer, llama = golden("rotary_hf_roformer"), golden("rotary_hf_llama")
+    positions = torch.arange(roformer["inputs"]["q"].size(2))[None]
+    for reference, key, where, flags in (
+        (roformer, name, positions, {}),
+        (roformer, f"{name}_past3", positions + 3, {}),
+        (llama, name, llama["inputs"]["position_ids"], {"rotary_pairing": "half"}),
+    ):
+        got = rotated(reference["inputs"][name], where, **flags)
+        torch.testing.assert_close(got, reference["outputs"][key], atol=1e-5, rtol=1e-5)
 
-    @pytest.mark.parametrize(
-        "case, flags, offset",
-        [
-            ("full", {}, 0),
-            ("offset5", {}, 5),
-            ("partial8", {"rotary_fraction": 0.5}, 0),
-            ("theta500", {"rotary_base": 500.0}, 0),
-            ("linear2", {"rotary_scaling": "linear", "rotary_scaling_factor": 2.0}, 0),
-            ("ntk4", {"rotary_scaling": "ntk", "rotary_scaling_factor": 4.0}, 0),
-        ],
-    )
-    def test_rotary_embedding_torch(self, golden, case, flags, offset):
-        ref = golden("rotary_rt")
-        q = ref["inputs"]["q"]
-        got = rotated(q, torch.arange(q.size(2))[None] + offset, **flags)
-        torch.testing.assert_close(got, ref["outputs"][case], atol=1e-5, rtol=1e-5)
 
-    def test_rotary_embedding_torch_with_cached_keys(self, golden):
-        ref = golden("rotary_rt")
-        q, k = ref["inputs"]["q"][:, :, -3:], ref["inputs"]["k"]
-        positions = torch.arange(k.size(2))[None]
-        for x, where, name in ((q, positions[:, -3:], "q"), (k, positions, "k")):
-            want = ref["outputs"][f"cached_{name}"]
-            torch.testing.assert_close(rotated(x, where), want, atol=1e-5, rtol=1e-5)
+@pytest.mark.parametrize(
+    "case, flags, offset",
+    [
+        ("full", {}, 0),
+        ("offset5", {}, 5),
+        ("partial8", {"rotary_fraction": 0.5}, 0),
+        ("theta500", {"rotary_base": 500.0}, 0),
+        ("linear2", {"rotary_scaling": "linear", "rotary_scaling_factor": 2.0}, 0),
+        ("ntk4", {"rotary_scaling": "ntk", "rotary_scaling_factor": 4.0}, 0),
+        ("cached_q", {}, 6),
+        ("cached_k", {}, 0),
+    ],
+)
+def test_rotary_embedding_torch(golden, case, flags, offset):
+    ref = golden("rotary_rt")
+    x = ref["inputs"]["k" if case == "cached_k" else "q"]
+    x = x[:, :, -3:] if case == "cached_q" else x
+    got = rotated(x, torch.arange(x.size(2))[None] + offset, **flags)
+    torch.testing.assert_close(got, ref["outputs"][case], atol=1e-5, rtol=1e-5)

@@ -80,9 +80,11 @@ def test_stored_outputs(golden, tmp_path, name, safe):
     head = "sentence_classification_head" if "cls" in name else None
     for batch, inputs in expected["inputs"].items():
         want = expected["outputs"][f"logits_{batch}"]
-        have = imported_logits(out, expected["meta"]["symbols"], inputs, head)
         want = want if head else want[inputs["attention_mask"].bool()]
-        torch.testing.assert_close(have, want, atol=5e-5, rtol=1e-5)
+        assert inputs["token_type_ids"].any()
+        for labelled in (True, False):  # the model finds the second text of a pair itself
+            have = imported_logits(out, expected["meta"]["symbols"], inputs, head, labelled)
+            torch.testing.assert_close(have, want, atol=5e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from support.commands import TRAINING, USER_DIR, read, run, succeed
 from support.conversion import (
     convert,
-    imported_logits,
     reference_folder,
     roformer_weights,
     write_folder,
@@ -97,18 +96,6 @@ def test_the_dataset_of_the_task_gives_the_logits_of_the_reference(imported):
     want = imported.logits[batch["id"]]
     torch.testing.assert_close(got.double(), want, atol=5e-5, rtol=1e-5)
     assert (flat - want).abs().max() > 0.05  # as before segments reached the model
-
-
-@pytest.mark.parametrize("batch", ["full", "right", "left"])
-def test_an_imported_language_model_finds_the_pairs_itself(golden, tmp_path, batch):
-    reference = golden("hf_roformer_mlm")
-    source = reference_folder(tmp_path / "source", reference, safe=False)
-    convert("import", "hf-roformer", source, tmp_path / "model")
-    inputs, symbols = reference["inputs"][batch], reference["meta"]["symbols"]
-    assert inputs["token_type_ids"].any()
-    got = imported_logits(tmp_path / "model", symbols, inputs, labelled=False)
-    want = reference["outputs"][f"logits_{batch}"][inputs["attention_mask"].bool()]
-    torch.testing.assert_close(got, want, atol=5e-5, rtol=1e-5)
 
 
 def test_the_hub_interface_predicts_the_logits_of_the_reference(imported):

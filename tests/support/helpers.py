@@ -276,6 +276,23 @@ def decode_in_steps(model, source, target, steps):
     return torch.cat(outputs, dim=1)
 
 
+def through_a_cache(layer, x, steps, table_of, padding=None):
+    """Outputs (B, T, C) of causal attention to x with a cache that sees *steps* tokens at a time.
+
+    Args: table_of takes the layer and two positions; padding (B, T) is True at padding.
+
+    Returns: the outputs, and the cache.
+    """
+    state, outputs, seen = {}, [], 0
+    for step in steps:
+        end = seen + step
+        mask = None if padding is None else padding[:, :end]
+        assert layer.cached_length(state) == seen
+        outputs.append(layer(x[:, seen:end], True, table_of(layer, seen, end), mask, state))
+        seen = end
+    return torch.cat(outputs, 1), state
+
+
 def assert_causal(run, x, other, places):
     """Outputs before each of the places keep every bit where *other* follows from there on.
 
