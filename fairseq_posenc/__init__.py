@@ -53,8 +53,10 @@ def from_pretrained(
     Returns:
         by the task of the model, a
         :class:`~fairseq_posenc.serving.translation.TranslationModel`, a
-        :class:`~fairseq_posenc.serving.masked_lm.MaskedLanguageModel` (classifiers, too) or a
-        :class:`~fairseq_posenc.serving.language_model.LanguageModel`.
+        :class:`~fairseq_posenc.serving.masked_lm.MaskedLanguageModel` (classifiers, too), a
+        :class:`~fairseq_posenc.serving.language_model.LanguageModel`, a
+        :class:`~fairseq_posenc.serving.question_answering.SpanModel` or a
+        :class:`~fairseq_posenc.serving.question_answering.ChoiceModel`.
 
     Raises:
         UsageError: it is no model folder, a piece is missing or damaged, or the device cannot be

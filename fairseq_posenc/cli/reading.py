@@ -60,6 +60,7 @@ def prepare(args: argparse.Namespace) -> None:
     from fairseq.data import Dictionary
 
     from fairseq_posenc.text.preparation import Preparation
+    from fairseq_posenc.training.reading.alignment import surface_reader
     from fairseq_posenc.training.reading.data import Settings, write_settings, write_split
 
     if not os.path.isfile(args.dict):
@@ -69,13 +70,7 @@ def prepare(args: argparse.Namespace) -> None:
     preparation = Preparation(text)
     dictionary = Dictionary.load(args.dict)
     dictionary.add_symbol("<mask>")
-    surfaces = {dictionary.unk_word: ""}  # the unknown symbol stands for any text
-
-    def surface_of(token: str) -> str:
-        if token not in surfaces:
-            surfaces[token] = preparation.words([token])
-        return surfaces[token]
-
+    surface_of = surface_reader(preparation.words, dictionary.unk_word)
     with new_folder(args.out_dir) as folder:
         for name, reading in found.items():
             written = write_split(folder, name, reading, preparation.source, surface_of, dictionary)

@@ -31,6 +31,12 @@ DECODER = "cls.predictions.decoder."
 _CONFIG = "config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
+#: Sizes in config.json that some tensor has.
+_SIZES = (
+    *("hidden_size", "embedding_size", "intermediate_size", "attention_key_size"),
+    *("num_attention_heads", "type_vocab_size"),
+)
+
 #: Names of activations: transformers', fairseq's.
 _ACTIVATIONS = (
     ("gelu", "gelu"),
@@ -205,6 +211,20 @@ def output_weight(folder: Folder, prefix: str) -> Tensor:
     return folder.parameters[name if name in folder.parameters else token_embedding_of(prefix)]
 
 
+def _check_sizes(folder: Folder) -> None:
+    """Refuse sizes that no tensor has, before a model of these sizes is built."""
+    config, tensors = folder.config, folder.parameters.values()
+    largest = max((size for tensor in tensors for size in tensor.shape), default=0)
+    limits = {"num_hidden_layers": len(tensors), **dict.fromkeys(_SIZES, largest)}
+    for key, limit in limits.items():
+        size = config.size(key, 1)
+        if tensors and size > limit:
+            raise UsageError(
+                f"{config.path}: {key} is {size}, but the tensors in {folder.weights} are "
+                f"{len(tensors)}, of at most {largest} rows or columns"
+            )
+
+
 def reader_of(folder: Folder, vocabulary: Vocabulary, prefix: str) -> Reader:
     """A reader that has already moved the embeddings of tokens and segments.
 
@@ -212,8 +232,12 @@ def reader_of(folder: Folder, vocabulary: Vocabulary, prefix: str) -> Reader:
         folder: the folder.
         vocabulary: its vocabulary.
         prefix: prefix of the names in the encoder.
+
+    Raises:
+        UsageError: sizes in config.json are not those of the tensors.
     """
     config, embedding = folder.config, token_embedding_of(prefix)
+    _check_sizes(folder)
     reader = Reader(folder.weights, folder.parameters, vocabulary)
     reader.move_rows(embedding, EMBEDDING)
     rows = len(vocabulary.order)

@@ -35,6 +35,8 @@ from fairseq_posenc.serving.translate import Hardware
 from fairseq_posenc.text import tokenizer
 from fairseq_posenc.text.preparation import Text
 from fairseq_posenc.text.subwords import SUBWORD_FILES
+from fairseq_posenc.training.reading.data import SETTINGS as READING
+from fairseq_posenc.training.tasks import span_prediction
 
 
 class Pack(NamedTuple):
@@ -99,6 +101,8 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
             )
         folder = ModelFolder(side, task, text, wanted.search, head)
         _copy_dictionaries(wanted.data, folder)
+        if task == span_prediction.TASK:
+            _copy(os.path.join(wanted.data, READING), folder.file(READING), "--data")
         if wanted.subword_file is not None:
             _copy_subwords(wanted.subword_file, folder)
         if wanted.target_subword_file is not None:

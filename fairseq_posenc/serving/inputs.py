@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, data_utils
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
@@ -45,6 +45,11 @@ class FolderModel:
         self._loaded = load(folder, device)
         self.model, self.task = self._loaded.model, self._loaded.task
         self._dictionary = self.task.source_dictionary
+
+    def _batch(self, texts: Sequence[Tensor]) -> Tensor:
+        """Texts by number, padded on the right (B, T), on the device of the model."""
+        padded = data_utils.collate_tokens(list(texts), self._dictionary.pad())
+        return self._loaded.move(padded)
 
     def __reduce__(self) -> Tuple[Any, ...]:
         """A copy, also one in another process, reads the folder again and takes these weights."""
@@ -98,8 +103,13 @@ def batches_by_tokens(
     return batches
 
 
-def check_texts(texts: object, function: str) -> None:
+def check_texts(texts: object, function: str, size: Optional[int] = None) -> None:
     """Refuse anything but a list of texts, or of pairs; a text would be taken for its characters.
+
+    Args:
+        texts: what was given.
+        function: for the message.
+        size: number of texts in each element, which can be any by default.
 
     Raises:
         UsageError: naming the function.
@@ -110,6 +120,8 @@ def check_texts(texts: object, function: str) -> None:
         parts = text if isinstance(text, (tuple, list)) else [text]
         if not all(isinstance(part, str) for part in parts):
             raise UsageError(f"{function}: element {number} of the list is {text!r}, and no text")
+        if size is not None and (isinstance(text, str) or len(parts) != size):
+            raise UsageError(f"{function}: element {number} of the list is not {size} texts")
 
 
 def refuse_too_long(texts: Sequence[Tensor], longest: int, function: str) -> None:

@@ -5,7 +5,6 @@ import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
-from fairseq.data import data_utils
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
@@ -124,11 +123,6 @@ class MaskedLanguageModel(FolderModel):
             spans[:-1] = [span.rstrip() for span in spans[:-1]]
         parts = [self._text.source(span) for span in spans]
         return parts[0] + [symbol for part in parts[1:] for symbol in [MASK, *part]]
-
-    def _batch(self, texts: Sequence[Tensor]) -> Tensor:
-        """Texts, padded on the right (B, T), on the device of the model."""
-        padded = data_utils.collate_tokens(list(texts), self._dictionary.pad())
-        return self._loaded.move(padded)
 
     # --- language model
 

@@ -313,6 +313,8 @@ _WHAT = {
     "language_modeling": "a language model",
     "language_modeling_with_memory": "a language model",
     "masked_lm_pairs": "a masked language model",
+    "span_prediction": "a model that answers questions, by from_pretrained",
+    "sentence_ranking": "a model that chooses, by from_pretrained",
     "masked_lm": "a masked language model without a classification head, or with several",
 }
 

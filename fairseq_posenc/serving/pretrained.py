@@ -27,15 +27,19 @@ from fairseq_posenc.text.preparation import Preparation
 if TYPE_CHECKING:
     from fairseq_posenc.serving.language_model import LanguageModel
     from fairseq_posenc.serving.masked_lm import MaskedLanguageModel
+    from fairseq_posenc.serving.question_answering import ChoiceModel, SpanModel
     from fairseq_posenc.serving.translation import TranslationModel
 
-PretrainedModel = Union["TranslationModel", "MaskedLanguageModel", "LanguageModel"]
+PretrainedModel = Union[
+    "TranslationModel", "MaskedLanguageModel", "LanguageModel", "SpanModel", "ChoiceModel"
+]
 
 
 def load_folder(path: str, device: Union[str, torch.device]) -> PretrainedModel:
     """Load a model folder; see :func:`fairseq_posenc.from_pretrained`."""
     from fairseq_posenc.serving.language_model import LanguageModel
     from fairseq_posenc.serving.masked_lm import MaskedLanguageModel
+    from fairseq_posenc.serving.question_answering import ChoiceModel, SpanModel
     from fairseq_posenc.serving.translation import TranslationModel
 
     classes: Dict[str, Callable[[ModelFolder, str], PretrainedModel]] = {
@@ -45,6 +49,8 @@ def load_folder(path: str, device: Union[str, torch.device]) -> PretrainedModel:
         "sentence_prediction": MaskedLanguageModel,
         "language_modeling": LanguageModel,
         "language_modeling_with_memory": LanguageModel,
+        "span_prediction": SpanModel,
+        "sentence_ranking": ChoiceModel,
     }
     folder = read_model_folder(path, "from_pretrained")
     if folder.task not in classes:

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.checkpoints.loader import load
+from fairseq_posenc.checkpoints.loader import Loaded, load
 from fairseq_posenc.training.reading.scores import RULES, Threshold, scores
 from fairseq_posenc.training.reading.spans import no_answer_probability
 from fairseq_posenc.training.tasks.span_prediction import TASK
+from fairseq_posenc.training.tasks.span_windows import SpanWindows
 
 
 class Result(NamedTuple):
@@ -28,7 +29,6 @@ class Result(NamedTuple):
     scores: Optional[Dict[str, float]]
 
 
-@torch.no_grad()
 def answer_questions(
     path: str, overrides: Mapping[str, Any], split: str, batch_size: int, device: str = "cpu"
 ) -> Result:
@@ -45,22 +45,34 @@ def answer_questions(
         UsageError: the checkpoint or the data are of another kind.
     """
     loaded = load(path, overrides=overrides, device=device)
-    model, task = loaded.model, loaded.task
+    task = loaded.task
     if not hasattr(task, "candidates"):
         raise UsageError(f"{path}: was not trained with --task {TASK}; fine-tune it first")
     try:
         dataset = task.load_dataset(split)
     except FileNotFoundError as error:
         raise UsageError(f"{overrides['data']}: has no split {split}") from error
-    rows: List[Tensor] = []
+    return _result(task, candidates_of(loaded, dataset, batch_size), split)
+
+
+@torch.no_grad()
+def candidates_of(loaded: Loaded, dataset: SpanWindows, batch_size: int) -> Tensor:
+    """The rows (N, 5) of the best spans of windows, as the task's ``candidates`` gives them.
+
+    Args:
+        loaded: the model.
+        dataset: the windows.
+        batch_size: windows in a batch.
+    """
+    task, rows = loaded.task, []
     order = sorted(range(len(dataset)), key=dataset.size)
     for start in range(0, len(order), batch_size):
         sample = dataset.collater([dataset[n] for n in order[start : start + batch_size]])
         sample = loaded.move(sample)
         name = task.cfg.span_head_name
-        logits, _ = model(**sample["net_input"], classification_head_name=name)
+        logits, _ = loaded.model(**sample["net_input"], classification_head_name=name)
         rows.append(task.candidates(logits, sample).cpu())
-    return _result(task, torch.cat(rows), split)
+    return torch.cat(rows)
 
 
 def _result(task: Any, rows: Tensor, split: str) -> Result:

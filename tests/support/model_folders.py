@@ -12,6 +12,7 @@ from support.commands import shape
 from support.helpers import TINY, parse
 
 from fairseq_posenc.checkpoints.reading import write_checkpoint
+from fairseq_posenc.training.reading.data import Settings, write_settings
 
 WORDS = ["the", "cat", "sleeps", "do@@", "g", "barks", "."]
 CODES = "#version: 0.2\nd o\nt h\nth e</w>\nc a\nca t</w>\n"
@@ -68,6 +69,14 @@ TASKS = {
     "masked_lm": ("posenc_masked_lm", *ENCODER, *LENGTH),
     "language_modeling": ("posenc_lm", *DECODER, *LENGTH),
     "sentence_prediction": ("posenc_masked_lm", *ENCODER, *PREDICTION, "--num-classes", "3"),
+    "span_prediction": (
+        *("posenc_masked_lm", *ENCODER, "--criterion", "span_prediction"),
+        *("--max-positions", "16", "--stride", "4", "--no-shuffle", "--answerability", "span"),
+    ),
+    "sentence_ranking": (
+        *("posenc_masked_lm", *ENCODER, "--criterion", "sentence_ranking", "--num-classes", "2"),
+        *("--init-token", "0", "--max-positions", "16"),
+    ),
 }
 
 
@@ -87,15 +96,20 @@ def write_task_model(
     cfg = parse(arch, "--position-encoding", "rotary", *flags, task=task)
     cfg.task.data = str(folder / "data")
     OmegaConf.set_struct(cfg, False)
-    cfg.task.update(settings)
+    for name, value in settings.items():
+        setattr(cfg.task, name, value)
     if task != "language_modeling":
         cfg.model.num_segments = segments
     parts = {"": WORDS}
     if task == "sentence_prediction":
         parts = {"input0": WORDS, "label": LABELS, **({"input1": WORDS} if pairs else {})}
+    if task == "sentence_ranking":
+        parts = {"input0": WORDS}
     for part, words in parts.items():
         (folder / "data" / part).mkdir(parents=True)
         dictionary(words).save(str(folder / "data" / part / "dict.txt"))
+    if task == "span_prediction":
+        write_settings(str(folder / "data"), Settings("squad", True))
     torch.manual_seed(5)
     write_state(folder, cfg, tasks.setup_task(cfg.task).build_model(cfg.model))
     return folder

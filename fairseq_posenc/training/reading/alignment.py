@@ -10,7 +10,7 @@ import html
 import os
 import re
 import unicodedata
-from typing import Iterable, List, Optional, Sequence, Tuple
+from typing import Callable, Iterable, List, Optional, Sequence, Tuple
 
 Span = Tuple[int, int]
 
@@ -105,6 +105,23 @@ def token_offsets(text: str, surfaces: Sequence[str]) -> List[Span]:
                 starts[token] = start if starts[token] < 0 else starts[token]
                 ends[token] = max(end, ends[token])
     return _without_gaps(text, starts, ends)
+
+
+def surface_reader(words: Callable[[List[str]], str], unknown: str) -> Callable[[str], str]:
+    """The function from a token to its text, without marks.
+
+    Args:
+        words: joins tokens to words.
+        unknown: the symbol that stands for any text.
+    """
+    known = {unknown: ""}
+
+    def surface_of(token: str) -> str:
+        if token not in known:
+            known[token] = words([token])
+        return known[token]
+
+    return surface_of
 
 
 def _matching(wanted: str, found: str) -> List[Tuple[int, int, int]]:

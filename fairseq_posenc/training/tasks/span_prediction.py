@@ -32,7 +32,7 @@ from fairseq_posenc.training.criterions.logs import (
     Sums,
     rows_of_all_workers,
 )
-from fairseq_posenc.training.reading.data import Passage, Record, read_settings, read_split
+from fairseq_posenc.training.reading.data import Passage, Record, Split, read_settings, read_split
 from fairseq_posenc.training.reading.scores import RULES, scores
 from fairseq_posenc.training.reading.spans import (
     ANSWERABILITY,
@@ -124,25 +124,34 @@ class SpanPredictionTask(MaskedLMTask):
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: object) -> SpanWindows:
         """Load the windows of a split."""
-        found, cfg = read_split(self.cfg.data, split), self.cfg
+        found = read_split(self.cfg.data, split)
         if self.answerability == "none" and any(q.answers == [] for q in found.questions):
             logger.warning(
                 "%s: some questions have no answer, and get one (--answerability)", split
             )
-        layout = Layout(
-            cfg.max_positions, cfg.stride, cfg.longest_question, cfg.init_token, cfg.separator_token
-        )
-        seed = None if cfg.no_shuffle else cfg.seed
-        where = os.path.join(cfg.data, split)
-        dataset = SpanWindows(found, self.dictionary, layout, len(self.questions), seed, where)
-        self.questions += found.questions
-        self.passages += [found.passages[question.passage] for question in found.questions]
+        dataset = self.windows_of(found, os.path.join(self.cfg.data, split))
         logger.info(
             "%s: %d questions in %d windows; %d questions cut off",
             *(split, len(found.questions), len(dataset), dataset.cut),
         )
         self.datasets[split] = dataset
         return dataset
+
+    def windows_of(self, split: Split, where: str) -> SpanWindows:
+        """The windows of questions, which get the next numbers.
+
+        Args:
+            split: the questions.
+            where: their place, for messages.
+        """
+        cfg, first = self.cfg, len(self.questions)
+        layout = Layout(
+            cfg.max_positions, cfg.stride, cfg.longest_question, cfg.init_token, cfg.separator_token
+        )
+        seed = None if cfg.no_shuffle else cfg.seed
+        self.questions += split.questions
+        self.passages += [split.passages[question.passage] for question in split.questions]
+        return SpanWindows(split, self.dictionary, layout, first, seed, where)
 
     def build_model(self, cfg: Options, from_checkpoint: bool = False) -> BaseFairseqModel:
         """Build the model, with its span head.

@@ -1,0 +1,148 @@
+"""Models of model folders that answer questions: by a span of a passage, or by a choice."""
+
+from typing import List, NamedTuple, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.flags.options import option
+from fairseq_posenc.serving.inputs import (
+    FolderModel,
+    batches_by_tokens,
+    check_texts,
+    numbers_of,
+    refuse_too_long,
+)
+from fairseq_posenc.serving.model_folder import ModelFolder
+from fairseq_posenc.serving.scores import BATCH
+from fairseq_posenc.training.answering import candidates_of
+from fairseq_posenc.training.reading.alignment import surface_reader, token_offsets
+from fairseq_posenc.training.reading.data import Passage, Record, Split
+from fairseq_posenc.training.reading.spans import Answer
+
+_WINDOWS = 32  # in a batch
+
+
+class Reply(NamedTuple):
+    """What a model says to a question on a passage.
+
+    Args:
+        text: the answer in the words of the passage, empty if it is said to have none.
+        no_answer: the probability that there is no answer.
+        best: the possible answers, best first, with their first characters and their logits.
+    """
+
+    text: str
+    no_answer: float
+    best: List[Answer]
+
+
+class SpanModel(FolderModel):
+    """A model of ``--task span_prediction``; arguments as for :class:`FolderModel`."""
+
+    def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
+        super().__init__(folder, device)
+        self._surface_of = surface_reader(self._text.words, self._dictionary.unk_word)
+
+    def answer(self, pairs: Sequence[Tuple[str, str]]) -> List[Reply]:
+        """Answer questions, in their order; long passages are read in windows, as in training.
+
+        Args:
+            pairs: a question, and the passage with its answer.
+
+        Raises:
+            UsageError: *pairs* is no list of pairs, a text has no token, or a question leaves no
+                room for its passage.
+        """
+        check_texts(pairs, "answer", 2)
+        if not pairs:
+            return []
+        self.task.questions, self.task.passages = [], []
+        windows = self.task.windows_of(self._split(pairs), "answer")
+        rows = candidates_of(self._loaded, windows, _WINDOWS)
+        threshold = self.task.threshold
+        return [
+            Reply(found.text(threshold), found.no_answer_probability, found.best)
+            for _, found in self.task.answers(rows)
+        ]
+
+    def _split(self, pairs: Sequence[Tuple[str, str]]) -> Split:
+        records: List[Record] = []
+        passages: List[Passage] = []
+        numbers: Tuple[List[Tensor], List[Tensor]] = ([], [])
+        for number, (question, text) in enumerate(pairs):
+            tokens = [self._text.source(part) for part in (question, text)]
+            if not all(tokens):
+                what = "passage" if tokens[0] else "question"
+                raise UsageError(f"answer: pair {number} of the list: its {what} has no token")
+            surfaces = [self._surface_of(token) for token in tokens[1]]
+            records.append(Record(str(number), number, (), -1, -1))
+            passages.append(Passage(text, token_offsets(text, surfaces)))
+            for side, found in zip(numbers, tokens):
+                side.append(numbers_of(self._dictionary, found))
+        return Split(records, passages, *numbers)
+
+
+class Choice(NamedTuple):
+    """The choice of a model.
+
+    Args:
+        number: its place among the choices, from 0.
+        probabilities: of all choices.
+    """
+
+    number: int
+    probabilities: List[float]
+
+
+class ChoiceModel(FolderModel):
+    """A model of ``--task sentence_ranking``; arguments as for :class:`FolderModel`."""
+
+    def __init__(self, folder: ModelFolder, device: str = "cpu") -> None:
+        super().__init__(folder, device)
+        settings = self.task.args
+        self._init, self._separator = settings.init_token, settings.separator_token
+        self._longest_choice = option(settings, "max_option_length")
+        self._cuts = str(option(settings, "shorten_method")) == "truncate"
+        self._longest = min(int(settings.max_positions), self.model.max_positions())
+        self._head = option(settings, "ranking_head_name", "sentence_classification_head")
+
+    @torch.no_grad()
+    def choose(self, context: str, choices: Sequence[str]) -> Choice:
+        """The best of several choices.
+
+        Args:
+            context: what the choices belong to, in the recipes a passage.
+            choices: such as a question with an answer each.  Where the model was trained with
+                ``--shorten-method truncate``, what is too long is cut as in training.
+
+        Raises:
+            UsageError: there are no choices, one is empty, or one is too long with its context.
+        """
+        check_texts([context], "choose")
+        check_texts(choices, "choose")
+        if not choices:
+            raise UsageError("choose: the list of choices is empty")
+        behind = numbers_of(self._dictionary, self._text.source(context), end=True)
+        encoded = [self._numbers(choice, number, behind) for number, choice in enumerate(choices)]
+        if not self._cuts:
+            refuse_too_long(encoded, self._longest, "choose")
+        encoded = [numbers[: self._longest] for numbers in encoded]
+        scores = torch.zeros(len(encoded))
+        for batch in batches_by_tokens(list(map(len, encoded)), BATCH):
+            tokens = self._batch([encoded[number] for number in batch])
+            heads = {"features_only": True, "classification_head_name": self._head}
+            scores[batch] = self.model(tokens, **heads)[0][:, 0].float().cpu()
+        return Choice(int(scores.argmax()), scores.softmax(0).tolist())
+
+    def _numbers(self, choice: str, number: int, behind: Tensor) -> Tensor:
+        """A choice before its context by number (T,), as the task puts them together."""
+        tokens = self._text.source(choice)
+        if not tokens:
+            raise UsageError(f"choose: choice {number} of the list is empty")
+        start = [] if self._init is None else [self._init]
+        separator = [] if self._separator is None else [self._separator]
+        before = torch.cat((torch.tensor(start).long(), numbers_of(self._dictionary, tokens, True)))
+        between = torch.tensor(separator).long()
+        return torch.cat((before[: self._longest_choice], between, behind))

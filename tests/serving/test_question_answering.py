@@ -1,0 +1,98 @@
+"""``from_pretrained`` of models that answer questions by a span of a passage, or by a choice."""
+
+import copy
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from support.packed_models import numbers
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.training.answering import answer_questions
+from fairseq_posenc.training.reading.data import Settings, write_settings, write_split
+from fairseq_posenc.training.reading.questions import Question, Reading
+
+pytest_plugins = ["support.packed_models"]
+
+LONG = "the cat sleeps . " * 6
+QUESTIONS = [("cat", "the cat sleeps ."), ("g barks", LONG), ("the dog", "a dog barks")]
+
+
+@pytest.mark.parametrize("threshold", [-100.0, 0.0, 100.0])
+def test_answers_are_those_of_prepared_data(loaded, folder_of, tmp_path, threshold):
+    model, folder = loaded("spans"), folder_of("spans")
+    dictionary = Dictionary.load(str(folder / "dict.txt"))
+    dictionary.add_symbol("<mask>")
+    passages = [passage for _, passage in QUESTIONS]
+    questions = [Question(str(n), text, n) for n, (text, _) in enumerate(QUESTIONS)]
+    surface_of = {dictionary.unk_word: ""}.get
+    write_split(
+        str(tmp_path),
+        "test",
+        Reading(passages, questions, []),
+        str.split,
+        lambda token: surface_of(token, token),
+        dictionary,
+    )
+    write_settings(str(tmp_path), Settings("squad", True))
+    dictionary.save(str(tmp_path / "dict.txt"))
+    overrides = {"data": str(tmp_path), "no_answer_threshold": threshold}
+    expected = answer_questions(str(folder / "checkpoint.pt"), overrides, "test", 2)
+    model.task.cfg.no_answer_threshold = threshold
+    replies = model.answer(QUESTIONS)
+    assert [reply.text for reply in replies] == list(expected.predictions.values())
+    assert any(reply.text for reply in replies) == (threshold > -100)
+    for number, reply in enumerate(replies):
+        assert reply.no_answer == pytest.approx(expected.no_answer[str(number)], abs=1e-5)
+        texts = [answer["text"] for answer in expected.n_best[str(number)]]
+        assert [answer.text for answer in reply.best] == texts
+        for answer in reply.best:
+            assert passages[number][answer.start :].startswith(answer.text)
+    assert model.answer([]) == []
+    assert copy.deepcopy(model).answer(QUESTIONS[:1])[0].best == replies[0].best
+
+
+@pytest.mark.parametrize("name", ["choices", "separated"])
+@torch.no_grad()
+def test_choices_are_read_before_their_context(loaded, name):
+    model = loaded(name)
+    choices = ["the cat", "barks", "the cat sleeps barks", "cat cat"]
+    between, longest = ([], 9) if name == "choices" else ([2], 3)
+    context = numbers(model.task.source_dictionary, "the do@@ g")
+    scores = []
+    for choice in choices:
+        before = [0, *numbers(model.task.source_dictionary, choice), 2][:longest]
+        tokens = torch.tensor([[*before, *between, *context, 2]])
+        head = {"features_only": True, "classification_head_name": "sentence_classification_head"}
+        scores.append(model.model(tokens, **head)[0].item())
+    found = model.choose("the do@@ g", choices)
+    expected = torch.tensor(scores).softmax(0).tolist()
+    assert found.probabilities == pytest.approx(expected, abs=1e-6)
+    assert found.number == expected.index(max(expected))
+
+
+MISTAKES = {
+    "a text for a list": ("spans", "answer", ("the cat",), "takes a list of texts"),
+    "a text for a pair": ("spans", "answer", (["the"],), "element 0 of the list is not 2 texts"),
+    "three texts": ("spans", "answer", ([("a", "b", "c")],), "is not 2 texts"),
+    "no passage": ("spans", "answer", ([("cat", " ")],), "pair 0 of the list: its passage has no"),
+    "no question": ("spans", "answer", ([("", "cat")],), "pair 0 of the list: its question has no"),
+    "a long question": ("spans", "answer", ([("cat " * 20, "cat")],), "leaves no room"),
+    "no choices": ("choices", "choose", ("cat", []), "the list of choices is empty"),
+    "an empty choice": ("choices", "choose", ("cat", ["a", ""]), "choice 1 of the list is empty"),
+    "a long choice": (
+        "choices",
+        "choose",
+        ("cat", ["a " * 20]),
+        "text 0 of the list has 24 tokens",
+    ),
+    "no context": ("choices", "choose", (3, ["a"]), "element 0 of the list is 3"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_one_line(loaded, mistake):
+    name, function, arguments, message = MISTAKES[mistake]
+    with pytest.raises(UsageError, match=message) as error:
+        getattr(loaded(name), function)(*arguments)
+    assert "\n" not in str(error.value)
