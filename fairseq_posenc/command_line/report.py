@@ -68,6 +68,12 @@ def parse_in_one_line(parse_args_and_arch: Callable[..., Any]) -> Callable[..., 
         parser.error = error
         try:
             parsed = parse_args_and_arch(parser, input_args, *args, **kwargs)
+        except SyntaxError as wrong:  # argparse expects other errors of what reads a value
+            text = (wrong.text or "").strip()
+            given = [f"{flag} " for flag, value in zip(words, words[1:]) if value.strip() == text]
+            raise UsageError(
+                f"{''.join(given[:1])}{text}: expected a number, or a list such as [1e-3,5e-4]"
+            ) from wrong
         finally:
             del parser.error
         namespace = parsed[0] if isinstance(parsed, tuple) else parsed

@@ -16,6 +16,7 @@ from fairseq_posenc.basics.files import FilePath
 from fairseq_posenc.flags.usage import near
 
 Reader = Callable[[Any], Any]
+_LONGEST = 100  # characters of a name that is part of the name of a file
 
 
 class _Loader(yaml.SafeLoader):
@@ -56,7 +57,7 @@ def read_yaml(path: FilePath, what: str) -> Any:
     try:
         return yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader)
     except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
+        raise UsageError(f"{path}: {str(error).partition('error: ')[2]}") from error
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}; give {what}") from error
     except UnicodeDecodeError as error:
@@ -66,6 +67,8 @@ def read_yaml(path: FilePath, what: str) -> Any:
         line = "" if mark is None else f"line {mark.line + 1}: "
         problem = getattr(error, "problem", None) or "cannot be read"
         raise UsageError(f"{path}: {line}{problem}; this is not YAML") from error
+    except ValueError as error:  # of Python, about what looks like one and is none
+        raise UsageError(f"{path}: has a number or a date that cannot be read ({error})") from error
 
 
 def read_keys(found: Mapping[str, Any], known: Mapping[str, Reader], where: str) -> Dict[str, Any]:
@@ -143,6 +146,8 @@ def plain_name(value: Any) -> str:
     """Reads a name that can be that of a file and has no spaces."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._+-]*", str(value)):
         raise ValueError("expected letters, digits, '.', '_', '+' and '-', a letter or digit first")
+    if len(str(value)) > _LONGEST:
+        raise ValueError(f"has {len(str(value))} characters; expected {_LONGEST} or fewer")
     return str(value)
 
 

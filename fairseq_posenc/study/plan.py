@@ -1,5 +1,6 @@
 """Plans of studies, read from YAML files, and the flags in them; imports no PyTorch, no fairseq."""
 
+import math
 import re
 import shlex
 from pathlib import Path
@@ -21,6 +22,7 @@ from fairseq_posenc.flags.yaml_file import (
 )
 
 Flags = Dict[str, Any]  # "--flag": value, or True for a flag without one
+_LARGEST_SEED = 2**32 - 1  # of NumPy
 DATA = "data"  # among the flags of a system: its own data folder
 
 
@@ -43,21 +45,21 @@ def words_of(flags: Flags) -> List[str]:
     return words
 
 
-def parse_flags(text: str, where: str) -> Flags:
+def parse_flags(text: str) -> Flags:
     """The flags of a command line.
 
-    >>> parse_flags("--fp16 --lr 1e-3 --update-freq=2", "base")
+    >>> parse_flags("--fp16 --lr 1e-3 --update-freq=2")
     {'--fp16': True, '--lr': '1e-3', '--update-freq': '2'}
 
     Raises:
-        UsageError: a word belongs to no flag, or a quotation mark is not closed.
+        ValueError: a word belongs to no flag, or a quotation mark is not closed.
     """
     flags: Flags = {}
     name = ""
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"{where} {text}: {error}; close the quotes") from error
+        raise ValueError(f"{error}; close the quotes") from error
     for word in words:
         if re.match(r"--[a-z]", word):
             name, equals, value = word.partition("=")
@@ -65,7 +67,7 @@ def parse_flags(text: str, where: str) -> Flags:
         elif name and flags[name] is True:
             flags[name] = word
         else:
-            raise UsageError(f"{where} {text}: {word} follows no flag; expected --flag value ...")
+            raise ValueError(f"{word} follows no flag; expected --flag value ...")
     return flags
 
 
@@ -75,15 +77,17 @@ def _text(value: Any) -> str:
 
 def _flags(value: Any) -> Flags:
     if isinstance(value, str):
-        return parse_flags(value, "flags")
+        return parse_flags(value)
     if value is None:
         return {}
     if not isinstance(value, dict):
         raise ValueError("expected flags, such as {--lr: 5e-4, --fp16: true}")
     found: Flags = {}
     for flag, setting in value.items():
-        if not re.match(r"--[a-z]", str(flag)):
-            raise ValueError(f"{flag}: is no flag; write --{str(flag).lstrip('-')}")
+        name, equals, rest = str(flag).partition("=")
+        if not re.fullmatch(r"--[a-z][\w-]*", str(flag)):
+            instead = f"{name}: {rest}" if equals else f"--{name.lstrip('-')}"
+            raise ValueError(f"{flag}: is no flag; write {instead}")
         if isinstance(setting, (dict, list)) or setting is None:
             raise ValueError(f"{flag}: expected a text, a number, true or false")
         found[str(flag)] = setting if isinstance(setting, bool) else str(setting)
@@ -120,14 +124,16 @@ def _or_key(key: str, read: Callable[[Any], Dict[str, Any]]) -> Callable[[Any], 
 
 
 def _hours(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value < math.inf:
         raise ValueError(f"{value}: expected a number above 0")
     return float(value)
 
 
 def _seed(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value}: expected a whole number")
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or not 0 <= value <= _LARGEST_SEED:
+        raise ValueError(f"{value}: expected a whole number from 0 to {_LARGEST_SEED:,}")
     return value
 
 
@@ -141,7 +147,7 @@ def _search(value: Any) -> Dict[str, List[str]]:
 def _tasks(value: Any) -> Dict[str, Flags]:
     if not value:
         raise ValueError("expected a list of tasks, or flags by task")
-    names = {name: {} for name in value} if isinstance(value, list) else value
+    names = {name: {} for name in several(plain_name)(value)} if isinstance(value, list) else value
     return named(_flags, "a list of tasks, or flags by task")(names)
 
 
@@ -278,9 +284,11 @@ def load_plan(path: FilePath, override_base: str = "") -> Plan:
     found = read_yaml(path, "the file of a plan")
     if not isinstance(found, dict):
         raise UsageError(f"{path}: expected keys such as recipe, data, base, systems and seeds")
-    found.setdefault("name", Path(path).stem)
-    plan = read_plan(found, str(path))
-    given = parse_flags(override_base, "--override-base")
+    plan = read_plan({**found, "name": found.get("name") or Path(path).stem}, str(path))
+    try:
+        given = parse_flags(override_base)
+    except ValueError as error:
+        raise UsageError(f"--override-base {override_base}: {error}") from error
     base = merge(plan.base, given)
     _refuse_reserved("--override-base", given)
     return plan._replace(base=base)

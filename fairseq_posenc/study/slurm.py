@@ -1,5 +1,7 @@
 """Making runs on a Slurm cluster, through submitit: one array, which survives preemption."""
 
+import subprocess
+import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -13,6 +15,7 @@ from fairseq_posenc.study.study import Job, Results, log_line
 from fairseq_posenc.study.work import TRIES, Worker
 
 LOGS = "slurm"  # the folder of the jobs' own logs
+_LOOK_AGAIN = 20.0  # seconds between questions to the queue, and until a file is seen by all nodes
 _MINUTES = 24 * 60  # time of a job, if the user does not say
 _TIMES_UP = 10_000  # times that a job may run out of time: a long training needs many jobs
 
@@ -128,7 +131,7 @@ def cluster(
             left = [number for number, result in enumerate(found) if result is None]
             jobs = submit([todo[number] for number in left]) if left else []
             for number, job in zip(left, jobs):
-                found[number], errors[number] = _result(job)
+                found[number], errors[number] = _outcome(job, executor.cluster == "slurm")
         return [
             on_node.fail(todo[number], errors[number]) if result is None else result
             for number, result in enumerate(found)
@@ -137,10 +140,39 @@ def cluster(
     return make
 
 
-def _result(job: Any) -> Tuple[Optional[Dict[str, Any]], str]:
-    """The result of a job, or none and the last lines of its error."""
+def _outcome(job: Any, in_queue: bool) -> Tuple[Optional[Dict[str, Any]], str]:
+    """The result of a job, once it has ended, or none and the last lines of its error."""
     try:
-        return job.result(), ""
-    except Exception as error:  # whatever happened on the node
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        return None, "\n".join(lines[-15:])
+        if not in_queue or _writes_result(job):
+            return job.result(), ""
+        error = job.stderr() or job.stdout() or "the job ended without a word"
+    except Exception as failure:  # whatever happened on the node
+        error = str(failure)
+    lines = [line for line in error.splitlines() if line.strip()]
+    return None, "\n".join(lines[-15:])
+
+
+def _writes_result(job: Any) -> bool:
+    """Wait for a job's result; False if the job ends without one.
+
+    submitit believes accounting alone, which knows no job where it is switched off, and the last
+    failure of a job that is being requeued.  Here, a job has ended when neither the queue nor
+    accounting has it, at two looks.
+    """
+    missing, looked = 0, 0.0
+    while not job.paths.result_pickle.exists():
+        if missing == 2:
+            return False
+        if time.monotonic() - looked >= _LOOK_AGAIN:
+            looked = time.monotonic()
+            missing = 0 if _is_alive(job) else missing + 1
+        time.sleep(1)
+    return True
+
+
+def _is_alive(job: Any) -> bool:
+    words = ["squeue", "--noheader", "--array", "--format=%i", "--jobs", job.job_id.split("_")[0]]
+    asked = subprocess.run(words, capture_output=True, text=True)
+    if asked.returncode and "Invalid job id" not in asked.stderr:  # the controller does not answer
+        return True
+    return job.job_id in asked.stdout.split() or not (job.state == "UNKNOWN" or job.done())

@@ -17,6 +17,14 @@ pytest_plugins = ["support.studies"]
         ({"recipe": "translatoin"}, "recipe: translatoin: unknown; did you mean translation?"),
         ({"seeds": [1, 2, 1]}, "seeds: [1, 2, 1]: 1: given twice"),
         ({"seeds": []}, "seeds: []: expected one or more values"),
+        ({"seeds": [2**64]}, "expected a whole number from 0 to 4,294,967,295"),
+        ({"name": "x" * 300}, "has 300 characters; expected 100 or fewer"),
+        ({"systems": {"x" * 300: {}}}, "has 300 characters; expected 100 or fewer"),
+        ({"base": {"--save-dir=/x": True}}, "--save-dir=/x: is no flag; write --save-dir: /x"),
+        ({"base": {"--arch": "transformer", "--lr": "1e-3;x"}}, "systems: rotary: train: --lr"),
+        ({"base": "--arch x y"}, "plan.yaml: base: --arch x y: y follows no flag"),
+        ({"budget": {"hours": float("inf")}}, "budget: hours: .inf: inf: expected a number above"),
+        ({"finetune": {"data": "x", "tasks": [["a"]]}}, "finetune: tasks: [[a]]: expected letters"),
         ({"budget": {"epoch": 3}}, "budget: epoch: unknown key; did you mean epochs?"),
         ({"budget": {"epochs": 3, "updates": 9}}, "budget: expected one of epochs, updates"),
         ({"budget": {"epochs": 0}}, "budget: epochs: 0: expected a whole number above 0"),
@@ -71,6 +79,7 @@ def test_mistakes_in_a_plan_are_one_line(changes, said, read):
 
 def test_a_good_plan_passes(read):
     check_plan(read(), CPU)
+    assert read(name=None).name == "plan"
 
 
 def test_a_key_given_twice_and_damaged_files_are_refused(read, tmp_path):
@@ -79,6 +88,9 @@ def test_a_key_given_twice_and_damaged_files_are_refused(read, tmp_path):
     assert "line 3: a: given twice" in message(load_plan, path)
     path.write_text("data: {{x}}")
     assert "line 1: {'x': None}: expected a name" in message(load_plan, path)
+    for value in ("9" * 5000, "2001-99-99"):
+        path.write_text(f"seeds: [{value}]")
+        assert "has a number or a date that cannot be read" in message(load_plan, path)
     path.write_text("systems: {")
     assert "this is not YAML" in message(load_plan, path)
     assert "No such file" in message(load_plan, tmp_path / "nowhere.yaml")

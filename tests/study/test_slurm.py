@@ -25,7 +25,7 @@ def cluster(tmp_path, monkeypatch):
     """A cluster that computes at once, with the runs that were submitted, array by array."""
 
     class Executor:
-        dying, arrays = [], []
+        dying, arrays, cluster = [], [], "local"
 
         def __init__(self, **settings):
             self.settings = settings
@@ -77,6 +77,66 @@ def test_a_job_has_as_many_gpus_as_divide_the_batch(tmp_path, cluster):
     assert "for 1 GPU (" in message(slurm.cluster, tmp_path, "gpus_per_node=4", None, 1)
     for asked in (0, 2, 8):
         slurm.cluster(tmp_path, f"gpus_per_node={asked}", None, 8)
+
+
+class Job:
+    """A job that Slurm has in the queue and in accounting as often as its lists say."""
+
+    job_id = "7_1"
+
+    def __init__(self, folder, queue, states, monkeypatch):
+        self.queue, self.states, self.folder, self.looks = list(queue), list(states), folder, 0
+        self.paths = SimpleNamespace(result_pickle=folder / "result")
+        monkeypatch.setattr(slurm.subprocess, "run", self.squeue)
+        monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(slurm, "_LOOK_AGAIN", 0)
+
+    def squeue(self, words, **kwargs):
+        assert words[-2:] == ["--jobs", "7"]
+        self.looks += 1
+        said = self.queue.pop(0)
+        if said == "result":
+            self.paths.result_pickle.touch()
+        return SimpleNamespace(
+            returncode=int(said in ("forgotten", "no answer")),
+            stdout="7_0\n7_1\n" if said == "here" else "7_0\n",
+            stderr="error: Invalid job id specified" if said == "forgotten" else "",
+        )
+
+    @property
+    def state(self):
+        return self.states[min(self.looks, len(self.states)) - 1]
+
+    def done(self):
+        return self.state in ("FAILED", "CANCELLED")
+
+    def result(self):
+        return {"status": "done"}
+
+    def stderr(self):
+        return "slurmstepd: killed\n\n"
+
+
+@pytest.mark.parametrize(
+    "queue, states, ended",
+    [
+        # without accounting, a job that has left the queue has ended
+        (["here", "no answer", "gone", "gone"], ["UNKNOWN"], False),
+        (["here", "forgotten", "forgotten"], ["UNKNOWN"], False),
+        # a job that is being requeued is neither here nor there for a moment
+        (["here", "gone", "here", "gone", "result"], ["UNKNOWN"], True),
+        # accounting may know more, and may have only the failure before the requeueing
+        (["gone", "gone", "gone", "gone", "gone"], ["RUNNING"] * 3 + ["CANCELLED"] * 2, False),
+        (["here", "here", "here", "result"], ["FAILED"], True),
+    ],
+)
+def test_a_job_has_ended_when_neither_queue_nor_accounting_has_it(
+    queue, states, ended, tmp_path, monkeypatch
+):
+    job = Job(tmp_path, queue, states, monkeypatch)
+    found, error = slurm._outcome(job, True)
+    assert job.queue == []
+    assert (found, error) == (({"status": "done"}, "") if ended else (None, "slurmstepd: killed"))
 
 
 @pytest.mark.parametrize(
