@@ -74,13 +74,16 @@ def test_no_path_of_a_machine_and_no_big_file_is_tracked():
         ("quickstart.sh", ["--output", str(SCRIPTS)], ["--output", "contains other files"]),
         ("test.sh", ["--venv"], ["--venv needs a value"]),
         ("matrix.sh", ["--only", "3.7"], ["--only 3.7: expected one of official-3.8"]),
+        ("numbers.sh", ["--only", "speed"], ["--only speed: expected quickstart, studies, gpu or"]),
     ],
 )
 def test_wrong_flags_are_one_line(script, arguments, words):
     assert_one_line_error(shell(SCRIPTS / script, *arguments), *words)
 
 
-@pytest.mark.parametrize("script", ["setup.sh", "quickstart.sh", "test.sh", "matrix.sh"])
+@pytest.mark.parametrize(
+    "script", ["setup.sh", "quickstart.sh", "test.sh", "matrix.sh", "numbers.sh"]
+)
 def test_help_is_the_head_of_the_script(script):
     result = shell(SCRIPTS / script, "--help")
     assert result.returncode == 0 and "--help" in result.stdout and "set -euo" not in result.stdout

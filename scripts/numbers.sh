@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# The numbers of README.md, for a release: print what it says, run the command that finds it again.
+#
+#   numbers.sh [options]
+#
+# A command that this machine cannot run, or that takes hours, is printed and not run.
+#
+#   --only quickstart|studies|gpu|all  whose numbers (all)
+#   --hours           run the studies, too, on the data that examples/study/README.md prepares
+#   options of ../examples/common/steps.sh --dry-run --help
+
+set -euo pipefail
+SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=../examples/common/steps.sh
+. "$SCRIPTS/../examples/common/steps.sh"
+parse "$@"
+cd "$REPO"
+PLANNED=$DRY_RUN
+
+# says NAME WORDS [CONDITION...]: print the paragraphs of README.md that have the WORDS, or fail if
+# other numbers were asked for; without the CONDITION, commands are printed only.
+says() {
+    [[ $ONLY == all || $ONLY == "$1" ]] || return 1
+    awk -v RS= -v words="$2" 'index($0, words) { print "\n" $0 }' README.md
+    DRY_RUN=$PLANNED
+    "${@:3}" >/dev/null 2>&1 || DRY_RUN=1
+}
+
+# bench DTYPE FLAG...: a rotary model and one with a learned table, relative to stock fairseq.
+bench() {
+    run fairseq-posenc benchmark --device cuda --size base --layers 6 --skip-memory \
+        --dtype "$1" "${@:2}" --archs transformer transformer \
+        "posenc_transformer --position-encoding learned" roformer_base
+}
+
+if says quickstart 'sacreBLEU of'; then
+    run scripts/quickstart.sh
+fi
+if says studies seeds test "$HOURS" = 1; then
+    export OMP_NUM_THREADS=1
+    for plan in multi30k masked_lm language_model; do
+        run fairseq-posenc study "examples/study/$plan.yaml" --jobs 2
+    done
+fi
+if says gpu 'one H100' nvidia-smi -L; then
+    bench float16 --jobs training --batch 64 --length 64 --repeat 31
+    bench bfloat16 --jobs training --batch 64 --length 64 --repeat 11
+    bench float16 --jobs generation --batch 32 --length 32 --repeat 7
+fi
