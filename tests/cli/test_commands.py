@@ -25,15 +25,6 @@ HELP = [
     *([command.name] for command in commands()),
     *(["plot", figure.name] for figure in analysis.FIGURES),
 ]
-FORMER = {
-    "average_checkpoints.py": "average",
-    "convert_checkpoint.py": "",
-    "benchmark.py": "benchmark",
-    "plot_positions.py": "plot positions",
-    "plot_training.py": "plot training",
-    "plot_extrapolation.py": "plot extrapolation",
-    "analyse_attention.py": "analyse",
-}
 
 
 @pytest.fixture

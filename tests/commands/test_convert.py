@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from support.commands import TRAINING, USER_DIR, posenc, read, succeed
+from support.commands import USER_DIR, posenc, read, succeed, train
 from support.conversion import SYMBOLS, linear, roformer_weights, write_folder
 
 MASKED = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "40"]
@@ -16,10 +16,6 @@ def script(*arguments):
     finished = posenc(*arguments)
     assert (finished.status, finished.err) == (0, "")
     return finished.out
-
-
-def train(data, folder, *flags):
-    return succeed("train", data, *USER_DIR, "--save-dir", folder, *TRAINING, *flags)
 
 
 @pytest.fixture(scope="module")

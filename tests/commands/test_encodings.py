@@ -1,12 +1,10 @@
 """Position encodings, their flags, and what is not in stock, through fairseq's command lines."""
 
 import pytest
-import torch
-from support.commands import SMALL, generate, read, train
+from support.commands import SMALL, generate, pruned, read, train
 from support.helpers import LINEAR, SIZES, encoding_of_sides, kinds
 
 from fairseq_posenc.attention import ATTENTIONS
-from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
 from fairseq_posenc.layers.norms import NORMS
@@ -99,19 +97,8 @@ def test_keeping_some_layers_is_the_model_with_those_layers(toy, tmp_path):
     layers = ["--encoder-layers", "3", "--decoder-layers", "3"]
     drop = ["--encoder-layerdrop", "0.2", "--decoder-layerdrop", "0.2"]
     train(toy.separate, tmp_path, *ROFORMER, *layers, *drop)
-    checkpoint, pruned = tmp_path / "checkpoint_last.pt", tmp_path / "pruned.pt"
-    keep = {"encoder": [0, 2], "decoder": [1]}
-
-    state = read_checkpoint(checkpoint)
-    for side, kept in keep.items():
-        state["cfg"]["model"][f"{side}_layers"] = len(kept)
-        for key in [key for key in state["model"] if key.startswith(f"{side}.layers.")]:
-            value, (_, _, layer, name) = state["model"].pop(key), key.split(".", 3)
-            if int(layer) in kept:
-                state["model"][f"{side}.layers.{kept.index(int(layer))}.{name}"] = value
-    torch.save(state, str(pruned))
-
+    checkpoint, keep = tmp_path / "checkpoint_last.pt", {"encoder": [0, 2], "decoder": [1]}
     overrides = {f"{side}_layers_to_keep": ",".join(map(str, k)) for side, k in keep.items()}
     found = generate(toy.separate, checkpoint, "--model-overrides", str(overrides)).hypotheses()
-    assert found == generate(toy.separate, pruned).hypotheses()
+    assert found == generate(toy.separate, pruned(checkpoint, keep)).hypotheses()
     assert found != generate(toy.separate, checkpoint).hypotheses()

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from support.commands import TRAINING, USER_DIR, read, run, succeed
-from support.masked_lm_runs import CLASSIFY, FRESH, SHAPE, hydra_settings, pretrain, train, written
+from support.commands import USER_DIR, read, refusal, run, succeed, train
+from support.masked_lm_runs import CLASSIFY, SHAPE, hydra_settings, pretrain, written
+from support.warm_starts import FRESH
 
 from fairseq_posenc.models.masked_lm import MODEL
 
@@ -81,8 +82,7 @@ def test_stock_roberta_is_fine_tuned_as_bert_a(corpora, tmp_path):
 )
 def test_what_contradicts_the_checkpoint_stops(arch, flags, parts, corpora, pretrained, tmp_path):
     usual = [*CLASSIFY, "--num-classes", "2", "--restore-file", pretrained, *FRESH]
-    arguments = [*USER_DIR, "--save-dir", tmp_path, *TRAINING, "--arch", arch, *usual, *flags]
-    message = run("train", corpora.pairs, *arguments).message()
+    message = refusal(corpora.pairs, tmp_path, "--arch", arch, *usual, *flags)
     assert all(part in message for part in parts), message
 
 
@@ -106,8 +106,7 @@ def test_an_encoding_without_parameters_is_kept_when_fine_tuning_resumes(corpora
     _, settings = read(tmp_path / "checkpoint_last.pt")
     assert settings["position_encoding"] == "alibi"
     other = ["--arch", "roformer_masked_lm_tiny", *SHAPE, *flags, "--max-epoch", "3"]
-    arguments = [*USER_DIR, "--save-dir", tmp_path, *TRAINING, *other]
-    message = run("train", corpora.pairs, *arguments).message()
+    message = refusal(corpora.pairs, tmp_path, *other)
     assert "rotary" in message and "alibi" in message
 
 
@@ -130,7 +129,7 @@ def test_hydra_does_not_fine_tune_with_another_encoding(corpora, alibi, tmp_path
 
 def test_a_classifier_needs_a_criterion_for_classes(corpora, tmp_path):
     flags = ["--arch", MODEL, "--task", "sentence_prediction", "--init-token", "0"]
-    message = run("train", corpora.pairs, *USER_DIR, "--save-dir", tmp_path, *flags).message()
+    message = refusal(corpora.pairs, tmp_path, *flags)
     assert "--criterion cross_entropy: " in message and "give --criterion sentence" in message
 
 
@@ -146,8 +145,7 @@ def test_ranking_needs_cls_and_takes_the_encoding(corpora, pretrained, tmp_path)
         (data / "label" / f"{name}.label").write_text(answers)
     ranking = ["--task", "sentence_ranking", "--criterion", "sentence_ranking", "--num-classes"]
     ranking += ["2", "--finetune-from-model", pretrained, "--arch", MODEL]
-    arguments = [*USER_DIR, "--save-dir", tmp_path / "out", *TRAINING, *ranking]
-    assert "--init-token 0" in run("train", data, *arguments).message()
+    assert "--init-token 0" in refusal(data, tmp_path / "out", *ranking)
     train(data, tmp_path / "out", *ranking, "--init-token", "0", "--separator-token", "2")
     _, settings = read(tmp_path / "out" / "checkpoint_last.pt")
     assert settings["position_encoding"] == "tupe+t5"
@@ -157,16 +155,14 @@ def test_ranking_needs_cls_and_takes_the_encoding(corpora, pretrained, tmp_path)
 def test_a_missing_pretrained_model_stops(how, corpora, tmp_path):
     missing = tmp_path / "nowhere" / "model.pt"
     usual = ["--arch", MODEL, *CLASSIFY, "--num-classes", "2", how, missing]
-    arguments = [*USER_DIR, "--save-dir", tmp_path, *TRAINING, *usual]
-    message = run("train", corpora.pairs, *arguments).message()
+    message = refusal(corpora.pairs, tmp_path, *usual)
     assert f"{how} {missing}: no such file" in message
 
 
 def test_a_translation_model_is_no_pretrained_encoder(corpora, trained, tmp_path):
     source = trained / "checkpoint_last.pt"
     usual = ["--arch", MODEL, *CLASSIFY, "--num-classes", "2", "--restore-file", source, *FRESH]
-    arguments = [*USER_DIR, "--save-dir", tmp_path, *TRAINING, *usual]
-    message = run("train", corpora.pairs, *arguments).message()
+    message = refusal(corpora.pairs, tmp_path, *usual)
     assert "is not a masked language model" in message
 
 

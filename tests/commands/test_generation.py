@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from support.commands import generate, interactive
+from support.commands import check_same, generate, interactive
 
 pytest_plugins = ["support.toy"]
 
@@ -12,16 +12,6 @@ def lines_of(finished, letter):
     """Lines of one kind in the output, by sentence number: S source, T target, A alignment."""
     found = re.findall(rf"^{letter}-(\d+)\t(.*)$", finished.out, re.MULTILINE)
     return {int(number): text for number, text in found}
-
-
-def same(found, expected):
-    """Whether two searches found the same texts with the same scores."""
-    assert found.keys() == expected.keys()
-    for number, hypotheses in expected.items():
-        assert [text for _, text in found[number]] == [text for _, text in hypotheses]
-        for (score, _), (other, _) in zip(found[number], hypotheses):
-            assert score == pytest.approx(other, abs=1e-4)
-    return True
 
 
 @pytest.fixture(scope="module")
@@ -47,19 +37,19 @@ def test_beam_search_gives_the_n_best_in_order(toy, checkpoint):
 
 def test_batches_and_padding_change_nothing(toy, checkpoint, best):
     one_by_one = generate(toy.separate, checkpoint, "--batch-size", "1")
-    assert same(one_by_one.hypotheses(), best.hypotheses())
+    check_same(one_by_one.hypotheses(), best.hypotheses())
 
 
 def test_interactive_agrees_with_generate(toy, checkpoint, best):
     sources = lines_of(best, "S")
     lines = [sources[number] for number in sorted(sources)]
     found = interactive(toy.separate, checkpoint, lines, "--buffer-size", "9")
-    assert same(found.hypotheses(), best.hypotheses())
+    check_same(found.hypotheses(), best.hypotheses())
 
 
 def test_an_ensemble_of_one_model_twice_is_that_model(toy, checkpoint, best):
     found = generate(toy.separate, f"{checkpoint}:{checkpoint}")
-    assert same(found.hypotheses(), best.hypotheses())
+    check_same(found.hypotheses(), best.hypotheses())
 
 
 def test_an_ensemble_of_two_models_is_another_model(toy, trained, checkpoint, best):
@@ -99,7 +89,7 @@ def test_sampling_gives_every_sample_asked_for(flags, toy, checkpoint):
 
 def test_hard_alignments_name_a_source_word_for_every_target_word(toy, checkpoint, best):
     found = generate(toy.separate, checkpoint, "--print-alignment")
-    assert same(found.hypotheses(), best.hypotheses())
+    check_same(found.hypotheses(), best.hypotheses())
     sources, alignments = lines_of(found, "S"), lines_of(found, "A")
     for number, [(_, text)] in found.hypotheses().items():
         links = [tuple(map(int, link.split("-"))) for link in alignments[number].split()]

@@ -84,6 +84,9 @@ def places(toy, trained, corpus, trained_lm, once):
                 os.link(path, folder / "no_dictionary" / path.name)
         from fairseq_posenc.checkpoints.reading import read_checkpoint
 
+        whole = model.read_bytes()
+        (folder / "truncated.pt").write_bytes(whole[: len(whole) // 2])
+        (folder / "no_bytes.pt").touch()
         state = read_checkpoint(model)
         state["model"]["decoder.output_projection.weight"][:] = float("nan")
         torch.save(state, folder / "nan.pt")
@@ -92,7 +95,8 @@ def places(toy, trained, corpus, trained_lm, once):
     names = ["empty", "file", "latin1", "fifo", "no_dictionary", "absent", "run"]
     return {
         **{name: folder / name for name in names},
-        **{"nan": folder / "nan.pt", "model": model, "lm": lm, "corpus": corpus},
+        **{name: folder / f"{name}.pt" for name in ("nan", "truncated", "no_bytes")},
+        **{"model": model, "lm": lm, "corpus": corpus},
         **{"separate": toy.separate, "joined": toy.joined, "text": toy.text},
         **{"plug_in": shlex.join(USER_DIR), "user_dir": USER_DIR[1], "examples": ROOT / "examples"},
     }
@@ -111,3 +115,6 @@ def test_no_command_is_silently_wrong(start, flags, outcome, places, tmp_path):
         assert re.search(pattern[2:].strip(), finished.out + finished.err)
     else:
         assert re.match("fairseq_posenc: error: " + pattern, finished.message())
+        # Hydra writes its log and the configuration in any case, and fairseq what has crashed
+        written = tmp_path.rglob("*.pt" if start == "hydra" else "*")
+        assert [path for path in written if path.is_file() and path.name != "crash.pt"] == []

@@ -1,7 +1,7 @@
 """The shipped configuration for fairseq-hydra-train."""
 
 import pytest
-from support.commands import ROOT, USER_DIR, generate, read, run, train
+from support.commands import ROOT, USER_DIR, generate, read, succeed, train
 
 pytest_plugins = ["support.toy"]
 
@@ -10,21 +10,19 @@ QUICK = ["common.cpu=true", "dataset.num_workers=0", "optimization.max_epoch=1"]
 
 
 def hydra_train(data, folder, *overrides):
-    """Train into *folder* with the shipped file; it may fail."""
+    """Train into *folder* with the shipped file."""
     config = ["--config-dir", ROOT / "examples" / "hydra", "--config-name", "roformer"]
     paths = [f"common.user_dir={USER_DIR[1]}", f"task.data={data}"]
     paths += [f"checkpoint.save_dir={folder / 'checkpoints'}", f"hydra.run.dir={folder}"]
-    return run("hydra_train", *config, *paths, *QUICK, *overrides)
+    return succeed("hydra_train", *config, *paths, *QUICK, *overrides)
 
 
 def checkpoint_of(data, folder, *overrides):
-    finished = hydra_train(data, folder, *overrides)
-    assert finished.status == 0, finished.err[-3000:]
+    hydra_train(data, folder, *overrides)
     return folder / "checkpoints" / "checkpoint_last.pt"
 
 
 def losses(finished):
-    assert finished.status == 0, finished.err[-3000:]
     return [entry["loss"] for entry in finished.entries("train_inner")]
 
 
@@ -49,20 +47,6 @@ def test_the_command_line_overrides_the_file(toy, tmp_path):
     assert settings["encoder_attention_heads"] == 4  # of roformer_tiny still
 
 
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("+model.shaw_values=true", "--shaw-values: has no effect with --position-encoding rotary"),
-        ("model.position_encoding=''", "--position-encoding '': is empty"),
-        ("model.dropout=1.5", "--dropout 1.5: must be at least 0 and below 1"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(override, words, toy, tmp_path):
-    finished = hydra_train(toy.separate, tmp_path, override)
-    assert finished.status != 0 and words in finished.err
-    assert not list(tmp_path.rglob("*.pt"))
-
-
 @pytest.mark.parametrize("encoding", ["learned", "rotary"])
 def test_the_generic_model_takes_any_encoding(encoding, toy, tmp_path):
     model = ["model._name=posenc_transformer", f"model.position_encoding={encoding}"]
@@ -81,10 +65,3 @@ def test_training_resumes(toy, tmp_path):
     assert len(whole) == 8
     parts = losses(hydra_train(toy.separate, tmp_path / "parts", *small))
     assert parts + losses(hydra_train(toy.separate, tmp_path / "parts", *twice)) == whole
-
-
-def test_a_wrong_value_is_named(toy, tmp_path):
-    failed = hydra_train(toy.separate, tmp_path, "model.position_encoding=rotari")
-    assert failed.status != 0
-    assert "fairseq_posenc: error: --position-encoding rotari: unknown encoding" in failed.err
-    assert not list((tmp_path / "checkpoints").glob("*.pt"))

@@ -2,18 +2,10 @@
 
 import pytest
 import torch
-from support.commands import TRAINING, USER_DIR, average, read, run, succeed
+from support.commands import USER_DIR, average, read, refusal, succeed, train
 from support.helpers import ONE_OF_EACH_PLACE, kinds
-from support.masked_lm_runs import (
-    CLASSIFY,
-    FRESH,
-    MASKED,
-    SHAPE,
-    hydra_settings,
-    pretrain,
-    train,
-    written,
-)
+from support.masked_lm_runs import CLASSIFY, MASKED, SHAPE, hydra_settings, pretrain, written
+from support.warm_starts import FRESH
 
 from fairseq_posenc.models.masked_lm import MODEL
 from fairseq_posenc.models.presets import MASKED_LM as PRESETS
@@ -137,8 +129,7 @@ def test_pairs_train_the_second_segment_and_running_text_says_that_it_does_not(c
         second_segment(tmp_path / "fine", 1), second_segment(tmp_path / "fine", 2)
     )
     resume = [*CLASSIFY, "--num-classes", "2", "--max-epoch", "3", "--segments", "single"]
-    arguments = [*USER_DIR, "--save-dir", tmp_path / "fine", *TRAINING, "--arch", MODEL, *resume]
-    message = run("train", corpora.pairs, *arguments).message()
+    message = refusal(corpora.pairs, tmp_path / "fine", "--arch", MODEL, *resume)
     assert "--segments single" in message and "was trained with pairs" in message
 
 

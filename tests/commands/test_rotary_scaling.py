@@ -1,29 +1,19 @@
 """--rotary-scaling, and the warning beyond the length of training, through the command lines."""
 
-import json
 import re
 
 import pytest
 import torch
-from support.commands import (
-    SMALL,
-    TRAINING,
-    USER_DIR,
-    generate,
-    read,
-    run,
-    succeed,
-    train,
-    validate,
-)
+from support.commands import SMALL, generate, read, refusal, succeed, train, validate
+from support.masked_lm_runs import hydra_settings, written
 from support.toy_lm import LENGTH, SHAPE, TASK, continued, eval_lm, perplexity, train_lm
+from support.warm_starts import FRESH
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.models.language_model import MODEL
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
 
-FRESH = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
 YARN = {"rotary_scaling": "yarn", "rotary_scaling_factor": 4, "rotary_original_length": 8}
 LONG = ["--tokens-per-sample", "48"]
 READ_LONG = {"max_target_positions": 48}
@@ -39,11 +29,6 @@ def overrides(settings):
 
 def warnings_in(finished):
     return re.findall(r"longer than the (\d+) tokens of training", finished.out + finished.err)
-
-
-def test_a_longer_text_needs_an_override_that_the_message_names(corpus, trained_lm):
-    message = eval_lm(corpus, trained_lm("rotary"), *LONG).message()
-    assert "--model-overrides \"{'max_target_positions': 48}\"" in message
 
 
 def test_a_longer_text_is_read_with_one_warning_or_with_scaling(corpus, trained_lm):
@@ -78,19 +63,6 @@ def test_a_prompt_is_continued_beyond_the_length_of_training(corpus, trained_lm)
     assert all(len(text.split()) >= 28 for text in texts)
 
 
-@pytest.mark.parametrize(
-    "settings, named",
-    [
-        ({"rotary_scaling": "dynamic"}, "--rotary-scaling dynamic"),
-        ({"rotary_scaling": "yarn"}, "--rotary-scaling yarn: also give --rotary-scaling-factor"),
-        ({"rotary_scaling_factor": 0}, "--rotary-scaling-factor 0"),
-        ({"position_encoding": "alibi"}, "position_encoding='alibi'"),
-    ],
-)
-def test_overrides_that_cannot_work(settings, named, corpus, trained_lm):
-    assert named in eval_lm(corpus, trained_lm("rotary"), *overrides(settings)).message()
-
-
 def test_a_checkpoint_older_than_the_flags_takes_them(corpus, trained_lm, tmp_path):
     """Its settings do not mention them, and fairseq would skip them without a word."""
     state = read_checkpoint(trained_lm("rotary"))
@@ -112,13 +84,7 @@ def test_a_checkpoint_older_than_the_flags_takes_them(corpus, trained_lm, tmp_pa
 def test_training_on_at_another_length_says_what_changed(corpus, trained_lm, tmp_path):
     flags = ["--position-encoding", "rotary", "--tokens-per-sample", "32"]
     flags += ["--rotary-scaling", "linear", "--rotary-scaling-factor", "2"]
-    flags += [
-        "--rotary-original-length",
-        str(LENGTH),
-        "--restore-file",
-        trained_lm("rotary"),
-        *FRESH,
-    ]
+    flags += ["--rotary-original-length", LENGTH, "--restore-file", trained_lm("rotary"), *FRESH]
     log = train_lm(corpus, tmp_path, MODEL, *flags)
     assert "warm start: --rotary-scaling none -> linear" in log.out + log.err
     assert not warnings_in(log)
@@ -132,8 +98,7 @@ def test_scaled_training_on_from_another_length_has_to_name_it(corpus, trained_l
     flags = ["--position-encoding", "rotary", "--tokens-per-sample", "32"]
     flags += ["--rotary-scaling", "yarn", "--rotary-scaling-factor", "2"]
     flags += ["--finetune-from-model", trained_lm("rotary")]
-    usual = ["--save-dir", tmp_path, *TRAINING, "--arch", MODEL, *SHAPE, *TASK]
-    message = run("train", corpus, *USER_DIR, *usual, *flags).message()
+    message = refusal(corpus, tmp_path, "--arch", MODEL, *SHAPE, *TASK, *flags)
     assert f"give --rotary-original-length {LENGTH}" in message
     log = train_lm(corpus, tmp_path, MODEL, *flags, "--rotary-original-length", LENGTH)
     assert not warnings_in(log)
@@ -141,21 +106,12 @@ def test_scaled_training_on_from_another_length_has_to_name_it(corpus, trained_l
 
 @pytest.mark.parametrize("arch", [MODEL, "roformer_lm_tiny"])
 def test_hydra_keeps_the_length_of_training(arch, corpus, tmp_path):
-    shape = {f[2:].replace("-", "_"): int(n) for f, n in zip(SHAPE[::2], SHAPE[1::2])}
-    settings = {
-        "common": {"cpu": True, "user_dir": USER_DIR[1], "seed": 1},
-        "checkpoint": {"save_dir": str(tmp_path / "checkpoints")},
-        "task": {"_name": "language_modeling", "data": str(corpus), "tokens_per_sample": LENGTH},
-        "criterion": {"_name": "cross_entropy"},
-        "dataset": {"max_tokens": 160, "num_workers": 0},
-        "optimizer": {"_name": "adam"},
-        "lr_scheduler": {"_name": "fixed"},
-        "optimization": {"lr": [0.01], "max_update": 2},
-        "model": {"_name": arch, "position_encoding": "rotary", **shape},
-    }
-    (tmp_path / "here.yaml").write_text("# @package _global_\n" + json.dumps(settings))
-    where = ["--config-dir", tmp_path, "--config-name", "here", f"hydra.run.dir={tmp_path}"]
-    succeed("hydra_train", *where)
+    model = {"_name": arch, "position_encoding": "rotary"}
+    settings = hydra_settings(tmp_path, corpus, model, SHAPE)
+    settings["task"] = {"_name": "language_modeling", "data": str(corpus)}
+    settings["task"]["tokens_per_sample"] = LENGTH
+    settings["criterion"] = {"_name": "cross_entropy"}
+    succeed("hydra_train", *written(settings, tmp_path))
     checkpoint = tmp_path / "checkpoints" / "checkpoint_last.pt"
     kept = read(checkpoint)[1]
     assert (kept["rotary_original_length"], kept["max_target_positions"]) == (LENGTH, LENGTH)
@@ -222,9 +178,7 @@ def test_fine_tuning_may_read_longer_inputs(scaled, toy, tmp_path):
     flags += ["--criterion", "sentence_prediction", "--max-positions", "24"]
     flags += ["--rotary-scaling", "ntk", "--rotary-scaling-factor", "2"] if scaled else []
     flags += ["--finetune-from-model", tmp_path / "pre" / "checkpoint_last.pt"]
-    arguments = [*USER_DIR, "--save-dir", tmp_path / "fine", *TRAINING, "--arch"]
-    finished = run("train", data, *arguments, "posenc_masked_lm", *flags)
-    assert finished.status == 0, finished.err[-2000:]
+    train(data, tmp_path / "fine", "--arch", "posenc_masked_lm", *flags)
     settings = read(tmp_path / "fine" / "checkpoint_last.pt")[1]
     assert settings["rotary_original_length"] == 12
     assert settings["rotary_scaling"] == ("ntk" if scaled else "none")

@@ -88,8 +88,6 @@ def test_a_data_bin_of_ones_own_is_not_replaced(tmp_path, recipe):
 
 # --- model folders
 
-PACK = 'fairseq-posenc() { [[ -f $2 ]] || die "no $2"; mkdir -p "$3"; cp "$2" "$3/model.json"; }\n'
-
 
 def test_a_wrong_model_folder_is_refused_before_translating(tmp_path, stubs):
     (tmp_path / "data").mkdir()

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from support.glue_files import FINETUNE, PREPARE, RECIPE, TASKS, made_up
-from support.recipes import assert_error, bash, commands, flags_of
+from support.recipes import assert_error, bash, commands, flags_of, succeed
 
 pytest_plugins = ["support.pretraining"]
 
@@ -19,10 +19,8 @@ def glue(prepared, tmp_path_factory):
     folder = tmp_path_factory.mktemp("glue")
     for task in ("CoLA", "STS-B"):
         made_up(folder / "raw", task, {"train": 40, "dev": 11})
-    result = bash(
-        PREPARE, "raw", prepared / "out" / "data-bin", "data", "--workers", "1", cwd=folder
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
+    data = prepared / "out" / "data-bin"
+    result = succeed(PREPARE, "raw", data, "data", "--workers", "1", cwd=folder)
     assert "CoLA/train.tsv: 40 examples, 0 lines left out" in result.stderr
     return folder
 
@@ -39,20 +37,9 @@ def test_texts_are_treated_like_those_of_the_pre_training(glue, prepared):
 
 
 def finetune(glue, pretrained, task, *options):
-    few = ("--lr", "5e-3", "--seeds", "3", "--epochs", "2", "--batch", "8", "--cpu")
-    checkpoint = pretrained / "checkpoint_last.pt"
-    return bash(
-        FINETUNE,
-        f"data/{task}",
-        checkpoint,
-        "runs",
-        *few,
-        *options,
-        "--",
-        "--num-workers",
-        "0",
-        cwd=glue,
-    )
+    few = ("--lr", "5e-3", "--seeds", "3", "--epochs", "2", "--batch", "8", "--cpu", *options)
+    given = (f"data/{task}", pretrained / "checkpoint_last.pt", "runs", *few)
+    return succeed(FINETUNE, *given, "--", "--num-workers", "0", cwd=glue)
 
 
 def test_fine_tuning_ends_with_the_table_and_goes_on_where_it_was(glue, pretrained):
@@ -61,7 +48,6 @@ def test_fine_tuning_ends_with_the_table_and_goes_on_where_it_was(glue, pretrain
     (worse / "train.log").write_text('{"epoch": 1, "valid_mcc": "-99"}\n')
     (worse / "checkpoint_best.pt").touch()
     result = finetune(glue, pretrained, "CoLA", "--keep-checkpoints")
-    assert result.returncode == 0, result.stderr[-3000:]
     table = result.stdout[result.stdout.index("| model |") :]
     assert table.startswith("| model | CoLA (mcc) | average |\n| --- |")
     # what the table says is in the logs, after the best of two epochs
@@ -86,10 +72,8 @@ def test_every_task_is_prepared(prepared, tmp_path):
     for task, settings in TASKS.items():
         names = [name[: -len(".tsv")] for (name,) in settings.valid.values()]
         made_up(tmp_path / "raw", task, {"train": 12, **dict.fromkeys(names, 6)})
-    result = bash(
-        PREPARE, "raw", prepared / "out" / "data-bin", "data", "--workers", "1", cwd=tmp_path
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
+    data = prepared / "out" / "data-bin"
+    succeed(PREPARE, "raw", data, "data", "--workers", "1", cwd=tmp_path)
     for task, settings in TASKS.items():
         folder = tmp_path / "data" / task
         assert (folder / "examples").read_text().strip() == "12"
@@ -123,19 +107,9 @@ def test_models_of_an_ensemble_are_packed_and_submitted(tmp_path):
 @pytest.mark.parametrize(
     "arguments, parts",
     [
-        (["glue/CoLA", "x.pt"], ["--help"]),
         (["glue/SST", "x.pt", "out"], ["glue/SST", "prepare.sh"]),
         (["glue/CoLA", "x.pt", "out"], ["glue/CoLA", "incomplete"]),
-        (["glue/CoLA", "x.pt", "out", "--paper", "bert"], ["--paper bert"]),
-        (["glue/CoLA", "x.pt", "out", "--lr", "fast"], ["--lr fast"]),
-        (["glue/CoLA", "x.pt", "out", "--seeds", "0"], ["--seeds 0"]),
-        (["glue/CoLA", "x.pt", "out", "--batch", "16 x"], ["--batch x"]),
-        (["glue/CoLA", "x.pt", "out", "--models", "0"], ["--models 0"]),
-        (["glue/CoLA", "x.pt", "out", "--patience", "no"], ["--patience no"]),
         (["glue/CoLA", "x.pt", "out", "--dry-run", "--from", "CoLA"], ["--from CoLA", "itself"]),
-        (["glue/CoLA", "x.pt", "out", "--name", "a/b"], ["--name a/b"]),
-        (["glue/CoLA", "x.pt", "out", "--name", ".."], ["--name .."]),
-        (["glue/CoLA", "x.pt", "out", "--dropout", "0"], ["--dropout", "after --"]),
     ],
 )
 def test_fine_tuning_mistakes_are_one_line(tmp_path, arguments, parts):
@@ -146,7 +120,6 @@ def test_fine_tuning_mistakes_are_one_line(tmp_path, arguments, parts):
 def test_preparing_mistakes_are_one_line(tmp_path):
     (tmp_path / "raw" / "RTE").mkdir(parents=True)
     arguments = ("raw", "data-bin", "out")
-    assert_error(bash(PREPARE, "raw", cwd=tmp_path), "give PRETRAINED OUT")
     assert_error(bash(PREPARE, *arguments, cwd=tmp_path), "data-bin: no dict.txt")
     wrong = ("--tasks", "RTE rte")
     assert_error(bash(PREPARE, *arguments, *wrong, cwd=tmp_path), "--tasks rte", "QNLI")

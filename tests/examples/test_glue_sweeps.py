@@ -4,6 +4,7 @@ import os
 
 import pytest
 from support.glue_files import runs_of
+from support.recipes import check_flags
 
 
 def test_the_sweep_is_the_papers(tmp_path):
@@ -13,19 +14,12 @@ def test_the_sweep_is_the_papers(tmp_path):
         (f"{rate}e-5", str(seed)) for rate in (2, 3, 4, 5) for seed in (1, 2, 3, 4, 5)
     }
     assert len({run["--save-dir"] for run in runs}) == 20
-    expected = {
-        "--arch": "posenc_masked_lm",
-        "--init-token": "0",
-        "--separator-token": "2",
-        "--batch-size": "32",
-        "--max-epoch": "10",
-        "--best-checkpoint-metric": "mcc",
-        "--num-classes": "2",
-        "--required-batch-size-multiple": "1",
-        "--distributed-world-size": "1",
-        "--weight-decay": "0.01",
-    }
-    assert {name: runs[0].get(name) for name in expected} == expected
+    check_flags(
+        runs[0],
+        "--arch posenc_masked_lm --init-token 0 --separator-token 2 --batch-size 32 --max-epoch 10 "
+        "--best-checkpoint-metric mcc --num-classes 2 --required-batch-size-multiple 1 "
+        "--distributed-world-size 1 --weight-decay 0.01",
+    )
     assert os.listdir(tmp_path) == []
 
 
@@ -39,17 +33,12 @@ def test_the_sweep_of_roberta_is_that_of_table_10(tmp_path):
         for seed in (1, 2, 3, 4, 5)
     }
     assert len({run["--save-dir"] for run in runs}) == len(runs) == 30
-    expected = {
-        "--max-epoch": "10",
-        "--weight-decay": "0.1",
-        "--adam-betas": "(0.9, 0.98)",
-        "--adam-eps": "1e-6",
-        "--clip-norm": "0.0",
-        "--lr-scheduler": "polynomial_decay",
-        "--patience": "2",
-        "--best-checkpoint-metric": "accuracy",
-    }
-    assert {name: runs[0].get(name) for name in expected} == expected
+    check_flags(
+        runs[0],
+        "--max-epoch 10 --weight-decay 0.1 --adam-betas '(0.9, 0.98)' --adam-eps 1e-6 "
+        "--clip-norm 0.0 --lr-scheduler polynomial_decay --patience 2 "
+        "--best-checkpoint-metric accuracy",
+    )
 
 
 def test_the_warm_up_is_6_percent_of_the_batches_own_updates(tmp_path):
@@ -63,14 +52,13 @@ def test_the_warm_up_is_6_percent_of_the_batches_own_updates(tmp_path):
 
 
 def test_a_task_may_start_from_the_model_of_another(tmp_path):
-    plain = runs_of(tmp_path, "RTE", "--seeds", "1", "--lr", "1e-5", "--batch", "16")
-    (run,) = runs_of(
-        tmp_path, "RTE", "--from", "MNLI", "--seeds", "1", "--lr", "1e-5", "--batch", "16"
-    )
+    few = ("--seeds", "1", "--lr", "1e-5", "--batch", "16")
+    (plain,) = runs_of(tmp_path, "RTE", *few)
+    (run,) = runs_of(tmp_path, "RTE", "--from", "MNLI", *few)
     assert run["--restore-file"] == f"{tmp_path}/out/mine/MNLI/model/checkpoint.pt"
     assert run["--classification-head-name"] == "head_of_RTE"
     assert run["--save-dir"] == f"{tmp_path}/out/mine-from-MNLI/RTE/lr1e-5-batch16-seed1"
-    assert run["--save-dir"] != plain[0]["--save-dir"]
+    assert run["--save-dir"] != plain["--save-dir"]
 
 
 def test_folders_of_earlier_versions_are_continued(tmp_path):

@@ -7,7 +7,17 @@ import re
 import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from support.language_models import COMPARE, PREPARE, TRAIN, wikitext
-from support.recipes import assert_error, bash, commands, flags_of, recipe_module, training_of
+from support.recipes import (
+    assert_error,
+    bash,
+    check_flags,
+    commands,
+    flags_of,
+    recipe_module,
+    succeed,
+    trainings,
+    trainings_in,
+)
 
 from fairseq_posenc.models.presets import LANGUAGE_MODEL as PRESETS
 from fairseq_posenc.serving.model_folder import read_model_folder
@@ -32,8 +42,7 @@ def text8(tmp_path_factory):
     """Folder with the file ``text8`` of 6,015 characters, and ``out`` of prepare.sh."""
     folder = tmp_path_factory.mktemp("text8")
     (folder / "text8").write_text(made_up_text(6015))
-    result = bash(PREPARE, "text8", "text8", "out", cwd=folder)
-    assert result.returncode == 0, result.stderr
+    result = succeed(PREPARE, "text8", "text8", "out", cwd=folder)
     assert "text8: differs from the published text8" in result.stderr
     return folder
 
@@ -41,11 +50,10 @@ def text8(tmp_path_factory):
 @pytest.mark.slow
 def test_adaptive_softmax_in_gated_units(tmp_path):
     wikitext(tmp_path / "wikitext")
-    assert bash(PREPARE, "wikitext", "wikitext", ".", cwd=tmp_path).returncode == 0
+    succeed(PREPARE, "wikitext", "wikitext", ".", cwd=tmp_path)
     options = [*SMALL_RUNS, "--adaptive", "4,6", "--save-dir", "run"]
     flags = [*TINY, "--decoder-input-dim", "16", "--decoder-output-dim", "16"]
-    result = bash(TRAIN, "gau", "data-bin", *options, "--", *flags, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr[-2000:]
+    succeed(TRAIN, "gau", "data-bin", *options, "--", *flags, cwd=tmp_path)
     log = (tmp_path / "run" / "train.log").read_text()
     assert "AdaptiveSoftmax" in log and "num_updates 12" in log
     losses = [float(loss) for loss in re.findall(r"valid on .* \| loss ([\d.]+)", log)]
@@ -103,7 +111,7 @@ def test_encodings_and_seeds_to_the_table_interrupted_and_resumed(text8):
 def test_a_dry_run_prints_both_steps_of_every_run(tmp_path):
     options = ["--cpu", "--dry-run", "--encodings", "t5 gau", "--seeds", "3 4", "--adaptive", "9"]
     found = commands(bash(COMPARE, "data", "runs", *options, "--", "--lr", "1", cwd=tmp_path))
-    trained = [flags_of(command) for command in found if command[0] == "fairseq-train"]
+    trained = trainings_in(found)
     scored = [flags_of(command) for command in found if command[0] == "fairseq-eval-lm"]
     assert [flags["--save-dir"] for flags in trained] == [
         "runs/t5-seed3", "runs/gau-seed3", "runs/t5-seed4", "runs/gau-seed4"
@@ -121,46 +129,30 @@ def test_a_dry_run_prints_both_steps_of_every_run(tmp_path):
 
 
 def training(cwd, *arguments):
-    result = bash(TRAIN, *arguments, "--dry-run", cwd=cwd)
-    return flags_of(training_of(commands(result)))
+    (flags,) = trainings(TRAIN, *arguments, cwd=cwd)
+    return flags
 
 
 def test_training_is_that_of_gpt3(tmp_path):
     flags = training(tmp_path, "rotary", "data", "--gpus", "8")
-    expected = {
-        "--arch": "roformer_lm_small",
-        "--position-encoding": "rotary",
-        "--task": "language_modeling",
-        "--tokens-per-sample": "2048",
-        "--sample-break-mode": "none",
-        "--criterion": "cross_entropy",
-        "--max-update": "55000",
-        "--warmup-updates": "550",
-        "--lr": "6e-4",
-        "--min-lr": "6e-5",
-        "--lr-scheduler": "cosine",
-        "--adam-betas": "(0.9, 0.95)",
-        "--weight-decay": "0.1",
-        "--clip-norm": "1.0",
-        "--dropout": "0",
-        "--keep-interval-updates-pattern": "5500",
-        "--save-dir": "runs/language_model/rotary-seed1",
-    }
-    assert {name: flags.get(name) for name in expected} == expected
+    check_flags(
+        flags,
+        "--arch roformer_lm_small --position-encoding rotary --task language_modeling "
+        "--tokens-per-sample 2048 --sample-break-mode none --criterion cross_entropy "
+        "--max-update 55000 --warmup-updates 550 --lr 6e-4 --min-lr 6e-5 --lr-scheduler cosine "
+        "--adam-betas '(0.9, 0.95)' --weight-decay 0.1 --clip-norm 1.0 --dropout 0 "
+        "--keep-interval-updates-pattern 5500 --save-dir runs/language_model/rotary-seed1",
+    )
     assert os.listdir(tmp_path) == []
 
 
 def test_the_larger_model_is_gpt3s_with_8k_updates_of_a_million_tokens(tmp_path):
     flags = training(tmp_path, "rotary", "data", "--cpu", "--size", "medium")
-    expected = {
-        "--arch": "roformer_lm_medium",
-        "--max-update": "8000",
-        "--warmup-updates": "80",
-        "--lr": "2e-4",
-        "--min-lr": "2e-5",
-        "--save-dir": "runs/language_model/rotary-medium-seed1",
-    }
-    assert {name: flags.get(name) for name in expected} == expected
+    check_flags(
+        flags,
+        "--arch roformer_lm_medium --max-update 8000 --warmup-updates 80 --lr 2e-4 --min-lr 2e-5 "
+        "--save-dir runs/language_model/rotary-medium-seed1",
+    )
     assert int(flags["--batch-size"]) * int(flags["--update-freq"]) * 2048 == 1 << 20
 
 
@@ -186,18 +178,12 @@ def test_an_update_has_so_many_tokens_whatever_the_machine(tmp_path, nodes, gpus
 @pytest.mark.parametrize(
     "arguments, parts",
     [
-        (["rotary"], ["--help"]),
         (["learned+", "data", "--cpu"], ["learned+", "joined with +"]),
-        (["rotary", "data", "--size", "huge"], ["--size huge", "small or medium"]),
         (["gau", "data", "--size", "medium"], ["--size medium", "gated units"]),
-        (["rotary", "data", "more"], ["more", "after --"]),
-        (["rotary", "data", "--lr", "1"], ["--lr", "after --"]),
         (["rotary", "data", "--cpu"], ["data", "dict.txt", "prepare.sh"]),
         (["rotary", "data", "--cpu", "--batch", "3000"], ["--batch 3000", "--length 2048"]),
         (["rotary", "data", "--cpu", "--tokens-per-gpu", "64"], ["--tokens-per-gpu 64"]),
         (["rotary", "data", "--cpu", "--adaptive", "1,x"], ["--adaptive 1,x"]),
-        (["rotary", "data", "--dry-run", "--gpus", "3"], ["--batch 524288", "3 GPUs"]),
-        (["rotary", "data", "--dry-run", "--gpus", "4", "--nodes", "2"], ["--init-method"]),
     ],
 )
 def test_training_mistakes_are_one_line(tmp_path, arguments, parts):
@@ -206,16 +192,11 @@ def test_training_mistakes_are_one_line(tmp_path, arguments, parts):
 
 
 def test_other_mistakes_are_one_line(tmp_path):
-    assert_error(bash(PREPARE, "wikitext", "text", cwd=tmp_path), "--help")
     assert_error(bash(PREPARE, "words", "text", "out", cwd=tmp_path), "words", "enwik8")
     missing = bash(PREPARE, "wikitext", "text", "out", cwd=tmp_path)
     assert_error(missing, "text: has neither wiki.train.tokens nor train.txt")
     assert_error(bash(PREPARE, "text8", "text", "out", cwd=tmp_path), "text: no such file")
-    assert_error(bash(COMPARE, "data", cwd=tmp_path), "--help")
     assert_error(bash(COMPARE, "data", "out", cwd=tmp_path), "data: has no text valid")
-    assert_error(bash(COMPARE, "data", "out", "--seeds", "x", cwd=tmp_path), "--seeds x")
-    parent = bash(COMPARE, "data", "out", "--cpu", "--encodings", "../t5", cwd=tmp_path)
-    assert_error(parent, "--encodings ../t5: expected letters")
     assert os.listdir(tmp_path) == []
 
 

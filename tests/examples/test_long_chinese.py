@@ -3,15 +3,7 @@
 import json
 
 import pytest
-from support.recipes import (
-    EXAMPLES,
-    assert_error,
-    bash,
-    commands,
-    error_of,
-    flags_of,
-    recipe_module,
-)
+from support.recipes import EXAMPLES, assert_error, bash, error_of, recipe_module, trainings
 
 RECIPE = EXAMPLES / "long_chinese"
 cail = recipe_module("reading", "cail")
@@ -30,9 +22,7 @@ PAPER = [
 
 
 def stages(cwd, model, *arguments):
-    options = ["--cpu", "--dry-run", *arguments]
-    printed = commands(bash(RECIPE / "train.sh", model, "data", *options, cwd=cwd))
-    return [flags_of(command) for command in printed if command[0] == "fairseq-train"]
+    return trainings(RECIPE / "train.sh", model, "data", "--cpu", *arguments, cwd=cwd)
 
 
 def test_the_stages_are_those_of_table_4(tmp_path):
@@ -153,10 +143,8 @@ def test_a_wrong_triple_is_one_line_with_its_number(entry, message, tmp_path):
 
 
 def test_both_lengths_are_fine_tuned_with_half_of_it_for_each_case(tmp_path):
-    options = ["--cpu", "--seeds", "1", "--dry-run"]
-    arguments = ["cail", "run/model.pt", "out", *options]
-    found = commands(bash(RECIPE / "finetune.sh", *arguments, cwd=tmp_path))
-    trained = [flags_of(command) for command in found if command[0] == "fairseq-train"]
+    given = ["cail", "run/model.pt", "out", "--cpu", "--seeds", "1"]
+    trained = trainings(RECIPE / "finetune.sh", *given, cwd=tmp_path)
     asked = [(flags["--max-positions"], flags["--max-option-length"]) for flags in trained]
     assert asked == [("512", "256"), ("1024", "512")]
     assert {flags["--num-classes"] for flags in trained} == {"2"}

@@ -11,6 +11,7 @@ from support.recipes import (
     error_of,
     flags_of,
     recipe_module,
+    trainings_in,
 )
 
 from fairseq_posenc.analysis import figures
@@ -37,10 +38,9 @@ results = recipe_module("long_documents", "results")
 peak = recipe_module("long_documents", "peak")
 
 
-def trainings(found):
+def by_folder(found):
     """Flags of the trainings among commands, by the name of their folder."""
-    flags = [flags_of(command) for command in found if command[0] == "fairseq-train"]
-    return {"/".join(flag["--save-dir"].split("/")[-2:]): flag for flag in flags}
+    return {"/".join(flags["--save-dir"].split("/")[-2:]): flags for flags in trainings_in(found)}
 
 
 def dry(folder, *more):
@@ -48,7 +48,7 @@ def dry(folder, *more):
 
 
 def test_every_system_goes_on_from_one_model_for_equally_many_tokens(tmp_path):
-    runs = trainings(dry(tmp_path, "--parts", "language"))
+    runs = by_folder(dry(tmp_path, "--parts", "language"))
     start = runs.pop("language/short-128")
     assert "--finetune-from-model" not in start and not SYSTEM_FLAGS & set(start)
     assert set(runs) == {f"language/{s}-{length}" for s in LANGUAGE for length in LENGTHS}
@@ -70,7 +70,7 @@ def test_every_system_goes_on_from_one_model_for_equally_many_tokens(tmp_path):
 
 def test_masked_language_models_are_tuned_at_their_length(tmp_path):
     found = dry(tmp_path, "--parts", "masked", "--systems", "local memory", "--lengths", "512")
-    runs = trainings(found)
+    runs = by_folder(found)
     assert set(runs) == {"masked/short-128", "masked/local-512"}  # memory is for language models
     flags = runs["masked/local-512"]
     assert flags["--local-global-tokens"] == "1"  # [CLS]

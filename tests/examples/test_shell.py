@@ -11,7 +11,7 @@ import threading
 import pytest
 from support.recipes import COMMON, EXAMPLES, assert_error, bash, shell, write
 
-from fairseq_posenc.steps.options import declaration_of
+from fairseq_posenc.steps.options import check_value, declaration_of
 
 PROGRAMS = sorted(
     path
@@ -168,6 +168,21 @@ def functions_of(text):
     return "".join([*sourced, *map(functions_of, sourced)])
 
 
+def test_an_option_that_is_checked_in_one_script_is_checked_in_all():
+    kinds = {}
+    for path in PROGRAMS:
+        if 'parse "$@"' in path.read_text():
+            for option in declaration_of(str(path)).options.values():
+                if re.fullmatch(r"[\d.e-]+", option.default) and option.kind:
+                    check_value(option, option.default)
+                kind = re.match(r"[NXP]( |$)|.*\|", option.kind) and "checked" or option.kind
+                kinds.setdefault(option.name, set()).add(kind)
+    assert kinds["--updates"] == kinds["--seeds"] == kinds["--average-by"] == {"checked"}
+    assert kinds["--name"] == {"NAME"}
+    several = {name for name, found in kinds.items() if "checked" in found and len(found) > 1}
+    assert several == {"--subset", "--tokenizer"}  # files decide what these may be
+
+
 @pytest.mark.parametrize("script", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_help_is_printed_and_every_option_is_read(tmp_path, script):
     result = bash(script, "--help", cwd=tmp_path)
@@ -176,7 +191,13 @@ def test_help_is_printed_and_every_option_is_read(tmp_path, script):
     if 'parse "$@"' not in text:  # it hands all options on
         assert "own_help" in text or text.startswith('exec "')
         return
-    text += functions_of(text)
+    shared = functions_of(text)
+    locking = re.findall(r"^(\w+)\(\) \{\n(?:[ \t].*\n|\n)*?[ \t]+alone ", shared, re.M)
+    for step in re.finditer(r"^(step|train|tune) ", text, re.M):
+        assert re.search(rf"^ *({'|'.join(['alone', *locking])})\b", text[: step.start()], re.M)
+    # a mistake on the command line is found before anything happens
+    assert not re.search(r"^ *(alone|run|step|train|mkdir)\b", text.partition("parse ")[0], re.M)
+    text += shared
     options = declaration_of(str(script)).options
     assert len(options) >= 3
     for name, option in options.items():

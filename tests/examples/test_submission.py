@@ -8,7 +8,7 @@ import pytest
 import yaml
 from support.predictions import of_binarised
 from support.pretraining import sentence
-from support.recipes import EXAMPLES, assert_error, bash, commands, error_of, write
+from support.recipes import EXAMPLES, assert_error, bash, commands, error_of, succeed, write
 
 from fairseq_posenc.training.sentence_tasks.recipes import submit
 from fairseq_posenc.training.sentence_tasks.tasks import read_table, write_table
@@ -48,17 +48,15 @@ def own(prepared, pretrained, tmp_path_factory):
     write(folder / "length.tsv", lines[:40])
     write(folder / "length_dev.tsv", lines[40:60])
     (folder / "own.yaml").write_text(yaml.safe_dump(OWN))
-    result = bash(RECIPE / "prepare.sh", "own.yaml", prepared / "out" / "data-bin", "data",
-                  "--workers", "1", cwd=folder)  # fmt: skip
-    assert result.returncode == 0, result.stderr[-3000:]
+    given = ("own.yaml", prepared / "out" / "data-bin", "data", "--workers", "1")
+    succeed(RECIPE / "prepare.sh", *given, cwd=folder)
     few = ("--seeds", "3", "--cpu", "--", "--num-workers", "0")
     for task in OWN:
         checkpoint = pretrained / "checkpoint_last.pt"
-        result = bash(RECIPE / "finetune.sh", f"data/{task}", checkpoint, "runs", *few, cwd=folder)
-        assert result.returncode == 0, result.stderr[-3000:]
+        given = (f"data/{task}", checkpoint, "runs", *few)
+        result = succeed(RECIPE / "finetune.sh", *given, cwd=folder)
     (folder / "table").write_text(result.stdout[result.stdout.index("| model |") :])
-    result = bash(EXAMPLES / "clue" / "submit.sh", "data", "runs/tupe_r", "out", cwd=folder)
-    assert result.returncode == 0, result.stderr[-3000:]
+    succeed(EXAMPLES / "clue" / "submit.sh", "data", "runs/tupe_r", "out", cwd=folder)
     return folder
 
 
@@ -171,7 +169,6 @@ def test_predictions_that_do_not_fit_are_one_line(tmp_path):
 
 def test_mistakes_and_what_would_run(tmp_path):
     script = RECIPE / "submit.sh"
-    assert_error(bash(script, "data", cwd=tmp_path), "give MODELS OUT")
     assert_error(bash(script, "data", "runs", "out", cwd=tmp_path), "no task with a test set")
     (tmp_path / "data" / "MNLI" / "test").mkdir(parents=True)
     chosen = ("data", "runs", "out", "--tasks", "MNLI")

@@ -5,7 +5,7 @@ import os
 import pytest
 from fairseq.data import Dictionary, data_utils
 from support.conversion import SYMBOLS
-from support.recipes import EXAMPLES, assert_error, bash, commands, write
+from support.recipes import EXAMPLES, assert_error, bash, commands, succeed, write
 
 from fairseq_posenc.text.tokenizer import splitter
 from tests.text.test_tokenizer import WORDS, folder_of
@@ -29,8 +29,7 @@ def test_text_is_split_as_the_tokenizer_does(tmp_path):
     for split in ("train", "valid"):
         write(tmp_path / "text" / f"{split}.txt", TEXT)
     recipe = EXAMPLES / "bert_pretraining" / "prepare.sh"
-    made = bash(recipe, "text", "corpus", "--tokenizer", "model", "--workers", "1", cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
+    succeed(recipe, "text", "corpus", "--tokenizer", "model", "--workers", "1", cwd=tmp_path)
     data = tmp_path / "corpus" / "data-bin"
     assert sentences(data, "train") == splitter(str(model))(TEXT)
     assert (data / "tokenizer" / "vocab.txt").read_bytes() == (model / "vocab.txt").read_bytes()

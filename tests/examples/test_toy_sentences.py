@@ -11,7 +11,6 @@ AUXILIARIES = set(
 )
 PREFIXES = set("an auf zu ab ein mit zurück".split())
 SUBORDINATING = ("dass", "weil", "wenn")
-SINGULAR_SUBJECTS = {"ich": 0, "du": 1, "er": 2}
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,20 @@ import json
 import lzma
 import os
 import re
-import shlex
 
 import pytest
 import sacrebleu
-from support.recipes import EXAMPLES, assert_error, bash, commands, flags_of, recipe_module, write
+from support.recipes import (
+    EXAMPLES,
+    assert_error,
+    bash,
+    commands,
+    flags_of,
+    recipe_module,
+    succeed,
+    trainings_in,
+    write,
+)
 
 from fairseq_posenc.serving.model_folder import read_model_folder
 from fairseq_posenc.text.preparation import Preparation
@@ -44,19 +53,13 @@ def texts(tmp_path_factory):
 # --- the chain
 
 
-def succeed(script, *arguments, cwd):
-    result = recipe(script, *arguments, cwd=cwd)
-    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
-    return result
-
-
 def lines_of(path):
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def test_the_chain_with_two_sets_of_pieces_of_raw_text(texts, tmp_path):
     flags = ["--vocabulary", "separate", "--byte-fallback", "--vocabulary-size", 330]
-    succeed("prepare.sh", texts, "out", *PAIR, *flags, "--workers", 1, cwd=tmp_path)
+    succeed(RECIPE / "prepare.sh", texts, "out", *PAIR, *flags, "--workers", 1, cwd=tmp_path)
     data, results = tmp_path / "out" / "data-bin", tmp_path / "run" / "evaluate-test"
     assert {"de.sentencepiece.model", "ne.sentencepiece.model"} <= set(os.listdir(data))
     assert lines_of(data / "dict.de.txt") != lines_of(data / "dict.ne.txt")
@@ -64,9 +67,9 @@ def test_the_chain_with_two_sets_of_pieces_of_raw_text(texts, tmp_path):
     size = ["--cpu", "--tokens-per-batch", 900, "--save-every", 3, "--updates", 8]
     extra = ["--log-interval", 4, "--decoder-layers", 1, "--encoder-layers", 1]
     saved = ["--save-dir", "run", *size, "--", *extra]
-    succeed("train.sh", "tupe_tiny", data, *saved, cwd=tmp_path)
+    succeed(RECIPE / "train.sh", "tupe_tiny", data, *saved, cwd=tmp_path)
     flags = ["--cpu", "--average", 2, "--average-by", "updates", "--", "--max-len-b", 9]
-    succeed("evaluate.sh", data, "run", *flags, cwd=tmp_path)
+    succeed(RECIPE / "evaluate.sh", data, "run", *flags, cwd=tmp_path)
     hypotheses = lines_of(results / "hypotheses.txt")
     scores = json.loads((results / "scores.json").read_text())
     assert [entry["name"] for entry in scores] == ["sacreBLEU", "chrF2", "TER"]
@@ -133,7 +136,7 @@ def test_a_dry_run_of_everything_knows_what_would_be_prepared(texts, tmp_path):
     prepare = ["--vocabulary", "separate", "--tokenizer", "moses", "--beam", "7", "--cpu"]
     ran = dry("run.sh", texts, "out", "transformer", *PAIR, *prepare, cwd=tmp_path)
     found = {" ".join(words[:2]): words for words in ran}
-    training = flags_of(next(words for words in ran if words[0] == "fairseq-train"))
+    (training,) = trainings_in(ran)
     assert "--share-decoder-input-output-embed" in training and training["--max-epoch"] == "12"
     generation = flags_of(next(words for words in ran if words[0] == "fairseq-generate"))
     assert generation["--beam"] == "7" and "--remove-bpe" not in generation
@@ -172,14 +175,10 @@ def test_the_settings_of_the_data_decide_how_it_is_trained_and_scored(tmp_path):
 @pytest.mark.parametrize(
     "flags, parts",
     [
-        (["--source-lang", "de"], ["--target-lang"]),
         ([*PAIR, "--target-lang", "de"], ["--target-lang de", "source"]),
-        ([*PAIR, "--subwords", "bpe"], ["--subwords bpe", "subword-nmt or none"]),
-        ([*PAIR, "--vocabulary", "both"], ["--vocabulary both", "joint or separate"]),
         ([*PAIR, "--bpe-operations", "9"], ["--bpe-operations", "--subwords sentencepiece"]),
         ([*PAIR, "--subwords", "none", "--byte-fallback"], ["--byte-fallback", "none"]),
         ([*PAIR, "--dash-splits"], ["--dash-splits", "Moses"]),
-        ([*PAIR, "--ratio", "x"], ["--ratio x"]),
         ([*PAIR, "--test", "newstest"], ["newstest.de: no such file, nor .gz"]),
         ([*PAIR[:3], "xx"], ["train.xx: no such file"]),
     ],
@@ -211,14 +210,9 @@ def test_text_that_is_not_parallel_is_refused_before_any_work(tmp_path, name, co
 
 
 def test_other_mistakes_are_one_line(texts, tmp_path):
-    assert_error(recipe("compare.sh", "one", cwd=tmp_path), "give SYSTEM")
     assert_error(recipe("train.sh", "arch", texts, "--cpu", cwd=tmp_path), "prepare.sh")
     given = ["--epochs", "1", "--updates", "1", "--cpu"]
     assert_error(recipe("train.sh", "arch", "data", *given, cwd=tmp_path), "--epochs 1")
     assert_error(recipe("evaluate.sh", texts, texts, cwd=tmp_path), "text.settings")
-    words = shlex.split("--average-by steps")
-    assert_error(recipe("evaluate.sh", texts, texts, *words, cwd=tmp_path), "--average-by steps")
     result = recipe("run.sh", texts, "out", "transformer", *PAIR, "--epochs", "2", cwd=tmp_path)
     assert_error(result, "--average 5", "2 epochs")
-    result = recipe("run.sh", texts, "out", "transformer", cwd=tmp_path)
-    assert_error(result, "run.sh: error: give --source-lang")

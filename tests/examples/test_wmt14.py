@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-from support.recipes import WMT14, assert_error, bash, environment, recipe_module
+from support.recipes import WMT14, assert_error, bash, environment, recipe_module, succeed
 
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.text.words import joiner_of
@@ -214,8 +214,7 @@ def test_the_whole_chain(prepared, tmp_path):
 
     # of 10 updates, those after 4 and 8
     flags = ["--average", 2, "--no-model", "--cpu", "--", "--max-len-b", 20]
-    evaluated = bash("evaluate.sh", data, checkpoints, *flags, cwd=tmp_path)
-    assert evaluated.returncode == 0, evaluated.stderr
+    evaluated = succeed("evaluate.sh", data, checkpoints, *flags, cwd=tmp_path)
     generated = (checkpoints / "evaluate-test" / "generate-test.txt").read_text().splitlines()
     best = {line.split("\t")[0]: line.split("\t")[2] for line in generated if line[:2] == "H-"}
     translations = [best[f"H-{i}"] for i in range(23)]

@@ -290,26 +290,3 @@ def test_an_absolute_path_has_no_slash_at_its_end(tmp_path, path):
     printed = shell(tmp_path, f"absolute {path}; absolute {tmp_path}/a/; absolute /").stdout
     assert os.path.normpath(printed[: -len(f"{tmp_path}/a/")]) == f"{tmp_path}/a"
     assert printed.endswith(f"a{tmp_path}/a/")
-
-
-@pytest.mark.parametrize("recipe", ["bert_pretraining", "clue_pretraining", "language_model"])
-def test_two_preparations_of_a_folder_do_not_meet(tmp_path, recipe):
-    texts = tmp_path / "texts"
-    texts.mkdir()
-    for split in ("train", "valid"):
-        (texts / f"{split}.txt").write_text("a b\n")
-    holder = start(tmp_path, "alone out\ntouch held\nsleep 60")
-    until((tmp_path / "held").exists)
-    kind = ["wikitext"] if recipe == "language_model" else []
-    prepare = str(ROOT / "examples" / recipe / "prepare.sh")
-    second = subprocess.run(
-        ["bash", prepare, *kind, str(texts), "out"],
-        cwd=tmp_path,
-        env=variables(),
-        capture_output=True,
-        text=True,
-    )
-    assert second.returncode == 1 and f"process {holder.pid}" in second.stderr
-    holder.terminate()
-    holder.wait()
-    holder.stderr.close()

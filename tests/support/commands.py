@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
+import pytest
 import torch
 from support import preloaded
 from support.sharing import filled, locked
@@ -201,6 +202,11 @@ def train(data: Path, save_dir: Path, *flags: Any) -> Finished:
     return succeed("train", data, *USER_DIR, "--save-dir", save_dir, *TRAINING, *flags)
 
 
+def refusal(data: Path, save_dir: Path, *flags: Any) -> str:
+    """The one line with which fairseq-train refuses to begin."""
+    return run("train", data, *USER_DIR, "--save-dir", save_dir, *TRAINING, *flags).message()
+
+
 SEARCH = ["--cpu", "--beam", "2", "--max-len-b", "10"]
 
 
@@ -214,6 +220,15 @@ def interactive(data: Path, checkpoint: Any, lines: List[str], *flags: Any) -> F
     """Translate *lines* with fairseq-interactive."""
     arguments = [data, *USER_DIR, "--path", checkpoint, *SEARCH, *flags]
     return succeed("interactive", *arguments, stdin="\n".join(lines) + "\n")
+
+
+def check_same(found: Dict[int, Any], expected: Dict[int, Any]) -> None:
+    """Two searches found the same texts with the same scores."""
+    assert found.keys() == expected.keys()
+    for number, hypotheses in expected.items():
+        for (score, text), (other, same) in zip(hypotheses, found[number]):
+            assert text == same
+            assert score == pytest.approx(other, abs=1e-4)
 
 
 def validate(data: Path, checkpoint: Any, *flags: Any) -> Finished:
@@ -231,6 +246,21 @@ def read(checkpoint: Path) -> Tuple[Dict[str, torch.Tensor], Dict[str, Any]]:
     settings = state["cfg"]["model"]
     # a dictionary for a model with a dataclass, a namespace for its presets
     return state["model"], settings if isinstance(settings, dict) else vars(settings)
+
+
+def pruned(checkpoint: Path, keep: Dict[str, List[int]]) -> Path:
+    """Write a checkpoint that has only the layers to *keep* of each side."""
+    from fairseq_posenc.checkpoints.reading import read_checkpoint
+
+    state = read_checkpoint(checkpoint)
+    for side, kept in keep.items():
+        state["cfg"]["model"][f"{side}_layers"] = len(kept)
+        for key in [key for key in state["model"] if key.startswith(f"{side}.layers.")]:
+            value, (_, _, layer, name) = state["model"].pop(key), key.split(".", 3)
+            if int(layer) in kept:
+                state["model"][f"{side}.layers.{kept.index(int(layer))}.{name}"] = value
+    torch.save(state, checkpoint.with_name("pruned.pt"))
+    return checkpoint.with_name("pruned.pt")
 
 
 def average(folder: Path, *flags: Any) -> Path:

@@ -4,7 +4,7 @@ import random
 import re
 
 from support.pretraining import sentence
-from support.recipes import EXAMPLES, bash, commands, flags_of
+from support.recipes import EXAMPLES, trainings
 
 from fairseq_posenc.training.sentence_tasks.tasks import read_table
 
@@ -59,7 +59,5 @@ def made_up(folder, task, sizes):
 
 
 def runs_of(cwd, task, *options):
-    result = bash(
-        FINETUNE, f"glue/{task}", "models/mine/last.pt", "out", "--dry-run", *options, cwd=cwd
-    )
-    return [flags_of(command) for command in commands(result) if "fairseq-train" in command]
+    given = (f"glue/{task}", "models/mine/last.pt", "out", *options)
+    return trainings(FINETUNE, *given, cwd=cwd)

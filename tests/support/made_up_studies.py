@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from fairseq_posenc.study import report
+from fairseq_posenc.study import report, sentences
 from fairseq_posenc.study.report import figures
 
 SYSTEMS = ("stock", "rotary", "t5")
@@ -84,4 +84,6 @@ def undraw(figure):
 
 @pytest.fixture
 def undrawn(monkeypatch):
+    """Reports without what takes their time: figures, and many resamples of sentences."""
     monkeypatch.setattr(figures, "to_svg", undraw)
+    monkeypatch.setattr(sentences, "RESAMPLES", 50)

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.commands import TRAINING, USER_DIR, shape, succeed
+from support.commands import USER_DIR, shape, succeed, train
 
 SHAPE = shape(2, 16, 24, 2, "encoder")
 MASKED = ["--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "32"]
 MASKED += ["--sample-break-mode", "complete"]
 CLASSIFY = ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
 CLASSIFY += ["--init-token", "0", "--separator-token", "2"]
-FRESH = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
 
 
 @dataclass(frozen=True)
@@ -53,17 +52,13 @@ def corpora(toy, tmp_path_factory):
     return made
 
 
-def train(data, folder, *flags):
-    return succeed("train", data, *USER_DIR, "--save-dir", folder, *TRAINING, *flags)
-
-
 def pretrain(data, folder, arch, *flags):
     return train(data, folder, "--arch", arch, *SHAPE, *MASKED, *flags)
 
 
-def hydra_settings(folder, data, model):
+def hydra_settings(folder, data, model, flags=SHAPE):
     """A configuration for fairseq-hydra-train."""
-    shape = {flag[2:].replace("-", "_"): int(n) for flag, n in zip(SHAPE[::2], SHAPE[1::2])}
+    sizes = {flag[2:].replace("-", "_"): int(n) for flag, n in zip(flags[::2], flags[1::2])}
     return {
         "common": {"cpu": True, "user_dir": USER_DIR[1], "seed": 1},
         "checkpoint": {"save_dir": str(folder / "checkpoints")},
@@ -73,7 +68,7 @@ def hydra_settings(folder, data, model):
         "optimizer": {"_name": "adam"},
         "lr_scheduler": {"_name": "fixed"},
         "optimization": {"lr": [0.01], "max_epoch": 1},
-        "model": {**model, **shape},
+        "model": {**model, **sizes},
     }
 
 

@@ -46,6 +46,13 @@ def bash(script, *arguments, cwd, timeout=300, **variables):
     )
 
 
+def succeed(script, *arguments, cwd, **more):
+    """Run a script as :func:`bash` does; it must not fail."""
+    result = bash(script, *arguments, cwd=cwd, **more)
+    assert result.returncode == 0, result.stdout[-1000:] + result.stderr[-3000:]
+    return result
+
+
 def shell(body, cwd, **environment):
     """Run a few lines of bash with the library sourced."""
     return bash(script(body, cwd), cwd=cwd, timeout=60, **environment)
@@ -84,12 +91,6 @@ def commands(result):
     return [shlex.split(line[2:]) for line in lines]
 
 
-def training_of(found):
-    """The one training among commands."""
-    (training,) = [command for command in found if command[0] == "fairseq-train"]
-    return training
-
-
 def flags_of(command):
     """Flags of a command and the values after them; a repeated flag keeps its last value."""
     flags = {}
@@ -97,6 +98,22 @@ def flags_of(command):
         if word.startswith("--"):
             flags[word] = None if following.startswith("--") else following
     return flags
+
+
+def trainings_in(found):
+    """Flags of the trainings among commands."""
+    return [flags_of(command) for command in found if command[0] == "fairseq-train"]
+
+
+def trainings(script, *arguments, cwd):
+    """Flags of the trainings that a script would run; its *arguments* may end in those after --."""
+    return trainings_in(commands(bash(script, "--dry-run", *arguments, cwd=cwd)))
+
+
+def check_flags(flags, expected):
+    """*flags* have the values that *expected* gives them, as on a command line."""
+    wanted = flags_of(shlex.split(expected))
+    assert {name: flags.get(name, "absent") for name in wanted} == wanted
 
 
 def write(path, lines):

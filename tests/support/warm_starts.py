@@ -1,0 +1,31 @@
+"""What a training takes over from the checkpoint of another model, and what it leaves out."""
+
+import re
+
+import torch
+from support.commands import read
+
+FRESH = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
+
+
+def starting_from(checkpoint, by):
+    """Flags for one update with a learning rate of zero, so that the saved model is the first."""
+    fresh = FRESH if by == "--restore-file" else []
+    return [by, checkpoint, *fresh, "--lr", "0", "--max-update", "1"]
+
+
+def carried_over(log, checkpoint, folder):
+    """What the log lists as left out and as new; all else is unchanged, and listed as taken."""
+    said = log.out + log.err
+    left_out = sorted(re.findall(r"warm start: left out (\S+)", said))
+    new = sorted(re.findall(r"warm start: (\S+) \(.*\) starts untrained", said))
+    before, after = read(checkpoint)[0], read(folder / "checkpoint_last.pt")[0]
+    common = set(before) & set(after)
+    assert common == set(before) - set(left_out) == set(after) - set(new)
+    for key in common:
+        assert torch.equal(before[key], after[key]), key
+    for number, names in re.findall(r"warm start: took (\d+) tensors from \S+: (.*)", said):
+        kinds = {re.sub(r"\.layers\.\d+\.", ".layers.*.", key) for key in common}
+        assert int(number) == len(common)
+        assert {re.sub(r" \(\d+\)$", "", name) for name in names.split(", ")} == kinds
+    return left_out, new
