@@ -40,7 +40,7 @@ from fairseq_posenc.flags.options import Options
 
 
 def length_factor(options: Options, counts: Tensor) -> Tensor:
-    """log n / log(reference) of softmax_plus (GAU Eq. 8), or 1 over the root of a divisor.
+    """log n / log(reference) of softmax_plus (GAU section 3.3), or 1 over the root of a divisor.
 
     Args:
         options: reads ``gau_normaliser``, ``gau_reference_length``, ``gau_length``,

@@ -84,7 +84,7 @@ class MultiheadAttention(MultiheadKernel):
 
     @classmethod
     def abilities_for(cls, options: Options) -> Abilities:
-        """With ``--log-length-scale``, the factor log n / log N (GAU Eq. 8)."""
+        """With ``--log-length-scale``, the factor log n / log N (GAU section 3.3)."""
         scale = option(options, "log_length_scale")
         if scale is None:
             return cls.abilities

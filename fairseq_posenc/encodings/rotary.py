@@ -1,7 +1,8 @@
 """Rotary position embedding (RoPE).
 
-RoFormer, Su et al., arXiv 2104.09864.  Queries and keys are rotated by an angle that grows with
-their position, so that their product depends on the distance only (Eq. 8):
+RoFormer, Su et al., Neurocomputing 568, 2024 (arXiv 2104.09864 numbers Eq. 4, 7, 8 and 26 as 12,
+15, 16 and 34).  Queries and keys are rotated by an angle that grows with their position, so that
+their product depends on the distance only (Eq. 8):
 
     (R_m q)·(R_n k) = q · R_{n-m} k,    R_m = diag of 2x2 rotations by m·θ_i   (Eq. 7)
     θ_i = base^{-2(i-1)/d},  i = 1 … d/2,  base = 10000

@@ -4,9 +4,9 @@ Deliberately independent of the package's layers: ``--verify`` compares the two,
 has none of these models.  Each sequence is computed separately; in the first two without its
 padding, which all released versions mask.
 
-RoFormer, Su et al., arXiv 2104.09864, Eq. 13 to 16; "Implementation and Experiments for GAU-based
-Model", Liu (called GAU below), sections 2.3 and 4.1; TUPE, Ke, He, Liu, arXiv 2006.15595, Eq. 7, 10
-and 11, with the details of the released code.
+RoFormer, Su et al., Neurocomputing 568, 2024, Eq. 5 to 8 (in arXiv 2104.09864, 13 to 16);
+"Implementation and Experiments for GAU-based Model", Liu (called GAU below), sections 2.3 and 4.1;
+TUPE, Ke, He, Liu, arXiv 2006.15595, Eq. 7, 10 and 11, with the details of the released code.
 """
 
 import math

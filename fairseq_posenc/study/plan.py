@@ -191,6 +191,7 @@ READ: Dict[str, Callable[[Any], Any]] = {
             "data": _text,
             "tasks": _tasks,
             "flags": _flags,
+            "paper": _text,
             "epoch": one_of("best", "last"),
             "lr": several(_text),
         },
@@ -239,7 +240,8 @@ class Plan(NamedTuple):
         search: values to try by flag; each system gets the best on the validation set.
         validate: flags of the validation.
         decode: flags of fairseq-generate.
-        finetune: ``data``, the folder of the tasks, ``tasks``, ``flags`` and ``epoch``.
+        finetune: ``data``, the folder of the tasks, ``tasks``, ``flags``, ``epoch``, and ``paper``,
+            whose settings of the tasks are taken.
         extrapolation: ``lengths``, ``last`` and ``tokens`` of the contexts to read.
         subset: the part of the data that is scored.
         gpus: GPUs of a run; with fewer, batches are gathered in several passes.

@@ -87,7 +87,7 @@ def test_scores_of_another_length_of_training_are_not_shown_again(tmp_path, stub
     assert scored(*both, "--epochs", "5")[0] == 2
 
 
-# --- language models
+# --- language models, translation
 
 
 def test_a_language_model_is_not_scored_on_another_corpus(tmp_path, stubs):

@@ -124,6 +124,5 @@ def test_the_table_has_the_mean_and_every_seed_the_worst_first():
 
 def test_a_missing_source_is_one_line(tmp_path):
     assert_error(bash(RUN, "enwik8", "out", "--cpu", cwd=tmp_path), "enwik8: no such file")
-    assert os.listdir(tmp_path) == []
     with pytest.raises(SystemExit, match="no runs"):
         perplexities.main(["--characters", str(tmp_path / "out")])

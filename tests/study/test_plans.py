@@ -7,9 +7,11 @@ import pytest
 import yaml
 from fairseq.utils import import_user_module
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.study.checks import check_plan
 from fairseq_posenc.study.commands import Device
 from fairseq_posenc.study.plan import load_plan
+from fairseq_posenc.study.runs import specs
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "study"
 PLANS = sorted(FOLDER.glob("*.yaml"))
@@ -29,6 +31,9 @@ def beside(tmp_path, monkeypatch):
     (tmp_path / "examples").symlink_to(TABLES)
 
     def beside(content):
+        for system in content["systems"].values():
+            if "data" in (system or {}):
+                beside({**content, "data": system["data"], "systems": {}, "finetune": {}})
         data = Path(content["data"])
         for split in ("train", "valid", "test"):
             write(data / f"{split}.idx")
@@ -68,3 +73,19 @@ def test_every_table_has_a_plan_for_a_cluster_and_one_for_a_cpu():
     assert {f"{name}_small" for name in tables if not name.endswith("_small")} <= tables
     assert len(tables) == 16 and {"multi30k", "masked_lm", "language_model"} <= names
     assert all(f"{name}.yaml" in (FOLDER / "README.md").read_text() for name in names)
+
+
+def test_the_scores_of_a_paper_choose_and_are_reported(beside):
+    """F1 of MRPC and QQP, and Spearman's correlation of STS-B, as RoFormer's Table 2 has them."""
+    path = FOLDER / "roformer_table2.yaml"
+    beside(yaml.safe_load(path.read_text()))
+    plan = load_plan(path)
+    choosing = {
+        step.name.partition("-lr")[0]: step.words[step.words.index("--best-checkpoint-metric") + 1]
+        for step in specs(plan, {})[0].steps
+        if "--best-checkpoint-metric" in step.words
+    }
+    assert {f"{task}_{score}" for task, score in choosing.items()} == {*plan.measures} - {"loss"}
+    plan.finetune["paper"] = "roberto"
+    with pytest.raises(UsageError, match="paper: roberto: MRPC has settings of roberta"):
+        specs(plan, {})

@@ -29,7 +29,7 @@ from fairseq_posenc.study.recipes.base import (
 )
 from fairseq_posenc.study.results import Measure
 from fairseq_posenc.training.sentence_tasks.scores import percent
-from fairseq_posenc.training.sentence_tasks.tasks import read_table
+from fairseq_posenc.training.sentence_tasks.tasks import for_paper, read_table
 
 _MADE_BY = "examples/bert_pretraining/prepare.sh"
 _TASKS_MADE_BY = "examples/glue/prepare.sh"
@@ -104,6 +104,11 @@ def _task(finetune: Mapping[str, Any], name: str) -> Task:
         raise UsageError(
             f"finetune: {name}: {folder} is not the folder of a task; make it with {_TASKS_MADE_BY}"
         ) from error
+    paper = finetune.get("paper")
+    if paper and paper not in about.papers:
+        known = ", ".join(about.papers) or "no paper"
+        raise UsageError(f"finetune: paper: {paper}: {name} has settings of {known}")
+    about = for_paper(about, paper or "")
     flags = {"--max-epoch": about.epochs, "--batch-size": about.batch[0], "--lr": about.lr[0]}
     labels = about.labels if isinstance(about.labels, tuple) else ()
     return Task(name, str(folder), labels, about.scores, about.positive, flags, examples)
