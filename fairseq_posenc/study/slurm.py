@@ -1,5 +1,6 @@
 """Making runs on a Slurm cluster, through submitit: one array, which survives preemption."""
 
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -7,15 +8,17 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.packages import import_extra
-from fairseq_posenc.steps.processes import Processes
+from fairseq_posenc.steps.processes import Ended, Processes
 from fairseq_posenc.study.commands import Device, cores_here
 from fairseq_posenc.study.results import RUNS
 from fairseq_posenc.study.runs import finished_result
 from fairseq_posenc.study.study import Job, Results, log_line
-from fairseq_posenc.study.work import TRIES, Worker
+from fairseq_posenc.study.work import TRIES, Execute, Worker
 
 LOGS = "slurm"  # the folder of the jobs' own logs
 _LOOK_AGAIN = 20.0  # seconds between questions to the queue, and until a file is seen by all nodes
+#: Signals by which Slurm tells all processes of a job that it will end, and how long it may take.
+_ENDING, _GRACE = (signal.SIGTERM, signal.SIGUSR2), 600.0
 _MINUTES = 24 * 60  # time of a job, if the user does not say
 _TIMES_UP = 10_000  # times that a job may run out of time: a long training needs many jobs
 
@@ -40,7 +43,7 @@ class OnNode:
         return self._worker().fail(job[0], self._device(), error)
 
     def _worker(self) -> Worker:
-        return Worker(self.study, Processes(), log_line)
+        return Worker(self.study, _patient(Processes()), log_line)
 
     def _device(self) -> Device:
         return Device(("0",) * self.gpus, cores_here(), visible=False)
@@ -52,6 +55,19 @@ class OnNode:
         """
         submitit = import_extra("submitit", "--slurm")
         return submitit.helpers.DelayedSubmission(self, job)
+
+
+def _patient(execute: Execute) -> Execute:
+    """Wait for the end of the job when a command was ended with it, so that none is tried again."""
+
+    def run(*args: Any) -> Ended:
+        ended = execute(*args)
+        if -ended.status in _ENDING:
+            log_line(f"{signal.Signals(-ended.status).name}: waiting for the end of the job")
+            time.sleep(_GRACE)
+        return ended
+
+    return run
 
 
 def parse_settings(text: str) -> Dict[str, Any]:
@@ -143,7 +159,7 @@ def cluster(
 def _outcome(job: Any, in_queue: bool) -> Tuple[Optional[Dict[str, Any]], str]:
     """The result of a job, once it has ended, or none and the last lines of its error."""
     try:
-        if not in_queue or _writes_result(job):
+        if not in_queue or _has_result(job):
             return job.result(), ""
         error = job.stderr() or job.stdout() or "the job ended without a word"
     except Exception as failure:  # whatever happened on the node
@@ -152,22 +168,23 @@ def _outcome(job: Any, in_queue: bool) -> Tuple[Optional[Dict[str, Any]], str]:
     return None, "\n".join(lines[-15:])
 
 
-def _writes_result(job: Any) -> bool:
-    """Wait for a job's result; False if the job ends without one.
+def _has_result(job: Any) -> bool:
+    """Wait until a job has succeeded or ended; False if it ended without a result or an error.
 
     submitit believes accounting alone, which knows no job where it is switched off, and the last
-    failure of a job that is being requeued.  Here, a job has ended when neither the queue nor
-    accounting has it, at two looks.
+    failure of a job that is being requeued.  The error that a job has written may be due to its
+    requeueing, too: the signal that ends the job also ends the program that asks for it.  Here, a
+    job has ended when neither the queue nor accounting has it, at two looks.
     """
-    missing, looked = 0, 0.0
-    while not job.paths.result_pickle.exists():
-        if missing == 2:
-            return False
+    missing, looked, result = 0, 0.0, job.paths.result_pickle
+    while missing < 2:
+        if result.exists() and job.exception() is None:
+            return True
         if time.monotonic() - looked >= _LOOK_AGAIN:
             looked = time.monotonic()
             missing = 0 if _is_alive(job) else missing + 1
         time.sleep(1)
-    return True
+    return bool(result.exists())
 
 
 def _is_alive(job: Any) -> bool:

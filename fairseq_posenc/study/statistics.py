@@ -61,6 +61,11 @@ class Difference(NamedTuple):
         """Whether the difference is significant after the correction."""
         return self.adjusted is not None and self.adjusted < LEVEL
 
+    @property
+    def holds_alone(self) -> bool:
+        """Whether the difference is significant without what other systems say of the error."""
+        return self.alone is not None and self.alone < LEVEL
+
 
 class Comparison(NamedTuple):
     """All systems on one measure.
@@ -73,7 +78,8 @@ class Comparison(NamedTuple):
             separable; empty without a test.
         better: ``higher`` or ``lower``.
         noisy: the system that more than half of the pooled error comes from, if there is one among
-            four or more; it hides differences between the others.
+            four or more: with the seed, its scores change unlike those of the others, however much
+            or little they change.  It hides differences between the others.
     """
 
     order: Tuple[str, ...]
@@ -203,7 +209,8 @@ class _AdditiveModel:
             name: float((self._residuals[self._owners == name] ** 2).sum()) for name in self.systems
         }
         worst, whole = max(squares, key=squares.__getitem__), math.fsum(squares.values())
-        dominates = squares[worst] > whole / 2 and whole > self._exact**2
+        # two systems with the same share differ by rounding alone
+        dominates = squares[worst] > (0.5 + 1e-9) * whole and whole > self._exact**2
         return worst if dominates and len(squares) >= 4 else None
 
 

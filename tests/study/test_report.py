@@ -124,6 +124,7 @@ def test_tables_of_the_markdown_are_complete(whole):
 def test_the_best_is_named_by_the_direction_of_the_measure(whole):
     _, _, markdown = whole
     assert "BLEU (higher is better): rotary has the best mean" in markdown
+    assert "Worse than it: t5 and stock (for the pair alone: all of them)." in markdown
     assert "Perplexity (lower is better): rotary has the best mean" in markdown
     assert re.search(
         r"\| rotary \| \*\*90\.\d+ ± .*?\*\* \| \*\*5\.\d+ ±", markdown.replace(" | a |", " |")

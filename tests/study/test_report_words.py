@@ -23,9 +23,45 @@ def test_better_and_worse_are_those_of_the_same_seeds(better, than_d):
     scores = {name: {1: 10.0 + x, 2: 20.0 - x, 3: 30.0} for name, x in zip("acd", (0, 0.1, -0.05))}
     compared = statistics.compare({**scores, "b": {3: 29.0}}, better)
     said = document.verdict(compared, Measure("x", better, "score"), "d")
-    assert f"{than_d} than the baseline, d: b." in said
+    assert f"{than_d} than the baseline, d: b (for the pair alone: none)." in said
     if better == "higher":
         assert "b has the best mean" in said and "Better than it with the same seeds: a" in said
+
+
+SEEDS = (1, 2, 3)
+
+
+def compared_to_c(**scores):
+    """What is said of four systems with three seeds; c is the baseline, and d noise."""
+    noise = {"c": (30.0, 30.2, 30.1), "d": (30.1, 30.0, 30.3)}
+    by_seed = {name: dict(zip(SEEDS, found)) for name, found in {**scores, **noise}.items()}
+    compared = statistics.compare(by_seed, "higher")
+    return document.verdict(compared, Measure("x", "higher", "score"), "c")
+
+
+def test_differences_that_rest_on_the_pooled_error_are_told_apart():
+    """a is above c by about the same in every seed; b is so by 1, 2 and 3."""
+    said = compared_to_c(a=(33.0, 33.2, 33.11), b=(31.0, 32.2, 33.1))
+    assert "Better than the baseline, c: a and b (for the pair alone: a)." in said
+    assert "Worse than it: d and c (for the pair alone: all of them)." in said
+    alone = statistics.compare({"c": {1: 1.0, 2: 1.1}, "a": {1: 2.0, 2: 2.11}}, "higher")
+    said = document.verdict(alone, Measure("x", "higher", "score"), "c")
+    assert "Worse than it: c." in said  # there is nothing else in the pooled error
+
+
+def test_scores_that_are_shown_alike_share_the_best_place():
+    said = compared_to_c(a=(32.0, 32.2, 32.1), b=(32.1, 32.0, 32.2))
+    assert "a and b share the best mean, 32.10 (3 seeds)" in said
+    assert "Not separable from a with 3 seeds: b." in said and "Worse than a: d and c" in said
+
+
+def test_sizes_that_differ_are_named_before_the_results(undrawn, tmp_path):
+    def change(result):
+        result["parameters"] = {"stock": 1000, "rotary": 1010, "t5": 1577}[result["system"]]
+
+    _, markdown = written(make(tmp_path / "study", measures=ONE, change=change))
+    assert "t5 has +57.7 % of parameters against the baseline, stock" in markdown
+    assert "not the same size" not in written(make(tmp_path / "other", measures=ONE))[1]
 
 
 def diverge(result):

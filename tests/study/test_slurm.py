@@ -79,6 +79,30 @@ def test_a_job_has_as_many_gpus_as_divide_the_batch(tmp_path, cluster):
         slurm.cluster(tmp_path, f"gpus_per_node={asked}", None, 8)
 
 
+@pytest.mark.parametrize("status, waits", [(-15, True), (-12, True), (1, False), (-9, False)])
+def test_a_step_is_not_tried_again_while_its_job_is_being_ended(
+    status, waits, read, tmp_path, cluster, monkeypatch
+):
+    class Requeued(Exception):
+        """The job has ended meanwhile."""
+
+    def wait(seconds):
+        assert seconds >= 60
+        raise Requeued
+
+    monkeypatch.setattr(slurm.time, "sleep", wait)
+    fake = FakeCommands(fail=lambda words, epoch=0: status)
+    monkeypatch.setattr(slurm, "Processes", lambda: fake)
+    run = slurm.OnNode(tmp_path, 0)
+    job = (specs(read(), {})[0], "")
+    if waits:
+        with pytest.raises(Requeued):
+            run(job)
+    else:
+        assert run(job)["status"] == "failed"
+    assert len(fake.ran) == (1 if waits else 2)
+
+
 class Job:
     """A job that Slurm has in the queue and in accounting as often as its lists say."""
 
@@ -95,11 +119,11 @@ class Job:
         assert words[-2:] == ["--jobs", "7"]
         self.looks += 1
         said = self.queue.pop(0)
-        if said == "result":
-            self.paths.result_pickle.touch()
+        if said in ("result", "error"):
+            self.paths.result_pickle.write_text(said)
         return SimpleNamespace(
             returncode=int(said in ("forgotten", "no answer")),
-            stdout="7_0\n7_1\n" if said == "here" else "7_0\n",
+            stdout="7_0\n7_1\n" if said in ("here", "error") else "7_0\n",
             stderr="error: Invalid job id specified" if said == "forgotten" else "",
         )
 
@@ -110,7 +134,12 @@ class Job:
     def done(self):
         return self.state in ("FAILED", "CANCELLED")
 
+    def exception(self):
+        return self.paths.result_pickle.read_text() == "error" or None
+
     def result(self):
+        if self.exception():
+            raise RuntimeError("slurmstepd: killed")
         return {"status": "done"}
 
     def stderr(self):
@@ -128,6 +157,9 @@ class Job:
         # accounting may know more, and may have only the failure before the requeueing
         (["gone", "gone", "gone", "gone", "gone"], ["RUNNING"] * 3 + ["CANCELLED"] * 2, False),
         (["here", "here", "here", "result"], ["FAILED"], True),
+        # the error of a job that is still in the queue is that of the requeueing
+        (["error", "here", "gone", "here", "result"], ["UNKNOWN"], True),
+        (["here", "error", "gone", "gone"], ["UNKNOWN"], False),
     ],
 )
 def test_a_job_has_ended_when_neither_queue_nor_accounting_has_it(

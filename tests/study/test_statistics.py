@@ -128,6 +128,16 @@ def test_a_system_that_dominates_the_error_is_named():
     assert statistics.compare(scores, "higher").noisy == "s2"
 
 
+def test_a_system_without_deviation_can_be_the_noisy_one():
+    """All others rise and fall with the seed."""
+    scores = {name: {1: 30.0 + x, 2: 33.0 + x, 3: 31.0 + x} for x, name in enumerate("abcdef")}
+    scores["f"] = {1: 30.0, 2: 30.0, 3: 30.0}
+    compared = statistics.compare(scores, "higher")
+    assert compared.noisy == "f" and compared.summaries["f"].sd == 0
+    equal = {"a": {1: 1.0, 2: 2.0}, "b": {1: 2.0, 2: 1.0}, "c": {1: 1.0}, "d": {2: 1.0}}
+    assert statistics.compare(equal, "higher").noisy is None  # which of the two is due to rounding
+
+
 def test_scores_of_another_seed_are_no_error():
     """The third seed, on which only s0 was trained, is worse for all systems."""
     scores = {name: {1: 30.0, 2: 31.0} for name in ("s0", "s1", "s2", "s3")}

@@ -214,19 +214,28 @@ def capitalised(text: str) -> str:
     return text[:1].upper() + text[1:] if first.islower() else text
 
 
+def best_of(comparison: Comparison) -> List[str]:
+    """The system with the best mean, or those that share the best one as it is shown."""
+    means = {name: number(comparison.summaries[name].mean) for name in comparison.order}
+    return [name for name in comparison.order if means[name] == means[comparison.order[0]]]
+
+
 def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
-    """The best system on one measure, and the systems that are not separable from it or better.
+    """The best system on one measure, and which others are separable from it and from the baseline.
 
     Args:
         comparison: the comparison of all systems.
         measure: the measure.
         baseline: the system that the others are compared with.
     """
-    best = comparison.order[0]
+    best, *ties = best_of(comparison)
     summary = comparison.summaries[best]
+    seeds = seeds_of(comparison)
+    who = f"{names([best, *ties])} share" if ties else f"{best} has"
+    mean = number(summary.mean) if ties else spread(summary)
     told = [
-        f"{capitalised(measure.label)} ({measure.better} is better): {best} has the best mean, "
-        f"{spread(summary)} ({plural(summary.seeds, 'seed')})."
+        f"{capitalised(measure.label)} ({measure.better} is better): {who} the best mean, {mean} "
+        f"({seeds if ties else plural(summary.seeds, 'seed')})."
     ]
     if len(comparison.order) > 1 and not comparison.tested:
         told.append(
@@ -234,24 +243,33 @@ def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
             "repeat with two or more."
         )
     if comparison.tested:
-        told += [
-            f"{title}: {names(found)}."
-            for title, system, relation in (
-                (f"Not separable from it with {seeds_of(comparison)}", best, 0),
-                # a system can be better where the best mean lacks the seeds with worse scores
-                ("Better than it with the same seeds", best, -1),
+        it = best if ties else "it"
+        relations = [
+            (f"Not separable from {it} with {seeds}", best, 0),
+            # a system can be better where the best mean lacks the seeds with worse scores
+            (f"Better than {it} with the same seeds", best, -1),
+            (f"Worse than {it}", best, 1),
+        ]
+        if best != baseline:
+            relations += [
                 (f"Better than the baseline, {baseline}", baseline, -1),
                 (f"Worse than the baseline, {baseline}", baseline, 1),
-            )
-            for found in [_related(comparison, system, relation)]
-            if found
-        ]
-    return " ".join(told)
+            ]
+        told += [_related(comparison, *relation) for relation in relations]
+    return " ".join(filter(None, told))
 
 
-def _related(comparison: Comparison, system: str, relation: int) -> List[str]:
-    """The systems that *system* is better than (1), worse than (-1) or not separable from (0)."""
+def _related(comparison: Comparison, title: str, system: str, relation: int) -> str:
+    """A sentence on the systems that *system* is better (1), worse (-1) or inseparable (0) from."""
     if system not in comparison.summaries:
-        return []
-    others = (name for name in comparison.order if name != system)
-    return [name for name in others if comparison.relation(system, name) == relation]
+        return ""
+    others = [name for name in comparison.order if name != system]
+    found = [name for name in others if comparison.relation(system, name) == relation]
+    if not found:
+        return ""
+    listed = f"all {len(others)} others" if len(found) == len(others) > 3 else names(found)
+    if not relation or len(comparison.order) == 2:  # the test of two systems is that of the pair
+        return f"{title}: {listed}."
+    pairs = [name for name in found if comparison.differences[system, name].holds_alone]
+    alone = names(pairs) if len(pairs) < len(found) else "all of them"
+    return f"{title}: {listed} (for the pair alone: {alone or 'none'})."

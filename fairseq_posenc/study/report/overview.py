@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from fairseq_posenc.study.plan import DATA, words_of
 from fairseq_posenc.study.report.document import (
@@ -19,6 +19,7 @@ from fairseq_posenc.study.results import Run, Study
 
 ABSENT = "Failed and missing runs"
 _SETTINGS = ("recipe", "data", "budget", "average", "subset", "decode", "validate", "finetune")
+_ALIKE = 5.0  # percent by which sizes may differ without a word in the summary
 _SOFTWARE = ("python", "torch", "fairseq", "fairseq_posenc")  # keys of an environment
 
 
@@ -63,6 +64,17 @@ def differing(flags: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
     }
 
 
+def _relative_sizes(study: Study) -> Dict[str, float]:
+    """The parameters of each system, less those of the baseline, in percent of the baseline's."""
+    sizes = {name: study.of(name)[0].parameters for name in study.finished}
+    base = sizes.get(study.baseline)
+    return {name: 100 * size / base - 100 for name, size in sizes.items()} if base else {}
+
+
+def _percent(value: Optional[float]) -> str:
+    return "–" if value is None else f"{value:+.1f} %".replace("-", "−")
+
+
 def _count(values: List[int]) -> str:
     known = sorted({value for value in values if value})
     return " to ".join(f"{value:,}" for value in dict.fromkeys(known[:1] + known[-1:])) or "–"
@@ -72,16 +84,13 @@ def systems_section(study: Study) -> Section:
     """Systems, the flags in which they differ, and their sizes."""
     study, flags = study, flags_by_system(study)
     different = differing(flags)
-    sizes = {name: study.of(name)[0].parameters for name in study.finished}
-    base_size = sizes.get(study.baseline)
+    relative = _relative_sizes(study)
     rows = []
     for name in study.systems:
-        size = sizes.get(name)
-        relative = f"{100 * size / base_size - 100:+.1f} %" if size and base_size else "–"
         done = f"{len(study.of(name))} of {len(study.seeds)}"
         text = "\n".join(flag_texts(different.get(name, {})))
-        count = f"{size:,}" if size else "–"
-        rows.append([name, text, count, relative.replace("-", "−"), done])
+        size = f"{study.of(name)[0].parameters:,}" if study.of(name) else "–"
+        rows.append([name, text, size, _percent(relative.get(name)), done])
     runs = [run for run in study.runs if run.done]
     caption = (
         "Systems and the flags in which they differ; parameters, and relative to the baseline, "
@@ -167,6 +176,14 @@ def warnings(study: Study) -> List[str]:
         told.append(
             f"No finite {study.measures[measure].label}: {listed}. The comparison is made "
             "without, which is to the advantage of systems whose training diverges."
+        )
+    relative = _relative_sizes(study)
+    far = max(relative, key=lambda name: abs(relative[name]), default="")
+    if far and abs(relative[far]) >= _ALIKE:
+        told.append(
+            f"The systems have the same budget and not the same size: {far} has "
+            f"{_percent(relative[far])} of parameters against the baseline, {study.baseline}; see "
+            "“What was compared”. With “match: parameters” in the plan, all have the same."
         )
     for name in _SOFTWARE:
         environments = [run.environment for run in study.runs if run.done]

@@ -9,6 +9,7 @@ from fairseq_posenc.study.report.document import (
     Prose,
     Section,
     Table,
+    best_of,
     capitalised,
     number,
     p_value,
@@ -32,7 +33,8 @@ METHOD = (
     "p-values are corrected for all pairs of systems by Holm's method, separately for each "
     "measure. Intervals of differences are 95 % intervals of the same model, not corrected.",
     "“This pair alone” is the paired t-test on two systems only, not corrected; it assumes "
-    "nothing about the others, but two or three seeds give it little power.",
+    "nothing about the others, but two or three seeds give it little power. The summary names the "
+    "differences that hold for the pair alone, too; all others rest on the pooled error.",
     "Tests on sentences (sacreBLEU's paired bootstrap and approximate randomisation with 1,000 "
     "samples; McNemar's exact test for accuracies, paired permutation for other scores) ask in "
     "each seed whether the difference would hold on other sentences; they are corrected by Holm's "
@@ -64,7 +66,7 @@ def _overall(study: Study) -> Table:
     text, best = [], []
     for measure in study.scored:
         comparison = study.comparisons[measure.name]
-        best.append((order.index(comparison.order[0]), len(header)))
+        best += [(order.index(name), len(header)) for name in best_of(comparison)]
         header.append(_heading(measure))
         for row in rows:
             row.append(_cell(comparison, row[0]))
@@ -120,8 +122,10 @@ def _measure(study: Study, measure: Measure) -> List[Any]:
     if comparison.noisy:
         parts.append(
             Prose(
-                f"More than half of the pooled error comes from {comparison.noisy}, so differences "
-                "between the others may be larger than their p-values suggest."
+                f"More than half of the pooled error comes from {comparison.noisy}: from seed to "
+                "seed, its scores change unlike those of the others, which rise and fall together; "
+                "its standard deviation may well be the smallest. Differences between the others "
+                "may be larger than their p-values suggest."
             )
         )
     if baseline in comparison.summaries and len(comparison.order) > 1:
