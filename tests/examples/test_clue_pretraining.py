@@ -19,6 +19,8 @@ from fairseq_posenc.text.preparation import Text
 
 pytest_plugins = ["support.chinese"]
 
+KINDS = ("fixed", "varied")  # samples of 512 tokens, and documents
+
 # --- the whole chain
 
 
@@ -34,10 +36,12 @@ def test_the_dictionary_has_both_forms_and_how_it_was_made(chinese):
 def test_documents_of_varied_length_are_lines_that_fit(chinese):
     fixed, varied = (
         data_utils.load_indexed_dataset(str(chinese / name / "data-bin" / "train"))
-        for name in ("fixed", "varied")
+        for name in KINDS
     )
     assert len(fixed) == 30 and max(fixed.sizes) > 511
     assert len(varied) > 30 and max(varied.sizes) <= 511
+    dictionaries = [(chinese / name / "data-bin/dict.txt").read_bytes() for name in KINDS]
+    assert dictionaries[0] == dictionaries[1]  # fine-tuning on one task reads either model
     # the same symbols; a cut adds an end of line and nothing else
     assert varied.sizes.sum() - len(varied) == fixed.sizes.sum() - len(fixed)
 
