@@ -65,20 +65,21 @@ def run(args: argparse.Namespace) -> Optional[int]:
         _report(study)
         return None
     from fairseq_posenc.study import study as studies
-    from fairseq_posenc.study.checks import check_plan
+    from fairseq_posenc.study.checks import check_plan, needs_gpu
     from fairseq_posenc.study.commands import devices_of, dry_run, table
     from fairseq_posenc.study.runs import specs, trials
 
-    names = [] if args.slurm else _devices(args.devices)
+    shows = args.dry_run or args.status  # here, what may run elsewhere
+    names = [] if args.slurm else _devices(args.devices, shows)
     count = len(plan.systems) * len(plan.seeds)
     devices = devices_of(names, plan.gpus, args.jobs or 0, count)
-    if args.slurm:
+    if args.slurm or (shows and not names and not args.devices and needs_gpu(plan)):
         devices = [devices[0]._replace(gpus=("0",) * plan.gpus)]
-    check_plan(plan, devices[0])
+    absent = check_plan(plan, devices[0], without_data=shows)
     runs = [spec for tried in trials(plan).values() for _, spec in tried]
     runs = runs or specs(plan, {})
     if args.dry_run:
-        print("\n".join(dry_run(runs, study, devices[0])))
+        print("\n".join([*absent, *dry_run(runs, study, devices[0])]))
         return None
     if args.status:
         print("\n".join(table(_all_runs(plan, study, runs), study)))
@@ -123,7 +124,7 @@ def _all_runs(plan: Any, study: Path, runs: List[Any]) -> List[Any]:
     return specs(plan, read_plan(study).get("chosen", {}))
 
 
-def _devices(given: Optional[str]) -> List[str]:
+def _devices(given: Optional[str], shows: bool) -> List[str]:
     import os
 
     import torch
@@ -133,7 +134,7 @@ def _devices(given: Optional[str]) -> List[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given:
         names = given.split(",")
-        if not torch.cuda.is_available():
+        if not shows and not torch.cuda.is_available():
             raise UsageError(f"--devices {given}: no GPU found; give --devices cpu")
         return names
     if visible and torch.cuda.is_available():

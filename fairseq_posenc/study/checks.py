@@ -13,7 +13,7 @@ from fairseq_posenc.flags.usage import near
 from fairseq_posenc.study.commands import Device, command
 from fairseq_posenc.study.plan import Plan, merge, plan_of
 from fairseq_posenc.study.recipes import RECIPES
-from fairseq_posenc.study.recipes.base import whole_number
+from fairseq_posenc.study.recipes.base import Absent, whole_number
 from fairseq_posenc.study.runs import spec_of
 
 _PARSERS = {
@@ -22,28 +22,45 @@ _PARSERS = {
     "fairseq-generate": options.get_generation_parser,
     "fairseq-eval-lm": options.get_eval_lm_parser,
 }
+_OF_GPUS = ("--fp16", "--bf16", "--amp", "--memory-efficient-fp16", "--memory-efficient-bf16")
 _NO_SETTINGS = ("arch", "_name", "save_dir", "user_dir")  # names and places decide nothing
 
 
-def check_plan(plan: Plan, device: Device) -> None:
+def needs_gpu(plan: Plan) -> bool:
+    """Whether a plan is meant for GPUs."""
+    flags = [merge(plan.base, system) for system in plan.systems.values()]
+    return plan.gpus > 1 or any(one.get(flag) for one in flags for flag in _OF_GPUS)
+
+
+def check_plan(plan: Plan, device: Device, without_data: bool = False) -> List[str]:
     """Check everything that can be checked before the first training.
 
     Args:
         plan: the plan.
         device: where its runs will compute.
+        without_data: whether data may be absent, as where commands are only shown.
+
+    Returns:
+        comments on the data that are absent.
 
     Raises:
         UsageError: naming the system, the flag, and what would work.
     """
+    absent: Dict[str, None] = {}
     recipe = RECIPES[plan.recipe]
     for key in {key for other in RECIPES.values() for key in other.keys} - set(recipe.keys):
         if getattr(plan, key):
             raise UsageError(f"{key}: has no meaning for the recipe {plan.recipe}; remove it")
     for system in plan.systems:
-        recipe.check(plan_of(plan, system))
+        try:
+            recipe.check(plan_of(plan, system))
+        except Absent as error:
+            if not without_data:
+                raise
+            absent[f"# {str(error).partition('error: ')[2]}"] = None
     known = recipe.measures(plan)
     for name in plan.measures:
-        if name not in known:
+        if name not in known and not absent:  # absent tasks have measures, too
             raise UsageError(f"measures: {name}: unknown" + near(name, list(known)))
     if not device.gpus and merge(plan.base, {}).get("--fp16"):
         raise UsageError("base: --fp16: needs a GPU; drop it, or give --devices")
@@ -58,6 +75,7 @@ def check_plan(plan: Plan, device: Device) -> None:
                 f"systems: {system}: is the same model as {other}, with the same settings; drop "
                 "one, or change its flags"
             )
+    return list(absent)
 
 
 def _check_average(plan: Plan) -> None:

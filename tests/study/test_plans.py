@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 from fairseq.utils import import_user_module
+from support.studies import message
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.cli import main
+from fairseq_posenc.cli import study as cli
 from fairseq_posenc.study.checks import check_plan
 from fairseq_posenc.study.commands import Device
 from fairseq_posenc.study.plan import load_plan
@@ -65,6 +68,34 @@ def test_a_shipped_plan_is_one_that_fairseq_takes(path, beside):
         import_user_module(Namespace(user_dir=str(Path(plan.user_dir).resolve())))
     assert plan.title and plan.about and len(plan.seeds) >= 3
     check_plan(plan, Device(("0",)))
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_a_shipped_plan_is_shown_without_a_gpu_and_without_data(
+    path, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(TABLES)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr(cli, "load_plug_in", lambda user_dir: None)
+    plan = load_plan(path)
+    if plan.user_dir:  # the path without the link, as other tests have it
+        import_user_module(Namespace(user_dir=str(Path(plan.user_dir).resolve())))
+    assert main(["study", str(path), "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("# data: ") and ": no such folder; make it with examples" in shown
+    trainings = [line for line in shown.split("\n") if line.startswith("fairseq-train")]
+    search = plan.search and len(next(iter(plan.search.values())))
+    assert len(trainings) == len(plan.systems) * (search or len(plan.seeds))
+    on_gpus = plan.gpus > 1 or "--fp16" in plan.base
+    assert all(("--cpu" in line) != on_gpus for line in trainings)
+    assert all(f"--distributed-world-size {plan.gpus}" in line for line in trainings)
+    assert not list(tmp_path.glob("runs/*/plan.yaml"))
+    assert main(["study", str(path), "--status"]) == 0
+    assert "waiting" in capsys.readouterr().out
+    refused = message(main, ["study", str(path)])
+    assert "no such folder" in refused or "needs a GPU" in refused
 
 
 def test_every_table_has_a_plan_for_a_cluster_and_one_for_a_cpu():

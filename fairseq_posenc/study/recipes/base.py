@@ -222,15 +222,20 @@ def losses(folder: Path, subset: str) -> Dict[str, Any]:
     return {"scores": last_losses(folder / "validate.log", subset)}
 
 
+class Absent(UsageError):
+    """A data folder is not there, without which commands can be shown, and not run."""
+
+
 def need_files(plan: Plan, names: List[str], made_by: str) -> None:
     """Check that files of the data folder exist.
 
     Raises:
-        UsageError: naming one that does not, and what makes it.
+        Absent: there is no such folder.
+        UsageError: naming a file that does not exist, and what makes it.
     """
     folder = Path(plan.data["folder"])
     if not folder.is_dir():
-        raise UsageError(f"data: {folder}: no such folder; make it with {made_by}")
+        raise Absent(f"data: {folder}: no such folder; make it with {made_by}")
     for name in names:
         if not (folder / name).is_file():
             raise UsageError(f"data: {folder}: has no {name}; make it with {made_by}")

@@ -14,6 +14,7 @@ from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
 from fairseq_posenc.study.recipes.base import (
     PLUG_IN,
     RUN,
+    Absent,
     Recipe,
     Step,
     averaging,
@@ -87,12 +88,17 @@ class Task(NamedTuple):
 
 
 def tasks_of(plan: Plan) -> List[Task]:
-    """The tasks of a plan, as their folders describe them.
+    """The tasks of a plan whose folders are there, as these describe them.
 
     Raises:
-        UsageError: a folder is missing or incomplete.
+        UsageError: a folder is incomplete.
     """
-    return [_task(plan.finetune, name) for name in plan.finetune.get("tasks", ())]
+    names = plan.finetune.get("tasks", ())
+    return [_task(plan.finetune, name) for name in names if _folder(plan, name).is_dir()]
+
+
+def _folder(plan: Plan, task: str) -> Path:
+    return Path(plan.finetune["data"], task)
 
 
 def _task(finetune: Mapping[str, Any], name: str) -> Task:
@@ -223,6 +229,12 @@ def measures(plan: Plan) -> Dict[str, Measure]:
 def check(plan: Plan) -> None:
     """Check that the data, and those of the tasks, exist and have the same dictionary."""
     need_files(plan, ["dict.txt", "train.idx", "valid.idx"], _MADE_BY)
+    for name in plan.finetune.get("tasks", ()):
+        if not _folder(plan, name).is_dir():
+            raise Absent(
+                f"finetune: {name}: {_folder(plan, name)}: no such folder; make it with "
+                f"{_TASKS_MADE_BY}"
+            )
     known = lines_of(Path(plan.data["folder"], "dict.txt"))
     for task in tasks_of(plan):
         if lines_of(Path(task.folder, "input0", "dict.txt")) != known:

@@ -63,6 +63,9 @@ def texts_of(plan: Plan) -> Texts:
     folder = Path(plan.data["folder"])
     lines = [line.partition("=") for line in lines_of(folder / "text.settings")]
     noted = {name: value for name, _, value in lines}
+    if not folder.is_dir():  # commands are only shown
+        noted = {name: name for name in ("SOURCE", "TARGET")}
+        noted.update(TOKENIZER="none", SUBWORDS="none")
     found: Dict[str, Any] = {
         key: plan.data.get(key) or noted.get(name, "") for key, name in _SETTINGS.items()
     }
