@@ -16,6 +16,7 @@ from fairseq_posenc.attention.base import (
     Abilities,
     AttentionKernel,
     HeadSizes,
+    MultiheadKernel,
     Positions,
     register_attention,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "Abilities",
     "AttentionKernel",
     "HeadSizes",
+    "MultiheadKernel",
     "Positions",
     "check_attention",
     "complete_attention",

@@ -60,6 +60,32 @@ def test_a_kernel_with_a_flag_trains_and_decodes(own, toy, tmp_path):
     assert "--relu-power 0: must be at least 1 and at most 8" in message
 
 
+def test_a_kernel_a_norm_and_a_feed_forward_form_go_through_every_command(own, toy, tmp_path):
+    """Resumed is uninterrupted; the average translates; fine-tuning begins with it."""
+    parts = ["--attention", "cosine", "--norm", "scale", "--feed-forward", "squared_glu"]
+    flags = [*parts, "--position-encoding", "rotary+t5", "--update-epoch-batch-itr", "True"]
+    whole, halves, tuned = (tmp_path / name for name in ("whole", "halves", "tuned"))
+    train(own, toy.separate, whole, *flags, "--max-epoch", "2")
+    train(own, toy.separate, halves, *flags)
+    train(own, toy.separate, halves, *flags, "--max-epoch", "2")
+    last = load_file(whole / "checkpoint_last.pt")["model"]
+    again = load_file(halves / "checkpoint_last.pt")["model"]
+    assert last.keys() == again.keys() and all(torch.equal(last[k], again[k]) for k in last)
+    assert any(name.endswith("self_attn.gain") for name in last)
+    inputs = [whole / f"checkpoint{epoch}.pt" for epoch in (1, 2)]
+    output = tmp_path / "mean" / "checkpoint_last.pt"
+    output.parent.mkdir()
+    done = posenc("average", "--inputs", *inputs, "--output", output)
+    assert done.status == 0, done.err
+    assert len(generate(own, toy.separate, output.parent).hypotheses()) == 24
+    start = ["--finetune-from-model", output, "--lr", "0"]
+    train(own, toy.separate, tuned, *flags, *start)
+    tuned = load_file(tuned / "checkpoint_last.pt")
+    assert saved_settings(tuned)["attention"] == "cosine"
+    mean = load_file(output)["model"]
+    assert all(torch.equal(mean[name], tuned["model"][name]) for name in mean)
+
+
 def test_a_preset_is_an_architecture(own, toy, tmp_path):
     sizes = [flag for flag in SMALL if "dropout" not in flag]
     flags = ("--arch", "gaussian_small", *sizes)

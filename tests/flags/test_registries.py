@@ -1,25 +1,25 @@
 """What a user registers is one more entry: flags, checks, models, every family and hydra."""
 
-from argparse import Namespace
 from dataclasses import dataclass, make_dataclass, replace
 from typing import Optional
 
 import pytest
 import torch
-from fairseq import models, options
+from fairseq import options
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from hydra.core.config_store import ConfigStore
-from support.helpers import TINY, TranslationTask, build, decode_in_steps, parse, sentences
+from support.helpers import build, decode_in_steps, parse, sentences
+from support.own_extensions import own_model, registries_as_before
 from torch import nn
 
-from fairseq_posenc.attention import ATTENTIONS, register_attention
+from fairseq_posenc.attention import register_attention
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import ENCODINGS, register_encoding
+from fairseq_posenc.encodings import register_encoding
 from fairseq_posenc.encodings.base import ContentBias, SharedBias
 from fairseq_posenc.flags.settings import setting
-from fairseq_posenc.layers.feed_forward import FEED_FORWARDS, FeedForward, register_feed_forward
+from fairseq_posenc.layers.feed_forward import FeedForward, register_feed_forward
 from fairseq_posenc.layers.norms import NORMS, register_norm
 from fairseq_posenc.models import FAMILIES
 
@@ -120,18 +120,14 @@ class Doubled(FeedForward):
 @pytest.fixture()
 def registered():
     """The registries with an entry more each; as they were, afterwards."""
-    described = {"paper": PAPER, "summary": "of a test"}
-    register_encoding("own_slope", flags=SlopeFlags, **described)(Slope)
-    register_encoding("own_looking", **described)(Looking)
-    register_attention("own_cosine", flags=PowerFlags, **described)(Cosine)
-    register_norm("own_norm", flags=GainFlags, **described)(Gained)
-    register_feed_forward("own_doubled", **described)(Doubled)
-    yield
-    for name in ("own_slope", "own_looking"):
-        del ENCODINGS[name]
-    del ATTENTIONS["own_cosine"], NORMS["own_norm"], FEED_FORWARDS["own_doubled"]
-    for family in FAMILIES.values():
-        family.declare_again()
+    with registries_as_before():
+        described = {"paper": PAPER, "summary": "of a test"}
+        register_encoding("own_slope", flags=SlopeFlags, **described)(Slope)
+        register_encoding("own_looking", **described)(Looking)
+        register_attention("own_cosine", flags=PowerFlags, **described)(Cosine)
+        register_norm("own_norm", flags=GainFlags, **described)(Gained)
+        register_feed_forward("own_doubled", **described)(Doubled)
+        yield
 
 
 OWN = ("own_slope", "own_power", "own_gain")
@@ -153,13 +149,6 @@ def test_every_family_takes_flags_of_its_users(registered):
 def test_they_are_gone_without_a_trace():
     for family in FAMILIES.values():
         assert not set(OWN) & set(family.dataclass.__dataclass_fields__)
-
-
-def own_model(*flags):
-    """Built without the cache of parsed flags, which knows nothing of registrations."""
-    arguments = ["data", "--task", "translation", "--arch", "posenc_transformer", *TINY, *flags]
-    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
-    return models.build_model(Namespace(**vars(args)), TranslationTask()).eval()
 
 
 def test_flags_reach_the_encoding_and_are_checked(registered):

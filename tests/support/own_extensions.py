@@ -1,9 +1,19 @@
-"""The complete files of docs/adding.md, as a user copies them."""
+"""Extensions of a user's own: the complete files of docs/adding.md, and models that have them."""
 
+import contextlib
 import re
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
+from fairseq import models, options
+from support.helpers import TINY, TranslationTask
+
+from fairseq_posenc.attention import ATTENTIONS
+from fairseq_posenc.encodings import ENCODINGS
+from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
+from fairseq_posenc.layers.norms import NORMS
+from fairseq_posenc.models import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = re.compile(r'^```\w+ title="([\w/.]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
@@ -22,3 +32,24 @@ def own(tmp_path_factory):
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
     return "--user-dir", str(folder / "mine")
+
+
+@contextlib.contextmanager
+def registries_as_before():
+    """What is registered inside is gone afterwards."""
+    before = [(each, list(each)) for each in (ATTENTIONS, ENCODINGS, FEED_FORWARDS, NORMS)]
+    try:
+        yield
+    finally:
+        for registry, names in before:
+            for name in set(registry) - set(names):
+                del registry[name]
+        for family in FAMILIES.values():
+            family.declare_again()
+
+
+def own_model(*flags):
+    """Built without the cache of parsed flags, which knows nothing of registrations."""
+    arguments = ["data", "--task", "translation", "--arch", "posenc_transformer", *TINY, *flags]
+    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    return models.build_model(Namespace(**vars(args)), TranslationTask()).eval()

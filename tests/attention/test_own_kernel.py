@@ -1,0 +1,92 @@
+"""A user's own kernel: every encoding is right with it, or refused by name."""
+
+import pytest
+import torch
+from support.helpers import (
+    PAD,
+    causal_only,
+    decode_in_steps,
+    encoding_of,
+    sentences,
+    slow_attention,
+)
+from support.own_extensions import files, own_model, registries_as_before
+
+from fairseq_posenc.attention import ATTENTIONS, MultiheadKernel, register_attention
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.encodings import ENCODINGS
+
+every_encoding = pytest.mark.parametrize("name", sorted(ENCODINGS))
+FILES = ("mine/cosine.py", "mine/scale.py", "mine/squared.py")
+MINE = ("--attention", "cosine", "--norm", "scale", "--feed-forward", "squared_glu")
+B, T = 3, 9
+
+
+class Deaf(MultiheadKernel):
+    """Heeds neither positions nor masks, and says so."""
+
+    def forward(self, x, incremental_state=None, **unused):
+        return self.out_proj(self.v_proj(x))
+
+
+@pytest.fixture(scope="module")
+def mine():
+    """The kernel, the norm and the feed-forward form of docs/adding.md, and a deaf kernel."""
+    with registries_as_before():
+        for path in FILES:
+            exec(compile(files()[path], path, "exec"), {"__name__": path})
+        register_attention("deaf", paper="", summary="")(Deaf)
+        yield
+
+
+def model_of(attention, name, *flags):
+    side = ["--encoder-position-encoding", "none"] if causal_only(name) else []
+    return own_model("--attention", attention, "--position-encoding", name, *side, *flags)
+
+
+@every_encoding
+def test_what_a_kernel_does_not_declare_is_refused_by_name(name, mine):
+    if ENCODINGS[name].acts.hook == "input":
+        model_of("deaf", name)
+        return
+    words = f"--attention deaf: --position-encoding {name} .*; give learned or sinusoidal or none"
+    with pytest.raises(UsageError, match=words):
+        model_of("deaf", name)
+
+
+@every_encoding
+@torch.no_grad()
+def test_every_encoding_is_right_with_the_kernel_of_the_page_or_refused(name, mine):
+    if ENCODINGS[name].content:
+        with pytest.raises(UsageError, match=f"cosine: --position-encoding {name} adds to logits"):
+            model_of(*MINE[1:2], name, *MINE[2:])
+        return
+    model = model_of(*MINE[1:2], name, *MINE[2:])
+    source, target = sentences(B, 7), sentences(B, T, seed=1)
+    full, _ = model(source, None, target)
+    got = decode_in_steps(model, source, target, [1, 3, 1, 4])
+    torch.testing.assert_close(got, full, atol=1e-5, rtol=0)
+    gap = torch.full((B, 2), PAD)
+    for padded in (torch.cat((source, gap), dim=1), torch.cat((gap, source), dim=1)):
+        torch.testing.assert_close(model(padded, None, target)[0], full, atol=1e-5, rtol=0)
+    order = torch.tensor([3, 1, 0, 2, 6, 5, 4])
+    states, moved = (model.encoder(x)["encoder_out"][0] for x in (source, source[:, order]))
+    same = torch.allclose(states[order], moved, atol=1e-5)
+    assert same == (name == "none" or causal_only(name))
+
+
+@torch.no_grad()
+def test_the_kernel_of_the_page_is_its_formula(mine):
+    encoding = encoding_of("rotary+t5", heads=2, head_dim=4, cosine_gain=8.0)
+    layer, x = ATTENTIONS["cosine"].thing(8, 2, encoding).double(), torch.randn(B, T, 8).double()
+    layer.gain.copy_(torch.tensor([2.0, 5.0]).view(2, 1, 1))
+    positions = torch.arange(T).unsqueeze(0)
+    table = encoding.transform.table(positions).to(torch.complex128)
+    bias = encoding.shared_bias(positions, positions).double()
+    q, k, v = (p(x).view(B, T, 2, 4) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
+    q, k = (x / x.square().sum(-1, keepdim=True).sqrt() for x in (q, k))
+    q, k, v = (x.transpose(1, 2) for x in encoding.transform(q, k, v, table))
+    allowed = torch.ones(B, T, T, dtype=torch.bool)
+    mixed = slow_attention(q * layer.gain, k, v, 1.0, allowed, bias.expand(B, -1, -1, -1))
+    want = layer.out_proj(mixed.transpose(1, 2).reshape(B, T, 8))
+    torch.testing.assert_close(layer(x, bias, table=table), want, atol=1e-6, rtol=1e-6)
