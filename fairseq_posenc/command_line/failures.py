@@ -84,6 +84,28 @@ _KNOWN = (
         r"^",
         "{input}: the text is not UTF-8; convert it, for example with iconv -t UTF-8",
     ),
+    _Known(
+        AssertionError,
+        r"world size is \d+ but have (\d+) available devices",
+        "--distributed-world-size {distributed_world_size}: this machine has {found} GPUs, one for "
+        "each process",
+    ),
+    _Known(
+        RuntimeError,
+        r"Connection (?:closed|reset) by peer|remote process exited",
+        "another process of this training has ended; what it printed says why",
+    ),
+    _Known(
+        RuntimeError,
+        r"waiting for clients. (\d+/\d+) clients joined",
+        "--distributed-world-size {distributed_world_size}: {found} processes came in time; start "
+        "all of them",
+    ),
+    _Known(
+        Exception,
+        r"process \d+ terminated with (signal \w+|exit code \d+)",
+        "a process of this training ended with {found}; what it printed says why",
+    ),
     _Known(ValueError, r"^(--[a-z].*)$", "{found}"),  # one line already, of fairseq's
 )
 

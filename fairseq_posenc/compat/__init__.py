@@ -13,15 +13,17 @@ from fairseq import checkpoint_utils, search, utils
 from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
 from fairseq.data import bucket_pad_length_dataset, data_utils, indexed_dataset  # noqa: F401
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import progress_bar
+from fairseq.models import distributed_fairseq_model
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.sentence_ranking import SentenceRankingTask
 from fairseq.trainer import Trainer
 
-from fairseq_posenc.compat import data, files, generation, libraries, settings, tasks
+from fairseq_posenc.compat import data, files, generation, libraries, processes, settings, tasks
 from fairseq_posenc.compat.fast_path import no_fast_path, stock_layers_take_padding
 
 __all__ = ["REPAIRS", "Wrapper", "apply", "no_fast_path", "wrap"]
@@ -43,6 +45,8 @@ REPAIRS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (Trainer, "get_valid_iterator", data.require_examples),
     (utils, "clip_grad_norm_", libraries.clip_where_gradients_are),
     (utils, "import_user_module", settings.user_dir_twice),
+    (distributed_utils, "infer_init_method", processes.join_launched_processes),
+    (distributed_fairseq_model, "DistributedDataParallel", processes.exchange_on_cpu),
     (LanguageModelingTask, "eval_lm_dataloader", generation.score_every_token),
     (LanguageModelingTask, "inference_step", generation.pad_prompts_right),
     (search.DiverseBeamSearch, "step", generation.diverse_beams_by_row),

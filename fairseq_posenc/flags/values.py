@@ -43,12 +43,6 @@ def check_values(args: Namespace) -> None:
             if number is not None:
                 check_value(name, number, RANGES.get(name, {}))
     _check_literals(args)
-    in_training = option(args, "optimizer") and not option(args, "memory_efficient_fp16")
-    if in_training and option(args, "fp16") and option(args, "cpu"):
-        raise UsageError(
-            "--fp16: does not work with --cpu in training; drop one of the two, or give "
-            "--memory-efficient-fp16"
-        )
     window, length = option(args, "context_window"), option(args, "tokens_per_sample")
     if window and length and window >= length:
         raise UsageError(f"--context-window {window}: must be below --tokens-per-sample {length}")

@@ -1,10 +1,14 @@
 """Two processes train one model over gloo, on one machine and without a GPU."""
 
+import os
+import re
 import shutil
+import signal
 import socket
+import time
 
 import pytest
-from support.commands import SMALL, TRAINING, USER_DIR, Command, train
+from support.commands import SMALL, TIMEOUT, TRAINING, USER_DIR, Command, train
 from support.toy_lm import SHAPE
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
@@ -19,25 +23,59 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def train_together(data, save_dir, *flags):
-    """Train with two processes; returns what the first of them said."""
+def started(data, save_dir, *flags):
+    """Start two processes that train one model."""
     group = ["--distributed-world-size", "2", "--distributed-no-spawn"]
     group += ["--distributed-init-method", f"tcp://localhost:{free_port()}"]
     group += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
     arguments = [data, *USER_DIR, "--save-dir", save_dir, *TRAINING, *group, *flags]
-    commands = [
+    return [
         Command("fairseq_cli.train", [*arguments, "--distributed-rank", rank]) for rank in (0, 1)
     ]
-    first, second = (command.finish() for command in commands)
+
+
+def launched(monkeypatch, data, save_dir, *flags):
+    """Start two processes as torchrun does; they are told of each other by the environment."""
+    place = {"MASTER_ADDR": "localhost", "MASTER_PORT": free_port(), "WORLD_SIZE": 2}
+    arguments = [data, *USER_DIR, "--save-dir", save_dir, *TRAINING, *flags]
+    for rank in (0, 1):
+        for name, value in {**place, "RANK": rank, "LOCAL_RANK": rank}.items():
+            monkeypatch.setenv(name, str(value))
+        yield Command("fairseq_cli.train", [*arguments, "--distributed-backend", "gloo"])
+
+
+def finished(commands):
+    """What the first of two processes said."""
+    first, second = [command.finish() for command in commands]
     assert (first.status, second.status) == (0, 0), first.err[-2000:] + second.err[-2000:]
     return first
 
 
-def test_two_processes_train_what_one_trains_on_twice_the_batch(toy, tmp_path):
+def train_together(*arguments):
+    return finished(started(*arguments))
+
+
+def test_two_processes_train_what_one_trains_on_twice_the_batch(toy, tmp_path, monkeypatch):
+    """As torchrun starts them, with pytorch_ddp, the default."""
     alone = train(toy.separate, tmp_path / "one", *ROFORMER, "--update-freq", "2").losses()
-    together = train_together(toy.separate, tmp_path / "two", *ROFORMER).losses()
+    commands = list(launched(monkeypatch, toy.separate, tmp_path / "two", *ROFORMER))
+    together = finished(commands).losses()
     assert len(together) == 7
     assert together == pytest.approx(alone, abs=2e-3)
+
+
+def test_a_process_says_in_one_line_that_another_has_died(toy, tmp_path):
+    flags = [*ROFORMER, "--max-epoch", "1000", "--no-save", "--disable-validation"]
+    first, second = started(toy.separate, tmp_path / "two", *flags)
+    deadline = time.monotonic() + TIMEOUT / 2
+    while b"num_updates" not in os.pread(first.streams[1].fileno(), 1 << 20, 0):
+        assert time.monotonic() < deadline, "no update"
+        time.sleep(0.05)
+    os.kill(second.fork.pid, signal.SIGKILL)
+    assert second.finish().status == -signal.SIGKILL
+    lost = first.finish()
+    assert lost.status == 1 and "Traceback" not in lost.err
+    assert re.search(r"posenc: error: another process of this training has ended.*\n$", lost.err)
 
 
 def test_two_processes_resume(toy, tmp_path):

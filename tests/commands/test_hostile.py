@@ -34,9 +34,10 @@ _ROFORMER = f"{_TRAINING} --arch roformer_tiny {_SMALL}"
 _LM = f"{_TRAINING} --task language_modeling --tokens-per-sample 16"
 _MLM = f"{_TRAINING} --task masked_lm --criterion masked_lm --tokens-per-sample 32"
 
-#: parts of a line whose outcome is that of a machine without a GPU, or without TensorBoard
+#: Parts of a line whose outcome is that of a machine without a GPU, TensorBoard or fairscale.
 ELSEWHERE = {
     "no GPU": torch.cuda.is_available(),
+    "fairscale": importlib.util.find_spec("fairscale") is not None,
     "--tensorboard-logdir": any(map(importlib.util.find_spec, ("tensorboard", "tensorboardX"))),
 }
 COMMANDS = {

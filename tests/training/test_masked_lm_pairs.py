@@ -157,8 +157,32 @@ def test_whole_words_are_masked(data, monkeypatch):
     samples = samples_of(task_of(data, pairs="nsp", mask_whole_words=True, mask_prob=0.3), 1, 50)
     for (_, target, _), row in zip(samples, originals(samples)):
         for position in range(1, len(row)):
-            if not begins[row[position]]:
+            if not begins[row[position]] and row[position - 1] not in (CLS, END):
                 assert (target[position] == PAD) == (target[position - 1] == PAD)
+
+
+@pytest.mark.parametrize("masking", ["tokens", "spans"])
+@pytest.mark.parametrize("separator", [None, END, 9])
+def test_in_pairs_special_tokens_are_masked_only_if_a_flag_asks_for_it(masking, separator, data):
+    """The relation is read from [CLS]; the words are masked as without sparing the others."""
+    flags = {"pairs": "sop", "masking": masking, "mask_prob": 0.3, "separator_token": separator}
+    task = task_of(data, **flags)
+    samples = samples_of(task)
+    pairs = task.dataset("train").samples
+    special, words = set(), []
+    for number, (source, target, _) in enumerate(samples):
+        whole, first = pairs[number].tolist(), int(pairs.tokens_a[number]) + 1
+        places = {0, first, len(whole) - 1} | ({first + 1} if separator is not None else set())
+        special |= {n for n in places if target[n] != PAD or source[n] != whole[n]}
+        words.append([t for n, t in enumerate(target) if n not in places])
+    assert not special
+    masked = [token != PAD for row in words for token in row]
+    assert np.mean(masked) == pytest.approx(0.3, abs=0.03)
+    if masking == "tokens":
+        stock = samples_of(task_of(data, **flags, mask_special_tokens=True))
+        assert any(target[0] != PAD for _, target, _ in stock)
+        ends = zip(samples, stock)
+        assert all(a[1][1] == b[1][1] and a[0][1] == b[0][1] for a, b in ends)
 
 
 # --- order: workers and resuming

@@ -30,6 +30,11 @@ pytest_plugins = ["support.text_pairs"]
         (LINES, {"pairs": "nsp", "sample_break_mode": "complete"}, "mode complete: has no effect"),
         (LINES, {"shorten_method": "truncate"}, "--shorten-method truncate: .* not support it"),
         (LINES, {"skip_masking": True}, "--skip-masking: --task masked_lm_pairs does not"),
+        (
+            LINES,
+            {"pairs": "nsp", "masking": "spans", "mask_special_tokens": True},
+            "--mask-special-tokens: needs --masking tokens, not spans",
+        ),
     ],
 )
 def test_text_without_pairs_and_wrong_flags_are_one_line(lines, flags, message, data, tmp_path):

@@ -16,7 +16,7 @@ Masks are of single tokens, whole words, phrases, or spans as in SpanBERT, Joshi
 import logging
 import os
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion
@@ -31,6 +31,7 @@ from fairseq_posenc.compat.tasks import bpe_flags
 from fairseq_posenc.flags.options import Options, option
 from fairseq_posenc.flags.settings import refuse_unless_off
 from fairseq_posenc.training.tasks.masked_samples import (
+    TOKENS,
     MaskedSamples,
     MaskingConfig,
     check_masking,
@@ -71,6 +72,13 @@ class MaskedLMPairsConfig(MaskingConfig):
     )
     separator_token: Optional[int] = field(
         default=None, metadata={"help": "add separator token between the texts of a pair"}
+    )
+    mask_special_tokens: bool = field(
+        default=False,
+        metadata={
+            "help": "with --masking tokens, also mask [CLS] and separators of pairs, as fairseq "
+            "does in any text"
+        },
     )
 
 
@@ -121,14 +129,22 @@ class MaskedLMPairsTask(MaskedLMTask):
         if not (lines.sizes > 1).any():
             raise UsageError(f"{path}: holds blank lines only; give a text")
         samples = self._running_text(lines) if self.relation is None else self._pairs(lines, path)
+        words = self.source_dictionary
         self.datasets[split] = MaskedSamples(
             samples,
-            masks_of(self.cfg, samples, self.source_dictionary, self.mask_idx, bpe_flags(self)),
-            self.source_dictionary.pad(),
+            masks_of(self.cfg, samples, words, self.mask_idx, bpe_flags(self), self._spared()),
+            words.pad(),
             self.cfg.seed,
             self.cfg.static_masks,
             len(paths),
         )
+
+    def _spared(self) -> List[int]:
+        """Tokens that are not masked because the relation of a pair is read from [CLS]."""
+        if self.relation is None or self.cfg.mask_special_tokens:
+            return []
+        words, separator = self.source_dictionary, self.cfg.separator_token
+        return [words.bos(), words.eos(), *([] if separator is None else [separator])]
 
     def _running_text(self, lines: FairseqDataset) -> FairseqDataset:
         words = self.source_dictionary
@@ -217,12 +233,14 @@ def _check(cfg: MaskedLMPairsConfig) -> None:
     check_masking(cfg)
     if cfg.pairs == NONE:
         # the checkpoint of a model of pairs has them when it is validated on running text
-        for name in ("unit", "separator_token"):
+        for name in ("unit", "separator_token", "mask_special_tokens"):
             value = option(cfg, name)
-            if value is not None:
+            if value not in (None, False):
                 logger.warning("%s %s: no effect with --pairs %s", flag_of(name), value, NONE)
     elif str(cfg.sample_break_mode) not in ("none", "complete_doc"):
         raise UsageError(
             f"--sample-break-mode {cfg.sample_break_mode}: has no effect with --pairs {cfg.pairs}, "
             "whose texts are whole lines of a document; drop it"
         )
+    elif cfg.mask_special_tokens and cfg.masking != TOKENS:
+        raise UsageError(f"--mask-special-tokens: needs --masking {TOKENS}, not {cfg.masking}")

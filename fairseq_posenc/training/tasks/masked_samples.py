@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 from dataclasses import dataclass, field
-from typing import Any, Collection, Dict, List, Optional, Tuple, Union
+from typing import Any, Collection, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
@@ -109,12 +109,18 @@ def _check_shares(cfg: MaskingConfig) -> None:
 class TokenMasks:
     """Masks single tokens, by fairseq's ``MaskTokensDataset``.
 
+    Each token has the same probability to be masked, whether or not others are spared.
+
     Args:
         samples: one-dimensional.
         masking: arguments of ``MaskTokensDataset``.
+        spared: tokens that are never masked.
     """
 
-    def __init__(self, samples: FairseqDataset, masking: Dict[str, Any]) -> None:
+    def __init__(
+        self, samples: FairseqDataset, masking: Dict[str, Any], spared: Sequence[int]
+    ) -> None:
+        self.samples, self.padding, self.spared = samples, masking["pad_idx"], np.array(spared)
         # not by apply_mask, whose caches return samples of the epoch before
         self.source = MaskTokensDataset(samples, **masking, return_masked_tokens=False)
         self.target = MaskTokensDataset(samples, **masking, return_masked_tokens=True)
@@ -126,7 +132,10 @@ class TokenMasks:
 
     def __getitem__(self, index: int) -> Tuple[Tensor, Tensor]:
         """The masked sample (T,), and the tokens to predict (T,), padding elsewhere."""
-        return self.source[index], self.target[index]
+        tokens = self.samples[index]
+        kept = torch.from_numpy(np.isin(tokens.numpy(), self.spared))
+        source = torch.where(kept, tokens, self.source[index])
+        return source, self.target[index].masked_fill(kept, self.padding)
 
 
 class MaskedSamples(FairseqDataset):
@@ -238,6 +247,7 @@ def masks_of(
     dictionary: Dictionary,
     mask_idx: int,
     bpe: Optional[Any],
+    special: Sequence[int],
 ) -> Union[TokenMasks, UnitMasks]:
     """The masks of samples.
 
@@ -247,6 +257,7 @@ def masks_of(
         dictionary: the dictionary.
         mask_idx: the token that stands for masked ones.
         bpe: settings of ``--bpe``, or None.
+        special: tokens that are never masked; neither are ``<s>`` and ``</s>`` in units.
 
     Raises:
         UsageError: the words or phrases cannot be found.
@@ -255,11 +266,13 @@ def masks_of(
         masking = {name: getattr(cfg, name) for name in (*_MASKING, *_OF_TOKENS)}
         stock_words = _stock_words(bpe, dictionary) if cfg.mask_whole_words else None
         masking.update(mask_whole_words=stock_words, mask_idx=mask_idx)
-        return TokenMasks(samples, {**masking, "vocab": dictionary, "pad_idx": dictionary.pad()})
+        masking.update(vocab=dictionary, pad_idx=dictionary.pad())
+        return TokenMasks(samples, masking, special)
     words = _words(str(cfg.masking), dictionary, bpe)
     phrases = read_phrases(cfg.phrases, dictionary) if cfg.phrases else None
     choice = GeometricSpans() if cfg.masking == SPANS else single_units
-    return UnitMasks(samples, dictionary, words, phrases, choice, mask_idx, cfg)
+    special = [*special, dictionary.bos(), dictionary.pad(), dictionary.eos()]
+    return UnitMasks(samples, dictionary, words, phrases, choice, mask_idx, cfg, special)
 
 
 def _stock_words(bpe: Optional[Any], dictionary: Dictionary) -> Any:

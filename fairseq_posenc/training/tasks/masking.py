@@ -237,8 +237,7 @@ def _stretches(free: np.ndarray, length: int) -> np.ndarray:
 class UnitMasks:
     """Masks units of samples; all tokens of a group are masked, replaced or left alone together.
 
-    Masks depend on the seed, the epoch and the number of the sample alone.  ``<s>`` and ``</s>``
-    are never masked.
+    Masks depend on the seed, the epoch and the number of the sample alone.
 
     Args:
         samples: one-dimensional.
@@ -248,6 +247,7 @@ class UnitMasks:
         choice: chooses what is masked.
         mask_idx: the token that stands for masked ones.
         cfg: the seed, the share to mask, and what becomes of it, as in fairseq's flags.
+        special: tokens that are never masked.
     """
 
     def __init__(
@@ -259,11 +259,12 @@ class UnitMasks:
         choice: Choice,
         mask_idx: int,
         cfg: MaskedLMConfig,
+        special: Sequence[int],
     ) -> None:
         self.samples, self.words, self.phrases, self.choice = samples, words, phrases, choice
         self.mask_idx, self.padding, self.cfg, self.epoch = mask_idx, dictionary.pad(), cfg, 0
         self.special = np.full(len(dictionary), False)
-        self.special[[dictionary.bos(), dictionary.pad(), dictionary.eos()]] = True
+        self.special[list(special)] = True
         weights = np.ones(len(dictionary))
         if cfg.freq_weighted_replacement:
             weights = np.array(dictionary.count, dtype=float)

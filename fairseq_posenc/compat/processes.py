@@ -1,0 +1,51 @@
+"""Several processes that train one model: started by torchrun, or without GPUs."""
+
+import os
+from typing import Any, Callable
+
+import torch
+
+_LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+
+
+def launched_processes() -> int:
+    """The number of processes that torchrun, or a launcher like it, has started; 1 without one."""
+    launched = all(name in os.environ for name in _LAUNCHED)
+    return int(os.environ["WORLD_SIZE"]) if launched else 1
+
+
+def join_launched_processes(infer_init_method: Callable[..., None]) -> Callable[..., None]:
+    """Let the processes that torchrun starts train one model, with and without GPUs.
+
+    fairseq looks for torchrun only if ``--distributed-world-size``, which defaults to the number of
+    GPUs, is above 1.  Measured: two processes started without it, on a CPU, train a model each and
+    write to the same folder; with it, they end with "integer modulo by zero".
+    """
+
+    def wrapper(cfg: Any, force_distributed: bool = False) -> None:
+        processes = launched_processes()
+        if processes > 1 and cfg.distributed_init_method is None and not cfg.tpu:
+            cfg.distributed_world_size = processes
+            if not torch.cuda.is_available():
+                cfg.distributed_init_method, cfg.distributed_no_spawn = "env://", True
+                cfg.distributed_rank = int(os.environ["RANK"])
+                return
+        infer_init_method(cfg, force_distributed)
+
+    return wrapper
+
+
+def exchange_on_cpu(data_parallel: Callable[..., Any]) -> Callable[..., Any]:
+    """Let ``--ddp-backend pytorch_ddp`` wrap a model on a CPU.
+
+    fairseq names the GPU of the process in any case.  Measured with two processes on a CPU:
+    "device_ids and output_device arguments only work with single-device/multiple-device GPU
+    modules or CPU modules, but got device_ids [0]".
+    """
+
+    def wrapper(module: Any, **options: Any) -> Any:
+        if all(parameter.device.type == "cpu" for parameter in module.parameters()):
+            options.update(device_ids=None, output_device=None)
+        return data_parallel(module, **options)
+
+    return wrapper
