@@ -2,7 +2,7 @@
 
 import pytest
 from support.commands import SMALL, generate, pruned, read, train
-from support.helpers import LINEAR, SIZES, encoding_of_sides, kinds
+from support.helpers import LINEAR, ROTATING, SIZES, encoding_of_sides, kinds
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.encodings import ENCODINGS
@@ -31,33 +31,36 @@ PRESET = [
 OTHERS = [name for name in ENCODINGS if name not in PRESET]
 
 
-@pytest.mark.parametrize("encoding", [*OTHERS, "learned+rotary", "sinusoidal+rotary"])
-def test_every_encoding_trains_and_generates(encoding, toy, tmp_path):
-    flags = ["--arch", "posenc_transformer", *encoding_of_sides(encoding), *SMALL]
-    assert len(train(toy.separate, tmp_path, *flags).losses()) == 6
+def encodings_of(attention):
+    """Encodings to train an attention with: with features that rotate, and without."""
+    if attention in LINEAR:
+        return ("sinusoidal", "rotary") if attention in ROTATING else ("none",)
+    return ("rotary",)
+
+
+ROTARY = ["--position-encoding", "rotary"]
+REGISTERED = [
+    *(encoding_of_sides(name) for name in [*OTHERS, "learned+rotary", "sinusoidal+rotary"]),
+    *(
+        ["--position-encoding", encoding, "--attention", name]
+        for name, entry in ATTENTIONS.items()
+        if name != "softmax" and not entry.thing.abilities.bidirectional_only
+        for encoding in encodings_of(name)
+    ),
+    *([*ROTARY, "--norm", name] for name in NORMS if name != "layer"),
+    # gates differ in their activation alone
+    *([*ROTARY, "--feed-forward", name] for name in FEED_FORWARDS if name not in ("mlp", *GATED)),
+]
+
+
+@pytest.mark.parametrize("flags", REGISTERED, ids=" ".join)
+def test_what_is_registered_trains_and_generates(flags, toy, tmp_path):
+    arch = ["--arch", "posenc_transformer", *SMALL]
+    assert len(train(toy.separate, tmp_path, *arch, *flags).losses()) == 6
     parameters, settings = read(tmp_path / "checkpoint_last.pt")
-    assert settings["position_encoding"] == encoding
-    assert ("encoder.embed_positions.weight" in parameters) == ("learned" in encoding)
-    found = generate(toy.separate, tmp_path / "checkpoint_last.pt").hypotheses()
-    assert sorted(found) == list(range(24))
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        # linear attention has such a test of its own; gates differ in their activation alone
-        *(
-            ["--attention", name]
-            for name, entry in ATTENTIONS.items()
-            if name not in ("softmax", *LINEAR) and not entry.thing.abilities.bidirectional_only
-        ),
-        *(["--norm", name] for name in NORMS if name != "layer"),
-        *(["--feed-forward", name] for name in FEED_FORWARDS if name not in ("mlp", *GATED)),
-    ],
-)
-def test_every_attention_norm_and_feed_forward_trains_and_generates(flags, toy, tmp_path):
-    assert len(train(toy.separate, tmp_path, *ROFORMER, *flags).losses()) == 6
-    assert read(tmp_path / "checkpoint_last.pt")[1][flags[0][2:].replace("-", "_")] == flags[1]
+    for flag, value in zip(flags[::2], flags[1::2]):
+        assert settings[flag[2:].replace("-", "_")] == value
+    assert ("encoder.embed_positions.weight" in parameters) == ("learned" in flags[1])
     found = generate(toy.separate, tmp_path / "checkpoint_last.pt").hypotheses()
     assert sorted(found) == list(range(24))
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from support import masked_lm_runs as masked_lm
 from support.commands import SMALL, average, generate, posenc, read, refusal, train
-from support.helpers import LINEAR, ROTATING, TINY, build, skip_without_cpu_kernels
+from support.helpers import TINY, build, skip_without_cpu_kernels
 from support.linear_layers import PERFORMER, projections
 from support.warm_starts import FRESH
 
@@ -16,98 +16,87 @@ from tests.commands.test_tasks import INTO_TGT, PAIRS
 pytest_plugins = ["support.toy", "support.masked_lm_runs"]
 
 
-class TestCommands:
-    @pytest.mark.parametrize(
-        "attention, encoding",
-        [(name, e) for name in ROTATING for e in ("sinusoidal", "rotary")]
-        + [(name, "none") for name in LINEAR if name not in ROTATING],
+def test_several_languages(toy, tmp_path):
+    flags = ["--task", "multilingual_translation", *PAIRS, "--attention", "favor"]
+    train(toy.separate, tmp_path, "--arch", "multilingual_roformer", *SMALL, *flags)
+    parameters, _ = read(tmp_path / "checkpoint_last.pt")
+    assert projections(parameters)
+    asked = ["--task", "multilingual_translation", *INTO_TGT, "--gen-subset", "valid"]
+    found = generate(toy.separate, tmp_path / "checkpoint_last.pt", *asked).hypotheses()
+    assert sorted(found) == list(range(12))
+
+
+def test_alignments_are_those_of_the_attention_to_the_source(toy, tmp_path):
+    flags = ["--arch", "roformer_align", *SMALL, "--alignment-layer", "1"]
+    train(toy.separate, tmp_path, *flags, "--attention", "elu")
+    found = generate(toy.separate, tmp_path / "checkpoint_last.pt", "--print-alignment")
+    assert len(found.hypotheses()) == 24 and "\nA-0\t" in found.out
+
+
+def test_resuming_with_redraws_changes_no_loss(toy, tmp_path):
+    """Stopped at an update at which they are due, and at one at which they are not."""
+    flags = [*PERFORMER, "--favor-redraw", "3", "--update-epoch-batch-itr", "True"]
+    flags += ["--max-epoch", "2"]
+    whole = train(toy.separate, tmp_path / "whole", *flags).losses()
+    still = train(toy.separate, tmp_path / "still", *flags, "--favor-redraw", "0").losses()
+    assert whole["update 3"] == still["update 3"] and whole["update 4"] != still["update 4"]
+    in_parts = {}
+    for updates in ("3", "5", "0"):
+        run = train(toy.separate, tmp_path / "parts", *flags, "--max-update", updates)
+        in_parts.update({k: v for k, v in run.losses().items() if k.startswith("update")})
+    assert in_parts == {k: v for k, v in whole.items() if k.startswith("update")}
+
+
+def test_two_processes_draw_the_same(toy, tmp_path):
+    flags = [*PERFORMER, "--favor-redraw", "2", "--dropout", "0", "--batch-size", "6"]
+    flags += ["--update-epoch-batch-itr", "True"]
+    alone = train(toy.separate, tmp_path / "one", *flags, "--update-freq", "2").losses()
+    together = train_together(toy.separate, tmp_path / "two", *flags)
+    assert together.losses() == pytest.approx(alone, abs=2e-3)
+    one, two = (read(tmp_path / name / "checkpoint_last.pt")[0] for name in ("one", "two"))
+    assert projections(one) and all(
+        torch.equal(value, two[key]) for key, value in projections(one).items()
     )
-    def test_every_kernel_trains_and_generates(self, attention, encoding, toy, tmp_path):
-        flags = ["--arch", "posenc_transformer", "--position-encoding", encoding, *SMALL]
-        run = train(toy.separate, tmp_path, *flags, "--attention", attention)
-        assert len(run.losses()) == 6
-        _, settings = read(tmp_path / "checkpoint_last.pt")
-        assert settings["attention"] == attention
-        found = generate(toy.separate, tmp_path / "checkpoint_last.pt").hypotheses()
-        assert sorted(found) == list(range(24))
-
-    def test_several_languages(self, toy, tmp_path):
-        flags = ["--task", "multilingual_translation", *PAIRS, "--attention", "favor"]
-        train(toy.separate, tmp_path, "--arch", "multilingual_roformer", *SMALL, *flags)
-        parameters, _ = read(tmp_path / "checkpoint_last.pt")
-        assert projections(parameters)
-        asked = ["--task", "multilingual_translation", *INTO_TGT, "--gen-subset", "valid"]
-        found = generate(toy.separate, tmp_path / "checkpoint_last.pt", *asked).hypotheses()
-        assert sorted(found) == list(range(12))
-
-    def test_alignments_are_those_of_the_attention_to_the_source(self, toy, tmp_path):
-        flags = ["--arch", "roformer_align", *SMALL, "--alignment-layer", "1"]
-        train(toy.separate, tmp_path, *flags, "--attention", "elu")
-        found = generate(toy.separate, tmp_path / "checkpoint_last.pt", "--print-alignment")
-        assert len(found.hypotheses()) == 24 and "\nA-0\t" in found.out
-
-    def test_resuming_with_redraws_changes_no_loss(self, toy, tmp_path):
-        """Stopped at an update at which they are due, and at one at which they are not."""
-        flags = [*PERFORMER, "--favor-redraw", "3", "--update-epoch-batch-itr", "True"]
-        flags += ["--max-epoch", "2"]
-        whole = train(toy.separate, tmp_path / "whole", *flags).losses()
-        still = train(toy.separate, tmp_path / "still", *flags, "--favor-redraw", "0").losses()
-        assert whole["update 3"] == still["update 3"] and whole["update 4"] != still["update 4"]
-        in_parts = {}
-        for updates in ("3", "5", "0"):
-            run = train(toy.separate, tmp_path / "parts", *flags, "--max-update", updates)
-            in_parts.update({k: v for k, v in run.losses().items() if k.startswith("update")})
-        assert in_parts == {k: v for k, v in whole.items() if k.startswith("update")}
-
-    def test_two_processes_draw_the_same(self, toy, tmp_path):
-        flags = [*PERFORMER, "--favor-redraw", "2", "--dropout", "0", "--batch-size", "6"]
-        flags += ["--update-epoch-batch-itr", "True"]
-        alone = train(toy.separate, tmp_path / "one", *flags, "--update-freq", "2").losses()
-        together = train_together(toy.separate, tmp_path / "two", *flags)
-        assert together.losses() == pytest.approx(alone, abs=2e-3)
-        one, two = (read(tmp_path / name / "checkpoint_last.pt")[0] for name in ("one", "two"))
-        assert projections(one) and all(
-            torch.equal(value, two[key]) for key, value in projections(one).items()
-        )
-
-    def test_checkpoints_of_different_draws_are_not_averaged(self, toy, tmp_path):
-        flags = [*PERFORMER, "--max-epoch", "3", "--favor-redraw", "5"]
-        train(toy.separate, tmp_path, *flags, "--favor-redraw-until", "6")  # four updates an epoch
-        arguments = ["--inputs", tmp_path, "--output", tmp_path / "mean.pt"]
-        refused = posenc("average", *arguments, "--num-epoch-checkpoints", "3")
-        assert "random features were redrawn" in refused.message()
-        assert "--favor-redraw 0" in refused.message()
-        mean = average(tmp_path, "--num-epoch-checkpoints", "2")
-        assert len(generate(toy.separate, mean).hypotheses()) == 24
-
-    def test_half_precision(self, toy, tmp_path):
-        skip_without_cpu_kernels(torch.float16)
-        train(toy.separate, tmp_path, *PERFORMER, "--memory-efficient-fp16")
-        parameters, _ = read(tmp_path / "checkpoint_last.pt")
-        exact = projections(build("performer_tiny", *TINY, "--encoder-embed-dim", "16",
-                                  "--encoder-attention-heads", "2").state_dict())  # fmt: skip
-        key = "encoder.layers.0.self_attn.feature_map.projection"
-        assert torch.equal(parameters[key], exact[key])  # no bit was rounded away
-        found = generate(toy.separate, tmp_path / "checkpoint_last.pt", "--fp16").hypotheses()
-        assert len(found) == 24
 
 
-class TestFineTuning:
-    def test_attention_and_random_features_come_from_the_checkpoint(self, corpora, tmp_path):
-        pre = tmp_path / "pre"
-        arch = "performer_masked_lm_tiny"
-        masked_lm.pretrain(corpora.text, pre, arch, "--favor-redraw", "2")
-        source = ["--restore-file", pre / "checkpoint_last.pt", *FRESH]
-        flags = ["--arch", MODEL, *masked_lm.CLASSIFY, "--num-classes", "2", *source]
-        train(corpora.pairs, tmp_path / "fine", *flags)
-        (before, _), (after, settings) = (
-            read(tmp_path / name / "checkpoint_last.pt") for name in ("pre", "fine")
-        )
-        assert (settings["attention"], settings["favor_redraw"]) == ("favor", 0)
-        assert projections(before)
-        key = "encoder.sentence_encoder.layers.0.self_attn.feature_map.projection"
-        fresh = orthogonal_rows(*before[key].shape, "1 encoder 0 0").float()
-        assert not torch.equal(before[key], fresh)  # redrawn
-        assert all(torch.equal(after[key], value) for key, value in projections(before).items())
-        message = refusal(corpora.pairs, tmp_path / "other", *flags, "--attention", "softmax")
-        assert "--attention softmax: --restore-file" in message
+def test_checkpoints_of_different_draws_are_not_averaged(toy, tmp_path):
+    flags = [*PERFORMER, "--max-epoch", "3", "--favor-redraw", "5"]
+    train(toy.separate, tmp_path, *flags, "--favor-redraw-until", "6")  # four updates an epoch
+    arguments = ["--inputs", tmp_path, "--output", tmp_path / "mean.pt"]
+    refused = posenc("average", *arguments, "--num-epoch-checkpoints", "3")
+    assert "random features were redrawn" in refused.message()
+    assert "--favor-redraw 0" in refused.message()
+    mean = average(tmp_path, "--num-epoch-checkpoints", "2")
+    assert len(generate(toy.separate, mean).hypotheses()) == 24
+
+
+def test_half_precision(toy, tmp_path):
+    skip_without_cpu_kernels(torch.float16)
+    train(toy.separate, tmp_path, *PERFORMER, "--memory-efficient-fp16")
+    parameters, _ = read(tmp_path / "checkpoint_last.pt")
+    exact = projections(build("performer_tiny", *TINY, "--encoder-embed-dim", "16",
+                              "--encoder-attention-heads", "2").state_dict())  # fmt: skip
+    key = "encoder.layers.0.self_attn.feature_map.projection"
+    assert torch.equal(parameters[key], exact[key])  # no bit was rounded away
+    found = generate(toy.separate, tmp_path / "checkpoint_last.pt", "--fp16").hypotheses()
+    assert len(found) == 24
+
+
+def test_attention_and_random_features_come_from_the_checkpoint(corpora, tmp_path):
+    pre = tmp_path / "pre"
+    arch = "performer_masked_lm_tiny"
+    masked_lm.pretrain(corpora.text, pre, arch, "--favor-redraw", "2")
+    source = ["--restore-file", pre / "checkpoint_last.pt", *FRESH]
+    flags = ["--arch", MODEL, *masked_lm.CLASSIFY, "--num-classes", "2", *source]
+    train(corpora.pairs, tmp_path / "fine", *flags)
+    (before, _), (after, settings) = (
+        read(tmp_path / name / "checkpoint_last.pt") for name in ("pre", "fine")
+    )
+    assert (settings["attention"], settings["favor_redraw"]) == ("favor", 0)
+    assert projections(before)
+    key = "encoder.sentence_encoder.layers.0.self_attn.feature_map.projection"
+    fresh = orthogonal_rows(*before[key].shape, "1 encoder 0 0").float()
+    assert not torch.equal(before[key], fresh)  # redrawn
+    assert all(torch.equal(after[key], value) for key, value in projections(before).items())
+    message = refusal(corpora.pairs, tmp_path / "other", *flags, "--attention", "softmax")
+    assert "--attention softmax: --restore-file" in message

@@ -5,6 +5,7 @@ import random
 import re
 
 import pytest
+from support.commands import shape
 from support.recipes import (
     EXAMPLES,
     assert_error,
@@ -21,10 +22,7 @@ RUN = RECIPE / "run.sh"
 perplexities = recipe_module("language_model", "perplexities")
 
 # --lr so large that two updates show; every update validates, as a hundredth of two is none
-TINY = [
-    *("--decoder-layers", "1", "--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "16"),
-    *("--decoder-attention-heads", "2", "--num-workers", "0", "--lr", "0.05", "--min-lr", "0.01"),
-]
+TINY = [*shape(1, 16, 16, 2, "decoder"), "--num-workers", "0", "--lr", "0.05", "--min-lr", "0.01"]
 OPTIONS = ["--kind", "text8", "--cpu", "--updates", "2", "--length", "16", "--batch", "4"]
 
 

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from fairseq.models import ARCH_CONFIG_REGISTRY
+from support.commands import shape
 from support.language_models import COMPARE, PREPARE, TRAIN, wikitext
 from support.recipes import (
     assert_error,
@@ -24,10 +25,7 @@ from fairseq_posenc.serving.model_folder import read_model_folder
 
 perplexities = recipe_module("language_model", "perplexities")
 
-TINY = [
-    *("--decoder-layers", "1", "--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "16"),
-    *("--decoder-attention-heads", "2", "--num-workers", "0", "--lr", "0.01"),
-]
+TINY = [*shape(1, 16, 16, 2, "decoder"), "--num-workers", "0", "--lr", "0.01"]
 SMALL_RUNS = ["--cpu", "--updates", "12", "--length", "16", "--batch", "128"]
 
 

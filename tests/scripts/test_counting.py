@@ -4,6 +4,7 @@ import functools
 
 import pytest
 import torch
+from support.commands import shape
 from support.helpers import (
     EVERY_ENCODING,
     OTHER_LAYERS,
@@ -59,11 +60,7 @@ def test_one_wait_a_step_none_a_token_and_fused_attention(name):
         assert not counts.explicit or any(vars(m).get("needs_weights") for m in model.modules())
 
 
-SIZES = [
-    *("--encoder-layers", "6", "--decoder-layers", "6", "--encoder-embed-dim", "32"),
-    *("--encoder-ffn-embed-dim", "32", "--encoder-attention-heads", "2"),
-    *("--decoder-attention-heads", "2", "--share-all-embeddings"),
-]
+SIZES = [*shape(6, 32, 32, 2), "--share-all-embeddings"]
 
 
 @functools.lru_cache(maxsize=None)

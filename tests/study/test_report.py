@@ -17,9 +17,6 @@ from fairseq_posenc.study.report import (
 )
 from fairseq_posenc.study.report.document import Report, Section
 
-for package in ("matplotlib", "statsmodels", "sacrebleu", "jinja2"):
-    pytest.importorskip(package, reason="an extra: study")
-
 pytest_plugins = ["support.made_up_studies"]
 EMPTY = {"link", "meta", "br"}
 

@@ -9,9 +9,6 @@ import subprocess
 import pytest
 from support.made_up_studies import MEASURES, make, written
 
-for package in ("matplotlib", "statsmodels", "sacrebleu", "jinja2"):
-    pytest.importorskip(package, reason="an extra: study")
-
 NAMES = (
     "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome",
     "chromium-headless-shell", "chrome-headless-shell",

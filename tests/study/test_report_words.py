@@ -11,9 +11,6 @@ from fairseq_posenc.study.report import document, figures, measured, overview, s
 from fairseq_posenc.study.results import Measure, load_results
 
 pytest_plugins = ["support.made_up_studies"]
-for package in ("matplotlib", "statsmodels", "sacrebleu", "jinja2"):
-    pytest.importorskip(package, reason="an extra: study")
-
 ONE = {"perplexity": MEASURES["perplexity"]}
 
 

@@ -8,6 +8,9 @@ import yaml
 from fairseq_posenc.study import report, sentences
 from fairseq_posenc.study.report import figures
 
+for package in ("matplotlib", "statsmodels", "sacrebleu", "jinja2"):
+    pytest.importorskip(package, reason="an extra: study")
+
 SYSTEMS = ("stock", "rotary", "t5")
 REFERENCE = [f"a <b>man</b> & {n} dogs | run in the *park* ." for n in range(12)]
 SOURCE = [" ".join(["word"] * (3 + n)) for n in range(12)]

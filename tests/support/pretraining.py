@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from support.commands import shape
 from support.recipes import EXAMPLES, succeed
 
 RECIPE = EXAMPLES / "bert_pretraining"
@@ -10,10 +11,7 @@ RUN = "runs/bert_pretraining/tupe_r"  # where train.sh writes
 SUBJECTS = "The cat|A dog|My house|Dr. Brown|The old well-known man".split("|")
 VERBS = "sees|likes|finds|does not see|isn't".split("|")
 OBJECTS = "the garden|3.5 apples|a (small) dog|\u201enothing\u201c|New York".split("|")
-TINY = [
-    *("--encoder-layers", "1", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "16"),
-    *("--encoder-attention-heads", "2", "--num-workers", "0"),
-]
+TINY = [*shape(1, 16, 16, 2, "encoder"), "--num-workers", "0"]
 
 
 def sentence(draw):

@@ -14,9 +14,7 @@ from support import commands
 PLUGIN = commands.USER_DIR
 SIZES = [1, 7, 8, 9, 461]
 TINY = [
-    *("--cpu", "--arch", "transformer", "--encoder-layers", 1, "--decoder-layers", 1),
-    *("--encoder-embed-dim", 8, "--encoder-ffn-embed-dim", 8, "--encoder-attention-heads", 2),
-    *("--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8, "--decoder-attention-heads", 2),
+    *("--cpu", "--arch", "transformer", *commands.shape(1, 8, 8, 2)),
     *("--optimizer", "adam", "--lr", 0.001, "--max-epoch", 1, "--num-workers", 0),
     *("--max-tokens", 200, *PLUGIN),
 ]
