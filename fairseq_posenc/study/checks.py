@@ -3,7 +3,7 @@
 import contextlib
 import io
 import logging
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
@@ -104,6 +104,24 @@ def _settings_of(
     plan: Plan, system: str, chosen: Mapping[str, str], device: Device
 ) -> Tuple[str, str]:
     """The model class and all settings of a system's training."""
+    args = training_args(plan, system, chosen, device)
+    settings = {k: v for k, v in vars(args).items() if k not in _NO_SETTINGS}
+    model = ARCH_MODEL_REGISTRY[args.arch].__name__
+    return model, repr(sorted(settings.items(), key=lambda entry: entry[0]))
+
+
+def training_args(plan: Plan, system: str, chosen: Mapping[str, str], device: Device) -> Any:
+    """The parsed command line of a system's training; those of its other steps are parsed, too.
+
+    Args:
+        plan: the plan.
+        system: one of its systems.
+        chosen: flags beyond those of the plan.
+        device: where its runs will compute.
+
+    Raises:
+        UsageError: a command line is wrong.
+    """
     found: Optional[Any] = None
     spec = spec_of(plan, system, plan.seeds[0], chosen)
     for step in spec.steps:
@@ -119,16 +137,20 @@ def _settings_of(
             raise UsageError(f"systems: {system}: {step.name}: {message}") from error
         if step.trains:
             found = args
-    settings = {k: v for k, v in vars(found).items() if k not in _NO_SETTINGS}
-    model = ARCH_MODEL_REGISTRY[found.arch].__name__  # type: ignore[union-attr]
-    return model, repr(sorted(settings.items(), key=lambda entry: entry[0]))
+    return found
 
 
 def _parse(get_parser: Any, words: List[str]) -> Any:
+    with quiet(), contextlib.redirect_stderr(io.StringIO()):
+        return options.parse_args_and_arch(get_parser(), words)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """A context without the notices about flags and models that the runs log anyway."""
     level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # the runs log notices about flags anyway
+    logging.disable(logging.CRITICAL)
     try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            return options.parse_args_and_arch(get_parser(), words)
+        yield
     finally:
         logging.disable(level)

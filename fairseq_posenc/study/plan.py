@@ -201,6 +201,7 @@ READ: Dict[str, Callable[[Any], Any]] = {
     "subset": plain_name,
     "gpus": count,
     "user_dir": _text,
+    "match": one_of("parameters"),
     "speed": _single(keys({"updates": count}), "updates"),
     "baseline": _text,
 }
@@ -247,6 +248,8 @@ class Plan(NamedTuple):
         gpus: GPUs of a run; with fewer, batches are gathered in several passes.
         user_dir: a folder of the user's with own encodings.
         speed: ``updates`` of each system to measure its speed by, when nothing else is running.
+        match: ``parameters`` to give all systems the size of the baseline, by the feed-forward
+            layers.
         baseline: the system that the others are compared with; the first, if empty.
     """
 
@@ -270,6 +273,7 @@ class Plan(NamedTuple):
     gpus: int = 1
     user_dir: str = ""
     speed: Dict[str, int] = {}
+    match: str = ""
     baseline: str = ""
 
 

@@ -18,7 +18,11 @@ from fairseq_posenc.study.report.document import (
 from fairseq_posenc.study.results import Run, Study
 
 ABSENT = "Failed and missing runs"
-_SETTINGS = ("recipe", "data", "budget", "average", "subset", "decode", "validate", "finetune")
+#: Keys of the plan that concern all systems.
+_SETTINGS = (
+    *("recipe", "data", "budget", "match", "average"),
+    *("subset", "decode", "validate", "finetune"),
+)
 _ALIKE = 5.0  # percent by which sizes may differ without a word in the summary
 _SOFTWARE = ("python", "torch", "fairseq", "fairseq_posenc")  # keys of an environment
 
