@@ -7,6 +7,7 @@ from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.encodings import ENCODINGS, Encoding, Stack
+from fairseq_posenc.encodings.registry import FLAG
 from fairseq_posenc.flags.options import Options, option
 
 #: What encodings do, by the hook through which they act.
@@ -49,12 +50,13 @@ def check_attention(options: Options, encodings: List[Encoding]) -> None:
         if not abilities.takes(encoding):
             taken = [entry.name for entry in ENCODINGS.values() if abilities.takes(entry)]
             raise UsageError(
-                f"{chosen}: --position-encoding {encoding.name} {_ACTS[encoding.acts.hook]}, which "
+                f"{chosen}: {FLAG} {encoding.name} {_ACTS[encoding.acts.hook]}, which "
                 f"this attention does not take; give {' or '.join(taken)}"
             )
         for hook in (encoding.transform, encoding.content):
             flag = hook.changes_values(options) if hook is not None else None
             if flag is not None and not abilities.changes_values:
+                flag += f" {encoding.name}" if flag == FLAG else ""
                 raise UsageError(
                     f"{flag}: the values of {chosen} cannot have positions; drop the flag"
                 )

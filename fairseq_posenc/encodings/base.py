@@ -45,10 +45,10 @@ __all__ = [
 
 
 class InputTable(Hook):
-    """Vectors added to the embeddings, computed by fairseq's ``embed_positions``."""
+    """Vectors added to the embeddings: one of the two tables of fairseq's ``embed_positions``."""
 
     hook = "input"
-    #: fairseq's table: learned, sinusoidal, or None
+    #: learned, sinusoidal, or None for no vectors at all
     table: Optional[str] = None
 
 
@@ -94,6 +94,10 @@ class QKVTransform(Hook, nn.Module):
     ) -> Tuple[Tensor, Tensor, Tensor]:
         """Transformed queries, keys and values (B, T, H, D), with shape and dtype unchanged."""
         raise NotImplementedError
+
+    def rotate(self, x: Tensor, table: Tensor) -> Tensor:
+        """Transformed vectors (B, T, H, M), for linear attention: queries and keys alike."""
+        return self(x, x, x, table)[0]
 
 
 class SharedBias(Hook, nn.Module):

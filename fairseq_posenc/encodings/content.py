@@ -77,12 +77,16 @@ class ContentBias(Hook, nn.Module):
 
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
-        self.needs_weights = False  # True if relative_values() returns a tensor
+        self.needs_weights = self.changes_values(options) is not None
 
     @classmethod
     def changes_values(cls, options: Options) -> Optional[str]:
-        """The enabled flag that makes :meth:`relative_values` return a tensor, or None."""
-        return None
+        """The flag that makes :meth:`relative_values` return a tensor, or None if it does not.
+
+        By default the flag is ``--position-encoding`` for every class that defines the method.
+        """
+        defined = cls.relative_values is not ContentBias.relative_values
+        return "--position-encoding" if defined else None
 
     def project(self, vectors: Tensor) -> Tensor:
         """Project the encoding's distance vectors for :meth:`forward`; by default the identity.

@@ -68,7 +68,7 @@ class NezhaSinusoids(ClippedDistances):
     def __init__(self, options: Options, stack: Stack) -> None:
         super().__init__(options, stack)
         self.max_distance = self.max_later = int(options.nezha_max_distance)
-        self.head_dim, self.needs_weights = stack.head_dim, True
+        self.head_dim = stack.head_dim
 
     @classmethod
     def check(cls, options: Options, stack: Stack) -> None:
@@ -78,11 +78,6 @@ class NezhaSinusoids(ClippedDistances):
                 f"--position-encoding nezha: the head size {stack.head_dim} of the {stack.side} is "
                 f"odd, and sines and cosines need an even one; change it by {stack.size_flags}"
             )
-
-    @classmethod
-    def changes_values(cls, options: Options) -> Optional[str]:
-        """The values always have positions."""
-        return "--position-encoding nezha"
 
     def key_vectors(self, like: Tensor) -> Tensor:
         """a, (2K + 1, D)."""

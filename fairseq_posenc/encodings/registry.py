@@ -14,6 +14,8 @@ from fairseq_posenc.flags.registry import Registry
 from fairseq_posenc.flags.settings import setting
 
 FLAG = "--position-encoding"
+#: fairseq's tables of vectors that are added to the embeddings.
+TABLES = ("learned", "sinusoidal")
 ENCODINGS: Registry[Encoding] = Registry(FLAG)
 
 Hook = TypeVar("Hook", bound=type)
@@ -86,10 +88,20 @@ def register_encoding(
         summary: one clause.
         properties: what differs from the defaults of :class:`Encoding`, such as its *flags*, a
             dataclass declared with :func:`~fairseq_posenc.flags.settings.setting`.
+
+    Raises:
+        UsageError: when the class is decorated, the name is taken or no name, or the class adds a
+            table that fairseq does not have.
     """
 
     def register(hook: Hook) -> Hook:
-        ENCODINGS.add(name, Encoding(name, paper, summary, cast(Any, hook), **properties))
+        entry = Encoding(name, paper, summary, cast(Any, hook), **properties)
+        if entry.acts.hook == "input" and entry.input not in TABLES and name != "none":
+            raise UsageError(
+                f"{FLAG} {name}: its table is {entry.input}, and fairseq's are "
+                f"{' and '.join(TABLES)}; vectors of your own act through another hook"
+            )
+        ENCODINGS.add(name, entry)
         return hook
 
     return register

@@ -124,7 +124,6 @@ class ShawBias(ClippedDistances):
         super().__init__(options, stack)
         self.max_distance = int(options.shaw_max_distance)
         self.max_later = 0 if stack.causal else self.max_distance
-        self.needs_weights = bool(options.shaw_values)
         self.head_dim = stack.head_dim
         heads = stack.num_heads if options.shaw_per_head else 1
         count = self.max_distance + 1 + self.max_later

@@ -16,8 +16,8 @@ from fairseq_posenc.attention import register_attention
 from fairseq_posenc.attention.linear.feature_maps import FeatureMap
 from fairseq_posenc.attention.linear.layer import LinearAttention, LinearFlags
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import register_encoding
-from fairseq_posenc.encodings.base import ContentBias, SharedBias
+from fairseq_posenc.encodings import ENCODINGS, register_encoding
+from fairseq_posenc.encodings.base import ContentBias, InputTable, QKVTransform, SharedBias
 from fairseq_posenc.flags.settings import setting
 from fairseq_posenc.layers.feed_forward import FeedForward, register_feed_forward
 from fairseq_posenc.layers.norms import NORMS, register_norm
@@ -72,6 +72,28 @@ class Looking(ContentBias):
         )
 
 
+class Signs(QKVTransform):
+    """x_m · (-1)^m, a linear map."""
+
+    applies_to_features = True
+
+    def table(self, positions):
+        return (1.0 - 2 * (positions % 2))[..., None, None]
+
+    def forward(self, q, k, v, table):
+        return q * table, k * table, v
+
+
+class Valued(ContentBias):
+    """No logits, and 3 for every value."""
+
+    def forward(self, content, vectors=None):
+        return torch.zeros_like(content.products)
+
+    def relative_values(self, content, weights):
+        return 3 * weights.sum(dim=-1, keepdim=True).expand_as(content.q)
+
+
 class CosineFeatures(FeatureMap):
     """ReLU(x) cos(π i / 2M) and ReLU(x) sin(π i / 2M): features that see positions."""
 
@@ -124,6 +146,8 @@ def registered():
         described = {"paper": PAPER, "summary": "of a test"}
         register_encoding("own_slope", flags=SlopeFlags, **described)(Slope)
         register_encoding("own_looking", **described)(Looking)
+        register_encoding("own_valued", **described)(Valued)
+        register_encoding("own_signs", **described)(Signs)
         register_attention("own_cosine", flags=PowerFlags, **described)(Cosine)
         register_norm("own_norm", flags=GainFlags, **described)(Gained)
         register_feed_forward("own_doubled", **described)(Doubled)
@@ -166,6 +190,41 @@ def test_content_terms_see_the_input_padding_and_products(registered):
     gap = torch.full((2, 3), 1)
     padded, _ = model(torch.cat((source, gap), dim=1), None, target)
     torch.testing.assert_close(padded, full, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_values_of_content_terms_are_added_or_refused(registered):
+    """Without another word than the method: values are shifted by 3 in every layer."""
+    plain = own_model("--position-encoding", "none").encoder.layers[0].self_attn
+    valued = own_model("--position-encoding", "own_valued").encoder.layers[0].self_attn
+    valued.load_state_dict(plain.state_dict())
+    x = torch.randn(2, 7, plain.embed_dim)
+    plain.v_proj.bias += 3
+    torch.testing.assert_close(valued(x), plain(x))
+    with pytest.raises(UsageError, match="--position-encoding own_valued: the values of --layer"):
+        own_model("--position-encoding", "own_valued", "--layer", "gated")
+
+
+@torch.no_grad()
+def test_linear_attention_transforms_features_with_a_transform_of_ones_own(registered):
+    flags = ["--position-encoding", "own_signs", "--attention", "elu"]
+    model, source, target = own_model(*flags), sentences(2, 7), sentences(2, 6, seed=1)
+    full, _ = model(source, None, target)
+    steps = decode_in_steps(model, source, target, [1, 3, 1, 1])
+    torch.testing.assert_close(steps, full, atol=1e-5, rtol=0)
+    order = torch.tensor([1, 0, 2, 3, 4, 5, 6])
+    states, moved = (model.encoder(x)["encoder_out"][0] for x in (source, source[:, order]))
+    assert not torch.allclose(states[order], moved, atol=1e-4)
+
+
+def test_a_table_that_fairseq_does_not_have_is_refused():
+    for table in (None, "fourier"):
+        hook = type("Table", (InputTable,), {"table": table})
+        with pytest.raises(
+            UsageError, match=f"--position-encoding own_table: its table is {table}"
+        ):
+            register_encoding("own_table", paper=PAPER, summary="a table")(hook)
+    assert "own_table" not in ENCODINGS
 
 
 @torch.no_grad()
