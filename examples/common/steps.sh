@@ -13,8 +13,6 @@
 #                                head of the script declares them (fairseq_posenc/steps/options.py)
 #     pass ARRAY OPTION...       set ARRAY to those of the OPTIONs that were given, with their values
 #     options_of SCRIPT          print the options that another script declares, for pass
-#     own_help "$@"              print the head of a script that hands its options on, if --help is
-#                                among them
 #     die TEXT                   print an error on one line, exit with 1
 #     need PATH TEXT             die with TEXT if there is no PATH (a folder: PATH/); not in a dry run
 #     useless WHY OPTION...      die if one of the OPTIONs was given, as it has no effect WHY
@@ -69,13 +67,6 @@ pass() {
 
 options_of() {
     "$ANY_PYTHON" -m fairseq_posenc.steps.options --names "$1"
-}
-
-own_help() {
-    while (($#)) && [[ $1 != -- ]]; do
-        [[ $1 != --help ]] || parse --help
-        shift
-    done
 }
 
 die() {

@@ -21,8 +21,7 @@ use_pretrained bert_pretraining
 WORK=$OUT/work/WSC SPLITS=(train valid) COUNT=4
 check_output WSC examples "$SOURCE"
 
-step WSC-extract --inputs "$SOURCE" --outputs "$WORK/text" -- \
-    fairseq-posenc script "$RECIPE/candidates.py" "$SOURCE" "$WORK/text"
+step WSC-extract -- fairseq-posenc script "$RECIPE/candidates.py" "<$SOURCE" ">$WORK/text"
 ((DRY_RUN)) || COUNT=$(<"$WORK/text/count")
 mapfile -t INPUTS < <(seq -f 'input%g' 0 $((COUNT - 1)))
 split_texts WSC "$WORK"

@@ -14,5 +14,5 @@
 set -euo pipefail
 # shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
-own_help "$@"
-exec "$RECIPE/../clue_pretraining/prepare.sh" --level word --symbols 50000 "$@"
+parse "$@"
+exec "$RECIPE/../clue_pretraining/prepare.sh" --level word --symbols 50000 "${ARGUMENTS[@]}"

@@ -47,7 +47,7 @@ published() {
 }
 
 spans() {
-    local split found files=() flags=()
+    local split found flags=()
     for split in train valid test; do
         case $split in
             train) found=$(published "$TRAIN" {train-v2.0,train-v1.1,cmrc2018_train,train}.json) ;;
@@ -56,30 +56,28 @@ spans() {
         esac
         [[ -n $found || $split == test ]] ||
             die "$SOURCE: no file of questions there; give --train and --valid"
-        [[ -z $found ]] || files+=("$found") flags+=("--$split" "$found")
+        [[ -z $found ]] || flags+=("--$split" "<$found")
     done
     ((!LEAVE_OUT_WRONG)) || flags+=(--leave-out-wrong)
-    step "$TASK-prepare" --inputs "$PRETRAINED/dict.txt" "${SPLIT_BY[@]}" "${files[@]}" \
-        --replaces "$OUT/$TASK" --known-by reading.json --option OUT -- \
-        fairseq-posenc reading prepare "$(part "$OUT/$TASK")" --dict "$PRETRAINED/dict.txt" \
-        "${flags[@]}" --rules "$TASK" "${TEXT_FLAGS[@]}"
+    step "$TASK-prepare" --inputs "${SPLIT_BY[@]}" --replaces "$OUT/$TASK" --known-by reading.json \
+        --option OUT -- fairseq-posenc reading prepare "$(part "$OUT/$TASK")" \
+        --dict "<$PRETRAINED/dict.txt" "${flags[@]}" --rules "$TASK" "${TEXT_FLAGS[@]}"
     ((DRY_RUN)) || echo "$TASK" >"$OUT/$TASK/task"
 }
 
 choices() {
     local INPUTS SPLITS=(train valid)
     check_output "$TASK" examples "$SOURCE"
-    step "$TASK-extract" --inputs "$SOURCE" --outputs "$WORK/text" -- \
-        fairseq-posenc script "$RECIPE/${READER[0]}" "${READER[@]:1}" "$SOURCE" "$WORK/text"
+    step "$TASK-extract" -- \
+        fairseq-posenc script "$RECIPE/${READER[0]}" "${READER[@]:1}" "<$SOURCE" ">$WORK/text"
     if ((!DRY_RUN)); then
         MOST=$(<"$WORK/text/choices")
         read -ra SPLITS <"$WORK/text/splits"
     fi
     mapfile -t INPUTS < <(seq -f 'input%g' 0 "$MOST")
     split_texts "$TASK" "$WORK"
-    step "$TASK-cut" --inputs "$WORK/text" "$WORK/pieces" --outputs "$WORK/cut" -- \
-        fairseq-posenc script "$RECIPE/choices.py" cut "$WORK/text" "$WORK/pieces" "$WORK/cut" \
-        --longest "${LONGEST_CHOICE:-128}"
+    step "$TASK-cut" -- fairseq-posenc script "$RECIPE/choices.py" cut \
+        "<$WORK/text" "<$WORK/pieces" ">$WORK/cut" --longest "${LONGEST_CHOICE:-128}"
     binarize_task "$TASK" "$WORK/cut" "$WORK/text" numbers "$WORK/text/task"
 }
 

@@ -13,7 +13,6 @@
 set -euo pipefail
 # shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
-
-own_help "$@"
+parse "$@"
 exec "$RECIPE/../translation/evaluate.sh" --average-by updates --compound-split \
-    --about "WMT14 English-German." "$@"
+    --about "WMT14 English-German." "${ARGUMENTS[@]}"

@@ -29,8 +29,6 @@ ARCHIVES=(
     "dev.tgz https://www.statmt.org/wmt14/ md5:88ba3fc60b2278d59277122e1c7dd6e7"
     "test-full.tgz https://www.statmt.org/wmt14/ md5:a8cd784e006feb32ac6f3d9ec7eb389a"
 )
-
-
 [[ -z $CHECKSUMS || -f $CHECKSUMS ]] || die "--checksums $CHECKSUMS: no such file"
 [[ -z $RAW || -d $RAW ]] || die "--raw $RAW: no such folder"
 OUT=$(absolute "$OUT") RECORD=$OUT/checksums.sha256 FROM=$(absolute "${RAW:-$OUT/raw}")
@@ -44,17 +42,13 @@ for entry in "${ARCHIVES[@]}"; do
     fetch "$address$name" "$FROM/$name" "$digest"
 done
 
-# Extract from archives: the files of each, English and German, follow its name.
+# Extract the texts of a split from archives: the files of each, English and German, follow its name.
 extract() {
-    local split=$1 word archives=() words=() outputs
-    outputs=("$OUT/plain/$split".{en,de}.gz)
+    local word words=(">$OUT/plain/$1".{en,de}.gz)
     for word in "${@:2}"; do
-        if [[ $word == *.tgz ]]; then archives+=("$FROM/$word") words+=(--from "$FROM/$word"); else
-            words+=("$word")
-        fi
+        if [[ $word == *.tgz ]]; then words+=(--from "<$FROM/$word"); else words+=("$word"); fi
     done
-    step "extract-$split" --inputs "${archives[@]}" --outputs "${outputs[@]}" -- \
-        fairseq-posenc script "$RECIPE/extract.py" "${outputs[@]}" "${words[@]}"
+    step "extract-$1" -- fairseq-posenc script "$RECIPE/extract.py" "${words[@]}"
 }
 extract train training-parallel-europarl-v7.tgz training/europarl-v7.de-en.{en,de} \
     training-parallel-commoncrawl.tgz commoncrawl.de-en.{en,de} \

@@ -14,7 +14,6 @@
 set -euo pipefail
 # shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
-
-own_help "$@"
+parse "$@"
 exec "$RECIPE/../translation/train.sh" --runs runs/wmt14_en_de --keep-epochs 5 --save-every 1250 \
-    --keep-updates 20 "$@"
+    --keep-updates 20 "${ARGUMENTS[@]}"

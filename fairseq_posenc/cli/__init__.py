@@ -11,6 +11,7 @@ import sys
 from typing import List, Optional, Sequence
 
 from fairseq_posenc import __version__
+from fairseq_posenc.basics.standard import printing
 from fairseq_posenc.cli.command import Command, add_commands
 from fairseq_posenc.flags.usage import OneLineParser
 
@@ -64,9 +65,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     Raises:
         UsageError: one line saying what the user has to change.
     """
-    from fairseq_posenc.serving.streams import standard_output
-
     words = sys.argv[1:] if argv is None else argv
-    args = get_parser(words[0] if words else None).parse_args(words)
-    with standard_output():
+    with printing():
+        args = get_parser(words[0] if words else None).parse_args(words)
         return args.run(args) or 0

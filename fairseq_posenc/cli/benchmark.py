@@ -4,8 +4,7 @@ import argparse
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.benchmark.options import DTYPES, JOBS, SIZES
-from fairseq_posenc.cli.command import Command, load_plug_in
-from fairseq_posenc.flags.settings import check_option
+from fairseq_posenc.cli.command import Command, at_least, load_plug_in
 
 DESCRIPTION = """\
 Time training steps, beam search and attention of architectures against each other.
@@ -147,8 +146,7 @@ def _refuse_others(args: argparse.Namespace) -> None:
     for name, usual in vars(parser.parse_args([])).items():
         if name not in ("translate", "threads", "repeat") and getattr(args, name) != usual:
             raise UsageError(f"{flag_of(name)}: has no effect with --translate; drop it")
-    for name in ("threads", "repeat"):
-        check_option(args, name, {"at_least": 1})
+    at_least(args, threads=1, repeat=1)
 
 
 COMMANDS = (

@@ -7,6 +7,7 @@ import warnings
 from typing import Callable, NamedTuple, Optional, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.flags.settings import check_option
 
 
 class Command(NamedTuple):
@@ -47,6 +48,20 @@ def add_commands(
 
 def no_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare no arguments."""
+
+
+def at_least(args: argparse.Namespace, **least: float) -> None:
+    """Refuse numbers that are too small.
+
+    Args:
+        args: parsed arguments; those that are not given are None.
+        least: the smallest value of each argument, by name.
+
+    Raises:
+        UsageError: naming the first flag whose value is smaller.
+    """
+    for name, smallest in least.items():
+        check_option(args, name, {"at_least": smallest})
 
 
 def quieten() -> None:

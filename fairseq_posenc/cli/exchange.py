@@ -4,7 +4,7 @@ import argparse
 import math
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli.command import Command, add_user_dir, load_plug_in
+from fairseq_posenc.cli.command import Command, add_user_dir, at_least, load_plug_in
 from fairseq_posenc.cli.text import add_text_arguments, text_from
 from fairseq_posenc.serving.model_folder import Search
 
@@ -151,8 +151,7 @@ def run_pack(args: argparse.Namespace) -> None:
         raise UsageError(
             f"--quantization {args.quantization}: is for the export; give --ctranslate2, too"
         )
-    if args.beam < 1:
-        raise UsageError(f"--beam {args.beam}: must be at least 1")
+    at_least(args, beam=1)
     low, high = args.regression_range or (0.0, 1.0)
     if not -math.inf < low < high < math.inf:
         raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")

@@ -7,7 +7,7 @@ import shutil
 from typing import Any, Dict
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli.command import Command, add_commands, add_user_dir, load_plug_in
+from fairseq_posenc.cli.command import Command, add_commands, add_user_dir, at_least, load_plug_in
 from fairseq_posenc.cli.text import add_text_arguments, text_from
 
 PREPARE = """\
@@ -180,8 +180,7 @@ def answer(args: argparse.Namespace) -> None:
     from fairseq_posenc.basics.files import new_folder, refuse_existing
 
     refuse_existing(args.output)
-    if args.batch_size < 1:
-        raise UsageError(f"--batch-size {args.batch_size}: must be at least 1")
+    at_least(args, batch_size=1)
     load_plug_in(args.user_dir)
     from fairseq_posenc.training.answering import answer_questions
 

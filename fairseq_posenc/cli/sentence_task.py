@@ -1,6 +1,7 @@
 """``fairseq-posenc sentence-task``: what the recipes ask of tasks on one or two sentences."""
 
 import argparse
+from typing import Callable
 
 from fairseq_posenc.cli.command import Command, add_commands
 
@@ -11,14 +12,14 @@ TABLE is a YAML file with the settings of one or more tasks by name, as examples
 says; the scripts in examples/glue call these steps."""
 
 
-def _add(parser: argparse.ArgumentParser, *names: str) -> None:
-    for name in names:
-        parser.add_argument(name, metavar=name.upper())
+def _declare(*names: str) -> Callable[[argparse.ArgumentParser], None]:
+    """The function that declares these arguments, all of them required."""
 
+    def declare(parser: argparse.ArgumentParser) -> None:
+        for name in names:
+            parser.add_argument(name, metavar=name.upper())
 
-def add_names(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``sentence-task names``."""
-    _add(parser, "table")
+    return declare
 
 
 def run_names(args: argparse.Namespace) -> None:
@@ -30,7 +31,7 @@ def run_names(args: argparse.Namespace) -> None:
 
 def add_plan(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``sentence-task plan``."""
-    _add(parser, "table", "task", "folder")
+    _declare("table", "task", "folder")(parser)
     parser.add_argument("--dry-run", action="store_true", help="the files may be missing")
 
 
@@ -44,7 +45,7 @@ def run_plan(args: argparse.Namespace) -> None:
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``sentence-task settings``."""
-    _add(parser, "table", "task")
+    _declare("table", "task")(parser)
     parser.add_argument("--paper", default="tupe", help="whose settings (tupe)")
 
 
@@ -56,22 +57,12 @@ def run_settings(args: argparse.Namespace) -> None:
     print(assignments(settings(task_in(args.table, args.task), args.paper)))
 
 
-def add_extract(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``sentence-task extract``."""
-    _add(parser, "table", "task", "folder", "out")
-
-
 def run_extract(args: argparse.Namespace) -> None:
     """Write texts and labels."""
     from fairseq_posenc.training.sentence_tasks.files import extract
     from fairseq_posenc.training.sentence_tasks.tasks import task_in
 
     extract(task_in(args.table, args.task), args.folder, args.out)
-
-
-def add_describe(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``sentence-task describe``."""
-    _add(parser, "table", "task", "found", "file")
 
 
 def run_describe(args: argparse.Namespace) -> None:
@@ -82,11 +73,6 @@ def run_describe(args: argparse.Namespace) -> None:
     describe(task_in(args.table, args.task), args.found, args.file)
 
 
-def add_submit(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``sentence-task submit``."""
-    _add(parser, "described", "name", "test", "predictions", "folder")
-
-
 def run_submit(args: argparse.Namespace) -> None:
     """Write a submission."""
     from fairseq_posenc.training.sentence_tasks.recipes import submit
@@ -95,7 +81,7 @@ def run_submit(args: argparse.Namespace) -> None:
 
 
 STEPS = (
-    Command("names", "print the tasks of a file", "Print the names.", add_names, run_names),
+    Command("names", "print the tasks of a file", "Print the names.", _declare("table"), run_names),
     Command(
         "plan",
         "print what is to be prepared",
@@ -116,14 +102,14 @@ STEPS = (
         "Read the files in FOLDER. OUT gets input0/SPLIT, input1/SPLIT (of pairs) and\n"
         "label/SPLIT, one example a line, label/dict.txt, examples (the number of training\n"
         "examples), test/NAME.tsv with number and sentences of each test set, and found.yaml.",
-        add_extract,
+        _declare("table", "task", "folder", "out"),
         run_extract,
     ),
     Command(
         "describe",
         "write task.yaml of prepared data",
         "Write the settings of a task with what `extract` found in its files to FILE.",
-        add_describe,
+        _declare("table", "task", "found", "file"),
         run_describe,
     ),
     Command(
@@ -133,7 +119,7 @@ STEPS = (
         "TSV; if it was JSON, FOLDER/NAME.json (or .jsonl) with an object for each example, as\n"
         "CLUE and SuperGLUE do. DESCRIBED is task.yaml and TEST test/NAME.tsv of prepared data.\n"
         "A number is kept within the range of the labels.",
-        add_submit,
+        _declare("described", "name", "test", "predictions", "folder"),
         run_submit,
     ),
 )

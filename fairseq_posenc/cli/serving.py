@@ -4,8 +4,8 @@ import argparse
 import sys
 from typing import Iterable
 
-from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.cli.command import Command, add_user_dir, load_plug_in
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.cli.command import Command, add_user_dir, at_least, load_plug_in
 
 _LEAST = {"max_tokens": 1, "buffer": 1, "threads": 0}
 
@@ -30,22 +30,6 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
     add("--threads", type=int, default=0, metavar="N", help="default: the engine's own")
     add("--device", default="cpu", choices=("cpu", "cuda"), help="default: cpu")
     add_user_dir(parser)
-
-
-def check_least(args: argparse.Namespace, **least: int) -> None:
-    """Check that numbers are not too small.
-
-    Args:
-        args: parsed arguments.
-        least: the smallest value of further arguments, by name.
-
-    Raises:
-        UsageError: naming the first that is.
-    """
-    for name, smallest in {**_LEAST, **least}.items():
-        value = getattr(args, name)
-        if value is not None and value < smallest:
-            raise UsageError(f"{flag_of(name)} {value}: must be at least {smallest}")
 
 
 def buffer_of(args: argparse.Namespace) -> int:
@@ -104,7 +88,7 @@ def translate(args: argparse.Namespace) -> None:
     from fairseq_posenc.text.preparation import Preparation
 
     folder = read_model_folder(args.model)
-    check_least(args, beam=1, n_best=1, max_length=1)
+    at_least(args, **_LEAST, beam=1, n_best=1, max_length=1)
     size = max(args.beam or folder.search.beam, args.n_best)
     if args.beam is not None and args.beam < args.n_best:
         raise UsageError(f"--n-best {args.n_best}: must be at most --beam {args.beam}")
@@ -167,7 +151,7 @@ def predict(args: argparse.Namespace) -> None:
 
     folders = [read_model_folder(path) for path in (args.model, *args.ensemble)]
     head = refuse_without_head(folders[0], f"--model {args.model}")
-    check_least(args)
+    at_least(args, **_LEAST)
     with opened(args.input, "--input") as stream:
         load_plug_in(args.user_dir)
         import torch

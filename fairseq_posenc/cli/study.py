@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, List, Optional
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli.command import Command, load_plug_in
+from fairseq_posenc.cli.command import Command, at_least, load_plug_in
 
 DESCRIPTION = """\
 Compare systems: train, average, decode and score each of them with several seeds, and report.
@@ -57,8 +57,7 @@ def run(args: argparse.Namespace) -> Optional[int]:
     from fairseq_posenc.study.plan import load_plan
 
     plan = load_plan(args.plan, args.override_base)
-    if args.jobs is not None and args.jobs < 1:
-        raise UsageError(f"--jobs {args.jobs}: expected a number above 0")
+    at_least(args, jobs=1)
     study = Path(args.output or Path("runs", plan.name))
     load_plug_in(plan.user_dir or None)
     if args.report:

@@ -4,12 +4,11 @@ import argparse
 from typing import Any
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli.command import Command, add_commands
+from fairseq_posenc.cli.command import Command, add_commands, at_least
 from fairseq_posenc.cli.text import (
     TEXTS,
     add_texts,
     add_words,
-    at_least,
     map_texts,
     text_from,
 )

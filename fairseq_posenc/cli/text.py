@@ -5,10 +5,11 @@ import os
 import sys
 from typing import Any, Optional
 
-from fairseq_posenc.basics.errors import UsageError, flag_of
-from fairseq_posenc.cli.command import Command
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.cli.command import Command, at_least
 from fairseq_posenc.text.preparation import Text, recorded
 from fairseq_posenc.text.subwords import RAW, SUBWORD_FILES, SUBWORDS
+from fairseq_posenc.text.tokenizer import RESERVED
 from fairseq_posenc.text.words import TOKENIZERS
 
 TEXTS = "Texts are UTF-8, plain or compressed (.gz, .bz2, .xz); - is standard input or output."
@@ -73,7 +74,6 @@ Break lines of more than N tokens, at the end of a sentence where possible.
 
 `--sample-break-mode complete` packs whole lines into a sample and drops lines longer than a sample.
 Give the text that the model reads, after BPE. Blank lines are kept."""
-SPECIAL = ("<s>", "<pad>", "</s>")  # fairseq's own symbols; <unk> stands for unknown ones
 
 
 class _Instead(argparse.Action):
@@ -166,14 +166,6 @@ def _recorded(folder: str, given: Text, needed: bool) -> Text:
     return found._replace(
         source_lang=given.source_lang or found.source_lang, target_lang=given.target_lang
     )
-
-
-def at_least(args: argparse.Namespace, **least: float) -> None:
-    """Refuse values that are too small; those that are not given are None."""
-    for name, smallest in least.items():
-        value = getattr(args, name, None)
-        if value is not None and not value >= smallest:
-            raise UsageError(f"{flag_of(name)} {value}: expected {smallest} or more")
 
 
 def add_texts(parser: argparse.ArgumentParser) -> None:
@@ -317,7 +309,7 @@ def run_check_text(args: argparse.Namespace) -> None:
     from fairseq_posenc.basics.lines import read_lines
     from fairseq_posenc.text.corpus import check_known
 
-    known = {line.split(" ", 1)[0] for line in read_lines(args.dict)}.union(SPECIAL)
+    known = {line.split(" ", 1)[0] for line in read_lines(args.dict)}.union(RESERVED - {"<unk>"})
     advice = f"split the text as that of {args.dict} was, by the subwords learned with it"
     for path in args.texts:
         check_known(map(str.split, read_lines(path)), known.__contains__, str(path), advice)

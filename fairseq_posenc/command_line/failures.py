@@ -27,6 +27,12 @@ _KNOWN = (
         r"Could not infer language pair",
         "{data}: no language pair found there; " + _FOLDER + ", or --source-lang and --target-lang",
     ),
+    _Known(
+        AssertionError,
+        r"Source and target must contain the same number|dataset lengths must match",
+        "{data}: the texts of a split have different numbers of lines; make them parallel (check "
+        "with `fairseq-posenc check-pairs`) and run fairseq-preprocess again",
+    ),
     _Known(AssertionError, r"Torch not compiled with CUDA", "no GPU: give --cpu, and drop --fp16"),
     _Known(
         RuntimeError,

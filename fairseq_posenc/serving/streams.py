@@ -1,14 +1,13 @@
 """Text line by line, from a file or standard input to a file or standard output, with progress."""
 
 import contextlib
-import errno
-import os
 import sys
 from typing import IO, Iterable, Iterator, Optional
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.basics.progress import Progress
+from fairseq_posenc.basics.standard import standard_input, standard_output
 
 #: Lines read before the model is run, unless they are typed.
 BUFFER = 512
@@ -31,10 +30,10 @@ def opened(path: Optional[str], flag: str) -> Iterator[IO[bytes]]:
     """The file of a flag, or without one standard input.
 
     Raises:
-        UsageError: the file cannot be read.
+        UsageError: the file cannot be read, or standard input is closed.
     """
     if path is None:
-        yield sys.stdin.buffer
+        yield standard_input()
         return
     try:
         stream = open(path, "rb")
@@ -58,29 +57,6 @@ def write_file(path: str, flag: str, lines: Iterable[str]) -> None:
 
 def write_standard_output(lines: Iterable[str]) -> None:
     """Write *lines* to standard output as they come."""
-    out = open(sys.stdout.fileno(), "w", encoding="utf-8", newline="\n", closefd=False)
+    out = standard_output()
     shown = None if sys.stdout.isatty() else Progress("standard output", log=False)
     write_lines(lines, out, shown)
-
-
-@contextlib.contextmanager
-def standard_output() -> Iterator[None]:
-    """Say in one line that standard output cannot be written, and nothing if its reader is gone.
-
-    Raises:
-        UsageError: the disk is full.
-        SystemExit: nobody reads on, such as head.
-    """
-    try:
-        yield
-        sys.stdout.flush()
-    except OSError as error:
-        if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC):
-            raise
-        # or Python tries again when it ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if error.errno == errno.EPIPE:
-            raise SystemExit(1) from None
-        raise UsageError(
-            f"standard output: cannot be written ({error.strerror}); free some space"
-        ) from error

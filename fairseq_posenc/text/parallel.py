@@ -4,7 +4,6 @@ import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
-import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -13,6 +12,7 @@ from typing import Any, Callable, Iterator, List, Sequence
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import decoded, in_blocks, read_lines, write_text
 from fairseq_posenc.basics.progress import Progress
+from fairseq_posenc.basics.standard import standard_input, standard_output
 
 #: Maps lines to as many results.
 Function = Callable[[List[str]], List[Any]]
@@ -67,7 +67,7 @@ def parallel_map(
     standard = path == STANDARD
     progress, count = Progress(path, log=not standard), 0
     lines = (
-        decoded(sys.stdin.buffer, "standard input")
+        decoded(standard_input(), "standard input")
         if standard
         else read_lines(path, progress=progress)
     )
@@ -115,10 +115,7 @@ def map_texts(
     for source, target in zip(texts[::2], texts[1::2]):
         with contextlib.ExitStack() as stack:
             if target == STANDARD:
-                out: Any = open(
-                    sys.stdout.fileno(), "w", encoding="utf-8", newline="\n", closefd=False
-                )
-                stack.enter_context(out)
+                out: Any = stack.enter_context(standard_output())
             else:
                 out = stack.enter_context(write_text(target))
             for line in parallel_map(make, arguments, source, workers):

@@ -10,12 +10,11 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.basics.packages import import_extra
 from fairseq_posenc.text import tokenizer
+from fairseq_posenc.text.tokenizer import RESERVED
 from fairseq_posenc.text.words import Join, Split
 
 #: The beginning of all symbols of a Chinese word but its first, as in WordPiece.
 MARK = "##"
-#: Symbols that fairseq keeps for itself.
-RESERVED = frozenset(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 #: A Chinese character; letters and digits of other scripts together; any other sign.
 _PARTS = re.compile(f"[{_HAN}]|[^\\W_{_HAN}]+|\\S")

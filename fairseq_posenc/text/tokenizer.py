@@ -20,7 +20,8 @@ ROLES = (
     ("<unk>", "unk_token", "[UNK]"),
     ("<mask>", "mask_token", "[MASK]"),
 )
-_RESERVED = frozenset(ours for ours, _, _ in ROLES)
+#: Symbols that fairseq keeps for itself.
+RESERVED = frozenset(ours for ours, _, _ in ROLES)
 _JIEBA, _BERT = "RoFormerTokenizer", "BertTokenizer"
 
 #: Names of the files that describe a tokenizer.
@@ -162,7 +163,7 @@ def ordinary_symbols(symbols: Sequence[str], special: Mapping[str, str], source:
 
 def _check(symbol: str, number: int, source: str) -> None:
     """Refuse an ordinary symbol that dict.txt cannot hold."""
-    if symbol in _RESERVED:
+    if symbol in RESERVED:
         raise UsageError(
             f"{source}: the ordinary symbol {symbol!r} (number {number}) is one that fairseq "
             "reserves; rename it"

@@ -83,6 +83,9 @@ def places(toy, trained, corpus, trained_lm, once):
         for path in toy.separate.iterdir():
             if not path.name.startswith("dict."):
                 os.link(path, folder / "no_dictionary" / path.name)
+        shutil.copytree(toy.separate, folder / "unequal")
+        for path in (folder / "unequal").glob("valid.src-tgt.tgt.*"):  # the texts of two splits
+            shutil.copy(path, path.with_name(path.name.replace("valid", "train")))
         from fairseq_posenc.checkpoints.reading import read_checkpoint
 
         whole = model.read_bytes()
@@ -93,7 +96,7 @@ def places(toy, trained, corpus, trained_lm, once):
         torch.save(state, folder / "nan.pt")
 
     folder = once("hostile", make)
-    names = ["empty", "file", "latin1", "fifo", "no_dictionary", "absent", "run"]
+    names = ["empty", "file", "latin1", "fifo", "no_dictionary", "absent", "run", "unequal"]
     return {
         **{name: folder / name for name in names},
         **{name: folder / f"{name}.pt" for name in ("nan", "truncated", "no_bytes")},

@@ -52,7 +52,7 @@ def test_models_without_a_table_take_any_length(model, encoding, tmp_path):
     "arguments, parts",
     [
         (["gpt", "data"], ["gpt: unknown model", "roformer, wobert"]),
-        (["bert", "data", "--stages", "512x256"], ["--stages 512x256", "LENGTHxBATCHxUPDATES"]),
+        (["bert", "data", "--stages", "512x256"], ["--stages 512x256", "such as 512x256x200000"]),
         (["bert", "data"], ["data: no dict.txt"]),
         (
             ["bert", "data", "--dry-run", "--cpu", "--tokens-per-gpu", "512"],

@@ -11,6 +11,7 @@ from support.commands import ROOT
 from support.model_folders import write_model
 
 from fairseq_posenc import cli
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.serving.engines import engine_for
 from fairseq_posenc.serving.model_folder import read_model_folder
@@ -45,6 +46,16 @@ def folder(model, tmp_path_factory):
     scores = model / "scores.txt"
     scores.write_text("BLEU|nrefs:1 = 12.3\n")
     return packed(model, out, "--ctranslate2", "--about", "Two words.", "--scores", scores)
+
+
+@pytest.mark.parametrize("stream", ["stdin", "stdout"])
+def test_a_closed_stream_is_one_line(model, tmp_path, monkeypatch, stream):
+    folder = packed(model, tmp_path / "packed")
+    (tmp_path / "in").write_text("the cat\n")
+    given = [] if stream == "stdin" else ["--input", str(tmp_path / "in")]
+    monkeypatch.setattr(sys, stream, None)
+    with pytest.raises(UsageError, match="standard (in|out)put: is closed; give"):
+        cli.main(["translate", "--model", str(folder), *given])
 
 
 def test_has_what_text_needs(folder):

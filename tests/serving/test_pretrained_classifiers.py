@@ -1,5 +1,7 @@
 """``from_pretrained`` of classifiers, and ``fairseq-posenc predict``."""
 
+import sys
+
 import pytest
 import torch
 from support.conversion import write_ids
@@ -7,6 +9,7 @@ from support.model_folders import LABELS
 from support.packed_models import numbers
 
 from fairseq_posenc import cli
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.serving.model_folder import read_model_folder
 
 pytest_plugins = ["support.packed_models"]
@@ -95,6 +98,15 @@ def test_the_command_writes_what_python_predicts(folder_of, loaded, tmp_path, ca
         assert list(map(float, line[1:])) == pytest.approx(expected, abs=1e-6)
     said = capsys.readouterr().err.splitlines()
     assert [line.partition(":")[0] for line in said] == ["line 3", "line 4"]
+
+
+@pytest.mark.parametrize("stream", ["stdin", "stdout"])
+def test_a_closed_stream_is_one_line(folder_of, tmp_path, monkeypatch, stream):
+    (tmp_path / "in").write_text("cat\tdog\n")
+    given = [] if stream == "stdin" else ["--input", str(tmp_path / "in")]
+    monkeypatch.setattr(sys, stream, None)
+    with pytest.raises(UsageError, match="standard (in|out)put: is closed; give"):
+        cli.main(["predict", "--model", str(folder_of("pairs")), *given])
 
 
 def test_an_ensemble_averages_the_logits(folder_of, loaded, tmp_path, capsys):

@@ -1,0 +1,60 @@
+"""Standard input and output: UTF-8 whatever the locale, and one line where they cannot be used."""
+
+import contextlib
+import errno
+import io
+import os
+import sys
+from typing import IO, Iterator
+
+from fairseq_posenc.basics.errors import UsageError
+
+
+def standard_input() -> IO[bytes]:
+    """Standard input as bytes.
+
+    Raises:
+        UsageError: standard input is closed.
+    """
+    if sys.stdin is None:
+        raise UsageError("standard input: is closed; give a file, or a text by < or |")
+    return sys.stdin.buffer
+
+
+def standard_output() -> IO[str]:
+    """Standard output as UTF-8; closing it leaves standard output open.
+
+    Raises:
+        UsageError: standard output is closed.
+    """
+    if sys.stdout is None:
+        raise UsageError("standard output: is closed; give a file, or send it there by >")
+    return open(sys.stdout.fileno(), "w", encoding="utf-8", newline="\n", closefd=False)
+
+
+@contextlib.contextmanager
+def printing() -> Iterator[None]:
+    """Say in one line that standard output cannot be written, and nothing if its reader is gone.
+
+    What the encoding of the locale does not have is printed as in a string of Python, ``\\xb2``.
+
+    Raises:
+        UsageError: the disk is full.
+        SystemExit: nobody reads on, such as head.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
+        # or Python tries again when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:
+            raise SystemExit(1) from None
+        raise UsageError(
+            f"standard output: cannot be written ({error.strerror}); free some space"
+        ) from error
