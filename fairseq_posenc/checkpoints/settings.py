@@ -26,7 +26,7 @@ def saved_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
 def task_of(checkpoint: Mapping[str, Any]) -> Options:
     """The settings of the task that a checkpoint was trained on, as saved."""
     cfg = checkpoint.get("cfg")
-    settings = checkpoint["args"] if cfg is None else cfg["task"]
+    settings = checkpoint["args"] if cfg is None else cfg.get("task", {})
     return Namespace(**settings) if isinstance(settings, Mapping) else settings
 
 

@@ -12,18 +12,25 @@ from fairseq_posenc.compat.processes import launched_processes
 from fairseq_posenc.flags.options import option
 
 
-def check_machine(args: Namespace) -> None:
-    """Refuse flags that this machine cannot follow, and let ``--bf16`` use a GPU or a CPU.
+def allow_bfloat16(args: Namespace) -> None:
+    """Let ``--bf16`` use a GPU or a CPU: fairseq's implies ``--tpu``, which needs torch_xla.
 
     Args:
         args: a parsed command line of fairseq's; ``tpu`` is changed in place.
+    """
+    if option(args, "bf16") and importlib.util.find_spec("torch_xla") is None:
+        args.tpu = False
+
+
+def check_machine(args: Namespace) -> None:
+    """Refuse flags of a training that this machine cannot follow.
+
+    Args:
+        args: a parsed command line of fairseq's.
 
     Raises:
         UsageError: naming the flag.
     """
-    # fairseq's --bf16 implies --tpu, which needs torch_xla; it works on other devices as well
-    if option(args, "bf16") and importlib.util.find_spec("torch_xla") is None:
-        args.tpu = False
     if not option(args, "optimizer"):
         return
     on_cpu = option(args, "cpu") or not torch.cuda.is_available()

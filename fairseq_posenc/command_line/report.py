@@ -9,7 +9,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.command_line.failures import explained
-from fairseq_posenc.command_line.machine import check_machine
+from fairseq_posenc.command_line.machine import allow_bfloat16, check_machine
 from fairseq_posenc.configuration.fields import plug_in_flags
 from fairseq_posenc.flags.usage import flags_of_parser, one_line
 from fairseq_posenc.flags.values import check_values
@@ -79,8 +79,9 @@ def parse_in_one_line(parse_args_and_arch: Callable[..., Any]) -> Callable[..., 
             del parser.error
         namespace = parsed[0] if isinstance(parsed, tuple) else parsed
         check_values(namespace)
-        check_machine(namespace)
-        if input_args is None:  # a command of its own, not a call from Python
+        allow_bfloat16(namespace)
+        if input_args is None:  # a command that runs here; studies read commands for other machines
+            check_machine(namespace)
             sys.excepthook = _Report(namespace)
         return parsed
 

@@ -50,7 +50,7 @@ def test_the_command_shows_and_carries_out_a_plan(read, tmp_path, monkeypatch, c
     assert reported == [tmp_path / "study"]
     assert load_results(tmp_path / "study").plan["title"] == ""
     read()
-    assert "--jobs 0: expected a number above 0" in message(main, [*words, "--jobs", "0"])
+    assert "--jobs 0: must be at least 1" in message(main, [*words, "--jobs", "0"])
     assert "--slurm gpu: 'gpu': expected KEY=VALUE" in message(parse_settings, "gpu")
 
 
