@@ -4,7 +4,10 @@ A study is a folder with ``plan.yaml``, the plan as resolved, and a folder
 ``runs/SYSTEM-seedSEED-DIGEST`` for each run, which has a ``result.json`` once it is finished.
 """
 
+import csv
+import io
 import math
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -213,6 +216,35 @@ class Study:
     def scored(self) -> List[Measure]:
         """The measures that have a score, in the order of the plan."""
         return [self.measures[name] for name in self.comparisons]
+
+
+def to_csv(study: Study) -> str:
+    """A table with a row for each run, from which every statistic over seeds can be recomputed.
+
+    Columns are system, seed, status, the flags of the system, parameters, updates, tokens, memory
+    in MB, seconds by stage, the measures of the plan, and perplexity by length of the context.
+
+    Args:
+        study: the study; values that a run lacks stay empty.
+    """
+    stages = sorted({stage for run in study.runs for stage in run.seconds})
+    lengths = sorted({length for run in study.runs for length in run.extrapolation})
+    plain = ("system", "seed", "status", "parameters", "updates", "tokens", "peak_memory_mb")
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(
+        [*plain, "flags", *(f"seconds_{stage}" for stage in stages), *study.measures]
+        + [f"perplexity_{length}" for length in lengths]
+    )
+    for run in study.runs:
+        flags = shlex.join(str(word) for flag in run.flags.items() for word in flag if word != "")
+        table.writerow(
+            [*(getattr(run, name) for name in plain), flags]
+            + [run.seconds.get(stage, "") for stage in stages]
+            + [run.scores.get(name, "") for name in study.measures]
+            + [run.extrapolation.get(length, "") for length in lengths]
+        )
+    return text.getvalue()
 
 
 def read_run(folder: Path) -> Run:

@@ -29,7 +29,7 @@ USELESS = [
     ),
     (["--favor-features", "8"], "with --attention softmax; drop it, or give --attention favor"),
     (["--attention", "elu", "--favor-kernel", "relu"], "with --attention elu"),
-    (["--attention", "softmax", "--linear-epsilon", "0.1"], "elu or cosformer or favor or softmax_features"),
+    (["--attention", "softmax", "--linear-epsilon", "1"], "elu or cosformer or favor or softmax_f"),
     (
         ["--attention", "elu", "--position-encoding", "none", "--linear-rotary", "inputs"],
         "--linear-rotary inputs: has no effect with --position-encoding none; .* add rotary",

@@ -1,9 +1,11 @@
 """Reports of made-up studies."""
 
+import csv
 import re
 from html.parser import HTMLParser
 
 import pytest
+from scipy.stats import ttest_rel
 from support.made_up_studies import MEASURES, SOURCE, SYSTEMS, make, undraw, written
 
 from fairseq_posenc.study import sentences, statistics
@@ -75,6 +77,22 @@ def test_the_page_is_whole_and_needs_no_network(whole):
     assert "<made & up>" in text
     assert "out of <memory>" in text and "nrefs:1|case:mixed|tok:13a" in text
     assert "url(http" not in page and "@import" not in page
+
+
+def test_the_table_of_runs_is_enough_to_recompute_the_tests(whole):
+    """The p-value of a pair, by SciPy from the file alone, is that of the report."""
+    folder, _, text = whole
+    rows = list(csv.DictReader((folder / "report/results.csv").open(encoding="utf-8")))
+    assert [row["status"] for row in rows].count("failed") == 1
+    assert rows[0]["flags"] == "--arch tiny --position-encoding stock"
+    assert rows[0]["perplexity_64"] == "7.0" and rows[0]["seconds_train"] == "12"
+    bleu = {
+        system: [float(row["bleu"]) for row in rows if row["system"] == system and row["bleu"]]
+        for system in SYSTEMS
+    }
+    p = document.p_value(ttest_rel(bleu["t5"], bleu["stock"]).pvalue)
+    (shown,) = [line for line in text.splitlines() if re.match(r"\| t5 \| \+", line)][:1]
+    assert p in shown
 
 
 def test_both_forms_have_every_system_and_what_is_absent(whole):

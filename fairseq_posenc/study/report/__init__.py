@@ -1,4 +1,4 @@
-"""The report of a study: one HTML file, and the same as Markdown with figures."""
+"""The report of a study: one HTML file, the same as Markdown with figures, and a table of runs."""
 
 import html
 import re
@@ -23,7 +23,7 @@ from fairseq_posenc.study.report.overview import (
     warnings,
 )
 from fairseq_posenc.study.report.scores import results_section
-from fairseq_posenc.study.results import Study, load_results
+from fairseq_posenc.study.results import Study, load_results, to_csv
 
 #: The folder of the report in the folder of the study.
 REPORT = "report"
@@ -68,7 +68,7 @@ def write_report(study_folder: FilePath) -> Tuple[Path, Path]:
         study_folder: the folder of the study.
 
     Returns:
-        the HTML file, and the Markdown file, which has its figures beside it.
+        the HTML file, and the Markdown file, which has its figures and ``results.csv`` beside it.
 
     Raises:
         UsageError: the study cannot be read, a file cannot be written, or a package is missing.
@@ -87,6 +87,7 @@ def write_report(study_folder: FilePath) -> Tuple[Path, Path]:
     files = folder / "report.html", folder / "report.md"
     _write(files[0], to_html(report))
     _write(files[1], to_markdown(report))
+    _write(folder / "results.csv", to_csv(study))
     return files
 
 
