@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 from support.formulas import rotation_matrix
-from support.helpers import encoding_of, skip_without_cpu_kernels, slow_attention, tiny
+from support.helpers import kernel_of, skip_without_cpu_kernels, slow_attention, table_of, tiny
 
 from fairseq_posenc.attention import functional
 from fairseq_posenc.attention.functional import additive_mask, attend, attend_with_weights
-from fairseq_posenc.attention.softmax import CrossAttention, MultiheadAttention
+from fairseq_posenc.attention.softmax import CrossAttention
 from fairseq_posenc.encodings.base import Content
 from fairseq_posenc.stacks.positions import Keys, find_padding
 
@@ -124,11 +124,9 @@ def test_a_product_with_a_hidden_key_may_be_infinite():
 @pytest.mark.parametrize("pairing", ["interleaved", "half"])
 def test_the_whole_rotary_layer_is_equations_1_to_8(pairing):
     """Projections, rotation matrices, softmax and output projection, in float64 by hand."""
-    encoding = encoding_of("rotary", heads=2, head_dim=8, rotary_pairing=pairing)
-    layer = MultiheadAttention(16, 2, encoding).eval()
+    layer = kernel_of("softmax", "rotary", 2, 8, rotary_pairing=pairing)
     x = torch.randn(B, 5, 16)
-    positions = torch.arange(5)[None]
-    got = layer(x, table=encoding.transform.table(positions))
+    got = layer(x, table=table_of(layer, 0, 5))
 
     def project(linear):  # (B, T, C) -> (B, H, T, D)
         return (

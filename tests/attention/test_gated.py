@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from support.helpers import VOCABULARY, encoding_of, parse
+from support.helpers import VOCABULARY, encoding_of, parse, skip_without_cpu_kernels
 from support.masked_language_models import build, count, texts
 
 from fairseq_posenc.attention.gated import GatedAttention
@@ -15,21 +15,10 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.layers.norms import RMSNorm
 
 C, S, B, T = 12, 8, 2, 7  # channels, key size, batch, length
-FLAGS = {
-    "gau_key_size": S,
-    "gau_expansion": 2,
-    "gau_normaliser": "softmax_plus",
-    "gau_divisor": "n*s",
-    "gau_offsets": False,
-    "gau_length": "visible",
-    "gau_reference_length": 512,
-    "rotary_value": False,
-    "shaw_values": False,
-}
 
 
 def unit(encoding="none", **flags):
-    composed = encoding_of(encoding, heads=1, head_dim=S, **{**FLAGS, **flags})
+    composed = encoding_of(encoding, heads=1, head_dim=S, gau_key_size=S, **flags)
     layer = GatedAttention(C, 1, composed).double()
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
@@ -107,9 +96,11 @@ class TestNormalisers:
 
     @pytest.mark.parametrize("offsets", [False, True])
     def test_softmax(self, offsets, allowed, mask, causal):
+        def weigh(seen):
+            return softmax({j: x / math.sqrt(S) for j, x in seen.items()})
+
         layer = unit(gau_normaliser="softmax", gau_offsets=offsets)
-        self.check(layer, allowed, mask, causal, lambda seen: softmax(
-            {j: x / math.sqrt(S) for j, x in seen.items()}))  # fmt: skip
+        self.check(layer, allowed, mask, causal, weigh)
 
     @pytest.mark.parametrize("length", ["visible", "reference"])
     @pytest.mark.parametrize("divisor", list(DIVISORS))
@@ -136,8 +127,6 @@ class TestNormalisers:
 @pytest.mark.parametrize("divisor", ["n*n", "n*s*s"])
 def test_small_squares_survive_autocast(divisor):
     """Under --amp products would be in float16, in which squares of 1e-4 are zero."""
-    from support.helpers import skip_without_cpu_kernels
-
     skip_without_cpu_kernels(torch.bfloat16)
     q, k = 0.1 * torch.randn(2, 1, 1, 512, S)
     n = torch.full((1, 1, 1, 1), 2048.0)

@@ -1,11 +1,11 @@
-"""Linear attention against loops in float64, its gradients, and performer-pytorch."""
+"""Linear attention against loops in float64 and performer-pytorch; its gradients and cache."""
 
 import math
 
 import pytest
 import torch
 from support.formulas import rotation_matrix
-from support.helpers import encoding_of
+from support.helpers import assert_causal, kernel_of, skip_without_cpu_kernels, table_of
 from support.linear_layers import (
     PADDINGS,
     B,
@@ -20,10 +20,11 @@ from support.linear_layers import (
     every_kernel,
     every_rotation,
     feature_map,
+    in_steps,
     layer_of,
-    padding_bias,
-    table_of,
 )
+
+from fairseq_posenc.attention.linear.prefix_sums import State, attend_causally, empty_state
 
 
 def plain_features(kernel, m, q, k, projection, seen, causal):
@@ -134,13 +135,11 @@ def by_hand(layer, kernel, rotary, x, causal, padding):
 def test_the_whole_layer_is_equation_10_or_11(kernel, rotary, causal, padding, monkeypatch):
     layer, x = layer_of(kernel, rotary), torch.randn(B, T, H * D)
     mask = PADDINGS[padding]
-    table = table_of(layer, T)
-    bias = None if mask is None else padding_bias(mask)
     want = by_hand(layer, kernel, rotary, x, causal, mask)
     real = torch.ones(B, T, dtype=torch.bool) if mask is None else ~mask
     for chunk, chunks in (64, 1), (3, 3), (2, 2), (1, 1):  # T is 7, so the last is often a bit
         cut(monkeypatch, layer, chunk, chunks)
-        got = apply(layer, x, bias, causal, table)
+        got = apply(layer, x, causal, mask)
         torch.testing.assert_close(got.double()[real], want[real], atol=2e-5, rtol=1e-4)
 
 
@@ -160,12 +159,9 @@ class TestGradients:
         cut(monkeypatch, layer, 2, 1)
         x = torch.randn(2, 5, 8, dtype=torch.double, requires_grad=True)
         padding = torch.tensor([[True, True, False, False, False], [False] * 4 + [True]])
-        table = table_of(layer, 5)
-        table = None if table is None else table.to(torch.complex128)
         parameters = tuple(layer.parameters())
-        bias = padding_bias(padding).double()
         assert torch.autograd.gradcheck(
-            lambda x, *_: apply(layer, x, bias, causal, table), (x, *parameters), fast_mode=True
+            lambda x, *_: apply(layer, x, causal, padding), (x, *parameters), fast_mode=True
         )
 
     @every_kernel
@@ -174,8 +170,7 @@ class TestGradients:
         for scale in (1.0, 1e3, 6e4):
             layer = layer_of(kernel)
             x = (torch.randn(B, T, H * D) * scale).requires_grad_()
-            table = table_of(layer, T)
-            out = apply(layer, x, padding_bias(PADDINGS["all"]), causal, table)
+            out = apply(layer, x, causal, PADDINGS["all"])
             assert torch.isfinite(out).all()
             out.square().clamp(max=1e6).mean().backward()
             assert torch.isfinite(x.grad).all(), scale
@@ -205,8 +200,86 @@ class TestPerformerPytorch:
 
 
 def test_its_parameters_are_those_of_softmax_attention():
-    from fairseq_posenc.attention.softmax import MultiheadAttention
-
-    names = set(MultiheadAttention(H * D, H, encoding_of("none")).state_dict())
+    names = set(kernel_of("softmax").state_dict())
     assert set(layer_of("elu").state_dict()) == names
     assert set(layer_of("favor").state_dict()) == names | {"feature_map.projection"}
+
+
+class TestCache:
+    @every_rotation
+    @pytest.mark.parametrize("steps", [[1] * 9, [4, 1, 1, 3], [9]])
+    @torch.no_grad()
+    def test_steps_of_any_size_give_the_full_forward(self, kernel, rotary, steps, monkeypatch):
+        layer, x = layer_of(kernel, rotary, causal=True), torch.randn(B, 9, H * D)
+        cut(monkeypatch, layer, 2, 2)
+        padding = torch.zeros(B, 9, dtype=torch.bool)
+        padding[0, :2] = True
+        full = apply(layer, x, True, padding)
+        got, _ = in_steps(layer, x, steps, padding)
+        torch.testing.assert_close(got, full, atol=1e-6, rtol=1e-5)
+
+    @pytest.mark.slow
+    @every_kernel
+    @torch.no_grad()
+    def test_4096_tokens_one_by_one(self, kernel):
+        layer = layer_of(kernel, heads=2, causal=True)
+        x = torch.randn(1, 4096, 2 * D)
+        full = apply(layer, x, True)
+        assert (in_steps(layer, x, [1] * 4096)[0] - full).abs().max() <= 1e-4
+
+    @every_kernel
+    @torch.no_grad()
+    def test_its_size_does_not_grow(self, kernel):
+        layer, x, sizes = layer_of(kernel, causal=True), torch.randn(B, 50, H * D), set()
+        for length in (1, 2, 50):
+            _, state = in_steps(layer, x, [1] * length)
+            (saved,) = state.values()
+            assert all(value.size(0) == B for value in saved.values())  # beam search reorders rows
+            sizes.add(sum(value.numel() for value in saved.values()))
+        features = layer.feature_map.size(D, layer.encoding.options)
+        assert sizes == {B * H * features * (D + 1)}
+
+    @torch.no_grad()
+    def test_it_follows_a_beam(self):
+        layer, x = layer_of("elu", causal=True), torch.randn(B, 6, H * D)
+        table = table_of(layer, 0, 6)
+        order, state = torch.tensor([1, 1, 0]), {}
+        layer(x[:, :4], None, True, table[:, :4], incremental_state=state)
+        layer.reorder_incremental_state(state, order)
+        x = x[order]
+        got = layer(x[:, 4:], None, True, table[:, 4:], incremental_state=state)
+        torch.testing.assert_close(got, layer(x, None, True, table)[:, 4:])
+
+    @every_kernel
+    @pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)])
+    @torch.no_grad()
+    def test_half_precision(self, kernel, dtype, tolerance):
+        """The same projections, and sums in float32, so that cached is the full forward."""
+        skip_without_cpu_kernels(dtype)
+        layer, x = layer_of(kernel, causal=True).to(dtype), torch.randn(1, 200, H * D).to(dtype)
+        full = apply(layer, x, True)
+        got, state = in_steps(layer, x, [1] * 200)
+        assert {v.dtype for v in next(iter(state.values())).values()} == {torch.float32}
+        assert full.dtype is dtype
+        assert (got - full).abs().max() <= tolerance
+
+
+@every_rotation
+@torch.no_grad()
+def test_no_output_depends_on_a_later_token(kernel, rotary):
+    """Bit for bit, with later tokens that dwarf the earlier ones."""
+    layer, x = layer_of(kernel, rotary, causal=True), torch.randn(B, 150, H * D)
+    other = 30 * torch.randn_like(x)
+    assert_causal(lambda x: apply(layer, x, True), x, other, [1, 70, 149])
+
+
+def test_a_state_carries_on_where_a_sequence_was_cut():
+    q, k, v = torch.rand(B, H, 20, M), torch.rand(B, H, 20, M), torch.randn(B, H, 20, D)
+    for per_feature in (False, True):
+        how = (1e-9, per_feature)
+        whole, last = attend_causally(q, k, v, empty_state(v, M), *how)
+        first, state = attend_causally(*(x[:, :, :8] for x in (q, k, v)), empty_state(v, M), *how)
+        assert isinstance(state, State)
+        second, end = attend_causally(*(x[:, :, 8:] for x in (q, k, v)), state, *how)
+        torch.testing.assert_close(torch.cat((first, second), 2), whole)
+        torch.testing.assert_close(tuple(end), tuple(last))

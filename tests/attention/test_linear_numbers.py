@@ -15,7 +15,6 @@ from support.linear_layers import (
     either_direction,
     every_kernel,
     layer_of,
-    table_of,
 )
 
 from fairseq_posenc.attention.linear import prefix_sums
@@ -38,7 +37,7 @@ class TestNumbers:
         skip_without_cpu_kernels(dtype)
         layer = layer_of(kernel, heads=2).to(dtype)
         x = torch.randn(1, 10000, 2 * D, dtype=dtype)
-        out = apply(layer, x, None, causal, table_of(layer, 10000))
+        out = apply(layer, x, causal)
         assert torch.isfinite(out).all() and out.float().abs().max() > 0
 
     @either_direction
@@ -68,10 +67,9 @@ class TestNumbers:
         layer.q_proj.weight.mul_(8), layer.k_proj.weight.mul_(8)
         layer.v_proj.weight.mul_(5e4 / layer.v_proj(x).abs().max())
         layer.out_proj.weight.copy_(torch.eye(H * D)), layer.out_proj.bias.zero_()
-        given = (x, None, True, table_of(layer, T))
-        assert layer(*given).abs().max() > torch.finfo(torch.float16).max
+        assert apply(layer, x, True).abs().max() > torch.finfo(torch.float16).max
         with torch.autocast("cpu", torch.float16):
-            out = layer(*given)
+            out = apply(layer, x, True)
         assert out.dtype is torch.float16 and torch.isfinite(out).all()
 
     def test_a_guard_changes_no_normal_result(self):

@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from support.helpers import encoding_flags, skip_without_cpu_kernels
+from support.helpers import kernel_of, skip_without_cpu_kernels
 from support.helpers import tiny as translation
 from support.masked_language_models import texts, tiny
 
-from fairseq_posenc.attention.linformer import SHARING, LinformerAttention
+from fairseq_posenc.attention.linformer import SHARING
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
 
 B, H, D, T, LONGEST, K = 2, 3, 4, 7, 9, 5
 FLAGS = ["--attention", "linformer", "--linformer-size", "5"]
@@ -17,10 +16,7 @@ every_sharing = pytest.mark.parametrize("sharing", SHARING)
 
 def layer_of(sharing="headwise", heads=H, channels=H * D, longest=LONGEST, size=K):
     given = {"linformer_size": size, "linformer_length": longest, "linformer_sharing": sharing}
-    options = encoding_flags("none", attention="linformer", **given)
-    stack = Stack("encoder", heads, channels // heads, False, longest)
-    encoding = PositionEncoding(parse_encodings("none"), options, stack)
-    return LinformerAttention(channels, heads, encoding).eval()
+    return kernel_of("linformer", "none", heads, channels // heads, longest=longest, **given)
 
 
 def by_hand(layer, x, padding):
@@ -120,11 +116,7 @@ class TestModels:
     @pytest.mark.parametrize(
         "encoding, flags, words",
         [
-            (
-                "rotary",
-                [],
-                "linformer: --position-encoding rotary transforms queries and keys",
-            ),
+            ("rotary", [], "linformer: --position-encoding rotary transforms queries and keys"),
             ("t5", [], "--attention linformer: --position-encoding t5 adds to logits"),
             ("none", ["--causal"], "--attention linformer: it combines .* must not see later"),
             ("none", ["--linformer-length", "9"], "--linformer-length 9: inputs can have 64 tok"),

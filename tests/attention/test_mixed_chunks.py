@@ -8,12 +8,13 @@ from support.helpers import (
     encoding_of,
     model_settings,
     skip_without_cpu_kernels,
+    table_of,
     through_a_cache,
 )
 
 from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
 from fairseq_posenc.basics.errors import UsageError
-from tests.attention.test_gated import FLAGS, C, S
+from tests.attention.test_gated import C, S
 
 T, CHUNK = 11, 4
 PADDINGS = {
@@ -26,17 +27,12 @@ every_padding = pytest.mark.parametrize("padding", PADDINGS)
 
 
 def unit(encoding="rotary", chunk=CHUNK, **flags):
-    flags = {**FLAGS, "gau_normaliser": "squared_relu", "gau_chunk": chunk, **flags}
+    flags = {"gau_key_size": S, "gau_normaliser": "squared_relu", "gau_chunk": chunk, **flags}
     composed = encoding_of(encoding, heads=1, head_dim=S, **flags)
     layer = MixedChunkAttention(C, 1, composed).double()
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return layer.eval()
-
-
-def table_of(layer, start, end, dtype=torch.complex128):
-    transform = layer.encoding.transform
-    return None if transform is None else transform.table(torch.arange(start, end)[None]).to(dtype)
 
 
 def by_hand(layer, x, causal, padding, rotated, reference=None):
@@ -89,9 +85,9 @@ def test_the_unit_is_its_formula(encoding, length, padding, causal):
 @torch.no_grad()
 def test_the_cache_gives_the_full_forward_and_does_not_grow(padding, steps):
     layer, x, mask = unit(), torch.randn(3, T, C).double(), PADDINGS[padding]
-    got, state = through_a_cache(layer, x, steps, table_of, mask)
+    got, state = through_a_cache(layer, x, steps, mask)
     torch.testing.assert_close(got, layer(x, True, table_of(layer, 0, T), mask))
-    _, short = through_a_cache(layer, x, steps[:1], table_of, mask)
+    _, short = through_a_cache(layer, x, steps[:1], mask)
     sizes = [sum(v.numel() for v in next(iter(s.values())).values()) for s in (state, short)]
     assert sizes[0] == sizes[1]
 
@@ -100,7 +96,7 @@ def test_the_cache_gives_the_full_forward_and_does_not_grow(padding, steps):
 def test_no_output_depends_on_a_later_token():
     """Bit for bit, with later tokens that dwarf the earlier ones."""
     layer, x = unit(chunk=16).float(), torch.randn(2, 90, C)
-    table, other = table_of(layer, 0, 90, torch.complex64), 30 * torch.randn_like(x)
+    table, other = table_of(layer, 0, 90), 30 * torch.randn_like(x)
     assert_causal(lambda x: layer(x, True, table), x, other, [1, 40, 48, 89])
 
 
@@ -129,15 +125,12 @@ def test_half_precision_at_4096_tokens(dtype, causal):
 @pytest.mark.parametrize(
     "flags, words",
     [
-        ([], "--gau-chunk 4: has no form with --gau-normaliser softmax_plus; give squared_relu"),
-        (
-            ["--gau-normaliser", "squared_relu", "--position-encoding", "t5"],
-            "--gau-chunk 4: .* t5 adds",
-        ),
-        (["--gau-normaliser", "squared_relu", "--rotary-value"], "--rotary-value: the values"),
+        ("softmax_plus", "4: has no form with --gau-normaliser softmax_plus; give squared_relu"),
+        ("squared_relu --position-encoding t5", "--gau-chunk 4: .* t5 adds"),
+        ("squared_relu --rotary-value", "--rotary-value: the values"),
     ],
 )
 def test_what_cannot_work_is_refused(flags, words):
-    given = ["--layer", "gated", "--position-encoding", "rotary", "--gau-chunk", "4", *flags]
+    given = "--layer gated --position-encoding rotary --gau-chunk 4 --gau-normaliser " + flags
     with pytest.raises(UsageError, match=words):
-        model_settings("posenc_transformer", *given)
+        model_settings("posenc_transformer", *given.split())

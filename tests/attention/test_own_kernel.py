@@ -6,13 +6,14 @@ from support.helpers import (
     PAD,
     causal_only,
     decode_in_steps,
-    encoding_of,
+    kernel_of,
     sentences,
     slow_attention,
+    table_of,
 )
 from support.own_extensions import files, own_model, registries_as_before
 
-from fairseq_posenc.attention import ATTENTIONS, MultiheadKernel, register_attention
+from fairseq_posenc.attention import MultiheadKernel, register_attention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
 
@@ -77,11 +78,9 @@ def test_every_encoding_is_right_with_the_kernel_of_the_page_or_refused(name, mi
 
 @torch.no_grad()
 def test_the_kernel_of_the_page_is_its_formula(mine):
-    encoding = encoding_of("rotary+t5", heads=2, head_dim=4, cosine_gain=8.0)
-    layer, x = ATTENTIONS["cosine"].thing(8, 2, encoding).double(), torch.randn(B, T, 8).double()
+    layer, x = kernel_of("cosine", "rotary+t5", 2, 4).double(), torch.randn(B, T, 8).double()
     layer.gain.copy_(torch.tensor([2.0, 5.0]).view(2, 1, 1))
-    positions = torch.arange(T).unsqueeze(0)
-    table = encoding.transform.table(positions).to(torch.complex128)
+    encoding, positions, table = layer.encoding, torch.arange(T)[None], table_of(layer, 0, T)
     bias = encoding.shared_bias(positions, positions).double()
     q, k, v = (p(x).view(B, T, 2, 4) for p in (layer.q_proj, layer.k_proj, layer.v_proj))
     q, k = (x / x.square().sum(-1, keepdim=True).sqrt() for x in (q, k))

@@ -6,17 +6,17 @@ from support.formulas import rotation_matrix
 from support.helpers import (
     PAD,
     assert_causal,
-    encoding_flags,
+    kernel_of,
     sentences,
     skip_without_cpu_kernels,
+    table_of,
     through_a_cache,
     tiny,
 )
 
-from fairseq_posenc.attention.reformer import ReformerAttention, _without_itself
+from fairseq_posenc.attention.reformer import _without_itself
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.averaging import IDENTICAL_SUFFIXES
-from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
 
 H, D, T, CHUNK, ROUNDS = 2, 8, 26, 3, 3
 PADDINGS = {
@@ -32,19 +32,9 @@ every_padding = pytest.mark.parametrize("padding", PADDINGS)
 def layer_of(encoding="rotary", heads=H, head_dim=D, dense=False, **flags):
     """A layer that computes the products of all pairs, or of those within chunks."""
     flags = {"reformer_buckets": 4, "reformer_rounds": ROUNDS, "reformer_chunk": CHUNK, **flags}
-    flags = {"attention": "reformer", "reformer_seed": 1, "reformer_released": False, **flags}
-    options = encoding_flags(encoding, **flags)
-    stack = Stack("encoder", heads, head_dim, False, 10000)
-    composed = PositionEncoding(parse_encodings(encoding), options, stack)
-    layer = ReformerAttention(heads * head_dim, heads, composed).double().eval()
+    layer = kernel_of("reformer", encoding, heads, head_dim, longest=10000, **flags).double()
     layer._few = lambda length: dense
     return layer
-
-
-def table_of(layer, start, end):
-    transform = layer.encoding.transform
-    positions = torch.arange(start, end)[None]
-    return None if transform is None else transform.table(positions).to(torch.complex128)
 
 
 def sets_by_hand(layer, x, real):
@@ -144,7 +134,7 @@ def test_some_keys_are_found_and_some_are_not():
 @torch.no_grad()
 def test_the_cache_gives_the_full_forward(padding, steps):
     layer, x, mask = layer_of(), torch.randn(3, T, H * D).double(), PADDINGS[padding]
-    got, _ = through_a_cache(layer, x, steps, table_of, mask)
+    got, _ = through_a_cache(layer, x, steps, mask)
     torch.testing.assert_close(got, layer(x, True, table_of(layer, 0, T), mask))
 
 
@@ -215,11 +205,8 @@ class TestModels:
             state = tiny("reformer:rotary", *flags).state_dict()
             return {key: value for key, value in state.items() if key.endswith("rotations")}
 
-        first, second, other = (
-            rotations(),
-            rotations("--dropout", "0.1"),
-            rotations("--reformer-seed", "2"),
-        )
+        others = (("--dropout", "0.1"), ("--reformer-seed", "2"))
+        first, (second, other) = rotations(), (rotations(*flags) for flags in others)
         assert len(first) == 4 and len({value.numpy().tobytes() for value in first.values()}) == 4
         assert all(torch.equal(first[key], second[key]) for key in first)
         assert not any(torch.equal(first[key], other[key]) for key in first)

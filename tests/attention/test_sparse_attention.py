@@ -5,12 +5,11 @@ import math
 
 import pytest
 import torch
-from support.helpers import PAD, assert_causal, encoding_flags, sentences, tiny
+from support.helpers import PAD, assert_causal, kernel_of, sentences, tiny
 from support.sparse_layers import KERNELS
 
-from fairseq_posenc.attention import ATTENTIONS, sparse
+from fairseq_posenc.attention import sparse
 from fairseq_posenc.attention.base import Tokens
-from fairseq_posenc.encodings import PositionEncoding, Stack, parse_encodings
 from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
 
 B, S = 3, 45
@@ -239,14 +238,8 @@ def test_the_cache_of_local_attention_is_of_constant_size():
 
 
 def golden_layer(ref, attention):
-    config = dict(ref["config"])
-    heads = config.pop("heads")
-    channels = ref["inputs"]["x"].size(2)
-    defaults = {field.name: field.metadata["default"] for field in ATTENTIONS.flags()}
-    options = encoding_flags("none", **{**defaults, **config, "attention": attention})
-    stack = Stack("encoder", heads, channels // heads, False, 64)
-    encoding = PositionEncoding(parse_encodings("none"), options, stack)
-    layer = ATTENTIONS[attention].thing(channels, heads, encoding).eval()
+    size = ref["inputs"]["x"].size(2) // ref["config"]["heads"]
+    layer = kernel_of(attention, head_dim=size, **ref["config"])
     for name, value in ref["state_dict"].items():
         whose, _, part = name.partition(".")
         kind, _, whole = whose.partition("_")

@@ -17,10 +17,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from support.commands import shape
 
-from fairseq_posenc import encodings
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.attention.linear.layer import LinearAttention
 from fairseq_posenc.basics.versions import TORCH_VERSION
+from fairseq_posenc.configuration.fields import layer_flags
 from fairseq_posenc.encodings import (
     ENCODINGS,
     PositionEncoding,
@@ -276,19 +276,30 @@ def decode_in_steps(model, source, target, steps):
     return torch.cat(outputs, dim=1)
 
 
-def through_a_cache(layer, x, steps, table_of, padding=None):
+def table_of(layer, start, end):
+    """The rotation of the positions from *start* to *end*, or None if the layer has no rotary."""
+    transform, double = layer.encoding.transform, next(layer.parameters()).dtype is torch.double
+    if transform is None:
+        return None
+    table = transform.table(torch.arange(start, end)[None])
+    return table.to(torch.complex128) if double else table
+
+
+def through_a_cache(layer, x, steps, padding=None, run=None):
     """Outputs (B, T, C) of causal attention to x with a cache that sees *steps* tokens at a time.
 
-    Args: table_of takes the layer and two positions; padding (B, T) is True at padding.
+    Args: padding (B, T) is True at padding; run takes new tokens, the mask and the table so far
+        and the cache, and calls the layer.
 
     Returns: the outputs, and the cache.
     """
+    run = run or (lambda x, mask, table, state: layer(x, True, table, mask, state))
     state, outputs, seen = {}, [], 0
     for step in steps:
         end = seen + step
         mask = None if padding is None else padding[:, :end]
         assert layer.cached_length(state) == seen
-        outputs.append(layer(x[:, seen:end], True, table_of(layer, seen, end), mask, state))
+        outputs.append(run(x[:, seen:end], mask, table_of(layer, seen, end), state))
         seen = end
     return torch.cat(outputs, 1), state
 
@@ -317,15 +328,21 @@ def last_token(model, source, target):
 
 
 def encoding_flags(name="rotary", **changes):
-    """Options as encodings read them: the defaults of all, but for *changes*."""
-    defaults = {flag.name: flag.metadata["default"] for flag in encodings.encoding_flags()}
-    return Namespace(position_encoding=name, **{**defaults, **changes})
+    """Options as encodings and kernels read them: the defaults of all, but for *changes*."""
+    defaults = {flag.name: flag.metadata["default"] for flag in layer_flags()}
+    return Namespace(**{**defaults, **changes, "position_encoding": name})
 
 
-def encoding_of(name, heads=4, head_dim=8, causal=False, has_cls=False, **changes):
+def encoding_of(name, heads=4, head_dim=8, causal=False, has_cls=False, longest=64, **changes):
     """A composed encoding outside of any model."""
-    stack = Stack("encoder", heads, head_dim, causal, 64, has_cls)
+    stack = Stack("encoder", heads, head_dim, causal, longest, has_cls)
     return PositionEncoding(parse_encodings(name), encoding_flags(name, **changes), stack)
+
+
+def kernel_of(attention, encoding="none", heads=4, head_dim=8, **given):
+    """A registered kernel outside of any model; see :func:`encoding_of`."""
+    composed = encoding_of(encoding, heads, head_dim, attention=attention, **given)
+    return ATTENTIONS[attention].thing(heads * head_dim, heads, composed).eval()
 
 
 def slow_attention(q, k, v, scale, allowed, bias=None):

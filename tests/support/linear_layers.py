@@ -1,13 +1,12 @@
 """Layers, feature maps and models of linear attention, small, for the tests of it."""
 
 import math
-from argparse import Namespace
 
 import pytest
 import torch
 from support.commands import SMALL
 from support.helpers import LINEAR as LINEAR_ATTENTIONS
-from support.helpers import ROTATING, encoding_flags
+from support.helpers import ROTATING, encoding_flags, table_of, through_a_cache
 
 from fairseq_posenc.attention import ATTENTIONS
 from fairseq_posenc.attention.linear import layer as linear
@@ -30,18 +29,6 @@ FORMS = {
 }
 KERNELS = [*LINEAR_ATTENTIONS, *FORMS]
 ROTARY = ["none", "features", "inputs"]
-LINEAR = {
-    "linear_rotary": "features",
-    "linear_epsilon": 1e-9,
-    "favor_kernel": "softmax",
-    "favor_features": M,
-    "favor_epsilon": None,
-    "favor_seed": 1,
-    "favor_redraw": 0,
-    "favor_redraw_until": 0,
-    "cosformer_length": 10000,
-    "softmax_features_denominator": "feature",
-}
 PERFORMER = ["--arch", "performer_tiny", *SMALL]
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 every_rotation = pytest.mark.parametrize(
@@ -57,14 +44,15 @@ either_direction = pytest.mark.parametrize("causal", [False, True])
 
 
 def options_of(kernel, **changes):
+    """The settings of a registered attention or of one of the :data:`FORMS`."""
     attention, settings = FORMS.get(kernel, (kernel, {}))
-    return {**LINEAR, **settings, **changes, "attention": attention}
+    settings = {"favor_features": M, "cosformer_length": 10000, **settings, **changes}
+    return encoding_flags(**settings, attention=attention)
 
 
 def feature_map(kernel, head_dim=D, **changes):
     options = options_of(kernel, **changes)
-    kernel = ATTENTIONS[options["attention"]].thing
-    return kernel.map_class(head_dim, Namespace(**options), "encoder")
+    return ATTENTIONS[options.attention].thing.map_class(head_dim, options, "encoder")
 
 
 def layer_of(kernel, rotary=None, heads=H, head_dim=D, causal=False, **changes):
@@ -73,12 +61,11 @@ def layer_of(kernel, rotary=None, heads=H, head_dim=D, causal=False, **changes):
         rotary = "features" if (kernel, "features") in every_rotation.args[1] else "none"
     rotated = "inputs" if rotary == "inputs" else "features"
     options = options_of(kernel, linear_rotary=rotated, **changes)
-    flags = encoding_flags("none" if rotary == "none" else "rotary", **options)
-    kernel = ATTENTIONS[flags.attention].thing
-    size = kernel.map_class.size(head_dim, flags) if rotary == "features" else head_dim
+    kernel = ATTENTIONS[options.attention].thing
+    size = kernel.map_class.size(head_dim, options) if rotary == "features" else head_dim
     stack = Stack("encoder", heads, size, causal, 16384, relative_after_rotation=rotary != "inputs")
-    encodings = parse_encodings(flags.position_encoding)
-    return kernel(heads * head_dim, heads, PositionEncoding(encodings, flags, stack)).eval()
+    encodings = parse_encodings("none" if rotary == "none" else "rotary")
+    return kernel(heads * head_dim, heads, PositionEncoding(encodings, options, stack)).eval()
 
 
 def attend(q, k, v, causal, epsilon=1e-9, per_feature=False, turn=identity):
@@ -95,29 +82,25 @@ def cut(monkeypatch, layer, chunk, chunks):
     monkeypatch.setattr(linear, "SEGMENT", size)
 
 
-def padding_bias(padding):
-    """(B, S), True at padding, as the additive mask that stacks hand over."""
-    return torch.zeros(padding.shape).masked_fill_(padding, -math.inf)[:, None, None]
-
-
-def apply(layer, x, bias=None, causal=False, table=None, start=0, **more):
-    """The output for tokens *x* at the positions from *start*."""
-    positions = torch.arange(start, start + x.size(1))[None]
+def apply(layer, x, causal=False, padding=None, start=0, **more):
+    """The output for tokens *x* at the positions from *start*; padding (B, S) is True there."""
+    end, bias = start + x.size(1), None
+    if padding is not None:  # as the additive mask that stacks hand over
+        bias = torch.zeros(padding.shape, dtype=x.dtype).masked_fill_(padding, -math.inf)
+        bias = bias[:, None, None]
+    positions = torch.arange(start, end)[None]
+    table = table_of(layer, start, end)
     return layer(x, bias, causal, table, query_positions=positions, **more)
 
 
-def in_steps(layer, x, table, steps, padding=None):
+def in_steps(layer, x, steps, padding=None):
     """The output for tokens *x*, of which a cache sees *steps* at a time, and the cache."""
-    state, outputs, seen = {}, [], 0
-    for step in steps:
-        end = seen + step
-        bias = None if padding is None else padding_bias(padding[:, :end])
-        part = None if table is None else table[:, seen:end]
-        assert layer.cached_length(state) == seen
-        new = x[:, seen:end]
-        outputs.append(apply(layer, new, bias, True, part, seen, incremental_state=state))
-        seen = end
-    return torch.cat(outputs, 1), state
+
+    def run(x, mask, table, state):
+        seen = layer.cached_length(state)
+        return apply(layer, x, True, mask, seen, incremental_state=state)
+
+    return through_a_cache(layer, x, steps, padding, run)
 
 
 PADDINGS = {
@@ -126,12 +109,6 @@ PADDINGS = {
     "right": torch.tensor([[False] * 3 + [True] * (T - 3), [False] * T]),
     "all": torch.tensor([[True] * T, [False] * T]),
 }
-
-
-def table_of(layer, length):
-    """The rotation of *length* positions from 0, or None without rotary."""
-    transform = layer.encoding.transform
-    return None if transform is None else transform.table(torch.arange(length)[None])
 
 
 def projections(state):
