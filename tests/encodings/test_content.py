@@ -36,7 +36,6 @@ from fairseq_posenc.attention.softmax import MultiheadAttention
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.encodings.base import Content
-from tests.attention.test_gated import FLAGS
 
 
 @lengths
@@ -109,8 +108,8 @@ def test_values_that_are_added_see_the_weights_after_dropout():
 @pytest.mark.parametrize("normaliser", ["softmax_plus", "softmax"])
 def test_gated_units_by_hand(name, normaliser):
     """All products with content take the factor of softmax_plus, log n / log of the reference."""
-    flags = {**FLAGS, "gau_key_size": H * D, "gau_normaliser": normaliser}
-    encoding = encoding_of(name, heads=1, head_dim=H * D, **flags, **CLIPS)
+    flags = {"gau_key_size": H * D, "gau_normaliser": normaliser, **CLIPS}
+    encoding = encoding_of(name, heads=1, head_dim=H * D, **flags)
     unit = GatedAttention(6, 1, encoding).double()
     x, length = random(B, 4, 6), 4
     allowed = torch.ones(length, length, dtype=torch.bool).tril()
