@@ -6,12 +6,11 @@ from functools import partial
 
 import pytest
 import torch
-from support.helpers import VOCABULARY, encoding_of, parse, skip_without_cpu_kernels
+from support.helpers import VOCABULARY, encoding_of, skip_without_cpu_kernels
 from support.masked_language_models import build, count, texts
 
 from fairseq_posenc.attention.gated import GatedAttention
 from fairseq_posenc.attention.normalisers import DIVISORS, squared_relu
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.layers.norms import RMSNorm
 
 C, S, B, T = 12, 8, 2, 7  # channels, key size, batch, length
@@ -182,25 +181,6 @@ def test_simple_layers_have_no_bias_and_no_norm_parameters():
 )
 def test_parameters_of_table_4(arch, vocabulary, millions, off):
     assert count(arch, vocabulary) / 1e6 == pytest.approx(millions, rel=off)
-
-
-@pytest.mark.parametrize(
-    "flags, words",
-    [
-        (["--layer", "gated", "--gau-normaliser", "relu"], "--gau-normaliser relu: must be"),
-        (["--layer", "gated", "--gau-divisor", "2"], "--gau-divisor 2: must be"),
-        (["--layer", "gated", "--gau-key-size", "0"], "--gau-key-size 0: must be at least 1"),
-        (["--layer", "gated", "--position-encoding", "rotary", "--rotary-value"], "--rotary-value"),
-        (["--layer", "gated", "--position-encoding", "rotary", "--gau-key-size", "7"],
-         "head size 7 .* make it even by --gau-key-size"),
-        (["--layer", "gate"], "--layer gate: must be transformer or gated"),
-        (["--norm", "unit_norm"], "--norm unit_norm: must be layer or rms"),
-        (["--lm-head", "none"], "--lm-head none: must be roberta or tied"),
-    ],
-)  # fmt: skip
-def test_flags_that_cannot_work_are_named(flags, words):
-    with pytest.raises(UsageError, match=words):
-        parse("posenc_masked_lm", "--tokens-per-sample", "64", *flags, task="masked_lm")
 
 
 def test_padding_changes_no_released_form():

@@ -3,8 +3,6 @@
 The properties that every layer has are in test_properties.py.
 """
 
-import re
-
 import pytest
 import torch
 from fairseq import models
@@ -44,50 +42,6 @@ class TestRefusals:
         words = f"--attention {attention}: --position-encoding {name} {acts}"
         with pytest.raises(UsageError, match=words):
             tiny(encoding, "--attention", attention)
-
-    @pytest.mark.parametrize(
-        "flags, words",
-        [
-            (["--attention", "linear"], "--attention linear: must be softmax or "),
-            (["--attention", "elu", "--layer", "gated"], "--attention elu: gated attention units"),
-            (["--linear-rotary", "both"], "--linear-rotary both: must be features or inputs"),
-            (
-                ["--favor-kernel", "elu"],
-                "--favor-kernel elu: must be softmax or hyperbolic or relu",
-            ),
-            (["--attention", "elu", "--rotary-value"], "--rotary-value: only features"),
-            (["--attention", "favor", "--favor-features", "7"], "make it even by --favor-features"),
-            (
-                ["--attention", "favor", "--favor-kernel", "hyperbolic", "--favor-features", "7"],
-                "--favor-features 7: --favor-kernel hyperbolic has them in pairs",
-            ),
-            (["--favor-features", "0"], "--favor-features 0: must be at least 1"),
-            (["--favor-redraw", "-1"], "--favor-redraw -1: must be at least 0"),
-            (["--linear-epsilon", "0"], "--linear-epsilon 0.0: must be at least 1.17549e-38"),
-            (["--linear-epsilon", "1e-50"], "--linear-epsilon 1e-50: must be at least 1.17549e-38"),
-            (
-                ["--attention", "favor", "--favor-redraw", "9", "--favor-redraw-until", "5"],
-                "--favor-redraw-until 5: is before the first redraw, at update 9",
-            ),
-            (
-                ["--attention", "elu", "--rotary-scaling", "yarn", "--rotary-scaling-factor", "2"],
-                "--rotary-scaling yarn: its temperature",
-            ),
-            (["--attention", "cosformer"], "--attention cosformer: its features are often 0"),
-            (
-                ["--attention", "cosformer", "--position-encoding", "none"]
-                + ["--cosformer-length", "1023"],
-                "--cosformer-length 1023: inputs can have 1024 tokens",
-            ),
-            (
-                ["--attention", "favor", "--favor-redraw", "5", "--store-ema"],
-                "--favor-redraw 5: --store-ema would average",
-            ),
-        ],
-    )
-    def test_flags_that_cannot_work(self, flags, words):
-        with pytest.raises(UsageError, match=re.escape(words)):
-            tiny("rotary", *flags)
 
     @pytest.mark.parametrize("flags", [["--rotary-value"], ["--favor-features", "7"]])
     def test_they_work_on_inputs(self, flags):

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from support.helpers import kernel_of, skip_without_cpu_kernels
-from support.helpers import tiny as translation
 from support.masked_language_models import texts, tiny
 
 from fairseq_posenc.attention.linformer import SHARING
@@ -112,23 +111,6 @@ class TestModels:
         assert [counts[name] - counts["layerwise"] for name in SHARING] == [
             *((2 * 2 * 4 - 1) * one, (2 * 2 - 1) * one, (2 - 1) * one, 0)
         ]
-
-    @pytest.mark.parametrize(
-        "encoding, flags, words",
-        [
-            ("rotary", [], "linformer: --position-encoding rotary transforms queries and keys"),
-            ("t5", [], "--attention linformer: --position-encoding t5 adds to logits"),
-            ("none", ["--causal"], "--attention linformer: it combines .* must not see later"),
-            ("none", ["--linformer-length", "9"], "--linformer-length 9: inputs can have 64 tok"),
-        ],
-    )
-    def test_what_cannot_work_is_refused(self, encoding, flags, words):
-        with pytest.raises(UsageError, match=words):
-            tiny(encoding, *FLAGS, *flags)
-
-    def test_decoders_are_refused(self):
-        with pytest.raises(UsageError, match="and this decoder must not see later keys"):
-            translation("none", *FLAGS)
 
     def test_longer_sequences_are_refused(self):
         with pytest.raises(UsageError, match="--linformer-length 64: a sequence has 65 tokens"):

@@ -6,14 +6,12 @@ from support.formulas import rotation_matrix
 from support.helpers import (
     assert_causal,
     encoding_of,
-    model_settings,
     skip_without_cpu_kernels,
     table_of,
     through_a_cache,
 )
 
 from fairseq_posenc.attention.mixed_chunks import MixedChunkAttention
-from fairseq_posenc.basics.errors import UsageError
 from tests.attention.test_gated import C, S
 
 T, CHUNK = 11, 4
@@ -120,17 +118,3 @@ def test_half_precision_at_4096_tokens(dtype, causal):
     got = layer.to(dtype)(x.to(dtype), causal)[0]
     tolerance = 0.01 if dtype is torch.float16 else 0.08
     assert (got - want).abs().max() <= tolerance * want.abs().max()
-
-
-@pytest.mark.parametrize(
-    "flags, words",
-    [
-        ("softmax_plus", "4: has no form with --gau-normaliser softmax_plus; give squared_relu"),
-        ("squared_relu --position-encoding t5", "--gau-chunk 4: .* t5 adds"),
-        ("squared_relu --rotary-value", "--rotary-value: the values"),
-    ],
-)
-def test_what_cannot_work_is_refused(flags, words):
-    given = "--layer gated --position-encoding rotary --gau-chunk 4 --gau-normaliser " + flags
-    with pytest.raises(UsageError, match=words):
-        model_settings("posenc_transformer", *given.split())

@@ -30,22 +30,6 @@ def test_patterns_are_read(value, period):
     assert parse_pattern(value) == period
 
 
-@pytest.mark.parametrize(
-    "value, words",
-    [
-        ("rotary*0,none", "'rotary\\*0' is not NAME\\*N"),
-        ("rotary*x,none", "is not NAME\\*N"),
-        ("rotary,,none", "unknown encoding ''"),
-        ("rotary,rope", "unknown encoding 'rope'"),
-        ("learned*3,none", "learned is added to the embeddings"),
-        ("learned+rotary,rotary", "learned is added to the embeddings"),
-    ],
-)
-def test_patterns_that_cannot_work_are_refused(value, words):
-    with pytest.raises(UsageError, match=words):
-        model_of("--position-encoding", value)
-
-
 def test_layers_follow_the_pattern():
     model = model_of(*FOUR, "--position-encoding", "rotary*3,none")
     assert names(model.encoder) == names(model.decoder) == ["rotary"] * 3 + ["none"]
@@ -116,8 +100,3 @@ def test_a_side_wins_over_the_preset():
     assert (cfg.position_encoding, cfg.encoder_position_encoding) == ("rotary", "alibi")
     with pytest.raises(UsageError, match="--decoder-position-encoding rope"):
         parse("roformer_base", "--decoder-position-encoding", "rope")
-
-
-def test_linear_attention_refuses_what_one_side_cannot_have():
-    with pytest.raises(UsageError, match="--position-encoding t5 adds to logits"):
-        model_of("--attention", "elu", "--decoder-position-encoding", "t5")

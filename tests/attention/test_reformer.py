@@ -15,7 +15,6 @@ from support.helpers import (
 )
 
 from fairseq_posenc.attention.reformer import _without_itself
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.averaging import IDENTICAL_SUFFIXES
 
 H, D, T, CHUNK, ROUNDS = 2, 8, 26, 3, 3
@@ -222,14 +221,3 @@ class TestModels:
         model, tokens = tiny("reformer:rotary"), sentences(2, 9)
         tokens[0] = PAD
         assert model(tokens, None, sentences(2, 5))[0].isfinite().all()
-
-    @pytest.mark.parametrize(
-        "encoding, flags, words",
-        [
-            ("rotary", ["--reformer-buckets", "5"], "--reformer-buckets 5: .* give an even number"),
-            ("t5", [], "--attention reformer: --position-encoding t5 adds to logits"),
-        ],
-    )
-    def test_what_cannot_work_is_refused(self, encoding, flags, words):
-        with pytest.raises(UsageError, match=words):
-            tiny(encoding, "--attention", "reformer", *flags)

@@ -70,31 +70,6 @@ def test_checkpoints_of_other_random_blocks_are_not_averaged(tmp_path):
 # --- settings
 
 
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--local-window", "32,7"], "--local-window 32,7: '7' is refused; give even numbers"),
-        (["--local-window", "32,"], "--local-window 32,: '' is refused"),
-        (["--local-window", "²"], "--local-window ²: '²' is refused"),
-        (["--local-dilation", "1,2,4"], "--local-dilation 1,2,4: has 3 numbers for 2 layers"),
-        (["--local-dilation", "0"], "--local-dilation 0: '0' is refused; give numbers from 1"),
-        (["--local-global-tokens", "-1"], "--local-global-tokens -1: must be at least 0"),
-        (["--attention", "bigbird", "--bigbird-window-blocks", "4"], "must be odd.* give 5"),
-        (["--attention", "bigbird", "--store-ema"], "--store-ema would average the random numbers"),
-        (["--position-encoding", "shaw"], "--attention local: --position-encoding shaw adds to"),
-        (
-            ["--local-global-tokens", "2", "--local-global-first-text", "9"],
-            "give --arch posenc_masked_lm",
-        ),
-        (["--layer", "gated"], "--attention local: gated attention units replace"),
-        (["--log-length-scale", "9"], "--log-length-scale 9: has no effect with --attention local"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(flags, message):
-    with pytest.raises(UsageError, match=message):
-        build("posenc_transformer", *TINY, "--attention", "local", *flags)
-
-
 @pytest.mark.parametrize("encoding", ["rotary", "t5", "tupe", "learned"])
 @torch.no_grad()
 def test_the_tokens_of_the_first_text_are_global(encoding):

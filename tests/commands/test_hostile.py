@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.commands import ROOT, USER_DIR, Command
+from support.lists import rows_of
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
 
@@ -60,13 +61,6 @@ COMMANDS = {
 }
 
 
-def listed():
-    """The start of each command, its flags, and the pattern of its outcome."""
-    text = Path(__file__).with_name("hostile_commands.txt").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    return [[part.strip() for part in line.split(" | ")] for line in lines]
-
-
 @pytest.fixture(scope="session")
 def places(toy, trained, corpus, trained_lm, once):
     """Files and folders by the names that the list gives them."""
@@ -106,7 +100,9 @@ def places(toy, trained, corpus, trained_lm, once):
     }
 
 
-@pytest.mark.parametrize("start, flags, outcome", listed())
+@pytest.mark.parametrize(
+    "start, flags, outcome", rows_of(Path(__file__).with_name("hostile_commands.txt"))
+)
 def test_no_command_is_silently_wrong(start, flags, outcome, places, tmp_path):
     if any(there and word in flags + outcome for word, there in ELSEWHERE.items()):
         pytest.skip("this machine has what others lack")

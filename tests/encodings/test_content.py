@@ -20,8 +20,6 @@ from support.formulas import (
 )
 from support.helpers import (
     PAD,
-    TINY,
-    build,
     causal_only,
     decode_in_steps,
     encoding_of,
@@ -184,7 +182,7 @@ def test_every_pair_is_refused_by_name_or_works(name):
     torch.testing.assert_close(steps, full, atol=1e-5, rtol=0)
 
 
-# --- parameters and flags
+# --- parameters
 
 
 @pytest.mark.parametrize(
@@ -198,24 +196,6 @@ def test_every_pair_is_refused_by_name_or_works(name):
 def test_parameters_of_the_masked_lm_presets(name, added):
     ours, without = (count(f"{each}_masked_lm_base", 100) for each in (name, "roformer"))
     assert ours - without == added
-
-
-@pytest.mark.parametrize(
-    "flags, words",
-    [
-        (["shaw", "--shaw-max-distance", "0"], "--shaw-max-distance 0: must be at least 1"),
-        (["deberta", "--deberta-max-distance", "0"], "--deberta-max-distance 0: .* at least 1"),
-        (["transformer_xl", "--layer", "gated", "--gau-key-size", "7"], "7 channels .* even"),
-        (["learned+deberta", "--layer", "gated", "--gau-normaliser", "scaled_squared_relu"],
-         "--gau-normaliser scaled_squared_relu: .* deberta; give softmax_plus or softmax"),
-        (["shaw", "--shaw-values", "--layer", "gated"], "--shaw-values: the values"),
-        (["shaw+shaw"], "named twice"),
-    ],
-)  # fmt: skip
-def test_what_cannot_work_is_refused_by_name(flags, words):
-    with pytest.raises(UsageError, match=words) as error:
-        build("posenc_transformer", *TINY, "--position-encoding", *flags)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", [*filter(causal_only, ENCODINGS), "learned+xpos"])

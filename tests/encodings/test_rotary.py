@@ -5,8 +5,6 @@ import torch
 from support.formulas import rotation_matrix
 from support.helpers import encoding_of
 
-from fairseq_posenc.basics.errors import UsageError
-
 
 def rotary(head_dim=16, **flags):
     return encoding_of("rotary", heads=3, head_dim=head_dim, **flags).transform
@@ -54,22 +52,6 @@ def test_table_is_complex64_so_that_half_cannot_touch_it():
     table = rotary().table(torch.arange(4)[None])
     assert table.dtype is torch.complex64 and not table.is_floating_point()
     assert table.shape == (1, 4, 1, 8)
-
-
-@pytest.mark.parametrize(
-    "flags, words",
-    [
-        ({"rotary_fraction": 0.0}, "--rotary-fraction 0"),
-        ({"rotary_fraction": 1.5}, "--rotary-fraction 1.5"),
-        ({"rotary_fraction": 0.01}, "smallest that works is 0.125"),
-        ({"rotary_pairing": "both"}, "--rotary-pairing both"),
-        ({"rotary_base": 1.0}, "--rotary-base 1"),
-        ({"head_dim": 3}, "head size 3 of the encoder is odd"),
-    ],
-)
-def test_impossible_flags_are_refused_by_name(flags, words):
-    with pytest.raises(UsageError, match=words):
-        rotary(**flags)
 
 
 # --- other implementations: interleaved as in RoFormer, half as in Llama

@@ -8,7 +8,6 @@ import torch
 from support.formulas import bias_of, by_loops
 from support.helpers import encoding_of
 
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.t5 import relative_position_bucket as bucket
 
 
@@ -38,18 +37,6 @@ def test_t5_encoders_tell_both_sides_apart_and_decoders_do_not_need_to():
     there, back = torch.tensor([5]), torch.tensor([-5])
     assert bucket(there, 32, 128, False) != bucket(back, 32, 128, False)
     assert bucket(there, 32, 128, True) == bucket(torch.tensor([0]), 32, 128, True)
-
-
-@pytest.mark.parametrize(
-    "flags, words",
-    [
-        ({"t5_num_buckets": 3, "t5_max_distance": 128}, "--t5-num-buckets 3: must be even"),
-        ({"t5_num_buckets": 32, "t5_max_distance": 8}, "--t5-max-distance 8: must be above 8"),
-    ],
-)
-def test_t5_flags_that_leave_no_room_are_refused(flags, words):
-    with pytest.raises(UsageError, match=words):
-        encoding_of("t5", **flags)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -46,19 +46,6 @@ def test_products_of_xpos_are_those_of_x_transformers(golden):
     torch.testing.assert_close(got, reference["outputs"]["products"], atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "flags, words",
-    [
-        ({"rotary_value": True}, "--rotary-value: xPos is defined without"),
-        ({"rotary_scaling": "yarn"}, "--rotary-scaling: xPos is defined without"),
-        ({"xpos_scale_base": 0.5}, "over the 64 positions .* float32, which holds"),
-    ],
-)
-def test_what_xpos_cannot_do_is_refused(flags, words):
-    with pytest.raises(UsageError, match=words):
-        xpos_of(**flags)
-
-
 def test_xpos_refuses_float16_where_its_scales_overflow():
     transform = xpos_of(xpos_scale_base=4.0)  # over 64 positions, up to 2^14
     table = transform.table(torch.arange(2)[None])

@@ -5,8 +5,6 @@ import torch
 from support.helpers import PAD, decode_in_steps, sentences, tiny
 from support.masked_language_models import tiny as masked_lm
 
-from fairseq_posenc.basics.errors import UsageError
-
 SOURCE, TARGET = sentences(3, 7), sentences(3, 9, seed=1)
 SOURCE[0, :2] = PAD
 NAMES = ["rotary", "shaw_values:tupe+shaw", "gated:rotary", "favor:rotary", "ffn_swiglu:t5"]
@@ -58,15 +56,3 @@ def test_parameters_that_are_tied_in_a_layer_stay_so(value):
     first, second = (layer.self_attn for layer in model.encoder.sentence_encoder.layers)
     for layer in (first, second):
         assert layer.key_projection is layer.value_projection is first.key_projection
-
-
-@pytest.mark.parametrize(
-    "name, value, message",
-    [
-        ("rotary,shaw", "all", "--position-encoding rotary,shaw; give one encoding"),
-        ("gated:rotary", "attention", "--share-layers attention: a gated attention unit is both"),
-    ],
-)
-def test_what_cannot_be_shared_is_refused(name, value, message):
-    with pytest.raises(UsageError, match=message):
-        tiny.__wrapped__(name, "--share-layers", value)

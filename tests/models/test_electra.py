@@ -91,11 +91,6 @@ def test_tokens_are_drawn_with_the_generators_probabilities():
     assert sample_tokens(logits[None][:0], repeatable=False).shape == (0,)
 
 
-def test_a_fraction_that_leaves_no_whole_head_is_refused():
-    with pytest.raises(UsageError, match="--generator-size 0.7: gives 3 heads and 22 channels"):
-        tiny.__wrapped__("rotary", "--generator-size", "0.7")
-
-
 def test_other_models_are_refused():
     with pytest.raises(UsageError, match="needs a model with a generator"):
         criterion()(masked_lm("rotary"), batch())

@@ -68,24 +68,7 @@ def test_causal_models_see_no_later_token():
     assert_causal(lambda tokens: model(tokens)[0], tokens, torch.full_like(tokens, 7), [5])
 
 
-@pytest.mark.parametrize(
-    "arch, flags, words",
-    [
-        ("posenc_masked_lm", ["--position-encoding", "rotary", "--untie-cls"], "no content-free"),
-        ("posenc_masked_lm", ["--position-encoding", "tupe", "--untie-cls", "--cls-reset", "all"],
-         "--cls-reset all: must be sum or each"),
-        ("posenc_masked_lm", ["--position-encoding", "tupe", "--num-positions", "32"],
-         "--max-positions 64: .* table of 32 positions"),
-    ],
-)  # fmt: skip
-def test_what_cannot_work_is_refused(arch, flags, words):
-    with pytest.raises(UsageError, match=words):
-        build(arch, *SMALL, *flags)
-
-
 def test_untied_cls_is_refused_where_the_input_has_none():
-    with pytest.raises(UsageError, match=r"--untie-cls: .*encoder does not start with a \[CLS\]"):
-        parse("posenc_transformer", "--position-encoding", "tupe", "--untie-cls")
     with pytest.raises(UsageError, match="--untie-cls: without --init-token 0"):
         tiny("tupe", "--untie-cls", _name="sentence_prediction", init_token=None)
 

@@ -5,8 +5,6 @@ import torch
 from support.helpers import PAD, encoding_of
 from support.masked_language_models import texts, tiny
 
-# --- the formulas
-
 
 def reset_by_hand(v, theta1, theta2):
     """TUPE Eq. 9 for one head, v (T, T)."""
@@ -95,6 +93,3 @@ def test_content_free_logits_are_computed_once_and_for_no_sentence_in_particular
     tokens[1, 6:] = PAD
     model(tokens)
     assert shapes == [(1, 4, 9, 9)]
-
-
-# --- released models

@@ -11,10 +11,9 @@ from fairseq.distributed import ModuleProxyWrapper
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from support.conversion import write_ids
-from support.helpers import PAD, VOCABULARY, model_settings, sentences
-from support.masked_language_models import SMALL, tiny
+from support.helpers import PAD, VOCABULARY, sentences
+from support.masked_language_models import tiny
 
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.models.masked_lm import MASKED_LM
 from fairseq_posenc.stacks.sentence_encoder import segment_labels
 
@@ -99,18 +98,13 @@ def test_the_task_decides_the_default(task, settings, segments):
     assert chosen(num_segments=1) == chosen(num_segments=0) == "single"
 
 
-def test_pairs_need_a_second_segment_and_lines_of_their_own():
-    with pytest.raises(UsageError, match="--segments pairs: .* give --num-segments 2"):
-        tiny("rotary", "--segments", "pairs", *LINES)
-    flags = ["--position-encoding", "rotary", *SMALL, *PAIRS, "--sample-break-mode", "complete"]
-    with pytest.raises(UsageError, match="--sample-break-mode complete makes blocks .* give --s"):
-        model_settings("posenc_masked_lm", *flags, task="masked_lm")
-
-
-@pytest.mark.parametrize("flags, lines", [(PAIRS, 0), (PAIRS[:2], 1), ([], 0)])
-def test_a_segment_that_is_never_trained_is_named_once(flags, lines, caplog):
+@pytest.mark.parametrize(
+    "flags, length, lines", [(PAIRS, 9, 0), (PAIRS, 5, 1), (PAIRS[:2], 9, 1), ([], 9, 0)]
+)
+def test_a_segment_that_is_never_trained_is_named_once(flags, length, lines, caplog):
+    """Single texts, of 5 tokens, train no second segment."""
     model = tiny("rotary", *flags)
-    tokens = pairs_of_texts()
+    tokens = pairs_of_texts()[:, :length]
     with caplog.at_level(logging.INFO, logger="fairseq_posenc.stacks.sentence_encoder"):
         for _ in range(12):
             model(tokens)  # evaluation says nothing
@@ -119,15 +113,6 @@ def test_a_segment_that_is_never_trained_is_named_once(flags, lines, caplog):
             model.train()(tokens)
     assert len(caplog.messages) == lines
     assert all("--num-segments 2: no second text in the first 10" in m for m in caplog.messages)
-
-
-def test_single_texts_train_no_second_segment(caplog):
-    model = tiny("rotary", *PAIRS).train()
-    tokens = pairs_of_texts()[:, :5]
-    with caplog.at_level(logging.INFO, logger="fairseq_posenc.stacks.sentence_encoder"):
-        for _ in range(12):
-            model(tokens)
-    assert len(caplog.messages) == 1
 
 
 # --- masked pairs
@@ -172,22 +157,15 @@ def step_of(task, model, batch):
     return seen[0]
 
 
-def on_its_own(model):
-    return model
-
-
-def in_parallel(model):
-    """The model as fairseq's trainer holds it where there are several processes."""
-    inner = torch.nn.Module()
-    inner.module = model
-    return ModuleProxyWrapper(inner)
-
-
-@pytest.mark.parametrize("held", [on_its_own, in_parallel])
-def test_masked_separators_still_divide_pairs(held, masked_pairs):
+@pytest.mark.parametrize("in_parallel", [False, True])
+def test_masked_separators_still_divide_pairs(in_parallel, masked_pairs):
+    """As well where fairseq's trainer holds the model as it does with several processes."""
     batches, lines = masked_pairs
     task, found = batches("eos")
-    model = held(tiny("rotary", *PAIRS))
+    model, inner = tiny("rotary", *PAIRS), torch.nn.Module()
+    if in_parallel:
+        inner.module = model
+        model = ModuleProxyWrapper(inner)
     hidden = 0
     for batch in found:
         tokens = batch["net_input"]["src_tokens"].tolist()

@@ -200,33 +200,6 @@ def test_generator_and_discriminator_may_be_funnels():
     assert extra["replaced"].shape == tokens.shape and torch.isfinite(logits).all()
 
 
-REFUSED = [
-    (["--funnel-stages", "4"], "--funnel-stages 4: must be the layers of two or more stages"),
-    (["--funnel-stages", "4,x"], "--funnel-stages 4,x: must be the layers"),
-    (["--encoder-layers", "12"], "--encoder-layers 12: --funnel-stages 2,1,2 .* have 6"),
-    (["--attention", "favor"], "--attention favor has one input for queries and keys"),
-    (["--layer", "gated"], "--layer gated has one input"),
-    (["--causal"], "a pooled token would see the later one that it holds; drop --causal"),
-    (["--encoder-layerdrop", "0.1"], "drop --encoder-layerdrop 0.1"),
-    (["--position-encoding", "t5", "--untie-cls"], "drop --untie-cls"),
-    (["--position-encoding", "shaw"], "shaw counts the tokens between queries and keys"),
-    (["--position-encoding", "deberta"], "deberta counts the tokens"),
-    (["--position-encoding", "tupe"], "tupe knows the positions of tokens, but not of pooled"),
-    (["--rotary-value"], "--rotary-value needs the one position of a token"),
-]
-
-
-@pytest.mark.parametrize("flags, message", REFUSED)
-def test_what_pooling_rules_out_is_refused_by_name(flags, message):
-    with pytest.raises(UsageError, match=message):
-        tiny("rotary", *flags)
-
-
-def test_a_flag_of_the_decoder_without_stages_has_no_effect():
-    with pytest.raises(UsageError, match="--funnel-decoder-layers 3: has no effect without"):
-        build("roformer_masked_lm_tiny", "--funnel-decoder-layers", "3")
-
-
 # --- transformers
 
 

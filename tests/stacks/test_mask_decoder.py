@@ -116,28 +116,6 @@ def test_all_parameters_are_trained():
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
-REFUSED = {
-    "--attention favor": "--attention favor has one input for queries and keys; give --attention",
-    "--layer gated": "--layer gated has one input for queries and keys; give --layer transformer",
-    "--encoder-layerdrop 0.1": "must not be dropped; drop --encoder-layerdrop 0.1",
-    "--funnel-stages 1,1": "layers of its own after its stages; drop --funnel-stages 1,1",
-    "--causal": "a text that is seen as a whole; drop --causal",
-}
-
-
-@pytest.mark.parametrize("given", REFUSED)
-def test_what_rules_it_out(given):
-    sizes = ["--dropout", "0"] if "gated" in given else SMALL[2:]
-    flags = ["--position-encoding", "rotary", "--mask-decoder-layers", "2", *sizes, *given.split()]
-    with pytest.raises(UsageError, match="--mask-decoder-layers 2: .*" + REFUSED[given]):
-        build("posenc_masked_lm", *flags)
-
-
-def test_electra_does_without():
-    with pytest.raises(UsageError, match="ELECTRA predicts no masked tokens; drop it, or give"):
-        build("roformer_electra_tiny", "--mask-decoder-layers", "2")
-
-
 def test_texts_beyond_the_table_are_refused():
     model = tiny("rotary", "--num-positions", "8")
     with pytest.raises(UsageError, match="a text has 9 tokens, .* a table of 8 positions"):

@@ -12,7 +12,6 @@ from support.helpers import EVERY_ENCODING, LAYERS, PAD, copies, model_settings,
 from support.masked_language_models import Vocabulary
 
 from fairseq_posenc.attention.memory import moved_on
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import ENCODINGS, all_encodings, parse_encodings
 from fairseq_posenc.models.language_model import MODEL
 from fairseq_posenc.stacks.positions import StackPositions
@@ -212,41 +211,9 @@ def test_states_of_segments_are_those_of_transformers():
 
 # --- who may have one
 
-REFUSED = {
-    "learned": "learned in --position-encoding learned",
-    "sinusoidal": "sinusoidal in",
-    "tupe+t5": "tupe in --position-encoding tupe\\+t5",
-    "fire": "fire in",
-    "learned+bert_ad": "learned and bert_ad in",
-    "favor:rotary": "--attention favor has one input for queries and keys; give --attention",
-    "gated:rotary": "--layer gated has one input for queries and keys; give --layer transformer",
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_absolute_positions_and_other_attentions_are_refused_by_name(name):
-    with pytest.raises(UsageError, match=f"--memory-length 15: {REFUSED[name]}"):
-        tiny(name)
-
 
 def test_every_other_encoding_can_have_a_memory():
     assert {"rotary", "t5", "alibi", "shaw", "transformer_xl", "kerple"} <= set(RELATIVE)
     named = {e.name for name in RELATIVE for e in all_encodings(name.rpartition(":")[2])}
     absolute = {e.name for e in ENCODINGS.values() if not e.relative}
     assert named == set(ENCODINGS) - absolute
-
-
-@pytest.mark.parametrize(
-    "task, flags, message",
-    [
-        (TASK, ["--memory-length", "4", "--rotary-value"], "--rotary-value in"),
-        (TASK, ["--memory-length", "4", "--decoder-layerdrop", "0.1"], "--decoder-layerdrop 0.1"),
-        (TASK, [], f"--task {TASK}: give --memory-length"),
-        ("language_modeling", ["--memory-length", "4"], "has no effect with --task language_model"),
-        (TASK, ["--memory-length", "-1"], "--memory-length -1: must be at least 0"),
-    ],
-)
-def test_flags_that_contradict_a_memory_are_refused(task, flags, message):
-    given = ["--position-encoding", "rotary", *SMALL, *flags]
-    with pytest.raises(UsageError, match=message):
-        models.build_model(model_settings(MODEL, *given, task=task), task_of(task=task))

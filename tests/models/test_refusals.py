@@ -1,0 +1,42 @@
+"""Flags of models that cannot work: each is refused in one line, before anything is trained.
+
+Each line of refusals.txt is an architecture with its flags, and a pattern of the message.
+"""
+
+import shlex
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from fairseq import models
+from support.commands import shape
+from support.helpers import TINY, VOCABULARY, model_settings, own_criterion
+from support.lists import rows_of
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.models import family_of
+
+CASES = rows_of(Path(__file__).with_name("refusals.txt"))
+TEXT = ["--tokens-per-sample", "64"]
+#: By family, its usual task, and flags of its general architecture, before those of a line.
+USUAL = {
+    "posenc_transformer": ("translation", TINY),
+    "posenc_lm": ("language_modeling", [*shape(2, 32, 48, 4, "decoder"), *TEXT]),
+    "posenc_masked_lm": ("masked_lm", ["--encoder-embed-dim", "48", *TEXT]),
+    "posenc_electra": ("masked_lm", [*shape(2, 32, 64, 4, "encoder"), *TEXT]),
+}
+
+
+@pytest.mark.parametrize("words, pattern", CASES)
+def test_what_cannot_work_is_refused_by_name(words, pattern):
+    arch, *flags = shlex.split(words)
+    family = family_of(arch)
+    task, sizes = USUAL[family.model]
+    task = flags[flags.index("--task") + 1] if "--task" in flags else task
+    flags = [*own_criterion(family), *(sizes if arch == family.model else []), *flags]
+    settings = Namespace(_name=task, tokens_per_sample=64)
+    known = {"source_dictionary": VOCABULARY, "target_dictionary": VOCABULARY}
+    with pytest.raises(UsageError, match=pattern) as error:
+        given = model_settings(arch, *flags, task=task)
+        models.build_model(given, Namespace(cfg=settings, args=settings, **known))
+    assert "\n" not in str(error.value)
