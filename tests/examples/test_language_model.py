@@ -1,4 +1,4 @@
-"""Language-model recipe: the whole chain on a made-up text, what it would run, tables, mistakes."""
+"""Language-model recipe: the whole chain on a made-up text, what it would run, tables."""
 
 import os
 import random
@@ -171,31 +171,6 @@ def test_an_update_has_so_many_tokens_whatever_the_machine(tmp_path, nodes, gpus
     flags = training(tmp_path, "t5", "data", *machine)
     share, passes = int(flags["--batch-size"]), int(flags["--update-freq"])
     assert share * 2048 <= limit and nodes * gpus * share * passes * 2048 == 524288
-
-
-@pytest.mark.parametrize(
-    "arguments, parts",
-    [
-        (["learned+", "data", "--cpu"], ["learned+", "joined with +"]),
-        (["gau", "data", "--size", "medium"], ["--size medium", "gated units"]),
-        (["rotary", "data", "--cpu"], ["data", "dict.txt", "prepare.sh"]),
-        (["rotary", "data", "--cpu", "--batch", "3000"], ["--batch 3000", "--length 2048"]),
-        (["rotary", "data", "--cpu", "--tokens-per-gpu", "64"], ["--tokens-per-gpu 64"]),
-        (["rotary", "data", "--cpu", "--adaptive", "1,x"], ["--adaptive 1,x"]),
-    ],
-)
-def test_training_mistakes_are_one_line(tmp_path, arguments, parts):
-    assert_error(bash(TRAIN, *arguments, cwd=tmp_path), *parts)
-    assert os.listdir(tmp_path) == []
-
-
-def test_other_mistakes_are_one_line(tmp_path):
-    assert_error(bash(PREPARE, "words", "text", "out", cwd=tmp_path), "words", "enwik8")
-    missing = bash(PREPARE, "wikitext", "text", "out", cwd=tmp_path)
-    assert_error(missing, "text: has neither wiki.train.tokens nor train.txt")
-    assert_error(bash(PREPARE, "text8", "text", "out", cwd=tmp_path), "text: no such file")
-    assert_error(bash(COMPARE, "data", "out", cwd=tmp_path), "data: has no text valid")
-    assert os.listdir(tmp_path) == []
 
 
 # --- tables

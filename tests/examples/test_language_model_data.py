@@ -103,12 +103,3 @@ def test_subwords_are_learned_and_kept_with_the_data(subwords, tmp_path):
     assert ("--srcdict" in binarizing) == (subwords == "byte-bpe")
     kept = "tokenizer" if subwords == "byte-bpe" else "sentencepiece.model"
     assert any(command[0] == "cp" and command[-1].endswith(kept) for command in found)
-
-
-def test_mistakes_of_subwords_are_one_line(tmp_path):
-    wrong = [
-        (["text8", "text", "out", "--subwords", "byte-bpe"], "--subwords: has no effect on text8"),
-        (["subwords", "text", "out"], "text: has neither train.jsonl nor train.txt"),
-    ]
-    for arguments, message in wrong:
-        assert_error(bash(PREPARE, *arguments, cwd=tmp_path), message)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.recipes import EXAMPLES, assert_error, bash, error_of, recipe_module, trainings
+from support.recipes import EXAMPLES, error_of, recipe_module, trainings
 
 RECIPE = EXAMPLES / "long_chinese"
 cail = recipe_module("reading", "cail")
@@ -46,22 +46,6 @@ def test_models_without_a_table_take_any_length(model, encoding, tmp_path):
     assert [flags["--tokens-per-sample"] for flags in found] == ["64", "128"]
     assert {(flags["--position-encoding"], flags["--lr"]) for flags in found} == {(encoding, "1")}
     assert not any("--max-positions" in flags for flags in found)
-
-
-@pytest.mark.parametrize(
-    "arguments, parts",
-    [
-        (["gpt", "data"], ["gpt: unknown model", "roformer, wobert"]),
-        (["bert", "data", "--stages", "512x256"], ["--stages 512x256", "such as 512x256x200000"]),
-        (["bert", "data"], ["data: no dict.txt"]),
-        (
-            ["bert", "data", "--dry-run", "--cpu", "--tokens-per-gpu", "512"],
-            ["of stage 1536x256x12500 has 1536"],
-        ),
-    ],
-)
-def test_mistakes_are_one_line(arguments, parts, tmp_path):
-    assert_error(bash(RECIPE / "train.sh", *arguments, cwd=tmp_path), *parts)
 
 
 def test_the_table_has_the_last_validation_of_each_stage(tmp_path):

@@ -152,12 +152,6 @@ def test_data_of_other_subwords_are_refused(tmp_path):
 
 
 def test_mistakes_are_one_line(tmp_path):
-    def mistake(script, *words):
-        return bash(script, *words, cwd=tmp_path)
-
-    assert_error(mistake(PREPARE, "glue", "a", "b", "c"), "glue: no such task; expected squad")
-    assert_error(mistake(PREPARE, "squad", "a", "b", "c"), "a: no such folder")
-    assert_error(mistake(FINETUNE, "x", "y", "z"), "x: is not the folder of a task")
     found = posenc("reading", "prepare", tmp_path / "d", "--dict", "x", "--train", tmp_path / "no")
     assert "cannot be read" in found.message()
     found = posenc("reading", "prepare", tmp_path / "d", "--dict", "x")

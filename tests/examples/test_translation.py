@@ -209,10 +209,6 @@ def test_text_that_is_not_parallel_is_refused_before_any_work(tmp_path, name, co
     assert "sentencepiece" not in result.stderr and not (tmp_path / "out" / "data-bin").exists()
 
 
-def test_other_mistakes_are_one_line(texts, tmp_path):
-    assert_error(recipe("train.sh", "arch", texts, "--cpu", cwd=tmp_path), "prepare.sh")
-    given = ["--epochs", "1", "--updates", "1", "--cpu"]
-    assert_error(recipe("train.sh", "arch", "data", *given, cwd=tmp_path), "--epochs 1")
-    assert_error(recipe("evaluate.sh", texts, texts, cwd=tmp_path), "text.settings")
+def test_fewer_epochs_than_are_averaged_are_refused(texts, tmp_path):
     result = recipe("run.sh", texts, "out", "transformer", *PAIR, "--epochs", "2", cwd=tmp_path)
     assert_error(result, "--average 5", "2 epochs")
