@@ -144,32 +144,3 @@ def test_memory_has_panels_of_its_own(tmp_path):
     report.draw([dict(row, peak_mib=None) for row in rows], "wall", files[1])
     height = [int.from_bytes(file.read_bytes()[20:24], "big") for file in files]
     assert height[0] == 2 * height[1]
-
-
-# --- mistakes
-
-
-@pytest.mark.parametrize(
-    "flags, parts",
-    [
-        (["--lengths", "a,5"], ["--lengths a,5"]),
-        (["--lengths", "0"], ["--lengths 0"]),
-        (
-            ["--lengths", "9", "--archs", "roformer_base"],
-            ["'roformer_base'", "softmax, elu, cosformer"],
-        ),
-        (["--lengths", "9", "--archs", ""], ["--archs ''"]),
-        (["--lengths", "9", "--archs", "softmax --position-encoding t5"], ["t5", "rotary"]),
-        (["--lengths", "9", "--jobs", "training"], ["--jobs training", "takes --length"]),
-        (["--lengths", "9", "--layers", "2"], ["--layers"]),
-        (["--lengths", "9", "--all-encodings"], ["--all-encodings"]),
-        (["--jobs", "attention"], ["--jobs attention", "--lengths 512"]),
-        (["--plot", "a.png"], ["--plot a.png", "--lengths"]),
-        (["--lengths", "9", "--plot", "nowhere/a.png"], ["--plot nowhere/a.png"]),
-    ],
-)
-def test_a_mistake_is_named_before_anything_is_measured(flags, parts):
-    with pytest.raises(UsageError) as caught:
-        main(["benchmark", *TINY, *flags])
-    message = str(caught.value)
-    assert all(part in message for part in parts) and "\n" not in message

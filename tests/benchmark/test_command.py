@@ -3,13 +3,16 @@
 import csv
 import json
 import random
+import shlex
 import statistics
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 from support.benchmark_runs import SMALL, completed, settings, subject
 from support.helpers import EVERY_ENCODING, causal_only, encoding_of_sides
+from support.lists import rows_of
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.benchmark import measure
@@ -176,34 +179,21 @@ def test_memory_is_that_of_a_process_with_one_model():
 # --- mistakes
 
 
+USUAL = {
+    "models": SMALL,
+    "layers": ["--size", "tiny", "--threads", "1", "--skip-memory"],
+    "folders": ["--translate", "folder", "source", "reference"],
+}
+
+
 @pytest.mark.parametrize(
-    "flags, parts",
-    [
-        (["--archs", "transformer", "roformer_bas"], ["--archs", "roformer_bas", "list"]),
-        (["--archs", ""], ["--archs"]),
-        (["--repeat", "1"], ["--repeat 1", "2 or more"]),
-        (["--layers", "0"], ["--layers 0"]),
-        (["--vocabulary", "4"], ["--vocabulary 4"]),
-        (["--length", "5", "6", "7"], ["--length 5 6 7"]),
-        (["--archs", "explicit transformer"], ["explicit", "--jobs masked-lm"]),
-        (["--jobs", "masked-lm", "training"], ["--jobs masked-lm training"]),
-        (["--length", "0"], ["--length 0"]),
-        (["--dtype", "float16"], ["--dtype float16", "--device cuda"]),
-        (["--csv", "nowhere/table.csv"], ["--csv nowhere/table.csv"]),
-        (["--jobs", "training", "--positions", "4"], ["--positions: ", "drop --jobs training"]),
-        (
-            ["--jobs", "lm-generation", "--positions", "9", "--archs", "transformer_lm"],
-            ["--positions 9: expected 10 or more"],
-        ),
-        (
-            ["--jobs", "generation", "--positions", "0"],
-            ["--positions 0: expected 1 or more"],
-        ),
-    ],
+    "line, parts",
+    [(line, parts) for line, *parts in rows_of(Path(__file__).with_name("mistakes.txt"))],
 )
-def test_a_mistake_is_named_before_anything_is_measured(flags, parts):
+def test_a_mistake_is_named_before_anything_is_measured(line, parts):
+    kind, *flags = shlex.split(line)
     with pytest.raises(UsageError) as caught:
-        main(["benchmark", *SMALL, *flags])
+        main(["benchmark", *USUAL[kind], *flags])
     message = str(caught.value)
     assert all(part in message for part in parts) and "\n" not in message
 

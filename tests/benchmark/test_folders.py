@@ -7,7 +7,6 @@ import pytest
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.tables import plain_table
 from fairseq_posenc.benchmark import folders
-from fairseq_posenc.cli import main
 
 FOLDER = Namespace(path="model", checkpoint="model.pt", export="ctranslate2")
 
@@ -45,16 +44,3 @@ def test_the_start_is_taken_off(tmp_path, monkeypatch):
         reference.write_bytes(content)
         with pytest.raises(UsageError, match=words):
             folders.measure(FOLDER, str(source), str(reference), settings, 1)
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--repeat", "0"], "--repeat 0: must be at least 1"),
-        (["--device", "cuda"], "--device: has no effect with --translate"),
-        (["--csv", "x"], "--csv: has no effect with --translate"),
-    ],
-)
-def test_what_does_not_apply_to_a_folder_is_refused(flags, message):
-    with pytest.raises(UsageError, match=message):
-        main(["benchmark", "--translate", "folder", "source", "reference", *flags])
