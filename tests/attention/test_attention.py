@@ -172,9 +172,6 @@ def test_without_the_fused_kernel_nothing_changes(monkeypatch):
     torch.testing.assert_close(attend(q, k, v, 0.5, None, True), want)
 
 
-# --- options of softmax attention
-
-
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 @torch.no_grad()
 def test_log_length_scale_by_hand(kind):

@@ -12,8 +12,6 @@ from fairseq_posenc.checkpoints.averaging import average_checkpoints
 
 EOS = Vocabulary.eos()
 
-# --- checkpoints
-
 
 def test_a_stock_model_continues_with_longer_texts(caplog):
     """Its learned positions are repeated, and global projections start as copies."""
@@ -65,9 +63,6 @@ def test_checkpoints_of_other_random_blocks_are_not_averaged(tmp_path):
         torch.save({"model": model.state_dict(), "cfg": cfg, "args": None}, paths[-1])
     with pytest.raises(UsageError, match=r"random_blocks is not the same .*meaningless"):
         average_checkpoints(paths)
-
-
-# --- settings
 
 
 @pytest.mark.parametrize("encoding", ["rotary", "t5", "tupe", "learned"])

@@ -35,8 +35,7 @@ def test_only_line_feeds_end_lines_and_a_byte_order_mark_is_no_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "pack, command",
-    [(gzip.compress, "gunzip"), (bz2.compress, "bunzip2"), (lzma.compress, "unxz")],
+    "pack, command", [(gzip.compress, "gunzip"), (bz2.compress, "bunzip2"), (lzma.compress, "unxz")]
 )
 def test_compressed_text_is_read_here_and_refused_for_others(tmp_path, pack, command):
     packed = tmp_path / "train.de"

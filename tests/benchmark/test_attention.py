@@ -20,9 +20,6 @@ def subject(entry, *flags, kind=AttentionSubject):
     return kind(entry, completed(*TINY, "--lengths", "9", *flags))
 
 
-# --- what is built
-
-
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_the_layers_are_those_of_an_encoder_and_of_a_decoder(entry):
     short = {  # or nine tokens would not meet, or be as good as in one place
@@ -80,9 +77,6 @@ def test_attention_with_a_pattern_of_its_own_takes_several_sentences(entry):
     made = subject(entry, "--batch", "2")
     for job in ("attention", "causal-attention"):
         made.start(job)()
-
-
-# --- what is reported
 
 
 def test_the_exponent_is_that_of_a_power_law():

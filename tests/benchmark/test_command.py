@@ -20,8 +20,6 @@ from fairseq_posenc.benchmark.models import LanguageModelSubject
 from fairseq_posenc.cli import main
 from fairseq_posenc.encodings import ENCODINGS
 
-# --- what is run
-
 
 @pytest.mark.parametrize("encoding", EVERY_ENCODING)
 def test_every_encoding_is_trained_and_translates_to_the_full_length(encoding):
@@ -42,9 +40,6 @@ def test_a_step_does_not_add_to_the_gradients_of_the_one_before():
     step()
     assert before.abs().sum() > 0
     assert torch.allclose(weight.grad, before)
-
-
-# --- what is reported
 
 
 def test_ratios_are_of_the_same_round():
@@ -174,9 +169,6 @@ def test_memory_is_that_of_a_process_with_one_model():
     small, large = (measure.peak_memory(e, "training", args) for e in ("transformer", wide))
     assert small > 50
     assert large - small > 200
-
-
-# --- mistakes
 
 
 USUAL = {

@@ -7,8 +7,6 @@ from support.benchmark_runs import subject
 from fairseq_posenc.benchmark import measure
 from fairseq_posenc.benchmark.models import MaskedLMSubject
 
-# --- what is built
-
 
 def test_flags_of_an_entry_go_before_the_common_ones():
     one, two = subject("transformer"), subject("transformer --encoder-layers 2")
@@ -41,9 +39,6 @@ def test_the_batch_is_padded_as_fairseq_pads():
 
 def test_the_baseline_is_stock():
     assert type(subject("transformer").model).__module__.startswith("fairseq.")
-
-
-# --- arithmetic
 
 
 def masked_lm(entry, *flags):

@@ -177,9 +177,6 @@ def test_keeping_some_layers_is_the_model_with_those_layers(corpus, tmp_path):
     assert found != perplexity(eval_lm(corpus, checkpoint))
 
 
-# --- warm starts
-
-
 def carry_over(corpus, checkpoint, folder, *flags, by="--restore-file"):
     """Train on from *checkpoint*; returns what the log lists as left out and as new."""
     log = train_lm(corpus, folder, MODEL, *flags, *starting_from(checkpoint, by))

@@ -122,9 +122,6 @@ def test_hydra_keeps_the_length_of_training(arch, corpus, tmp_path):
     assert not warnings_in(eval_lm(corpus, checkpoint))
 
 
-# --- translation, and masked language models
-
-
 def test_generate_and_validate_scale_an_existing_checkpoint(toy, trained):
     checkpoint = trained / "checkpoint_last.pt"
     plain = generate(toy.separate, checkpoint)

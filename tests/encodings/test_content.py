@@ -18,14 +18,7 @@ from support.formulas import (
     random,
     rotation_matrix,
 )
-from support.helpers import (
-    PAD,
-    causal_only,
-    decode_in_steps,
-    encoding_of,
-    sentences,
-    tiny,
-)
+from support.helpers import PAD, causal_only, decode_in_steps, encoding_of, sentences, tiny
 from support.masked_language_models import count
 
 from fairseq_posenc.attention.functional import attend_with_weights
@@ -128,9 +121,6 @@ def test_gated_units_by_hand(name, normaliser):
     torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
 
 
-# --- decoding, memory, composition
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["transformer_xl", "deberta"])
 def test_decoding_projects_distances_when_their_number_doubles_only(name, monkeypatch):
@@ -180,9 +170,6 @@ def test_every_pair_is_refused_by_name_or_works(name):
     padded = torch.cat((torch.full((1, 3), PAD), source), dim=1)
     steps = decode_in_steps(model, padded, target, [3, 1, 2, 1])
     torch.testing.assert_close(steps, full, atol=1e-5, rtol=0)
-
-
-# --- parameters
 
 
 @pytest.mark.parametrize(

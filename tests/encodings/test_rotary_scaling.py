@@ -21,9 +21,6 @@ def scaled(rule, factor=4.0, **flags):
     return rotary(rotary_scaling=rule, rotary_scaling_factor=factor, **flags)
 
 
-# --- the formulas
-
-
 def test_linear_reads_position_m_as_m_over_the_factor():
     positions = torch.tensor([[0, 1, 7, 255]])
     got = scaled("linear").table(positions)
@@ -115,9 +112,6 @@ def test_other_implementations(golden):
         assert scaling.temperature == pytest.approx(temperature, abs=1e-12)
         compared.add(rule)
     assert len(compared) == 4
-
-
-# --- in a model
 
 
 def same_parameters(*flags):

@@ -19,9 +19,6 @@ pytest_plugins = ["support.pretraining"]
 MODELS = "bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer shaw roberta".split()
 
 
-# --- the whole chain
-
-
 def test_the_data_hold_every_document_and_what_fine_tuning_needs(prepared):
     data = prepared / "out" / "data-bin"
     dictionary = Dictionary.load(str(data / "dict.txt"))
@@ -69,9 +66,6 @@ def test_preparing_again_repeats_nothing_and_a_dry_run_prints_everything(prepare
     dry = bash(RECIPE / "prepare.sh", text, "new", *options, "--dry-run", cwd=tmp_path)
     assert len(commands(dry)) == (prepared / "messages").read_text().count("\n+ ")
     assert os.listdir(tmp_path) == []
-
-
-# --- what the scripts would run
 
 
 def training(cwd, *arguments):

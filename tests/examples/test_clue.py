@@ -35,9 +35,6 @@ def read(task, path):
     return [[*e.texts, e.label] for e in files.examples(TASKS[task], str(path))]
 
 
-# --- reading
-
-
 WSC = {"span1_index": 0, "span1_text": "小明", "span2_index": 6, "span2_text": "他"}
 
 
@@ -103,9 +100,6 @@ def test_real_tnews_has_its_published_sizes():
     assert {label for _, label in dev} <= {label for _, label in train}
 
 
-# --- the whole chain
-
-
 @pytest.fixture(scope="module")
 def prepared(chinese, tmp_path_factory):
     """Folder with a made-up CSL, through prepare.sh into ``data``."""
@@ -156,9 +150,6 @@ def test_fine_tuning_ends_with_the_table(prepared, chinese_model):
     answers = (prepared / "out" / "csl_predict.json").read_text().splitlines()
     expected = [{"id": 7 - number, "label": label} for number, label in enumerate(labels)]
     assert list(map(json.loads, answers)) == expected
-
-
-# --- what would run
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,6 @@ pytest_plugins = ["support.chinese"]
 
 KINDS = ("fixed", "varied")  # samples of 512 tokens, and documents
 
-# --- the whole chain
-
 
 def test_the_dictionary_has_both_forms_and_how_it_was_made(chinese):
     data = chinese / "fixed" / "data-bin"
@@ -100,9 +98,6 @@ def test_preparing_again_repeats_nothing(chinese, tmp_path):
     again = succeed(RECIPE / "prepare.sh", *given, "--workers", "1", cwd=tmp_path)
     assert again.stderr.count("already done") == 6
     assert "\n+ " not in again.stderr and os.listdir(tmp_path) == []
-
-
-# --- what the scripts would run
 
 
 def training(cwd, *arguments):

@@ -10,9 +10,6 @@ from support.recipes import bash, commands, flags_of, succeed
 pytest_plugins = ["support.pretraining"]
 
 
-# --- the whole chain
-
-
 @pytest.fixture(scope="module")
 def glue(prepared, tmp_path_factory):
     """Folder with made-up CoLA and STS-B, through prepare.sh into ``data``."""
@@ -80,9 +77,6 @@ def test_every_task_is_prepared(prepared, tmp_path):
         inputs = sorted(path.name for path in folder.iterdir() if path.is_dir())
         assert inputs == [*settings.inputs, "label"]
     assert (tmp_path / "data" / "MNLI" / "input1" / "valid1.bin").exists()
-
-
-# --- ensembles
 
 
 def test_models_of_an_ensemble_are_packed_and_submitted(tmp_path):

@@ -10,8 +10,6 @@ from support.glue_files import HEADERS, RECIPE, TASKS, made_up
 from fairseq_posenc.training.sentence_tasks import files
 from fairseq_posenc.training.sentence_tasks.tasks import read_table
 
-# --- reading
-
 
 def read(task, path):
     return [[*e.texts, e.label] for e in files.examples(TASKS[task], str(path))]
@@ -77,8 +75,6 @@ def test_real_files_have_their_published_sizes(task, train, dev, positive):
     assert len(found) == dev
     assert sum(example[-1] == "1" for example in found) == positive
 
-
-# --- SuperGLUE
 
 SUPERGLUE = read_table(str(RECIPE / "superglue.yaml"))
 

@@ -58,9 +58,6 @@ def test_adaptive_softmax_in_gated_units(tmp_path):
     assert losses[-1] < losses[0]
 
 
-# --- the whole chain
-
-
 def compare(folder, *more, flags=()):
     arguments = ["out/data-bin", "runs", *SMALL_RUNS, "--encodings", "rotary", *more]
     return bash(COMPARE, *arguments, "--", *TINY, *flags, cwd=folder)
@@ -123,9 +120,6 @@ def test_a_dry_run_prints_both_steps_of_every_run(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-# --- what train.sh would run
-
-
 def training(cwd, *arguments):
     (flags,) = trainings(TRAIN, *arguments, cwd=cwd)
     return flags
@@ -171,9 +165,6 @@ def test_an_update_has_so_many_tokens_whatever_the_machine(tmp_path, nodes, gpus
     flags = training(tmp_path, "t5", "data", *machine)
     share, passes = int(flags["--batch-size"]), int(flags["--update-freq"])
     assert share * 2048 <= limit and nodes * gpus * share * passes * 2048 == 524288
-
-
-# --- tables
 
 
 def made_up_run(out, name, bits, perplexity, updates=100):

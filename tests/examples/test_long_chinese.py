@@ -9,8 +9,6 @@ RECIPE = EXAMPLES / "long_chinese"
 cail = recipe_module("reading", "cail")
 tables = recipe_module("long_chinese", "tables")
 
-# --- stages
-
 PAPER = [
     (512, 256, 200000),
     (1536, 256, 12500),
@@ -63,9 +61,6 @@ def test_the_table_has_the_last_validation_of_each_stage(tmp_path):
         "| 2 | 1536 | 256 | 5 | 0.69 | 51.0 | 66.8 |",
     ]
     assert tables.render_stages(tmp_path, "512x256x10")[2].endswith("| 52.0 |  |")
-
-
-# --- CAIL2019-SCM
 
 
 def triple(number, **changes):

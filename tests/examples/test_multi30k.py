@@ -44,9 +44,6 @@ def data(tmp_path):
     return folder
 
 
-# --- the whole chain
-
-
 SHORT = ("--epochs", "3", "--average", "2", "--bpe-operations", "40")
 
 
@@ -134,9 +131,6 @@ def test_a_missing_text_is_named(data, tmp_path):
     assert_error(result, "val.de", "download.sh")
 
 
-# --- download
-
-
 @pytest.fixture
 def archives(tmp_path):
     """The six archives, as if they had been downloaded already, and a list of digests."""
@@ -177,9 +171,6 @@ def test_run_downloads_when_there_is_no_data_folder(tmp_path):
     names = [os.path.basename(command[-1]) for command in fetched]
     assert sorted(names) == sorted(f"{name}.gz" for name, _ in corpus())
     assert os.listdir(tmp_path) == []
-
-
-# --- the table in the README
 
 
 def test_the_digests_are_of_the_six_texts():

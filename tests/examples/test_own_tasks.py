@@ -98,10 +98,7 @@ def test_every_task_of_the_benchmarks_is_read():
         ({"lable": "x"}, "lable: unknown key; did you mean label or labels?"),
         ({"colour": "x"}, "colour: unknown key; known: train, valid"),
         ({"label": None}, "label: null: expected a text"),
-        (
-            {"labels": [True, "x"]},
-            "[true, x]: is true or false in YAML; write it in quotes",
-        ),
+        ({"labels": [True, "x"]}, "[true, x]: is true or false in YAML; write it in quotes"),
         ({"labels": ["a b", "x"]}, "the label 'a b' is no word that fairseq"),
         ({"labels": ["x"]}, "labels: [x]: expected two or more"),
         ({"labels": [1, 1]}, "labels: [1, 1]: 1: given twice"),

@@ -51,9 +51,6 @@ def test_choices_are_trained_by_fairseqs_own_task(tmp_path):
         (tmp_path / "train.json").read_text()) for choice in [asked["choice"]])  # fmt: skip
 
 
-# --- what would run
-
-
 @pytest.mark.parametrize(
     "task, rate, batch, epochs, decay, seeds, epsilon, separator",
     [

@@ -17,8 +17,6 @@ pytest_plugins = ["support.pretraining"]
 RECIPE = EXAMPLES / "glue"
 
 
-# --- the whole chain
-
 FEW = {"epochs": 2, "batch": 8, "lr": 1e-2}
 OWN = {
     "pairs": {
@@ -105,9 +103,6 @@ def test_the_test_set_is_binarised_without_labels(own):
     assert not list((data / "label").glob("test*"))
     model = json.loads((own / "runs/tupe_r/length/model/model.json").read_text())
     assert model["head"]["bounds"] == [1, 21] and model["text"]["lowercase"] is True
-
-
-# --- files of the benchmarks
 
 
 def submitted(folder, recipe, task, name, test, predictions, labels):

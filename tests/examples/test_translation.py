@@ -50,9 +50,6 @@ def texts(tmp_path_factory):
     return folder
 
 
-# --- the chain
-
-
 def lines_of(path):
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
@@ -88,9 +85,6 @@ def test_the_chain_with_two_sets_of_pieces_of_raw_text(texts, tmp_path):
     generated = (results / "generate-test.txt").read_text(encoding="utf-8")
     best = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", generated, re.MULTILINE))
     assert hypotheses == [text.restore(best[str(index)].split()) for index in range(11)]
-
-
-# --- what would be run
 
 
 def dry(script, *arguments, cwd, **variables):
@@ -167,9 +161,6 @@ def test_the_settings_of_the_data_decide_how_it_is_trained_and_scored(tmp_path):
     write(tmp_path / "data" / "text.settings", ["PATH=/nowhere"])
     refused = recipe("train.sh", "arch", "data", "--cpu", cwd=tmp_path)
     assert_error(refused, "text.settings: PATH: unknown setting")
-
-
-# --- mistakes
 
 
 @pytest.mark.parametrize(

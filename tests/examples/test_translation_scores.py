@@ -21,9 +21,6 @@ compare = recipe_module("common", "compare")
 score = recipe_module("common", "score")
 
 
-# --- scores
-
-
 @pytest.fixture
 def translations():
     """A reference, a good translation and a bad one."""
@@ -197,9 +194,6 @@ def test_comet_is_asked_only_on_request(translations, tmp_path, monkeypatch):
     score.main([*flags, hypotheses])
     entry = json.loads((tmp_path / "json").read_text())[-1]
     assert (entry["name"], entry["score"]) == ("COMET", 0.75) and "some/model" in entry["signature"]
-
-
-# --- comparisons
 
 
 @pytest.fixture

@@ -104,9 +104,6 @@ def _archives(folder):
     (folder / "digests").write_text("".join(digests))
 
 
-# --- reading the archives
-
-
 def test_sgm_segments_in_order_as_plain_lines():
     text = (
         '<srcset>\n<doc>\n<SEG id="1"> a  &amp;amp; b </SEG>\n<seg id="2">two\nlines &lt;x&gt;'
@@ -148,8 +145,6 @@ def test_corpora_are_joined_in_order_and_aligned(tmp_path):
     extract.main([*outputs, *corpora])
     assert [Path(path).read_bytes() for path in outputs] == [b"a\r\nb\nc\n", b"A\nB\nC\n"]
 
-
-# --- the whole chain
 
 TINY_ARCH = "roformer_tiny"
 

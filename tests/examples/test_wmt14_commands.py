@@ -93,8 +93,6 @@ def test_a_dry_run_of_everything_leaves_nothing_behind(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-# --- Slurm
-
 SRUN = """#!/usr/bin/env bash
 echo "${SRUN_CPUS_PER_TASK:-}" >"$CALLS.cpus"
 while [[ $1 == --* ]]; do shift; done

@@ -32,11 +32,7 @@ FAMILIES: Dict[str, Tuple[Sequence[str], str, str]] = {
     "posenc_transformer": (("encoder", "decoder"), "translation", ""),
     "posenc_lm": (("decoder",), "language_modeling", TEXT),
     "posenc_masked_lm": (("encoder",), "masked_lm", TEXT),
-    "posenc_electra": (
-        ("encoder",),
-        "masked_lm",
-        f"{TEXT} {ELECTRA}",
-    ),
+    "posenc_electra": (("encoder",), "masked_lm", f"{TEXT} {ELECTRA}"),
 }
 #: What a model has besides an encoding: a layer of each kind, and an encoding that suits it.
 LAYERS = {
@@ -69,7 +65,7 @@ ONLY_ENCODERS = {
     "mask decoder": "deberta --mask-decoder-layers 1",
 }
 ONLY_LANGUAGE_MODELS = {
-    "memory": "transformer_xl --memory-length 4 --task language_modeling_with_memory",
+    "memory": "transformer_xl --memory-length 4 --task language_modeling_with_memory"
 }
 ONLY = {"posenc_masked_lm": ONLY_ENCODERS, "posenc_lm": ONLY_LANGUAGE_MODELS}
 

@@ -4,15 +4,7 @@ import logging
 
 import pytest
 import torch
-from support.helpers import (
-    EVERY_ENCODING,
-    LINEAR,
-    OTHER_LAYERS,
-    PAD,
-    build,
-    sentences,
-    tiny,
-)
+from support.helpers import EVERY_ENCODING, LINEAR, OTHER_LAYERS, PAD, build, sentences, tiny
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.versions import TORCH_VERSION

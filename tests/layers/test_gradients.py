@@ -14,11 +14,7 @@ NAMES = EVERY_ENCODING + ["shaw_values:tupe+shaw", "rotary+deberta", "gated:rota
 NAMES += ["power:kerple", "shaw_per_head:shaw", "scaled:rotary"]
 NAMES += [f"ffn_{name}:none" for name in FEED_FORWARDS]
 #: other forms of encodings
-FORMS = {
-    "deberta": ["--deberta-released"],
-    "tupe": ["--tupe-free"],
-    "t5": ["--t5-products"],
-}
+FORMS = {"deberta": ["--deberta-released"], "tupe": ["--tupe-free"], "t5": ["--t5-products"]}
 
 
 @pytest.mark.parametrize("name, form", [(n, []) for n in NAMES] + list(FORMS.items()))

@@ -51,9 +51,6 @@ def tiny(name, *flags):
     return build(MODEL, "--position-encoding", encoding, *flags, "--tokens-per-sample", "64")
 
 
-# --- sizes
-
-
 def count(arch, layers=None):
     flags = [] if layers is None else ["--decoder-layers", str(layers)]
     with without_values():
@@ -113,9 +110,6 @@ def test_learned_lm_small_is_fairseqs_own_gpt3_small():
     tokens = sentences(2, 7)
     with torch.no_grad():
         torch.testing.assert_close(ours(tokens)[0], stock(tokens)[0], atol=1e-5, rtol=1e-5)
-
-
-# --- as stock
 
 
 ADAPTIVE = (
@@ -186,9 +180,6 @@ def test_the_length_of_training(flags, trained):
     flags = ["--tokens-per-sample", "32", *flags.split()]
     cfg = model_settings("roformer_lm_tiny", *flags, task="language_modeling")
     assert cfg.rotary_original_length == trained
-
-
-# --- decoding
 
 
 @every_encoding

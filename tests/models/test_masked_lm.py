@@ -11,8 +11,6 @@ from support.masked_language_models import SMALL, build, count, texts, tiny
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings import parse_encodings
 
-# --- sizes
-
 
 @pytest.fixture(scope="module")
 def bert_base():
@@ -43,9 +41,6 @@ def test_tupe_adds_two_projections(bert_base, arch, relative):
 )
 def test_the_others_differ_by_their_positions_only(bert_base, arch, added):
     assert count(f"{arch}_masked_lm_base") - bert_base == added
-
-
-# --- [CLS] and padding
 
 
 @pytest.mark.parametrize("encoding", ENCODER_ENCODINGS)
@@ -82,9 +77,6 @@ def test_a_sequence_longer_than_the_table_names_both_lengths(encoding):
 def test_without_a_table_any_length_is_welcome():
     for encoding in ("rotary", "t5", "alibi", "none", "sinusoidal"):
         tiny(encoding)(texts(1, 70))
-
-
-# --- segments, sizes, heads
 
 
 def test_segments_are_a_table_and_default_to_the_first():

@@ -42,12 +42,7 @@ def test_a_preset_is_its_base_with_other_settings():
     [
         ("mine", "transformer", {}, "transformer is no architecture of the plug-in; .* list"),
         ("roformer_base", "tupe_base", {}, "preset roformer_base: .* exists already"),
-        (
-            "mine",
-            "tupe_base",
-            {"depth": 3},
-            "depth is no setting of posenc_transformer",
-        ),
+        ("mine", "tupe_base", {"depth": 3}, "depth is no setting of posenc_transformer"),
     ],
 )
 def test_what_cannot_be_a_preset_is_refused(name, base, settings, words):

@@ -56,9 +56,6 @@ def test_labels_are_those_of_a_loop_over_the_tokens(segments):
     assert labels.max() == segments - 1 and labels.dtype == torch.int64
 
 
-# --- the model
-
-
 def pairs_of_texts():
     tokens = sentences(2, 9).clamp(min=4)
     tokens[:, 0], tokens[:, 4], tokens[0, 8] = VOCABULARY.bos(), SEPARATOR, SEPARATOR
@@ -113,9 +110,6 @@ def test_a_segment_that_is_never_trained_is_named_once(flags, length, lines, cap
             model.train()(tokens)
     assert len(caplog.messages) == lines
     assert all("--num-segments 2: no second text in the first 10" in m for m in caplog.messages)
-
-
-# --- masked pairs
 
 
 @pytest.fixture

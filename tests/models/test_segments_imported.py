@@ -6,13 +6,7 @@ import pytest
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from support.commands import TRAINING, USER_DIR, read, run, succeed
-from support.conversion import (
-    convert,
-    reference_folder,
-    roformer_weights,
-    write_folder,
-    write_ids,
-)
+from support.conversion import convert, reference_folder, roformer_weights, write_folder, write_ids
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint

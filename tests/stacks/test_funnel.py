@@ -200,9 +200,6 @@ def test_generator_and_discriminator_may_be_funnels():
     assert extra["replaced"].shape == tokens.shape and torch.isfinite(logits).all()
 
 
-# --- transformers
-
-
 def halves(weight):
     """Columns (…, C) for sines and cosines in turn, of those for all sines before all cosines."""
     return torch.stack(weight.chunk(2, dim=-1), dim=-1).flatten(-2)

@@ -164,9 +164,6 @@ def test_memory_may_be_half_precision():
     assert model(second, memory=memory)[0].dtype is torch.bfloat16
 
 
-# --- transformers
-
-
 def from_transformers(state):
     """The parameters of its two layers by our names; only the feed-forward has biases there."""
     found = {"embed_tokens.weight": state["word_emb.emb_layers.0.weight"]}
@@ -207,9 +204,6 @@ def test_states_of_segments_are_those_of_transformers():
         states, extra = model(tokens, memory=memory, features_only=True)
         memory = extra["memory"]
         torch.testing.assert_close(states, reference["outputs"][key], atol=2e-5, rtol=1e-5)
-
-
-# --- who may have one
 
 
 def test_every_other_encoding_can_have_a_memory():

@@ -4,13 +4,7 @@ import subprocess
 
 import pytest
 
-from fairseq_posenc.steps.options import (
-    Mistake,
-    Option,
-    assignments,
-    check_value,
-    declaration_of,
-)
+from fairseq_posenc.steps.options import Mistake, Option, assignments, check_value, declaration_of
 
 HEAD = """#!/usr/bin/env bash
 # Title.

@@ -180,8 +180,7 @@ def test_a_lock_is_waited_for_and_scripts_below_share_it(tmp_path):
     inner = script(tmp_path, "alone out --waits\nstep inner -- touch inner")
     inner.rename(tmp_path / "inner.sh")
     first = start(
-        tmp_path,
-        "alone out\nrun bash inner.sh\nuntil [[ -e go ]]; do sleep 0.02; done\ntouch done",
+        tmp_path, "alone out\nrun bash inner.sh\nuntil [[ -e go ]]; do sleep 0.02; done\ntouch done"
     )
     until((tmp_path / "inner").exists)
     second = start(tmp_path, "alone out --waits\n[[ -e done ]]")

@@ -142,9 +142,6 @@ def test_the_size_of_a_folder_is_told_meanwhile(capfd, monkeypatch):
     assert "one: 0 s so far, 3 MB in b" in capfd.readouterr().err
 
 
-# --- folders that are replaced
-
-
 def folder_step(text, *more):
     part = part_of("out/made")
     words = ["mkdir", "-p", f"{part}/below", "&&", "cp", text, f"{part}/known", "&&", *more, "true"]
@@ -197,9 +194,6 @@ def test_a_folder_that_no_recipe_made_is_not_replaced():
         with pytest.raises(UsageError, match=match):
             do(step._replace(replaces=[name]))
     assert not os.path.exists("ran") and os.path.exists("other/mine")
-
-
-# --- digests
 
 
 def test_a_digest_is_that_of_what_a_training_reads(tmp_path):
