@@ -14,19 +14,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.commands import ROOT, USER_DIR, Command
+from support.commands import ROOT, SMALL, USER_DIR, Command
 from support.lists import rows_of
+from support.toy_lm import SHAPE
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
 
-_SMALL = (
-    "--encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 24 --decoder-layers 2 "
-    "--encoder-attention-heads 2 --decoder-attention-heads 2"
-)
-_SHAPE = (
-    "--decoder-layers 2 --decoder-embed-dim 16 --decoder-ffn-embed-dim 24 "
-    "--decoder-attention-heads 2"
-)
+_SMALL, _SHAPE = shlex.join(SMALL), shlex.join(SHAPE)
 _TRAINING = (
     "{plug_in} --cpu --num-workers 0 --optimizer adam --lr 0.01 --max-tokens 160 --max-update 1 "
     "--save-dir {new}/save"

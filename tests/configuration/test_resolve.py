@@ -19,7 +19,6 @@ from support.helpers import (
     without_values,
 )
 
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.resolve import configure, nested
 from fairseq_posenc.encodings import parse_encodings
 from fairseq_posenc.models import FAMILIES
@@ -141,50 +140,6 @@ def test_one_learned_table_works_as_in_fairseq():
     model = build(MODEL, *TINY, "--encoder-learned-pos")
     stock = build("transformer", *TINY, "--encoder-learned-pos")
     assert set(parameters_of(model)) == set(parameters_of(stock))
-
-
-@pytest.mark.parametrize(
-    "arch, flags, words",
-    [
-        (MODEL, ["--position-encoding", "rope"], "rope: unknown encoding 'rope'; known:.*rotary"),
-        (MODEL, ["--position-encoding", "rotary+rotary"], "named twice"),
-        (MODEL, ["--position-encoding", "none+rotary"], "none cannot be combined"),
-        (MODEL, ["--position-encoding", "learned+sinusoidal"], "both use the input hook"),
-        ("roformer_base", ["--encoder-learned-pos"], "--encoder-learned-pos contradicts"),
-        (
-            MODEL,
-            ["--position-encoding", "learned", "--no-token-positional-embeddings"],
-            "--no-token-positional-embeddings contradicts --position-encoding learned",
-        ),
-        ("roformer_base", ["--cross-self-attention"], "--cross-self-attention"),
-        ("roformer_base", ["--encoder-xformers-att-config", "{}"], "--encoder-xformers-att-config"),
-        ("roformer_base", ["--decoder-attention-heads", "7"], "--decoder-attention-heads 7"),
-        (
-            "roformer_base",
-            ["--encoder-embed-dim", "24", "--encoder-attention-heads", "8"],
-            "head size 3 of the encoder is odd",
-        ),
-        ("roformer_base", ["--rotary-pairing", "x"], "--rotary-pairing x"),
-    ],
-)
-def test_what_cannot_work_is_refused_by_name(arch, flags, words):
-    with pytest.raises(UsageError, match=words) as error:
-        parse(arch, *flags)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "task, instead",
-    [
-        ("masked_lm", "roformer_masked_lm_base"),
-        ("sentence_prediction", "roformer_masked_lm_base"),
-        ("language_modeling", "roformer_lm_small"),
-    ],
-)
-def test_an_architecture_of_another_family_is_named(task, instead):
-    with pytest.raises(UsageError, match=f"--task {task} needs .* --arch {instead}"):
-        parse("roformer_base", task=task)
-    assert instead in ARCH_MODEL_REGISTRY
 
 
 def test_nested_configuration_keeps_the_encodings_flags():

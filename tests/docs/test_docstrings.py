@@ -4,12 +4,10 @@ import doctest
 import importlib
 import pkgutil
 
-import pytest
+from support.own_extensions import registries_as_before
 
 import fairseq_posenc
 from fairseq_posenc.basics.packages import EXTRAS
-from fairseq_posenc.encodings import ENCODINGS
-from fairseq_posenc.flags import registry
 
 OPTIONAL = {extra.module for extra in EXTRAS}
 LEAST = 10  # examples that have to be found
@@ -34,24 +32,14 @@ def examples(module):
     return [test for test in finder.find(module) if test.examples]
 
 
-@pytest.fixture
-def restored_encodings():
-    """Undo registrations: an example of ``register_encoding`` adds an encoding."""
-    before = dict(ENCODINGS)
-    yield
-    ENCODINGS.clear()
-    ENCODINGS.update(before)
-    for changed in registry.listeners:
-        changed()
-
-
-def test_examples_of_docstrings(restored_encodings):
+def test_examples_of_docstrings():
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     reports, named = [], set()
-    for module in modules():
-        for test in examples(module):
-            named.add(test.name)
-            runner.run(test, out=reports.append)
+    with registries_as_before():  # an example of ``register_encoding`` adds an encoding
+        for module in modules():
+            for test in examples(module):
+                named.add(test.name)
+                runner.run(test, out=reports.append)
     assert not runner.summarize(verbose=False).failed, "".join(reports)
     assert len(named) >= LEAST, sorted(named)
 

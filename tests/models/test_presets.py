@@ -3,26 +3,16 @@
 import pytest
 from fairseq import models
 from support.helpers import TINY, TranslationTask, model_settings
+from support.own_extensions import registries_as_before
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.models import FAMILIES, family_of, register_preset
 
-REGISTRIES = (
-    models.ARCH_MODEL_REGISTRY,
-    models.ARCH_MODEL_NAME_REGISTRY,
-    models.ARCH_MODEL_INV_REGISTRY,
-    models.ARCH_CONFIG_REGISTRY,
-    FAMILIES["posenc_transformer"].presets,
-)
-
 
 @pytest.fixture(autouse=True)
-def registries_as_before():
-    before = [{k: v[:] if isinstance(v, list) else v for k, v in r.items()} for r in REGISTRIES]
-    yield
-    for registry, entries in zip(REGISTRIES, before):
-        registry.clear()
-        registry.update(entries)
+def gone_afterwards():
+    with registries_as_before():
+        yield
 
 
 def test_a_preset_is_its_base_with_other_settings():

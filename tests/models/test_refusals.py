@@ -3,6 +3,7 @@
 Each line of refusals.txt is an architecture with its flags, and a pattern of the message.
 """
 
+import re
 import shlex
 from argparse import Namespace
 from pathlib import Path
@@ -40,3 +41,5 @@ def test_what_cannot_work_is_refused_by_name(words, pattern):
         given = model_settings(arch, *flags, task=task)
         models.build_model(given, Namespace(cfg=settings, args=settings, **known))
     assert "\n" not in str(error.value)
+    named = re.findall(r"--arch (\w+)", str(error.value))
+    assert set(named) <= set(models.ARCH_MODEL_REGISTRY)  # what to give instead

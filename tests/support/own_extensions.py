@@ -37,13 +37,19 @@ def own(tmp_path_factory):
 @contextlib.contextmanager
 def registries_as_before():
     """What is registered inside is gone afterwards."""
-    before = [(each, list(each)) for each in (ATTENTIONS, ENCODINGS, FEED_FORWARDS, NORMS)]
+    registries = [ATTENTIONS, ENCODINGS, FEED_FORWARDS, NORMS, models.ARCH_MODEL_REGISTRY]
+    registries += [models.ARCH_MODEL_NAME_REGISTRY, models.ARCH_CONFIG_REGISTRY]
+    registries += [family.presets for family in FAMILIES.values()]
+    inverse = models.ARCH_MODEL_INV_REGISTRY
+    before = [dict(each) for each in registries], {name: each[:] for name, each in inverse.items()}
     try:
         yield
     finally:
-        for registry, names in before:
-            for name in set(registry) - set(names):
+        inverse.update(before[1])
+        for registry, entries in zip(registries, before[0]):
+            for name in set(registry) - set(entries):
                 del registry[name]
+            registry.update(entries)
         for family in FAMILIES.values():
             family.declare_again()
 
