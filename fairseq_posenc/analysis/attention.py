@@ -51,7 +51,6 @@ def load(path: str, dict_path: Optional[str]) -> Model:
     """Load the encoder of a checkpoint in evaluation mode.
 
     Args:
-        path: the checkpoint.
         dict_path: its dictionary, if it is neither beside it nor in its training data.
 
     Raises:
@@ -106,8 +105,6 @@ def pack(path: str, model: Model, length: int, count: int) -> Tensor:
     """The first *count* sequences of a text, or fewer if it is too short.
 
     Args:
-        path: the text file.
-        model: the model that reads them.
         length: T.
         count: the most sequences to return.
 
@@ -170,7 +167,6 @@ def matrices(model: Model, tokens: Tensor) -> Iterator[Tensor]:
     """The matrices q·k, softmax and ReLU² of every layer, (3, B, H, T, T) each, in float64.
 
     Args:
-        model: the model.
         tokens: (B, T), without padding.
     """
     encoder, length = model.encoder, tokens.size(1)
@@ -237,10 +233,7 @@ def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
     """Plot rank and sparsity by layer.
 
     Args:
-        figures: the figures of every layer.
-        title: title of the figure.
         bound: the largest rank / length that q·k can have.
-        output: the file.
     """
     pyplot = import_pyplot("--output")
     from matplotlib import ticker
@@ -265,9 +258,6 @@ def draw(figures: Figures, title: str, bound: float, output: Path) -> None:
 
 def report(args: Namespace) -> None:
     """Print the figures of a checkpoint on a text and, if asked, draw them.
-
-    Args:
-        args: the arguments of ``fairseq-posenc analyse``.
 
     Raises:
         UsageError: an argument is out of range, or a file cannot be used.

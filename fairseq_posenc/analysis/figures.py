@@ -92,7 +92,6 @@ def length_axes(axes: Any, lengths: Sequence[int], steps: Sequence[float] = ()) 
     """Set up the axes of curves by length.
 
     Args:
-        axes: axes of matplotlib.
         lengths: ticks across, on a scale of powers of two.
         steps: multiples of powers of ten that get a tick; the vertical scale is logarithmic if
             there are any.
@@ -113,7 +112,6 @@ def plot_runs(axes: Any, runs: Mapping[int, Sequence[float]], **style: Any) -> N
     """Plot the mean over runs as a curve, and a band from the least to the largest value.
 
     Args:
-        axes: axes of matplotlib.
         runs: the values of every run, by their place on the horizontal axis.
         style: arguments of ``plot``, with the colour.
     """
@@ -163,7 +161,6 @@ def save_figure(figure: "Figure", output: Path, flag: str = "--output") -> None:
     """Write *figure* and close it.
 
     Args:
-        figure: a figure of matplotlib.
         output: the file; PDF or SVG if its name ends in .pdf or .svg, else PNG.
         flag: the flag that gave *output*, for the error message.
 

@@ -156,12 +156,7 @@ def correlation(
 
 @torch.no_grad()
 def heat_maps(side: Side, length: int) -> List[Row]:
-    """Content-free logits of one stack: of each term, and of their sum if there are several.
-
-    Args:
-        side: the stack.
-        length: number of positions.
-    """
+    """Content-free logits of one stack: of each term, and of their sum if there are several."""
     terms = side.encoding.shared_bias
     functions: Dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
     if terms is not None:
@@ -186,7 +181,6 @@ def learned_table(side: Side, length: int) -> Optional[Table]:
     """Cosine similarities of the vectors in a learned table, less their mean.
 
     Args:
-        side: the layers of an encoder or decoder.
         length: number of positions T.
 
     Returns:
@@ -207,7 +201,6 @@ def layer_terms(side: Side, length: int) -> List[Row]:
     Transformer-XL's are its term v·(r W_kR); other terms with content have none.
 
     Args:
-        side: the layers of an encoder or decoder.
         length: number of positions T.
     """
     stack, encoding = side.stack, side.encoding
@@ -235,9 +228,7 @@ def rows_of(title: str, maps: Tensor, stack: Stack) -> List[Row]:
     """Heat maps, a few heads to a row; a causal stack shows no later keys.
 
     Args:
-        title: the title of each row.
         maps: logits (H, T, T).
-        stack: the encoder or decoder.
     """
     if stack.causal:
         later = torch.ones(maps.shape[1:], dtype=torch.bool).triu(1)

@@ -41,8 +41,6 @@ def draw_maps(
     """Draw matrices side by side with one scale and a bar for it.
 
     Args:
-        figure: what to draw in.
-        title: its title.
         maps: (N, T, S).
         columns: places for matrices, at least N.
         label: what the colours stand for.
@@ -128,9 +126,6 @@ def plot(checkpoint: str, output: Path, length: Optional[int], default_length: i
     """Draw what a checkpoint learned about positions.
 
     Args:
-        checkpoint: the checkpoint file.
-        output: the file of the figure.
-        length: number of positions.
         default_length: the number if *length* is None; fewer if the model has fewer.
 
     Raises:

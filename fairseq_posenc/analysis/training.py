@@ -52,8 +52,6 @@ def read_curves(lines: Sequence[str], metric: str, first: int = 0) -> Curves:
     """Collect one metric from the lines of a log.
 
     Args:
-        lines: output of fairseq-train.
-        metric: a key of METRICS.
         first: leave out values before this update.
     """
     curves = Curves({}, {})
@@ -76,8 +74,6 @@ def draw(curves: Dict[str, List[Curves]], metric: str, output: Path) -> None:
 
     Args:
         curves: runs by name.
-        metric: a key of METRICS.
-        output: the file of the figure.
     """
     figure, axes = import_pyplot("--output").subplots(figsize=(7, 4.5), constrained_layout=True)
     drawn: List[str] = []
@@ -106,11 +102,8 @@ def plot(
     """Draw the curves of several logs.
 
     Args:
-        logs: log files of fairseq-train.
         labels: a name for each, or empty for the names of their folders.
-        metric: a key of METRICS.
         first: leave out values before this update.
-        output: the file of the figure.
 
     Raises:
         UsageError: a log cannot be read or has no curve, or the names do not match the logs.

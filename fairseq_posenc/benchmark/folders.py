@@ -58,9 +58,6 @@ def measure(
 
     Args:
         folder: the model folder.
-        source: file of raw text.
-        reference: file of raw text.
-        settings: what to measure.
         rounds: number of times.
 
     Returns:

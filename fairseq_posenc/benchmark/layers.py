@@ -44,7 +44,6 @@ def plug_in_layer(entry: str, flags: List[str], args: argparse.Namespace, causal
     Args:
         entry: for messages.
         flags: flags of the model, added to those of all entries.
-        args: the command line.
         causal: the decoder's layer instead of the encoder's.
 
     Raises:
@@ -76,7 +75,6 @@ class AttentionSubject(Subject):
 
     Args:
         entry: a value of ``--attention``, optionally followed by flags of the model.
-        args: the command line.
 
     Raises:
         UsageError: the encoding adds to logits.

@@ -240,7 +240,6 @@ class SteppedSearch:
     reordering of the cache for the next token.
 
     Args:
-        run: runs the search.
         decoder: its decoder, called once a token.
         position: the number of tokens that the first step attends to.
     """

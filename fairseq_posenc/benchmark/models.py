@@ -64,7 +64,6 @@ class Subject:
 
     Args:
         entry: architecture and flags, as in ``--archs``.
-        args: the command line.
     """
 
     #: Entries of ``--all-encodings``: the model of fairseq, and the plug-in's with free flags.
@@ -149,7 +148,6 @@ class Subject:
         """A function that continues *sample* to exactly ``--length`` tokens.
 
         Args:
-            sample: a batch of the task.
             flags: those of ``fairseq-generate``, with ``--task``.
         """
         length = str(self.args.length[-1])

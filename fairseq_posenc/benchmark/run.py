@@ -145,9 +145,6 @@ def settings(args: Namespace) -> Dict[str, Any]:
 def run(args: Namespace) -> None:
     """Check the arguments, measure, print the tables and write the requested files.
 
-    Args:
-        args: as ``fairseq-posenc benchmark`` declares them.
-
     Raises:
         UsageError: an argument is wrong, or a file cannot be written.
     """

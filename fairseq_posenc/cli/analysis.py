@@ -128,7 +128,7 @@ def add_extrapolation(parser: argparse.ArgumentParser) -> None:
 def plot_extrapolation(args: argparse.Namespace) -> None:
     """Measure, print and draw."""
     load_plug_in()
-    from fairseq_posenc.analysis.extrapolation_figure import plot
+    from fairseq_posenc.analysis.extrapolation import plot
 
     plot(args)
 

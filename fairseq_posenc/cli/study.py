@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> Optional[int]:
         devices = [devices[0]._replace(gpus=("0",) * plan.gpus)]
     absent = check_plan(plan, devices[0], without_data=shows)
     if plan.match and not absent:
-        from fairseq_posenc.study.match import match_parameters
+        from fairseq_posenc.study.checks import match_parameters
 
         plan = match_parameters(plan)
     runs = [spec for tried in trials(plan).values() for _, spec in tried]

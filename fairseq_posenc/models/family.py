@@ -153,7 +153,6 @@ class Family:
 
         Args:
             cfg: flat configuration, complete unless it comes from hydra.
-            task: the task.
             settings: its settings.
 
         Raises:

@@ -125,7 +125,6 @@ class LanguageModelDecoder(TransformerDecoder):
     Args:
         cfg: fairseq's nested Transformer configuration with the encodings' flags, ``lm_head``,
             ``num_segments`` and ``memory_length``.
-        dictionary: the dictionary.
         embed_tokens: token embedding (V, E).
     """
 

@@ -23,8 +23,7 @@ from fairseq_posenc.layers.heads import MaskedLMHead, SpanBoundaryHead, TiedHead
 from fairseq_posenc.layers.parameters import apply_norms_and_biases, initialise
 from fairseq_posenc.stacks.encoder import Wanted
 from fairseq_posenc.stacks.funnel import FunnelEncoder
-from fairseq_posenc.stacks.mask_decoder import MaskDecodingEncoder
-from fairseq_posenc.stacks.sentence_encoder import SentenceEncoder
+from fairseq_posenc.stacks.sentence_encoder import MaskDecodingEncoder, SentenceEncoder
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +33,6 @@ class MaskedLMEncoder(RobertaEncoder):
 
     Args:
         args: flat configuration of the masked-LM family, complete.
-        dictionary: the dictionary.
         embed_tokens: token embedding (V, E), if not to be built here.
     """
 

@@ -75,7 +75,6 @@ class FunnelEncoder(SentenceEncoder):
     Args:
         cfg: fairseq's nested Transformer configuration, with ``funnel_stages``, and as many layers
             as these and the decoder have.
-        dictionary: the dictionary.
         embed_tokens: token embedding (V, E).
     """
 

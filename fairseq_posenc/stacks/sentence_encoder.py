@@ -4,18 +4,20 @@ BERT, Devlin et al., arXiv 1810.04805; ALBERT, Lan et al., arXiv 1909.11942, sec
 """
 
 import logging
-from typing import Optional, Tuple
+from typing import Any, Optional, Tuple
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.modules import LayerNorm
 from torch import Tensor, nn
 
+from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.stacks import masked_lm_stack
 from fairseq_posenc.encodings import Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.parameters import apply_norms_and_biases
 from fairseq_posenc.stacks.encoder import Encoded, TransformerEncoder, Wanted
-from fairseq_posenc.stacks.positions import Padding
+from fairseq_posenc.stacks.positions import Keys, Padding, count_positions, positions_of
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +30,6 @@ class SentenceEncoder(TransformerEncoder):
 
     Args:
         cfg: fairseq's nested Transformer configuration, with ``num_segments`` and ``causal``.
-        dictionary: the dictionary.
         embed_tokens: token embedding (V, E); if E is not C, a projection follows the embeddings.
     """
 
@@ -159,3 +160,67 @@ def first_text_lengths(tokens: Tensor, padding: int, separator: int) -> Tensor:
     """
     first = segment_labels(tokens, padding, separator, 2).eq(0) & tokens.ne(padding)
     return first.sum(dim=1, keepdim=True)
+
+
+class MaskDecodingEncoder(SentenceEncoder):
+    """Encoder of a masked language model whose last layer decodes the masked tokens.
+
+    DeBERTa's enhanced mask decoder, He, Liu, Gao, Chen, arXiv 2006.03654, section 3.2, and the
+    released code: absolute positions enter where masked tokens are predicted.  The last of L layers
+    is the decoder.  With H, the output of layer L - 1, and a table P of absolute positions, it is
+    applied n times,
+
+        I_1 = H + P,    I_{m+1} = Layer_L(Q = I_m, K = V = H),
+
+    and I_{n+1} is what the head predicts masked tokens from.  (The paper says I_1 = P; the released
+    code adds H, without which n = 1 would not be BERT for P = 0.)  Fine-tuning has the L layers
+    alone.
+
+    Args:
+        cfg: fairseq's nested Transformer configuration, with ``mask_decoder_layers``.
+        embed_tokens: token embedding (V, E).
+    """
+
+    def __init__(self, cfg: Options, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
+        super().__init__(cfg, dictionary, embed_tokens)
+        self.times = int(cfg.mask_decoder_layers)
+        self.embed_mask_positions = nn.Embedding(cfg.num_positions, cfg.encoder.embed_dim)
+
+    def run_layers(self, x: Tensor, padding: Padding, wanted: Wanted) -> Encoded:
+        """Apply the layers and the last norm.
+
+        Args:
+            x: input of the first layer, (B, T, C).
+            padding: the padding of *x*.
+            wanted: with ``by_mask`` the result is I_{n+1} of the decoder, else the output of
+                layer L.
+
+        Raises:
+            UsageError: the texts are longer than the table P.
+        """
+        if not wanted.by_mask:
+            return super().run_layers(x, padding, wanted)
+        length = x.size(1)
+        positions = self.positions.of_layers(x, Keys(length, padding), self.training)
+        *layers, last = self.layers
+        states = [x]
+        for layer in layers:
+            x = layer(x, **positions_of(layer, positions))
+            states.append(x)
+        x, below = x + self._absolute(length, padding, x.device), x
+        decoder: Any = last
+        for _ in range(self.times):
+            x = decoder(x, keys=below, **positions_of(decoder, positions))
+            states.append(x)
+        x = x if self.layer_norm is None else self.layer_norm(x)
+        return Encoded(x, states if wanted.states else [], [])
+
+    def _absolute(self, length: int, padding: Padding, device: torch.device) -> Tensor:
+        """The rows of P for every token, (1|B, T, C)."""
+        rows = self.embed_mask_positions.num_embeddings
+        if length > rows:
+            raise UsageError(
+                f"a text has {length} tokens, but --mask-decoder-layers has a table of {rows} "
+                "positions; give shorter texts, or train with more --num-positions"
+            )
+        return self.embed_mask_positions(count_positions(False, length, padding, device))

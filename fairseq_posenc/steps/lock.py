@@ -20,12 +20,7 @@ _LOOK_AGAIN = 1.0  # seconds between looks at a lock that another process holds
 
 
 class Held(UsageError):
-    """Another process holds the lock of a folder.
-
-    Args:
-        folder: the folder.
-        by: the process.
-    """
+    """Another process holds the lock of a folder."""
 
     def __init__(self, folder: Path, by: str) -> None:
         super().__init__(f"{folder}: {by} is at work there; wait until that has ended, or stop it")
@@ -43,7 +38,6 @@ def hold(
     this one, too.
 
     Args:
-        folder: the folder to lock.
         name: the name by which others are told of this process.
         waits: whether to wait for another process; otherwise it is an error.
         other: what to give instead of a folder that cannot be written to.

@@ -180,10 +180,6 @@ def check_value(option: Option, value: str) -> None:
 def assignments(declared: Declaration, words: Sequence[str]) -> str:
     """The assignments that a script evaluates.
 
-    Args:
-        declared: what the script takes.
-        words: its arguments.
-
     Raises:
         Mistake: an argument is wrong or missing.
     """

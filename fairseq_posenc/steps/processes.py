@@ -66,7 +66,6 @@ def start(
     """Start a process in a session of its own, so that a terminal's signals reach this one alone.
 
     Args:
-        words: the process.
         environment: its variables; by default those of this process.
         descriptors: file descriptors that it inherits, such as those of locks.
         output: where its output and errors go; by default where those of this process go.
@@ -118,7 +117,6 @@ def end_family(roots: Sequence[int], kill_after: float = _KILL_AFTER) -> None:
     """End processes and all below them; those that do not end by themselves are killed.
 
     Args:
-        roots: process numbers.
         kill_after: seconds that the processes get.
     """
     seen: Set[int] = set(roots)  # a process whose parent has ended belongs to another
@@ -290,9 +288,7 @@ class Processes:
         """Run a command, as :func:`program` reads it.
 
         Args:
-            words: the command.
             log: gets its output, after what it has already.
-            environment: variables of the process.
             descriptors: file descriptors that the process inherits.
 
         Raises:

@@ -163,7 +163,6 @@ def do(step: Step, waits: bool = False) -> None:
     """Do a step, unless it is done.
 
     Args:
-        step: the step.
         waits: whether to wait for another process that is at work in the folder.
 
     Raises:

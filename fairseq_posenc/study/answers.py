@@ -32,9 +32,6 @@ def answers(checkpoint: str, data: str, subset: str, cpu: bool) -> List[Tuple[st
     """Label and prediction of every example, in the order of the data.
 
     Args:
-        checkpoint: a checkpoint of the ``sentence_prediction`` task.
-        data: the folder of the task.
-        subset: its validation set.
         cpu: do not use a GPU.
     """
     import torch

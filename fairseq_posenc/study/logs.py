@@ -111,7 +111,6 @@ def last_losses(path: Path, subset: str = "valid") -> Dict[str, float]:
     """Loss in bits and perplexity, from the output of fairseq-validate or fairseq-eval-lm.
 
     Args:
-        path: the log.
         subset: what was validated, with which fairseq begins the names of the values.
 
     Raises:

@@ -281,7 +281,6 @@ def load_plan(path: FilePath, override_base: str = "") -> Plan:
     """Read a plan.
 
     Args:
-        path: a YAML file.
         override_base: flags to add to the base, or to replace there, as on a command line.
 
     Raises:
@@ -302,10 +301,6 @@ def load_plan(path: FilePath, override_base: str = "") -> Plan:
 
 def read_plan(found: Mapping[str, Any], where: str) -> Plan:
     """Check the content of a plan.
-
-    Args:
-        found: the content of its file.
-        where: the file, for messages.
 
     Raises:
         UsageError: naming the key, its value, and what would work.

@@ -127,7 +127,6 @@ class Study:
     """A study: its plan, the runs that have ended, and the comparison of their scores.
 
     Args:
-        folder: the folder of the study.
         plan: the resolved plan.
         systems: names, in the order of the plan.
         seeds: in the order of the plan.
@@ -268,9 +267,6 @@ def read_run(folder: Path) -> Run:
 
 def load_results(folder: FilePath) -> Study:
     """Read a study and its results so far.
-
-    Args:
-        folder: the folder of the study.
 
     Raises:
         UsageError: there is no study, or one of its files cannot be read.

@@ -51,9 +51,6 @@ def spec_of(plan: Plan, system: str, seed: int, chosen: Mapping[str, str]) -> Sp
     """The run of a system with a seed.
 
     Args:
-        plan: the plan.
-        system: one of its systems.
-        seed: one of its seeds.
         chosen: flags that the search has chosen for the system.
     """
     plan = plan_of(plan, system)
@@ -108,7 +105,6 @@ def specs(plan: Plan, chosen: Chosen) -> List[Spec]:
     """All runs: seed by seed, so that an unfinished study has something of every system.
 
     Args:
-        plan: the plan.
         chosen: flags that the search has chosen, by system.
     """
     return [
@@ -124,7 +120,6 @@ def speed_specs(plan: Plan, chosen: Chosen) -> List[Spec]:
     A machine is not equally fast all the time; the systems of a round are measured close together.
 
     Args:
-        plan: the plan.
         chosen: flags that the search has chosen, by system.
     """
     if not plan.speed:

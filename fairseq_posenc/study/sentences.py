@@ -243,8 +243,6 @@ def compare_answers(
 
     Args:
         kind: ``accuracy`` or a key of :data:`ROW_SCORES`.
-        first: answers of one system.
-        second: answers of the other.
         labels: the right answers.
         positive: the class whose F1 is the score; read for F1 alone.
 

@@ -24,12 +24,7 @@ _TIMES_UP = 10_000  # times that a job may run out of time: a long training need
 
 
 class OnNode:
-    """Makes one run on the node where the object is called.
-
-    Args:
-        study: the folder of the study.
-        gpus: GPUs of the job.
-    """
+    """Makes one run on the node where the object is called."""
 
     def __init__(self, study: Path, gpus: int) -> None:
         self.study, self.gpus = study, gpus

@@ -82,10 +82,6 @@ def carry_out(
     """Make all runs of a plan that are not done.
 
     Args:
-        plan: the plan.
-        study: the folder of the study.
-        make: makes runs.
-        note: is told of progress.
         alone: makes runs one at a time, for measurements of the speed; *make* by default.
 
     Returns:

@@ -35,13 +35,7 @@ class Stale(Exception):
 
 @dataclass(frozen=True)
 class Worker:
-    """Makes the runs of a study.
-
-    Args:
-        study: the folder of the study.
-        execute: runs a command.
-        note: takes lines about the progress.
-    """
+    """Makes the runs of a study."""
 
     study: Path
     execute: Execute
@@ -53,8 +47,6 @@ class Worker:
         A step that fails is tried once more; then the run counts as failed.
 
         Args:
-            spec: the run.
-            device: where the run computes.
             until: the last step to do, for a trial, which has no ``result.json``.
 
         Raises:
@@ -78,8 +70,6 @@ class Worker:
         """Note that a run has failed, and return its result.
 
         Args:
-            spec: the run.
-            device: where the run was tried.
             error: the last lines of the log.
         """
         folder = self.study / RUNS / spec.name

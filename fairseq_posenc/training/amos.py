@@ -52,10 +52,6 @@ class FairseqAmos(FairseqOptimizer):
     The learning rate is ξ in the paper, about 1/√N for N updates.  It needs no decay: use
     ``--lr-scheduler fixed`` with a warm-up.
 
-    Args:
-        cfg: the flags.
-        params: parameters, or groups of them.
-
     Raises:
         UsageError: the package is not installed, or a flag is out of range.
     """

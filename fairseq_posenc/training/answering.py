@@ -35,10 +35,7 @@ def answer_questions(
     """Answer questions.
 
     Args:
-        path: the checkpoint.
         overrides: settings of the task by name; ``data`` is the folder of the questions.
-        split: train, valid or test.
-        batch_size: windows in a batch.
         device: cpu or cuda.
 
     Raises:
@@ -57,13 +54,7 @@ def answer_questions(
 
 @torch.no_grad()
 def candidates_of(loaded: Loaded, dataset: SpanWindows, batch_size: int) -> Tensor:
-    """The rows (N, 5) of the best spans of windows, as the task's ``candidates`` gives them.
-
-    Args:
-        loaded: the model.
-        dataset: the windows.
-        batch_size: windows in a batch.
-    """
+    """The rows (N, 5) of the best spans of windows, as the task's ``candidates`` gives them."""
     task, rows = loaded.task, []
     order = sorted(range(len(dataset)), key=dataset.size)
     for start in range(0, len(order), batch_size):

@@ -11,7 +11,7 @@ from fairseq.data import Dictionary
 from support.commands import succeed
 from support.toy_lm import LENGTH, eval_lm, perplexity, train_lm
 
-from fairseq_posenc.analysis import extrapolation, extrapolation_figure
+from fairseq_posenc.analysis import extrapolation
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.cli import main
@@ -190,7 +190,7 @@ def test_a_curve_of_several_runs_ends_with_the_first_of_them():
         )
         for longest, read in ((8, [4, 8]), (math.inf, [4, 8, 16]))
     )
-    found = [extrapolation_figure.perplexities([short, long], length) for length in (4, 8, 16)]
+    found = [extrapolation.perplexities([short, long], length) for length in (4, 8, 16)]
     assert found == [[8.0, 8.0], [8.0, 8.0], []]
 
 

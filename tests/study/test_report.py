@@ -14,7 +14,7 @@ from fairseq_posenc.study.report import (
     document,
     figures,
     overview,
-    sentence_tests,
+    scores,
     to_html,
 )
 from fairseq_posenc.study.report.document import Report, Section
@@ -197,7 +197,7 @@ def test_each_sentence_is_in_one_bucket():
     ],
 )
 def test_answers_of_a_measure(measure, key):
-    assert sentence_tests.answers_key(measure, ["mnli", "cola", "mnli_mm"]) == key
+    assert scores.answers_key(measure, ["mnli", "cola", "mnli_mm"]) == key
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,6 @@ def fairseq(command: str, plan: Plan, *task: str, data: str = "") -> List[str]:
     """The first words of a command of fairseq: its name, data, plug-in and *task*.
 
     Args:
-        command: its name, such as ``fairseq-train``.
-        plan: the plan.
         task: words that select and set up the task.
         data: the data folder; that of the plan by default.
     """
@@ -98,10 +96,8 @@ def training(plan: Plan, task: List[str], flags: Flags, seed: int) -> Step:
     """The training of a model, whose data order depends on *seed* alone.
 
     Args:
-        plan: the plan.
         task: words that select and set up the task.
         flags: those of the base and of the system.
-        seed: its seed.
     """
     usual = {"--log-interval": "100", "--num-workers": "0", "--required-batch-size-multiple": "1"}
     # without --update-epoch-batch-itr, a resumed epoch has other batches than an uninterrupted one
@@ -115,12 +111,7 @@ def training(plan: Plan, task: List[str], flags: Flags, seed: int) -> Step:
 
 
 def speed_step(step: Step, updates: int) -> Step:
-    """The first updates of a training, to measure its speed and memory.
-
-    Args:
-        step: the training.
-        updates: number of updates.
-    """
+    """The first updates of a training, to measure its speed and memory."""
     short = ("--max-update", str(updates), "--log-interval", str(max(1, updates // 10)))
     words = (*step.words, *short, "--no-save", "--disable-validation")
     return Step("speed", words, read_speed)
@@ -155,8 +146,6 @@ def whole_number(flags: Flags, flag: str, where: str, default: int = 0) -> int:
     """The value of a flag that has to be a whole number above 0; of a list like ``[4]``, the first.
 
     Args:
-        flags: flags with their values.
-        flag: one of them.
         where: the key of the plan, for messages.
         default: the value where the flag is not given; without one, it has to be.
 
@@ -247,11 +236,7 @@ def usual_measures(*more: Measure) -> Dict[str, Measure]:
 
 
 def flags_of_model(flags: Flags) -> Flags:
-    """The architecture and, unless the plug-in reads them from the checkpoint, the model's flags.
-
-    Args:
-        flags: all flags of a training.
-    """
+    """The architecture, and the flags of a model that are not read from its checkpoint."""
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     from fairseq_posenc.models import family_of

@@ -193,8 +193,6 @@ def score_task(folder: Path, task: Task, places: Tuple[str, ...]) -> Dict[str, A
     """The scores of a task, at the learning rate with the best reported one.
 
     Args:
-        folder: the run's folder.
-        task: the task.
         places: the fine-tunings, whose answers are ``PLACE.tsv``.
     """
     found = {place: _scores(read_answers(folder / f"{place}.tsv"), task) for place in places}

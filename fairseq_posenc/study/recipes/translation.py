@@ -140,7 +140,6 @@ def score(folder: Path, texts: Texts, subset: str) -> Dict[str, Any]:
 
     Args:
         folder: the run's folder, with the output of fairseq-generate.
-        texts: how to restore plain text, and the references.
         subset: the part of the data that was translated.
 
     Raises:

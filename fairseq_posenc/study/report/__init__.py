@@ -45,11 +45,7 @@ SECTIONS = (
 
 
 def build(study: Study) -> Report:
-    """All sections of the report.
-
-    Args:
-        study: the study.
-    """
+    """All sections of the report."""
     summary = warnings(study)
     summary += [
         verdict(study.comparisons[measure.name], measure, study.baseline)
@@ -63,9 +59,6 @@ def build(study: Study) -> Report:
 
 def write_report(study_folder: FilePath) -> Tuple[Path, Path]:
     """Write the report of a study into its folder; an earlier one is replaced.
-
-    Args:
-        study_folder: the folder of the study.
 
     Returns:
         the HTML file, and the Markdown file, which has its figures and ``results.csv`` beside it.

@@ -126,7 +126,6 @@ def number(value: Optional[float], like: Optional[float] = None) -> str:
     ('34.22', '0.01', '1523', '–')
 
     Args:
-        value: the number.
         like: a number whose decimals are taken over; *value* itself by default.
     """
     if value is None:
@@ -158,7 +157,6 @@ def table_of_means(
     """A table of means ± standard deviations over the seeds.
 
     Args:
-        caption: the caption.
         header: the titles of the columns after the first, which names the systems.
         values: by system, for each column: a value for each seed that has one.
     """
@@ -224,8 +222,6 @@ def verdict(comparison: Comparison, measure: Measure, baseline: str) -> str:
     """The best system on one measure, and which others are separable from it and from the baseline.
 
     Args:
-        comparison: the comparison of all systems.
-        measure: the measure.
         baseline: the system that the others are compared with.
     """
     best, *ties = best_of(comparison)

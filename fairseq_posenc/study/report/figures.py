@@ -100,7 +100,6 @@ def small_multiples(
     """A panel for each system, with the mean of each other system behind it in grey.
 
     Args:
-        name: name of the file.
         what: what is drawn, at the beginning of the caption.
         curves: curves by system, in order.
         baseline: the system drawn dashed in every panel.
@@ -185,9 +184,6 @@ def dot_plot(
     """Means with intervals, the best on top, and a small dot for each seed.
 
     Args:
-        name: name of the file.
-        caption: the caption.
-        comparison: the comparison of the systems.
         points: the score of each seed, by system.
         baseline: the system whose mean is drawn as a dashed line.
         label: label of the axis, with the unit.

@@ -241,11 +241,7 @@ def _table(caption: str, runs: List[Run], by_run: List[Dict[str, str]]) -> List[
 
 
 def commands_of(runs: List[Run]) -> List[Tuple[str, str]]:
-    """Titles and commands of the runs of one system; one entry if only seeds and folders differ.
-
-    Args:
-        runs: the runs of one system.
-    """
+    """Titles and commands of the runs of one system; one entry if only seeds and folders differ."""
     general = []
     for run in runs:
         text = "\n".join(run.commands).replace(run.folder.name, "RUN")

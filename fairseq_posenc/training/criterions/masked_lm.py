@@ -61,7 +61,6 @@ class MaskedLMAccuracyCriterion(MaskedLmLoss):
             model: a masked language model.
             sample: a batch of B sequences; ``target`` (B, T) is padding except at tokens to
                 predict.
-            reduce: unused, as fairseq passes it.
 
         Returns:
             the summed loss, the number of tokens to predict, and the logging output.
@@ -114,10 +113,6 @@ class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
     log has ``loss``, the sum; ``mlm_loss`` and ``accuracy`` of the masked tokens; ``sbo_loss`` of
     the boundaries; and ``nsp_loss`` and ``nsp_accuracy``, or ``sop_loss`` and ``sop_accuracy``, of
     the pairs.  All losses are in bits, accuracies in percent; ``ppl`` is of the masked tokens.
-
-    Args:
-        cfg: fairseq's configuration of ``masked_lm``.
-        task: the task.
     """
 
     def __init__(self, cfg: MaskedLmConfig, task: FairseqTask) -> None:
@@ -134,7 +129,6 @@ class MaskedLMPairsCriterion(MaskedLMAccuracyCriterion):
             model: a masked language model, with heads for the losses that are added.
             sample: a batch of B samples; with ``relation`` (B,), 0 for pairs as in the text and 1
                 for others.
-            reduce: unused, as fairseq passes it.
 
         Returns:
             the summed losses of the masked tokens plus the mean loss of the pairs times the number

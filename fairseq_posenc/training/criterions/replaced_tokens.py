@@ -39,10 +39,6 @@ class ReplacedTokenDetectionCriterion(SummingCriterion):
     the discriminator's decisions the ``accuracy`` over all tokens and the ``recall`` among replaced
     ones, in percent.
 
-    Args:
-        cfg: the flags.
-        task: a masked-LM task.
-
     Raises:
         UsageError: the weight is negative or not finite.
     """
@@ -60,7 +56,6 @@ class ReplacedTokenDetectionCriterion(SummingCriterion):
         Args:
             model: an :class:`~fairseq_posenc.models.electra.ElectraModel`.
             sample: a batch of B sequences; ``target`` (B, T) is padding except at masked tokens.
-            reduce: unused, as fairseq passes it.
 
         Returns:
             the loss summed over masked tokens, their number, and the logging output.

@@ -59,10 +59,6 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
     --maximize-best-checkpoint-metric``.  The positive class of F1 is ``--positive-label``, by
     default ``1``, which means "paraphrase" in GLUE's MRPC and QQP.
 
-    Args:
-        cfg: the flags.
-        task: a ``sentence_prediction`` task.
-
     Raises:
         UsageError: a score does not exist or does not fit the task, or no class has the positive
             label.
@@ -106,7 +102,6 @@ class SentencePredictionMetricsCriterion(SentencePredictionCriterion):
         Args:
             model: a model with classification heads.
             sample: a batch of B sentences or pairs.
-            reduce: unused, as fairseq passes it.
 
         Returns:
             the summed loss, B, and the logging output.

@@ -117,11 +117,8 @@ def write_split(
 
     Args:
         folder: to write to, which exists.
-        split: train, valid or test.
-        reading: the questions.
         tokens_of: splits a text into tokens.
         surface_of: the text of a token, without marks.
-        dictionary: the model's.
 
     Raises:
         UsageError: a question or a passage has no token, no token stands for an answer, or the

@@ -52,7 +52,6 @@ def read_questions(path: str, answered: bool = True, misplaced: str = "refuse") 
     """Read a file of SQuAD 1.1, SQuAD 2.0 or CMRC 2018.
 
     Args:
-        path: the file.
         answered: whether every question must have an answer or, as in SQuAD 2.0, say that it is
             impossible; otherwise answers are ignored.
         misplaced: what to do where an answer is not at the place that the file says: refuse the

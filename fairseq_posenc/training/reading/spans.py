@@ -48,7 +48,6 @@ def span_loss(logits: Tensor, passage: Tensor, target: Tensor, classified: bool)
         logits: (B, T, 2), or with a classifier (B, T, 3).
         passage: (B, 2), as for :func:`span_logits`.
         target: (B, 2) positions of the first and the last token; 0 where there is no answer.
-        classified: whether there is a classifier.
 
     Returns:
         (B,), float32.
@@ -81,7 +80,6 @@ def best_spans(
             overlapping windows.
         longest: largest number of tokens of an answer.
         count: K, at most, of spans.
-        classified: whether there is a classifier.
 
     Returns:
         start and end positions (B, K), scores (B, K), -inf where there are fewer than K spans, and
@@ -180,7 +178,6 @@ def answered(
 
     Args:
         candidates: the candidates of all windows, at least one.
-        text: the passage.
         offsets: the characters of its tokens.
         n_best: largest number of answers.
         classified: the score for no answer is that of a classifier, and is not compared with that

@@ -126,8 +126,6 @@ def examples(task: Task, path: str, labelled: bool = True) -> Iterator[Example]:
     """Yield the examples of a file, a JSON object a line if its name says so, otherwise TSV.
 
     Args:
-        task: the task.
-        path: the file.
         labelled: whether it has labels; a file without them must be complete.
     """
     columns = [*task.text, *(() if task.before is None else (task.before,))]
@@ -164,7 +162,6 @@ class Labels:
     """Labels as fairseq reads them: symbols of a dictionary.
 
     Args:
-        task: the task.
         path: the training file.
         train: its examples.
     """

@@ -26,8 +26,6 @@ def plan(task: Task, folder: str, dry_run: bool) -> Dict[str, Any]:
     """What preparing a task needs to know, by the names of variables in its script.
 
     Args:
-        task: the task.
-        folder: the folder of its files.
         dry_run: whether its files may be missing.
 
     Returns:
@@ -56,7 +54,6 @@ def settings(task: Task, paper: str) -> Dict[str, Any]:
     """What fine-tuning on a task needs to know, by the names of variables in its script.
 
     Args:
-        task: the task.
         paper: the paper whose settings are wanted.
 
     Returns:
@@ -87,9 +84,7 @@ def describe(task: Task, found: str, path: str) -> None:
     """Write the description of a prepared task.
 
     Args:
-        task: the task.
         found: found.yaml, what ``sentence-task extract`` found in its files.
-        path: the file to write.
     """
     write_table(path, task.name, {**task.entry, **read_yaml(found, "what was found")})
 
@@ -114,7 +109,6 @@ def lines(task: Task, name: str, test: str, predictions: str) -> Iterator[str]:
 
     Args:
         task: the task, as prepared.
-        name: the name of the test set.
         test: its file, with the examples' numbers in the first column.
         predictions: for each, a label and its probability, or a number.
     """
@@ -148,10 +142,8 @@ def submit(described: str, name: str, test: str, predictions: str, folder: str) 
 
     Args:
         described: task.yaml of a prepared task.
-        name: the name of the test set.
         test: test/NAME.tsv of the prepared task.
         predictions: what ``fairseq-posenc predict`` wrote for it.
-        folder: to write to.
     """
     (task,) = read_table(described).values()
     if name not in task.test:

@@ -208,9 +208,7 @@ def read_task(name: str, entry: Any, where: str) -> Task:
     """The task that an entry of a YAML file describes.
 
     Args:
-        name: the name of the task.
         entry: its settings.
-        where: the file, for messages.
     """
     if not isinstance(entry, dict):
         raise UsageError(

@@ -40,7 +40,6 @@ class CandidateDataset(FairseqDataset):
         candidates: the first candidate of every example, the second of every example, and so on,
             each with a final </s>; an empty text before </s> stands for no further candidate.
         dictionary: the dictionary of the model, with ``<mask>``.
-        seed: the seed of the order of the examples.
         where: name of the data, for messages.
 
     Raises:
@@ -132,10 +131,6 @@ class CandidateRankingTask(MaskedLMTask):
     In the data folder, ``input0`` has the texts before the gap, ``input1`` those after it,
     ``input2`` the right candidates, and ``input3`` and on the others, with empty lines where an
     example has fewer.
-
-    Args:
-        cfg: the flags.
-        dictionary: the dictionary of the model.
     """
 
     @classmethod
@@ -197,10 +192,6 @@ class CandidateRankingCriterion(SummingCriterion):
     examples whose right candidate has the largest; select checkpoints by it with
     ``--best-checkpoint-metric accuracy --maximize-best-checkpoint-metric``.
 
-    Args:
-        cfg: the flags.
-        task: a ``candidate_ranking`` task.
-
     Raises:
         UsageError: a flag is negative.
     """
@@ -219,7 +210,6 @@ class CandidateRankingCriterion(SummingCriterion):
             model: a masked language model.
             sample: a batch of B examples with R rows in all; ``target`` (R, T) is padding except
                 at the tokens of the candidates, and ``counts`` (B,) has the rows of each example.
-            reduce: unused, as fairseq passes it.
 
         Returns:
             the summed loss, B, and the logging output.
@@ -240,12 +230,7 @@ class CandidateRankingCriterion(SummingCriterion):
         return loss, size, output
 
     def scores(self, model: BaseFairseqModel, sample: Dict[str, Any]) -> Tensor:
-        """The scores (B, N) of the candidates of a batch, -inf where an example has fewer than N.
-
-        Args:
-            model: as for :meth:`forward`.
-            sample: as for :meth:`forward`.
-        """
+        """The scores (B, N) of the candidates of a batch, -inf where an example has fewer."""
         targets, counts = sample["target"], sample["counts"].tolist()
         asked = targets.ne(self.padding_idx)
         logits = model(**sample["net_input"], masked_tokens=asked)[0]  # (tokens asked for, V)

@@ -145,9 +145,7 @@ class MaskedSamples(FairseqDataset):
 
     Args:
         samples: one-dimensional; with ``relations`` (N,) if they are pairs.
-        masks: the masks of these samples.
         padding: the token that fills up batches.
-        seed: the seed of the order of samples.
         static: number of different masks of a sample, which epochs take in turn; 0 for a new one in
             each.
         shards: epochs in which fairseq reads the data once.
@@ -254,7 +252,6 @@ def masks_of(
     Args:
         cfg: the flags, checked.
         samples: one-dimensional.
-        dictionary: the dictionary.
         mask_idx: the token that stands for masked ones.
         bpe: settings of ``--bpe``, or None.
         special: tokens that are never masked; neither are ``<s>`` and ``</s>`` in units.

@@ -159,7 +159,6 @@ def single_units(maskable: np.ndarray, share: float, draw: np.random.Generator) 
     Args:
         maskable: (U,), False for units that are never masked.
         share: the share of the others to mask.
-        draw: random numbers.
     """
     candidates = np.flatnonzero(maskable)
     chosen = draw.choice(candidates, _rounded(share * len(candidates), draw), replace=False)
@@ -196,7 +195,6 @@ class GeometricSpans:
             maskable: (U,), False for units that are never masked, as are the first and the last,
                 because a span lies between two units.
             share: the share of the others to mask.
-            draw: random numbers.
         """
         free, spans = maskable.copy(), []
         free[:1] = free[-1:] = False
@@ -241,10 +239,8 @@ class UnitMasks:
 
     Args:
         samples: one-dimensional.
-        dictionary: the dictionary.
         words: finds the words of a sample.
         phrases: joins words, or None.
-        choice: chooses what is masked.
         mask_idx: the token that stands for masked ones.
         cfg: the seed, the share to mask, and what becomes of it, as in fairseq's flags.
         special: tokens that are never masked.

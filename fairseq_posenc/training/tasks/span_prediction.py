@@ -99,10 +99,6 @@ class SpanPredictionTask(MaskedLMTask):
     answers over all windows; select checkpoints by them with ``--best-checkpoint-metric f1
     --maximize-best-checkpoint-metric``.
 
-    Args:
-        cfg: the flags.
-        dictionary: the dictionary of the model.
-
     Raises:
         UsageError: a flag has a value that cannot work, or the data are not prepared.
     """
@@ -138,12 +134,7 @@ class SpanPredictionTask(MaskedLMTask):
         return dataset
 
     def windows_of(self, split: Split, where: str) -> SpanWindows:
-        """The windows of questions, which get the next numbers.
-
-        Args:
-            split: the questions.
-            where: their place, for messages.
-        """
+        """The windows of questions, which get the next numbers."""
         cfg, first = self.cfg, len(self.questions)
         layout = Layout(
             cfg.max_positions, cfg.stride, cfg.longest_question, cfg.init_token, cfg.separator_token
@@ -184,7 +175,6 @@ class SpanPredictionTask(MaskedLMTask):
 
         Args:
             logits: (B, T, 2), or with a classifier (B, T, 3).
-            sample: the batch.
 
         Returns:
             (N, 5) float64: question, first and last token in the passage, score, and the window's
@@ -263,9 +253,6 @@ class SpanPredictionCriterion(SummingCriterion):
 
     See :func:`fairseq_posenc.training.reading.spans.span_loss`.
 
-    Args:
-        task: a ``span_prediction`` task.
-
     Raises:
         UsageError: it is another task.
     """
@@ -284,7 +271,6 @@ class SpanPredictionCriterion(SummingCriterion):
         Args:
             model: a model with the task's head.
             sample: a batch of B windows.
-            reduce: unused, as fairseq passes it.
 
         Returns:
             the summed loss, B, and the logging output.

@@ -83,12 +83,8 @@ class SpanWindows(FairseqDataset):
     """Windows over the passages of questions: ``[CLS] question </s> part of the passage </s>``.
 
     Args:
-        split: the questions.
-        dictionary: the dictionary of the model.
-        layout: the layout of an input.
         first: the number that the first question gets in batches.
         seed: the seed of the order of the windows, or None to keep that of the questions.
-        where: the data, for messages.
 
     Raises:
         UsageError: a question leaves no room for its passage.

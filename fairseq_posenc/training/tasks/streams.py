@@ -70,7 +70,6 @@ class Streams(FairseqDataset):
     once.
 
     Args:
-        corpus: the text.
         count: number of streams, of all workers together.
 
     Raises:
@@ -181,7 +180,6 @@ class Reading:
 
     Args:
         model: a language model, possibly wrapped for several workers.
-        memory: given to it.
     """
 
     def __init__(self, model: nn.Module, memory: Memory) -> None:
@@ -203,7 +201,6 @@ class StreamIterator(EpochBatchIterator):
     Args:
         carried: the memory of training.
         streams: B of all workers together.
-        kwargs: those of fairseq's iterator.
     """
 
     def __init__(self, carried: Carried, streams: int, **kwargs: Any) -> None:

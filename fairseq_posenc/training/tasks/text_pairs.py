@@ -111,7 +111,6 @@ class TextPairs(FairseqDataset):
         longest: tokens of the longest pair, special ones included.
         dictionary: with the special tokens.
         separator: token to add between the texts, or None.
-        seed: the seed of the choices.
         name: the name of the text, in messages.
 
     Attributes:
