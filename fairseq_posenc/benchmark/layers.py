@@ -15,20 +15,14 @@ from fairseq_posenc.stacks.positions import Keys, Padding, positions_of
 
 
 class Layer(NamedTuple):
-    """A self-attention layer with its projections, and a function that applies it.
+    """A self-attention layer with its projections, and a function that applies it."""
 
-    Args:
-        module: the layer.
-        compute: (B, T, C) -> (B, T, C), or, if not *batch_first*, (T, B, C) -> (T, B, C).
-        channels: C.
-        batch_first: the layout that the layer has in its own models.
-        comparable: whether its outputs should equal those of our layer with the same weights.
-    """
-
-    module: Any
+    module: Any  # the layer
+    # (B, T, C) -> (B, T, C), or, if not *batch_first*, (T, B, C) -> (T, B, C)
     compute: Callable[[Tensor], Tensor]
-    channels: int
-    batch_first: bool = True
+    channels: int  # C
+    batch_first: bool = True  # the layout that the layer has in its own models
+    # whether its outputs should equal those of our layer with the same weights
     comparable: bool = True
 
     def laid_out(self, x: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 Lengths are symbols in the graphs, so that neither another batch nor another token of a translation
 is a reason to compile again.  What depends on the data, such as whether there is padding, is
-decided outside the layers, in stack.py.  Parameters and their names stay as they are.
+decided outside the layers, in stacks.  Parameters and their names stay as they are.
 """
 
 import logging

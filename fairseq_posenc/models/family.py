@@ -35,34 +35,24 @@ _WHOLE_SOFTMAX = ("cross_entropy", "label_smoothed_cross_entropy")
 
 @dataclass
 class Family:
-    """A model family: its name, flags, presets and tasks.
+    """A model family: its name, flags, presets and tasks."""
 
-    Args:
-        model: the ``--arch`` without a preset.
-        what: the name of its models in messages.
-        example: an architecture to suggest.
-        tasks: fairseq tasks that need it.
-        criterion: the one that trains its models, where no other does.
-        own_fields: its flags, apart from those of positions, attention and layers.
-        presets: settings by architecture; those of *model* are empty.
-        stacks: returns the stacks of a complete configuration.
-        configure: completes and checks a configuration, given the preset, the settings of the task
-            and the dataclass of the flags.
-        inherit: takes settings from the checkpoint that a command line starts from, if any.
-        for_hydra: whether it is registered with its dataclass, like fairseq's newer models.
-    """
-
-    model: str
-    what: str
-    example: str
-    tasks: Tuple[str, ...]
+    model: str  # the ``--arch`` without a preset
+    what: str  # the name of its models in messages
+    example: str  # an architecture to suggest
+    tasks: Tuple[str, ...]  # fairseq tasks that need it
+    # its flags, apart from those of positions, attention and layers
     own_fields: Callable[[], List[Field]]
-    presets: Dict[str, Preset]
-    stacks: Callable[[Any], List[Stack]]
+    presets: Dict[str, Preset]  # settings by architecture; those of *model* are empty
+    stacks: Callable[[Any], List[Stack]]  # returns the stacks of a complete configuration
+    # completes and checks a configuration, given the preset, the settings of the task and the
+    # dataclass of the flags
     configure: Callable[[Any, Preset, Any, type], None]
+    # takes settings from the checkpoint that a command line starts from, if any
     inherit: Callable[[Any, str, Preset], None] = lambda args, arch, preset: None
+    # whether it is registered with its dataclass, like fairseq's newer models
     for_hydra: bool = True
-    criterion: Optional[str] = None
+    criterion: Optional[str] = None  # the one that trains its models, where no other does
 
     def __post_init__(self) -> None:
         self.presets = {self.model: {}, **self.presets}

@@ -13,8 +13,13 @@ from fairseq_posenc.encodings import Stack
 from fairseq_posenc.flags.options import Options
 from fairseq_posenc.layers.gated import GatedEncoderLayer
 from fairseq_posenc.layers.transformer import TransformerEncoderLayer, wrap_layer
-from fairseq_posenc.stacks.positions import Keys, Padding, find_padding, positions_of
-from fairseq_posenc.stacks.stack import PositionedStack
+from fairseq_posenc.stacks.positions import (
+    Keys,
+    Padding,
+    PositionedStack,
+    find_padding,
+    positions_of,
+)
 
 LAYERS: Dict[str, Callable[..., nn.Module]] = {
     "transformer": TransformerEncoderLayer,
@@ -23,34 +28,23 @@ LAYERS: Dict[str, Callable[..., nn.Module]] = {
 
 
 class Wanted(NamedTuple):
-    """What is wanted of the layers of an encoder.
+    """What is wanted of the layers of an encoder."""
 
-    Args:
-        states: what is between the layers, too.
-        by_token: the features of all tokens, or that of [CLS] alone, for which a Funnel encoder
-            computes less.
-        by_mask: features from which masked tokens are predicted, which an enhanced mask decoder
-            makes.
-    """
-
-    states: bool = False
+    states: bool = False  # what is between the layers, too
+    # the features of all tokens, or that of [CLS] alone, for which a Funnel encoder computes less
     by_token: bool = True
+    # features from which masked tokens are predicted, which an enhanced mask decoder makes
     by_mask: bool = False
 
 
 class Encoded(NamedTuple):
-    """What the layers of an encoder make of a batch.
+    """What the layers of an encoder make of a batch."""
 
-    Args:
-        x: output of the last layer, normalised if the model has a last norm, (B, S, C).
-        states: input of every layer, and the last output before that norm, (B, S, C) each, if they
-            were asked for.
-        fc_results: feed-forward outputs of the layers, or None for each, likewise.
-    """
-
-    x: Tensor
+    x: Tensor  # output of the last layer, normalised if the model has a last norm, (B, S, C)
+    # input of every layer, and the last output before that norm, (B, S, C) each, if they were asked
+    # for
     states: List[Tensor]
-    fc_results: List[Any]
+    fc_results: List[Any]  # feed-forward outputs of the layers, or None for each, likewise
 
 
 class TransformerEncoder(PositionedStack, TransformerEncoderBase):

@@ -1,38 +1,35 @@
 """The padding of a batch, and what layers know of positions: worked out once a forward pass."""
 
+import copy
 import math
-from typing import Any, Dict, Hashable, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Hashable, Iterator, List, NamedTuple, Optional, Tuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_posenc.attention import AttentionKernel, Positions, kernel_of
 from fairseq_posenc.attention.base import Tokens
 from fairseq_posenc.attention.functional import add_terms, additive_mask, aligned, product_dtype
 from fairseq_posenc.attention.normalisers import visible_keys
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.checkpoints.warm_start import State, adapt_positions
 from fairseq_posenc.configuration.stacks import side_encoding
 from fairseq_posenc.encodings import PositionEncoding, Stack, build_encodings, parse_pattern
 from fairseq_posenc.encodings.random_positions import sample_positions
 from fairseq_posenc.flags.options import Layer, Options, option
+from fairseq_posenc.layers.parameters import apply_norms_and_biases, share_layers
 
 #: Name of the composition, and pattern of the attention, of the layers that share their positions.
 Kind = Tuple[str, Optional[Hashable]]
 
 
 class Padding(NamedTuple):
-    """The padding of a batch, and what it means for positions and masks.
+    """The padding of a batch, and what it means for positions and masks."""
 
-    Args:
-        mask: (B, S), True at padding; None if no real token could see any.
-        left: whether a sequence begins with padding.
-        empty: whether a sequence has nothing but padding.
-        first_text: length of the first text of each pair, (B, 1), for patterns that depend on it.
-    """
-
-    mask: Optional[Tensor] = None
-    left: bool = False
-    empty: bool = False
+    mask: Optional[Tensor] = None  # (B, S), True at padding; None if no real token could see any
+    left: bool = False  # whether a sequence begins with padding
+    empty: bool = False  # whether a sequence has nothing but padding
+    # length of the first text of each pair, (B, 1), for patterns that depend on it
     first_text: Optional[Tensor] = None
 
     def empty_rows(self, causal: bool) -> bool:
@@ -75,22 +72,14 @@ def find_padding(*sides: Tuple[Tensor, bool]) -> List[Padding]:
 
 
 class Keys(NamedTuple):
-    """The keys that the self-attention of a layer has, and how its queries lie among them.
+    """The keys that the self-attention of a layer has, and how its queries lie among them."""
 
-    Args:
-        length: S.
-        padding: the padding of the keys.
-        causal: hide later keys.
-        remembered: how many of the keys are in a memory, which layers project anew.
-        unit: distance between neighbouring keys, in tokens; above 1 where tokens are pooled.
-        step: distance between neighbouring queries, in keys; 2 where only the queries are pooled.
-    """
-
-    length: int
-    padding: Padding
-    causal: bool = False
-    remembered: int = 0
-    unit: int = 1
+    length: int  # S
+    padding: Padding  # the padding of the keys
+    causal: bool = False  # hide later keys
+    remembered: int = 0  # how many of the keys are in a memory, which layers project anew
+    unit: int = 1  # distance between neighbouring keys, in tokens; above 1 where tokens are pooled
+    # distance between neighbouring queries, in keys; 2 where only the queries are pooled
     step: int = 1
 
     def of_pooled(self, queries: int, device: torch.device) -> List[Tensor]:
@@ -291,3 +280,60 @@ def positions_of(layer: Layer, bundles: Dict[Kind, Positions]) -> Positions:
     """The bundle of *layer*, empty for fairseq's ``BaseLayer``, which has no encoding."""
     encoding = getattr(layer, "encoding", None)
     return {} if encoding is None else bundles[encoding.name, layer.self_attn.pattern]
+
+
+class PositionedStack:
+    """Mixin that adds position encodings to fairseq's encoder and decoder.
+
+    :meth:`compose` runs before fairseq's constructor, which builds the layers, and
+    :meth:`own_positions` after it.
+    """
+
+    #: True if a checkpoint's position state must match; *strict_advice* ends the error message
+    strict_positions = False
+    strict_advice = ""
+
+    positions: StackPositions
+    add_module: Callable[[str, Optional[nn.Module]], None]
+    modules: Callable[[], Iterator[nn.Module]]
+    layers: Any
+
+    def compose(self, cfg: Options, stack: Stack) -> Options:
+        """Build the position encodings of the layers.
+
+        Args:
+            cfg: fairseq's nested Transformer configuration with the encodings' flags.
+            stack: the properties that encodings depend on.
+
+        Returns:
+            the configuration for fairseq's constructor, with this side's choice of input table.
+        """
+        self.positions = StackPositions(cfg, stack)
+        cfg = copy.copy(cfg)  # the other side may have another encoding
+        cfg.no_token_positional_embeddings = self.encoding.input is None
+        return cfg
+
+    def own_positions(self, cfg: Options) -> None:
+        """Register the encodings' modules, number the attention layers and apply the norms."""
+        for encoding in self.encodings.values():
+            for name, module in encoding.modules.items():
+                self.add_module(name, module)
+        self.positions.number([m for m in self.modules() if isinstance(m, AttentionKernel)])
+        apply_norms_and_biases(cast(nn.Module, self), cfg)
+        share_layers(self.layers.children(), cfg)  # iterating with LayerDrop would leave some out
+
+    @property
+    def encodings(self) -> Dict[str, PositionEncoding]:
+        """The compositions of the layers, by name."""
+        return self.positions.encodings
+
+    @property
+    def encoding(self) -> PositionEncoding:
+        """The composition of the first layer, the only one unless there is a pattern."""
+        return next(iter(self.positions.encodings.values()))
+
+    def upgrade_state_dict_named(self, state_dict: State, name: str) -> State:
+        """Adapt an older or differently encoded checkpoint, logging changes of position state."""
+        super().upgrade_state_dict_named(state_dict, name)  # type: ignore[misc]  # fairseq's
+        adapt_positions(self, state_dict, name)
+        return state_dict

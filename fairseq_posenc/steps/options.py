@@ -54,17 +54,11 @@ _KINDS = {
 
 
 class Option(NamedTuple):
-    """An option of a script.
+    """An option of a script."""
 
-    Args:
-        name: the option, with its dashes.
-        kind: what stands for its value; empty for a switch.
-        default: its value where it is not given.
-    """
-
-    name: str
-    kind: str
-    default: str
+    name: str  # the option, with its dashes
+    kind: str  # what stands for its value; empty for a switch
+    default: str  # its value where it is not given
 
     @property
     def variable(self) -> str:
@@ -74,21 +68,13 @@ class Option(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """What a script takes.
+    """What a script takes."""
 
-    Args:
-        text: the comment at its head, as its ``--help``.
-        arguments: its arguments in order, as they are declared.
-        required: the options that have to be given.
-        options: all options by name.
-        passed: what may follow ``--``; empty if nothing may.
-    """
-
-    text: str
-    arguments: Tuple[str, ...]
-    required: Tuple[str, ...]
-    options: Dict[str, Option]
-    passed: str
+    text: str  # the comment at its head, as its ``--help``
+    arguments: Tuple[str, ...]  # its arguments in order, as they are declared
+    required: Tuple[str, ...]  # the options that have to be given
+    options: Dict[str, Option]  # all options by name
+    passed: str  # what may follow ``--``; empty if nothing may
 
 
 class Mistake(Exception):

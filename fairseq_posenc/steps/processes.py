@@ -29,17 +29,11 @@ class Signalled(Exception):
 
 
 class Ended(NamedTuple):
-    """How a command ended.
+    """How a command ended."""
 
-    Args:
-        status: exit status, or minus the signal.
-        seconds: wall time.
-        peak_memory_mb: largest resident memory.
-    """
-
-    status: int
-    seconds: float = 0.0
-    peak_memory_mb: float = 0.0
+    status: int  # exit status, or minus the signal
+    seconds: float = 0.0  # wall time
+    peak_memory_mb: float = 0.0  # largest resident memory
 
 
 def program(words: Sequence[str]) -> List[str]:

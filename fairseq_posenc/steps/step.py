@@ -32,34 +32,21 @@ Place = Tuple[str, Tuple[str, ...]]  # a file or folder, and patterns of the nam
 
 
 class Step(NamedTuple):
-    """A step.
+    """A step."""
 
-    Args:
-        name: its name, unique in the folder.
-        folder: the folder of its marker.
-        words: its command, or several with ``&&`` between them.
-        inputs: what it reads.
-        outputs: the files and folders that it makes.
-        settings: what else decides what it makes.
-        replaces: folders that it makes anew: the commands write the folder of the same name in
-            ``.part`` beside it, which is put in its place at the end.
-        known_by: a file in each of those folders, by which it is known as made by a recipe.
-        log: a file for the output of the commands, or empty; complete or absent.
-        watch: a folder that the commands fill without a word on their progress, or empty.
-        option: the option of the recipe that names the folder, for messages.
-    """
-
-    name: str
-    folder: Path
-    words: Sequence[str]
-    inputs: Sequence[Place] = ()
-    outputs: Sequence[str] = ()
-    settings: Sequence[str] = ()
+    name: str  # its name, unique in the folder
+    folder: Path  # the folder of its marker
+    words: Sequence[str]  # its command, or several with ``&&`` between them
+    inputs: Sequence[Place] = ()  # what it reads
+    outputs: Sequence[str] = ()  # the files and folders that it makes
+    settings: Sequence[str] = ()  # what else decides what it makes
+    # folders that it makes anew: the commands write the folder of the same name in ``.part`` beside
+    # it, which is put in its place at the end
     replaces: Sequence[str] = ()
-    known_by: str = ""
-    log: str = ""
-    watch: str = ""
-    option: str = ""
+    known_by: str = ""  # a file in each of those folders, by which it is known as made by a recipe
+    log: str = ""  # a file for the output of the commands, or empty; complete or absent
+    watch: str = ""  # a folder that the commands fill without a word on their progress, or empty
+    option: str = ""  # the option of the recipe that names the folder, for messages
 
     @property
     def made(self) -> List[str]:

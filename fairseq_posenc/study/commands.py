@@ -25,17 +25,11 @@ _FAIRSEQ = ("fairseq", "fairseq-fixed")  # the distributions that carry fairseq
 
 
 class Device(NamedTuple):
-    """Where a run computes.
+    """Where a run computes."""
 
-    Args:
-        gpus: values for CUDA_VISIBLE_DEVICES; none for the CPU.
-        threads: threads of the part that the CPU computes.
-        visible: whether to set CUDA_VISIBLE_DEVICES, which under Slurm is set already.
-    """
-
-    gpus: Tuple[str, ...] = ()
-    threads: int = 1
-    visible: bool = True
+    gpus: Tuple[str, ...] = ()  # values for CUDA_VISIBLE_DEVICES; none for the CPU
+    threads: int = 1  # threads of the part that the CPU computes
+    visible: bool = True  # whether to set CUDA_VISIBLE_DEVICES, which under Slurm is set already
 
     def environment(self) -> Dict[str, str]:
         """The environment of the processes of a run."""

@@ -223,58 +223,38 @@ FINETUNE_BUDGET = ("--max-epoch", "--max-update")  # flags that a fine-tuning se
 
 
 class Plan(NamedTuple):
-    """A plan, checked for its form.
+    """A plan, checked for its form."""
 
-    Args:
-        name: names the study's folder.
-        recipe: ``translation``, ``masked_lm`` or ``language_model``.
-        data: ``folder``, the output of fairseq-preprocess, and how to read its text.
-        base: flags of fairseq-train that all systems share.
-        systems: further flags by name of the system; False drops a flag of the base, and ``data``
-            is another data folder than that of the others.
-        seeds: seeds of the training.
-        title: one line for readers.
-        about: what is compared and why.
-        measures: names of the scores to compare; all, if empty.
-        budget: one of ``epochs``, ``updates``, ``tokens`` and ``hours``.
-        average: number of last ``epochs`` or ``updates`` checkpoints to average.
-        search: values to try by flag; each system gets the best on the validation set.
-        validate: flags of the validation.
-        decode: flags of fairseq-generate.
-        finetune: ``data``, the folder of the tasks, ``tasks``, ``flags``, ``epoch``, and ``paper``,
-            whose settings of the tasks are taken.
-        extrapolation: ``lengths``, ``last`` and ``tokens`` of the contexts to read.
-        subset: the part of the data that is scored.
-        gpus: GPUs of a run; with fewer, batches are gathered in several passes.
-        user_dir: a folder of the user's with own encodings.
-        speed: ``updates`` of each system to measure its speed by, when nothing else is running.
-        match: ``parameters`` to give all systems the size of the baseline, by the feed-forward
-            layers.
-        baseline: the system that the others are compared with; the first, if empty.
-    """
-
-    name: str
-    recipe: str
-    data: Dict[str, Any]
-    base: Flags
+    name: str  # names the study's folder
+    recipe: str  # ``translation``, ``masked_lm`` or ``language_model``
+    data: Dict[str, Any]  # ``folder``, the output of fairseq-preprocess, and how to read its text
+    base: Flags  # flags of fairseq-train that all systems share
+    # further flags by name of the system; False drops a flag of the base, and ``data`` is another
+    # data folder than that of the others
     systems: Dict[str, Flags]
-    seeds: Tuple[int, ...]
-    budget: Dict[str, Any]
-    title: str = ""
-    about: str = ""
-    measures: Tuple[str, ...] = ()
-    average: Dict[str, int] = {}
+    seeds: Tuple[int, ...]  # seeds of the training
+    budget: Dict[str, Any]  # one of ``epochs``, ``updates``, ``tokens`` and ``hours``
+    title: str = ""  # one line for readers
+    about: str = ""  # what is compared and why
+    measures: Tuple[str, ...] = ()  # names of the scores to compare; all, if empty
+    average: Dict[str, int] = {}  # number of last ``epochs`` or ``updates`` checkpoints to average
+    # values to try by flag; each system gets the best on the validation set
     search: Dict[str, List[str]] = {}
-    validate: Flags = {}
-    decode: Flags = {}
+    validate: Flags = {}  # flags of the validation
+    decode: Flags = {}  # flags of fairseq-generate
+    # ``data``, the folder of the tasks, ``tasks``, ``flags``, ``epoch``, and ``paper``, whose
+    # settings of the tasks are taken
     finetune: Dict[str, Any] = {}
+    # ``lengths``, ``last`` and ``tokens`` of the contexts to read
     extrapolation: Dict[str, Any] = {}
-    subset: str = ""
-    gpus: int = 1
-    user_dir: str = ""
+    subset: str = ""  # the part of the data that is scored
+    gpus: int = 1  # GPUs of a run; with fewer, batches are gathered in several passes
+    user_dir: str = ""  # a folder of the user's with own encodings
+    # ``updates`` of each system to measure its speed by, when nothing else is running
     speed: Dict[str, int] = {}
+    # ``parameters`` to give all systems the size of the baseline, by the feed-forward layers
     match: str = ""
-    baseline: str = ""
+    baseline: str = ""  # the system that the others are compared with; the first, if empty
 
 
 def load_plan(path: FilePath, override_base: str = "") -> Plan:

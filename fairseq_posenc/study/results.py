@@ -27,70 +27,40 @@ DONE, FAILED = "done", "failed"
 
 
 class Measure(NamedTuple):
-    """A score that a study compares.
+    """A score that a study compares."""
 
-    Args:
-        name: its key in the results.
-        better: ``higher`` or ``lower``.
-        label: its name for readers.
-        unit: its unit, or nothing.
-    """
-
-    name: str
-    better: str
-    label: str
-    unit: str = ""
+    name: str  # its key in the results
+    better: str  # ``higher`` or ``lower``
+    label: str  # its name for readers
+    unit: str = ""  # its unit, or nothing
 
 
 class Run(NamedTuple):
-    """A run that has ended.
+    """A run that has ended."""
 
-    Args:
-        folder: its folder, to which the paths in ``files`` and ``checkpoint`` are relative.
-        system: name of the system.
-        seed: seed of the training.
-        digest: hexadecimal digest of all that decides the result.
-        status: ``done`` or ``failed``.
-        flags: flags of the system beyond the base.
-        base: flags that all systems share.
-        commands: the exact command lines.
-        parameters: number of parameters.
-        updates: number of updates.
-        tokens: target tokens read in training.
-        seconds: time of each stage: ``train``, ``decode`` and others.
-        peak_memory_mb: largest memory of the training, on the GPU if it had one.
-        scores: values of the measures.
-        signatures: sacreBLEU's signature of the scores that have one.
-        curve: points of the learning curve by increasing ``update``, with ``train_loss`` or
-            ``valid_loss`` in bits per token.
-        extrapolation: perplexity by length of the context.
-        files: hypotheses, references, sources and answers.
-        checkpoint: the checkpoint that was scored.
-        error: last lines of the log of a failed run.
-        environment: versions and device.
-    """
-
-    folder: Path
-    system: str
-    seed: int
-    digest: str
-    status: str
-    flags: Dict[str, Any] = {}
-    base: Sequence[str] = ()
-    commands: Sequence[str] = ()
-    parameters: int = 0
-    updates: int = 0
-    tokens: int = 0
-    seconds: Dict[str, float] = {}
-    peak_memory_mb: float = 0
-    scores: Dict[str, float] = {}
-    signatures: Dict[str, str] = {}
+    folder: Path  # its folder, to which the paths in ``files`` and ``checkpoint`` are relative
+    system: str  # name of the system
+    seed: int  # seed of the training
+    digest: str  # hexadecimal digest of all that decides the result
+    status: str  # ``done`` or ``failed``
+    flags: Dict[str, Any] = {}  # flags of the system beyond the base
+    base: Sequence[str] = ()  # flags that all systems share
+    commands: Sequence[str] = ()  # the exact command lines
+    parameters: int = 0  # number of parameters
+    updates: int = 0  # number of updates
+    tokens: int = 0  # target tokens read in training
+    seconds: Dict[str, float] = {}  # time of each stage: ``train``, ``decode`` and others
+    peak_memory_mb: float = 0  # largest memory of the training, on the GPU if it had one
+    scores: Dict[str, float] = {}  # values of the measures
+    signatures: Dict[str, str] = {}  # sacreBLEU's signature of the scores that have one
+    # points of the learning curve by increasing ``update``, with ``train_loss`` or ``valid_loss``
+    # in bits per token
     curve: Sequence[Mapping[str, float]] = ()
-    extrapolation: Dict[int, float] = {}
-    files: Dict[str, Any] = {}
-    checkpoint: str = ""
-    error: str = ""
-    environment: Dict[str, Any] = {}
+    extrapolation: Dict[int, float] = {}  # perplexity by length of the context
+    files: Dict[str, Any] = {}  # hypotheses, references, sources and answers
+    checkpoint: str = ""  # the checkpoint that was scored
+    error: str = ""  # last lines of the log of a failed run
+    environment: Dict[str, Any] = {}  # versions and device
 
     @property
     def done(self) -> bool:
@@ -124,24 +94,17 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Study:
-    """A study: its plan, the runs that have ended, and the comparison of their scores.
-
-    Args:
-        plan: the resolved plan.
-        systems: names, in the order of the plan.
-        seeds: in the order of the plan.
-        runs: in the order of systems, then of seeds; those of earlier plans are left out.
-        measures: by name, in the order of the plan.
-        speed: rounds of short trainings by system, made while nothing else was running; their
-            score is ``tokens_per_second``.
-    """
+    """A study: its plan, the runs that have ended, and the comparison of their scores."""
 
     folder: Path
-    plan: Dict[str, Any]
-    systems: Tuple[str, ...]
-    seeds: Tuple[int, ...]
+    plan: Dict[str, Any]  # the resolved plan
+    systems: Tuple[str, ...]  # names, in the order of the plan
+    seeds: Tuple[int, ...]  # in the order of the plan
+    # in the order of systems, then of seeds; those of earlier plans are left out
     runs: Tuple[Run, ...]
-    measures: Dict[str, Measure]
+    measures: Dict[str, Measure]  # by name, in the order of the plan
+    # rounds of short trainings by system, made while nothing else was running; their score is
+    # ``tokens_per_second``
     speed: Sequence[Dict[str, Run]] = ()
 
     def of(self, system: str) -> List[Run]:

@@ -14,27 +14,16 @@ SPEED_ROUNDS = 3
 
 
 class Spec(NamedTuple):
-    """A run to make.
+    """A run to make."""
 
-    Args:
-        system: name of the system.
-        seed: seed of the training.
-        flags: flags of the system beyond the base.
-        base: words of the base.
-        steps: the steps in order.
-        keys: a digest for each step, of the step and of all before it.
-        gpus: number of GPUs that the batch is meant for.
-        update_freq: passes that gather a batch on that many GPUs.
-    """
-
-    system: str
-    seed: int
-    flags: Flags
-    base: Tuple[str, ...]
-    steps: Tuple[Step, ...]
-    keys: Tuple[str, ...]
-    gpus: int
-    update_freq: int
+    system: str  # name of the system
+    seed: int  # seed of the training
+    flags: Flags  # flags of the system beyond the base
+    base: Tuple[str, ...]  # words of the base
+    steps: Tuple[Step, ...]  # the steps in order
+    keys: Tuple[str, ...]  # a digest for each step, of the step and of all before it
+    gpus: int  # number of GPUs that the batch is meant for
+    update_freq: int  # passes that gather a batch on that many GPUs
 
     @property
     def digest(self) -> str:

@@ -24,36 +24,23 @@ Scores = Mapping[str, Mapping[int, float]]
 
 
 class Summary(NamedTuple):
-    """Scores of one system over its seeds.
+    """Scores of one system over its seeds."""
 
-    Args:
-        mean: their mean.
-        sd: their standard deviation (n − 1), None for one seed.
-        seeds: their number.
-        interval: 95% interval of the mean by Student's t, None for one seed.
-    """
-
-    mean: float
-    sd: Optional[float]
-    seeds: int
-    interval: Interval
+    mean: float  # their mean
+    sd: Optional[float]  # their standard deviation (n − 1), None for one seed
+    seeds: int  # their number
+    interval: Interval  # 95% interval of the mean by Student's t, None for one seed
 
 
 class Difference(NamedTuple):
-    """The mean of a first system minus the mean of a second one.
+    """The mean of a first system minus the mean of a second one."""
 
-    Args:
-        mean: the difference, adjusted for seeds that only one of the two has.
-        interval: its 95% interval, not corrected for the number of systems; None if unknown.
-        p: p-value of the test with the pooled variance, None without a test.
-        adjusted: *p* after Holm's correction over all pairs of systems.
-        alone: p-value of the paired t-test on these two systems only, not corrected.
-    """
-
-    mean: float
+    mean: float  # the difference, adjusted for seeds that only one of the two has
+    # its 95% interval, not corrected for the number of systems; None if unknown
     interval: Interval = None
-    p: Optional[float] = None
-    adjusted: Optional[float] = None
+    p: Optional[float] = None  # p-value of the test with the pooled variance, None without a test
+    adjusted: Optional[float] = None  # *p* after Holm's correction over all pairs of systems
+    # p-value of the paired t-test on these two systems only, not corrected
     alone: Optional[float] = None
 
     @property
@@ -68,25 +55,18 @@ class Difference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """All systems on one measure.
+    """All systems on one measure."""
 
-    Args:
-        order: systems with a score, the best mean first.
-        summaries: by system.
-        differences: by pair of systems, in both orders.
-        letters: compact letter display: two systems share a letter if and only if they are not
-            separable; empty without a test.
-        better: ``higher`` or ``lower``.
-        noisy: the system that more than half of the pooled error comes from, if there is one among
-            four or more: with the seed, its scores change unlike those of the others, however much
-            or little they change.  It hides differences between the others.
-    """
-
-    order: Tuple[str, ...]
-    summaries: Dict[str, Summary]
-    differences: Dict[Pair, Difference]
+    order: Tuple[str, ...]  # systems with a score, the best mean first
+    summaries: Dict[str, Summary]  # by system
+    differences: Dict[Pair, Difference]  # by pair of systems, in both orders
+    # compact letter display: two systems share a letter if and only if they are not separable;
+    # empty without a test
     letters: Dict[str, str]
-    better: str
+    better: str  # ``higher`` or ``lower``
+    # the system that more than half of the pooled error comes from, if there is one among four or
+    # more: with the seed, its scores change unlike those of the others, however much or little they
+    # change.  It hides differences between the others.
     noisy: Optional[str] = None
 
     @property

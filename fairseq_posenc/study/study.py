@@ -24,17 +24,11 @@ Results = List[Dict[str, Any]]
 
 
 class Pool(NamedTuple):
-    """Makes runs on this machine, several at a time.
+    """Makes runs on this machine, several at a time."""
 
-    Args:
-        worker: makes one.
-        devices: one for each run at a time.
-        stop: ends the commands under way.
-    """
-
-    worker: Worker
-    devices: Sequence[Device]
-    stop: Callable[[], None]
+    worker: Worker  # makes one
+    devices: Sequence[Device]  # one for each run at a time
+    stop: Callable[[], None]  # ends the commands under way
 
     def __call__(self, jobs: Sequence[Job]) -> Results:
         """Make runs; results are in the order of *jobs*.

@@ -14,19 +14,13 @@ from fairseq_posenc.training.tasks.span_windows import SpanWindows
 
 
 class Result(NamedTuple):
-    """The answers to questions.
+    """The answers to questions."""
 
-    Args:
-        predictions: the text by id, empty for no answer.
-        no_answer: the probability that there is no answer, by id.
-        n_best: the best answers by id, with their logits and first characters.
-        scores: in percent, or None without right answers.
-    """
-
-    predictions: Dict[str, str]
-    no_answer: Dict[str, float]
+    predictions: Dict[str, str]  # the text by id, empty for no answer
+    no_answer: Dict[str, float]  # the probability that there is no answer, by id
+    # the best answers by id, with their logits and first characters
     n_best: Dict[str, List[Dict[str, Any]]]
-    scores: Optional[Dict[str, float]]
+    scores: Optional[Dict[str, float]]  # in percent, or None without right answers
 
 
 def answer_questions(

@@ -3,8 +3,7 @@
 import pytest
 from support.studies import CPU, message
 
-from fairseq_posenc.study.checks import check_plan
-from fairseq_posenc.study.checks import count_parameters, match_parameters
+from fairseq_posenc.study.checks import check_plan, count_parameters, match_parameters
 
 pytest_plugins = ["support.studies"]
 

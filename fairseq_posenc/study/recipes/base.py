@@ -23,50 +23,32 @@ def _nothing(folder: Path) -> Dict[str, Any]:
 
 
 class Step(NamedTuple):
-    """A part of a run that is done once.
+    """A part of a run that is done once."""
 
-    Args:
-        name: name of the step, whose output goes to ``NAME.log``.
-        words: the command, or nothing for a step that only collects.
-        collect: reads what the step adds to the result from the files in the run's folder.
-        inputs: files of the run that the step reads.
-        trains: the step is a training, which resumes from its checkpoints.
-        fresh: a folder to remove before the step is tried, where the step cannot resume.
-        on_device: the command takes ``--cpu``.
-        depends: other files that decide the result.
-        settings: further texts that decide the result and are not in the command.
-        discards: a pattern of files to remove once the step is done.
-        stage: the stage that the step's time counts for; the step's name by default.
-    """
-
-    name: str
-    words: Tuple[str, ...] = ()
+    name: str  # name of the step, whose output goes to ``NAME.log``
+    words: Tuple[str, ...] = ()  # the command, or nothing for a step that only collects
+    # reads what the step adds to the result from the files in the run's folder
     collect: Collect = _nothing
-    inputs: Tuple[str, ...] = ()
-    trains: bool = False
-    fresh: str = ""
-    on_device: bool = True
-    depends: Tuple[str, ...] = ()
+    inputs: Tuple[str, ...] = ()  # files of the run that the step reads
+    trains: bool = False  # the step is a training, which resumes from its checkpoints
+    fresh: str = ""  # a folder to remove before the step is tried, where the step cannot resume
+    on_device: bool = True  # the command takes ``--cpu``
+    depends: Tuple[str, ...] = ()  # other files that decide the result
+    # further texts that decide the result and are not in the command
     settings: Tuple[str, ...] = ()
-    discards: str = ""
-    stage: str = ""
+    discards: str = ""  # a pattern of files to remove once the step is done
+    stage: str = ""  # the stage that the step's time counts for; the step's name by default
 
 
 class Recipe(NamedTuple):
-    """A kind of experiment.
+    """A kind of experiment."""
 
-    Args:
-        steps: the steps of a run, given the plan, the flags of fairseq-train and the seed.
-        until: the step after which runs of a search can be compared.
-        measures: the scores that a plan can compare.
-        check: raises UsageError unless the data that a plan names are there.
-        keys: those keys of a plan that have a meaning for this recipe and not for all recipes.
-    """
-
+    # the steps of a run, given the plan, the flags of fairseq-train and the seed
     steps: Callable[[Plan, Flags, int], List[Step]]
-    until: str
-    measures: Callable[[Plan], Dict[str, Measure]]
-    check: Callable[[Plan], None]
+    until: str  # the step after which runs of a search can be compared
+    measures: Callable[[Plan], Dict[str, Measure]]  # the scores that a plan can compare
+    check: Callable[[Plan], None]  # raises UsageError unless the data that a plan names are there
+    # those keys of a plan that have a meaning for this recipe and not for all recipes
     keys: Tuple[str, ...]
 
 

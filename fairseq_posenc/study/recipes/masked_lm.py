@@ -61,25 +61,15 @@ _WARMUP = 0.06  # part of the updates
 
 
 class Task(NamedTuple):
-    """A task to fine-tune on.
+    """A task to fine-tune on."""
 
-    Args:
-        name: name of the task.
-        folder: its data, which prepare.sh made.
-        labels: the classes, or none for numbers.
-        scores: with the reported one first.
-        positive: the label whose F1 counts.
-        flags: epochs, batch and learning rate of the task's description.
-        examples: number of training examples.
-    """
-
-    name: str
-    folder: str
-    labels: Tuple[str, ...]
-    scores: Tuple[str, ...]
-    positive: str
-    flags: Flags
-    examples: int
+    name: str  # name of the task
+    folder: str  # its data, which prepare.sh made
+    labels: Tuple[str, ...]  # the classes, or none for numbers
+    scores: Tuple[str, ...]  # with the reported one first
+    positive: str  # the label whose F1 counts
+    flags: Flags  # epochs, batch and learning rate of the task's description
+    examples: int  # number of training examples
 
     @property
     def key(self) -> str:

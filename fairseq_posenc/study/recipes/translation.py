@@ -36,17 +36,11 @@ _SETTINGS = {  # a key of the plan's data: its name in text.settings
 
 
 class Texts(NamedTuple):
-    """The text of a data folder.
+    """The text of a data folder."""
 
-    Args:
-        preparation: how it was prepared, with the subwords of the target.
-        references: raw reference translations of the scored subset.
-        sources: its raw sources, if there is such a file.
-    """
-
-    preparation: Text
-    references: str
-    sources: str
+    preparation: Text  # how it was prepared, with the subwords of the target
+    references: str  # raw reference translations of the scored subset
+    sources: str  # its raw sources, if there is such a file
 
     @property
     def pair(self) -> Tuple[str, str]:

@@ -165,17 +165,11 @@ def unit_of(sentences: Sequence[str]) -> str:
 
 
 class Translations(NamedTuple):
-    """The test set, and the hypotheses of all runs that have translated the test set.
+    """The test set, and the hypotheses of all runs that have translated the test set."""
 
-    Args:
-        sources: sentences; empty if the study has not kept them.
-        references: one for each sentence.
-        hypotheses: by system, then by seed.
-    """
-
-    sources: List[str]
-    references: List[str]
-    hypotheses: Dict[str, Dict[int, List[str]]]
+    sources: List[str]  # sentences; empty if the study has not kept them
+    references: List[str]  # one for each sentence
+    hypotheses: Dict[str, Dict[int, List[str]]]  # by system, then by seed
 
 
 def read_translations(study: Study) -> Optional[Translations]:

@@ -32,43 +32,28 @@ class Points(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table, whose first column names its rows.
+    """A table, whose first column names its rows."""
 
-    Args:
-        caption: a sentence, or several.
-        header: the titles of the columns.
-        rows: cells of plain text, as many in each row as in the header.
-        text: columns of text, aligned to the left; all others are numbers. The first is text.
-        code: columns of code, empty cells included.
-        wrap: columns whose cells may take several lines.
-        strong: cells to emphasise, by row and column.
-    """
-
-    caption: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    caption: str  # a sentence, or several
+    header: Sequence[str]  # the titles of the columns
+    rows: Sequence[Sequence[str]]  # cells of plain text, as many in each row as in the header
+    # columns of text, aligned to the left; all others are numbers. The first is text.
     text: Sequence[int] = ()
-    code: Sequence[int] = ()
-    wrap: Sequence[int] = ()
-    strong: Sequence[Tuple[int, int]] = ()
+    code: Sequence[int] = ()  # columns of code, empty cells included
+    wrap: Sequence[int] = ()  # columns whose cells may take several lines
+    strong: Sequence[Tuple[int, int]] = ()  # cells to emphasise, by row and column
     kind: str = "table"
 
 
 class Figure(NamedTuple):
-    """A drawing.
+    """A drawing."""
 
-    Args:
-        name: name of its file, without the suffix.
-        caption: what it shows, also for readers who cannot see it.
-        svg: an SVG file with the colours of paper.
-        narrow: the drawing for a phone, where one drawing does not suit all widths.
-        themed: whether its colours may follow those of the page; else it is on a light card.
-    """
-
-    name: str
-    caption: str
-    svg: str
+    name: str  # name of its file, without the suffix
+    caption: str  # what it shows, also for readers who cannot see it
+    svg: str  # an SVG file with the colours of paper
+    # the drawing for a phone, where one drawing does not suit all widths
     narrow: Optional[str] = None
+    # whether its colours may follow those of the page; else it is on a light card
     themed: bool = True
     kind: str = "figure"
 
@@ -89,15 +74,10 @@ class Details(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A section of the report; left out if it has no parts.
+    """A section of the report; left out if it has no parts."""
 
-    Args:
-        title: its heading.
-        parts: what it consists of.
-    """
-
-    title: str
-    parts: List[Any]
+    title: str  # its heading
+    parts: List[Any]  # what it consists of
 
     @property
     def anchor(self) -> str:
@@ -106,17 +86,11 @@ class Section(NamedTuple):
 
 
 class Report(NamedTuple):
-    """A whole report.
+    """A whole report."""
 
-    Args:
-        title: its heading.
-        summary: sentences for a reader in a hurry.
-        sections: in order; those without parts are left out.
-    """
-
-    title: str
-    summary: Sequence[str]
-    sections: Sequence[Section]
+    title: str  # its heading
+    summary: Sequence[str]  # sentences for a reader in a hurry
+    sections: Sequence[Section]  # in order; those without parts are left out
 
 
 def number(value: Optional[float], like: Optional[float] = None) -> str:

@@ -59,19 +59,12 @@ def themed(svg: str, prefix: str, label: str) -> str:
 
 
 class Curve(NamedTuple):
-    """A mean over seeds with its band.
+    """A mean over seeds with its band."""
 
-    Args:
-        x: positions, increasing.
-        mean: the mean over the seeds at each position.
-        low: the least value over the seeds.
-        high: the largest value over the seeds.
-    """
-
-    x: Sequence[float]
-    mean: Sequence[float]
-    low: Sequence[float]
-    high: Sequence[float]
+    x: Sequence[float]  # positions, increasing
+    mean: Sequence[float]  # the mean over the seeds at each position
+    low: Sequence[float]  # the least value over the seeds
+    high: Sequence[float]  # the largest value over the seeds
 
 
 def curve(runs: Sequence[Mapping[int, float]]) -> Optional[Curve]:

@@ -33,76 +33,46 @@ Entry = TypeVar("Entry")
 
 
 class Record(NamedTuple):
-    """A question as it is prepared.
+    """A question as it is prepared."""
 
-    Args:
-        id: its name in predictions.
-        passage: the number of its passage.
-        answers: texts of the right answers.
-        start: the first token of the answer in the passage; -1 if there is none, or if its place is
-            not known.
-        end: its last token.
-    """
-
-    id: str
-    passage: int
-    answers: Sequence[str]
+    id: str  # its name in predictions
+    passage: int  # the number of its passage
+    answers: Sequence[str]  # texts of the right answers
+    # the first token of the answer in the passage; -1 if there is none, or if its place is not
+    # known
     start: int
-    end: int
+    end: int  # its last token
 
 
 class Passage(NamedTuple):
-    """A passage as it is prepared.
+    """A passage as it is prepared."""
 
-    Args:
-        text: as it was published.
-        offsets: the characters of every token.
-    """
-
-    text: str
-    offsets: List[Span]
+    text: str  # as it was published
+    offsets: List[Span]  # the characters of every token
 
 
 class Split(NamedTuple):
-    """A prepared file of questions.
+    """A prepared file of questions."""
 
-    Args:
-        questions: their records.
-        passages: their texts.
-        question_tokens: numbers (T,) of a question's tokens, by its number.
-        passage_tokens: numbers (T,) of a passage's tokens, by its number.
-    """
-
-    questions: List[Record]
-    passages: List[Passage]
-    question_tokens: Sequence[Tensor]
-    passage_tokens: Sequence[Tensor]
+    questions: List[Record]  # their records
+    passages: List[Passage]  # their texts
+    question_tokens: Sequence[Tensor]  # numbers (T,) of a question's tokens, by its number
+    passage_tokens: Sequence[Tensor]  # numbers (T,) of a passage's tokens, by its number
 
 
 class Settings(NamedTuple):
-    """What holds for all files of a data folder.
+    """What holds for all files of a data folder."""
 
-    Args:
-        rules: an entry of :data:`.scores.RULES`.
-        unanswerable: whether questions may have no answer.
-    """
-
-    rules: str
-    unanswerable: bool
+    rules: str  # an entry of :data:`.scores.RULES`
+    unanswerable: bool  # whether questions may have no answer
 
 
 class Written(NamedTuple):
-    """What was written.
+    """What was written."""
 
-    Args:
-        questions: their number.
-        passages: their number.
-        inexact: number of answers that begin or end within a token.
-    """
-
-    questions: int
-    passages: int
-    inexact: int
+    questions: int  # their number
+    passages: int  # their number
+    inexact: int  # number of answers that begin or end within a token
 
 
 def write_split(

@@ -11,36 +11,23 @@ from fairseq_posenc.basics.lines import read_json_object
 
 
 class Question(NamedTuple):
-    """A question.
+    """A question."""
 
-    Args:
-        id: its name in predictions.
-        text: the question.
-        passage: the number of its passage in the file.
-        answers: texts of the right answers; none if it has no answer.
-        start: the first character of the first answer; -1 if there is none, or if it is not where
-            the file says.
-    """
-
-    id: str
-    text: str
-    passage: int
-    answers: Tuple[str, ...] = ()
+    id: str  # its name in predictions
+    text: str  # the question
+    passage: int  # the number of its passage in the file
+    answers: Tuple[str, ...] = ()  # texts of the right answers; none if it has no answer
+    # the first character of the first answer; -1 if there is none, or if it is not where the file
+    # says
     start: int = -1
 
 
 class Reading(NamedTuple):
-    """The content of a file.
+    """The content of a file."""
 
-    Args:
-        passages: the texts.
-        questions: the questions on all passages.
-        misplaced: the ids of questions whose answer is not where the file says.
-    """
-
-    passages: List[str]
-    questions: List[Question]
-    misplaced: List[str]
+    passages: List[str]  # the texts
+    questions: List[Question]  # the questions on all passages
+    misplaced: List[str]  # the ids of questions whose answer is not where the file says
 
     @property
     def answers(self) -> Dict[str, Sequence[str]]:

@@ -89,17 +89,11 @@ def _longest_common(one: Sequence[str], two: Sequence[str]) -> int:
 
 
 class Rules(NamedTuple):
-    """The rules of a data set, each a score from 0 to 1 of a prediction and one right answer.
+    """The rules of a data set, each a score from 0 to 1 of a prediction and one right answer."""
 
-    Args:
-        exact: the score of answers that are the same.
-        f1: the score of answers that overlap.
-        parts: what F1 counts in an answer.
-    """
-
-    exact: Callable[[str, str], float]
-    f1: Callable[[str, str], float]
-    parts: Callable[[str], List[str]]
+    exact: Callable[[str, str], float]  # the score of answers that are the same
+    f1: Callable[[str, str], float]  # the score of answers that overlap
+    parts: Callable[[str], List[str]]  # what F1 counts in an answer
 
 
 RULES: Dict[str, Rules] = {
@@ -109,19 +103,12 @@ RULES: Dict[str, Rules] = {
 
 
 class Scored(NamedTuple):
-    """The scores of one prediction: the best over the right answers.
+    """The scores of one prediction: the best over the right answers."""
 
-    Args:
-        exact: from 0 to 1.
-        f1: from 0 to 1.
-        answerable: whether the question has an answer.
-        answered: whether the prediction is a text, if only of articles and signs.
-    """
-
-    exact: float
-    f1: float
-    answerable: bool
-    answered: bool
+    exact: float  # from 0 to 1
+    f1: float  # from 0 to 1
+    answerable: bool  # whether the question has an answer
+    answered: bool  # whether the prediction is a text, if only of articles and signs
 
     def without_answer(self) -> "Scored":
         """The scores if the question is said to have no answer."""
@@ -167,15 +154,10 @@ def percentages(each: Sequence[Scored]) -> Dict[str, float]:
 
 
 class Threshold(NamedTuple):
-    """A threshold of the no-answer score.
+    """A threshold of the no-answer score."""
 
-    Args:
-        score: the best score in percent.
-        threshold: a question whose no-answer score is above has no answer.
-    """
-
-    score: float
-    threshold: float
+    score: float  # the best score in percent
+    threshold: float  # a question whose no-answer score is above has no answer
 
 
 def best_threshold(each: Sequence[Scored], no_answer: Sequence[float], name: str) -> Threshold:

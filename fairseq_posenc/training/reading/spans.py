@@ -104,33 +104,20 @@ def best_spans(
 
 
 class Candidate(NamedTuple):
-    """A span that a window proposes.
+    """A span that a window proposes."""
 
-    Args:
-        start: its first token in the passage.
-        end: its last token.
-        score: sum of the logits of its start and its end.
-        null: the window's score for no answer.
-    """
-
-    start: int
-    end: int
-    score: float
-    null: float
+    start: int  # its first token in the passage
+    end: int  # its last token
+    score: float  # sum of the logits of its start and its end
+    null: float  # the window's score for no answer
 
 
 class Answer(NamedTuple):
-    """A possible answer.
+    """A possible answer."""
 
-    Args:
-        text: the answer in the words of the passage.
-        score: sum of two logits.
-        start: its first character in the passage.
-    """
-
-    text: str
-    score: float
-    start: int
+    text: str  # the answer in the words of the passage
+    score: float  # sum of two logits
+    start: int  # its first character in the passage
 
 
 def no_answer_probability(null_difference: float) -> float:
@@ -143,15 +130,11 @@ def no_answer_probability(null_difference: float) -> float:
 
 
 class Answered(NamedTuple):
-    """What the model says to a question.
+    """What the model says to a question."""
 
-    Args:
-        best: the possible answers, best first, each text once.
-        null_difference: the score for no answer less that of the best answer, as in the null
-            score difference of BERT and SQuAD 2.0.
-    """
-
-    best: List[Answer]
+    best: List[Answer]  # the possible answers, best first, each text once
+    # the score for no answer less that of the best answer, as in the null score difference of BERT
+    # and SQuAD 2.0
     null_difference: float
 
     def text(self, threshold: float) -> str:

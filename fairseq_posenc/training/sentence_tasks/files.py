@@ -27,19 +27,12 @@ Cells = Iterator[Tuple[int, Optional[List[str]]]]
 
 
 class Example(NamedTuple):
-    """An example of a file.
+    """An example of a file."""
 
-    Args:
-        where: the file and the line, from 1, for messages.
-        texts: the sentence, or both.
-        label: the label, empty in a test set.
-        id: its name in a submission; in JSON, as it is written there.
-    """
-
-    where: str
-    texts: List[str]
-    label: str = ""
-    id: str = ""
+    where: str  # the file and the line, from 1, for messages
+    texts: List[str]  # the sentence, or both
+    label: str = ""  # the label, empty in a test set
+    id: str = ""  # its name in a submission; in JSON, as it is written there
 
 
 def marked_spans(text: str, target: Dict[str, Any]) -> str:

@@ -10,17 +10,12 @@ from fairseq_posenc.basics.packages import import_extra
 
 
 class Score(NamedTuple):
-    """A score and its requirements.
+    """A score and its requirements."""
 
-    Args:
-        compute: from predictions (N,), targets (N,) and the positive class to a fraction.
-        regression: whether predictions are numbers, not class indices.
-        module: the external module that computes it, if any.
-    """
-
+    # from predictions (N,), targets (N,) and the positive class to a fraction
     compute: Callable[[np.ndarray, np.ndarray, int], float]
-    regression: bool
-    module: Optional[str] = None
+    regression: bool  # whether predictions are numbers, not class indices
+    module: Optional[str] = None  # the external module that computes it, if any
 
 
 def accuracy(predictions: np.ndarray, targets: np.ndarray, positive: int) -> float:

@@ -131,54 +131,39 @@ RATES = ("2e-5", "3e-5", "4e-5", "5e-5")
 
 
 class Task(NamedTuple):
-    """A task on sentences or pairs of sentences.
+    """A task on sentences or pairs of sentences."""
 
-    Args:
-        name: the name of the task.
-        entry: the settings as they stand in the YAML file.
-        train: file of the training examples.
-        valid: files of the validation sets by name; the first chooses the checkpoint.
-        text: the columns of the sentence, or of the two sentences.
-        label: the column of the label.
-        before: the column of a word that is put before the first text, with a colon.
-        test: files of the test sets, which need no labels, by the name of their submission.
-        id: the column that names an example of a test set; None for its number from 0.
-        header: whether the first line of a file names the columns; or their names, for files
-            without such a line.
-        labels: the labels in order; or how many there are; or None for those in the training file.
-        regression: the smallest and the largest number, which become 0 and 1; True for those in the
-            training file, False for classes.
-        scores: logged scores, with the reported one first.
-        positive: the label whose F1 is computed.
-        epochs: passes over the training data.
-        batch: examples per update, to try.
-        lr: learning rates to try.
-        lenient: leave out, and count, lines with too few columns or without an agreed label, accept
-            empty texts, and do without test sets that are not there.
-        spans: in JSON, the key of the two spans of CLUE's WSC.
-        papers: other settings with ``--paper``, by its value.
-    """
-
-    name: str
-    entry: Mapping[str, Any]
-    train: Files
+    name: str  # the name of the task
+    entry: Mapping[str, Any]  # the settings as they stand in the YAML file
+    train: Files  # file of the training examples
+    # files of the validation sets by name; the first chooses the checkpoint
     valid: Dict[str, Files]
-    text: Tuple[Column, ...]
-    label: Column
+    text: Tuple[Column, ...]  # the columns of the sentence, or of the two sentences
+    label: Column  # the column of the label
+    # the column of a word that is put before the first text, with a colon
     before: Optional[Column] = None
+    # files of the test sets, which need no labels, by the name of their submission
     test: Mapping[str, Files] = {}
+    # the column that names an example of a test set; None for its number from 0
     id: Optional[Column] = None
+    # whether the first line of a file names the columns; or their names, for files without such a
+    # line
     header: Union[bool, Tuple[str, ...]] = True
+    # the labels in order; or how many there are; or None for those in the training file
     labels: Union[None, int, Tuple[str, ...]] = None
+    # the smallest and the largest number, which become 0 and 1; True for those in the training
+    # file, False for classes
     regression: Union[bool, Tuple[float, float]] = False
-    scores: Tuple[str, ...] = ()
-    positive: str = "1"
-    epochs: int = 3
-    batch: Tuple[int, ...] = (32,)
-    lr: Tuple[str, ...] = RATES
+    scores: Tuple[str, ...] = ()  # logged scores, with the reported one first
+    positive: str = "1"  # the label whose F1 is computed
+    epochs: int = 3  # passes over the training data
+    batch: Tuple[int, ...] = (32,)  # examples per update, to try
+    lr: Tuple[str, ...] = RATES  # learning rates to try
+    # leave out, and count, lines with too few columns or without an agreed label, accept empty
+    # texts, and do without test sets that are not there
     lenient: bool = False
-    spans: str = ""
-    papers: Mapping[str, Mapping[str, Any]] = {}
+    spans: str = ""  # in JSON, the key of the two spans of CLUE's WSC
+    papers: Mapping[str, Mapping[str, Any]] = {}  # other settings with ``--paper``, by its value
 
     @property
     def inputs(self) -> List[str]:

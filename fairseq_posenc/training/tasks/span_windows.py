@@ -15,19 +15,12 @@ from fairseq_posenc.training.reading.data import Split
 
 
 class Window(NamedTuple):
-    """A part of a passage, in tokens; ends are exclusive.
+    """A part of a passage, in tokens; ends are exclusive."""
 
-    Args:
-        start: its first token.
-        end: the token after its last.
-        own_start: the first token of which this window sees more context than any other window.
-        own_end: the token after the last such token.
-    """
-
-    start: int
-    end: int
-    own_start: int
-    own_end: int
+    start: int  # its first token
+    end: int  # the token after its last
+    own_start: int  # the first token of which this window sees more context than any other window
+    own_end: int  # the token after the last such token
 
 
 def windows(length: int, room: int, stride: int) -> List[Window]:
@@ -62,20 +55,13 @@ own_end=5), Window(start=4, end=7, own_start=5, own_end=7)]
 
 
 class Layout(NamedTuple):
-    """How a question and a part of its passage become one input.
+    """How a question and a part of its passage become one input."""
 
-    Args:
-        longest: largest number of tokens in an input.
-        stride: tokens from the start of a window to that of the next.
-        longest_question: questions are cut off after this many tokens; None for never.
-        init_token: in front, [CLS].
-        separator_token: in front of the passage, besides the </s> after each text; or None.
-    """
-
-    longest: int
-    stride: int
-    longest_question: Optional[int]
-    init_token: int
+    longest: int  # largest number of tokens in an input
+    stride: int  # tokens from the start of a window to that of the next
+    longest_question: Optional[int]  # questions are cut off after this many tokens; None for never
+    init_token: int  # in front, [CLS]
+    # in front of the passage, besides the </s> after each text; or None
     separator_token: Optional[int]
 
 
