@@ -175,22 +175,26 @@ def averaging(plan: Plan) -> List[Step]:
 
 
 def validation(
-    plan: Plan, task: List[str], defaults: Mapping[str, Any], subset: str = "valid"
+    plan: Plan,
+    task: List[str],
+    defaults: Mapping[str, Any],
+    subset: str = "valid",
+    name: str = "validate",
 ) -> Step:
-    """The loss on the validation set or another *subset*, of the checkpoint that is scored."""
+    """The step *name*: the loss on the validation set or another *subset*, of what is scored."""
     words = [
         *fairseq("fairseq-validate", plan, *task),
         *("--path", f"{RUN}/{checkpoint(plan)}", "--valid-subset", subset),
         *("--required-batch-size-multiple", "1", "--num-workers", "0", "--log-format", "json"),
         *words_of(merge(dict(defaults), plan.validate)),
     ]
-    collect = partial(losses, subset=subset)
-    return Step("validate", tuple(words), collect, inputs=(checkpoint(plan),))
+    collect = partial(losses, step=name, subset=subset)
+    return Step(name, tuple(words), collect, inputs=(checkpoint(plan),))
 
 
-def losses(folder: Path, subset: str) -> Dict[str, Any]:
-    """Loss and perplexity of a *subset*, in the log of its validation."""
-    return {"scores": last_losses(folder / "validate.log", subset)}
+def losses(folder: Path, step: str, subset: str = "valid") -> Dict[str, Any]:
+    """Loss and perplexity of a *subset*, which the log of fairseq-validate names."""
+    return {"scores": last_losses(folder / f"{step}.log", subset)}
 
 
 class Absent(UsageError):

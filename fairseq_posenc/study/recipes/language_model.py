@@ -7,7 +7,6 @@ from typing import Any, Dict, List
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.variants import MEMORY_TASK as WITH_MEMORY
-from fairseq_posenc.study.logs import last_losses
 from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
 from fairseq_posenc.study.recipes.base import (
     RUN,
@@ -16,6 +15,7 @@ from fairseq_posenc.study.recipes.base import (
     averaging,
     checkpoint,
     fairseq,
+    losses,
     need_files,
     split_task,
     training,
@@ -25,6 +25,7 @@ from fairseq_posenc.study.recipes.base import (
 from fairseq_posenc.study.results import Measure
 
 _MADE_BY = "examples/language_model/prepare.sh"
+_SCORING = "evaluate"  # name of the step that scores the text
 _CURVE = "extrapolation"  # name of the only curve
 
 
@@ -33,9 +34,7 @@ def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
     task, own = split_task(flags, "language_modeling")
     found = [training(plan, task, own, seed), *averaging(plan)]
     if task[1] == WITH_MEMORY:  # fairseq-eval-lm carries no memory from batch to batch
-        scored = validation(plan, task, {"--batch-size": 8}, _subset(plan))
-        collect = partial(score, subset=_subset(plan))
-        return [*found, scored._replace(name="evaluate", collect=collect)]
+        return [*found, validation(plan, task, {"--batch-size": 8}, _subset(plan), _SCORING)]
     found.append(_evaluation(plan, flags))
     return [*found, _extrapolation(plan)] if plan.extrapolation else found
 
@@ -47,7 +46,8 @@ def _evaluation(plan: Plan, flags: Flags) -> Step:
         *("--tokens-per-sample", str(flags["--tokens-per-sample"]), "--num-workers", "0"),
         *words_of(merge({"--batch-size": 8}, plan.validate)),
     ]
-    return Step("evaluate", tuple(words), score, inputs=(checkpoint(plan),))
+    collect = partial(losses, step=_SCORING)
+    return Step(_SCORING, tuple(words), collect, inputs=(checkpoint(plan),))
 
 
 def _subset(plan: Plan) -> str:
@@ -66,11 +66,6 @@ def _extrapolation(plan: Plan) -> Step:
         if key in asked:
             words += [f"--{key}", str(asked[key])]
     return Step("extrapolation", tuple(words), read_curve, inputs=(checkpoint(plan),))
-
-
-def score(folder: Path, subset: str = "valid") -> Dict[str, Any]:
-    """Loss and perplexity of the text; the log of fairseq-validate names the *subset*."""
-    return {"scores": last_losses(folder / "evaluate.log", subset)}
 
 
 def read_curve(folder: Path) -> Dict[str, Any]:
@@ -95,4 +90,4 @@ def check(plan: Plan) -> None:
     need_files(plan, names, _MADE_BY)
 
 
-RECIPE = Recipe(steps, "evaluate", measures, check, ("extrapolation", "subset"))
+RECIPE = Recipe(steps, _SCORING, measures, check, ("extrapolation", "subset"))

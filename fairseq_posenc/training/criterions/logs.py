@@ -1,7 +1,7 @@
 """What criterions log: sums over batches and workers, and rows of numbers about single examples."""
 
 import math
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 import torch
 from fairseq.criterions import FairseqCriterion
@@ -9,15 +9,6 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from fairseq.logging.meters import Meter
 from torch import Tensor
-
-
-class SummingCriterion(FairseqCriterion):
-    """A criterion whose logging outputs hold sums alone."""
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """True: fairseq may add the logging outputs of workers."""
-        return True
 
 
 class Sums:
@@ -43,6 +34,28 @@ class Sums:
     def log_percentage(self, name: str, right: str, count: Any) -> None:
         """Log under *name* which part of *count* the entry *right* is, in percent."""
         metrics.log_scalar(name, 100.0 * self[right] / count, count, round=2)
+
+
+class SummingCriterion(FairseqCriterion):
+    """A criterion whose logging outputs hold sums alone."""
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """True: fairseq may add the logging outputs of workers."""
+        return True
+
+    @staticmethod
+    def output_of(sample: Dict[str, Any], each: Tensor, **more: Tensor) -> Tuple[Tensor, int, Any]:
+        """The sum of the losses of B examples (B,), B, and the logging output, with *more* sums."""
+        loss, size = each.sum(), len(each)
+        output = {"loss": loss.detach(), "ntokens": sample["ntokens"], "nsentences": size}
+        return loss, size, {**output, "sample_size": size, **more}
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+        """Log the mean loss of one or more batches, in bits."""
+        sums = Sums(logging_outputs)
+        sums.log_bits("loss", sums["sample_size"])
 
 
 def rows_of_all_workers(rows: Tensor) -> Tensor:

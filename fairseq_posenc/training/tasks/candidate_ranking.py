@@ -218,16 +218,8 @@ class CandidateRankingCriterion(SummingCriterion):
         right, others = scores[:, :1], scores[:, 1:]
         lead = (others - right + self.margin).clamp(min=0)  # 0 where there is no candidate
         margins = lead.sum(1) / (sample["counts"] - 1).to(lead)
-        loss = (self.weight * margins - right.squeeze(1)).sum()
-        size = len(scores)
-        output = {
-            "loss": loss.detach(),
-            "ntokens": sample["ntokens"],
-            "nsentences": size,
-            "sample_size": size,
-            "ncorrect": right.gt(others).all(1).sum(),
-        }
-        return loss, size, output
+        each, correct = self.weight * margins - right.squeeze(1), right.gt(others).all(1)
+        return self.output_of(sample, each, ncorrect=correct.sum())
 
     def scores(self, model: BaseFairseqModel, sample: Dict[str, Any]) -> Tensor:
         """The scores (B, N) of the candidates of a batch, -inf where an example has fewer."""
@@ -244,6 +236,6 @@ class CandidateRankingCriterion(SummingCriterion):
     @staticmethod
     def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
         """Log the loss and the accuracy of one or more batches."""
+        SummingCriterion.reduce_metrics(logging_outputs)
         sums = Sums(logging_outputs)
-        sums.log_bits("loss", sums["sample_size"])
         sums.log_percentage("accuracy", "ncorrect", sums["sample_size"])

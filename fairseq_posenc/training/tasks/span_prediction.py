@@ -29,7 +29,6 @@ from fairseq_posenc.flags.settings import check_settings
 from fairseq_posenc.training.criterions.logs import (
     Rows,
     SummingCriterion,
-    Sums,
     rows_of_all_workers,
 )
 from fairseq_posenc.training.reading.data import Passage, Record, Split, read_settings, read_split
@@ -279,17 +278,4 @@ class SpanPredictionCriterion(SummingCriterion):
         logits, _ = model(**sample["net_input"], classification_head_name=head)
         self.logits = None if model.training else logits
         each = span_loss(logits, sample["passage"], sample["target"], self.task.classified)
-        loss, size = each.sum(), len(each)
-        output = {
-            "loss": loss.detach(),
-            "ntokens": sample["ntokens"],
-            "nsentences": size,
-            "sample_size": size,
-        }
-        return loss, size, output
-
-    @staticmethod
-    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
-        """Log the loss per window, in bits."""
-        sums = Sums(logging_outputs)
-        sums.log_bits("loss", sums["sample_size"])
+        return self.output_of(sample, each)
