@@ -24,9 +24,15 @@ from fairseq_posenc.checkpoints.reading import (
     check_weights,
     load_file,
     read_checkpoint,
+    refuse_nonfinite,
 )
 from fairseq_posenc.checkpoints.restricted import allow_fairseq_checkpoints
-from fairseq_posenc.checkpoints.resuming import check_same_kind, check_settings_of, keep_longest
+from fairseq_posenc.checkpoints.resuming import (
+    check_same_kind,
+    check_settings_of,
+    keep_longest,
+    without_epochs_if_done,
+)
 from fairseq_posenc.checkpoints.run_record import check_dictionaries, check_direction, start_record
 from fairseq_posenc.checkpoints.settings import needs_segments, saved_settings
 from fairseq_posenc.checkpoints.warm_start import log_taken, position_difference
@@ -127,6 +133,7 @@ def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(cfg: Options, trainer: Trainer, *args: object, **kwargs: object) -> Any:
         ours = option(trainer.cfg.model, "position_encoding") is not None
         named, path, warm = _start(cfg, trainer.checkpoint_suffix, ours), None, False
+        goes_on = False
         saved: Dict[str, Any] = {}
         if named is not None:
             path = PathManager.get_local_path(named)
@@ -138,9 +145,11 @@ def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
             if goes_on:
                 _check_optimizer(path, trainer)
             start_record(trainer, named, checkpoint, goes_on)
+            for name, value in checkpoint["model"].items():
+                refuse_nonfinite(value, name, path)
             saved = saved_settings(checkpoint) if ours else {}
         try:
-            restored = load_checkpoint(cfg, trainer, *args, **kwargs)
+            extra_state, epochs = load_checkpoint(cfg, trainer, *args, **kwargs)
         except UsageError:
             raise
         except Exception as error:
@@ -154,7 +163,9 @@ def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
             log_taken(path, *_names(path, trainer))
         if saved:
             keep_longest(trainer.get_model(), trainer.cfg.model, saved)
-        return restored
+        if goes_on:
+            epochs = without_epochs_if_done(trainer, extra_state, epochs)
+        return extra_state, epochs
 
     return wrapper
 

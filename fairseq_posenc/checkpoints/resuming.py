@@ -6,8 +6,9 @@ whichever stage was the last.
 """
 
 import logging
+import math
 import os
-from typing import Any, Mapping
+from typing import Any, Mapping, Optional
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.inherit import BY_TASK, HEADS, is_fine_tuning
@@ -131,6 +132,41 @@ def keep_longest(model: Layer, settings: Options, saved: Mapping[str, Any]) -> N
     for module in model.modules():
         if hasattr(module, "set_trained_length"):
             module.set_trained_length(settings.rotary_original_length)
+
+
+class _NoEpochs:
+    """Stands for the data of a training that is done; fairseq's loop over epochs then has none."""
+
+    next_epoch_idx = math.nan  # is at most no --max-epoch, an infinite one included
+
+
+def without_epochs_if_done(trainer: Any, extra_state: Mapping[str, Any], epochs: Any) -> Any:
+    """The *epochs* of a training that goes on; none, as its log says, where its end was reached.
+
+    fairseq looks for the end after an update, so that it adds one whenever it is started again.
+
+    Args:
+        trainer: fairseq's trainer, which has loaded the checkpoint.
+        extra_state: what the checkpoint says of the training besides its parameters.
+    """
+    limit = _reached(trainer.cfg.optimization, trainer.get_num_updates(), extra_state)
+    if limit is None:
+        return epochs
+    logger.info(
+        "%s: already trained for %d updates (%s), so nothing is changed; raise that to go on",
+        *(trainer.cfg.checkpoint.save_dir, trainer.get_num_updates(), limit),
+    )
+    return _NoEpochs()
+
+
+def _reached(limits: Options, updates: int, extra_state: Mapping[str, Any]) -> Optional[str]:
+    """The flag with which a training has ended, or None."""
+    hours = extra_state.get("previous_training_time", 0) / 3600
+    if 0 < limits.max_update <= updates:
+        return f"--max-update {limits.max_update}"
+    if 0 < limits.stop_time_hours < hours:
+        return f"--stop-time-hours {limits.stop_time_hours}"
+    return None
 
 
 def _accepts_any_length(model: Options) -> bool:

@@ -61,6 +61,13 @@ def run(args: argparse.Namespace) -> Optional[int]:
     study = Path(args.output or Path("runs", plan.name))
     load_plug_in(plan.user_dir or None)
     if args.report:
+        from fairseq_posenc.study.results import PLAN
+
+        if not (study / PLAN).is_file():
+            raise UsageError(
+                f"--report: {study}: {args.plan} has no results there yet; run the study first, or "
+                "give its folder with --output"
+            )
         _report(study)
         return None
     from fairseq_posenc.study import study as studies

@@ -52,6 +52,12 @@ _KNOWN = (
         "allow",
     ),
     _Known(
+        AssertionError,
+        r"--sampling requires --nbest",
+        "--nbest {nbest}: --sampling draws as many samples as --beam {beam}, and prints all; give "
+        "both the same number",
+    ),
+    _Known(
         ValueError,
         r"requires --beam to be divisible by the number of groups",
         "--diverse-beam-groups {diverse_beam_groups}: --beam {beam} must be divisible by it",
@@ -138,6 +144,12 @@ def explain(error: BaseException, flags: Mapping[str, Any]) -> Optional[str]:
             return known.line.format_map(_Flags(flags, found=found.group(found.re.groups)))
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         name = os.fspath(error.filename)
+        folder, file = os.path.split(str(name))
+        if file == "dict.txt" and flags.get("lm_path"):
+            return (
+                f"--lm-path {flags['lm_path']}: fairseq reads its dictionary from {folder}, which "
+                "has no dict.txt; copy it there: it has to be that of the target language"
+            )
         advice = f"; {_FOLDER}" if _is_data(str(name), flags) else ""
         return f"{name}: {error.strerror}{advice}"
     return None

@@ -146,7 +146,7 @@ def parse_encodings(value: str, flag: str = FLAG) -> List[Encoding]:
             known = ", ".join(sorted(ENCODINGS))
             raise UsageError(
                 f"{flag} {value}: unknown encoding {name!r}; known: {known}; several are joined "
-                "with +"
+                "with +; if it is your own, give --user-dir with its folder"
             )
     if len(set(names)) < len(names):
         raise UsageError(f"{flag} {value}: an encoding is named twice")

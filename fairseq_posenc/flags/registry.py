@@ -79,8 +79,12 @@ class Registry(Dict[str, Entry], Generic[Entry]):
             UsageError: there is none; the message lists the registered names.
         """
         if name not in self:
-            raise UsageError(f"{self.flag} {name}: must be {' or '.join(self)}")
+            raise UsageError(f"{self.flag} {name}: must be {self.choices()}")
         return self[name]
+
+    def choices(self) -> str:
+        """The registered names, and how there are others, for messages."""
+        return f"{' or '.join(self)}; if it is your own, give --user-dir with its folder"
 
     def flags(self) -> List["dataclasses.Field[Any]"]:
         """The distinct flags of all entries; entries may share a dataclass or inherit from one.

@@ -20,6 +20,7 @@ from typing import Any, Callable, Collection, Dict, Iterable, Mapping, Optional,
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.flags.options import Options, option
+from fairseq_posenc.flags.registry import Registry
 
 ROLES = ("model", "free", "training")
 Number = Union[int, float]
@@ -149,7 +150,8 @@ def check_value(
     choices = metadata.get("choices")
     if choices is not None and value not in choices:
         reason = (metadata.get("refused") or {}).get(value)
-        raise UsageError(f"{flag_of(name)} {value}: {reason or 'must be ' + ' or '.join(choices)}")
+        known = choices.choices() if isinstance(choices, Registry) else " or ".join(choices)
+        raise UsageError(f"{flag_of(name)} {value}: {reason or 'must be ' + known}")
     bounds = _bounds(metadata)
     if not bounds:
         return

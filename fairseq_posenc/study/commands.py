@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from fairseq_posenc.analysis.training import parse_line
-from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.steps.lock import holder
 from fairseq_posenc.steps.markers import marker_of
-from fairseq_posenc.steps.training import is_over
 from fairseq_posenc.study.logs import lines_of
-from fairseq_posenc.study.recipes.base import CHECKPOINTS, PLUG_IN, RUN, Step
+from fairseq_posenc.study.recipes.base import PLUG_IN, RUN, Step
 from fairseq_posenc.study.results import RUNS
 from fairseq_posenc.study.runs import Spec, read_result
 from fairseq_posenc.version import __version__
@@ -110,24 +108,6 @@ def _cpu(threads: int) -> str:
     except OSError:
         pass
     return f"{name}, {threads} thread{'s' * (threads > 1)}"
-
-
-def is_trained(folder: Path, log: Path, words: Sequence[str]) -> bool:
-    """Whether a training is over; fairseq would add an update to such a training."""
-    last = folder / CHECKPOINTS / "checkpoint_last.pt"
-    if not last.exists():
-        return False
-    if is_over(log):
-        return True
-    if "--max-update" not in words:
-        return False
-    from fairseq_posenc.checkpoints.reading import read_checkpoint
-
-    try:
-        history = read_checkpoint(last, lazy=True)["optimizer_history"]
-    except (UsageError, KeyError):  # fairseq says what is wrong with the checkpoint
-        return False
-    return int(history[-1]["num_updates"]) >= int(words[words.index("--max-update") + 1])
 
 
 def command(step: Step, spec: Spec, device: Device) -> List[str]:

@@ -11,8 +11,8 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.steps.lock import hold
 from fairseq_posenc.steps.markers import STEPS, marker_of, read_object, write_object
 from fairseq_posenc.steps.processes import Ended
-from fairseq_posenc.steps.training import remove_leftovers
-from fairseq_posenc.study.commands import Device, command, environment, in_place, is_trained, shown
+from fairseq_posenc.steps.training import LAST, is_over, remove_leftovers
+from fairseq_posenc.study.commands import Device, command, environment, in_place, shown
 from fairseq_posenc.study.logs import last_lines
 from fairseq_posenc.study.recipes.base import CHECKPOINTS, Step
 from fairseq_posenc.study.results import DONE, FAILED, RESULT, RUNS
@@ -129,7 +129,9 @@ class _Making(NamedTuple):
             shutil.rmtree(str(folder / step.fresh), ignore_errors=True)
         words = command(step, self.spec, self.device)
         ended = Ended(0)
-        if words and not (step.trains and is_trained(folder, log, words)):
+        # one that was killed after its end says so itself when it is started again
+        trained = step.trains and (folder / CHECKPOINTS / LAST).exists() and is_over(log)
+        if words and not trained:
             ended = self._run(step, words, log)
         try:
             collected = step.collect(folder)

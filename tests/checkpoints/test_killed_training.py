@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support import commands
 from support.commands import SMALL, TRAINING, USER_DIR, Command
 
 from fairseq_posenc.checkpoints.reading import read_checkpoint
@@ -68,3 +69,24 @@ def test_killed_anywhere_it_resumes_to_the_same_bits(toy, tmp_path, processes):
     assert logged == {key: expected[key] for key in logged}
     # the mean of an epoch is logged after the checkpoint at its end, from which training goes on
     assert {key.split()[0] for key in expected.keys() - logged.keys()} <= {"train"}
+
+
+@pytest.mark.parametrize(
+    "arch, limit, updates, said",
+    [
+        ("roformer_tiny", ["--max-update", 3], 3, "already trained for 3 updates (--max-update 3)"),
+        ("transformer", ["--max-update", 3], 3, "already trained for 3 updates (--max-update 3)"),
+        ("roformer_tiny", ["--stop-time-hours", 1e-9], 1, "1 updates (--stop-time-hours 1e-09)"),
+    ],
+)
+def test_a_training_that_is_done_says_so_and_changes_nothing(
+    toy, tmp_path, arch, limit, updates, said
+):
+    flags = ["--arch", arch, *SMALL]
+    assert len(commands.train(toy.separate, tmp_path, *flags, *limit).losses()) == updates + 2
+    before = (tmp_path / "checkpoint_last.pt").read_bytes()
+    again = commands.train(toy.separate, tmp_path, *flags, *limit)
+    assert not again.losses() and (tmp_path / "checkpoint_last.pt").read_bytes() == before
+    assert said in again.out and "done training in" in again.out
+    longer = commands.train(toy.separate, tmp_path, *flags, "--max-update", updates + 1)
+    assert list(longer.losses())[0] == f"update {updates + 1}"

@@ -34,6 +34,8 @@ def test_the_command_shows_and_carries_out_a_plan(read, tmp_path, monkeypatch, c
     monkeypatch.setattr(study_module, "local_pool", pool)
     monkeypatch.setattr(cli, "_report", reported.append)
     words = ["study", str(path), "--output", str(tmp_path / "study"), "--devices", "cpu"]
+    said = "plan.yaml has no results there yet; run the study first, or give its folder with"
+    assert said in message(main, [*words, "--report"])
     assert main([*words, "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert shown.count("fairseq-train ") == 4 and shown.count("fairseq-generate ") == 4

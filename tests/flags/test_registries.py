@@ -170,6 +170,13 @@ def test_every_family_takes_flags_of_its_users(registered):
     assert args.own_slope == 2 and args.own_power == 1
 
 
+@pytest.mark.parametrize("flag", ["--attention", "--norm", "--feed-forward", "--position-encoding"])
+def test_an_unknown_name_may_be_one_of_a_user_dir(flag):
+    """As of a checkpoint that was trained with a user's own part, loaded without it."""
+    with pytest.raises(UsageError, match=f"{flag} mine: .*; if it is your own, give --user-dir"):
+        build("posenc_transformer", flag, "mine")
+
+
 def test_they_are_gone_without_a_trace():
     for family in FAMILIES.values():
         assert not set(OWN) & set(family.dataclass.__dataclass_fields__)

@@ -110,7 +110,7 @@ def test_figures_stand_beside_the_markdown(whole):
     assert {folder / "report" / name for name in named} == set(folder.glob("report/figures/*"))
 
 
-def test_figures_in_the_page_follow_its_colours():
+def test_figures_say_what_their_marks_are_and_follow_light_and_dark():
     scores = {"a": {1: 3.0, 2: 3.1}, "b": {1: 2.0, 2: 2.2}, "far": {1: 200.0, 2: 201.0}}
     compared = statistics.compare({**scores, **{f"{n}": scores["a"] for n in range(5)}}, "higher")
     points = {name: list(scores.get(name, scores["a"]).values()) for name in compared.order}
@@ -125,6 +125,12 @@ def test_figures_in_the_page_follow_its_colours():
     assert len(drawn) == 4
     for svg in drawn:
         assert "currentColor" in svg and "#0072b2" not in svg.lower() and "#ffffff" not in svg
+    for mark in ("mean", "each seed", "95 % interval of the mean", "baseline, a"):
+        assert all(f">{mark}</text>" in svg for svg in (parts[0].svg, parts[0].narrow))
+    for part in parts:  # as a file of its own
+        style = figures.on_any_page(part.svg).partition("scheme: dark){")[2].partition("</style>")
+        used = re.findall(r"(?:fill|stroke): #\w+", style[2])
+        assert used and all(f'"{color}"' in style[0] for color in used)
 
 
 def test_tables_of_the_markdown_are_complete(whole):

@@ -14,7 +14,7 @@ from fairseq_posenc.study.report.curves import (
     positions_section,
 )
 from fairseq_posenc.study.report.document import Figure, Report, verdict
-from fairseq_posenc.study.report.figures import themed
+from fairseq_posenc.study.report.figures import STYLE_SHEET, on_any_page, themed
 from fairseq_posenc.study.report.measured import cost_section, speed_section
 from fairseq_posenc.study.report.overview import (
     absent_section,
@@ -71,7 +71,10 @@ def write_report(study_folder: FilePath) -> Tuple[Path, Path]:
     figures = folder / FIGURES
     figures.mkdir(parents=True, exist_ok=True)
     report = build(study)
-    drawn = {f"{figure.name}.svg": figure.svg for figure in figures_in(report)}
+    drawn = {
+        f"{figure.name}.svg": on_any_page(figure.svg) if figure.themed else figure.svg
+        for figure in figures_in(report)
+    }
     for old in figures.glob("*.svg"):
         if old.name not in drawn:
             old.unlink()
@@ -119,7 +122,7 @@ def to_html(report: Report) -> str:
         svg = figure.svg[figure.svg.index("<svg") :]
         return safe(re.sub(r'(id=")|(url\(#)|(href="#)', rf"\g<0>{figure.name}-", svg))
 
-    style = safe((_HERE / "style.css").read_text(encoding="utf-8"))
+    style = safe(STYLE_SHEET.read_text(encoding="utf-8"))
     template = environment.get_template("report.html.jinja")
     return template.render(report=report, style=style, drawing=drawing, card=card)
 

@@ -7,6 +7,7 @@ so that the number of systems does not matter.
 import io
 import math
 import re
+from pathlib import Path
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -21,12 +22,13 @@ from fairseq_posenc.study.statistics import Comparison, Summary
 NARROW, WIDE = 4.1, 8.2
 #: Colours of the one system of a panel, of the others, and of the baseline.
 FRONT, BACK, BASELINE = COLORS[0], "#999999", COLORS[2]
-INK = "#000000"
+INK, PAPER = "#000000", "#ffffff"
 #: Variables of the style sheet that replace colours in figures inside a page.
 THEME = {
     FRONT: "var(--front)", BACK: "var(--back)", BASELINE: "var(--baseline)",
     "#b0b0b0": "var(--grid)", INK: "currentColor",
 }  # fmt: skip
+STYLE_SHEET = Path(__file__).with_name("style.css")
 
 
 def to_svg(figure: Any) -> str:
@@ -56,6 +58,25 @@ def themed(svg: str, prefix: str, label: str) -> str:
     head, rest = element.split(">", 1)
     head = re.sub(r' (?:width|height|version)="[^"]*"', "", head)
     return f'{head} role="img" aria-label="{label}" fill="currentColor">{rest}'
+
+
+def on_any_page(svg: str) -> str:
+    """An SVG drawing as a file that is light or dark as the reader's setting is.
+
+    An image in Markdown has no style sheet but its own.  The colours of paper remain for programs
+    that read none.
+    """
+    dark = STYLE_SHEET.read_text(encoding="utf-8").partition("prefers-color-scheme: dark")[2]
+    values = dict(re.findall(r"--(\w+): (#\w+);", dark.partition("}")[0]))
+    colors = {color: values[name[6:-1]] for color, name in THEME.items() if name != "currentColor"}
+    colors.update({INK: values["ink"], PAPER: values["paper"]})
+    rules = [f"text{{fill:{values['ink']}}}"]
+    for color, instead in colors.items():
+        for kind in ("fill", "stroke"):
+            place = f'[style*="{kind}: {color.lower()}"]'
+            rules.append(f"{place}{{{kind}:{instead}!important}}")
+    style = f"@media (prefers-color-scheme: dark){{{''.join(rules)}}}</style>"
+    return svg.replace("</style>", style, 1)
 
 
 class Curve(NamedTuple):
@@ -184,9 +205,10 @@ def dot_plot(
     order = list(reversed(comparison.order))
     low, high = _limits([value for name in order for value in points[name]], 6.0)
 
-    def draw(width: float) -> str:
+    def draw(width: float, columns: int) -> str:
+        height = 0.7 + 0.24 * len(order) + 0.16 * math.ceil(4 / columns)
         figure, axes = import_pyplot("study --report").subplots(
-            figsize=(width, 0.7 + 0.24 * len(order)), constrained_layout=True
+            figsize=(width, height), constrained_layout={"rect": (0, 0, 0.98, 1)}
         )
         for row, system in enumerate(order):
             summary = comparison.summaries[system]
@@ -215,9 +237,28 @@ def dot_plot(
         axes.set_xlabel(label, fontsize=8)
         axes.locator_params(axis="x", nbins=6)
         axes.grid(axis="y", visible=False)
+        axes.legend(
+            handles=_legend(comparison, baseline), ncol=columns, fontsize=7,
+            loc="lower left", bbox_to_anchor=(0, 1), handlelength=2.5, columnspacing=1.5,
+        )  # fmt: skip
         return to_svg(figure)
 
-    return Figure(name, caption, draw(WIDE * 0.75), draw(NARROW))
+    return Figure(name, caption, draw(WIDE * 0.75, 4), draw(NARROW, 2))
+
+
+def _legend(comparison: Comparison, baseline: str) -> List[Any]:
+    """What the marks of a dot plot are, as lines of matplotlib."""
+    line = import_extra("matplotlib.lines", "study --report").Line2D
+    several = any(summary.seeds > 1 for summary in comparison.summaries.values())
+    marks = {"mean": {"marker": "o", "linestyle": "", "markersize": 5}}
+    if several:
+        marks["each seed"] = {"marker": "|", "linestyle": "", "markersize": 7}
+        marks["95 % interval of the mean"] = {"linewidth": 1.2}
+    found = [line([], [], color=FRONT, label=label, **style) for label, style in marks.items()]
+    if baseline in comparison.summaries:
+        style = {"marker": "D", "markersize": 5, "linestyle": "--", "linewidth": 0.9}
+        found.append(line([], [], color=BASELINE, label=f"baseline, {baseline}", **style))
+    return found
 
 
 def _dot(
