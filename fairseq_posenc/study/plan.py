@@ -198,7 +198,7 @@ READ: Dict[str, Callable[[Any], Any]] = {
         needed=("data", "tasks"),
     ),
     "extrapolation": keys({"lengths": several(count), "last": count, "tokens": count}),
-    "subset": plain_name,
+    "subset": several(plain_name),
     "gpus": count,
     "user_dir": _text,
     "match": one_of("parameters"),
@@ -247,7 +247,7 @@ class Plan(NamedTuple):
     finetune: Dict[str, Any] = {}
     # ``lengths``, ``last`` and ``tokens`` of the contexts to read
     extrapolation: Dict[str, Any] = {}
-    subset: str = ""  # the part of the data that is scored
+    subset: Tuple[str, ...] = ()  # the parts of the data that are scored
     gpus: int = 1  # GPUs of a run; with fewer, batches are gathered in several passes
     user_dir: str = ""  # a folder of the user's with own encodings
     # ``updates`` of each system to measure its speed by, when nothing else is running

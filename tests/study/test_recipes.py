@@ -121,10 +121,13 @@ def test_a_language_model_with_memory_is_scored_with_it(tmp_path):
         },
         "seeds": [1],
         "budget": {"updates": 4},
-        "subset": "test",
+        "subset": ["test", "valid"],
     }
-    blocks, memory = (spec.steps for spec in specs(read_plan(content, "plan"), {}))
-    assert [step.name for step in memory] == [step.name for step in blocks] == ["train", "evaluate"]
+    plan = read_plan(content, "plan")
+    assert list(language_model.measures(plan))[:3] == ["perplexity", "loss", "perplexity_valid"]
+    blocks, memory = (spec.steps for spec in specs(plan, {}))
+    names = ["train", "evaluate", "evaluate_valid"]
+    assert [step.name for step in memory] == [step.name for step in blocks] == names
     assert (
         memory[0].words.count("--task") == 1 and "language_modeling_with_memory" in memory[0].words
     )
@@ -133,6 +136,9 @@ def test_a_language_model_with_memory_is_scored_with_it(tmp_path):
     for step, line in ((memory[1], '{"test_loss": "3"}'), (blocks[1], LOSS)):
         (tmp_path / "evaluate.log").write_text(f"{line}\n")
         assert step.collect(tmp_path) == {"scores": {"loss": 3.0, "perplexity": 8.0}}
+    (tmp_path / "evaluate_valid.log").write_text(f"{LOSS}\n")
+    found = {"loss_valid": 3.0, "perplexity_valid": 8.0}
+    assert blocks[2].collect(tmp_path) == {"scores": found}
 
 
 def test_fine_tuning_takes_the_shape_from_the_checkpoint_where_it_can():

@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from support.fake_fairseq import FakeCommands
-from support.studies import message, results, study
+from support.fake_fairseq import SENTENCES, FakeCommands
+from support.studies import CPU, message, results, study
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.steps import markers
+from fairseq_posenc.study.checks import check_plan
 from fairseq_posenc.study.commands import table
+from fairseq_posenc.study.report.scores import sentence_tests
 from fairseq_posenc.study.results import load_results
 from fairseq_posenc.study.runs import digest_of, specs
 
@@ -93,6 +95,32 @@ def test_a_study_runs_once_and_resumes_after_changes(read, plan, tmp_path):
     more = FakeCommands()
     study(read(seeds=[1, 2, 3]), tmp_path / "study", more)
     assert len(more.ran) == 2 * len(steps) and len(load_results(tmp_path / "study").runs) == 6
+
+
+def test_further_test_sets_are_scored_under_their_names(read, tmp_path):
+    data = tmp_path / "data"
+    plan = read(subset=["test", "test1"], seeds=[1])
+    assert "has no test1.a-b.a.idx" in message(check_plan, plan, CPU)
+    for lang in "ab":
+        (data / f"test1.a-b.{lang}.idx").write_text("test1")
+    assert "reference.test1.b: no such file" in message(check_plan, plan, CPU)
+    lines = "".join(f"hypothesis {n}\n" for n in range(SENTENCES))
+    (data / "reference.test1.b").write_text(lines)
+    check_plan(plan, CPU)
+    study(plan, tmp_path / "study", FakeCommands())
+    made = load_results(tmp_path / "study")
+    assert [m.name for m in made.scored][:4] == ["bleu", "chrf", "ter", "bleu_test1"]
+    assert made.measures["bleu_test1"].label == "BLEU, test1"
+    (run, _) = made.runs
+    assert run.scores["bleu_test1"] == 100 > run.scores["bleu"]
+    assert run.lines("references_test1") == lines.splitlines()
+    assert set(run.seconds) == {"train", "average", "validate", "decode"}
+    (test, *_), reasons = sentence_tests(made, "bleu_test1")
+    assert test == "bootstrap" and not reasons
+    # what was translated before is not translated again
+    fake = FakeCommands()
+    study(read(subset=["test"], seeds=[1]), tmp_path / "study", fake)
+    assert not fake.ran
 
 
 def test_the_search_tries_the_same_values_for_every_system(read, tmp_path):

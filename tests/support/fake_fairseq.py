@@ -78,7 +78,8 @@ class FakeCommands:
     def generate(self, words, log):
         folder = Path(words[words.index("--results-path") + 1])
         lines = [f"H-{n}\t-0.1\thypothesis {n}" for n in reversed(range(SENTENCES))]
-        (folder / "generate-test.txt").write_text("\n".join(lines) + "\n")
+        subset = words[words.index("--gen-subset") + 1]
+        (folder / f"generate-{subset}.txt").write_text("\n".join(lines) + "\n")
 
 
 def number_of(log):

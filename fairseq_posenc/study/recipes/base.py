@@ -4,7 +4,7 @@ import argparse
 import math
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.study.logs import last_losses, read_speed, read_training
@@ -195,6 +195,28 @@ def validation(
 def losses(folder: Path, step: str, subset: str = "valid") -> Dict[str, Any]:
     """Loss and perplexity of a *subset*, which the log of fairseq-validate names."""
     return {"scores": last_losses(folder / f"{step}.log", subset)}
+
+
+def parts_scored(plan: Plan, usual: str) -> Dict[str, str]:
+    """The parts of the data that are scored, and what follows the names of their scores and steps.
+
+    >>> parts_scored(Plan("x", "translation", {}, {}, {}, (), {}, subset=("test", "test1")), "test")
+    {'test': '', 'test1': '_test1'}
+    """
+    names = plan.subset or (usual,)
+    return {name: f"_{name}" if name != names[0] else "" for name in names}
+
+
+def measures_of_parts(plan: Plan, usual: str, own: Sequence[Measure]) -> Dict[str, Measure]:
+    """The measures *own* of every part of the data that is scored."""
+    return {
+        measure.name + suffix: measure._replace(
+            name=measure.name + suffix,
+            label=f"{measure.label}, {subset}" if suffix else measure.label,
+        )
+        for subset, suffix in parts_scored(plan, usual).items()
+        for measure in own
+    }
 
 
 class Absent(UsageError):

@@ -9,22 +9,26 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.configuration.variants import MEMORY_TASK as WITH_MEMORY
 from fairseq_posenc.study.plan import Flags, Plan, merge, words_of
 from fairseq_posenc.study.recipes.base import (
+    LOSSES,
     RUN,
+    Collect,
     Recipe,
     Step,
     averaging,
     checkpoint,
     fairseq,
     losses,
+    measures_of_parts,
     need_files,
+    parts_scored,
     split_task,
     training,
-    usual_measures,
     validation,
 )
 from fairseq_posenc.study.results import Measure
 
 _MADE_BY = "examples/language_model/prepare.sh"
+_USUAL = "valid"  # what is scored, unless the plan says
 _SCORING = "evaluate"  # name of the step that scores the text
 _CURVE = "extrapolation"  # name of the only curve
 
@@ -33,32 +37,37 @@ def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
     """The steps of a run."""
     task, own = split_task(flags, "language_modeling")
     found = [training(plan, task, own, seed), *averaging(plan)]
-    if task[1] == WITH_MEMORY:  # fairseq-eval-lm carries no memory from batch to batch
-        return [*found, validation(plan, task, {"--batch-size": 8}, _subset(plan), _SCORING)]
-    found.append(_evaluation(plan, flags))
-    return [*found, _extrapolation(plan)] if plan.extrapolation else found
+    with_memory = task[1] == WITH_MEMORY  # fairseq-eval-lm carries none from batch to batch
+    for subset, suffix in parts_scored(plan, _USUAL).items():
+        name = _SCORING + suffix
+        if with_memory:
+            step = validation(plan, task, {"--batch-size": 8}, subset, name)
+        else:
+            step = _evaluation(plan, flags, subset, name)
+        collect = partial(_scores, collect=step.collect, suffix=suffix)
+        found.append(step._replace(collect=collect, stage=_SCORING))
+    return [*found, _extrapolation(plan)] if plan.extrapolation and not with_memory else found
 
 
-def _evaluation(plan: Plan, flags: Flags) -> Step:
+def _scores(folder: Path, collect: Collect, suffix: str) -> Dict[str, Any]:
+    return {"scores": {f"{k}{suffix}": v for k, v in collect(folder)["scores"].items()}}
+
+
+def _evaluation(plan: Plan, flags: Flags, subset: str, name: str) -> Step:
     words = [
         *fairseq("fairseq-eval-lm", plan),
-        *("--path", f"{RUN}/{checkpoint(plan)}", "--gen-subset", _subset(plan)),
+        *("--path", f"{RUN}/{checkpoint(plan)}", "--gen-subset", subset),
         *("--tokens-per-sample", str(flags["--tokens-per-sample"]), "--num-workers", "0"),
         *words_of(merge({"--batch-size": 8}, plan.validate)),
     ]
-    collect = partial(losses, step=_SCORING)
-    return Step(_SCORING, tuple(words), collect, inputs=(checkpoint(plan),))
-
-
-def _subset(plan: Plan) -> str:
-    return plan.subset or "valid"
+    return Step(name, tuple(words), partial(losses, step=name), inputs=(checkpoint(plan),))
 
 
 def _extrapolation(plan: Plan) -> Step:
     asked = plan.extrapolation
     words = [
         *("fairseq-posenc", "plot", "extrapolation", plan.data["folder"]),
-        *(f"{_CURVE}={RUN}/{checkpoint(plan)}", "--subset", _subset(plan)),
+        *(f"{_CURVE}={RUN}/{checkpoint(plan)}", "--subset", next(iter(parts_scored(plan, _USUAL)))),
         *("--lengths", ",".join(map(str, sorted(asked["lengths"])))),
         *("--output", f"{RUN}/extrapolation.png", "--csv", f"{RUN}/extrapolation.csv"),
     ]
@@ -77,7 +86,7 @@ def read_curve(folder: Path) -> Dict[str, Any]:
 
 def measures(plan: Plan) -> Dict[str, Measure]:
     """Perplexity and loss."""
-    return dict(reversed(list(usual_measures().items())))
+    return measures_of_parts(plan, _USUAL, LOSSES[::-1])
 
 
 def check(plan: Plan) -> None:
@@ -86,7 +95,8 @@ def check(plan: Plan) -> None:
         raise UsageError("base: --tokens-per-sample: missing; give the length of samples")
     if plan.extrapolation and "lengths" not in plan.extrapolation:
         raise UsageError("extrapolation: lengths: missing; give for example [128, 256, 512]")
-    names = ["dict.txt", *(f"{split}.idx" for split in ("train", "valid", _subset(plan)))]
+    splits = ("train", "valid", *parts_scored(plan, _USUAL))
+    names = ["dict.txt", *(f"{split}.idx" for split in splits)]
     need_files(plan, names, _MADE_BY)
 
 

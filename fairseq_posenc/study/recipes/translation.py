@@ -17,7 +17,9 @@ from fairseq_posenc.study.recipes.base import (
     averaging,
     checkpoint,
     fairseq,
+    measures_of_parts,
     need_files,
+    parts_scored,
     training,
     usual_measures,
     validation,
@@ -25,6 +27,7 @@ from fairseq_posenc.study.recipes.base import (
 from fairseq_posenc.study.results import Measure
 from fairseq_posenc.text.preparation import Preparation, Text
 
+_USUAL = "test"  # what is scored, unless the plan says
 _MADE_BY = "examples/translation/prepare.sh"
 _DECODE = {"--beam": 4, "--lenpen": 0.6, "--max-tokens": 4000}
 _SETTINGS = {  # a key of the plan's data: its name in text.settings
@@ -48,8 +51,8 @@ class Texts(NamedTuple):
         return str(self.preparation.source_lang), str(self.preparation.target_lang)
 
 
-def texts_of(plan: Plan) -> Texts:
-    """The settings in the plan, otherwise those that prepare.sh left in the folder.
+def texts_of(plan: Plan, subset: str) -> Texts:
+    """The text of a *subset*: settings of the plan, otherwise those that prepare.sh left there.
 
     Raises:
         UsageError: one is missing.
@@ -72,23 +75,32 @@ def texts_of(plan: Plan) -> Texts:
     name = noted.get("TARGET_SUBWORD_FILE") or noted.get("SUBWORD_FILE")
     if subword_file is None and name:
         subword_file = str(folder / name)
-    beside = folder / f"reference.{_subset(plan)}"
+    beside = folder / f"reference.{subset}"
+    first = subset == next(iter(parts_scored(plan, _USUAL)))
+    given = plan.data if first else {}  # the plan names the files of one set
     return Texts(
         Text(**found, subword_file=subword_file),
-        plan.data.get("references", f"{beside}.{found['target_lang']}"),
-        plan.data.get("sources", f"{beside}.{found['source_lang']}"),
+        given.get("references", f"{beside}.{found['target_lang']}"),
+        given.get("sources", f"{beside}.{found['source_lang']}"),
     )
-
-
-def _subset(plan: Plan) -> str:
-    return plan.subset or "test"
 
 
 def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
     """The steps of a run."""
-    texts, subset = texts_of(plan), _subset(plan)
-    source, target = texts.pair
+    parts = parts_scored(plan, _USUAL)
+    source, target = texts_of(plan, next(iter(parts))).pair
     task = ["--task", "translation", "--source-lang", source, "--target-lang", target]
+    return [
+        training(plan, task, flags, seed),
+        *averaging(plan),
+        validation(plan, task, {"--max-tokens": 4000}),
+        *(step for part in parts.items() for step in _scoring(plan, task, *part)),
+    ]
+
+
+def _scoring(plan: Plan, task: List[str], subset: str, suffix: str) -> List[Step]:
+    """The steps that translate and score a *subset*."""
+    texts = texts_of(plan, subset)
     decode = [
         *fairseq("fairseq-generate", plan, *task),
         *("--path", f"{RUN}/{checkpoint(plan)}", "--gen-subset", subset),
@@ -98,13 +110,10 @@ def steps(plan: Plan, flags: Flags, seed: int) -> List[Step]:
     ]
     text = texts.preparation
     return [
-        training(plan, task, flags, seed),
-        *averaging(plan),
-        validation(plan, task, {"--max-tokens": 4000}),
-        Step("decode", tuple(decode), inputs=(checkpoint(plan),)),
+        Step(f"decode{suffix}", tuple(decode), inputs=(checkpoint(plan),), stage="decode"),
         Step(
-            "score",
-            collect=partial(score, texts=texts, subset=subset),
+            f"score{suffix}",
+            collect=partial(score, texts=texts, subset=subset, suffix=suffix),
             inputs=(f"generate-{subset}.txt",),
             depends=tuple(filter(None, (texts.references, texts.sources, text.subword_file))),
             settings=(text.tokenizer, text.subwords),
@@ -129,12 +138,13 @@ def read_hypotheses(path: Path) -> List[List[str]]:
     return [best[number] for number in range(len(best))]
 
 
-def score(folder: Path, texts: Texts, subset: str) -> Dict[str, Any]:
+def score(folder: Path, texts: Texts, subset: str, suffix: str = "") -> Dict[str, Any]:
     """Write the translations as plain text and score them with sacreBLEU.
 
     Args:
         folder: the run's folder, with the output of fairseq-generate.
         subset: the part of the data that was translated.
+        suffix: follows the names of scores and files.
 
     Raises:
         UsageError: hypotheses and references differ in number, or a package is missing.
@@ -153,7 +163,7 @@ def score(folder: Path, texts: Texts, subset: str) -> Dict[str, Any]:
     if len(sources) == len(hypotheses):
         written["sources"] = sources
     for name, lines in written.items():
-        with replace_file(folder / f"{name}.txt") as partial_file:
+        with replace_file(folder / f"{name}{suffix}.txt") as partial_file:
             partial_file.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     target = texts.pair[1]
     asian = target in ("zh", "ja")
@@ -165,31 +175,34 @@ def score(folder: Path, texts: Texts, subset: str) -> Dict[str, Any]:
     scores: Dict[str, float] = {}
     signatures: Dict[str, str] = {}
     for name, scorer in scorers.items():
-        scores[name] = round(scorer.corpus_score(hypotheses, [references]).score, 4)
-        signatures[name] = str(scorer.get_signature())
-    files = {name: f"{name}.txt" for name in written}
+        value = scorer.corpus_score(hypotheses, [references]).score
+        scores[f"{name}{suffix}"] = round(value, 4)
+        signatures[f"{name}{suffix}"] = str(scorer.get_signature())
+    files = {f"{name}{suffix}": f"{name}{suffix}.txt" for name in written}
     return {"scores": scores, "signatures": signatures, "files": files}
 
 
 def measures(plan: Plan) -> Dict[str, Measure]:
     """BLEU, chrF, TER and the losses."""
-    return usual_measures(
+    own = (
         Measure("bleu", "higher", "BLEU"),
         Measure("chrf", "higher", "chrF2"),
         Measure("ter", "lower", "TER"),
     )
+    return usual_measures(*measures_of_parts(plan, _USUAL, own).values())
 
 
 def check(plan: Plan) -> None:
     """Check that data, references and sacreBLEU are there."""
     import_extra("sacrebleu.metrics", "a study of translation")
     need_files(plan, [], _MADE_BY)
-    texts = texts_of(plan)
-    names = [f"dict.{lang}.txt" for lang in texts.pair]
-    for split in ("train", "valid", _subset(plan)):
-        names += [f"{split}.{'-'.join(texts.pair)}.{lang}.idx" for lang in texts.pair]
+    texts = [texts_of(plan, subset) for subset in parts_scored(plan, _USUAL)]
+    pair = texts[0].pair
+    names = [f"dict.{lang}.txt" for lang in pair]
+    for split in ("train", "valid", *parts_scored(plan, _USUAL)):
+        names += [f"{split}.{'-'.join(pair)}.{lang}.idx" for lang in pair]
     need_files(plan, names, _MADE_BY)
-    for path in (texts.references, texts.preparation.subword_file):
+    for path in (texts[0].preparation.subword_file, *(text.references for text in texts)):
         if path and not Path(path).is_file():
             raise UsageError(f"data: {path}: no such file; {_MADE_BY} makes it, or give its path")
 

@@ -266,7 +266,8 @@ def sentence_tests(study: Study, measure: str) -> Tuple[Dict[str, Dict[str, str]
 
 
 def _by_seed(study: Study, measure: str, reasons: Reasons) -> Iterator[Tuple[int, PValues]]:
-    test = _translations if measure in TRANSLATION_METRICS else _answers
+    is_translation = measure.partition("_")[0] in TRANSLATION_METRICS
+    test = _translations if is_translation else _answers
     for seed in study.seeds:
         base = study.run(study.baseline, seed)
         if base is None or seed not in study.scores[measure].get(study.baseline, {}):
@@ -277,18 +278,16 @@ def _by_seed(study: Study, measure: str, reasons: Reasons) -> Iterator[Tuple[int
 
 
 def _translations(measure: str, base: Run, others: List[Run], reasons: Reasons) -> PValues:
-    references, hypotheses = base.lines("references"), base.lines("hypotheses")
-    same = {
-        run.system: run.lines("hypotheses")
-        for run in others
-        if run.lines("references") == references
-    }
+    kind, bar, subset = measure.partition("_")  # bleu_test1: of a further test set
+    names = [f"{name}{bar}{subset}" for name in ("references", "hypotheses")]
+    references, hypotheses = map(base.lines, names)
+    same = {run.system: run.lines(names[1]) for run in others if run.lines(names[0]) == references}
     same = {name: lines for name, lines in same.items() if len(lines) == len(references)}
     if not same or not references or len(hypotheses) != len(references):
         return {}
     signature = base.signatures.get(measure, "")
     try:
-        scorer = metric(measure, signature, references)
+        scorer = metric(kind, signature, references)
     except Untestable as error:
         reasons[str(error)] = None
         return {}
