@@ -44,7 +44,7 @@ def draw_maps(
         maps: (N, T, S).
         columns: places for matrices, at least N.
         label: what the colours stand for.
-        scale: its limits, as arguments of ``imshow``.
+        scale: the limits of the colours, as arguments of ``imshow``.
 
     Returns:
         the N axes.

@@ -143,7 +143,7 @@ class Family:
 
         Args:
             cfg: flat configuration, complete unless it comes from hydra.
-            settings: its settings.
+            settings: those of the task.
 
         Raises:
             UsageError: the task needs another family, or flags contradict each other.

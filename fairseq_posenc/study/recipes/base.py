@@ -132,7 +132,7 @@ def whole_number(flags: Flags, flag: str, where: str, default: int = 0) -> int:
         default: the value where the flag is not given; without one, it has to be.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: the value is something else.
     """
     value = flags.get(flag, default or "nothing")
     first = str(value).strip("[]() ").split(",")[0].strip()

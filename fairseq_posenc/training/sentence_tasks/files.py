@@ -156,7 +156,7 @@ class Labels:
 
     Args:
         path: the training file.
-        train: its examples.
+        train: the training examples.
     """
 
     def __init__(self, task: Task, path: str, train: Sequence[Example]) -> None:

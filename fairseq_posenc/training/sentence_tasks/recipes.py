@@ -109,7 +109,7 @@ def lines(task: Task, name: str, test: str, predictions: str) -> Iterator[str]:
 
     Args:
         task: the task, as prepared.
-        test: its file, with the examples' numbers in the first column.
+        test: the file of the test set, with the examples' numbers in the first column.
         predictions: for each, a label and its probability, or a number.
     """
     as_json, key = suffix_of(task, name) != "tsv", json.dumps(task.id or "id")

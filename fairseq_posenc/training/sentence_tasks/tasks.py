@@ -193,7 +193,7 @@ def read_task(name: str, entry: Any, where: str) -> Task:
     """The task that an entry of a YAML file describes.
 
     Args:
-        entry: its settings.
+        entry: the settings of the task.
     """
     if not isinstance(entry, dict):
         raise UsageError(

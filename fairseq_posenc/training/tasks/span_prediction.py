@@ -253,7 +253,7 @@ class SpanPredictionCriterion(SummingCriterion):
     See :func:`fairseq_posenc.training.reading.spans.span_loss`.
 
     Raises:
-        UsageError: it is another task.
+        UsageError: the task is another.
     """
 
     def __init__(self, task: FairseqTask) -> None:
