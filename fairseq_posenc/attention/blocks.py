@@ -30,12 +30,18 @@ class Blocks(NamedTuple):
     tensor([[[0, 0, 1, 2],
              [1, 2, 3, 4],
              [3, 4, 5, 0]]])
+
+    Args:
+        size: L.
+        before: blocks before its own that a block of queries sees.
+        after: blocks after its own.
+        dilation: d, distance between tokens of one sequence after splitting.
     """
 
-    size: int  # L
-    before: int  # blocks before its own that a block of queries sees
-    after: int  # blocks after its own
-    dilation: int = 1  # d, distance between tokens of one sequence after splitting
+    size: int
+    before: int
+    after: int
+    dilation: int = 1
 
     @property
     def span(self) -> int:

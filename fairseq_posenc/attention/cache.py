@@ -220,6 +220,7 @@ def reorder_cache(layer: Layer, incremental_state: IncrementalState, new_order: 
     """Reorder the cache of *layer* along with the hypotheses of a beam search.
 
     Args:
+        layer: the attention.
         incremental_state: fairseq's cache.
         new_order: for every row the one whose past it continues, (B', ).
     """
@@ -247,6 +248,7 @@ def content_logits(
     beam search need not reorder them.
 
     Args:
+        layer: the attention.
         content: inputs of the terms.
         distance_vectors: (N, L, H·D) for N terms and L distances, or None.
         incremental_state: fairseq's cache, or None.

@@ -33,13 +33,21 @@ from fairseq_posenc.flags.options import Options
 
 
 class Projected(NamedTuple):
-    """Queries, keys and values of tokens."""
+    """Queries, keys and values of tokens.
 
-    q: Tensor  # queries within chunks, (B, T, s)
-    k: Tensor  # keys within chunks, (B, T, s)
-    linear_q: Tensor  # queries between chunks, (B, T, s)
-    linear_k: Tensor  # keys between chunks, (B, T, s)
-    v: Tensor  # values (B, T, e)
+    Args:
+        q: queries within chunks, (B, T, s).
+        k: keys within chunks, (B, T, s).
+        linear_q: queries between chunks, (B, T, s).
+        linear_k: keys between chunks, (B, T, s).
+        v: values (B, T, e).
+    """
+
+    q: Tensor
+    k: Tensor
+    linear_q: Tensor
+    linear_k: Tensor
+    v: Tensor
 
 
 class MixedChunkAttention(GatedAttention):

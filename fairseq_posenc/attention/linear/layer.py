@@ -77,14 +77,23 @@ class LinearFlags:
 
 
 class Segment(NamedTuple):
-    """Consecutive tokens."""
+    """Consecutive tokens.
 
-    q: Tensor  # queries (B, H, T, D)
-    k: Tensor  # keys (B, H, T, D)
-    v: Tensor  # values (B, H, T, D)
-    hidden: Optional[Tensor]  # (B, 1, T, 1), True at padding, or None
-    rotate: Rotation  # rotates their features
-    positions: Optional[Tensor]  # (1|B, T), for feature maps that need them; else None
+    Args:
+        q: queries (B, H, T, D).
+        k: keys (B, H, T, D).
+        v: values (B, H, T, D).
+        hidden: (B, 1, T, 1), True at padding, or None.
+        rotate: rotates their features.
+        positions: (1|B, T), for feature maps that need them; else None.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    hidden: Optional[Tensor]
+    rotate: Rotation
+    positions: Optional[Tensor]
 
 
 class LinearAttention(MultiheadKernel):

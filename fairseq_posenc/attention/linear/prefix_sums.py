@@ -26,10 +26,15 @@ CHUNK = 64
 
 
 class State(NamedTuple):
-    """Sums over the keys and values so far."""
+    """Sums over the keys and values so far.
 
-    products: Tensor  # Σ_n v_n (R_n ϕ(k_n))ᵀ, (B, H, D, M)
-    sums: Tensor  # Σ_n ϕ(k_n), (B, H, M)
+    Args:
+        products: Σ_n v_n (R_n ϕ(k_n))ᵀ, (B, H, D, M).
+        sums: Σ_n ϕ(k_n), (B, H, M).
+    """
+
+    products: Tensor
+    sums: Tensor
 
     def plus(self, other: "State") -> "State":
         """The state after the keys of both."""

@@ -77,12 +77,19 @@ def squares(x: Tensor) -> Tensor:
 
 
 class Exponents(NamedTuple):
-    """The parts of the exponents of positive features."""
+    """The parts of the exponents of positive features.
 
-    norms: bool  # subtract |x|²/(2·√D)
-    per_query_max: bool  # subtract the largest projection of each query
-    limit: float  # upper bound of the exponents
-    epsilon: float  # ε
+    Args:
+        norms: subtract |x|²/(2·√D).
+        per_query_max: subtract the largest projection of each query.
+        limit: upper bound of the exponents.
+        epsilon: ε.
+    """
+
+    norms: bool
+    per_query_max: bool
+    limit: float
+    epsilon: float
 
 
 class PositiveFeatures(torch.autograd.Function):
