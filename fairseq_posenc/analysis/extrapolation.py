@@ -40,15 +40,25 @@ from fairseq_posenc.flags.values import read_overrides
 
 
 class EvalConfig(NamedTuple):
-    """Settings of the evaluation, the same for every run."""
+    """Settings of the evaluation, the same for every run.
 
-    data: str  # output folder of fairseq-preprocess
-    subset: str  # name of the split
-    lengths: List[int]  # tokens per window, in increasing order
-    last: int  # tokens scored per window
-    tokens: Optional[int]  # total number of tokens to score, or None for all
-    max_tokens: int  # tokens per batch
-    cpu: bool  # do not use a GPU
+    Args:
+        data: output folder of fairseq-preprocess.
+        subset: name of the split.
+        lengths: tokens per window, in increasing order.
+        last: tokens scored per window.
+        tokens: total number of tokens to score, or None for all.
+        max_tokens: tokens per batch.
+        cpu: do not use a GPU.
+    """
+
+    data: str
+    subset: str
+    lengths: List[int]
+    last: int
+    tokens: Optional[int]
+    max_tokens: int
+    cpu: bool
 
 
 class Run(NamedTuple):

@@ -208,7 +208,7 @@ def dot_plot(
     def draw(width: float, columns: int) -> str:
         height = 0.7 + 0.24 * len(order) + 0.16 * math.ceil(4 / columns)
         figure, axes = import_pyplot("study --report").subplots(
-            figsize=(width, height), constrained_layout={"rect": (0, 0, 0.98, 1)}
+            figsize=(width, height), constrained_layout={"w_pad": 0.12}
         )
         for row, system in enumerate(order):
             summary = comparison.summaries[system]
