@@ -1,4 +1,7 @@
-"""The padding of a batch, and what layers know of positions: worked out once a forward pass."""
+"""The padding of a batch, what layers know of positions, and the stacks that work it out.
+
+All of it is worked out once a forward pass.
+"""
 
 import copy
 import math
