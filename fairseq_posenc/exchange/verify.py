@@ -141,10 +141,12 @@ def refuse_overflow(loaded: Loaded) -> None:
     tokens = tokens[:1]  # without padding
     if kind is TRANSLATION:
         targets, _ = sample(len(loaded.task.target_dictionary), longest, 0)
-        logits, _ = loaded.model(tokens, torch.tensor([tokens.size(1)]), targets[:1])
+        outputs = [loaded.model(tokens, torch.tensor([tokens.size(1)]), targets[:1])[0]]
     else:
-        logits, _ = loaded.model(tokens)
-    if not torch.isfinite(logits).all():
+        heads = [getattr(loaded.model, f"{of}_heads", {}) for of in ("classification", "token")]
+        named = [loaded.model(tokens, classification_head_name=n)[0] for of in heads for n in of]
+        outputs = [loaded.model(tokens)[0], *named]
+    if not all(bool(torch.isfinite(logits).all()) for logits in outputs):
         raise UsageError(
             f"{loaded.path}: its outputs are infinite or not a number, though its weights are "
             "finite; the training diverged, give an earlier checkpoint"

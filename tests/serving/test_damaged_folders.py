@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 import torch
-from support.model_folders import write_model
+from support.model_folders import write_model, write_task_model
 
 import fairseq_posenc
 from fairseq_posenc import cli
@@ -16,6 +16,7 @@ from fairseq_posenc.serving.model_folder import read_model_folder
 from fairseq_posenc.serving.translate import Hardware
 
 pytest_plugins = ["support.packed_models"]
+HEAD = "classification_heads.sentence_classification_head"
 
 
 def settings_of(folder):
@@ -159,10 +160,22 @@ def test_an_export_with_a_damaged_description(exported, tmp_path, longest):
         engine_for(read_model_folder(folder), Hardware())
 
 
-def test_weights_whose_outputs_overflow_are_not_packed(tmp_path):
-    made = write_model(tmp_path / "made")
+@pytest.mark.parametrize(
+    "write, large",
+    [
+        (write_model, {"decoder.output_projection.weight": 3e38}),
+        (
+            lambda folder: write_task_model(folder, "sentence_prediction"),
+            {f"{HEAD}.out_proj.weight": 3e38, f"{HEAD}.dense.bias": 9},  # the features are 1
+        ),
+    ],
+    ids=["translation", "classifier"],
+)
+def test_weights_whose_outputs_overflow_are_not_packed(write, large, tmp_path):
+    made = write(tmp_path / "made")
     state = read_checkpoint(made / "model.pt")
-    state["model"]["decoder.output_projection.weight"].fill_(3e38)
+    for name, value in large.items():
+        state["model"][name].fill_(value)
     write_checkpoint(state, made / "model.pt")
     assert all(torch.isfinite(value).all() for value in state["model"].values())
     words = ["pack", made / "model.pt", tmp_path / "out", "--data", made / "data"]
