@@ -112,10 +112,10 @@ def test_further_test_sets_are_scored_under_their_names(read, tmp_path):
     assert [m.name for m in made.scored][:4] == ["bleu", "chrf", "ter", "bleu_test1"]
     assert made.measures["bleu_test1"].label == "BLEU, test1"
     (run, _) = made.runs
-    assert run.scores["bleu_test1"] == 100 > run.scores["bleu"]
+    assert run.scores["chrf_test1"] == 100 > run.scores["chrf"]
     assert run.lines("references_test1") == lines.splitlines()
     assert set(run.seconds) == {"train", "average", "validate", "decode"}
-    (test, *_), reasons = sentence_tests(made, "bleu_test1")
+    (test, *_), reasons = sentence_tests(made, "chrf_test1")
     assert test == "bootstrap" and not reasons
     # what was translated before is not translated again
     fake = FakeCommands()
