@@ -6,7 +6,14 @@ import math
 import pytest
 from support.commands import TRAINING, USER_DIR, posenc, succeed
 from support.multiple_choice import copa, extracted
-from support.recipes import EXAMPLES, assert_error, bash, recipe_module, trainings
+from support.recipes import (
+    EXAMPLES,
+    assert_error,
+    bash,
+    made_up_run,
+    recipe_module,
+    trainings,
+)
 
 RECIPE = EXAMPLES / "reading"
 PREPARE, FINETUNE = RECIPE / "prepare.sh", RECIPE / "finetune.sh"
@@ -102,26 +109,14 @@ def test_the_decay_ends_with_the_last_window(tmp_path, flags, longest, stride):
 
 
 def test_the_table_has_the_papers_statistics(tmp_path):
+    runs, values = tmp_path / "mine", {"valid": 60, "valid1": 61, "valid2": 70, "valid3": 50}
     for seed, value in enumerate((70, 80, 95)):
-        folder = tmp_path / "mine" / "qnli" / f"lr1e-5-batch16-seed{seed}"
-        folder.mkdir(parents=True)
-        line = json.dumps({"epoch": 1, "valid_accuracy": str(value)})
-        (folder / "train.log").write_text(line + "\n")
-    for task, rows in (("squad", (70, 80, 95)), ("cmrc", (70, 80, 95))):
-        for seed, value in enumerate(rows):
-            folder = tmp_path / "mine" / task / f"lr1e-5-batch8-seed{seed}"
-            folder.mkdir(parents=True)
-            entries = [
-                {"epoch": 1, "valid_exact": "1.0", "valid_f1": str(value)},
-                {"epoch": 2, "valid_exact": "3.0", "valid_f1": "2.0"},
-            ]
-            lines = "".join(f"| INFO | valid | {json.dumps(entry)}\n" for entry in entries)
-            (folder / "train.log").write_text(lines)
-    folder = tmp_path / "mine" / "race" / "lr1e-5-batch8-seed1"
-    folder.mkdir(parents=True)
-    values = {"valid": "60.0", "valid1": "61.0", "valid2": "70.0", "valid3": "50.0"}
-    lines = [json.dumps({"epoch": 1, f"{k}_accuracy": v}) for k, v in values.items()]
-    (folder / "train.log").write_text("\n".join(lines))
+        made_up_run(runs / "qnli", f"lr1e-5-batch16-seed{seed}", {"valid_accuracy": [value]})
+        both = {"valid_exact": [1.0, 3.0], "valid_f1": [value, 2.0]}
+        for task in ("squad", "cmrc"):
+            made_up_run(runs / task, f"lr1e-5-batch8-seed{seed}", both)
+    race = {f"{subset}_accuracy": [value] for subset, value in values.items()}
+    made_up_run(runs / "race", "lr1e-5-batch8-seed1", race)
     found = table.render(tmp_path, "best")
     assert any("test, middle: accuracy 70.00, test, high: accuracy 50.00" in r for r in found)
     assert "| squad | mine | 1e-5 x 8 | 3 | exact 1.00 ± 0.00, f1 80.00 ± 12.58 |" in found

@@ -1,26 +1,14 @@
 """Tables of fine-tuning scores."""
 
-import json
 import os
 import random
 import statistics
 
 import pytest
 from support.glue_files import runs_of
-from support.recipes import recipe_module
+from support.recipes import made_up_run, recipe_module
 
 scores = recipe_module("common", "scores")
-
-
-def made_up_run(folder, name, values):
-    """The log of a run: *values* has the scores after each epoch, by name."""
-    (folder / name).mkdir(parents=True)
-    lines = ["INFO | something else"]
-    for epoch in range(len(next(iter(values.values())))):
-        for key, after in values.items():
-            entry = {"epoch": epoch + 1, f"{key}": str(after[epoch])}
-            lines.append(f"x | INFO | valid | {json.dumps(entry)}")
-    (folder / name / "train.log").write_text("\n".join(lines) + "\n")
 
 
 def test_median_of_seeds_then_best_learning_rate(tmp_path):

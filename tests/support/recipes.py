@@ -1,6 +1,7 @@
 """What the tests of the recipes share: running their scripts and reading what they print."""
 
 import importlib
+import json
 import os
 import shlex
 import subprocess
@@ -114,6 +115,16 @@ def check_flags(flags, expected):
     """*flags* have the values that *expected* gives them, as on a command line."""
     wanted = flags_of(shlex.split(expected))
     assert {name: flags.get(name, "absent") for name in wanted} == wanted
+
+
+def made_up_run(folder, name, values):
+    """The log of a run: *values* has the scores after each epoch, by name."""
+    (folder / name).mkdir(parents=True)
+    lines = ["INFO | something else"]
+    for epoch, after in enumerate(zip(*values.values()), 1):
+        entry = {"epoch": epoch, **dict(zip(values, map(str, after)))}
+        lines.append(f"x | INFO | valid | {json.dumps(entry)}")
+    write(folder / name / "train.log", lines)
 
 
 def write(path, lines):
