@@ -5,11 +5,11 @@ import re
 import shutil
 import signal
 import socket
-import time
 
 import pytest
 from support.commands import SMALL, TIMEOUT, TRAINING, USER_DIR, Command, train
 from support.toy_lm import SHAPE
+from support.waiting import until
 
 pytest_plugins = ["support.toy", "support.toy_lm"]
 
@@ -67,10 +67,8 @@ def test_two_processes_train_what_one_trains_on_twice_the_batch(toy, tmp_path, m
 def test_a_process_says_in_one_line_that_another_has_died(toy, tmp_path):
     flags = [*ROFORMER, "--max-epoch", "1000", "--no-save", "--disable-validation"]
     first, second = started(toy.separate, tmp_path / "two", *flags)
-    deadline = time.monotonic() + TIMEOUT / 2
-    while b"num_updates" not in os.pread(first.streams[1].fileno(), 1 << 20, 0):
-        assert time.monotonic() < deadline, "no update"
-        time.sleep(0.05)
+    said = first.streams[1].fileno()
+    until(lambda: b"num_updates" in os.pread(said, 1 << 20, 0), "an update", TIMEOUT / 2)
     os.kill(second.fork.pid, signal.SIGKILL)
     assert second.finish().status == -signal.SIGKILL
     lost = first.finish()

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from support.shell_scripts import REPO, SCRIPTS, assert_one_line_error, needs_setup, shell
+from support.waiting import is_running, until
 
 
 def executable(path, text):
@@ -143,22 +144,12 @@ def test_setup_that_is_ended_ends_what_it_started(tmp_path):
         stderr=subprocess.DEVNULL,
     )
     sleeping = tmp_path / "venv" / "bin" / "sleeping"
-    deadline = time.monotonic() + 20
-    while not (sleeping.exists() and sleeping.read_text().strip()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: sleeping.exists() and sleeping.read_text().strip())
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=20) == 128 + signal.SIGTERM
     child = int(sleeping.read_text())
-    while is_running(child):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not is_running(child))
     assert (tmp_path / "venv" / ".fairseq_posenc").read_text() == "unfinished\n"
-
-
-def is_running(pid):
-    result = shell("ps", "-o", "stat=", "-p", pid)
-    return result.stdout.strip() != "" and not result.stdout.strip().startswith("Z")
 
 
 @needs_setup

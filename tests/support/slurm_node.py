@@ -1,5 +1,6 @@
 """Slurm on this machine, with one node and without accounting; by ``pytest_plugins``."""
 
+import functools
 import getpass
 import os
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import time
 
 import pytest
+from support import waiting
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel")
 #: A requeued job waits for as long as its credentials could be used again, 2 minutes by default.
@@ -43,12 +45,7 @@ PartitionName=high Nodes=ALL PriorityTier=10 State=UP PreemptMode=OFF
 """
 
 
-def until(true, what, seconds=600):
-    """Wait until *true* holds."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, f"waited {seconds} s for {what}"
-        time.sleep(0.5)
+until = functools.partial(waiting.until, seconds=600, pause=0.5)
 
 
 def say(*words):
@@ -101,7 +98,7 @@ def slurm(tmp_path_factory):
                 with open(folder / "daemons.log", "a") as log:
                     daemons.append(subprocess.Popen(words, stdout=log, stderr=log))
                 time.sleep(2)
-            until(lambda: "idle" in say("sinfo", "-h", "-o", "%T"), "an idle node", 60)
+            until(lambda: "idle" in say("sinfo", "-h", "-o", "%T"), "an idle node")
             yield
             subprocess.run(["scancel", "--user", getpass.getuser()], timeout=60)
         finally:
