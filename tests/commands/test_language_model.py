@@ -15,6 +15,7 @@ from support.commands import (
     check_same,
     pruned,
     read,
+    refusal,
     succeed,
 )
 from support.helpers import kinds
@@ -214,6 +215,37 @@ def test_stock_continues_as_ours_and_as_a_roformer(table, corpus, tmp_path):
     rotary = ["--position-encoding", "rotary"]
     found = carry_over(corpus, stock, tmp_path / "rotary", *rotary)
     assert found == ([TABLE] if table else [], [])
+
+
+def test_evaluation_uses_what_was_trained_and_starts_nothing_untrained(
+    corpus, trained_lm, tmp_path
+):
+    flags = ["--model-overrides", "{'shaw_values': True}"]
+    message = eval_lm(corpus, trained_lm("shaw"), *flags).message()
+    assert "shaw_values=True" in message and "--finetune-from-model" in message
+    train_lm(corpus, tmp_path, MODEL, "--position-encoding", "shaw", "--shaw-values")
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    assert perplexity(eval_lm(corpus, checkpoint)) < 1000
+    flags = ["--model-overrides", "{'shaw_values': False}"]
+    message = eval_lm(corpus, checkpoint, *flags).message()
+    assert "shaw_values=False" in message and "was trained with True" in message
+
+
+@pytest.mark.parametrize("encoding", ["learned", "tupe", "rotary"])
+def test_a_token_before_every_block_has_a_position(encoding, corpus, tmp_path):
+    flags = ["--position-encoding", encoding, "--add-bos-token"]
+    train_lm(corpus, tmp_path, MODEL, *flags)
+    bos = ["--add-bos-token", "--tokens-per-sample", LENGTH]
+    assert perplexity(eval_lm(corpus, tmp_path / "checkpoint_last.pt", *bos)) < 1000
+
+
+def test_narrow_embeddings_of_stock_are_named(corpus, tmp_path):
+    narrow = ["--decoder-input-dim", "8", "--decoder-output-dim", "8"]
+    train_lm(corpus, tmp_path, "transformer_lm", *narrow)
+    start = ["--finetune-from-model", tmp_path / "checkpoint_last.pt"]
+    message = refusal(corpus, tmp_path / "ours", "--arch", MODEL, *SHAPE, *BLOCKS, *start)
+    assert "give --decoder-input-dim 8 and --decoder-output-dim 8" in message
+    train_lm(corpus, tmp_path / "ours", MODEL, *narrow, *start)
 
 
 def test_the_catalogue_names_the_family():
