@@ -52,34 +52,24 @@ class Fork:
         files = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))
         self.connection.sendmsg([b"+"], [files])
         self.connection.sendall(json.dumps(request).encode() + b"\n")
-        self.pid = _number(self.connection)
+        self.pid = int(_line(self.connection))
 
     def wait(self, seconds: Optional[float] = None) -> int:
         """Exit status, or minus the signal that ended it; an error after so many seconds."""
         self.connection.settimeout(seconds)
         with self.connection:
-            return _number(self.connection)
+            return int(_line(self.connection))
 
 
-def _line(connection: socket.socket) -> bytes:
+def _line(connection: socket.socket, size: int = 1) -> bytes:
+    """One line, by default read byte by byte: the next may follow at once."""
     found = b""
     while not found.endswith(b"\n"):
-        part = connection.recv(65536)
+        part = connection.recv(size)
         if not part:
-            raise ConnectionError("the other side is gone")
+            raise ConnectionError("the other side of a command's socket is gone")
         found += part
     return found
-
-
-def _number(connection: socket.socket) -> int:
-    """One line of the server's, read byte by byte: the next may follow at once."""
-    found = b""
-    while not found.endswith(b"\n"):
-        part = connection.recv(1)
-        if not part:
-            raise ConnectionError("the server of the commands is gone")
-        found += part
-    return int(found)
 
 
 def main() -> None:
@@ -140,7 +130,7 @@ def serve(plain: socket.socket, loaded: socket.socket, user_dir: str) -> None:
                     holders.append(connection)
                     continue
                 streams = array.array("i", files[0][2])
-                request = json.loads(_line(connection))
+                request = json.loads(_line(connection, 65536))
                 pid = os.fork()
                 if pid == 0:
                     signal.set_wakeup_fd(-1)
