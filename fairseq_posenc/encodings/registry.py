@@ -10,7 +10,7 @@ from typing import Any, Callable, List, Optional, TypeVar, cast
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.base import Encoding
-from fairseq_posenc.flags.registry import Registry
+from fairseq_posenc.flags.registry import MAY_BE_OWN, Registry
 from fairseq_posenc.flags.settings import setting
 
 FLAG = "--position-encoding"
@@ -146,7 +146,7 @@ def parse_encodings(value: str, flag: str = FLAG) -> List[Encoding]:
             known = ", ".join(sorted(ENCODINGS))
             raise UsageError(
                 f"{flag} {value}: unknown encoding {name!r}; known: {known}; several are joined "
-                "with +; if it is your own, give --user-dir with its folder"
+                f"with +; {MAY_BE_OWN}"
             )
     if len(set(names)) < len(names):
         raise UsageError(f"{flag} {value}: an encoding is named twice")

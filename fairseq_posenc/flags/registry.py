@@ -38,6 +38,8 @@ class Registered(NamedTuple):
     flags: Optional[type]
 
 
+#: How a name that is not registered may be right, for messages.
+MAY_BE_OWN = "if it is your own, import it or give --user-dir with its folder"
 #: Called after every registration; model families then declare their flags again.
 listeners: List[Callable[[], None]] = []
 
@@ -84,7 +86,7 @@ class Registry(Dict[str, Entry], Generic[Entry]):
 
     def choices(self) -> str:
         """The registered names, and how there are others, for messages."""
-        return f"{' or '.join(self)}; if it is your own, give --user-dir with its folder"
+        return f"{' or '.join(self)}; {MAY_BE_OWN}"
 
     def flags(self) -> List["dataclasses.Field[Any]"]:
         """The distinct flags of all entries; entries may share a dataclass or inherit from one.
