@@ -169,6 +169,7 @@ def texts(toy, tmp_path):
     binarise(task / "input0", str, "--srcdict", tmp_path / "text" / "dict.txt")
     binarise(task / "label", lambda line: "long" if len(line.split()) > 5 else "short")
     about = {"labels": ["long", "short"], "scores": ["accuracy", "f1"], "positive": "long"}
+    about.update(train="train.tsv", valid="valid.tsv", text="sentence", label="length")
     (task / "task.yaml").write_text(yaml.safe_dump({"Length": {**about, "epochs": 1}}))
     (task / "examples").write_text("60\n")
     return tmp_path
