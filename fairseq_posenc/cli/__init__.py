@@ -16,10 +16,8 @@ from fairseq_posenc.cli.command import Command, add_commands
 from fairseq_posenc.flags.usage import OneLineParser
 
 GROUPS = {
-    "catalogue": ("path", "list"),
-    "doctor": ("doctor",),
-    "average": ("average",),
-    "exchange": ("import", "export", "pack"),
+    "installation": ("path", "list", "doctor"),
+    "checkpoints": ("average", "import", "export", "pack"),
     "serving": ("translate", "predict"),
     "text": (
         "tokenize",
@@ -32,8 +30,7 @@ GROUPS = {
         "check-text",
     ),
     "subwords": ("learn-subwords", "apply-subwords", "join-subwords"),
-    "reading": ("reading",),
-    "sentence_task": ("sentence-task",),
+    "tasks": ("reading", "sentence-task"),
     "analysis": ("plot", "analyse"),
     "benchmark": ("benchmark",),
     "study": ("study",),

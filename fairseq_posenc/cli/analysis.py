@@ -4,241 +4,206 @@ import argparse
 from pathlib import Path
 
 from fairseq_posenc.analysis.training import METRICS
-from fairseq_posenc.cli.command import Command, add_commands, load_plug_in, quieten
+from fairseq_posenc.cli.command import (
+    argument,
+    command,
+    group,
+    load_plug_in,
+    number,
+    place,
+    quieten,
+    switch,
+)
 
 LENGTH = 128  # default number of positions; fewer if the model has fewer
 
-POSITIONS = """\
-Plot what a checkpoint learned about positions.
 
-    fairseq-posenc plot positions checkpoints/checkpoint_last.pt positions.png
-    fairseq-posenc plot positions checkpoints/checkpoint_last.pt positions.png --length 512
+@command(
+    "positions",
+    "what a checkpoint learned about positions",
+    argument("checkpoint"),
+    place("OUTPUT", "a .png, .pdf or .svg file", type=Path),
+    argument("--length", type=int, help=f"positions drawn ({LENGTH}, or fewer)"),
+)
+def positions(args: argparse.Namespace) -> None:
+    """Plot what a checkpoint learned about positions.
 
-Content-free logits (TUPE, T5 bias, ALiBi, the positional part of BERT-A^d) are drawn as one heat
-map per head, with query positions down and key positions across, as in TUPE Figure 5. The heads of
-a row share one colour scale, from the 1st to the 99th percentile. Where several encodings are
-summed, or [CLS] is untied, the sum is drawn last. For Transformer-XL, they are its term v·(r W_kR)
-in the first and the last layer. A learned table is drawn as the cosine similarities of its vectors,
-less their mean.
+        fairseq-posenc plot positions checkpoints/checkpoint_last.pt positions.png
+        fairseq-posenc plot positions checkpoints/checkpoint_last.pt positions.png --length 512
 
-For rotary, the plot shows the long-term decay of RoFormer Figure 2: the bound of Eq. 29 by relative
-distance. Left: from the formula alone, 2/d Σ|S_i|. Right: with the weights of each layer,
-Σ|S_{i+1}||h_{i+1} - h_i| relative to its value at distance 0, averaged over heads. Here h_i is the
-expectation of q_i k_i* for two tokens with the same input, whose channels are independent with unit
-variance."""
+    Content-free logits (TUPE, T5 bias, ALiBi, the positional part of BERT-A^d) are drawn as one
+    heat map per head, with query positions down and key positions across, as in TUPE Figure 5. The
+    heads of a row share one colour scale, from the 1st to the 99th percentile. Where several
+    encodings are summed, or [CLS] is untied, the sum is drawn last. For Transformer-XL, they are
+    its term v·(r W_kR) in the first and the last layer. A learned table is drawn as the cosine
+    similarities of its vectors, less their mean.
 
-TRAINING = """\
-Plot loss curves from the fairseq-train logs of one run, or of several side by side.
-
-    fairseq-posenc plot training --output curves.png runs/quickstart/train.log
-    fairseq-posenc plot training --output curves.png --labels stock ours -- a/train.log b/train.log
-    fairseq-posenc plot training --output curves.png --labels a a b b -- {a,b}-seed{1,2}/train.log
-
-A log is the output of fairseq-train, or its --log-file, with --log-format json or simple. Hollow
-points mark the training loss, lines the validation loss. Runs with the same name, such as several
-seeds, are drawn as one curve: their mean where all of them have a value, with the range of the
-validation loss shaded."""
-
-EXTRAPOLATION = """\
-Plot perplexity against context length, for checkpoints and settings side by side.
-
-    fairseq-posenc plot extrapolation DATA-BIN --output curves.png --lengths 64,128,256,512,1024 \\
-        rotary=runs/rotary/checkpoint_last.pt alibi=runs/alibi/checkpoint_last.pt \\
-        "yarn=runs/rotary/checkpoint_last.pt \\
-            {'rotary_scaling': 'yarn', 'rotary_scaling_factor': 8}"
-
-Each NAME=CHECKPOINT is a curve; a dictionary after it overrides settings of the model, as
---model-overrides does in fairseq. Runs with the same NAME, such as several seeds, share one curve:
-the mean of their perplexities, with their range shaded.
-
-Context length L: the model reads windows of L tokens, each starting at position 0, and is scored on
-the last K tokens of each window (--last, by default half of the shortest length), which see the
-L - K + 1 to L tokens before them. The windows of every L end at the same positions of the text, so
-all lengths and models are scored on the same tokens and differ only in how far back they see.
-
-The usual measure cuts the text into blocks of L tokens and scores every token. Longer blocks then
-look better simply because fewer tokens are near the start of a block. For that measure, run
---lengths L --last L one length at a time; an incomplete block at the end is left out.
-
-The curve of a model with a position table ends at the length of the table. A dashed line marks the
-training length. The perplexities are also printed as a table and written to --csv."""
-
-
-def add_positions(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument("checkpoint")
-    parser.add_argument("output", type=Path, metavar="OUTPUT", help="a .png, .pdf or .svg file")
-    parser.add_argument("--length", type=int, help=f"positions drawn ({LENGTH}, or fewer)")
-
-
-def plot_positions(args: argparse.Namespace) -> None:
-    """Draw the figure."""
+    For rotary, the plot shows the long-term decay of RoFormer Figure 2: the bound of Eq. 29 by
+    relative distance. Left: from the formula alone, 2/d Σ|S_i|. Right: with the weights of each
+    layer, Σ|S_{i+1}||h_{i+1} - h_i| relative to its value at distance 0, averaged over heads. Here
+    h_i is the expectation of q_i k_i* for two tokens with the same input, whose channels are
+    independent with unit variance.
+    """
     load_plug_in()
     from fairseq_posenc.analysis.positions_figure import plot
 
     plot(args.checkpoint, args.output, args.length, LENGTH)
 
 
-def add_training(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument("logs", nargs="+", type=Path, metavar="LOG")
-    parser.add_argument("--output", required=True, type=Path, metavar="FILE")
-    parser.add_argument(
+@command(
+    "training",
+    "loss curves from training logs",
+    argument("logs", nargs="+", type=Path, metavar="LOG"),
+    argument("--output", required=True, type=Path, metavar="FILE"),
+    argument(
         "--labels",
         nargs="+",
         default=(),
         metavar="NAME",
         help="names of the runs; runs with the same name are averaged (default: their folders)",
-    )
-    parser.add_argument("--metric", choices=METRICS, default="loss")
-    parser.add_argument(
+    ),
+    argument("--metric", choices=METRICS, default="loss"),
+    number(
         "--from",
+        "leave out earlier updates, whose high loss would flatten the curves",
+        0,
         dest="first",
-        type=int,
-        default=0,
         metavar="UPDATE",
-        help="leave out earlier updates, whose high loss would flatten the curves (default: 0)",
-    )
+    ),
+)
+def training(args: argparse.Namespace) -> None:
+    """Plot loss curves from the fairseq-train logs of one run, or of several side by side.
 
+        fairseq-posenc plot training --output curves.png runs/quickstart/train.log
+        fairseq-posenc plot training --output curves.png --labels stock ours \\
+            -- a/train.log b/train.log
+        fairseq-posenc plot training --output curves.png --labels a a b b \\
+            -- {a,b}-seed{1,2}/train.log
 
-def plot_training(args: argparse.Namespace) -> None:
-    """Draw the figure."""
+    A log is the output of fairseq-train, or its --log-file, with --log-format json or simple.
+    Hollow points mark the training loss, lines the validation loss. Runs with the same name, such
+    as several seeds, are drawn as one curve: their mean where all of them have a value, with the
+    range of the validation loss shaded.
+    """
     quieten()
     from fairseq_posenc.analysis.training import plot
 
     plot(args.logs, args.labels, args.metric, args.first, args.output)
 
 
-def add_extrapolation(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument("data", metavar="DATA-BIN", help="output folder of fairseq-preprocess")
-    parser.add_argument("runs", nargs="+", metavar="NAME=CHECKPOINT")
-    parser.add_argument("--output", required=True, type=Path, metavar="PNG")
-    parser.add_argument("--csv", type=Path, metavar="CSV", help="also write the perplexities")
-    parser.add_argument("--lengths", required=True, metavar="L,L,...", help="context lengths")
-    parser.add_argument("--last", type=int, metavar="K", help="tokens scored per window")
-    parser.add_argument("--subset", default="valid", help="subset of DATA-BIN (valid)")
-    parser.add_argument(
-        "--tokens", type=int, metavar="N", help="score only N tokens, spread over the text"
-    )
-    parser.add_argument("--max-tokens", type=int, default=8192, help="tokens per batch (8192)")
-    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+@command(
+    "extrapolation",
+    "perplexity against context length",
+    argument("data", metavar="DATA-BIN", help="output folder of fairseq-preprocess"),
+    argument("runs", nargs="+", metavar="NAME=CHECKPOINT"),
+    argument("--output", required=True, type=Path, metavar="PNG"),
+    argument("--csv", type=Path, metavar="CSV", help="also write the perplexities"),
+    argument("--lengths", required=True, metavar="L,L,...", help="context lengths"),
+    number("--last", "tokens scored per window", metavar="K"),
+    argument("--subset", default="valid", help="subset of DATA-BIN (valid)"),
+    number("--tokens", "score only N tokens, spread over the text"),
+    number("--max-tokens", "tokens per batch", 8192),
+    switch("--cpu", "do not use a GPU"),
+)
+def extrapolation(args: argparse.Namespace) -> None:
+    """Plot perplexity against context length, for checkpoints and settings side by side.
 
+        fairseq-posenc plot extrapolation DATA-BIN --output curves.png \\
+            --lengths 64,128,256,512,1024 \\
+            rotary=runs/rotary/checkpoint_last.pt alibi=runs/alibi/checkpoint_last.pt \\
+            "yarn=runs/rotary/checkpoint_last.pt \\
+                {'rotary_scaling': 'yarn', 'rotary_scaling_factor': 8}"
 
-def plot_extrapolation(args: argparse.Namespace) -> None:
-    """Measure, print and draw."""
+    Each NAME=CHECKPOINT is a curve; a dictionary after it overrides settings of the model, as
+    --model-overrides does in fairseq. Runs with the same NAME, such as several seeds, share one
+    curve: the mean of their perplexities, with their range shaded.
+
+    Context length L: the model reads windows of L tokens, each starting at position 0, and is
+    scored on the last K tokens of each window (--last, by default half of the shortest length),
+    which see the L - K + 1 to L tokens before them. The windows of every L end at the same
+    positions of the text, so all lengths and models are scored on the same tokens and differ only
+    in how far back they see.
+
+    The usual measure cuts the text into blocks of L tokens and scores every token. Longer blocks
+    then look better simply because fewer tokens are near the start of a block. For that measure,
+    run --lengths L --last L one length at a time; an incomplete block at the end is left out.
+
+    The curve of a model with a position table ends at the length of the table. A dashed line marks
+    the training length. The perplexities are also printed as a table and written to --csv.
+    """
     load_plug_in()
     from fairseq_posenc.analysis.extrapolation import plot
 
     plot(args)
 
 
-FIGURES = (
-    Command(
-        "positions",
-        "what a checkpoint learned about positions",
-        POSITIONS,
-        add_positions,
-        plot_positions,
+@command(
+    "analyse",
+    "rank and sparsity of a checkpoint's attention matrices",
+    argument("checkpoint"),
+    place("TEXT"),
+    argument("--output", type=Path, metavar="FILE", help="also draw the figures"),
+    argument("--dict", metavar="FILE", help="dict.txt, if it is not found by itself"),
+    number("--length", "tokens per sequence (512, or fewer)"),
+    number("--sequences", "most sequences to read", 8),
+    number(
+        "--tolerance", "smallest singular value that counts, as a share of the largest", kind=float
     ),
-    Command("training", "loss curves from training logs", TRAINING, add_training, plot_training),
-    Command(
-        "extrapolation",
-        "perplexity against context length",
-        EXTRAPOLATION,
-        add_extrapolation,
-        plot_extrapolation,
-    ),
+    number("--threshold", "for sparsity, see above", 1e-3, float),
 )
-
-
-def add_figures(parser: argparse.ArgumentParser) -> None:
-    """Declare the kinds of figures, each with its arguments."""
-    add_commands(parser, FIGURES, "FIGURE")
-
-
-SEQUENCES = 8
-THRESHOLD = 1e-3
-ATTENTION = """\
-Rank and sparsity of a checkpoint's attention matrices, layer by layer.
-
-    fairseq-posenc analyse checkpoints/checkpoint_last.pt valid.bpe.txt
-    fairseq-posenc analyse checkpoints/checkpoint_last.pt valid.bpe.txt --output attention.png
-
-Table 3 of "Implementation and Experiments for GAU-based Model" (Liu, section 3.3) reports these
-figures for a GAU with 128-channel keys; this command computes them for any model of this plug-in
-on any text:
-
-    matrix              rank / 512    sparsity
-    q·k                 0.25          ≈ 0
-    softmax(q·k/√d)     0.9983        10.03 %
-    ReLU²(q·k/√d)       0.989         12.49 %
-
-The paper does not say when a singular value or an entry counts as zero, nor which layers, texts and
-checkpoint the figures come from. Here they are taken over all heads and sequences of a layer:
-
-rank: the mean of torch.linalg.matrix_rank in float64, divided by the length. A singular value
-    counts if it is above --tolerance times the largest one of its matrix. The default, length times
-    the machine epsilon of float32 (6.1e-5 at 512 tokens), is the one that NumPy and PyTorch use for
-    float32 matrices, the precision in which q and k are computed.
-sparsity: the share of entries whose magnitude is at most --threshold times the largest in their
-    row; every entry of an all-zero row counts. The default, 1e-3, is about the machine epsilon of
-    float16: added to the largest entry, anything smaller is lost.
-
-The second and third matrix use the full logits of the layer: terms that an encoding adds to q·k/√d
-(T5 bias, TUPE, ALiBi) are included, and TUPE divides by √(2d) instead of √d. Later factors, such as
-that of softmax_plus, are left out, whichever normaliser the model was trained with. Keys masked in
-a causal masked LM count as zeros.
-
-Only encoders are analysed. Causal softmax is lower triangular with a positive diagonal: in exact
-arithmetic it always has full rank, and half of its entries are masked.
-
-TEXT is tokenised like the training data, including BPE, in the source language of a translation
-model. It is cut into sequences of --length tokens, with </s> after each line and, for a masked LM,
-<s> before each sequence. No token is masked."""
-
-
-def add_analysis(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument("checkpoint")
-    parser.add_argument("text", metavar="TEXT")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="also draw the figures")
-    parser.add_argument("--dict", metavar="FILE", help="dict.txt, if it is not found by itself")
-    parser.add_argument("--length", type=int, help="tokens per sequence (512, or fewer)")
-    parser.add_argument(
-        "--sequences", type=int, default=SEQUENCES, help="most sequences to read (%(default)s)"
-    )
-    parser.add_argument(
-        "--tolerance",
-        type=float,
-        help="smallest singular value that counts, as a share of the largest",
-    )
-    parser.add_argument(
-        "--threshold", type=float, default=THRESHOLD, help="for sparsity, see above (%(default)g)"
-    )
-
-
 def analyse(args: argparse.Namespace) -> None:
-    """Print the table and, with ``--output``, draw it."""
+    """Rank and sparsity of a checkpoint's attention matrices, layer by layer.
+
+        fairseq-posenc analyse checkpoints/checkpoint_last.pt valid.bpe.txt
+        fairseq-posenc analyse checkpoints/checkpoint_last.pt valid.bpe.txt --output attention.png
+
+    Table 3 of "Implementation and Experiments for GAU-based Model" (Liu, section 3.3) reports these
+    figures for a GAU with 128-channel keys; this command computes them for any model of this
+    plug-in on any text:
+
+        matrix              rank / 512    sparsity
+        q·k                 0.25          ≈ 0
+        softmax(q·k/√d)     0.9983        10.03 %
+        ReLU²(q·k/√d)       0.989         12.49 %
+
+    The paper does not say when a singular value or an entry counts as zero, nor which layers, texts
+    and checkpoint the figures come from. Here they are taken over all heads and sequences of a
+    layer:
+
+    rank: the mean of torch.linalg.matrix_rank in float64, divided by the length. A singular value
+        counts if it is above --tolerance times the largest one of its matrix. The default, length
+        times the machine epsilon of float32 (6.1e-5 at 512 tokens), is the one that NumPy and
+        PyTorch use for float32 matrices, the precision in which q and k are computed.
+    sparsity: the share of entries whose magnitude is at most --threshold times the largest in their
+        row; every entry of an all-zero row counts. The default, 1e-3, is about the machine epsilon
+        of float16: added to the largest entry, anything smaller is lost.
+
+    The second and third matrix use the full logits of the layer: terms that an encoding adds to
+    q·k/√d (T5 bias, TUPE, ALiBi) are included, and TUPE divides by √(2d) instead of √d. Later
+    factors, such as that of softmax_plus, are left out, whichever normaliser the model was trained
+    with. Keys masked in a causal masked LM count as zeros.
+
+    Only encoders are analysed. Causal softmax is lower triangular with a positive diagonal: in
+    exact arithmetic it always has full rank, and half of its entries are masked.
+
+    TEXT is tokenised like the training data, including BPE, in the source language of a translation
+    model. It is cut into sequences of --length tokens, with </s> after each line and, for a masked
+    LM, <s> before each sequence. No token is masked.
+    """
     load_plug_in()
     from fairseq_posenc.analysis.attention import report
 
     report(args)
 
 
+FIGURES = (positions, training, extrapolation)
 COMMANDS = (
-    Command(
+    group(
         "plot",
         "draw figures: " + ", ".join(figure.name for figure in FIGURES),
         "Plot what a model learned about positions, loss curves, or perplexity by context length.",
-        add_figures,
-        run=None,
+        "FIGURE",
+        FIGURES,
     ),
-    Command(
-        "analyse",
-        "rank and sparsity of a checkpoint's attention matrices",
-        ATTENTION,
-        add_analysis,
-        analyse,
-    ),
+    analyse,
 )

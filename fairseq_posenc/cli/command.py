@@ -1,13 +1,19 @@
 """The definition of a command, and the set-up that most commands share."""
 
 import argparse
+import inspect
 import logging
 import sys
 import warnings
-from typing import Callable, NamedTuple, Optional, Sequence
+from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.flags.settings import check_option
+
+#: Declares one or several arguments of a parser, without slow imports.
+Declare = Callable[[argparse.ArgumentParser], object]
+#: Executes a command with its parsed arguments; returns the exit status, or None for success.
+Run = Callable[[argparse.Namespace], Optional[int]]
 
 
 class Command(NamedTuple):
@@ -17,16 +23,41 @@ class Command(NamedTuple):
         name: its name on the command line.
         summary: one line for the list of commands.
         description: the text of its ``--help``.
-        add_arguments: declares its arguments, without slow imports.
-        run: executes it with the parsed arguments and returns the exit status, or None for success;
-            None for a group of commands.
+        arguments: declare its arguments.
+        run: executes it; None for a group of commands.
     """
 
     name: str
     summary: str
     description: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Optional[Callable[[argparse.Namespace], Optional[int]]]
+    arguments: Sequence[Declare]
+    run: Optional[Run]
+
+
+def command(
+    name: str, summary: str, *arguments: Declare, more: str = ""
+) -> Callable[[Run], Command]:
+    """Decorator that makes a function a command, with the docstring as the text of ``--help``.
+
+    Args:
+        name: as for :class:`Command`, like *summary* and *arguments*.
+        more: what follows the docstring.
+    """
+
+    def make(run: Run) -> Command:
+        text = inspect.cleandoc(run.__doc__ or "")
+        return Command(name, summary, f"{text}\n\n{more}".strip(), arguments, run)
+
+    return make
+
+
+def group(
+    name: str, summary: str, description: str, metavar: str, commands: Sequence[Command]
+) -> Command:
+    """A command that has *commands*, shown as *metavar* in its usage."""
+    return Command(
+        name, summary, description, [lambda parser: add_commands(parser, commands, metavar)], None
+    )
 
 
 def add_commands(
@@ -34,20 +65,55 @@ def add_commands(
 ) -> None:
     """Add *commands* to *parser* as sub-commands, shown as *metavar* in its usage."""
     choices = parser.add_subparsers(metavar=metavar, required=True)
-    for command in commands:
+    for each in commands:
         subparser = choices.add_parser(
-            command.name,
-            help=command.summary,
-            description=command.description,
+            each.name,
+            help=each.summary,
+            description=each.description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if command.run is not None:
-            subparser.set_defaults(run=command.run)
-        command.add_arguments(subparser)
+        if each.run is not None:
+            subparser.set_defaults(run=each.run)
+        declare(subparser, *each.arguments)
 
 
-def no_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare no arguments."""
+def declare(parser: argparse.ArgumentParser, *arguments: Declare) -> None:
+    """Declare *arguments* in *parser*."""
+    for add in arguments:
+        add(parser)
+
+
+def several(*arguments: Declare) -> Declare:
+    """Several arguments that commands have in common, as one."""
+    return lambda parser: declare(parser, *arguments)
+
+
+def argument(*names: str, **options: Any) -> Declare:
+    """An argument, by its names and the options of ``ArgumentParser.add_argument``."""
+    return lambda parser: parser.add_argument(*names, **options)
+
+
+def place(name: str, help: Optional[str] = None, **options: Any) -> Declare:
+    """A required argument without a flag, by its name in the usage, such as NEW_SOURCE."""
+    dest = name.lower().replace("-", "_")
+    return argument(dest, metavar=name, help=help, **options)
+
+
+def switch(name: str, help: str) -> Declare:
+    """A flag without a value."""
+    return argument(name, action="store_true", help=help)
+
+
+def number(name: str, help: str, default: Any = None, kind: type = int, **options: Any) -> Declare:
+    """A flag with a number, whose help ends with the default if there is one."""
+    shown = help if default is None else f"{help} ({default})".strip()
+    options = {"metavar": "N" if kind is int else "X", **options}
+    return argument(name, type=kind, default=default, help=shown, **options)
+
+
+def user_dir(what: str = "your encodings, if the model has some; as in training") -> Declare:
+    """The folder of a user's own parts, with *what* as its help."""
+    return argument("--user-dir", metavar="DIR", help=what)
 
 
 def at_least(args: argparse.Namespace, **least: float) -> None:
@@ -56,9 +122,6 @@ def at_least(args: argparse.Namespace, **least: float) -> None:
     Args:
         args: parsed arguments; those that are not given are None.
         least: the smallest value of each argument, by name.
-
-    Raises:
-        UsageError: naming the first flag whose value is smaller.
     """
     for name, smallest in least.items():
         check_option(args, name, {"at_least": smallest})
@@ -71,19 +134,11 @@ def quieten() -> None:
         warnings.simplefilter("ignore")
 
 
-def add_user_dir(
-    parser: argparse.ArgumentParser,
-    what: str = "your encodings, if the model has some; as in training",
-) -> None:
-    """Declare the folder of a user's own parts, with *what* as its help."""
-    parser.add_argument("--user-dir", metavar="DIR", help=what)
-
-
-def load_plug_in(user_dir: Optional[str] = None) -> None:
+def load_plug_in(folder: Optional[str] = None) -> None:
     """Import PyTorch and fairseq without their warnings, and register the plug-in.
 
     Args:
-        user_dir: a folder of the user's to import besides.
+        folder: the value of ``--user-dir``, imported besides.
 
     Raises:
         UsageError: one of them cannot be imported.
@@ -99,16 +154,16 @@ def load_plug_in(user_dir: Optional[str] = None) -> None:
                 f"{module} cannot be imported ({error}); `fairseq-posenc doctor` names the fix"
             ) from error
     register()
-    if user_dir is not None:
-        _import_folder(user_dir)
+    if folder is not None:
+        _import_folder(folder)
 
 
-def _import_folder(user_dir: str) -> None:
+def _import_folder(folder: str) -> None:
     from fairseq.utils import import_user_module
 
     try:
-        import_user_module(argparse.Namespace(user_dir=user_dir))
+        import_user_module(argparse.Namespace(user_dir=folder))
     except (ImportError, OSError) as error:
         raise UsageError(
-            f"--user-dir {user_dir}: cannot be imported ({error}); give the folder of training"
+            f"--user-dir {folder}: cannot be imported ({error}); give the folder of training"
         ) from error

@@ -6,54 +6,55 @@ from pathlib import Path
 from typing import Any, List, Optional
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli.command import Command, at_least, load_plug_in
-
-DESCRIPTION = """\
-Compare systems: train, average, decode and score each of them with several seeds, and report.
-
-    fairseq-posenc study examples/study/multi30k.yaml --dry-run
-    fairseq-posenc study examples/study/multi30k.yaml
-    fairseq-posenc study examples/study/multi30k.yaml --status
-
-PLAN.yaml names a recipe (translation, masked_lm, language_model), the data, flags of fairseq-train
-that all systems share, the systems with theirs, and seeds; docs/study.md describes it. Everything
-is done by fairseq's own commands, which --dry-run prints.
-
-Stopped and started again, a study goes on where it was. What is finished is not repeated, whatever
-else changes in the plan: a run is identified by a digest of all that decides its result. A step
-that fails is tried once more; then its run is reported with the last lines of its log, and the
-others go on. Started again, the study tries it again."""
+from fairseq_posenc.cli.command import argument, at_least, command, load_plug_in, number
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument("plan", metavar="PLAN.yaml")
-    parser.add_argument("--output", metavar="DIR", help="folder of the study (runs/NAME)")
+def _shown(parser: argparse.ArgumentParser) -> None:
+    """Declare what is done instead of carrying out the plan."""
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--dry-run", action="store_true", help="check the plan, print the commands")
     what.add_argument("--status", action="store_true", help="print how far the runs are")
     what.add_argument("--report", action="store_true", help="only write the report")
-    parser.add_argument(
-        "--jobs", type=int, metavar="N", help="runs at a time (one for each GPU, or core)"
-    )
-    parser.add_argument(
+
+
+@command(
+    "study",
+    "compare systems over several seeds by a plan, and report",
+    argument("plan", metavar="PLAN.yaml"),
+    argument("--output", metavar="DIR", help="folder of the study (runs/NAME)"),
+    _shown,
+    number("--jobs", "runs at a time (one for each GPU, or core)"),
+    argument(
         "--devices", metavar="cpu|0,1,...", help="GPUs to use, or cpu (all GPUs there are, or cpu)"
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--slurm",
         metavar="KEY=VALUE,...",
         help="run on a cluster, as one array with these settings of submitit, --jobs at a time",
-    )
-    parser.add_argument(
+    ),
+    argument(
         "--override-base",
         metavar="FLAGS",
         default="",
         help='flags to add to the base or to change there, such as "--fp16"',
-    )
+    ),
+)
+def study(args: argparse.Namespace) -> Optional[int]:
+    """Compare systems: train, average, decode and score each with several seeds, and report.
 
+        fairseq-posenc study examples/study/multi30k.yaml --dry-run
+        fairseq-posenc study examples/study/multi30k.yaml
+        fairseq-posenc study examples/study/multi30k.yaml --status
 
-def run(args: argparse.Namespace) -> Optional[int]:
-    """Carry out the plan, or show what it is."""
+    PLAN.yaml names a recipe (translation, masked_lm, language_model), the data, flags of
+    fairseq-train that all systems share, the systems with theirs, and seeds; docs/study.md
+    describes it. Everything is done by fairseq's own commands, which --dry-run prints.
+
+    Stopped and started again, a study goes on where it was. What is finished is not repeated,
+    whatever else changes in the plan: a run is identified by a digest of all that decides its
+    result. A step that fails is tried once more; then its run is reported with the last lines of
+    its log, and the others go on. Started again, the study tries it again.
+    """
     from fairseq_posenc.study.plan import load_plan
 
     plan = load_plan(args.plan, args.override_base)
@@ -167,12 +168,4 @@ def _report(study: Path) -> None:
     print(f"report: {html}, {markdown}")
 
 
-COMMANDS = (
-    Command(
-        "study",
-        "compare systems over several seeds by a plan, and report",
-        DESCRIPTION,
-        add_arguments,
-        run,
-    ),
-)
+COMMANDS = (study,)

@@ -6,74 +6,13 @@ import sys
 from typing import Any, Optional
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli.command import Command, at_least
+from fairseq_posenc.cli.command import argument, at_least, command, number, place, several, switch
 from fairseq_posenc.text.preparation import Text, recorded
 from fairseq_posenc.text.subwords import RAW, SUBWORD_FILES, SUBWORDS
 from fairseq_posenc.text.tokenizer import RESERVED
 from fairseq_posenc.text.words import TOKENIZERS
 
 TEXTS = "Texts are UTF-8, plain or compressed (.gz, .bz2, .xz); - is standard input or output."
-TOKENIZE = f"""\
-Split text into words, or into symbols as the tokenizer of a model of transformers does.
-
-    fairseq-posenc tokenize moses --lang de --dash-splits train.de train.tok.de
-    fairseq-posenc tokenize jieba --lowercase train.zh train.words.zh
-    fairseq-posenc tokenize roformer_chinese_base train.txt train.pieces
-    fairseq-posenc tokenize roformer_chinese_base --dictionary dict.txt
-
-HOW is moses: punctuation is normalised, and words are split as Moses does; jieba: Chinese words; or
-none: words are separated by spaces already. Or HOW is a folder with vocab.txt or tokenizer.json, as
-save_pretrained writes them, and perhaps tokenizer_config.json: WordPiece, RoFormer's words of
-jieba, SentencePiece, byte-level BPE. Its symbols are for fairseq-preprocess --only-source --srcdict
-with the dict.txt that `import` or --dictionary writes: the two are the same. [SEP] becomes </s>,
-[UNK] <unk>, and so on.
-
-{TEXTS}"""
-DETOKENIZE = f"""\
-Restore plain text from words that Moses split.
-
-    fairseq-posenc detokenize --lang de output.tok.de output.de
-
-{TEXTS}"""
-CLEAN = """\
-Drop sentence pairs that are empty, too long, or too unequal in length.
-
-    fairseq-posenc clean --max-length 250 --ratio 1.5 SOURCE TARGET NEW_SOURCE NEW_TARGET
-
-Lengths count tokens separated by spaces: give the text that the model reads, after BPE."""
-CHECK_PAIRS = """\
-Check that two texts are parallel, before hours of work on them; copy them on request.
-
-    fairseq-posenc check-pairs --longest 1022 SOURCE TARGET [NEW_SOURCE NEW_TARGET]
-
-Both must be UTF-8 and have the same number of lines, at least one. The copies are plain text, even
-of compressed files."""
-CHECK_PLAIN = """\
-Refuse texts that are compressed or begin with a byte-order mark, which fairseq does not notice."""
-CHECK_TEXT = """\
-Refuse texts in symbols that a dictionary does not have.
-
-    fairseq-posenc check-text data-bin/dict.txt train.pieces valid.pieces
-
-If more than half of the symbols of a text are unknown, it was split into subwords of another kind,
-or is in another language. Little but <unk> would be left of it after fairseq-preprocess."""
-DOCUMENTS = """\
-Write the documents of a text, a sentence or paragraph a line, with blank lines between documents.
-
-    fairseq-posenc documents --format wikitext --lowercase wiki.train.tokens train.txt
-
-The format of INPUT is blank-lines: they separate documents; lines: each line is a document;
-wikitext: a document starts at ` = Heading = `, numbers and hyphenated words are joined (`role @-@
-playing`), and `<unk>` becomes `unk`; or running: as blank-lines, and indented lines stay so; but a
-name that ends in .jsonl has a document a line, {"text": "..."}, as OpenWebText2 and the Pile are
-published."""
-FOLD = """\
-Break lines of more than N tokens, at the end of a sentence where possible.
-
-    fairseq-posenc fold --max-tokens 510 INPUT OUTPUT
-
-`--sample-break-mode complete` packs whole lines into a sample and drops lines longer than a sample.
-Give the text that the model reads, after BPE. Blank lines are kept."""
 
 
 class _Instead(argparse.Action):
@@ -87,29 +26,31 @@ class _Instead(argparse.Action):
             action.required = action.required and action.dest != "texts"
 
 
-def add_text_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that say how the text of a model was prepared."""
-    add = parser.add_argument
-    add_words(parser, "none")
-    add("--subwords", choices=SUBWORDS, default="none", help="how words were split further (none)")
-    add(
-        "--subword-file",
-        metavar="FILE",
-        help="merges, model of SentencePiece, or folder of a tokenizer of transformers",
-    )
-    add(
-        "--text-of",
-        metavar="DIR",
-        help="instead of these flags: as a recipe has recorded it in its data folder",
-    )
-
-
-def add_words(parser: argparse.ArgumentParser, default: Optional[str]) -> None:
-    add = parser.add_argument
-    shown = default or "the text is split already"
+def words(parser: argparse.ArgumentParser, default: Optional[str] = "none") -> None:
+    """Declare how words were split; with None as the default, the text is split already."""
+    add, shown = parser.add_argument, default or "the text is split already"
     add("--tokenizer", choices=TOKENIZERS, default=default, help=f"how words were split ({shown})")
     add("--dash-splits", action="store_true", help="Moses split hyphenated words: rich @-@ text")
     add("--lowercase", action="store_true", help="text was lower-cased")
+
+
+#: The arguments that say how the text of a model was prepared.
+prepared_text = several(
+    words,
+    argument(
+        "--subwords", choices=SUBWORDS, default="none", help="how words were split further (none)"
+    ),
+    argument(
+        "--subword-file",
+        metavar="FILE",
+        help="merges, model of SentencePiece, or folder of a tokenizer of transformers",
+    ),
+    argument(
+        "--text-of",
+        metavar="DIR",
+        help="instead of these flags: as a recipe has recorded it in its data folder",
+    ),
+)
 
 
 def text_from(args: argparse.Namespace, needed: bool = True) -> Text:
@@ -168,15 +109,12 @@ def _recorded(folder: str, given: Text, needed: bool) -> Text:
     )
 
 
-def add_texts(parser: argparse.ArgumentParser) -> None:
+def texts(parser: argparse.ArgumentParser) -> None:
     """Declare the texts, and the number of processes."""
-    default = os.environ.get("WORKERS", "1")
-    parser.add_argument(
-        "--workers", metavar="N", help="processes (default: the environment's WORKERS, or 1)"
-    ).default = default
-    parser.add_argument(
-        "texts", nargs="+", metavar="INPUT OUTPUT", help="texts, and files to write"
-    )
+    add, workers = parser.add_argument, os.environ.get("WORKERS", "1")
+    shown = "processes (default: the environment's WORKERS, or 1)"
+    add("--workers", metavar="N", default=workers, help=shown)
+    add("texts", nargs="+", metavar="INPUT OUTPUT", help="texts, and files to write")
 
 
 def map_texts(args: argparse.Namespace, make: Any, *arguments: Any) -> None:
@@ -188,21 +126,34 @@ def map_texts(args: argparse.Namespace, make: Any, *arguments: Any) -> None:
     parallel.map_texts(make, arguments, args.texts or [], int(args.workers))
 
 
-def add_tokenize(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``tokenize``."""
-    add = parser.add_argument
-    add("how", metavar="HOW", help="moses, jieba, none, or a folder with a tokenizer's files")
-    add("--lang", metavar="LANG", help="two-letter code of the language, for moses")
-    add("--dash-splits", action="store_true", help="split hyphenated words: rich @-@ text")
-    add("--lowercase", action="store_true", help="lower-case the text")
-    add(
+@command(
+    "tokenize",
+    "split text into words or symbols",
+    place("HOW", "moses, jieba, none, or a folder with a tokenizer's files"),
+    argument("--lang", metavar="LANG", help="two-letter code of the language, for moses"),
+    switch("--dash-splits", "split hyphenated words: rich @-@ text"),
+    switch("--lowercase", "lower-case the text"),
+    argument(
         "--dictionary", metavar="FILE", action=_Instead, help="write a folder's symbols as dict.txt"
-    )
-    add_texts(parser)
+    ),
+    texts,
+    more=TEXTS,
+)
+def tokenize(args: argparse.Namespace) -> None:
+    """Split text into words, or into symbols as the tokenizer of a model of transformers does.
 
+        fairseq-posenc tokenize moses --lang de --dash-splits train.de train.tok.de
+        fairseq-posenc tokenize jieba --lowercase train.zh train.words.zh
+        fairseq-posenc tokenize roformer_chinese_base train.txt train.pieces
+        fairseq-posenc tokenize roformer_chinese_base --dictionary dict.txt
 
-def run_tokenize(args: argparse.Namespace) -> None:
-    """Write the words, the symbols, the dictionary, or both."""
+    HOW is moses: punctuation is normalised, and words are split as Moses does; jieba: Chinese
+    words; or none: words are separated by spaces already. Or HOW is a folder with vocab.txt or
+    tokenizer.json, as save_pretrained writes them, and perhaps tokenizer_config.json: WordPiece,
+    RoFormer's words of jieba, SentencePiece, byte-level BPE. Its symbols are for fairseq-preprocess
+    --only-source --srcdict with the dict.txt that `import` or --dictionary writes: the two are the
+    same. [SEP] becomes </s>, [UNK] <unk>, and so on.
+    """
     from fairseq_posenc.basics.lines import write_text
     from fairseq_posenc.text import preparation, tokenizer
 
@@ -215,8 +166,8 @@ def run_tokenize(args: argparse.Namespace) -> None:
     if args.how in TOKENIZERS:
         if args.dictionary is not None:
             raise UsageError(f"--dictionary: {args.how} has no symbols of its own; drop it")
-        words = (args.how, args.lang, args.dash_splits, args.lowercase)
-        map_texts(args, preparation.word_splitter, *words)
+        settings = (args.how, args.lang, args.dash_splits, args.lowercase)
+        map_texts(args, preparation.word_splitter, *settings)
         return
     if args.lowercase:
         raise UsageError(f"--lowercase: the tokenizer in {args.how} says so itself; drop it")
@@ -228,84 +179,152 @@ def run_tokenize(args: argparse.Namespace) -> None:
             stream.write(content)
 
 
-def add_detokenize(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``detokenize``."""
-    parser.add_argument("--lang", required=True, metavar="LANG", help="two-letter code")
-    add_texts(parser)
+@command(
+    "detokenize",
+    "restore text from Moses' words",
+    argument("--lang", required=True, metavar="LANG", help="two-letter code"),
+    texts,
+    more=TEXTS,
+)
+def detokenize(args: argparse.Namespace) -> None:
+    """Restore plain text from words that Moses split.
 
-
-def run_detokenize(args: argparse.Namespace) -> None:
-    """Write the text."""
+    fairseq-posenc detokenize --lang de output.tok.de output.de
+    """
     from fairseq_posenc.text.preparation import word_joiner
 
     map_texts(args, word_joiner, args.lang)
 
 
-def add_clean(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``clean``."""
-    add = parser.add_argument
-    add("--min-length", type=int, default=1, metavar="N", help="least tokens on a side (1)")
-    add("--max-length", type=int, default=250, metavar="N", help="most tokens on a side (250)")
-    add("--ratio", type=float, default=1.5, metavar="X", help="most between the two sides (1.5)")
-    for name in ("source", "target", "new_source", "new_target"):
-        add(name, metavar=name.upper())
+@command(
+    "documents",
+    "write the documents of a text",
+    argument(
+        "--format",
+        choices=("blank-lines", "lines", "wikitext", "running"),
+        default="blank-lines",
+        help="of INPUT (blank-lines)",
+    ),
+    switch("--lowercase", "lower-case the text"),
+    switch("--one-line", "write each document on one line"),
+    place("INPUT"),
+    place("OUTPUT"),
+)
+def documents(args: argparse.Namespace) -> None:
+    """Write the documents of a text, a sentence or paragraph a line, with blank lines between them.
+
+        fairseq-posenc documents --format wikitext --lowercase wiki.train.tokens train.txt
+
+    The format of INPUT is blank-lines: they separate documents; lines: each line is a document;
+    wikitext: a document starts at ` = Heading = `, numbers and hyphenated words are joined (`role
+    @-@ playing`), and `<unk>` becomes `unk`; or running: as blank-lines, and indented lines stay
+    so; but a name that ends in .jsonl has a document a line, {"text": "..."}, as OpenWebText2 and
+    the Pile are published.
+    """
+    from fairseq_posenc.text.corpus import write_documents
+
+    write_documents(args.input, args.output, args.format, args.lowercase, args.one_line)
 
 
-def run_clean(args: argparse.Namespace) -> None:
-    """Write the pairs that are kept."""
+@command(
+    "fold",
+    "break lines of too many tokens",
+    number("--max-tokens", "most tokens in a line", 510),
+    argument(
+        "--word-start",
+        default="",
+        metavar="MARK",
+        help="how tokens that begin a word begin (others are marked, by @@ or ##)",
+    ),
+    texts,
+)
+def fold(args: argparse.Namespace) -> None:
+    """Break lines of more than N tokens, at the end of a sentence where possible.
+
+        fairseq-posenc fold --max-tokens 510 INPUT OUTPUT
+
+    `--sample-break-mode complete` packs whole lines into a sample and drops lines longer than a
+    sample. Give the text that the model reads, after BPE. Blank lines are kept.
+    """
+    from fairseq_posenc.text.corpus import folder
+
+    at_least(args, max_tokens=1)
+    map_texts(args, folder, args.max_tokens, args.word_start)
+
+
+@command(
+    "clean",
+    "drop unsuitable sentence pairs",
+    number("--min-length", "least tokens on a side", 1),
+    number("--max-length", "most tokens on a side", 250),
+    number("--ratio", "most between the two sides", 1.5, float),
+    *map(place, ("SOURCE", "TARGET", "NEW_SOURCE", "NEW_TARGET")),
+)
+def clean(args: argparse.Namespace) -> None:
+    """Drop sentence pairs that are empty, too long, or too unequal in length.
+
+        fairseq-posenc clean --max-length 250 --ratio 1.5 SOURCE TARGET NEW_SOURCE NEW_TARGET
+
+    Lengths count tokens separated by spaces: give the text that the model reads, after BPE.
+    """
     from fairseq_posenc.text.corpus import clean_pairs
 
     at_least(args, min_length=1, ratio=1)
     if args.max_length < args.min_length:
         raise UsageError(f"--max-length {args.max_length}: below --min-length")
-    clean_pairs(
-        (args.source, args.target),
-        (args.new_source, args.new_target),
-        args.min_length,
-        args.max_length,
-        args.ratio,
-    )
+    pairs = ((args.source, args.target), (args.new_source, args.new_target))
+    clean_pairs(*pairs, args.min_length, args.max_length, args.ratio)
 
 
-def add_check_pairs(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``check-pairs``."""
-    add = parser.add_argument
-    add("--longest", type=int, metavar="N", help="refuse lines of more tokens, split at spaces")
-    add("source", metavar="SOURCE")
-    add("target", metavar="TARGET")
-    add("copies", nargs="*", metavar="NEW_SOURCE NEW_TARGET")
+@command(
+    "check-pairs",
+    "refuse texts not parallel",
+    number("--longest", "refuse lines of more tokens, split at spaces"),
+    place("SOURCE"),
+    place("TARGET"),
+    argument("copies", nargs="*", metavar="NEW_SOURCE NEW_TARGET"),
+)
+def check_pairs(args: argparse.Namespace) -> None:
+    """Check that two texts are parallel, before hours of work on them; copy them on request.
 
+        fairseq-posenc check-pairs --longest 1022 SOURCE TARGET [NEW_SOURCE NEW_TARGET]
 
-def run_check_pairs(args: argparse.Namespace) -> None:
-    """Check the texts, and copy them."""
-    from fairseq_posenc.text.corpus import check_pairs
+    Both must be UTF-8 and have the same number of lines, at least one. The copies are plain text,
+    even of compressed files.
+    """
+    from fairseq_posenc.text import corpus
 
     if len(args.copies) not in (0, 2):
         raise UsageError(f"check-pairs {args.source}: give two copies or none; see --help")
-    check_pairs((args.source, args.target), args.copies, args.longest)
+    corpus.check_pairs((args.source, args.target), args.copies, args.longest)
 
 
-def add_check_plain(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``check-plain``."""
-    parser.add_argument("files", nargs="+", metavar="FILE")
+@command("check-plain", "refuse compressed texts", argument("files", nargs="+", metavar="FILE"))
+def check_plain(args: argparse.Namespace) -> None:
+    """Refuse texts that are compressed or begin with a byte-order mark.
 
-
-def run_check_plain(args: argparse.Namespace) -> None:
-    """Check the files."""
-    from fairseq_posenc.basics.lines import check_plain
+    fairseq does not notice either.
+    """
+    from fairseq_posenc.basics import lines
 
     for path in args.files:
-        check_plain(path)
+        lines.check_plain(path)
 
 
-def add_check_text(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``check-text``."""
-    parser.add_argument("dict", metavar="DICT", help="dict.txt of the model")
-    parser.add_argument("texts", metavar="TEXT", nargs="+", help="a text in symbols")
+@command(
+    "check-text",
+    "refuse texts of other subwords than a dictionary's",
+    place("DICT", "dict.txt of the model"),
+    argument("texts", metavar="TEXT", nargs="+", help="a text in symbols"),
+)
+def check_text(args: argparse.Namespace) -> None:
+    """Refuse texts in symbols that a dictionary does not have.
 
+        fairseq-posenc check-text data-bin/dict.txt train.pieces valid.pieces
 
-def run_check_text(args: argparse.Namespace) -> None:
-    """Check the texts."""
+    If more than half of the symbols of a text are unknown, it was split into subwords of another
+    kind, or is in another language. Little but <unk> would be left of it after fairseq-preprocess.
+    """
     from fairseq_posenc.basics.lines import read_lines
     from fairseq_posenc.text.corpus import check_known
 
@@ -315,64 +334,4 @@ def run_check_text(args: argparse.Namespace) -> None:
         check_known(map(str.split, read_lines(path)), known.__contains__, str(path), advice)
 
 
-def add_documents(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``documents``."""
-    add = parser.add_argument
-    formats = ("blank-lines", "lines", "wikitext", "running")
-    add("--format", choices=formats, default="blank-lines", help="of INPUT (blank-lines)")
-    add("--lowercase", action="store_true", help="lower-case the text")
-    add("--one-line", action="store_true", help="write each document on one line")
-    add("input", metavar="INPUT")
-    add("output", metavar="OUTPUT")
-
-
-def run_documents(args: argparse.Namespace) -> None:
-    """Write the documents."""
-    from fairseq_posenc.text.corpus import write_documents
-
-    write_documents(args.input, args.output, args.format, args.lowercase, args.one_line)
-
-
-def add_fold(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``fold``."""
-    add = parser.add_argument
-    add("--max-tokens", type=int, default=510, metavar="N", help="most tokens in a line (510)")
-    add(
-        "--word-start",
-        default="",
-        metavar="MARK",
-        help="how tokens that begin a word begin (others are marked, by @@ or ##)",
-    )
-    add_texts(parser)
-
-
-def run_fold(args: argparse.Namespace) -> None:
-    """Write the lines."""
-    from fairseq_posenc.text.corpus import folder
-
-    at_least(args, max_tokens=1)
-    map_texts(args, folder, args.max_tokens, args.word_start)
-
-
-COMMANDS = (
-    Command("tokenize", "split text into words or symbols", TOKENIZE, add_tokenize, run_tokenize),
-    Command(
-        "detokenize", "restore text from Moses' words", DETOKENIZE, add_detokenize, run_detokenize
-    ),
-    Command("documents", "write the documents of a text", DOCUMENTS, add_documents, run_documents),
-    Command("fold", "break lines of too many tokens", FOLD, add_fold, run_fold),
-    Command("clean", "drop unsuitable sentence pairs", CLEAN, add_clean, run_clean),
-    Command(
-        "check-pairs", "refuse texts not parallel", CHECK_PAIRS, add_check_pairs, run_check_pairs
-    ),
-    Command(
-        "check-plain", "refuse compressed texts", CHECK_PLAIN, add_check_plain, run_check_plain
-    ),
-    Command(
-        "check-text",
-        "refuse texts of other subwords than a dictionary's",
-        CHECK_TEXT,
-        add_check_text,
-        run_check_text,
-    ),
-)
+COMMANDS = (tokenize, detokenize, documents, fold, clean, check_pairs, check_plain, check_text)

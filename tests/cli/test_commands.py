@@ -13,8 +13,8 @@ from fairseq_posenc import __version__
 from fairseq_posenc.attention.base import ATTENTIONS
 from fairseq_posenc.basics import packages
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.cli import GROUPS, analysis, commands, doctor, main
-from fairseq_posenc.cli.catalogue import catalogue
+from fairseq_posenc.cli import GROUPS, analysis, commands, main
+from fairseq_posenc.cli import installation as doctor
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.exchange import FORMATS
 from fairseq_posenc.models import FAMILIES
@@ -135,7 +135,9 @@ def test_path_is_what_user_dir_takes(capsys):
 @pytest.fixture(scope="module")
 def line_of():
     """The line of the catalogue that begins with a name."""
-    lines = {line.split()[0]: line for line in reversed(catalogue().splitlines()) if line.strip()}
+    lines = {
+        line.split()[0]: line for line in reversed(doctor.catalogue().splitlines()) if line.strip()
+    }
     return lines.__getitem__
 
 
@@ -146,7 +148,7 @@ def test_list_names_everything_that_is_registered(line_of):
     for family in FAMILIES.values():
         assert all(line_of(name) for name in family.presets)
     for name, entry in FORMATS.items():
-        assert f"  {name:<16} {entry.summary}; {entry.ways}" in catalogue().splitlines()
+        assert f"  {name:<16} {entry.summary}; {entry.ways}" in doctor.catalogue().splitlines()
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_a_full_disk_under_standard_output_is_one_line():
 
 
 def test_doctor_finds_nothing_broken_here(capsys):
-    assert doctor.report(doctor.examine()) == 0
+    assert main(["doctor"]) == 0
     out = capsys.readouterr().out
     assert "FAIL" not in out
     assert f"fairseq_posenc {__version__} in {ROOT / 'fairseq_posenc'} registers" in out

@@ -1,21 +1,108 @@
-"""``fairseq-posenc doctor``: checks of the installed packages, with a fix for each problem.
+"""``fairseq-posenc path``, ``list``, ``doctor``: where the plug-in is, what it has and lacks.
 
-Every rule here was measured.  Each check imports only the package that it checks, so they also run
-where fairseq cannot be imported.
+Every rule of ``doctor`` was measured.  Each check imports only the package that it checks, so they
+also run where fairseq cannot be imported.
 """
 
 import argparse
+import dataclasses
 import importlib
 import importlib.util
 import os
 import re
 import sys
 from pathlib import Path
-from typing import Callable, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from fairseq_posenc import __version__, register
 from fairseq_posenc.basics.packages import EXTRAS
-from fairseq_posenc.cli.command import Command, no_arguments, quieten
+from fairseq_posenc.cli.command import command, load_plug_in, quieten
+
+if TYPE_CHECKING:
+    from fairseq_posenc.flags.registry import Registry
+    from fairseq_posenc.models import Family
+
+FOLDER = Path(__file__).resolve().parents[1]
+# settings in which presets differ, besides encoding and size
+DISTINGUISHING = ("attention", "layer", "norm", "feed_forward", "no_bias", "untie_cls", "causal")
+
+
+def catalogue() -> str:
+    """The registries with their papers, and the architectures with their settings."""
+    from fairseq_posenc.attention.base import ATTENTIONS
+    from fairseq_posenc.encodings import ENCODINGS
+    from fairseq_posenc.exchange import FORMATS
+    from fairseq_posenc.layers.feed_forward import FEED_FORWARDS
+    from fairseq_posenc.layers.norms import NORMS
+    from fairseq_posenc.models import FAMILIES
+
+    lines: List[str] = []
+    for title, registry in (
+        ("encodings (joined with +, or a pattern over layers such as rotary*3,none)", ENCODINGS),
+        ("attentions", ATTENTIONS),
+        ("norms", NORMS),
+        ("feed-forwards", FEED_FORWARDS),
+    ):
+        lines += [f"{registry.flag}: {title}", *_entries(registry), ""]
+    lines.append("import and export: formats")
+    for name, entry in FORMATS.items():
+        lines.append(f"  {name:<16} {entry.summary}; {entry.ways}")
+    for model, family in FAMILIES.items():
+        lines += ["", f"--arch: architectures of {model}, {family.what} (layers x channels)"]
+        lines += [f"  {name:<30} {_architecture(family, name)}" for name in family.presets]
+    return "\n".join(lines)
+
+
+def _entries(registry: "Registry[Any]") -> List[str]:
+    return [f"  {name:<16} {entry.summary}; {entry.paper}" for name, entry in registry.items()]
+
+
+def _architecture(family: "Family", name: str) -> str:
+    """Encoding, size and settings other than the defaults, of one preset."""
+    from fairseq_posenc.configuration.stacks import side_encoding
+
+    preset = family.presets[name]
+    if not preset:
+        return "no preset: as set by the flags"
+    cfg = argparse.Namespace()
+    family.complete(cfg, preset, argparse.Namespace())
+    stacks, settings = family.stacks(cfg), vars(cfg)
+    encodings = dict.fromkeys(side_encoding(cfg, stack.side) for stack in stacks)
+    layers = [str(settings[f"{stack.side}_layers"]) for stack in stacks]
+    widths = dict.fromkeys(str(settings[f"{stack.side}_embed_dim"]) for stack in stacks)
+    heads = dict.fromkeys(str(stack.num_heads) for stack in stacks)
+    size = f"{'+'.join(layers)} x {'+'.join(widths)}, heads {'+'.join(heads)}"
+    return "; ".join([" + ".join(encodings), size, *_settings(settings, family)])
+
+
+def _settings(settings: Dict[str, Any], family: "Family") -> List[str]:
+    """The settings in :data:`DISTINGUISHING` that differ from the defaults of the family."""
+    fields = {field.name: field for field in dataclasses.fields(family.dataclass)}
+    shown = []
+    for name in DISTINGUISHING:
+        value = settings.get(name)
+        if name in fields and value != fields[name].metadata.get("default"):
+            words = name.replace("_", " ")
+            shown.append(words if value is True else f"{words} {value}")
+    return shown
+
+
+@command("path", "print the folder to pass to fairseq's --user-dir")
+def path(args: argparse.Namespace) -> None:
+    """Print the folder to pass to fairseq's commands: --user-dir "$(fairseq-posenc path)"."""
+    print(FOLDER)
+
+
+@command("list", "print architectures, encodings and their papers")
+def list_(args: argparse.Namespace) -> None:
+    """Print all values that the plug-in's flags accept.
+
+    They are position encodings, attentions, norms, feed-forwards, formats of import and export, and
+    the architectures with their sizes.
+    """
+    load_plug_in()
+    print(catalogue())
+
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 
@@ -136,13 +223,12 @@ def check_fairseq() -> List[Finding]:
 
 def check_plugin() -> List[Finding]:
     """The plug-in can be registered with fairseq."""
-    folder = Path(__file__).resolve().parents[1]
     try:
         register()
     except Exception as error:
         text = f"fairseq_posenc does not register: {type(error).__name__}: {error}"
         return [Finding(FAIL, text, "fix the problems above first")]
-    return [Finding(OK, f"fairseq_posenc {__version__} in {folder} registers its architectures")]
+    return [Finding(OK, f"fairseq_posenc {__version__} in {FOLDER} registers its architectures")]
 
 
 def check_extras() -> List[Finding]:
@@ -180,11 +266,6 @@ CHECKS: Tuple[Callable[[], List[Finding]], ...] = (
 )
 
 
-def examine() -> List[Finding]:
-    """All findings, in the order in which they should be fixed."""
-    return [finding for check in CHECKS for finding in check()]
-
-
 def report(findings: List[Finding]) -> int:
     """Print *findings*; returns 1 if one of them is an error, else 0."""
     for finding in findings:
@@ -194,19 +275,14 @@ def report(findings: List[Finding]) -> int:
     return int(any(finding.level == FAIL for finding in findings))
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the findings; returns 1 if one of them is an error, else 0."""
+@command("doctor", "check this installation and suggest fixes")
+def doctor(args: argparse.Namespace) -> int:
+    """Check the versions of Python, PyTorch, NumPy, fairseq and optional packages.
+
+    The command that fixes each problem is printed.
+    """
     quieten()
-    return report(examine())
+    return report([finding for check in CHECKS for finding in check()])
 
 
-COMMANDS = (
-    Command(
-        "doctor",
-        "check this installation and suggest fixes",
-        "Check the versions of Python, PyTorch, NumPy, fairseq and optional packages, and print\n"
-        "the command that fixes each problem.",
-        no_arguments,
-        run,
-    ),
-)
+COMMANDS = (path, list_, doctor)

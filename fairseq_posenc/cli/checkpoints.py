@@ -1,0 +1,288 @@
+"""``fairseq-posenc average``, ``import``, ``export``, ``pack``: what checkpoints become."""
+
+import argparse
+import math
+import os
+from typing import List
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.cli.command import (
+    Declare,
+    argument,
+    at_least,
+    command,
+    load_plug_in,
+    number,
+    place,
+    several,
+    switch,
+    user_dir,
+)
+from fairseq_posenc.cli.text import prepared_text, text_from
+from fairseq_posenc.serving.model_folder import Search
+
+_FORMAT = place("FORMAT", "a format that `fairseq-posenc list` names, for example hf-roformer")
+_QUANTIZATION = "type of the weights: int8, int8_float16, float16, bfloat16, ... (float32)"
+
+
+def _counts(parser: argparse.ArgumentParser) -> None:
+    """Declare the numbers of checkpoints, of which one can be given."""
+    one = parser.add_mutually_exclusive_group()
+    for which, name, what in (
+        ("epoch", "last", "checkpoint<epoch>.pt"),
+        ("update", "last", "checkpoint_<epoch>_<update>.pt"),
+        ("best", "best", "checkpoint.best_<metric>_<score>.pt"),
+    ):
+        shown = f"average the {name} N {what} of the folder"
+        one.add_argument(f"--num-{which}-checkpoints", type=int, metavar="N", help=shown)
+
+
+def select(args: argparse.Namespace) -> List[str]:
+    """Return the checkpoints that the flags select.
+
+    Raises:
+        UsageError: the flags contradict each other, or there are too few checkpoints.
+    """
+    from fairseq_posenc.checkpoints import averaging
+
+    counts = (
+        (averaging.EPOCH, args.num_epoch_checkpoints),
+        (averaging.UPDATE, args.num_update_checkpoints),
+        (averaging.BEST, args.num_best_checkpoints),
+    )
+    chosen = [(kind, count) for kind, count in counts if count is not None]
+    bound = args.checkpoint_upper_bound
+    if bound is not None and (not chosen or chosen[0][0] is averaging.BEST):
+        raise UsageError(
+            f"--checkpoint-upper-bound {bound}: needs --num-epoch-checkpoints or "
+            "--num-update-checkpoints"
+        )
+    if not chosen:
+        folders = [path for path in args.inputs if os.path.isdir(path)]
+        if folders:
+            raise UsageError(
+                f"--inputs {folders[0]}: is a folder; say which of its checkpoints with "
+                "--num-epoch-checkpoints N, --num-update-checkpoints N or --num-best-checkpoints N"
+            )
+        return list(args.inputs)
+    (kind, count) = chosen[0]
+    if len(args.inputs) != 1:
+        raise UsageError(
+            f"{kind.flag} {count}: needs one folder as --inputs, not {len(args.inputs)} paths"
+        )
+    return averaging.find_checkpoints(args.inputs[0], kind, count, bound)
+
+
+@command(
+    "average",
+    "average the parameters of several checkpoints",
+    argument(
+        "--inputs", nargs="+", required=True, metavar="PATH", help="checkpoints, or one folder"
+    ),
+    argument("--output", required=True, metavar="FILE", help="the file to write"),
+    _counts,
+    number(
+        "--checkpoint-upper-bound",
+        "last epoch, or update, to use with --num-epoch-checkpoints or --num-update-checkpoints",
+        metavar="NUMBER",
+    ),
+)
+def average(args: argparse.Namespace) -> None:
+    """Average the parameters of several checkpoints into one for fairseq-generate.
+
+    The result has no optimiser state: use it for generation, or to start a new training run
+    with --finetune-from-model or --restore-file.
+    """
+    load_plug_in()
+    from fairseq_posenc.basics.files import check_writable
+    from fairseq_posenc.checkpoints.averaging import average_checkpoints
+    from fairseq_posenc.checkpoints.reading import write_checkpoint
+
+    paths = select(args)
+    check_writable(args.output, "--output")
+    if os.path.realpath(args.output) in map(os.path.realpath, paths):
+        raise UsageError(f"--output {args.output}: is one of the inputs; give another name")
+    print(f"averaging {len(paths)} checkpoints:")
+    for path in paths:
+        print("  " + path)
+    write_checkpoint(average_checkpoints(paths), args.output)
+    print("wrote " + args.output)
+
+
+def _conversion(out: str, what: str) -> Declare:
+    """The arguments that ``import`` and ``export`` share; *what* is at the place *out*."""
+    return several(
+        argument("out_dir", metavar=out, help=what),
+        argument("--vocab", metavar="FILE", help="the vocabulary, if it is not beside the model"),
+        switch(
+            "--verify",
+            "run both models on the same tokens, print the largest difference of the logits (of "
+            "log-probabilities for an engine), and write nothing if it is above 1e-4",
+        ),
+        user_dir("your formats and encodings, if the model needs some"),
+    )
+
+
+@command(
+    "import",
+    "import a checkpoint of another toolkit",
+    _FORMAT,
+    place("SOURCE", "the model to import"),
+    _conversion("OUT_DIR", "folder to write to"),
+)
+def import_(args: argparse.Namespace) -> None:
+    """Convert a model of another toolkit to checkpoint.pt and dict.txt."""
+    load_plug_in(args.user_dir)
+    from fairseq_posenc.exchange.formats import importer_of
+    from fairseq_posenc.exchange.transfer import import_checkpoint
+
+    importer = importer_of(args.format)
+    report = import_checkpoint(importer, args.source, args.out_dir, args.vocab, args.verify)
+    print("\n".join(report.lines()))
+
+
+def _for_ctranslate2(parser: argparse.ArgumentParser) -> None:
+    """Declare what only one format takes."""
+    add = parser.add_argument_group("for ctranslate2").add_argument
+    add("--data", metavar="DIR", help="the binary data, if it is no longer where training had it")
+    add("--quantization", metavar="TYPE", help=_QUANTIZATION)
+    add(
+        "--verify-file",
+        metavar="FILE",
+        help="text in subwords, a sentence a line: count identical beam translations",
+    )
+    add(
+        "--model-overrides",
+        metavar="DICT",
+        help="settings to change, such as \"{'rotary_scaling': 'linear'}\"",
+    )
+
+
+@command(
+    "export",
+    "export a checkpoint to another toolkit",
+    _FORMAT,
+    argument("source", metavar="CHECKPOINT", help="a checkpoint of this plug-in"),
+    argument(
+        "--head",
+        metavar="NAME",
+        help="the head to export; lm for the language-model head, and with onnx features for none",
+    ),
+    _conversion("OUT", "folder to write to; with onnx a file"),
+    _for_ctranslate2,
+)
+def export(args: argparse.Namespace) -> None:
+    """Convert a checkpoint of this plug-in to a model of another toolkit."""
+    from fairseq_posenc.flags.values import read_overrides
+
+    overrides = None if args.model_overrides is None else read_overrides(args.model_overrides)
+    load_plug_in(args.user_dir)
+    from fairseq_posenc.exchange.formats import Wanted, check_flags, exporter_of
+
+    exporter = exporter_of(args.format)
+    given = {name: value for name, value in vars(args).items() if name in Wanted._fields}
+    given.update(path=args.source, out=args.out_dir, model_overrides=overrides)
+    wanted = Wanted(**given)
+    check_flags(args.format, exporter, wanted)
+    print("\n".join(exporter.export(wanted).lines()))
+
+
+@command(
+    "pack",
+    "put a model and what its text needs into one folder",
+    place("CHECKPOINT", "a checkpoint of fairseq or this plug-in", nargs="?"),
+    argument("out_dir", nargs="?", metavar="FOLDER", help="the folder to write"),
+    argument("--check", metavar="FOLDER", help="only check a folder that was packed before"),
+    argument("--data", metavar="DIR", help="the binary data, with the dictionaries"),
+    argument("--source-lang", metavar="LANG", help="default: as in the checkpoint or the data"),
+    argument("--target-lang", metavar="LANG", help="default: as in the checkpoint or the data"),
+    prepared_text,
+    argument(
+        "--target-subword-file",
+        metavar="FILE",
+        help="the subword file of the target, if it is another",
+    ),
+    argument(
+        "--regression-range",
+        nargs=2,
+        type=float,
+        metavar=("LOW", "HIGH"),
+        help="the values that 0 and 1 stand for in the targets of a regression (0 1)",
+    ),
+    number("--beam", "", Search().beam),
+    number("--lenpen", "", Search().lenpen, float),
+    argument("--about", metavar="TEXT", help="a sentence on the data, for the card"),
+    argument(
+        "--scores", nargs="+", default=[], metavar="FILE", help="texts with scores, for the card"
+    ),
+    argument(
+        "--ctranslate2",
+        nargs="?",
+        const="yes",
+        default="no",
+        choices=("yes", "auto", "no"),
+        help="also export to CTranslate2; auto: if it is installed and can compute the model (no)",
+    ),
+    argument("--quantization", metavar="TYPE", help=_QUANTIZATION),
+    user_dir(),
+)
+def pack(args: argparse.Namespace) -> None:
+    """Write a model folder.
+
+    It has checkpoint, dictionaries, subwords, how text was prepared, a card, and on request the
+    model exported to CTranslate2. `fairseq-posenc translate` and `predict` read the folder, and
+    from Python fairseq_posenc.from_pretrained.
+    """
+    if args.check is not None:
+        _run_check(args)
+        return
+    for name, value in (("CHECKPOINT", args.checkpoint), ("FOLDER", args.out_dir)):
+        if value is None:
+            raise UsageError(f"pack: give {name}, as in `pack CHECKPOINT FOLDER --data DIR`")
+    if args.data is None:
+        raise UsageError("pack: give --data, the folder with the dictionaries")
+    if args.quantization is not None and args.ctranslate2 == "no":
+        raise UsageError(
+            f"--quantization {args.quantization}: is for the export; give --ctranslate2, too"
+        )
+    at_least(args, beam=1)
+    low, high = args.regression_range or (0.0, 1.0)
+    if not -math.inf < low < high < math.inf:
+        raise UsageError(f"--regression-range {low:g} {high:g}: the first must be the smaller")
+    text = text_from(args, needed=False)
+    load_plug_in(args.user_dir)
+    from fairseq_posenc.exchange.pack import Pack
+    from fairseq_posenc.exchange.pack import pack as write_folder
+
+    wanted = Pack(
+        args.checkpoint,
+        args.data,
+        text._replace(subword_file=None, target_subword_file=None),
+        text.subword_file,
+        Search(args.beam, args.lenpen),
+        args.about,
+        args.scores,
+        args.ctranslate2,
+        args.quantization,
+        args.regression_range,
+        text.target_subword_file,
+    )
+    report = write_folder(wanted, args.out_dir)
+    if report is not None:
+        print("\n".join(report._replace(files=[]).lines()))
+    print("wrote " + args.out_dir)
+
+
+def _run_check(args: argparse.Namespace) -> None:
+    for name, value in (("CHECKPOINT", args.checkpoint), ("--data", args.data)):
+        if value is not None:
+            raise UsageError(f"--check {args.check}: writes nothing; leave {name} {value} out")
+    load_plug_in(args.user_dir)
+    from fairseq_posenc.exchange.pack import check
+
+    count = check(args.check)
+    digests = f"{count} files are those that were packed"
+    print(f"{args.check}: whole; {digests if count else 'packed before there were digests'}")
+
+
+COMMANDS = (average, import_, export, pack)

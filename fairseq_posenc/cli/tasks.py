@@ -1,0 +1,347 @@
+"""``fairseq-posenc reading`` and ``sentence-task``: data, answers and scores of tasks."""
+
+import argparse
+import json
+import os
+import shutil
+from typing import Any, Dict
+
+from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.cli.command import (
+    argument,
+    at_least,
+    command,
+    group,
+    load_plug_in,
+    number,
+    place,
+    several,
+    switch,
+    user_dir,
+)
+from fairseq_posenc.cli.text import prepared_text, text_from
+
+_DATA = place("DATA", "a folder that `reading prepare` wrote")
+
+
+@command(
+    "prepare",
+    "from the published JSON to data for fairseq-train",
+    argument("out_dir", metavar="DATA", help="the folder to write"),
+    argument("--dict", required=True, metavar="FILE", help="dict.txt of the model"),
+    argument("--train", metavar="FILE", help="questions to train on, with answers"),
+    argument("--valid", metavar="FILE", help="questions to validate on, with answers"),
+    argument("--test", metavar="FILE", help="questions to answer; answers are ignored"),
+    argument("--rules", choices=("squad", "cmrc"), default="squad", help="of the scores (squad)"),
+    switch(
+        "--leave-out-wrong", "leave out training questions whose answer is not where the file says"
+    ),
+    argument("--source-lang", metavar="LANG", help="language, for Moses (en)"),
+    prepared_text,
+)
+def prepare(args: argparse.Namespace) -> None:
+    """Split questions and passages of SQuAD 1.1, SQuAD 2.0 or CMRC 2018 into a model's symbols.
+
+        fairseq-posenc reading prepare DATA --dict dict.txt --train train-v2.0.json \\
+            --valid dev-v2.0.json --tokenizer moses --subwords subword-nmt --subword-file codes
+
+    The flags of the text are those of `pack`. Each token remembers its characters, whatever split
+    the text, so answers become spans of tokens and spans of tokens answers. DATA is then what
+    fairseq-train --task span_prediction takes.
+    """
+    from fairseq_posenc.basics.files import new_folder, refuse_existing
+
+    names = [name for name in ("train", "valid", "test") if getattr(args, name)]
+    if not names:
+        raise UsageError("reading prepare: give --train, --valid or --test")
+    text = text_from(args)
+    refuse_existing(args.out_dir)
+    from fairseq_posenc.training.reading.questions import read_questions
+
+    # a place is needed to train on an answer, not to score one
+    misplaced = dict.fromkeys(names, "keep")
+    misplaced["train"] = "leave out" if args.leave_out_wrong else "refuse"
+    found = {
+        name: read_questions(getattr(args, name), name != "test", misplaced[name]) for name in names
+    }
+    load_plug_in()
+    from fairseq.data import Dictionary
+
+    from fairseq_posenc.text.preparation import Preparation
+    from fairseq_posenc.training.reading.alignment import surface_reader
+    from fairseq_posenc.training.reading.data import Settings, write_settings, write_split
+
+    if not os.path.isfile(args.dict):
+        raise UsageError(f"--dict {args.dict}: no such file; give that of the pre-training")
+    if text.subword_file is not None and not os.path.exists(text.subword_file):
+        raise UsageError(f"--subword-file {text.subword_file}: no such file")
+    preparation = Preparation(text)
+    dictionary = Dictionary.load(args.dict)
+    dictionary.add_symbol("<mask>")
+    surface_of = surface_reader(preparation.words, dictionary.unk_word)
+    with new_folder(args.out_dir) as folder:
+        for name, reading in found.items():
+            written = write_split(folder, name, reading, preparation.source, surface_of, dictionary)
+            print(
+                f"{getattr(args, name)}: {written.questions} questions on {written.passages} "
+                f"passages, {sum(not q.answers for q in reading.questions)} without an answer; "
+                f"{written.inexact} answers begin or end within a token; "
+                f"{len(reading.misplaced)} not where the file says"
+                + (" (left out)" if name == "train" else "")
+            )
+        labelled = [reading for name, reading in found.items() if name != "test"]
+        unanswerable = any(not q.answers for reading in labelled for q in reading.questions)
+        write_settings(folder, Settings(args.rules, unanswerable))
+        shutil.copyfile(args.dict, os.path.join(folder, "dict.txt"))
+    print("wrote " + args.out_dir)
+
+
+@command(
+    "windows",
+    "count the windows of a training set",
+    _DATA,
+    argument("flags", metavar="FLAGS", nargs=argparse.REMAINDER, help="flags for fairseq-train"),
+)
+def windows(args: argparse.Namespace) -> None:
+    """Print the number of windows of the training set, to set the length of a training.
+
+        fairseq-posenc reading windows DATA --max-positions 384 --stride 128 --separator-token 2
+
+    An epoch with --batch-size B has that number divided by B updates, rounded up. Of the flags,
+    which may be all those of the training, those of --task span_prediction count.
+    """
+    load_plug_in()
+    from fairseq.dataclass.utils import gen_parser_from_dataclass
+
+    from fairseq_posenc.flags.usage import OneLineParser
+    from fairseq_posenc.training.tasks.span_prediction import (
+        SpanPredictionConfig,
+        SpanPredictionTask,
+    )
+
+    parser = OneLineParser(prog="fairseq-posenc reading windows")
+    gen_parser_from_dataclass(parser, SpanPredictionConfig())
+    cfg: Any = parser.parse_known_args([args.data, *args.flags])[0]
+    cfg.no_shuffle = True
+    try:
+        print(len(SpanPredictionTask.setup_task(cfg).load_dataset("train")))
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{args.data}: has no training set; give a folder that `reading prepare` wrote"
+        ) from error
+
+
+_ANSWER = {
+    "max_positions": "tokens of a window",
+    "stride": "tokens from window to window",
+    "longest_answer": "tokens of an answer",
+    "longest_question": "tokens of a question",
+    "n_best": "answers to keep",
+}
+
+
+@command(
+    "answer",
+    "answer questions with a fine-tuned model",
+    place("CHECKPOINT", "trained with --task span_prediction"),
+    _DATA,
+    argument("--split", default="valid", metavar="NAME", help="train, valid or test (valid)"),
+    argument("--output", required=True, metavar="FOLDER", help="the folder to write"),
+    *(number(flag_of(name), what) for name, what in _ANSWER.items()),
+    number(
+        "--no-answer-threshold",
+        "no answer if the score for none exceeds the best answer's by more",
+        kind=float,
+    ),
+    number("--batch-size", "windows in a batch", 32),
+    argument("--device", default="cpu", choices=("cpu", "cuda"), help="(cpu)"),
+    user_dir(),
+)
+def answer(args: argparse.Namespace) -> None:
+    """Answer the questions of a data folder, and write the answers in the published formats.
+
+        fairseq-posenc reading answer squad/checkpoint_best.pt DATA --output answers
+
+    writes to the folder
+
+        predictions.json   the text by id, empty where the question is said to have no answer
+        na_prob.json       the probability that there is no answer, by id
+        nbest.json         the best answers by id, with their logits
+        scores.json        exact match and F1, if the split has answers; they are printed, too
+
+    The window, its stride and the lengths are those of the training, unless given here.
+    """
+    from fairseq_posenc.basics.files import new_folder, refuse_existing
+
+    refuse_existing(args.output)
+    at_least(args, batch_size=1)
+    load_plug_in(args.user_dir)
+    from fairseq_posenc.training.answering import answer_questions
+
+    given = {name: getattr(args, name) for name in (*_ANSWER, "no_answer_threshold")}
+    overrides = {name: value for name, value in given.items() if value is not None}
+    overrides.update(data=os.path.abspath(args.data))
+    result = answer_questions(args.checkpoint, overrides, args.split, args.batch_size, args.device)
+    with new_folder(args.output) as folder:
+        _write(folder, "predictions", result.predictions)
+        _write(folder, "na_prob", result.no_answer)
+        _write(folder, "nbest", result.n_best)
+        if result.scores is not None:
+            _write(folder, "scores", result.scores)
+            print(json.dumps(result.scores, indent=2))
+
+
+def _write(folder: str, name: str, content: Dict[str, Any]) -> None:
+    with open(os.path.join(folder, f"{name}.json"), "w", encoding="utf-8") as stream:
+        json.dump(content, stream, ensure_ascii=False, indent=1)
+        stream.write("\n")
+
+
+@command(
+    "score",
+    "exact match and F1 of predictions",
+    place("QUESTIONS", "the published file, with answers"),
+    place("PREDICTIONS", "an object with the text for each id"),
+    argument("--rules", choices=("squad", "cmrc"), default="squad", help="(squad)"),
+    argument(
+        "--na-prob", metavar="FILE", help="an object with the no-answer probability for each id"
+    ),
+    number("--na-prob-thresh", "above it, a prediction counts as empty", 1.0, float),
+)
+def score(args: argparse.Namespace) -> None:
+    """Exact match and F1 of predictions in the published format, in percent, as JSON.
+
+        fairseq-posenc reading score dev-v2.0.json predictions.json --na-prob na_prob.json
+        fairseq-posenc reading score cmrc2018_dev.json predictions.json --rules cmrc
+
+    With --na-prob, also the thresholds that would have been best. A question without a prediction
+    counts as answered wrongly.
+    """
+    from fairseq_posenc.basics.lines import read_json_object
+    from fairseq_posenc.training.reading.questions import read_questions
+    from fairseq_posenc.training.reading.scores import RULES, scores
+
+    answers = read_questions(args.questions, misplaced="keep").answers
+    predictions = read_json_object(args.predictions, args.predictions, "give a file of predictions")
+    no_answer = None
+    if args.na_prob:
+        no_answer = read_json_object(args.na_prob, f"--na-prob {args.na_prob}", "give its file")
+    for path, values, kind in (
+        (args.predictions, predictions, str),
+        (args.na_prob, no_answer, float),
+    ):
+        for key, value in (values or {}).items():
+            if key not in answers or not isinstance(value, (kind, int)):
+                why = "is no such value" if key in answers else f"is no id in {args.questions}"
+                raise UsageError(f"{path}: {key}: {value!r} {why}; give predictions of these data")
+    found = scores(predictions, answers, RULES[args.rules], no_answer, args.na_prob_thresh)
+    print(json.dumps(found, indent=2))
+
+
+_TABLE = several(place("TABLE"), place("TASK"))
+
+
+@command("names", "print the tasks of a file", place("TABLE"))
+def names(args: argparse.Namespace) -> None:
+    """Print the names."""
+    from fairseq_posenc.training.sentence_tasks.tasks import read_table
+
+    print(" ".join(read_table(args.table)))
+
+
+@command(
+    "plan",
+    "print what is to be prepared",
+    _TABLE,
+    place("FOLDER"),
+    switch("--dry-run", "the files may be missing"),
+)
+def plan(args: argparse.Namespace) -> None:
+    """Print inputs, kind of labels and the file of each split, as variables of a shell script."""
+    from fairseq_posenc.training.sentence_tasks import recipes
+    from fairseq_posenc.training.sentence_tasks.tasks import task_in
+
+    print(
+        recipes.assignments(recipes.plan(task_in(args.table, args.task), args.folder, args.dry_run))
+    )
+
+
+@command(
+    "settings",
+    "print the settings of fine-tuning",
+    _TABLE,
+    argument("--paper", default="tupe", help="whose settings (tupe)"),
+)
+def settings(args: argparse.Namespace) -> None:
+    """Print flags for the labels, scores, epochs, batches and learning rates, as variables."""
+    from fairseq_posenc.training.sentence_tasks import recipes
+    from fairseq_posenc.training.sentence_tasks.tasks import task_in
+
+    print(recipes.assignments(recipes.settings(task_in(args.table, args.task), args.paper)))
+
+
+@command("extract", "from published files to lines", _TABLE, place("FOLDER"), place("OUT"))
+def extract(args: argparse.Namespace) -> None:
+    """Read the files in FOLDER, and write texts and labels.
+
+    OUT gets input0/SPLIT, input1/SPLIT (of pairs) and label/SPLIT, one example a line,
+    label/dict.txt, examples (the number of training examples), test/NAME.tsv with number and
+    sentences of each test set, and found.yaml.
+    """
+    from fairseq_posenc.training.sentence_tasks import files
+    from fairseq_posenc.training.sentence_tasks.tasks import task_in
+
+    files.extract(task_in(args.table, args.task), args.folder, args.out)
+
+
+@command("describe", "write task.yaml of prepared data", _TABLE, place("FOUND"), place("FILE"))
+def describe(args: argparse.Namespace) -> None:
+    """Write the settings of a task with what `extract` found in its files to FILE."""
+    from fairseq_posenc.training.sentence_tasks import recipes
+    from fairseq_posenc.training.sentence_tasks.tasks import task_in
+
+    recipes.describe(task_in(args.table, args.task), args.found, args.file)
+
+
+@command(
+    "submit",
+    "write what a benchmark's site takes",
+    *map(place, ("DESCRIBED", "NAME", "TEST", "PREDICTIONS", "FOLDER")),
+)
+def submit(args: argparse.Namespace) -> None:
+    """Write FOLDER/NAME.tsv with index and prediction, as GLUE asks for, if the test set was TSV.
+
+    If it was JSON, write FOLDER/NAME.json (or .jsonl) with an object for each example, as CLUE and
+    SuperGLUE do. DESCRIBED is task.yaml and TEST test/NAME.tsv of prepared data. A number is kept
+    within the range of the labels.
+    """
+    from fairseq_posenc.training.sentence_tasks.recipes import submit as write_submission
+
+    write_submission(args.described, args.name, args.test, args.predictions, args.folder)
+
+
+SENTENCE_TASK = """\
+Read, check and describe tasks on one or two sentences for fairseq's sentence_prediction.
+
+TABLE is a YAML file with the settings of one or more tasks by name, as examples/glue/README.md
+says; the scripts in examples/glue call these steps."""
+_READING = (prepare, windows, answer, score)
+_SENTENCE_TASK = (names, plan, settings, extract, describe, submit)
+COMMANDS = (
+    group(
+        "reading",
+        "questions on passages (SQuAD, CMRC 2018): " + ", ".join(step.name for step in _READING),
+        "Prepare the data of --task span_prediction, answer questions with a model trained on\n"
+        "them, and score answers as the scripts published with the data do.",
+        "STEP",
+        _READING,
+    ),
+    group(
+        "sentence-task",
+        "tasks on sentences (GLUE, CLUE, your own): "
+        + ", ".join(step.name for step in _SENTENCE_TASK),
+        SENTENCE_TASK,
+        "STEP",
+        _SENTENCE_TASK,
+    ),
+)
