@@ -9,11 +9,7 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.archive import fingerprint
-from fairseq_posenc.checkpoints.reading import (
-    checkpoints_near,
-    read_checkpoint,
-    refuse_nonfinite,
-)
+from fairseq_posenc.checkpoints.reading import checkpoints_near, read_checkpoint, refuse_nonfinite
 from fairseq_posenc.checkpoints.run_record import record_of
 from fairseq_posenc.checkpoints.settings import saved_settings, settings_by_role
 
@@ -202,12 +198,7 @@ def _unrelated(path: str, other: str, why: str) -> UsageError:
 class _RunningMean:
     """The mean of the checkpoints so far, and the properties that further ones must share."""
 
-    def __init__(
-        self,
-        path: str,
-        parameters: Dict[str, Tensor],
-        settings: Dict[str, Any],
-    ) -> None:
+    def __init__(self, path: str, parameters: Dict[str, Tensor], settings: Dict[str, Any]) -> None:
         self.path = path
         self.settings = settings
         self.types = {key: (value.dtype, tuple(value.shape)) for key, value in parameters.items()}

@@ -49,10 +49,7 @@ TRAINING = (
     "relu_dropout",
 )
 
-STOCK_ROLES: Dict[str, str] = {
-    **dict.fromkeys(FREE, "free"),
-    **dict.fromkeys(TRAINING, "training"),
-}
+STOCK_ROLES: Dict[str, str] = {**dict.fromkeys(FREE, "free"), **dict.fromkeys(TRAINING, "training")}
 
 
 def stock_role(name: str) -> str:

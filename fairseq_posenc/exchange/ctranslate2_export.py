@@ -33,11 +33,7 @@ from fairseq_posenc.exchange.ctranslate2_stacks import (
     encoder_spec,
     epsilon_of,
 )
-from fairseq_posenc.exchange.expressible import (
-    Expressible,
-    inexpressible,
-    refuse_inexpressible,
-)
+from fairseq_posenc.exchange.expressible import Expressible, inexpressible, refuse_inexpressible
 from fairseq_posenc.exchange.formats import Exporter, Report, Wanted, register_format
 from fairseq_posenc.exchange.kinds import CAUSAL, HEADS, KINDS, MASKED, TRANSLATION, Kind, kind_of
 from fairseq_posenc.exchange.transfer import write_text

@@ -15,18 +15,7 @@ embeddings.  Other encodings are expressed through them:
   keys.
 """
 
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    cast,
-)
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import numpy as np
 import torch
@@ -185,10 +174,7 @@ def shaw(attention: Layer) -> Positions:
         full[: len(table)] = table
         return full.float().numpy()
 
-    tensors = {
-        "relative_position_keys": padded(keys),
-        "relative_position_values": padded(values),
-    }
+    tensors = {"relative_position_keys": padded(keys), "relative_position_values": padded(values)}
     return Positions({"relative_position": True}, tensors)
 
 

@@ -18,20 +18,9 @@ from torch import Tensor, nn
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints import loader
 from fairseq_posenc.checkpoints.loader import find_dictionary, read_dictionary
-from fairseq_posenc.checkpoints.reading import (
-    Checkpoint,
-    read_checkpoint,
-    refuse_nonfinite,
-)
+from fairseq_posenc.checkpoints.reading import Checkpoint, read_checkpoint, refuse_nonfinite
 from fairseq_posenc.checkpoints.settings import is_ours, saved_settings
-from fairseq_posenc.exchange.kinds import (
-    CAUSAL,
-    MASKED,
-    Kind,
-    Parameters,
-    Settings,
-    kind_of,
-)
+from fairseq_posenc.exchange.kinds import CAUSAL, MASKED, Kind, Parameters, Settings, kind_of
 from fairseq_posenc.flags.settings import ROLES
 from fairseq_posenc.models.segments import PAIRS
 

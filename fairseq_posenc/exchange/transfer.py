@@ -37,11 +37,7 @@ class Exported(NamedTuple):
 
 
 def import_checkpoint(
-    importer: Importer,
-    source: str,
-    out_dir: str,
-    vocab: Optional[str] = None,
-    verify: bool = False,
+    importer: Importer, source: str, out_dir: str, vocab: Optional[str] = None, verify: bool = False
 ) -> Report:
     """Convert a foreign model into ``checkpoint.pt`` and ``dict.txt``.
 
@@ -128,10 +124,7 @@ def choose_head(checkpoint: native.NativeCheckpoint, head: Optional[str]) -> Opt
     Raises:
         UsageError: there is no head of this name, or several without a name given.
     """
-    known = [
-        *checkpoint.heads(CLASSIFICATION_HEADS),
-        *checkpoint.heads(TOKEN_HEADS),
-    ]
+    known = [*checkpoint.heads(CLASSIFICATION_HEADS), *checkpoint.heads(TOKEN_HEADS)]
     if head is None and len(known) > 1:
         raise UsageError(
             f"{checkpoint.path}: has several heads, {', '.join(known)}; choose one with --head, or "

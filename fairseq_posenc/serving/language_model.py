@@ -193,11 +193,7 @@ class _AfterPrompt(Sampling):
 
 
 def _check_sampling(
-    count: int,
-    max_tokens: int,
-    temperature: float,
-    top_k: Optional[int],
-    top_p: Optional[float],
+    count: int, max_tokens: int, temperature: float, top_k: Optional[int], top_p: Optional[float]
 ) -> None:
     for name, value in (("count", count), ("max_tokens", max_tokens), ("top_k", top_k)):
         if value is not None and value < 1:

@@ -8,14 +8,7 @@ import sys
 import pytest
 import torch
 from fairseq.data import Dictionary
-from support.conversion import (
-    SYMBOLS,
-    convert,
-    load,
-    refuses,
-    roformer_weights,
-    write_folder,
-)
+from support.conversion import SYMBOLS, convert, load, refuses, roformer_weights, write_folder
 from support.helpers import encoding_flags
 
 from fairseq_posenc.basics.errors import UsageError

@@ -15,11 +15,7 @@ from support.conversion import (
 )
 from support.foreign_models import GAU_CONFIG, assert_stored_logits, gau_weights, write_gau
 
-from fairseq_posenc.exchange.released_formulas import (
-    gated_layer,
-    released_logits,
-    tied_head,
-)
+from fairseq_posenc.exchange.released_formulas import gated_layer, released_logits, tied_head
 
 CLASSIFIER = {"architectures": ["GAUAlphaForSequenceClassification"], "summary_type": "first"}
 WORDS = "gau_alpha.embeddings.word_embeddings.weight"

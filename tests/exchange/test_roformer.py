@@ -68,8 +68,7 @@ def test_there_and_back(transformers, tmp_path, capsys, name, config, head):
 
 
 @pytest.mark.parametrize(
-    "name, safe",
-    [("hf_roformer_mlm", True), ("hf_roformer_mlm", False), ("hf_roformer_cls", True)],
+    "name, safe", [("hf_roformer_mlm", True), ("hf_roformer_mlm", False), ("hf_roformer_cls", True)]
 )
 def test_stored_outputs(golden, tmp_path, name, safe):
     """Logits that transformers computed on another day; needs no transformers."""

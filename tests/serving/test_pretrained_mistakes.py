@@ -22,12 +22,7 @@ WRONG_TABLES = {
     "no such name": ("texts", b"a\tb\n", ["--header", "--columns", "c"], "no column 'c', but a, b"),
     "a name without header": ("texts", b"a\n", ["--columns", "a"], "for names, give --header"),
     "column 0": ("texts", b"a\n", ["--columns", "0"], "'0' is no number from 1 on"),
-    "one text for a pair": (
-        "pairs",
-        b"a\n",
-        ["--columns", "1"],
-        "was trained on 2 texts",
-    ),
+    "one text for a pair": ("pairs", b"a\n", ["--columns", "1"], "was trained on 2 texts"),
     "an absent table": ("texts", None, [], "in.tsv: cannot be read (No such file"),
     "no tokens": ("texts", b"a\n", ["--max-tokens", "0"], "--max-tokens 0: must be at least 1"),
 }
