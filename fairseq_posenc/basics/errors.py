@@ -1,4 +1,8 @@
-"""The exception for user errors, and the spelling of flags in its messages."""
+"""The exception for user errors, and the spelling of flags in its messages.
+
+A function of this package that *refuses* something raises :class:`UsageError` and names what it is,
+the value, and what would work.
+"""
 
 
 class UsageError(SystemExit, ValueError):

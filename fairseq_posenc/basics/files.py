@@ -22,10 +22,6 @@ def replace_file(path: FilePath, flag: str = "") -> Iterator[Path]:
     A symbolic link is followed: the file that it points to is replaced, and the link stays.
     Temporary files of writers of the same *path* that were killed are removed.
 
-    Args:
-        path: the file to write.
-        flag: the flag that *path* was given by, for error messages.
-
     Yields:
         the path of a temporary file in the same folder, which is removed if writing fails.
 
@@ -90,11 +86,7 @@ def new_folder(path: FilePath) -> Iterator[str]:
 
 
 def refuse_existing(path: FilePath) -> None:
-    """Refuse a folder to write that exists and is not empty.
-
-    Raises:
-        UsageError: naming it.
-    """
+    """Refuse a folder to write that exists and is not empty."""
     if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise UsageError(f"{os.fspath(path)}: exists already; give a new folder, or remove it")
 
@@ -149,10 +141,6 @@ def _remove(path: Path) -> None:
 
 def check_writable(path: FilePath, flag: str = "") -> None:
     """Check, before a long computation, that its result can be written.
-
-    Args:
-        path: the file to write.
-        flag: the flag that *path* was given by, for error messages.
 
     Raises:
         UsageError: its folder does not exist, or it is a folder, a device or a pipe.

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Text
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import FilePath, replace_file
-from fairseq_posenc.basics.progress import Progress
+from fairseq_posenc.basics.standard import Progress
 
 Item = TypeVar("Item")
 LEVEL = 3  # gzip's level: a seventh larger than at level 9, in a quarter of its time
@@ -39,15 +39,11 @@ def refuse_compressed(path: FilePath, start: bytes, readable: Iterable[str] = ()
     """Refuse a compressed file.
 
     Args:
-        path: the file.
         start: its first bytes.
         readable: the entries of :data:`COMPRESSED` that are no error.
 
     Returns:
         the one of *readable* that the file is, or None.
-
-    Raises:
-        UsageError: naming the command that unpacks the file.
     """
     for command, pattern in COMPRESSED.items():
         if re.match(pattern, start):
@@ -77,7 +73,6 @@ def decoded(lines: Iterable[bytes], subject: str) -> Iterator[str]:
     """Lines of bytes as text, without byte-order mark, line feeds and carriage returns at the ends.
 
     Args:
-        lines: the lines.
         subject: where they come from, at the start of messages.
 
     Raises:
@@ -171,7 +166,6 @@ def write_text(path: FilePath, flag: str = "") -> Iterator[TextIO]:
     Args:
         path: the file, whose folder is made; a name that ends in .gz is compressed, to the same
             bytes every time.
-        flag: the flag that *path* was given by, for error messages.
 
     Raises:
         UsageError: the file cannot be written.
@@ -194,7 +188,6 @@ def json_of(text: str, where: str, expected: str = "") -> Any:
     """The value that a text has in JSON.
 
     Args:
-        text: the text.
         where: its place, at the start of messages.
         expected: what it should be, at the end of messages.
 
@@ -225,8 +218,6 @@ def read_json_object(
     """Read a JSON object.
 
     Args:
-        path: its file.
-        subject: the file, at the start of messages.
         advice: what to do if there is no such file.
 
     Raises:

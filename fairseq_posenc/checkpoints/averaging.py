@@ -42,7 +42,6 @@ def find_checkpoints(
     """Find the last or the best checkpoints of a training run.
 
     Args:
-        folder: its ``--save-dir``.
         kind: :data:`EPOCH`, :data:`UPDATE` or :data:`BEST`.
         count: number of checkpoints.
         upper_bound: the last epoch, or update, to consider.
@@ -86,9 +85,6 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
     belong to the mean; a later ``--restore-file`` starts a new optimiser (fairseq's own script
     keeps the moments of one checkpoint).
 
-    Args:
-        paths: the checkpoints.
-
     Returns:
         a checkpoint that fairseq can load.
 
@@ -121,9 +117,6 @@ def average_checkpoints(paths: Sequence[str]) -> Dict[str, Any]:
 def settings_to_match(state: Dict[str, Any]) -> Dict[str, Any]:
     """The settings that averaged checkpoints must share: all but the settings of training.
 
-    Args:
-        state: a checkpoint as :func:`read_checkpoint` returns it.
-
     Returns:
         values by name, starting with the architecture, which is reported first.
     """
@@ -146,10 +139,6 @@ class _SameRun:
 
     def add(self, path: str, checkpoint: Mapping[str, Any]) -> None:
         """Add a checkpoint.
-
-        Args:
-            path: its file.
-            checkpoint: its content.
 
         Raises:
             UsageError: naming two files.

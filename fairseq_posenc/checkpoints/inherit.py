@@ -6,7 +6,6 @@ from that file and need not be repeated on the command line; contradicting flags
 fairseq would start from random weights.
 """
 
-import dataclasses
 import logging
 import os
 import re
@@ -18,7 +17,7 @@ from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.reading import read_checkpoint
 from fairseq_posenc.checkpoints.settings import saved_settings, task_of
 from fairseq_posenc.checkpoints.warm_start import RELATION_HEAD
-from fairseq_posenc.configuration.fields import plug_in_flags
+from fairseq_posenc.configuration.fields import computing_fields
 from fairseq_posenc.flags.options import Options, option
 
 logger = logging.getLogger(__name__)
@@ -36,21 +35,11 @@ _TABLE = "num_positions"  # see _inherit_positions
 def inherited_flags(family: type) -> Dict[str, str]:
     """The flags that fine-tuning takes from the checkpoint, with their roles.
 
-    These are all flags with the role ``model``, and the plug-in's flags with the role ``free``,
-    which the command line can override.
-
-    Args:
-        family: dataclass of the family's flags.
+    Those with the role ``free`` can be overridden on the command line.  The first conflict is
+    reported.
     """
-    own = plug_in_flags()
-    roles = {field.name: field.metadata.get("role", "") for field in dataclasses.fields(family)}
-    inherited = {
-        name: role
-        for name, role in roles.items()
-        if name != _TABLE and (role == "model" or (role == "free" and name in own))
-    }
-    # the first conflict is reported
-    return dict(sorted(inherited.items(), key=lambda item: item[0] not in own))
+    found = {field.name: field.metadata["role"] for field in computing_fields(family)}
+    return {name: role for name, role in found.items() if name != _TABLE}
 
 
 def is_fine_tuning(settings: Options) -> bool:
@@ -78,9 +67,7 @@ def inherit(args: Options, family: type, arch: str, preset: Mapping[str, Any]) -
 
     Args:
         args: parsed command line; flags that were not given are absent or None.
-        family: dataclass of the family's flags.
         arch: the value of ``--arch``.
-        preset: its settings.
 
     Raises:
         UsageError: the file is missing or not a masked language model, or a flag or *arch*

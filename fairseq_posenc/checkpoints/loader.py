@@ -20,9 +20,6 @@ def find_dictionary(path: str, checkpoint: Mapping[str, Any], flag: str) -> str:
     """Find the source dictionary, beside the checkpoint or in its training data.
 
     Args:
-        path: the file of the checkpoint.
-        checkpoint: its content, as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint`
-            returns it.
         flag: the flag that gives the dictionary, for the error message.
 
     Raises:
@@ -50,7 +47,6 @@ def read_dictionary(path: str, adds_mask: bool = True) -> Dictionary:
     """Read a dict.txt as fairseq's tasks do.
 
     Args:
-        path: the file.
         adds_mask: append ``<mask>`` unless the file has it, as ``--task masked_lm`` does.
 
     Raises:
@@ -141,8 +137,6 @@ def rebuild(path: str, checkpoint: Checkpoint, task: BareTask) -> Any:
     """The model of a checkpoint that was read, in evaluation mode, for given dictionaries.
 
     Args:
-        path: its file, for messages.
-        checkpoint: as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns it.
         task: the dictionaries.
 
     Raises:

@@ -35,12 +35,7 @@ def check_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
     """Refuse overrides of settings that are part of the trained model, unless they agree with it.
 
     Args:
-        checkpoint: the contents of the file.
         overrides: values by name; settings of the model can be in a dictionary ``model``.
-        path: the file, for error messages.
-
-    Raises:
-        UsageError: naming the first such setting, or a misspelt one.
     """
     trained, own = trained_settings(checkpoint), plug_in_flags()
     settings = model_settings(checkpoint)
@@ -68,9 +63,7 @@ def apply_overrides(checkpoint: Mapping[str, Any], overrides: Overrides, path: s
     """Check and apply overrides of a checkpoint's settings, in place.
 
     Args:
-        checkpoint: the contents of the file, as fairseq reads it.
         overrides: as for :func:`check_overrides`.
-        path: the file, for error messages.
 
     Raises:
         UsageError: a setting is part of the trained model, misspelt, or out of range.

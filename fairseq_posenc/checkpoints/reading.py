@@ -27,7 +27,6 @@ def load_file(
     The archive's checksums are verified, which PyTorch does not do.
 
     Args:
-        path: the file.
         lazy: map the tensors into memory instead of reading them, where PyTorch can, and do not
             verify checksums.
         stand_ins: further objects that the file may refer to, by the names it uses.
@@ -52,11 +51,7 @@ def load_file(
 
 
 def model_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
-    """The model's flags in a checkpoint, by name, exactly as saved.
-
-    Args:
-        checkpoint: as :func:`read_checkpoint` returns it.
-    """
+    """The model's flags in a checkpoint, by name, exactly as saved."""
     cfg = checkpoint.get("cfg")
     settings: Union[Namespace, Mapping[str, Any]] = (
         checkpoint["args"] if cfg is None else cfg["model"]
@@ -68,7 +63,6 @@ def read_checkpoint(path: Path, lazy: bool = False) -> Checkpoint:
     """Load a fairseq checkpoint as the plain dictionary in the file.
 
     Args:
-        path: the file.
         lazy: as for :func:`load_file`.
 
     Returns:
@@ -110,11 +104,7 @@ def write_checkpoint(state: Checkpoint, path: Path) -> None:
 
 
 def refuse_nonfinite(value: Tensor, name: str, path: str) -> None:
-    """Refuse a tensor with NaN or infinity.
-
-    Raises:
-        UsageError: naming the file and the tensor.
-    """
+    """Refuse a tensor with NaN or infinity."""
     if not bool(torch.isfinite(value.float()).all()):
         raise UsageError(
             f"{path}: {name} holds NaN or infinity, so the training that wrote it had failed; "
@@ -123,16 +113,7 @@ def refuse_nonfinite(value: Tensor, name: str, path: str) -> None:
 
 
 def check_weights(path: str, saved: Mapping[str, Tensor], model: nn.Module) -> None:
-    """Refuse a loaded model with weights that are not finite, or were cast from whole numbers.
-
-    Args:
-        path: the checkpoint, for messages.
-        saved: its parameters, by name.
-        model: the model that took them.
-
-    Raises:
-        UsageError: naming the file and the parameter.
-    """
+    """Refuse a loaded model with weights that are not finite, or were cast from whole numbers."""
     for name, value in model.state_dict().items():
         if value.is_floating_point() and not saved.get(name, value).is_floating_point():
             raise UsageError(
@@ -144,10 +125,6 @@ def check_weights(path: str, saved: Mapping[str, Tensor], model: nn.Module) -> N
 
 def check_tensors(content: Any, path: str) -> Dict[str, Tensor]:
     """The content of a file of weights, which must be tensors by name.
-
-    Args:
-        content: what the file holds.
-        path: the file, for messages.
 
     Raises:
         UsageError: it is not a dictionary, or an entry is not an ordinary tensor.

@@ -75,7 +75,6 @@ def load_restricted(path: str, stand_ins: Mapping[str, object], mmap: bool = Fal
     """Load a file written by ``torch.save`` on the CPU, calling only allowed objects.
 
     Args:
-        path: the file.
         stand_ins: objects that the file may refer to besides tensors and :data:`FILE_GLOBALS`, by
             the names it uses.
         mmap: map the tensors of an archive into memory, where PyTorch can, instead of reading them.

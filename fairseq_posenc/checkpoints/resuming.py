@@ -49,11 +49,6 @@ def check_same_kind(path: str, checkpoint: Mapping[str, Any], cfg: Options) -> N
 
     Args:
         path: the checkpoint, in the run's own folder.
-        checkpoint: its content.
-        cfg: fairseq's complete configuration.
-
-    Raises:
-        UsageError: naming the flag, both values, and the remedies.
     """
     saved = checkpoint.get("cfg") or {}
     for flag, group, name, reset in _FIXED:
@@ -70,8 +65,6 @@ def check_settings_of(path: str, cfg: Options, resumes: bool) -> bool:
     Settings without parameters cannot be checked in any other way.
 
     Args:
-        path: the checkpoint.
-        cfg: fairseq's complete configuration.
         resumes: whether the run resumes in its own folder.
 
     Returns:
@@ -117,7 +110,6 @@ def keep_longest(model: Layer, settings: Options, saved: Mapping[str, Any]) -> N
     """Continue with the longest length so far as the length in training, in place.
 
     Args:
-        model: the model being trained.
         settings: its settings, which later checkpoints store.
         saved: the settings of the checkpoint that it continues from.
     """

@@ -46,9 +46,6 @@ def start_record(trainer: Trainer, path: str, checkpoint: Mapping[str, Any], goe
     """Continue the record of a checkpoint, or start another, and compare the dictionaries.
 
     Args:
-        trainer: about to be restored.
-        path: the checkpoint, for messages.
-        checkpoint: its content.
         goes_on: True if the run goes on with the optimiser's state, False for a warm start, for
             which another dictionary is no error.
 
@@ -68,16 +65,7 @@ def start_record(trainer: Trainer, path: str, checkpoint: Mapping[str, Any], goe
 
 
 def check_dictionaries(path: str, checkpoint: Mapping[str, Any], task: FairseqTask) -> None:
-    """Refuse dictionaries of the right size with other words, or with the words in another order.
-
-    Args:
-        path: the checkpoint, for messages.
-        checkpoint: its content.
-        task: holds the dictionaries.
-
-    Raises:
-        UsageError: naming the dictionary.
-    """
+    """Refuse dictionaries of the right size with other words, or with the same in another order."""
     saved = record_of(checkpoint).get("dictionaries") or {}
     for name, now in _dictionaries(task).items():
         before = saved.get(name, now)
@@ -90,11 +78,6 @@ def check_dictionaries(path: str, checkpoint: Mapping[str, Any], task: FairseqTa
 
 def check_direction(path: str, checkpoint: Mapping[str, Any], task: FairseqTask) -> None:
     """Refuse to translate in the direction opposite to that of the training.
-
-    Args:
-        path: the checkpoint, for messages.
-        checkpoint: its content.
-        task: names the languages.
 
     Raises:
         UsageError: the source is the target that the model was trained with, and the other way.

@@ -1,4 +1,7 @@
-"""The model settings of a checkpoint, under their present names and by role."""
+"""The model settings of a checkpoint, under their present names and by role.
+
+Checkpoints are given as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns them.
+"""
 
 import re
 from argparse import Namespace
@@ -13,11 +16,7 @@ _OUTPUT = re.compile(r"classification_heads\.([^.]+)\.out_proj\.weight$")
 
 
 def saved_settings(checkpoint: Mapping[str, Any]) -> Dict[str, Any]:
-    """The settings of a checkpoint's model, with former names and values replaced.
-
-    Args:
-        checkpoint: as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns it.
-    """
+    """The settings of a checkpoint's model, with former names and values replaced."""
     saved = model_settings(checkpoint)
     saved.update(modernised(saved, plug_in_flags().values()))
     return saved
@@ -75,7 +74,6 @@ def settings_by_role(checkpoint: Mapping[str, Any], roles: Tuple[str, ...]) -> D
     checkpoint get their default, with which it was trained.
 
     Args:
-        checkpoint: as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns it.
         roles: some of :data:`fairseq_posenc.flags.settings.ROLES`.
     """
     saved = saved_settings(checkpoint)

@@ -67,12 +67,7 @@ def refuse_projection(stack: Layer, state_dict: State, name: str) -> None:
     The embeddings of fairseq's language models have 512 channels by default.
 
     Args:
-        stack: the decoder about to be loaded.
-        state_dict: the checkpoint's parameters.
         name: name of *stack* in it.
-
-    Raises:
-        UsageError: naming the flags that create the projection.
     """
     weight = state_dict.get(f"{name}.project_in_dim.weight")
     if weight is not None and stack.project_in_dim is None:
@@ -91,8 +86,6 @@ def repeat_positions(stack: Any, state_dict: State, key: str) -> None:
     neighbouring positions everywhere but where two copies meet.
 
     Args:
-        stack: the encoder or decoder about to be loaded.
-        state_dict: the checkpoint's parameters.
         key: name of the table in it.
     """
     table: Any = getattr(stack, "embed_positions", None)
@@ -117,8 +110,6 @@ def adapt_positions(stack: Any, state_dict: State, name: str) -> None:
     """Adapt the position state in *state_dict* to *stack*, in place, and log every difference.
 
     Args:
-        stack: the encoder or decoder about to be loaded.
-        state_dict: the checkpoint's parameters.
         name: name of *stack* in it, for example ``encoder``.
 
     Raises:
@@ -152,7 +143,6 @@ def leave_out_head(state_dict: State, name: str, head: str, flag: str) -> None:
     """Remove the parameters of a head, in place, for a model that does not need it.
 
     Args:
-        state_dict: parameters of a checkpoint.
         name: the place of the model in it, empty if it is the whole.
         head: name of the head.
         flag: the flag of pre-training that needs the head.
@@ -169,7 +159,6 @@ def take_discriminator(state: State, name: str, lm_head: nn.Module) -> None:
     its projection tied to the embeddings of the checkpoint.
 
     Args:
-        state: parameters of the checkpoint by name.
         name: prefix of the model's parameters in it, without the dot.
         lm_head: the head of the model that is loaded.
     """

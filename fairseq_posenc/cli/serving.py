@@ -8,8 +8,7 @@ from typing import IO, Iterable, Iterator, Optional
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.files import replace_file
 from fairseq_posenc.basics.lines import decoded
-from fairseq_posenc.basics.progress import Progress
-from fairseq_posenc.basics.standard import standard_input, standard_output
+from fairseq_posenc.basics.standard import Progress, standard_input, standard_output
 from fairseq_posenc.cli.command import (
     argument,
     at_least,
@@ -110,9 +109,15 @@ def translate(args: argparse.Namespace) -> None:
 
     With an exported model, neither PyTorch nor fairseq is loaded.
     """
-    from fairseq_posenc.serving.engines import engine_for
     from fairseq_posenc.serving.model_folder import read_model_folder
-    from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Format, Hardware, Translator
+    from fairseq_posenc.serving.translate import (
+        MAX_LENGTH,
+        Beam,
+        Format,
+        Hardware,
+        Translator,
+        engine_for,
+    )
     from fairseq_posenc.text.preparation import Preparation
 
     folder = read_model_folder(args.model)

@@ -23,14 +23,7 @@ def allow_bfloat16(args: Namespace) -> None:
 
 
 def check_machine(args: Namespace) -> None:
-    """Refuse flags of a training that this machine cannot follow.
-
-    Args:
-        args: a parsed command line of fairseq's.
-
-    Raises:
-        UsageError: naming the flag.
-    """
+    """Refuse flags of a training that this machine cannot follow."""
     if not option(args, "optimizer"):
         return
     on_cpu = option(args, "cpu") or not torch.cuda.is_available()

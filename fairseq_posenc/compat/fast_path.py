@@ -9,15 +9,10 @@ from torch import Tensor, nn
 from fairseq_posenc.basics.versions import TORCH_VERSION
 
 #: Duplicates of a layer's parameters, which fairseq 0.12.2 registers and saves.
-_DUPLICATES = (
-    "in_proj_weight",
-    "in_proj_bias",
-    "out_proj_weight",
-    "out_proj_bias",
-    "fc1_weight",
-    "fc1_bias",
-    "fc2_weight",
-    "fc2_bias",
+_DUPLICATES = tuple(
+    f"{part}_{kind}"
+    for part in ("in_proj", "out_proj", "fc1", "fc2")
+    for kind in ("weight", "bias")
 )
 
 

@@ -184,6 +184,22 @@ def defaults_of(family: type) -> Dict[str, Any]:
     }
 
 
+def computing_fields(family: type) -> List["dataclasses.Field[Any]"]:
+    """The settings on which the outputs of a trained model depend, the plug-in's own first.
+
+    These are the settings with the role ``model``, and the plug-in's with the role ``free``: a
+    checkpoint with ``--rotary-scaling`` computes scaled frequencies.
+    """
+    own = plug_in_flags()
+    found = [
+        field
+        for field in dataclasses.fields(family)
+        if field.metadata.get("role") == "model"
+        or (field.metadata.get("role") == "free" and field.name in own)
+    ]
+    return sorted(found, key=lambda field: field.name not in own)
+
+
 def plug_in_flags() -> Dict[str, "dataclasses.Field[Any]"]:
     """The flags that the plug-in adds to fairseq's in some family, by name."""
     some = (*dataclasses.fields(SideFlags), *dataclasses.fields(MemoryFlags))
@@ -194,7 +210,6 @@ def role_of(name: str, own: Optional[Mapping[str, Any]] = None) -> str:
     """The role of a model flag, the plug-in's or fairseq's own.
 
     Args:
-        name: the name of the flag.
         own: result of :func:`plug_in_flags`, to reuse it over many calls.
     """
     return metadata_of(name, own)["role"]

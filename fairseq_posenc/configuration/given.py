@@ -38,7 +38,6 @@ def checking_given(cfg: Options, family: type, preset: Mapping[str, Any]) -> Ite
 
     Args:
         cfg: flat configuration; nothing is checked if it is complete, as in a checkpoint.
-        family: its dataclass.
         preset: the settings of the architecture, which *cfg* may already contain.
 
     Raises:
@@ -72,8 +71,6 @@ def has_effect(name: str, settings: Mapping[str, Any], family: type) -> bool:
 
     Args:
         name: the name of a flag of *family*.
-        settings: complete, by name.
-        family: the dataclass of a family's flags.
     """
     fields = {field.name: field for field in dataclasses.fields(family)}
     return _unmet(name, Namespace(**settings), fields) is None

@@ -92,7 +92,6 @@ def configure(
 
     Args:
         cfg: flat configuration, a namespace or a DictConfig.
-        family: its dataclass.
         preset: the settings of the architecture.
         stacks: returns the stacks of a complete configuration.
 
@@ -127,7 +126,6 @@ def modernise(cfg: Options, family: type, notice: bool = False) -> None:
 
     Args:
         cfg: flat configuration that accepts new entries.
-        family: its dataclass.
         notice: log a line for each; for command lines.
     """
     # includes the hidden fields for former names

@@ -96,14 +96,7 @@ def complete_funnel(cfg: Options) -> None:
 
 
 def check_funnel(cfg: Options) -> None:
-    """Refuse attentions, encodings and flags that pooled queries rule out.
-
-    Args:
-        cfg: complete configuration of a masked language model.
-
-    Raises:
-        UsageError: naming the flag that contradicts ``--funnel-stages``.
-    """
+    """Refuse attentions, encodings and flags that pooled queries rule out."""
     if cfg.funnel_stages is None:
         return
     given = f"--funnel-stages {cfg.funnel_stages}"
@@ -135,14 +128,7 @@ def _no_place_in_funnel(encoding: Encoding, cfg: Any) -> Optional[str]:
 
 
 def check_mask_decoder(cfg: Options) -> None:
-    """Refuse attentions and flags that the queries of the decoder rule out.
-
-    Args:
-        cfg: complete configuration of a masked language model.
-
-    Raises:
-        UsageError: naming the flag that contradicts ``--mask-decoder-layers``.
-    """
+    """Refuse attentions and flags that the queries of the decoder rule out."""
     if not cfg.mask_decoder_layers:
         return
     why = {
@@ -157,13 +143,8 @@ def check_memory(cfg: Options, stack: Stack, settings: Options, fresh: bool) -> 
     """Refuse a memory that the model does not support or the task never fills, and the reverse.
 
     Args:
-        cfg: complete configuration of a language model.
-        stack: its stack.
         settings: the settings of the task, or the parsed command line.
         fresh: whether the model is to be trained, and not loaded from a checkpoint.
-
-    Raises:
-        UsageError: naming the flag that contradicts ``--memory-length``, or is to be given.
     """
     task = option(settings, "task") or option(settings, "_name")
     if not cfg.memory_length:
@@ -196,7 +177,6 @@ def _refuse(cfg: Options, given: str, why: Mapping[str, str]) -> None:
     """Refuse attentions with one input for queries and keys, and the flags in *why*.
 
     Args:
-        cfg: complete configuration.
         given: the flag that contradicts them, and its value.
         why: names of settings, and the reason for each.
     """

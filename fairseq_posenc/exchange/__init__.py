@@ -11,15 +11,16 @@ from fairseq_posenc.exchange import (  # noqa: F401 - importing registers
     roformer,
     tupe,
 )
-from fairseq_posenc.exchange.expressible import Expressible, refuse_inexpressible
 from fairseq_posenc.exchange.formats import (
     FORMATS,
     Exporter,
+    Expressible,
     ForeignModel,
     Imported,
     Importer,
     Report,
     Wanted,
+    refuse_inexpressible,
     register_format,
 )
 from fairseq_posenc.exchange.kinds import CAUSAL, MASKED

@@ -27,8 +27,6 @@ def card(
 
     Args:
         name: the name of the folder.
-        folder: its settings.
-        checkpoint: as :func:`~fairseq_posenc.checkpoints.reading.read_checkpoint` returns it.
         about: a sentence on the data, or None.
         scores: the content of files with scores, by their paths.
         report: the report of the export to CTranslate2, or None.

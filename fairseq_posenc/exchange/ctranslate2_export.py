@@ -10,6 +10,7 @@ import json
 import os
 import re
 from argparse import Namespace
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 import torch
@@ -33,10 +34,16 @@ from fairseq_posenc.exchange.ctranslate2_stacks import (
     encoder_spec,
     epsilon_of,
 )
-from fairseq_posenc.exchange.expressible import Expressible, inexpressible, refuse_inexpressible
-from fairseq_posenc.exchange.formats import Exporter, Report, Wanted, register_format
+from fairseq_posenc.exchange.formats import (
+    Exporter,
+    Expressible,
+    Report,
+    Wanted,
+    inexpressible,
+    refuse_inexpressible,
+    register_format,
+)
 from fairseq_posenc.exchange.kinds import CAUSAL, HEADS, KINDS, MASKED, TRANSLATION, Kind, kind_of
-from fairseq_posenc.exchange.transfer import write_text
 from fairseq_posenc.exchange.verify import compare_engine, same_translations
 from fairseq_posenc.flags.options import option
 from fairseq_posenc.serving.model_folder import EXPORT_SETTINGS
@@ -127,8 +134,6 @@ def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
     """Write a loaded model, whose settings :func:`refuse_settings` accepts, and compare it.
 
     Args:
-        loaded: the model.
-        kind: what it is.
         wanted: the folder to write, and what to compare.
 
     Raises:
@@ -143,7 +148,7 @@ def write(loaded: Loaded, kind: Kind, wanted: Wanted) -> Report:
         built.spec.validate()
         built.spec.optimize(quantization=wanted.quantization)
         built.spec.save(side)
-        write_text(os.path.join(side, EXPORT_SETTINGS), built.settings(kind, wanted.quantization))
+        Path(side, EXPORT_SETTINGS).write_text(built.settings(kind, wanted.quantization), "utf-8")
         if wanted.verify:
             limits = {name: built.exact_below[name] or n for name, n in built.longest.items()}
             difference = compare_engine(kind, loaded, side, limits, wanted.quantization)
@@ -175,16 +180,7 @@ def _kind(settings: Mapping[str, Any], path: str) -> Kind:
 
 
 def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
-    """Refuse what CTranslate2 cannot compute, before anything is loaded or written.
-
-    Args:
-        path: the checkpoint, for messages.
-        kind: what it is.
-        settings: complete, by name.
-
-    Raises:
-        UsageError: naming flags and values.
-    """
+    """Refuse what CTranslate2 cannot compute, before anything is loaded or written."""
     family = kind.family
     known = {*_READ_FROM_THE_MODEL, *(_OF_ENCODERS if kind is MASKED else ())}
     known.update(flag for each in EXPRESSIONS.values() for flag in each.flags)

@@ -211,7 +211,6 @@ def _table(biases: Iterable[DistanceBias], reach: int, causal: bool) -> np.ndarr
     A side has 2 · reach buckets: one for each distance below *reach*, and as many up to twice that.
 
     Args:
-        biases: the biases of the stack.
         reach: in tokens.
         causal: whether there is only the side of earlier keys.
     """
@@ -224,12 +223,7 @@ def _table(biases: Iterable[DistanceBias], reach: int, causal: bool) -> np.ndarr
 
 
 def positions_of(attention: Layer, names: List[str]) -> Positions:
-    """The positions of one self-attention of this plug-in.
-
-    Args:
-        attention: the self-attention.
-        names: the names of its encodings.
-    """
+    """The positions of one self-attention of this plug-in."""
     found = Positions()
     for function in dict.fromkeys(EXPRESSIONS[name].positions for name in names):
         found = found.and_also(function(attention))
@@ -240,13 +234,9 @@ def refuse_encodings(path: str, flag: str, value: str, period: List[str]) -> Non
     """Refuse encodings, and combinations of them, that the engine cannot compute.
 
     Args:
-        path: the checkpoint, for the message.
         flag: the flag of the encoding of this side.
         value: its value.
         period: the composition of each layer in a pattern.
-
-    Raises:
-        UsageError: naming the flag.
     """
     shown = f"{path}: {flag} {value}: CTranslate2"
     compositions = [names.split("+") for names in dict.fromkeys(period)]
@@ -270,12 +260,3 @@ def refuse_encodings(path: str, flag: str, value: str, period: List[str]) -> Non
 
 def _acting(acts: str, names: Iterable[str]) -> List[str]:
     return [name for name in names if EXPRESSIONS[name].acts == acts]
-
-
-def native_alibi(names: List[Optional[str]]) -> bool:
-    """True where the engine's own ALiBi serves, which has no limit.
-
-    Args:
-        names: the composition of every layer of a decoder.
-    """
-    return set(names) == {"alibi"}

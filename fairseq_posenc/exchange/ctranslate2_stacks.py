@@ -7,12 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_posenc.basics.errors import UsageError
-from fairseq_posenc.exchange.ctranslate2_positions import (
-    Positions,
-    native_alibi,
-    no_positions,
-    positions_of,
-)
+from fairseq_posenc.exchange.ctranslate2_positions import Positions, no_positions, positions_of
 from fairseq_posenc.flags.options import Layer
 
 if TYPE_CHECKING:
@@ -88,7 +83,8 @@ def decoder_spec(
     from ctranslate2.specs import transformer_spec
 
     encodings: List[Any] = [getattr(each.self_attn, "encoding", None) for each in module.layers]
-    alibi = native_alibi([None if each is None else each.name for each in encodings])
+    # the engine's own ALiBi has no limit
+    alibi = {None if each is None else each.name for each in encodings} == {"alibi"}
     spec = transformer_spec.TransformerDecoderSpec(
         **_shape(module, activation),
         with_encoder_attention=module.layers[0].encoder_attn is not None,

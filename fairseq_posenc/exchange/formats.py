@@ -4,17 +4,33 @@ A format is one file with an :class:`Importer`, an :class:`Exporter`, or both, a
 :func:`register_format`, also in a user's own ``--user-dir``.  Reading yields settings and
 parameters by fairseq's names; writing takes a checkpoint of this plug-in.  Everything else (the
 checkpoint, dict.txt, temporary folders, the comparison of both models) is shared.
+
+A setting with the role ``model`` is refused unless a format lists it as :class:`Expressible`, so a
+flag that is added later is refused until somebody lists it.
 """
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+    TypeVar,
+)
 
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
+from fairseq_posenc.configuration.fields import computing_fields
 from fairseq_posenc.exchange.kinds import MASKED, Kind, Parameters, Settings
 from fairseq_posenc.exchange.reader import Vocabulary
+from fairseq_posenc.models.family import Family
 
 #: Logits of right-padded tokens (B, T), numbered as in fairseq, with segments (B, T): (B, T, V) in
 #: the order of fairseq's dictionary, or (B, N) or (B, T, N) for a head.
@@ -222,12 +238,7 @@ def check_flags(name: str, exporter: Exporter, wanted: Wanted) -> None:
     """Refuse flags that have no effect on an export.
 
     Args:
-        name: the format.
-        exporter: its exporter.
         wanted: what was asked for.
-
-    Raises:
-        UsageError: naming the flag, and the formats that take it.
     """
     given = {key: value for key, value in wanted._asdict().items() if value is not None}
     for flag in set(given) - {"path", "out", "verify", *exporter.flags}:
@@ -235,4 +246,51 @@ def check_flags(name: str, exporter: Exporter, wanted: Wanted) -> None:
         raise UsageError(
             f"{flag_of(flag)} {given[flag]}: is for export {' or '.join(takers)}, and has no "
             f"effect on {name}; drop it"
+        )
+
+
+class Expressible(NamedTuple):
+    """What a format can express.
+
+    Args:
+        target: the format, for messages.
+        any: names of settings whose values are all expressed, or have no effect there.
+        values: for other settings the values that are expressed; of the rest, the defaults are.
+    """
+
+    target: str
+    any: Collection[str]
+    values: Mapping[str, Collection[Any]]
+
+
+def inexpressible(
+    family: Family, settings: Mapping[str, Any], expressible: Expressible
+) -> Dict[str, Collection[Any]]:
+    """The settings with values that a format cannot express, and the values that it can."""
+    lost = {}
+    for setting in computing_fields(family.dataclass):
+        name, default = setting.name, setting.metadata.get("default")
+        known = expressible.values.get(name, (default,))
+        if name not in expressible.any and settings.get(name, default) not in known:
+            lost[name] = known
+    return lost
+
+
+def refuse_inexpressible(
+    path: str, family: Family, settings: Mapping[str, Any], expressible: Expressible
+) -> None:
+    """Refuse a checkpoint whose conversion would change what it computes.
+
+    Flags registered by other packages are compared as well, so that none is dropped silently.
+
+    Args:
+        path: the checkpoint, for the message; the others as for :func:`inexpressible`.
+    """
+    lost = inexpressible(family, settings, expressible)
+    if lost:
+        given = ", ".join(f"{flag_of(name)} {settings[name]}" for name in lost)
+        known = ", ".join(" or ".join(map(str, values)) for values in lost.values())
+        raise UsageError(
+            f"{path}: was trained with {given}, but {expressible.target} only supports {known}; "
+            "nothing was written"
         )

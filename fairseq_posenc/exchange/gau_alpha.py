@@ -31,8 +31,8 @@ from fairseq_posenc.exchange.kinds import (
 )
 from fairseq_posenc.exchange.reader import Config, Reader, Vocabulary, read_vocabulary
 from fairseq_posenc.exchange.released_formulas import (
-    FORMULAS,
     NORMALISERS,
+    by_formulas,
     first_position,
     gated_layer,
     released_logits,
@@ -94,17 +94,12 @@ class GAUAlphaImporter(Importer):
 def _reference(folder: Folder, order: Tensor) -> ForeignModel:
     """The model computed from its formulas."""
     parameters, classifies = folder.parameters, _class_of(folder.config) == _CLASSIFIER
-
-    def logits(tokens: Tensor, segments: Tensor) -> Tensor:
-        if classifies:
-            last = first_position(parameters["classifier.weight"], parameters["classifier.bias"])
-        else:
-            last = tied_head(output_weight(folder, BASE))
-        released = released_logits(gated_layer, BASE, parameters, folder.config.entries, last)
-        out = released(order[tokens], segments, tokens.ne(PAD))
-        return out if classifies else out[..., order]
-
-    return ForeignModel(logits, FORMULAS)
+    if classifies:
+        last = first_position(parameters["classifier.weight"], parameters["classifier.bias"])
+    else:
+        last = tied_head(output_weight(folder, BASE))
+    released = released_logits(gated_layer, BASE, parameters, folder.config.entries, last)
+    return by_formulas(released, order, not classifies)
 
 
 def _class_of(config: Config) -> str:

@@ -6,6 +6,7 @@ Reading ``pytorch_model.bin`` only needs PyTorch, reading ``model.safetensors`` 
 
 import json
 import os
+from pathlib import Path
 from typing import Any, Collection, Dict, List, NamedTuple, Tuple
 
 import torch
@@ -24,8 +25,10 @@ from fairseq_posenc.exchange.reader import (
     Reader,
     Vocabulary,
 )
-from fairseq_posenc.exchange.transfer import write_bytes, write_text
 
+#: Names of the token and the segment embedding, behind the prefix of the names in the encoder.
+TOKENS = "embeddings.word_embeddings.weight"
+SEGMENT_ROWS = "embeddings.token_type_embeddings.weight"
 #: Start of the names in the output layer.
 DECODER = "cls.predictions.decoder."
 _CONFIG = "config.json"
@@ -70,7 +73,6 @@ def open_folder(path: str, model_type: str) -> Folder:
     """Read the configuration and the weights.
 
     Args:
-        path: the folder.
         model_type: the required ``model_type`` in config.json.
 
     Raises:
@@ -141,25 +143,23 @@ def write_folder(
     """
     safetensors = import_extra("safetensors.torch", "model.safetensors")
     entries = {**entries, "vocab_size": len(symbols), "pad_token_id": symbols.index("[PAD]")}
-    write_text(os.path.join(path, _CONFIG), _json(entries))
+    Path(path, _CONFIG).write_text(_json(entries), "utf-8")
     tokenizer = {
         **SPECIAL_TOKENS,
         "tokenizer_class": "RoFormerTokenizer",
         "do_lower_case": all(symbol == symbol.lower() for symbol in symbols[len(FIRST) :]),
     }
-    write_text(os.path.join(path, "tokenizer_config.json"), _json(tokenizer))
-    write_text(os.path.join(path, "vocab.txt"), "".join(symbol + "\n" for symbol in symbols))
+    Path(path, "tokenizer_config.json").write_text(_json(tokenizer), "utf-8")
+    Path(path, "vocab.txt").write_text("".join(symbol + "\n" for symbol in symbols), "utf-8")
     tensors = {name: value.contiguous() for name, value in parameters.items()}
     content = safetensors.save(tensors, metadata={"format": "pt"})
-    write_bytes(os.path.join(path, "model.safetensors"), content)
+    Path(path, "model.safetensors").write_bytes(content)
 
 
 def load_model(path: str, architecture: str, computed: Collection[str] = ()) -> nn.Module:
     """Load a folder with ``from_pretrained`` of a class of transformers, in evaluation mode.
 
     Args:
-        path: the folder.
-        architecture: the class.
         computed: names of constants that may be missing.
 
     Raises:
@@ -195,20 +195,10 @@ def _json(content: Dict[str, Any]) -> str:
     return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def token_embedding_of(prefix: str) -> str:
-    """The name of the token embedding, *prefix* being that of the encoder."""
-    return prefix + "embeddings.word_embeddings.weight"
-
-
-def segment_embedding_of(prefix: str) -> str:
-    """The name of the segment embedding, *prefix* being that of the encoder."""
-    return prefix + "embeddings.token_type_embeddings.weight"
-
-
 def output_weight(folder: Folder, prefix: str) -> Tensor:
     """The weight of the output layer, *prefix* being that of the encoder."""
     name = DECODER + "weight"
-    return folder.parameters[name if name in folder.parameters else token_embedding_of(prefix)]
+    return folder.parameters[name if name in folder.parameters else prefix + TOKENS]
 
 
 def _check_sizes(folder: Folder) -> None:
@@ -228,15 +218,10 @@ def _check_sizes(folder: Folder) -> None:
 def reader_of(folder: Folder, vocabulary: Vocabulary, prefix: str) -> Reader:
     """A reader that has already moved the embeddings of tokens and segments.
 
-    Args:
-        folder: the folder.
-        vocabulary: its vocabulary.
-        prefix: prefix of the names in the encoder.
-
     Raises:
         UsageError: sizes in config.json are not those of the tensors.
     """
-    config, embedding = folder.config, token_embedding_of(prefix)
+    config, embedding = folder.config, prefix + TOKENS
     _check_sizes(folder)
     reader = Reader(folder.weights, folder.parameters, vocabulary)
     reader.move_rows(embedding, EMBEDDING)
@@ -246,17 +231,12 @@ def reader_of(folder: Folder, vocabulary: Vocabulary, prefix: str) -> Reader:
             f"{config.path}: vocab_size is {config.size('vocab_size')}, but {embedding} in "
             f"{folder.weights} has {rows} rows"
         )
-    reader.move(segment_embedding_of(prefix), SEGMENTS)
+    reader.move(prefix + SEGMENT_ROWS, SEGMENTS)
     return reader
 
 
 def move_output(folder: Folder, reader: Reader, prefix: str) -> bool:
     """Move the output weight of a model whose head is just that projection.
-
-    Args:
-        folder: the folder.
-        reader: its parameters.
-        prefix: prefix of the names in the encoder.
 
     Returns:
         whether it differs from the token embedding.
@@ -265,7 +245,7 @@ def move_output(folder: Folder, reader: Reader, prefix: str) -> bool:
         UsageError: as :func:`has_own_output`.
     """
     weight = DECODER + "weight"
-    own = has_own_output(folder, (weight, token_embedding_of(prefix))) and weight in reader
+    own = has_own_output(folder, (weight, prefix + TOKENS)) and weight in reader
     if own:
         reader.move_rows(weight, LM_HEAD + "weight")
     reader.drop(weight)
@@ -276,7 +256,6 @@ def has_own_output(folder: Folder, *pairs: Tuple[str, str]) -> bool:
     """Check ``tie_word_embeddings``, and return whether it is off.
 
     Args:
-        folder: the folder.
         pairs: names of tensors that must be equal if it is on.
 
     Raises:

@@ -57,9 +57,7 @@ def new_checkpoint(
 
     Args:
         settings: the flags that differ from the defaults.
-        parameters: the parameters.
         data: the folder with dict.txt, as given to ``fairseq-train``.
-        kind: what it is.
     """
     length = str(settings[kind.length])
     flags = ["--task", kind.task, "--criterion", kind.criterion[0], "--arch", kind.arch]
@@ -100,7 +98,6 @@ def flags_of(settings: Settings, kind: Kind = MASKED) -> str:
 
     Args:
         settings: the settings; defaults and former names are left out.
-        kind: what it is.
     """
     words = ["--arch", kind.arch]
     for field in dataclasses.fields(kind.family.dataclass):
@@ -129,13 +126,7 @@ def build(checkpoint: Checkpoint, dictionary: str, kind: Kind = MASKED) -> nn.Mo
 
 
 def load(path: str, dictionary: str, kind: Kind = MASKED) -> nn.Module:
-    """Load a checkpoint as fairseq's commands do, including heads, in evaluation mode.
-
-    Args:
-        path: the file.
-        dictionary: its dict.txt.
-        kind: what it is.
-    """
+    """Load a checkpoint as fairseq's commands do, including heads, in evaluation mode."""
     overrides = {"load_checkpoint_heads": True} if kind is MASKED else {}
     return loader.load(path, overrides=overrides, task=_task(dictionary, kind)).model
 
@@ -149,7 +140,6 @@ def read_native(path: str, dictionary: Optional[str]) -> NativeCheckpoint:
     """Read a checkpoint of this plug-in, with its dictionary.
 
     Args:
-        path: the file.
         dictionary: its dict.txt, if that is neither beside it nor in its training data.
 
     Raises:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from fairseq.data import data_utils
@@ -15,10 +16,8 @@ from fairseq_posenc.checkpoints.settings import heads_of, task_of
 from fairseq_posenc.exchange.card import card
 from fairseq_posenc.exchange.ctranslate2_export import CTranslate2Exporter
 from fairseq_posenc.exchange.formats import Report, Wanted
-from fairseq_posenc.exchange.transfer import write_text
 from fairseq_posenc.exchange.verify import refuse_overflow
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.serving.engines import engine_for
 from fairseq_posenc.serving.inputs import overrides_of
 from fairseq_posenc.serving.model_folder import (
     CARD,
@@ -31,7 +30,7 @@ from fairseq_posenc.serving.model_folder import (
     read_model_folder,
 )
 from fairseq_posenc.serving.pretrained import load_folder
-from fairseq_posenc.serving.translate import Hardware
+from fairseq_posenc.serving.translate import Hardware, engine_for
 from fairseq_posenc.text import tokenizer
 from fairseq_posenc.text.preparation import Text
 from fairseq_posenc.text.subwords import SUBWORD_FILES
@@ -75,7 +74,6 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
     """Write a model folder, complete or not at all.
 
     Args:
-        wanted: what to pack.
         out_dir: a folder that does not exist, or is empty.
 
     Returns:
@@ -111,17 +109,15 @@ def pack(wanted: Pack, out_dir: str) -> Optional[Report]:
         state["last_optimizer_state"] = None
         write_checkpoint(state, folder.file(CHECKPOINT))
         report = _export(wanted, folder, overrides_of(folder))
-        write_text(folder.file(SETTINGS), folder.with_digests().settings())
+        Path(folder.file(SETTINGS)).write_text(folder.with_digests().settings(), "utf-8")
         name = os.path.basename(os.path.abspath(out_dir))
-        write_text(folder.file(CARD), card(name, folder, state, wanted.about, scores, report))
+        content = card(name, folder, state, wanted.about, scores, report)
+        Path(folder.file(CARD)).write_text(content, "utf-8")
     return report
 
 
 def check(path: str) -> int:
     """Check a model folder: its files are those that were packed, and what reads them can.
-
-    Args:
-        path: the folder.
 
     Returns:
         the number of files that were compared with their digests.
@@ -243,8 +239,6 @@ def head_of(
     """The head that ``predict`` uses: that of the task, or the only one of an imported model.
 
     Args:
-        state: the checkpoint.
-        task: its task.
         data: the folder that it was trained on; ``label/dict.txt`` there names the classes, which
             otherwise are numbers.
         bounds: the values that 0 and 1 stand for in a regression.

@@ -156,7 +156,6 @@ def renumber(
     Args:
         symbols: the symbols in the order of their foreign numbers.
         special: the foreign name of each of :data:`SPECIAL`.
-        source: the file they come from, for messages.
         counts: frequencies, if known.
 
     Raises:
@@ -179,7 +178,6 @@ def read_vocabulary(path: str, file: Optional[str]) -> Vocabulary:
     """Read the vocabulary of a folder of transformers, from vocab.txt or tokenizer.json.
 
     Args:
-        path: the folder.
         file: a vocab.txt elsewhere.
 
     Raises:
@@ -195,7 +193,6 @@ def vocabulary_order(symbols: List[str], source: str) -> Tuple[List[str], Tensor
 
     Args:
         symbols: the symbols of fairseq's dictionary, in order.
-        source: the file they come from, for messages.
 
     Returns:
         the symbols in the new order, and the number of each in fairseq's dictionary.

@@ -17,6 +17,7 @@ from fairseq import utils
 from torch import Tensor
 from torch.nn import functional as F
 
+from fairseq_posenc.exchange.formats import ForeignModel
 from fairseq_posenc.exchange.reader import ForeignParameters
 
 #: Logits of the last states (T, C) of one sequence.
@@ -50,16 +51,14 @@ def released_logits(
 
     Args:
         layer: :func:`gated_layer` or :func:`transformer_layer`.
-        prefix: prefix of the parameter names.
         parameters: the parameters, by their released names.
         entries: the content of config.json.
         head: logits of one sequence, per token (T, …) or as a whole.
     """
-    model = {name: value.double() for name, value in parameters.items()}
     given = {key: value for key, value in entries.items() if value is not None}
     entries = {"layer_norm_eps": 1e-12, **given}
 
-    def one(tokens: Tensor, segments: Tensor) -> Tensor:
+    def one(model: ForeignParameters, tokens: Tensor, segments: Tensor) -> Tensor:
         x = model[prefix + "embeddings.word_embeddings.weight"][tokens]
         x = x + model[prefix + "embeddings.token_type_embeddings.weight"][segments]
         x = _norm(x, entries["layer_norm_eps"])
@@ -68,9 +67,9 @@ def released_logits(
         return head(x)
 
     def logits(tokens: Tensor, segments: Tensor, real: Tensor) -> Tensor:
-        rows = []
+        model, rows = {name: value.double() for name, value in parameters.items()}, []
         for row, kept in enumerate(real):
-            out = one(tokens[row][kept], segments[row][kept])
+            out = one(model, tokens[row][kept], segments[row][kept])
             if out.dim() == 2:  # logits per token: zeros at padding
                 padded = out.new_zeros(len(kept), out.size(1))
                 padded[kept] = out
@@ -79,6 +78,24 @@ def released_logits(
         return torch.stack(rows)
 
     return logits
+
+
+def by_formulas(
+    released: Callable[[Tensor, Tensor, Tensor], Tensor], order: Tensor, by_token: bool = True
+) -> ForeignModel:
+    """A model of :func:`released_logits` as the reference of a converted one.
+
+    Args:
+        released: computes the logits of tokens by their foreign numbers.
+        order: the foreign number of each symbol of fairseq's dictionary, (V,).
+        by_token: whether the logits are those of tokens, and not of classes.
+    """
+
+    def logits(tokens: Tensor, segments: Tensor) -> Tensor:
+        out = released(order[tokens], segments, tokens.ne(_PAD))
+        return out[..., order] if by_token else out
+
+    return ForeignModel(logits, FORMULAS)
 
 
 def tied_head(weight: Tensor) -> Head:

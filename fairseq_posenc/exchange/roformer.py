@@ -22,21 +22,27 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange import released_formulas as formulas
 from fairseq_posenc.exchange import roformer_names as names
-from fairseq_posenc.exchange.expressible import Expressible, refuse_inexpressible
-from fairseq_posenc.exchange.formats import ForeignModel, Imported, Importer, register_format
+from fairseq_posenc.exchange.formats import (
+    Expressible,
+    ForeignModel,
+    Imported,
+    Importer,
+    refuse_inexpressible,
+    register_format,
+)
 from fairseq_posenc.exchange.huggingface import (
     DECODER,
+    SEGMENT_ROWS,
+    TOKENS,
     Folder,
     activation_of,
     has_own_output,
     move_output,
     output_weight,
     reader_of,
-    segment_embedding_of,
-    token_embedding_of,
     write_folder,
 )
-from fairseq_posenc.exchange.kinds import CAUSAL, ENCODER, LM_HEAD, MASKED, PAD, Parameters
+from fairseq_posenc.exchange.kinds import CAUSAL, ENCODER, LM_HEAD, MASKED, Parameters
 from fairseq_posenc.exchange.native import NativeCheckpoint
 from fairseq_posenc.exchange.reader import (
     Config,
@@ -115,9 +121,7 @@ def _as_language_model(imported: Imported) -> Imported:
 def _output_bias(folder: Folder) -> Tuple[str, bool]:
     """Name of the output bias, and whether the output weight is untied."""
     own = has_own_output(
-        folder,
-        (DECODER + "weight", token_embedding_of(names.BASE)),
-        (DECODER + "bias", names.LM_BIAS),
+        folder, (DECODER + "weight", names.BASE + TOKENS), (DECODER + "bias", names.LM_BIAS)
     )
     bias = DECODER + "bias" if own and DECODER + "bias" in folder.parameters else names.LM_BIAS
     return bias, own and DECODER + "weight" in folder.parameters
@@ -200,7 +204,6 @@ def _foreign_parameters(
     """The parameters by transformers' names.
 
     Args:
-        checkpoint: the checkpoint.
         name: the class in transformers.
         architecture: its modules on top of the encoder.
         order: fairseq's number of each symbol of the new vocabulary, (V,).
@@ -216,8 +219,8 @@ def _foreign_parameters(
         raise UsageError(f"{checkpoint.path}: has no parameter {missing[0]}, which {name} requires")
     state = {theirs: ours.pop(mine) for mine, theirs in moved.items()}
     embedding = ours.pop(kinds.EMBEDDING)
-    state[token_embedding_of(names.BASE)] = embedding[order]
-    state[segment_embedding_of(names.BASE)] = ours.pop(
+    state[names.BASE + TOKENS] = embedding[order]
+    state[names.BASE + SEGMENT_ROWS] = ours.pop(
         kinds.SEGMENTS, embedding.new_zeros(2, embedding.size(1))
     )
     head_dim = settings["encoder_embed_dim"] // settings["encoder_attention_heads"]
@@ -294,24 +297,15 @@ class RoFormerV2Importer(Importer):
         settings["untie_weights_roberta"] = move_output(folder, reader, names.BASE)
         notes = names.drop_unused(reader, config)
         reader.finish(f"config.json ({name})")
-        foreign = _by_formulas(folder, vocabulary.order)
-        return Imported(
-            settings, reader.parameters, reader.origin, vocabulary, foreign, notes=notes
-        )
-
-
-def _by_formulas(folder: Folder, order: Tensor) -> ForeignModel:
-    """The model computed from its formulas."""
-    entries = {**folder.config.entries, "hidden_act": activation_of(folder.config)}
-
-    def logits(tokens: Tensor, segments: Tensor) -> Tensor:
+        entries = {**config.entries, "hidden_act": activation_of(config)}
         head = formulas.tied_head(output_weight(folder, names.BASE))
         released = formulas.released_logits(
             formulas.transformer_layer, names.BASE, folder.parameters, entries, head
         )
-        return released(order[tokens], segments, tokens.ne(PAD))[..., order]
-
-    return ForeignModel(logits, formulas.FORMULAS)
+        foreign = formulas.by_formulas(released, vocabulary.order)
+        return Imported(
+            settings, reader.parameters, reader.origin, vocabulary, foreign, notes=notes
+        )
 
 
 register_format(

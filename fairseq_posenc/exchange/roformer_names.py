@@ -60,7 +60,6 @@ def open_roformer(path: str, format: str) -> Folder:
     """Read a folder of model type ``roformer``.
 
     Args:
-        path: the folder.
         format: hf-roformer or roformer-v2.
 
     Raises:
@@ -134,7 +133,6 @@ def names_of(layers: int, projected: bool, architecture: Architecture) -> Dict[s
     """Transformers' name of each parameter, except token and segment embeddings.
 
     Args:
-        layers: number of layers.
         projected: whether token embeddings and layers differ in size.
         architecture: the modules on top of the encoder.
     """
@@ -199,8 +197,6 @@ def reference_for(path: str, architecture: str, order: Tensor) -> Logits:
     saved in fp16 alone changes logits by 0.001.
 
     Args:
-        path: the folder.
-        architecture: the class.
         order: transformers' number of each symbol of fairseq's dictionary, (V,).
     """
 
@@ -318,7 +314,6 @@ def entries_for(settings: Settings, source: str) -> Dict[str, Any]:
 
     Args:
         settings: complete settings.
-        source: the checkpoint, for messages.
 
     Raises:
         UsageError: transformers has no such activation.

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+from pathlib import Path
 from typing import Iterator, NamedTuple, Optional, Tuple
 
 from fairseq_posenc.basics.errors import UsageError
@@ -63,7 +64,7 @@ def import_checkpoint(
     with staging(out_dir) as side:
         path, dictionary = os.path.join(side, "checkpoint.pt"), os.path.join(side, "dict.txt")
         kind = imported.kind
-        write_text(dictionary, imported.vocabulary.text(kind.adds_mask))
+        Path(dictionary).write_text(imported.vocabulary.text(kind.adds_mask), "utf-8")
         checkpoint = native.new_checkpoint(imported.settings, {}, out_dir, kind)
         checkpoint["model"] = _complete(imported, checkpoint, dictionary)
         write_checkpoint(checkpoint, path)
@@ -86,7 +87,6 @@ class CheckpointExporter(Exporter):
         """Write a model.
 
         Args:
-            checkpoint: the model.
             head: name of the classification or token head to export, None for the language-model
                 head.
             folder: an existing empty folder.
@@ -181,50 +181,24 @@ def staging(out_dir: str) -> Iterator[str]:
         UsageError: *out_dir* cannot be created or written to.
     """
     created = not os.path.isdir(out_dir)
-    with _explained(out_dir):
+    folder = os.path.join(out_dir, temporary_name(".convert"))
+    try:
         os.makedirs(out_dir, exist_ok=True)
         remove_leftovers(out_dir, ".convert")
-        folder = os.path.join(out_dir, temporary_name(".convert"))
         shutil.rmtree(folder, ignore_errors=True)  # an earlier process had this number
         os.mkdir(folder)
-    try:
         yield folder
         # the weights last: where they are, everything is
         for name in sorted(os.listdir(folder), key=lambda name: (name.endswith(_WEIGHTS), name)):
             with replace_file(os.path.join(out_dir, name)) as partial:
                 shutil.move(os.path.join(folder, name), str(partial))
+    except OSError as error:
+        raise UsageError(
+            f"{out_dir}: cannot be written ({error.strerror or error}); give a folder that can be "
+            "created or written to, on a disk with free space"
+        ) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if created:
             with contextlib.suppress(OSError):
                 os.rmdir(out_dir)  # only if it is still empty
-
-
-def write_text(path: str, text: str) -> None:
-    """Write a text file in UTF-8.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    write_bytes(path, text.encode("utf-8"))
-
-
-def write_bytes(path: str, content: bytes) -> None:
-    """Write a file.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    with _explained(path), open(path, "wb") as file:
-        file.write(content)
-
-
-@contextlib.contextmanager
-def _explained(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be written ({error.strerror or error}); give a folder that can be "
-            "created or written to, on a disk with free space"
-        ) from error

@@ -135,7 +135,6 @@ def read_vocabulary(path: str, vocab: Optional[str]) -> Vocabulary:
     """Read the dictionary of a checkpoint: dict.txt after seven special symbols, <mask> last.
 
     Args:
-        path: the checkpoint.
         vocab: its dict.txt, if that is not beside it.
 
     Raises:

@@ -78,7 +78,6 @@ def compare(
         kind: what it is; the tokens of a language model are all in the first segment.
         head: name of the head to compare, None for the language-model head.
         foreign: the foreign model.
-        source: the model being converted, for the error message.
 
     Returns:
         the largest absolute difference of logits, padding excluded.
@@ -127,11 +126,7 @@ def _inputs(kind: Kind, head: Optional[str], segments: Optional[Tensor]) -> Dict
 
 @torch.no_grad()
 def refuse_overflow(loaded: Loaded) -> None:
-    """Refuse a model that computes infinity or NaN from finite weights, given ordinary tokens.
-
-    Raises:
-        UsageError: naming the checkpoint.
-    """
+    """Refuse a model that computes infinity or NaN from finite weights, given ordinary tokens."""
     kind = kind_of(loaded.settings.get("_name") or loaded.settings.get("arch"))
     if kind is None:  # a model of another structure, such as ELECTRA's
         return
@@ -231,8 +226,6 @@ def compare_engine(
     """The largest difference of an exported model from fairseq's.
 
     Args:
-        kind: what it is.
-        loaded: the checkpoint.
         folder: the exported model.
         limits: length up to which each side is exact.
         quantization: type of the exported weights; only float32 has to agree.
@@ -253,8 +246,6 @@ def same_translations(kind: Kind, loaded: Loaded, folder: str, path: str) -> Tup
     """The number of identical beam translations, and of all.
 
     Args:
-        kind: what the model is.
-        loaded: the checkpoint.
         folder: the exported model.
         path: text in subwords, a sentence a line.
 

@@ -116,11 +116,7 @@ def check_settings(options: Options, fields: Iterable["dataclasses.Field[Any]"])
     fairseq_posenc: error: --favor-redraw -1: must be at least 0
 
     Args:
-        options: the model configuration.
         fields: declarations made by :func:`setting`.
-
-    Raises:
-        UsageError: naming the first flag whose value is out of range.
     """
     for field in fields:
         check_option(options, field.name, field.metadata)
@@ -139,13 +135,9 @@ def check_value(
     """Refuse a value outside the choices and the range in *metadata*.
 
     Args:
-        name: the name of the flag.
         value: given for it, not None.
         metadata: some of the arguments of :func:`setting`.
         options: the configuration, for bounds that are names of other flags.
-
-    Raises:
-        UsageError: naming the flag, its value, and what is allowed.
     """
     choices = metadata.get("choices")
     if choices is not None and value not in choices:
@@ -167,15 +159,7 @@ def check_value(
 
 
 def refuse_empty(name: str, value: object) -> None:
-    """Refuse an empty value, such as an unset shell variable, which would select the default.
-
-    Args:
-        name: the name of the setting.
-        value: its value, of any type.
-
-    Raises:
-        UsageError: naming the flag.
-    """
+    """Refuse an empty value, such as an unset shell variable, which would select the default."""
     if isinstance(value, str) and not value.strip():
         raise UsageError(f"{flag_of(name)} '': is empty; give a value, or drop the flag")
 
@@ -187,12 +171,8 @@ def refuse_unless_off(options: Options, off: Mapping[str, Any], reason: str) -> 
     >>> refuse_unless_off(Namespace(shorten_method="None"), {"shorten_method": "none"}, "no effect")
 
     Args:
-        options: the configuration.
         off: by name, the value that switches each flag off.
         reason: why the flags do not work.
-
-    Raises:
-        UsageError: naming the first flag with another value.
     """
     for name, value in off.items():
         given = option(options, name)

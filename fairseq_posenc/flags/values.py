@@ -28,14 +28,7 @@ _BY_THEMSELVES = ("task", "criterion", "bpe", "tokenizer", "scoring", "user_dir"
 
 
 def check_values(args: Namespace) -> None:
-    """Refuse values of fairseq's flags that cannot work.
-
-    Args:
-        args: a parsed command line of fairseq's.
-
-    Raises:
-        UsageError: naming the flag and its value.
-    """
+    """Refuse values of fairseq's flags that cannot work."""
     for name, value in vars(args).items():
         for number in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(number, float) and math.isnan(number):

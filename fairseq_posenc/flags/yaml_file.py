@@ -48,7 +48,6 @@ def read_yaml(path: FilePath, what: str) -> Any:
     """The content of a YAML file.
 
     Args:
-        path: the file.
         what: what it should be, for messages, such as "the file of a plan".
 
     Raises:

@@ -108,11 +108,7 @@ def check_texts(texts: object, function: str, size: Optional[int] = None) -> Non
 
     Args:
         texts: what was given.
-        function: for the message.
         size: number of texts in each element, which can be any by default.
-
-    Raises:
-        UsageError: naming the function.
     """
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence):
         raise UsageError(f"{function}: takes a list of texts; write [text] for a single one")
@@ -124,16 +120,19 @@ def check_texts(texts: object, function: str, size: Optional[int] = None) -> Non
             raise UsageError(f"{function}: element {number} of the list is not {size} texts")
 
 
+def refuse_below_one(function: str, **numbers: Optional[int]) -> None:
+    """Refuse numbers below 1; *function* is for the message, and None stands for a default."""
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise UsageError(f"{function}: {name} {number}: must be at least 1")
+
+
 def refuse_too_long(texts: Sequence[Tensor], longest: int, function: str) -> None:
     """Refuse texts that the model does not accept.
 
     Args:
         texts: numbers of tokens (T,) of each.
         longest: the largest T.
-        function: for the message.
-
-    Raises:
-        UsageError: naming the first by its number in the list.
     """
     for number, text in enumerate(texts):
         if len(text) > longest:

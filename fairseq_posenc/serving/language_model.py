@@ -13,6 +13,7 @@ from fairseq_posenc.serving.inputs import (
     FolderModel,
     check_texts,
     numbers_of,
+    refuse_below_one,
     refuse_too_long,
     tokens_of,
 )
@@ -76,7 +77,8 @@ class LanguageModel(FolderModel):
         Raises:
             UsageError: the prompt is too long, or a number is out of range.
         """
-        _check_sampling(count, max_tokens, temperature, top_k, top_p)
+        refuse_below_one("sample", count=count, max_tokens=max_tokens, top_k=top_k)
+        _check_sampling(temperature, top_k, top_p)
         inputs = self._inputs(prompt, "sample")
         begun = inputs["src_tokens"].size(1) - 1
         generator = SequenceGenerator(
@@ -105,8 +107,7 @@ class LanguageModel(FolderModel):
         Raises:
             UsageError: the prompt is too long, or *top_k* is below 1.
         """
-        if top_k < 1:
-            raise UsageError(f"next_tokens: top_k {top_k}: must be at least 1")
+        refuse_below_one("next_tokens", top_k=top_k)
         output = self.model(**self._loaded.move(self._inputs(prompt, "next_tokens")))
         probabilities = self.model.get_normalized_probs(output, log_probs=False)[0, -1]
         values, numbers = probabilities.topk(min(top_k, len(probabilities)))
@@ -192,12 +193,7 @@ class _AfterPrompt(Sampling):
         return super().step(step, lprobs.log_softmax(-1), *args)
 
 
-def _check_sampling(
-    count: int, max_tokens: int, temperature: float, top_k: Optional[int], top_p: Optional[float]
-) -> None:
-    for name, value in (("count", count), ("max_tokens", max_tokens), ("top_k", top_k)):
-        if value is not None and value < 1:
-            raise UsageError(f"sample: {name} {value}: must be at least 1")
+def _check_sampling(temperature: float, top_k: Optional[int], top_p: Optional[float]) -> None:
     if not temperature > 0:
         raise UsageError(f"sample: temperature {temperature}: must be above 0")
     if top_p is not None and not 0 < top_p <= 1:

@@ -14,6 +14,7 @@ from fairseq_posenc.serving.inputs import (
     batches_by_tokens,
     check_texts,
     numbers_of,
+    refuse_below_one,
     refuse_too_long,
     tokens_of,
 )
@@ -139,8 +140,7 @@ class MaskedLanguageModel(FolderModel):
                 fine-tuned as a classifier.
         """
         self._check_lm_head("fill_mask")
-        if top_k < 1:
-            raise UsageError(f"fill_mask: top_k {top_k}: must be at least 1")
+        refuse_below_one("fill_mask", top_k=top_k)
         numbers = self._numbers((text,))
         refuse_too_long([numbers], self._longest, "fill_mask")
         places = numbers.eq(self._dictionary.index(MASK)).nonzero().flatten().tolist()

@@ -147,9 +147,6 @@ class ModelFolder(NamedTuple):
             shown: the folder in messages.
             parts: the names of the files or folders to compare; by default all but the checkpoint
                 and the export, which are compared when they are read.
-
-        Raises:
-            UsageError: naming the first such file.
         """
         for name, digest in self.digests.items():
             part, path = name.split("/")[0], self.file(name)
@@ -176,10 +173,6 @@ class ModelFolder(NamedTuple):
 
 def read_model_folder(path: str, flag: str = "--model") -> ModelFolder:
     """Read a model folder and check that it is complete.
-
-    Args:
-        path: the folder.
-        flag: the flag that *path* was given by, for messages.
 
     Raises:
         UsageError: it is no model folder, or a piece is missing or damaged.
@@ -248,7 +241,6 @@ def read_settings(path: str, shown: str) -> Dict[str, Any]:
     """Read a JSON object.
 
     Args:
-        path: its file.
         shown: the flag and the folder, for messages.
 
     Raises:
@@ -323,7 +315,6 @@ def refuse_without_head(folder: ModelFolder, shown: str) -> Head:
     """The head of a classifier's folder.
 
     Args:
-        folder: the model folder.
         shown: the folder in messages.
 
     Raises:

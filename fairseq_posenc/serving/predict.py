@@ -89,14 +89,12 @@ def predicted_lines(
 
     Args:
         predict: classifies examples.
-        head: its head.
         lines: the lines of the table.
         columns: the columns of the texts, as for :func:`places_of`; by default the first, or the
             first two for a model of pairs.
         has_header: whether the first line names the columns.
         scores: add the probability of every label, below a line of their names.
         buffer: number of lines to read before they are classified.
-        max_tokens: tokens in a batch.
     """
     source, before = iter(lines), int(has_header)
     header = next(source, "") if has_header else None
@@ -168,7 +166,6 @@ class Ensemble:
         Args:
             examples: texts, or pairs of texts.
             complain: as for :meth:`MaskedLanguageModel.predict`; the first model speaks for all.
-            max_tokens: tokens in a batch.
 
         Returns:
             a prediction for each, or None for those that a model cannot read.

@@ -92,12 +92,6 @@ class ModelFolderBPE:
         return self._text.restore(symbols.split())
 
 
-def _settings_of(path: str) -> Dict[str, Any]:
-    """The arguments of fairseq's function that a model folder answers."""
-    folder = read_model_folder(path, _SHOWN)
-    return {**overrides_of(folder), "bpe": BPE, "model_folder": path}
-
-
 def read_model_folders(from_pretrained: Callable[..., Any]) -> Callable[..., Any]:
     """Let fairseq's ``from_pretrained`` read model folders."""
 
@@ -112,7 +106,8 @@ def read_model_folders(from_pretrained: Callable[..., Any]) -> Callable[..., Any
         if os.path.isfile(os.path.join(path, SETTINGS)):
             if settings.get("bpe") in (None, "", _DEFAULT):
                 settings.pop("bpe", None)
-            settings = {**_settings_of(path), **settings}
+            known = overrides_of(read_model_folder(path, _SHOWN))
+            settings = {**known, "bpe": BPE, "model_folder": path, **settings}
             data_name_or_path = settings.pop("data")
             checkpoint_file = CHECKPOINT if checkpoint_file == "model.pt" else checkpoint_file
         elif settings.get("bpe") == "":  # not given to a masked language model

@@ -43,7 +43,6 @@ def scores_of(loaded: Loaded, dataset: FairseqDataset, lengths: Sequence[int]) -
     """The scores of a data set's targets, in its order.
 
     Args:
-        loaded: the model.
         dataset: a data set of fairseq, with targets.
         lengths: largest number of tokens in each of its items.
     """
@@ -104,7 +103,6 @@ def continuations_of(
     """Score the ends of texts, in their order.
 
     Args:
-        loaded: the language model.
         wholes: token numbers (T,) of each text, </s> included.
         starts: the place of the first token to score in each.
         longest: tokens that the model accepts; longer texts lose their beginning.

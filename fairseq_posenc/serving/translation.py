@@ -15,6 +15,7 @@ from fairseq_posenc.serving.inputs import (
     check_texts,
     load,
     numbers_of,
+    refuse_below_one,
     refuse_too_long,
     tokens_of,
 )
@@ -116,9 +117,7 @@ class TranslationModel(FolderModel):
             UsageError: *texts* is no list of texts, or a number is below 1.
         """
         check_texts(texts, "translate")
-        for name, value in (("beam", beam), ("max_length", max_length)):
-            if value is not None and value < 1:
-                raise UsageError(f"translate: {name} {value}: must be at least 1")
+        refuse_below_one("translate", beam=beam, max_length=max_length)
         search = self._folder.search
         penalty = search.lenpen if lenpen is None else lenpen
         settings = Beam(beam or search.beam, penalty, 1, max_length or MAX_LENGTH, BATCH)

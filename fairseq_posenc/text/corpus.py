@@ -23,7 +23,6 @@ def by_blank_lines(
     """The documents of a text, separated by blank lines.
 
     Args:
-        lines: the text.
         strip: takes the white space at the ends of a line away.
     """
     document: Document = []
@@ -100,8 +99,6 @@ def write_documents(
     """Write the documents of a text, with exactly one blank line between them.
 
     Args:
-        source: the text.
-        target: the file to write.
         form: a key of :data:`FORMATS`.
         lowercase: whether to lower-case the text.
         one_line: write a document on one line, without blank lines between them.
@@ -195,7 +192,6 @@ def clean_pairs(
 
     Args:
         texts: the source and the target.
-        outputs: the files to write.
         min_length: minimum tokens per side.
         max_length: maximum tokens per side.
         ratio: maximum ratio of the longer to the shorter side.

@@ -29,7 +29,6 @@ def count_words(
     """Count the words of several texts.
 
     Args:
-        paths: the texts.
         parts: the words of a line.
 
     Raises:
@@ -58,8 +57,6 @@ def learn_merges(
     text, without its four special symbols.
 
     Args:
-        codes: the file to write.
-        paths: the texts.
         operations: number of merges; fewer are learned where the text has no more.
         vocabulary_size: number of characters and merges together, instead.
         most_frequent: number of words to learn from; words as frequent as the last of them are
@@ -130,7 +127,6 @@ def learn_sentencepiece(
     """Learn a model of SentencePiece from lines drawn with a fixed seed.
 
     Args:
-        model: the file to write.
         paths: the texts; lines of more than 4,192 bytes are left out.
         size: number of pieces.
         learn_from: number of lines.
@@ -183,7 +179,6 @@ def learn_byte_bpe(folder: str, paths: Sequence[str], size: int, lowercase: bool
 
     Args:
         folder: to write; new or empty, or with no other files than such a tokenizer's.
-        paths: the texts.
         size: number of symbols beside the special ones, the bytes among them.
         lowercase: whether the tokenizer lower-cases text before it splits it.
 

@@ -11,8 +11,7 @@ from typing import Any, Callable, Iterator, List, Sequence
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import decoded, in_blocks, read_lines, write_text
-from fairseq_posenc.basics.progress import Progress
-from fairseq_posenc.basics.standard import standard_input, standard_output
+from fairseq_posenc.basics.standard import Progress, standard_input, standard_output
 
 #: Maps lines to as many results.
 Function = Callable[[List[str]], List[Any]]

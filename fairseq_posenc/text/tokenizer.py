@@ -138,7 +138,6 @@ def ordinary_symbols(symbols: Sequence[str], special: Mapping[str, str], source:
     Args:
         symbols: the symbols by number.
         special: the tokenizer's name of each of fairseq's special symbols.
-        source: the file they come from, for messages.
 
     Raises:
         UsageError: a special symbol is missing, a symbol occurs twice, or fairseq could not read a

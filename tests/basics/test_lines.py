@@ -11,7 +11,7 @@ import pytest
 from fairseq_posenc.basics import progress as shown
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import check_plain, decoded, read_lines, read_pairs, write_text
-from fairseq_posenc.basics.progress import Progress
+from fairseq_posenc.basics.standard import Progress
 
 CONTENT = b"\xef\xbb\xbfein Haus\r\n\xef\xbb\xbfzwei\rdrei\nohne\x0b\xe2\x80\xa8\xc2\x85 Ende"
 LINES = ["ein Haus", "\ufeffzwei\rdrei", "ohne\x0b\u2028\x85 Ende"]

@@ -11,10 +11,10 @@ from support.foreign_models import SOURCES, trained
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.configuration.fields import computing_fields
 from fairseq_posenc.encodings import ENCODINGS, register_encoding
 from fairseq_posenc.encodings.base import SharedBias
 from fairseq_posenc.exchange import native
-from fairseq_posenc.exchange.expressible import computing_settings
 from fairseq_posenc.exchange.reader import Config
 from fairseq_posenc.exchange.roformer import RoFormerExporter
 from fairseq_posenc.exchange.roformer_names import ADAPTED, entries_for, settings_of
@@ -25,7 +25,7 @@ from fairseq_posenc.layers.norms import NORMS, register_norm
 from fairseq_posenc.models.masked_lm import MASKED_LM
 
 FIELDS = {field.name: field for field in dataclasses.fields(MASKED_LM.dataclass)}
-COMPUTING = {field.name for field in computing_settings(MASKED_LM)}
+COMPUTING = {field.name for field in computing_fields(MASKED_LM.dataclass)}
 # given back by entries of config.json, or, the first, by tie_word_embeddings
 WRITTEN = {"untie_weights_roberta", "encoder_layers", "encoder_embed_dim", "encoder_input_dim"}
 WRITTEN |= {"encoder_ffn_embed_dim", "encoder_attention_heads", "layer_norm_eps", "causal"}
