@@ -19,7 +19,7 @@ from xml.sax.saxutils import unescape
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import write_text
-from fairseq_posenc.basics.progress import Progress
+from fairseq_posenc.basics.standard import Progress
 from fairseq_posenc.flags.usage import documented_parser
 
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
