@@ -15,6 +15,8 @@ from fairseq_posenc.checkpoints.archive import damaged_member, remedy
 from fairseq_posenc.checkpoints.restricted import load_restricted
 
 Path = Union[str, "os.PathLike[str]"]
+#: Buffers of fairseq, each with one number.
+_CONSTANTS = ("version", "_float_tensor")
 #: Content of a checkpoint file: "model" with the parameters, "cfg" with the settings, and more.
 Checkpoint = Dict[str, Any]
 
@@ -115,12 +117,25 @@ def refuse_nonfinite(value: Tensor, name: str, path: str) -> None:
 def check_weights(path: str, saved: Mapping[str, Tensor], model: nn.Module) -> None:
     """Refuse a loaded model with weights that are not finite, or were cast from whole numbers."""
     for name, value in model.state_dict().items():
-        if value.is_floating_point() and not saved.get(name, value).is_floating_point():
-            raise UsageError(
-                f"{path}: {name} holds {saved[name].dtype} numbers, not {value.dtype}; give the "
-                "checkpoint as it was trained"
-            )
+        _refuse_whole_numbers(path, name, saved.get(name, value), value)
         refuse_nonfinite(value, name, path)
+
+
+def check_initial_weights(
+    path: str, saved: Mapping[str, Tensor], own: Mapping[str, Tensor]
+) -> None:
+    """Refuse weights to start a training with that are not finite, or whole where *own* are not."""
+    for name, value in saved.items():
+        _refuse_whole_numbers(path, name, value, own.get(name, value))
+        refuse_nonfinite(value, name, path)
+
+
+def _refuse_whole_numbers(path: str, name: str, saved: Tensor, own: Tensor) -> None:
+    if own.is_floating_point() and not saved.is_floating_point():
+        raise UsageError(
+            f"{path}: {name} holds {saved.dtype} numbers, not {own.dtype}; give the checkpoint as "
+            "it was trained"
+        )
 
 
 def check_tensors(content: Any, path: str) -> Dict[str, Tensor]:
@@ -139,6 +154,8 @@ def check_tensors(content: Any, path: str) -> Dict[str, Tensor]:
             )
         if value.layout != torch.strided or value.is_quantized or value.is_complex():
             raise UsageError(f"{path}: {name} is not an ordinary tensor of real numbers")
+        if name.rpartition(".")[2] in _CONSTANTS and not value.numel():
+            raise UsageError(f"{path}: {name} is empty; give the checkpoint as it was trained")
     return content
 
 

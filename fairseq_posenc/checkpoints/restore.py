@@ -20,11 +20,11 @@ from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.inherit import no_such_file
 from fairseq_posenc.checkpoints.overrides import apply_overrides
 from fairseq_posenc.checkpoints.reading import (
+    check_initial_weights,
     check_tensors,
     check_weights,
     load_file,
     read_checkpoint,
-    refuse_nonfinite,
 )
 from fairseq_posenc.checkpoints.restricted import allow_fairseq_checkpoints
 from fairseq_posenc.checkpoints.resuming import (
@@ -145,8 +145,9 @@ def check_restoring(load_checkpoint: Callable[..., Any]) -> Callable[..., Any]:
             if goes_on:
                 _check_optimizer(path, trainer)
             start_record(trainer, named, checkpoint, goes_on)
-            for name, value in checkpoint["model"].items():
-                refuse_nonfinite(value, name, path)
+            shards = trainer.is_fsdp  # so the names are others
+            parameters = {} if shards else trainer.get_model().state_dict()
+            check_initial_weights(path, checkpoint["model"], parameters)
             saved = saved_settings(checkpoint) if ours else {}
         try:
             extra_state, epochs = load_checkpoint(cfg, trainer, *args, **kwargs)

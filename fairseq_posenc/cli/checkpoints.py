@@ -145,6 +145,9 @@ def _for_ctranslate2(parser: argparse.ArgumentParser) -> None:
     """Declare what only one format takes."""
     add = parser.add_argument_group("for ctranslate2").add_argument
     add("--data", metavar="DIR", help="the binary data, if it is no longer where training had it")
+    for side in ("source", "target"):
+        shown = "default: as in the checkpoint or the data"
+        add(f"--{side}-lang", metavar="LANG", help=shown)
     add("--quantization", metavar="TYPE", help=_QUANTIZATION)
     add(
         "--verify-file",

@@ -107,6 +107,8 @@ def list_(args: argparse.Namespace) -> None:
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 
 FAIRSEQ_NEW = "pip install --no-build-isolation fairseq-fixed==0.12.3.1"
+#: Requirements of fairseq that only its building and speech need.
+UNUSED = ("cffi", "cython", "torchaudio")
 FAIRSEQ_OLD = "pip install 'pip<24.1' && pip install fairseq==0.12.2"
 
 
@@ -211,6 +213,10 @@ def check_fairseq() -> List[Finding]:
         return [Finding(FAIL, f"fairseq cannot be imported: {error}", install)]
     name = "fairseq-fixed" if fork else "fairseq"
     found = [Finding(OK, f"{name} {fork or official or fairseq.__version__}")]
+    absent = [package for package in UNUSED if _version(package) is None]
+    if absent:
+        text = f"pip warns that {name} requires {', '.join(absent)}: harmless, speech needs them"
+        found.append(Finding(OK, text))
     omegaconf, pip = _version("omegaconf"), _version("pip")
     if omegaconf and _numbers(omegaconf) < (2, 1) and new:
         fix = "pip install omegaconf==2.3.0 hydra-core==1.3.2"

@@ -12,20 +12,23 @@ _FOLDER = "give a folder written by fairseq-preprocess"
 class _Known(NamedTuple):
     """An error by its type and a pattern of its text.
 
-    The line that replaces it is formatted with the flags by name and the group of the pattern as
-    ``found``.
+    The line that replaces it is formatted with the flags by name, the group of the pattern as
+    ``found``, and the flag of a setting of this name as ``flag``.  Where *given* names a flag, the
+    error is known only in a command with that flag.
     """
 
     kind: Type[BaseException]
     pattern: str
     line: str
+    given: str = ""
 
 
 _KNOWN = (
     _Known(
         Exception,
         r"Could not infer language pair",
-        "{data}: no language pair found there; " + _FOLDER + ", or --source-lang and --target-lang",
+        "{data}: has no texts of two languages, as a translation model reads them; give a folder "
+        "that fairseq-preprocess wrote for translation, or --source-lang and --target-lang",
     ),
     _Known(
         AssertionError,
@@ -52,12 +55,6 @@ _KNOWN = (
         "allow",
     ),
     _Known(
-        AssertionError,
-        r"--sampling requires --nbest",
-        "--nbest {nbest}: --sampling draws as many samples as --beam {beam}, and prints all; give "
-        "both the same number",
-    ),
-    _Known(
         ValueError,
         r"requires --beam to be divisible by the number of groups",
         "--diverse-beam-groups {diverse_beam_groups}: --beam {beam} must be divisible by it",
@@ -79,6 +76,64 @@ _KNOWN = (
         "--criterion: --task {task} needs its own; give --criterion {task}",
     ),
     _Known(AssertionError, r"--path required", "--path: required; give a checkpoint"),
+    _Known(
+        Exception,
+        r"Missing mandatory value: (\w+)",
+        "{flag}: required by the other flags; give it",
+    ),
+    _Known(
+        Exception,
+        r"Error merging override \w+\.(\w+)=null",
+        "{flag}: required by the other flags; give it",
+    ),
+    _Known(
+        RuntimeError,
+        r"selected index k out of range",
+        "--sampling-topk {sampling_topk}: more than the symbols of the dictionary",
+        given="sampling_topk",
+    ),
+    _Known(
+        NotImplementedError,
+        r"Constrained decoding with the (\w+) task is not supported",
+        "--constraints {constraints}: does not work with --task {found}; drop it",
+    ),
+    _Known(
+        TypeError,
+        r"forward\(\) missing \d+ required positional arguments?: 'src_lengths'",
+        "--lm-path {lm_path}: is no language model",
+        given="lm_path",
+    ),
+    _Known(
+        AttributeError,
+        r"has no attribute '(?:forward_encoder|initialize_output_tokens)'",
+        "--task {task}: the model does not decode iteratively; give the task that it was trained "
+        "on",
+    ),
+    _Known(
+        IndexError,
+        r"Target (\d+) is out of bounds",
+        "--num-classes {num_classes}: the data have a label number {found}, counted from 0; give "
+        "as many classes as label/dict.txt has labels",
+        given="num_classes",
+    ),
+    _Known(
+        AssertionError,
+        r"expected num_classes=\d+ regression target values on (line \d+, found: .*)",
+        "--num-classes {num_classes}: {data}/label has another number of values ({found})",
+    ),
+    _Known(
+        KeyError,
+        r"^'target'$",
+        "--regression-target: {data}/label has no file with a number for each example, such as "
+        "train.label; drop the flag, or write it",
+        given="regression_target",
+    ),
+    _Known(
+        KeyError,
+        r"^'steps'$",
+        "--print-step: is for models that decode iteratively; drop it",
+        given="print_step",
+    ),
     _Known(
         FloatingPointError,
         r"Minimum loss scale reached",
@@ -139,9 +194,10 @@ def explain(error: BaseException, flags: Mapping[str, Any]) -> Optional[str]:
     if isinstance(error, FileNotFoundError) and split:
         return _missing_split(split.group(1), flags)
     for known in _KNOWN:
-        found = re.search(known.pattern, text)
-        if isinstance(error, known.kind) and found:
-            return known.line.format_map(_Flags(flags, found=found.group(found.re.groups)))
+        match = re.search(known.pattern, text)
+        if isinstance(error, known.kind) and match and (not known.given or flags.get(known.given)):
+            found = match.group(match.re.groups)
+            return known.line.format_map(_Flags(flags, found=found, flag=flag_of(found)))
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         name = os.fspath(error.filename)
         folder, file = os.path.split(str(name))
@@ -176,9 +232,12 @@ def _is_data(path: str, flags: Mapping[str, Any]) -> bool:
 
 def _missing_split(split: str, flags: Mapping[str, Any]) -> str:
     names = ("train_subset", "valid_subset", "gen_subset")
-    given = [flag_of(n) for n in names if split in str(flags.get(n)).split(",")]
+    whole = {name: str(flags.get(name)) for name in names}
+    given = [n for n, value in whole.items() if split in (value, *value.split(","))] or [names[1]]
     folder = flags.get("data") or "the data folder"
-    return f"{(given or [flag_of(names[1])])[0]} {split}: {folder} has no such split; {_FOLDER}"
+    several = "give one split, of " if "," in split else "give "
+    written = _FOLDER.partition(" ")[2]
+    return f"{flag_of(given[0])} {split}: {folder} has no such split; {several}{written}"
 
 
 def explained(error: BaseException, flags: Mapping[str, Any]) -> Optional[UsageError]:

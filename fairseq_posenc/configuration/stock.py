@@ -60,7 +60,7 @@ _LAYERS: Range = {"at_least": 0, "at_most": 10_000}
 _SIZE: Range = {"at_least": 1, "at_most": 1_000_000}
 #: Tokens; fairseq keeps lengths in 32 bits.
 _LENGTH: Range = {"at_least": 1, "at_most": 2**31 - 1}
-#: A dropout of 1 leaves nothing.
+#: A dropout of 1 leaves nothing, nor does dropping all layers.
 _DROPOUT: Range = {"at_least": 0, "below": 1}
 _PROBABILITY: Range = {"at_least": 0, "at_most": 1}
 _FACTOR: Range = {"above": 0, "at_most": 1_000_000}
@@ -81,7 +81,7 @@ STOCK_RANGES: Dict[str, Range] = {
     **dict.fromkeys(("max_source_positions", "max_target_positions"), _LENGTH),
     **dict.fromkeys(("activation_dropout", "attention_dropout", "dropout"), _DROPOUT),
     **dict.fromkeys(("adaptive_softmax_dropout", "pooler_dropout", "relu_dropout"), _DROPOUT),
-    **dict.fromkeys((f"{side}_layerdrop" for side in _SIDES), _PROBABILITY),
+    **dict.fromkeys((f"{side}_layerdrop" for side in _SIDES), _DROPOUT),
     **dict.fromkeys(("quant_noise_pq", "quant_noise_scalar"), _PROBABILITY),
     **dict.fromkeys(("adaptive_input_factor", "adaptive_softmax_factor"), _FACTOR),
     **dict.fromkeys(("ffn_reg_scale_factor", "mha_reg_scale_factor"), _WEIGHT),

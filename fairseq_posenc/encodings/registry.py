@@ -5,6 +5,7 @@ that repeats over the layers of a stack: here every fourth layer has no position
 """
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from typing import Any, Callable, List, Optional, TypeVar, cast
 
@@ -14,6 +15,7 @@ from fairseq_posenc.flags.registry import MAY_BE_OWN, Registry
 from fairseq_posenc.flags.settings import setting
 
 FLAG = "--position-encoding"
+_LONGEST = 10_000  # layers of a stack
 #: fairseq's tables of vectors that are added to the embeddings.
 TABLES = ("learned", "sinusoidal")
 ENCODINGS: Registry[Encoding] = Registry(FLAG)
@@ -172,10 +174,10 @@ def parse_pattern(value: str, flag: str = FLAG) -> List[str]:
     period: List[str] = []
     for item in value.split(","):
         names, star, count = (part.strip() for part in item.partition("*"))
-        if star and not (count.isdecimal() and int(count) >= 1):
+        if star and not (re.fullmatch(r"[0-9]{1,5}", count) and 1 <= int(count) <= _LONGEST):
             raise UsageError(
-                f"{flag} {value}: {item.strip()!r} is not NAME*N with N of at least 1; for "
-                "example rotary*3,none"
+                f"{flag} {value}: {item.strip()!r} is not NAME*N with N of at least 1 and at most "
+                f"{_LONGEST}; for example rotary*3,none"
             )
         composition = "+".join(encoding.name for encoding in parse_encodings(names, flag))
         period += [composition] * (int(count) if star else 1)

@@ -107,7 +107,10 @@ class Built(NamedTuple):
 class CTranslate2Exporter(Exporter):
     """Writes a folder that CTranslate2 loads."""
 
-    flags = ("data", "quantization", "verify_file", "model_overrides")
+    flags = (
+        *("data", "source_lang", "target_lang"),
+        *("quantization", "verify_file", "model_overrides"),
+    )
 
     def export(self, wanted: Wanted) -> Report:
         """See :class:`~fairseq_posenc.exchange.formats.Exporter`.
@@ -118,8 +121,9 @@ class CTranslate2Exporter(Exporter):
         import_extra("ctranslate2", f"export {NAME}")
         _check_arguments(wanted)
         overrides = dict(wanted.model_overrides or {})
-        if wanted.data is not None:
-            overrides["data"] = wanted.data
+        for name in ("data", "source_lang", "target_lang"):
+            if getattr(wanted, name) is not None:
+                overrides[name] = getattr(wanted, name)
         settings = saved_settings(read_checkpoint(wanted.path, lazy=True))
         kind = _kind(settings, wanted.path)
         given = {name: value for name, value in settings.items() if value is not None}
@@ -201,6 +205,8 @@ def refuse_settings(path: str, kind: Kind, settings: Mapping[str, Any]) -> None:
 def _load(path: str, kind: Kind, overrides: Mapping[str, Any]) -> Loaded:
     heads = {"load_checkpoint_heads": True} if kind is MASKED else {}
     remedy = "give by --data the folder that it was trained on"
+    if kind is TRANSLATION:
+        remedy += ", with --source-lang and --target-lang if it has nothing but the dictionaries"
     loaded = load(path, overrides={**heads, **overrides}, remedy=remedy)
     settings = task_settings(loaded.task)
     name = option(settings, "_name") or option(settings, "task")

@@ -83,8 +83,7 @@ def decoder_spec(
     from ctranslate2.specs import transformer_spec
 
     encodings: List[Any] = [getattr(each.self_attn, "encoding", None) for each in module.layers]
-    # the engine's own ALiBi has no limit
-    alibi = {None if each is None else each.name for each in encodings} == {"alibi"}
+    alibi = native_alibi([None if each is None else each.name for each in encodings])
     spec = transformer_spec.TransformerDecoderSpec(
         **_shape(module, activation),
         with_encoder_attention=module.layers[0].encoder_attn is not None,
@@ -111,6 +110,11 @@ def decoder_spec(
             vars(spec)[name] = linear  # the constructor adds both or none
     _fill_linear(spec.projection, [module.output_projection], parameters)
     return spec, exact_below
+
+
+def native_alibi(names: List[Optional[str]]) -> bool:
+    """True where the engine's own ALiBi serves, which has no limit, given each layer's encoding."""
+    return set(names) == {"alibi"}
 
 
 def _common() -> Any:

@@ -87,6 +87,8 @@ class Wanted(NamedTuple):
         head: name of the head to export, ``lm`` for the language-model head; by default the only
             classification or token head, or the language-model head if there is none.
         data: the binary data, if that is no longer where training had it.
+        source_lang: the language of the source, where neither the checkpoint nor the data say it.
+        target_lang: the same of the target.
         quantization: type of the weights.
         verify_file: text in subwords, a sentence a line, whose translations are compared.
         model_overrides: settings to change.
@@ -98,6 +100,8 @@ class Wanted(NamedTuple):
     vocab: Optional[str] = None
     head: Optional[str] = None
     data: Optional[str] = None
+    source_lang: Optional[str] = None
+    target_lang: Optional[str] = None
     quantization: Optional[str] = None
     verify_file: Optional[str] = None
     model_overrides: Optional[Mapping[str, Any]] = None

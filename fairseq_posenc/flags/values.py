@@ -7,7 +7,7 @@ from typing import Any, Dict, Mapping
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.flags.settings import check_value
+from fairseq_posenc.flags.settings import check_value, refuse_empty
 
 _POSITIVE, _NOT_NEGATIVE = {"at_least": 1}, {"at_least": 0}
 
@@ -22,20 +22,42 @@ RANGES: Dict[str, Mapping[str, float]] = {
     **dict.fromkeys(("max_len_a", "max_len_b", "min_len"), _NOT_NEGATIVE),
     "temperature": {"above": 0},
     "label_smoothing": {"at_least": 0, "at_most": 1},
+    "seed": {"at_least": 0, "at_most": 2**32 - 1},
 }
+#: The same of ``--task masked_lm`` and of ours that read masked tokens.
+_MASKING: Dict[str, Mapping[str, float]] = {
+    "mask_prob": {"above": 0, "below": 1},
+    **dict.fromkeys(("leave_unmasked_prob", "random_token_prob"), {"at_least": 0, "at_most": 1}),
+}
+#: Names of files and splits.
+_NOT_EMPTY = ("path", "lm_path", "save_dir", "train_subset", "valid_subset", "gen_subset")
 #: Flags that a command takes from its own line, whatever --model-overrides says.
 _BY_THEMSELVES = ("task", "criterion", "bpe", "tokenizer", "scoring", "user_dir")
 
 
 def check_values(args: Namespace) -> None:
     """Refuse values of fairseq's flags that cannot work."""
+    masked = str(option(args, "task")).startswith("masked_lm")
+    ranges = {**RANGES, **_MASKING} if masked else RANGES
     for name, value in vars(args).items():
+        if value == [] and name in ranges or value == "" and name in _NOT_EMPTY:
+            refuse_empty(name, "")
         for number in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(number, float) and math.isnan(number):
                 raise UsageError(f"{flag_of(name)} {number}: must be a number")
             if number is not None:
-                check_value(name, number, RANGES.get(name, {}))
+                check_value(name, number, ranges.get(name, {}))
+    left, drawn = option(args, "leave_unmasked_prob"), option(args, "random_token_prob")
+    if masked and left and drawn and left + drawn > 1:
+        raise UsageError(
+            f"--leave-unmasked-prob {left}: with --random-token-prob {drawn} more than 1; lower one"
+        )
     _check_literals(args)
+    _check_search(args)
+    if option(args, "lr_scheduler") == "inverse_sqrt" and option(args, "warmup_updates") == 0:
+        raise UsageError(
+            "--warmup-updates 0: --lr-scheduler inverse_sqrt divides by it; give at least 1"
+        )
     window, length = option(args, "context_window"), option(args, "tokens_per_sample")
     if window and length and window >= length:
         raise UsageError(f"--context-window {window}: must be below --tokens-per-sample {length}")
@@ -59,6 +81,28 @@ def read_overrides(text: str) -> Dict[str, Any]:
                 f"--model-overrides {name}={value!r}: has no effect; give {flag_of(name)} itself"
             )
     return overrides
+
+
+def _check_search(args: Namespace) -> None:
+    """Refuse flags of sampling that contradict each other, and constraints that no line has."""
+    if not hasattr(args, "sampling_topk"):
+        return
+    for name, most in (("sampling_topk", {}), ("sampling_topp", {"at_most": 1})):
+        value = option(args, name)
+        if value != -1:  # fairseq's default
+            check_value(name, value, {"above": 0, **most})
+            if not args.sampling:
+                raise UsageError(f"{flag_of(name)} {value}: has no effect without --sampling")
+    if args.sampling and args.nbest != args.beam:
+        raise UsageError(
+            f"--nbest {args.nbest}: --sampling draws as many samples as --beam {args.beam}, and "
+            "prints all; give both the same number"
+        )
+    if args.constraints and not hasattr(args, "buffer_size"):
+        raise UsageError(
+            f"--constraints {args.constraints}: is for fairseq-interactive, whose lines have the "
+            "constraints; drop it"
+        )
 
 
 def _check_literals(args: Namespace) -> None:

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from fairseq_posenc.basics import progress as shown
+from fairseq_posenc.basics import standard as shown
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import check_plain, decoded, read_lines, read_pairs, write_text
 from fairseq_posenc.basics.standard import Progress

@@ -44,6 +44,14 @@ def test_weights_that_no_training_wrote(wrong, model, tmp_path):
             average_checkpoints([path])
 
 
+@pytest.mark.parametrize("name", ["encoder.version", "decoder.embed_positions._float_tensor"])
+def test_constants_of_fairseq_have_a_number(name, model, tmp_path):
+    state = {**model[1], "model": {**model[1]["model"], name: torch.zeros(0)}}
+    write_checkpoint(state, tmp_path / "empty.pt")
+    with pytest.raises(UsageError, match=f"empty.pt: {name} is empty"):
+        read_checkpoint(tmp_path / "empty.pt")
+
+
 def test_an_analysed_model_is_checked_as_well(tmp_path):
     folder = write_model(tmp_path)
     state = read_checkpoint(folder / "model.pt")

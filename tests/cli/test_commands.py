@@ -5,6 +5,7 @@ import re
 import resource
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,17 @@ def test_doctor_finds_nothing_broken_here(capsys):
         assert extra.module in out
 
 
+def test_doctor_says_which_warnings_of_pip_are_harmless(monkeypatch, capsys):
+    version = doctor._version
+    absent = {"cffi", "cython", "torchaudio"}
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name in absent else version(name))
+    assert doctor.report(doctor.check_fairseq()) == 0
+    out = capsys.readouterr().out
+    assert re.search(
+        r"^ok +pip warns that fairseq.* requires cffi, cython, torchaudio: h", out, re.M
+    )
+
+
 def test_doctor_names_what_is_missing(monkeypatch, capsys):
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
     assert doctor.report(doctor.check_extras()) == 0
@@ -297,3 +309,10 @@ def test_the_wheel_brings_the_command(tmp_path):
     assert found["path"] == f"{target / 'fairseq_posenc'}\n"
     assert "  roformer_base " in found["list"]
     assert (target / "fairseq_posenc" / "py.typed").is_file()
+    assert (target / "share" / "doc" / "fairseq_posenc" / "CITATION.cff").is_file()
+    packing = "from setuptools import build_meta as b; b.build_sdist('..')"
+    subprocess.run([sys.executable, "-c", packing], cwd=source, check=True)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        kept = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"CHANGELOG.md", "CITATION.cff", "docs/index.md", "examples/README.md"} <= kept

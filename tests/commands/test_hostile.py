@@ -46,6 +46,7 @@ COMMANDS = {
     "generate from": "fairseq_cli.generate {separate} {plug_in} --cpu --beam 2",
     "generate on": "fairseq_cli.generate {plug_in} --cpu --beam 2 --path {model}",
     "interactive": "fairseq_cli.interactive {separate} {plug_in} --cpu --beam 2 --path {model}",
+    "validate on": "fairseq_cli.validate {plug_in} --cpu --max-tokens 160 --path {model}",
     "validate": "fairseq_cli.validate {separate} {plug_in} --cpu --task translation --path {model}",
     "eval-lm": "fairseq_cli.eval_lm {corpus} {plug_in} --cpu --path {lm}",
     "hydra": "fairseq_cli.hydra_train --config-dir {examples}/hydra --config-name roformer "

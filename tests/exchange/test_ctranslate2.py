@@ -9,8 +9,11 @@ from fairseq import models as fairseq_models
 from fairseq.data import Dictionary
 from support.commands import shape
 from support.helpers import TINY, VOCABULARY, TranslationTask, encoding_of_sides, model_settings
+from support.model_folders import write_model
 
 from fairseq_posenc.checkpoints.loader import Loaded
+from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
+from fairseq_posenc.cli import main
 from fairseq_posenc.encodings import ENCODINGS
 from fairseq_posenc.exchange import ctranslate2_stacks, verify
 from fairseq_posenc.exchange.ctranslate2_export import refuse_settings, write
@@ -229,6 +232,18 @@ def test_yarn_needs_its_temperature(tmp_path, monkeypatch):
     monkeypatch.setitem(EXPRESSIONS, "rotary", expression._replace(positions=without))
     with pytest.raises(SystemExit, match="nothing was written"):
         difference(TRANSLATION, tmp_path, "posenc_transformer", *EXPRESSED["yarn"])
+
+
+def test_languages_that_neither_the_checkpoint_nor_the_data_say_are_given(tmp_path):
+    model = write_model(tmp_path / "made") / "model.pt"
+    state = read_checkpoint(model)
+    state["cfg"]["task"].update(source_lang=None, target_lang=None)
+    write_checkpoint(state, model)
+    words = ["export", "ctranslate2", str(model), str(tmp_path / "out")]
+    with pytest.raises(SystemExit, match="give .* with --source-lang and --target-lang"):
+        main(words)
+    main([*words, "--source-lang", "en", "--target-lang", "de"])
+    assert (tmp_path / "out" / "model.bin").is_file()
 
 
 def test_quantised_weights_are_close(tmp_path, monkeypatch):
