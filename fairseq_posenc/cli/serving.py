@@ -64,12 +64,13 @@ def _buffer_of(args: argparse.Namespace) -> int:
 def _write(args: argparse.Namespace, lines: Iterable[str]) -> None:
     """Write *lines* to the file of ``--output``, complete or not at all, or to standard output."""
     if args.output is None:
+        stream = standard_output()
         shown = None if sys.stdout.isatty() else Progress("standard output", log=False)
-        _write_lines(lines, standard_output(), shown)
+        _write_lines(lines, stream, shown)
         return
     with replace_file(args.output, "--output") as partial:
-        with open(partial, "w", encoding="utf-8", newline="\n") as stream:
-            _write_lines(lines, stream, Progress(args.output, log=False))
+        with open(partial, "w", encoding="utf-8", newline="\n") as file:
+            _write_lines(lines, file, Progress(args.output, log=False))
 
 
 def _write_lines(lines: Iterable[str], stream: IO[str], progress: Optional[Progress]) -> None:
@@ -109,15 +110,9 @@ def translate(args: argparse.Namespace) -> None:
 
     With an exported model, neither PyTorch nor fairseq is loaded.
     """
+    from fairseq_posenc.serving.engines import engine_for
     from fairseq_posenc.serving.model_folder import read_model_folder
-    from fairseq_posenc.serving.translate import (
-        MAX_LENGTH,
-        Beam,
-        Format,
-        Hardware,
-        Translator,
-        engine_for,
-    )
+    from fairseq_posenc.serving.translate import MAX_LENGTH, Beam, Format, Hardware, Translator
     from fairseq_posenc.text.preparation import Preparation
 
     folder = read_model_folder(args.model)

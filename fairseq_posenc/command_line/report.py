@@ -75,6 +75,10 @@ def parse_in_one_line(parse_args_and_arch: Callable[..., Any]) -> Callable[..., 
             raise UsageError(
                 f"{''.join(given[:1])}{text}: expected a number, or a list such as [1e-3,5e-4]"
             ) from wrong
+        except KeyError as wrong:
+            if wrong.args != (None,):  # fairseq looks for a task that was not given
+                raise
+            raise UsageError("--task: required; give the task of the training") from wrong
         finally:
             del parser.error
         namespace = parsed[0] if isinstance(parsed, tuple) else parsed

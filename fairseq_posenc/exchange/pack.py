@@ -18,6 +18,7 @@ from fairseq_posenc.exchange.ctranslate2_export import CTranslate2Exporter
 from fairseq_posenc.exchange.formats import Report, Wanted
 from fairseq_posenc.exchange.verify import refuse_overflow
 from fairseq_posenc.flags.options import option
+from fairseq_posenc.serving.engines import engine_for
 from fairseq_posenc.serving.inputs import overrides_of
 from fairseq_posenc.serving.model_folder import (
     CARD,
@@ -30,7 +31,7 @@ from fairseq_posenc.serving.model_folder import (
     read_model_folder,
 )
 from fairseq_posenc.serving.pretrained import load_folder
-from fairseq_posenc.serving.translate import Hardware, engine_for
+from fairseq_posenc.serving.translate import Hardware
 from fairseq_posenc.text import tokenizer
 from fairseq_posenc.text.preparation import Text
 from fairseq_posenc.text.subwords import SUBWORD_FILES

@@ -11,8 +11,9 @@ from support.model_folders import write_model, write_task_model
 import fairseq_posenc
 from fairseq_posenc import cli
 from fairseq_posenc.checkpoints.reading import read_checkpoint, write_checkpoint
+from fairseq_posenc.serving.engines import engine_for
 from fairseq_posenc.serving.model_folder import read_model_folder
-from fairseq_posenc.serving.translate import Hardware, engine_for
+from fairseq_posenc.serving.translate import Hardware
 
 pytest_plugins = ["support.packed_models"]
 HEAD = "classification_heads.sentence_classification_head"

@@ -13,8 +13,9 @@ from support.model_folders import write_model
 from fairseq_posenc import cli
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.checkpoints.reading import read_checkpoint
+from fairseq_posenc.serving.engines import engine_for
 from fairseq_posenc.serving.model_folder import read_model_folder
-from fairseq_posenc.serving.translate import Hardware, engine_for
+from fairseq_posenc.serving.translate import Hardware
 from fairseq_posenc.text.preparation import Text
 
 WHY = "an extra: the engine of the exported models"

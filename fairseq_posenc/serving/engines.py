@@ -1,0 +1,115 @@
+"""CTranslate2 as an engine, and the choice of an engine.
+
+Neither PyTorch nor fairseq is imported unless fairseq is chosen.
+"""
+
+import os
+from typing import Any, List, Optional
+
+from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.basics.packages import import_extra
+from fairseq_posenc.serving.model_folder import EXPORT, EXPORT_SETTINGS, ModelFolder, read_settings
+from fairseq_posenc.serving.translate import Beam, Engine, Hardware, Hypothesis, Tokens
+
+
+class CTranslate2Engine:
+    """An exported model.
+
+    Args:
+        folder: the model folder.
+        hardware: the device on which it computes.
+
+    Raises:
+        UsageError: the export is damaged or no translation model, or the machine lacks the type.
+    """
+
+    def __init__(self, folder: ModelFolder, hardware: Hardware) -> None:
+        module = import_extra("ctranslate2", f"--model {folder.path}")
+        path = str(folder.export)
+        folder.check(f"--model {folder.path}", EXPORT)
+        settings = read_settings(os.path.join(path, EXPORT_SETTINGS), f"--model {folder.path}")
+        if settings.get("kind") != "translation":
+            raise UsageError(
+                f"--model {folder.path}: holds the export of {settings.get('kind')}; give one of a "
+                "translation model"
+            )
+        try:
+            self.longest = {side: int(settings["longest"][side]) for side in ("source", "target")}
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise UsageError(
+                f"--model {folder.path}: {EXPORT_SETTINGS} is damaged ({error}); export the "
+                "checkpoint again"
+            ) from error
+        if hardware.compute_type != "default":
+            _check_compute_type(module, hardware)
+        try:
+            self._translator = module.Translator(
+                path,
+                device=hardware.device,
+                compute_type=hardware.compute_type,
+                intra_threads=hardware.threads,
+            )
+        except (RuntimeError, ValueError) as error:
+            raise UsageError(
+                f"--model {folder.path}: CTranslate2 cannot load its export ({error}); export the "
+                "checkpoint again"
+            ) from error
+
+    def translate(
+        self, sources: List[Tokens], prefixes: List[Tokens], beam: Beam
+    ) -> List[List[Hypothesis]]:
+        """See :class:`~fairseq_posenc.serving.translate.Engine`."""
+        results = self._translator.translate_batch(
+            sources,
+            target_prefix=prefixes if any(prefixes) else None,
+            beam_size=beam.size,
+            length_penalty=beam.penalty,
+            num_hypotheses=beam.n_best,
+            max_decoding_length=beam.max_length,
+            max_input_length=0,
+            max_batch_size=beam.batch,
+            batch_type="tokens",
+            return_scores=True,
+        )
+        return [
+            [Hypothesis(tokens, score) for tokens, score in zip(each.hypotheses, each.scores)]
+            for each in results
+        ]
+
+
+def _check_compute_type(module: Any, hardware: Hardware) -> None:
+    try:
+        known = sorted(module.get_supported_compute_types(hardware.device))
+    except (RuntimeError, ValueError) as error:
+        raise UsageError(f"--device {hardware.device}: cannot be used ({error})") from error
+    if hardware.compute_type not in known:
+        raise UsageError(
+            f"--compute-type {hardware.compute_type}: the {hardware.device} of this machine lacks "
+            f"it; it has {', '.join(known)}"
+        )
+
+
+def engine_for(folder: ModelFolder, hardware: Hardware, name: Optional[str] = None) -> Engine:
+    """The engine of a model folder: CTranslate2 if the model was exported, else fairseq.
+
+    Args:
+        hardware: the device on which it computes.
+        name: ctranslate2 or fairseq, to choose.
+
+    Raises:
+        UsageError: the folder has no model for it, or it has no such weights.
+    """
+    has = {"ctranslate2": folder.export, "fairseq": folder.checkpoint}
+    chosen = name or ("ctranslate2" if folder.export else "fairseq")
+    if has[chosen] is None:
+        other = next(each for each in has if each != chosen)
+        raise UsageError(f"--engine {chosen}: {folder.path} has a model for {other} only")
+    if chosen == "fairseq" and hardware.compute_type != "default":
+        raise UsageError(
+            f"--compute-type {hardware.compute_type}: is for --engine ctranslate2; drop it"
+        )
+    if chosen == "ctranslate2":
+        return CTranslate2Engine(folder, hardware)
+    from fairseq_posenc.serving.translation import engine_of
+
+    return engine_of(folder, hardware)
