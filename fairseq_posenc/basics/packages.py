@@ -7,17 +7,11 @@ from fairseq_posenc.basics.errors import UsageError
 
 
 class Extra(NamedTuple):
-    """A package that only some commands need.
+    """A package that only some commands need."""
 
-    Args:
-        module: its import name.
-        install: arguments of ``pip install``.
-        purpose: the feature that needs it.
-    """
-
-    module: str
-    install: str
-    purpose: str
+    module: str  # its import name
+    install: str  # arguments of ``pip install``
+    purpose: str  # the feature that needs it
 
 
 EXTRAS = (

@@ -63,21 +63,13 @@ def read_dictionary(path: str, adds_mask: bool = True) -> Dictionary:
 
 
 class Loaded(NamedTuple):
-    """The models of one or several checkpoints, with their task.
+    """The models of one or several checkpoints, with their task."""
 
-    Args:
-        path: the first file, for messages.
-        models: in evaluation mode, one for each file.
-        task: with the dictionaries.
-        saved: the settings of the last model as fairseq read them.
-        device: the device of the models.
-    """
-
-    path: str
-    models: List[Any]
-    task: Any
-    saved: Any
-    device: str = "cpu"
+    path: str  # the first file, for messages
+    models: List[Any]  # in evaluation mode, one for each file
+    task: Any  # with the dictionaries
+    saved: Any  # the settings of the last model as fairseq read them
+    device: str = "cpu"  # the device of the models
 
     @property
     def model(self) -> Any:

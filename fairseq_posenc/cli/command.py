@@ -17,21 +17,13 @@ Run = Callable[[argparse.Namespace], Optional[int]]
 
 
 class Command(NamedTuple):
-    """A command of ``fairseq-posenc``.
+    """A command of ``fairseq-posenc``."""
 
-    Args:
-        name: its name on the command line.
-        summary: one line for the list of commands.
-        description: the text of its ``--help``.
-        arguments: declare its arguments.
-        run: executes it; None for a group of commands.
-    """
-
-    name: str
-    summary: str
-    description: str
-    arguments: Sequence[Declare]
-    run: Optional[Run]
+    name: str  # its name on the command line
+    summary: str  # one line for the list of commands
+    description: str  # the text of its ``--help``
+    arguments: Sequence[Declare]  # declare its arguments
+    run: Optional[Run]  # executes it; None for a group of commands
 
 
 def command(

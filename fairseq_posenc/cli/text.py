@@ -57,7 +57,6 @@ def text_from(args: argparse.Namespace, needed: bool = True) -> Text:
     """The preparation that the arguments say, with the path of the subwords.
 
     Args:
-        args: parsed arguments.
         needed: whether the folder of ``--text-of`` has to say it; otherwise, text is split at
             spaces.
 

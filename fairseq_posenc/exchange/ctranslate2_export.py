@@ -80,17 +80,11 @@ _COPIES = re.compile(r"layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$")
 
 
 class Built(NamedTuple):
-    """A filled specification.
+    """A filled specification."""
 
-    Args:
-        spec: the engine's.
-        longest: the longest input in tokens of each stack, by side.
-        exact_below: length from which on positions are approximate, by side.
-    """
-
-    spec: Any
-    longest: Dict[str, int]
-    exact_below: Dict[str, Optional[int]]
+    spec: Any  # the engine's
+    longest: Dict[str, int]  # the longest input in tokens of each stack, by side
+    exact_below: Dict[str, Optional[int]]  # length from which on positions are approximate, by side
 
     def settings(self, kind: Kind, quantization: Optional[str]) -> str:
         """The description of the export that translating reads, as JSON."""

@@ -32,20 +32,13 @@ _NO_ROTATION = 1e30
 
 
 class Positions(NamedTuple):
-    """The positions of one self-attention, in the engine's terms.
+    """The positions of one self-attention, in the engine's terms."""
 
-    Args:
-        arguments: arguments of the specification.
-        tensors: attributes of the specification, to be filled in.
-        temperature: factor on the rotated channels of queries and of keys.
-        rotated: number of these channels in every head.
-        exact_below: length in tokens from which on the positions are approximate, or None.
-    """
-
-    arguments: Dict[str, Any] = {}
-    tensors: Dict[str, Any] = {}
-    temperature: float = 1.0
-    rotated: int = 0
+    arguments: Dict[str, Any] = {}  # arguments of the specification
+    tensors: Dict[str, Any] = {}  # attributes of the specification, to be filled in
+    temperature: float = 1.0  # factor on the rotated channels of queries and of keys
+    rotated: int = 0  # number of these channels in every head
+    # length in tokens from which on the positions are approximate, or None
     exact_below: Optional[int] = None
 
     def and_also(self, other: "Positions") -> "Positions":

@@ -171,17 +171,11 @@ class Exporter:
 
 
 class Format(NamedTuple):
-    """A registered format.
+    """A registered format."""
 
-    Args:
-        summary: one clause for ``fairseq-posenc list``.
-        importer: reads it, or None.
-        exporter: writes it, or None.
-    """
-
-    summary: str
-    importer: Optional[Importer] = None
-    exporter: Optional[Exporter] = None
+    summary: str  # one clause for ``fairseq-posenc list``
+    importer: Optional[Importer] = None  # reads it, or None
+    exporter: Optional[Exporter] = None  # writes it, or None
 
     @property
     def ways(self) -> str:
@@ -254,16 +248,12 @@ def check_flags(name: str, exporter: Exporter, wanted: Wanted) -> None:
 
 
 class Expressible(NamedTuple):
-    """What a format can express.
+    """What a format can express."""
 
-    Args:
-        target: the format, for messages.
-        any: names of settings whose values are all expressed, or have no effect there.
-        values: for other settings the values that are expressed; of the rest, the defaults are.
-    """
-
-    target: str
+    target: str  # the format, for messages
+    # names of settings whose values are all expressed, or have no effect there
     any: Collection[str]
+    # for other settings the values that are expressed; of the rest, the defaults are
     values: Mapping[str, Collection[Any]]
 
 

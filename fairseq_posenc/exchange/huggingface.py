@@ -54,19 +54,12 @@ _ACTIVATIONS = (
 
 
 class Folder(NamedTuple):
-    """The content of a model folder.
+    """The content of a model folder."""
 
-    Args:
-        path: the folder.
-        config: config.json.
-        weights: path of the weights.
-        parameters: the weights, by name.
-    """
-
-    path: str
-    config: Config
-    weights: str
-    parameters: ForeignParameters
+    path: str  # the folder
+    config: Config  # config.json
+    weights: str  # path of the weights
+    parameters: ForeignParameters  # the weights, by name
 
 
 def open_folder(path: str, model_type: str) -> Folder:

@@ -30,29 +30,17 @@ SENTENCE_HEAD = "sentence_classification_head"
 
 
 class Kind(NamedTuple):
-    """A kind of model.
+    """A kind of model."""
 
-    Args:
-        name: what it is, for messages and in exported models.
-        family: its flags.
-        stock: fairseq's model of the same structure.
-        tasks: the tasks that it is trained on, the usual one first.
-        criterion: the name of its loss, and that of the class.
-        stack: start of the names of embeddings and layers.
-        head: start of the names in the output layer.
-        length: the setting of the longest input.
-        adds_mask: whether the task appends ``<mask>`` to the symbols in dict.txt.
-    """
-
-    name: str
-    family: Family
-    stock: str
-    tasks: Tuple[str, ...]
-    criterion: Tuple[str, str]
-    stack: str
-    head: str
-    length: str
-    adds_mask: bool = False
+    name: str  # what it is, for messages and in exported models
+    family: Family  # its flags
+    stock: str  # fairseq's model of the same structure
+    tasks: Tuple[str, ...]  # the tasks that it is trained on, the usual one first
+    criterion: Tuple[str, str]  # the name of its loss, and that of the class
+    stack: str  # start of the names of embeddings and layers
+    head: str  # start of the names in the output layer
+    length: str  # the setting of the longest input
+    adds_mask: bool = False  # whether the task appends ``<mask>`` to the symbols in dict.txt
 
     @property
     def task(self) -> str:

@@ -26,23 +26,14 @@ from fairseq_posenc.models.segments import PAIRS
 
 
 class NativeCheckpoint(NamedTuple):
-    """A model of this plug-in, read from its file.
+    """A model of this plug-in, read from its file."""
 
-    Args:
-        path: the file.
-        settings: flags of the model by their current names, completed by defaults.
-        parameters: in float32.
-        symbols: the symbols in order, from ``<s>``.
-        dictionary: their dict.txt.
-        kind: what it is.
-    """
-
-    path: str
-    settings: Settings
-    parameters: Parameters
-    symbols: List[str]
-    dictionary: str
-    kind: Kind = MASKED
+    path: str  # the file
+    settings: Settings  # flags of the model by their current names, completed by defaults
+    parameters: Parameters  # in float32
+    symbols: List[str]  # the symbols in order, from ``<s>``
+    dictionary: str  # their dict.txt
+    kind: Kind = MASKED  # what it is
 
     def heads(self, prefix: str) -> List[str]:
         """Names of the heads under :data:`CLASSIFICATION_HEADS` or :data:`TOKEN_HEADS`."""

@@ -39,22 +39,15 @@ Run = Callable[[Tensor], Tensor]
 
 
 class Graph(NamedTuple):
-    """A model with one tensor as its input and one as its output, and what a user must know of it.
+    """A model with one tensor as its input and one as its output, and what a user must know."""
 
-    Args:
-        module: computes, from tokens (B, T), logits (B, T, V) or (B, T, N), classes (B, N) of a
-            classification head, or features (B, T, C).
-        longest: T is at most this.
-        by_token: whether the output has a dimension T.
-        encoding: value of ``--position-encoding``.
-        symbols: the symbols of the tokens, in order.
-    """
-
+    # computes, from tokens (B, T), logits (B, T, V) or (B, T, N), classes (B, N) of a
+    # classification head, or features (B, T, C)
     module: nn.Module
-    longest: int
-    by_token: bool
-    encoding: str
-    symbols: List[str]
+    longest: int  # T is at most this
+    by_token: bool  # whether the output has a dimension T
+    encoding: str  # value of ``--position-encoding``
+    symbols: List[str]  # the symbols of the tokens, in order
 
 
 class OneHead(nn.Module):

@@ -40,34 +40,22 @@ from fairseq_posenc.training.tasks import span_prediction
 
 
 class Pack(NamedTuple):
-    """The contents of a model folder to be.
+    """The contents of a model folder to be."""
 
-    Args:
-        checkpoint: its file.
-        data: the folder with its dictionaries, as given to ``fairseq-train``.
-        text: how the text was prepared; languages may be None.
-        subword_file: the file of the subwords, or the folder of a tokenizer of transformers, or
-            None.
-        search: defaults of the search.
-        about: a sentence on the data, or None.
-        scores: files whose content becomes part of the card.
-        export: also export to CTranslate2: yes, auto (if it is installed and can compute the
-            model) or no.
-        quantization: type of the exported weights, or None for float32.
-        bounds: the values that 0 and 1 stand for in a regression, or None for themselves.
-        target_subword_file: the file of the subwords of the target, where it is another.
-    """
-
-    checkpoint: str
-    data: str
-    text: Text
+    checkpoint: str  # its file
+    data: str  # the folder with its dictionaries, as given to ``fairseq-train``
+    text: Text  # how the text was prepared; languages may be None
+    # the file of the subwords, or the folder of a tokenizer of transformers, or None
     subword_file: Optional[str] = None
-    search: Search = Search()
-    about: Optional[str] = None
-    scores: Sequence[str] = ()
+    search: Search = Search()  # defaults of the search
+    about: Optional[str] = None  # a sentence on the data, or None
+    scores: Sequence[str] = ()  # files whose content becomes part of the card
+    # also export to CTranslate2: yes, auto (if it is installed and can compute the model) or no
     export: str = "no"
-    quantization: Optional[str] = None
+    quantization: Optional[str] = None  # type of the exported weights, or None for float32
+    # the values that 0 and 1 stand for in a regression, or None for themselves
     bounds: Optional[Sequence[float]] = None
+    # the file of the subwords of the target, where it is another
     target_subword_file: Optional[str] = None
 
 

@@ -34,15 +34,10 @@ Value = TypeVar("Value")
 
 
 class Config(NamedTuple):
-    """The settings of a foreign model; what reads one raises a UsageError if it cannot be used.
+    """The settings of a foreign model; what reads one raises a UsageError if it cannot be used."""
 
-    Args:
-        path: the file, for messages.
-        entries: the settings by name; null counts as absent.
-    """
-
-    path: str
-    entries: Dict[str, Any]
+    path: str  # the file, for messages
+    entries: Dict[str, Any]  # the settings by name; null counts as absent
 
     def get(self, key: str, default: Value) -> Value:
         """The entry *key*, or *default* if there is none."""

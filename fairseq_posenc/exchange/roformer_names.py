@@ -90,17 +90,11 @@ _CLASSIFIER_SETTINGS = ("pooler_activation_fn", "spectral_norm_classification_he
 
 
 class Architecture(NamedTuple):
-    """The modules that a class of transformers adds to the encoder.
+    """The modules that a class of transformers adds to the encoder."""
 
-    Args:
-        modules: their names in fairseq and in transformers.
-        unused: settings of heads that the class does not have.
-        head: name of the classification or token head, if it has one.
-    """
-
-    modules: Dict[str, str]
-    unused: Tuple[str, ...]
-    head: Optional[str] = None
+    modules: Dict[str, str]  # their names in fairseq and in transformers
+    unused: Tuple[str, ...]  # settings of heads that the class does not have
+    head: Optional[str] = None  # name of the classification or token head, if it has one
 
     @property
     def language_model(self) -> bool:

@@ -96,17 +96,11 @@ _STAND_INS: Dict[str, object] = {
 
 
 class Released(NamedTuple):
-    """A released checkpoint.
+    """A released checkpoint."""
 
-    Args:
-        path: the file.
-        flags: the values of :data:`_FLAGS` and :data:`_CONSTANTS`, by name.
-        parameters: the parameters, by their released names.
-    """
-
-    path: str
-    flags: Dict[str, Any]
-    parameters: ForeignParameters
+    path: str  # the file
+    flags: Dict[str, Any]  # the values of :data:`_FLAGS` and :data:`_CONSTANTS`, by name
+    parameters: ForeignParameters  # the parameters, by their released names
 
 
 def open_released(path: str) -> Released:

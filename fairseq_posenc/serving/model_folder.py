@@ -49,21 +49,14 @@ _IN_FOLDERS = ("sentence_prediction", "sentence_ranking")
 
 
 class Head(NamedTuple):
-    """The classification head of a model.
+    """The classification head of a model."""
 
-    Args:
-        name: its name in the model.
-        labels: the classes by number; of a regression, names of the values.
-        regression: whether it computes values.
-        inputs: number of texts that it was trained on, or None if that is unknown.
-        bounds: the values that 0 and 1 stand for in a regression.
-    """
-
-    name: str
-    labels: List[str]
-    regression: bool = False
+    name: str  # its name in the model
+    labels: List[str]  # the classes by number; of a regression, names of the values
+    regression: bool = False  # whether it computes values
+    # number of texts that it was trained on, or None if that is unknown
     inputs: Optional[int] = None
-    bounds: Tuple[float, float] = (0.0, 1.0)
+    bounds: Tuple[float, float] = (0.0, 1.0)  # the values that 0 and 1 stand for in a regression
 
     def value(self, output: float) -> float:
         """The value that an output of a regression stands for."""
@@ -72,35 +65,22 @@ class Head(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The beam search with which a model was scored.
+    """The beam search with which a model was scored."""
 
-    Args:
-        beam: number of hypotheses.
-        lenpen: exponent of the length by which scores are divided.
-    """
-
-    beam: int = 4
-    lenpen: float = 0.6
+    beam: int = 4  # number of hypotheses
+    lenpen: float = 0.6  # exponent of the length by which scores are divided
 
 
 class ModelFolder(NamedTuple):
-    """A model folder.
+    """A model folder."""
 
-    Args:
-        path: the folder.
-        task: the fairseq task of the model.
-        text: how its text was prepared.
-        search: defaults of the search.
-        head: the head of a classifier, or None.
-        digests: the SHA-256 of each file but the description and the card, by its name; none in
-            folders of version 0.1.
-    """
-
-    path: str
-    task: str
-    text: Text = Text()
-    search: Search = Search()
-    head: Optional[Head] = None
+    path: str  # the folder
+    task: str  # the fairseq task of the model
+    text: Text = Text()  # how its text was prepared
+    search: Search = Search()  # defaults of the search
+    head: Optional[Head] = None  # the head of a classifier, or None
+    # the SHA-256 of each file but the description and the card, by its name; none in folders of
+    # version 0.1
     digests: Mapping[str, str] = MappingProxyType({})
 
     def file(self, name: str) -> str:

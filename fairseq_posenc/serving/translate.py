@@ -17,47 +17,28 @@ MAX_LENGTH = 200
 
 
 class Hypothesis(NamedTuple):
-    """A translation.
+    """A translation."""
 
-    Args:
-        tokens: without the end of the sentence.
-        score: sum of the log-probabilities, divided by length to the power of the penalty.
-    """
-
-    tokens: Tokens
-    score: float
+    tokens: Tokens  # without the end of the sentence
+    score: float  # sum of the log-probabilities, divided by length to the power of the penalty
 
 
 class Beam(NamedTuple):
-    """A beam search.
+    """A beam search."""
 
-    Args:
-        size: number of hypotheses.
-        penalty: exponent of the length by which scores are divided.
-        n_best: number of translations to return.
-        max_length: longest translation, in tokens without the end of the sentence.
-        batch: tokens translated at once.
-    """
-
-    size: int
-    penalty: float
-    n_best: int
-    max_length: int
-    batch: int
+    size: int  # number of hypotheses
+    penalty: float  # exponent of the length by which scores are divided
+    n_best: int  # number of translations to return
+    max_length: int  # longest translation, in tokens without the end of the sentence
+    batch: int  # tokens translated at once
 
 
 class Hardware(NamedTuple):
-    """The device and the numbers with which an engine computes.
+    """The device and the numbers with which an engine computes."""
 
-    Args:
-        device: cpu or cuda.
-        threads: 0 for the engine's default.
-        compute_type: the type in which CTranslate2 computes; default: as exported.
-    """
-
-    device: str = "cpu"
-    threads: int = 0
-    compute_type: str = "default"
+    device: str = "cpu"  # cpu or cuda
+    threads: int = 0  # 0 for the engine's default
+    compute_type: str = "default"  # the type in which CTranslate2 computes; default: as exported
 
 
 class Engine(Protocol):
@@ -76,17 +57,11 @@ class Engine(Protocol):
 
 
 class Format(NamedTuple):
-    """The lines that are written for each line that is read.
+    """The lines that are written for each line that is read."""
 
-    Args:
-        scores: begin each with its score and a tab.
-        numbered: begin each with the number of its source line, from 1, and a tab.
-        prefixes: read what a translation starts with after a tab.
-    """
-
-    scores: bool = False
-    numbered: bool = False
-    prefixes: bool = False
+    scores: bool = False  # begin each with its score and a tab
+    numbered: bool = False  # begin each with the number of its source line, from 1, and a tab
+    prefixes: bool = False  # read what a translation starts with after a tab
 
 
 class Translator:

@@ -10,27 +10,16 @@ from fairseq_posenc.text.words import Split, joiner_of, words_of
 
 
 class Text(NamedTuple):
-    """The preparation of a model's text.
+    """The preparation of a model's text."""
 
-    Args:
-        source_lang: language of the source, or of all text where there is one.
-        target_lang: language of the target.
-        tokenizer: one of :data:`~fairseq_posenc.text.words.TOKENIZERS`.
-        dash_splits: whether Moses split hyphenated words.
-        subwords: one of :data:`~fairseq_posenc.text.subwords.SUBWORDS`.
-        subword_file: its file in the folder, or None.
-        lowercase: whether text was lower-cased.
-        target_subword_file: the file for the target, where it is not the same.
-    """
-
-    source_lang: Optional[str] = None
-    target_lang: Optional[str] = None
-    tokenizer: str = "none"
-    dash_splits: bool = False
-    subwords: str = "none"
-    subword_file: Optional[str] = None
-    lowercase: bool = False
-    target_subword_file: Optional[str] = None
+    source_lang: Optional[str] = None  # language of the source, or of all text where there is one
+    target_lang: Optional[str] = None  # language of the target
+    tokenizer: str = "none"  # one of :data:`~fairseq_posenc.text.words.TOKENIZERS`
+    dash_splits: bool = False  # whether Moses split hyphenated words
+    subwords: str = "none"  # one of :data:`~fairseq_posenc.text.subwords.SUBWORDS`
+    subword_file: Optional[str] = None  # its file in the folder, or None
+    lowercase: bool = False  # whether text was lower-cased
+    target_subword_file: Optional[str] = None  # the file for the target, where it is not the same
 
 
 def recorded(folder: str) -> Optional[Text]:

@@ -28,17 +28,11 @@ BYTES: Dict[str, Dict[int, str]] = {
 
 
 class Subwords(NamedTuple):
-    """A way to split text.
+    """A way to split text."""
 
-    Args:
-        split: the symbols of a line of words.
-        join: the words of symbols, on one line.
-        mask: the spelling in text of the symbol ``<mask>``.
-    """
-
-    split: Split
-    join: Join
-    mask: str = "<mask>"
+    split: Split  # the symbols of a line of words
+    join: Join  # the words of symbols, on one line
+    mask: str = "<mask>"  # the spelling in text of the symbol ``<mask>``
 
 
 def _none(path: Optional[str]) -> Subwords:

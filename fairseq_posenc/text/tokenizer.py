@@ -29,31 +29,20 @@ FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "config.json")
 
 
 class Tokenizer(NamedTuple):
-    """A tokenizer.
+    """A tokenizer."""
 
-    Args:
-        split: the symbols of each line of text, by fairseq's names.
-        join: the text of symbols.
-        mask: the spelling in text of the symbol ``<mask>``.
-    """
-
+    # the symbols of each line of text, by fairseq's names
     split: Callable[[List[str]], List[List[str]]]
-    join: Callable[[List[str]], str]
-    mask: str
+    join: Callable[[List[str]], str]  # the text of symbols
+    mask: str  # the spelling in text of the symbol ``<mask>``
 
 
 class Files(NamedTuple):
-    """The files of a tokenizer.
+    """The files of a tokenizer."""
 
-    Args:
-        folder: where they are.
-        settings: the settings of tokenizer_config.json.
-        kind: name of its class, without ``Fast``; empty if no file says it.
-    """
-
-    folder: str
-    settings: Dict[str, Any]
-    kind: str
+    folder: str  # where they are
+    settings: Dict[str, Any]  # the settings of tokenizer_config.json
+    kind: str  # name of its class, without ``Fast``; empty if no file says it
 
     def path(self, name: str) -> str:
         """The path of a file in the folder."""
