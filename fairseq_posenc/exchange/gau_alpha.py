@@ -14,30 +14,11 @@ from typing import Optional
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange import huggingface as hf
+from fairseq_posenc.exchange import kinds
+from fairseq_posenc.exchange import released_formulas as formulas
 from fairseq_posenc.exchange.formats import ForeignModel, Imported, Importer, register_format
-from fairseq_posenc.exchange.huggingface import (
-    Folder,
-    move_output,
-    open_folder,
-    output_weight,
-    reader_of,
-)
-from fairseq_posenc.exchange.kinds import (
-    CLASSIFICATION_HEADS,
-    ENCODER,
-    PAD,
-    SENTENCE_HEAD,
-    Settings,
-)
 from fairseq_posenc.exchange.reader import Config, Reader, Vocabulary, read_vocabulary
-from fairseq_posenc.exchange.released_formulas import (
-    NORMALISERS,
-    by_formulas,
-    first_position,
-    gated_layer,
-    released_logits,
-    tied_head,
-)
 from fairseq_posenc.models.presets import GAU, RELEASED
 
 BASE = "gau_alpha."
@@ -55,18 +36,18 @@ class GAUAlphaImporter(Importer):
 
     def read(self, path: str, vocab: Optional[str]) -> Imported:
         """See :class:`~fairseq_posenc.exchange.formats.Importer`."""
-        folder, vocabulary = open_folder(path, "gau_alpha"), read_vocabulary(path, vocab)
+        folder, vocabulary = hf.open_folder(path, "gau_alpha"), read_vocabulary(path, vocab)
         config = folder.config
         name = _class_of(config)
         settings = _settings(config)
         _check_padding(config, vocabulary)
 
-        reader = reader_of(folder, vocabulary, BASE)
+        reader = hf.reader_of(folder, vocabulary, BASE)
         for layer in range(settings["encoder_layers"]):
             for theirs, ours in _LAYER.items():
                 reader.move(
                     f"{BASE}encoder.layer.{layer}.{theirs}",
-                    f"{ENCODER}layers.{layer}.self_attn.{ours}",
+                    f"{kinds.ENCODER}layers.{layer}.self_attn.{ours}",
                 )
         notes = []
         if not config.one_of("attention_scale", True, (True, False)):
@@ -77,9 +58,9 @@ class GAUAlphaImporter(Importer):
                 reader.parameters[key] = reader.parameters[key] * math.sqrt(
                     settings["gau_key_size"]
                 )
-        head = SENTENCE_HEAD if name == _CLASSIFIER else None
+        head = kinds.SENTENCE_HEAD if name == _CLASSIFIER else None
         if head is None:
-            settings["untie_weights_roberta"] = move_output(folder, reader, BASE)
+            settings["untie_weights_roberta"] = hf.move_output(folder, reader, BASE)
         else:
             _classifier(config, reader, settings)
             notes.append(config.classes_note(head))
@@ -91,22 +72,26 @@ class GAUAlphaImporter(Importer):
         )
 
 
-def _reference(folder: Folder, order: Tensor) -> ForeignModel:
+def _reference(folder: hf.Folder, order: Tensor) -> ForeignModel:
     """The model computed from its formulas."""
     parameters, classifies = folder.parameters, _class_of(folder.config) == _CLASSIFIER
     if classifies:
-        last = first_position(parameters["classifier.weight"], parameters["classifier.bias"])
+        last = formulas.first_position(
+            parameters["classifier.weight"], parameters["classifier.bias"]
+        )
     else:
-        last = tied_head(output_weight(folder, BASE))
-    released = released_logits(gated_layer, BASE, parameters, folder.config.entries, last)
-    return by_formulas(released, order, not classifies)
+        last = formulas.tied_head(hf.output_weight(folder, BASE))
+    released = formulas.released_logits(
+        formulas.gated_layer, BASE, parameters, folder.config.entries, last
+    )
+    return formulas.by_formulas(released, order, not classifies)
 
 
 def _class_of(config: Config) -> str:
     return config.architecture(["GAUAlphaForMaskedLM", _CLASSIFIER])
 
 
-def _settings(config: Config) -> Settings:
+def _settings(config: Config) -> kinds.Settings:
     """The flags of the model."""
     layers, key_size = config.size("num_hidden_layers"), config.size("attention_key_size")
     channels, width = config.size("hidden_size"), config.size("intermediate_size")
@@ -127,7 +112,9 @@ def _settings(config: Config) -> Settings:
         "encoder_input_dim": channels,
         "gau_key_size": key_size,
         "gau_expansion": expansion,
-        "gau_normaliser": config.one_of("normalization", "softmax_plus", tuple(NORMALISERS)),
+        "gau_normaliser": config.one_of(
+            "normalization", "softmax_plus", tuple(formulas.NORMALISERS)
+        ),
         "gau_divisor": "n*s",
         "gau_length": "visible",
         "gau_reference_length": 512,
@@ -142,7 +129,7 @@ def _settings(config: Config) -> Settings:
 
 def _check_padding(config: Config, vocabulary: Vocabulary) -> None:
     """Refuse a ``pad_token_id`` other than the vocabulary's, since the padding mask uses it."""
-    number, padding = int(vocabulary.order[PAD]), config.get("pad_token_id", 0)
+    number, padding = int(vocabulary.order[kinds.PAD]), config.get("pad_token_id", 0)
     if padding != number:
         raise UsageError(
             f"{config.path}: pad_token_id is {padding}, but the padding symbol of "
@@ -150,12 +137,12 @@ def _check_padding(config: Config, vocabulary: Vocabulary) -> None:
         )
 
 
-def _classifier(config: Config, reader: Reader, settings: Settings) -> None:
+def _classifier(config: Config, reader: Reader, settings: kinds.Settings) -> None:
     """Import the head of a sequence classifier that reads the unprojected first position."""
     config.one_of("summary_type", "last", ("first",))
     config.one_of("summary_use_proj", False, (False,))
     config.one_of("summary_activation", "", ("",))
-    target = CLASSIFICATION_HEADS + SENTENCE_HEAD
+    target = kinds.CLASSIFICATION_HEADS + kinds.SENTENCE_HEAD
     reader.put_identity(target + ".dense", settings["encoder_embed_dim"], "classifier")
     reader.move_module("classifier", target + ".out_proj")
     settings["pooler_activation_fn"] = "linear"

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
+from fairseq_posenc.exchange import huggingface as hf
 from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange import released_formulas as formulas
 from fairseq_posenc.exchange import roformer_names as names
@@ -29,18 +30,6 @@ from fairseq_posenc.exchange.formats import (
     Importer,
     refuse_inexpressible,
     register_format,
-)
-from fairseq_posenc.exchange.huggingface import (
-    DECODER,
-    SEGMENT_ROWS,
-    TOKENS,
-    Folder,
-    activation_of,
-    has_own_output,
-    move_output,
-    output_weight,
-    reader_of,
-    write_folder,
 )
 from fairseq_posenc.exchange.kinds import CAUSAL, ENCODER, LM_HEAD, MASKED, Parameters
 from fairseq_posenc.exchange.native import NativeCheckpoint
@@ -67,7 +56,7 @@ class RoFormerImporter(Importer):
         settings = names.settings_of(config)
         settings["pooler_activation_fn"] = settings["activation_fn"]
 
-        reader = reader_of(folder, vocabulary, names.BASE)
+        reader = hf.reader_of(folder, vocabulary, names.BASE)
         projected = settings["encoder_input_dim"] != settings["encoder_embed_dim"]
         moved = names.names_of(settings["encoder_layers"], projected, architecture)
         for ours, theirs in moved.items():
@@ -76,8 +65,8 @@ class RoFormerImporter(Importer):
             bias, own_weight = _output_bias(folder)
             reader.move_rows(bias, LM_HEAD + "bias")
             if own_weight:
-                reader.move_rows(DECODER + "weight", LM_HEAD + "weight")
-            reader.drop(DECODER, names.LM_BIAS)
+                reader.move_rows(hf.DECODER + "weight", LM_HEAD + "weight")
+            reader.drop(hf.DECODER, names.LM_BIAS)
             settings["untie_weights_roberta"] = own_weight
         notes = names.drop_unused(reader, config)
         reader.finish(f"config.json ({name})")
@@ -118,13 +107,17 @@ def _as_language_model(imported: Imported) -> Imported:
     )
 
 
-def _output_bias(folder: Folder) -> Tuple[str, bool]:
+def _output_bias(folder: hf.Folder) -> Tuple[str, bool]:
     """Name of the output bias, and whether the output weight is untied."""
-    own = has_own_output(
-        folder, (DECODER + "weight", names.BASE + TOKENS), (DECODER + "bias", names.LM_BIAS)
+    own = hf.has_own_output(
+        folder,
+        (hf.DECODER + "weight", names.BASE + hf.TOKENS),
+        (hf.DECODER + "bias", names.LM_BIAS),
     )
-    bias = DECODER + "bias" if own and DECODER + "bias" in folder.parameters else names.LM_BIAS
-    return bias, own and DECODER + "weight" in folder.parameters
+    bias = (
+        hf.DECODER + "bias" if own and hf.DECODER + "bias" in folder.parameters else names.LM_BIAS
+    )
+    return bias, own and hf.DECODER + "weight" in folder.parameters
 
 
 class RoFormerExporter(CheckpointExporter):
@@ -139,13 +132,13 @@ class RoFormerExporter(CheckpointExporter):
         symbols, order = vocabulary_order(checkpoint.symbols, checkpoint.dictionary)
         state = _foreign_parameters(checkpoint, name, architecture, order)
         entries["architectures"] = [name]
-        entries["tie_word_embeddings"] = DECODER + "weight" not in state
+        entries["tie_word_embeddings"] = hf.DECODER + "weight" not in state
         if head is not None:
             last = "classifier.out_proj.weight"
             classes = len(state[last if last in state else "classifier.weight"])
             entries["id2label"] = {str(number): f"LABEL_{number}" for number in range(classes)}
             entries["label2id"] = {f"LABEL_{number}": number for number in range(classes)}
-        write_folder(folder, entries, state, symbols)
+        hf.write_folder(folder, entries, state, symbols)
         inverse = torch.empty_like(order)
         inverse[order] = torch.arange(len(order))
         foreign = ForeignModel(
@@ -219,8 +212,8 @@ def _foreign_parameters(
         raise UsageError(f"{checkpoint.path}: has no parameter {missing[0]}, which {name} requires")
     state = {theirs: ours.pop(mine) for mine, theirs in moved.items()}
     embedding = ours.pop(kinds.EMBEDDING)
-    state[names.BASE + TOKENS] = embedding[order]
-    state[names.BASE + SEGMENT_ROWS] = ours.pop(
+    state[names.BASE + hf.TOKENS] = embedding[order]
+    state[names.BASE + hf.SEGMENT_ROWS] = ours.pop(
         kinds.SEGMENTS, embedding.new_zeros(2, embedding.size(1))
     )
     head_dim = settings["encoder_embed_dim"] // settings["encoder_attention_heads"]
@@ -229,8 +222,8 @@ def _foreign_parameters(
         bias = ours.pop(LM_HEAD + "bias")[order]
         state[names.LM_BIAS] = bias
         if settings["untie_weights_roberta"]:
-            state[DECODER + "weight"] = ours[LM_HEAD + "weight"][order]
-            state[DECODER + "bias"] = bias.clone()
+            state[hf.DECODER + "weight"] = ours[LM_HEAD + "weight"][order]
+            state[hf.DECODER + "bias"] = bias.clone()
     left = [key for key in ours if not key.startswith(kinds.HEADS)]
     if left:
         raise UsageError(f"{checkpoint.path}: {name} has no counterpart of {left[0]}")
@@ -287,18 +280,18 @@ class RoFormerV2Importer(Importer):
         channels = settings["encoder_embed_dim"]
         config.one_of("embedding_size", channels, (channels,))
 
-        reader = reader_of(folder, vocabulary, names.BASE)
+        reader = hf.reader_of(folder, vocabulary, names.BASE)
         for layer in range(settings["encoder_layers"]):
             for ours, theirs in names.PROJECTIONS.items():
                 reader.move(
                     f"{names.BASE}encoder.layer.{layer}.{theirs}.weight",
                     f"{ENCODER}layers.{layer}.{ours}.weight",
                 )
-        settings["untie_weights_roberta"] = move_output(folder, reader, names.BASE)
+        settings["untie_weights_roberta"] = hf.move_output(folder, reader, names.BASE)
         notes = names.drop_unused(reader, config)
         reader.finish(f"config.json ({name})")
-        entries = {**config.entries, "hidden_act": activation_of(config)}
-        head = formulas.tied_head(output_weight(folder, names.BASE))
+        entries = {**config.entries, "hidden_act": hf.activation_of(config)}
+        head = formulas.tied_head(hf.output_weight(folder, names.BASE))
         released = formulas.released_logits(
             formulas.transformer_layer, names.BASE, folder.parameters, entries, head
         )

@@ -7,30 +7,16 @@ from torch import Tensor
 
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.encodings.rotary import frequencies
+from fairseq_posenc.exchange import huggingface as hf
+from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange.formats import Logits
-from fairseq_posenc.exchange.huggingface import (
-    Folder,
-    activation_for,
-    activation_of,
-    load_model,
-    open_folder,
-)
-from fairseq_posenc.exchange.kinds import (
-    CLASSIFICATION_HEADS,
-    ENCODER,
-    LM_HEAD,
-    PAD,
-    SENTENCE_HEAD,
-    TOKEN_HEADS,
-    Settings,
-)
 from fairseq_posenc.exchange.reader import Config, ForeignParameters, Reader
 from fairseq_posenc.flags.options import Layer
 
 BASE = "roformer."
 TABLE = BASE + "encoder.embed_positions.weight"
-_EMBEDDING = {ENCODER + "layernorm_embedding": BASE + "embeddings.LayerNorm"}
-_PROJECT = {ENCODER + "embed_project": BASE + "embeddings_project"}
+_EMBEDDING = {kinds.ENCODER + "layernorm_embedding": BASE + "embeddings.LayerNorm"}
+_PROJECT = {kinds.ENCODER + "embed_project": BASE + "embeddings_project"}
 #: In every layer.
 PROJECTIONS = {
     "self_attn.q_proj": "attention.self.query",
@@ -45,8 +31,8 @@ _NORMS = {
     "final_layer_norm": "output.LayerNorm",
 }
 _LM = {
-    LM_HEAD + "dense": "cls.predictions.transform.dense",
-    LM_HEAD + "layer_norm": "cls.predictions.transform.LayerNorm",
+    kinds.LM_HEAD + "dense": "cls.predictions.transform.dense",
+    kinds.LM_HEAD + "layer_norm": "cls.predictions.transform.LayerNorm",
 }
 LM_BIAS = "cls.predictions.bias"
 #: Tensors in files of older versions that do not affect the outputs.
@@ -56,7 +42,7 @@ _UNUSED = (BASE + "pooler.", BASE + "embeddings.position_ids", "cls.seq_relation
 _VERSIONS = {"hf-roformer": ("layer_norm", True), "roformer-v2": ("rms_norm", False)}
 
 
-def open_roformer(path: str, format: str) -> Folder:
+def open_roformer(path: str, format: str) -> hf.Folder:
     """Read a folder of model type ``roformer``.
 
     Args:
@@ -65,7 +51,7 @@ def open_roformer(path: str, format: str) -> Folder:
     Raises:
         UsageError: as for :func:`open_folder`, or the folder belongs to another format.
     """
-    folder = open_folder(path, "roformer")
+    folder = hf.open_folder(path, "roformer")
     _check_version(folder.config, format)
     return folder
 
@@ -104,7 +90,7 @@ class Architecture(NamedTuple):
 
 def classifier(name: str) -> Architecture:
     """A sequence classifier with the head *name*."""
-    prefix = f"{CLASSIFICATION_HEADS}{name}."
+    prefix = f"{kinds.CLASSIFICATION_HEADS}{name}."
     modules = {prefix + part: "classifier." + part for part in ("dense", "out_proj")}
     return Architecture(modules, _LM_SETTINGS, name)
 
@@ -112,13 +98,13 @@ def classifier(name: str) -> Architecture:
 def token_classifier(name: str) -> Architecture:
     """A token classifier with the head *name*."""
     unused = (*_LM_SETTINGS, *_CLASSIFIER_SETTINGS)
-    return Architecture({TOKEN_HEADS + name: "classifier"}, unused, name)
+    return Architecture({kinds.TOKEN_HEADS + name: "classifier"}, unused, name)
 
 
 ARCHITECTURES = {
     "RoFormerForMaskedLM": Architecture(_LM, _CLASSIFIER_SETTINGS),
     "RoFormerForCausalLM": Architecture(_LM, _CLASSIFIER_SETTINGS),
-    "RoFormerForSequenceClassification": classifier(SENTENCE_HEAD),
+    "RoFormerForSequenceClassification": classifier(kinds.SENTENCE_HEAD),
     "RoFormerForTokenClassification": token_classifier("token_classification_head"),
 }
 
@@ -133,7 +119,9 @@ def names_of(layers: int, projected: bool, architecture: Architecture) -> Dict[s
     modules = {**_EMBEDDING, **(_PROJECT if projected else {}), **architecture.modules}
     for layer in range(layers):
         for ours, theirs in {**PROJECTIONS, **_NORMS}.items():
-            modules[f"{ENCODER}layers.{layer}.{ours}"] = f"{BASE}encoder.layer.{layer}.{theirs}"
+            modules[f"{kinds.ENCODER}layers.{layer}.{ours}"] = (
+                f"{BASE}encoder.layer.{layer}.{theirs}"
+            )
     return {
         f"{ours}.{kind}": f"{theirs}.{kind}"
         for ours, theirs in modules.items()
@@ -195,12 +183,12 @@ def reference_for(path: str, architecture: str, order: Tensor) -> Logits:
     """
 
     def logits(tokens: Tensor, segments: Tensor) -> Tensor:
-        model = load_model(path, architecture, computed=[TABLE])
+        model = hf.load_model(path, architecture, computed=[TABLE])
         _renew_table(model)
         with torch.no_grad():
             out = model(
                 input_ids=order[tokens],
-                attention_mask=tokens.ne(PAD).long(),
+                attention_mask=tokens.ne(kinds.PAD).long(),
                 token_type_ids=segments,
             ).logits
         return out[..., order] if ARCHITECTURES[architecture].language_model else out
@@ -229,7 +217,7 @@ def table_note(parameters: ForeignParameters) -> str:
 
 
 #: Settings common to all RoFormers.
-_ALWAYS: Settings = {
+_ALWAYS: kinds.Settings = {
     "position_encoding": "rotary",
     "encoder_normalize_before": False,
     "layernorm_embedding": True,
@@ -280,7 +268,7 @@ ADAPTED: Tuple[str, ...] = (
 )
 
 
-def settings_of(config: Config) -> Settings:
+def settings_of(config: Config) -> kinds.Settings:
     """The flags of the encoder in a folder.
 
     Raises:
@@ -290,7 +278,7 @@ def settings_of(config: Config) -> Settings:
         **_ALWAYS,
         **{name: config.size(key) for name, key in _SIZES.items()},
         **{entry.setting: entry.read(config, entry.key, entry.default) for entry in _ENTRIES},
-        "activation_fn": activation_of(config),
+        "activation_fn": hf.activation_of(config),
     }
     if config.flag("add_cross_attention", False):
         raise UsageError(
@@ -303,7 +291,7 @@ def settings_of(config: Config) -> Settings:
     return settings
 
 
-def entries_for(settings: Settings, source: str) -> Dict[str, Any]:
+def entries_for(settings: kinds.Settings, source: str) -> Dict[str, Any]:
     """The entries of config.json for an encoder.
 
     Args:
@@ -318,7 +306,7 @@ def entries_for(settings: Settings, source: str) -> Dict[str, Any]:
         **{entry.key: settings[entry.setting] for entry in _ENTRIES},
         "type_vocab_size": settings["num_segments"] or 2,
         "embedding_size": settings["encoder_input_dim"],
-        "hidden_act": activation_for(settings["activation_fn"], source),
+        "hidden_act": hf.activation_for(settings["activation_fn"], source),
         "initializer_range": 0.02,
         "torch_dtype": "float32",
     }

@@ -17,20 +17,13 @@ from torch import Tensor
 from fairseq_posenc.basics.errors import UsageError
 from fairseq_posenc.basics.lines import read_lines
 from fairseq_posenc.checkpoints.reading import check_tensors, load_file
+from fairseq_posenc.exchange import kinds
 from fairseq_posenc.exchange.formats import (
     ForeignModel,
     Imported,
     Importer,
     Logits,
     register_format,
-)
-from fairseq_posenc.exchange.kinds import (
-    CLASSIFICATION_HEADS,
-    EMBEDDING,
-    ENCODER,
-    LM_HEAD,
-    Parameters,
-    Settings,
 )
 from fairseq_posenc.exchange.reader import (
     SPECIAL,
@@ -44,19 +37,19 @@ from fairseq_posenc.exchange.released_formulas import ReleasedTUPE
 
 _LEADING = ("<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>")
 _STACK = "decoder.sentence_encoder."
-_BIAS = ENCODER + "position_bias."
+_BIAS = kinds.ENCODER + "position_bias."
 _POSITIONS = _STACK + "pos.weight"
 _RELATIVE = _STACK + "relative_attention_bias.weight"
 
 #: Released and fairseq's names of modules with a weight and a bias.
 _OUTSIDE = (
     (_STACK + "pos_ln", _BIAS + "tupe.norm"),
-    ("decoder.lm_head.dense", LM_HEAD + "dense"),
-    ("decoder.lm_head.layer_norm", LM_HEAD + "layer_norm"),
+    ("decoder.lm_head.dense", kinds.LM_HEAD + "dense"),
+    ("decoder.lm_head.layer_norm", kinds.LM_HEAD + "layer_norm"),
 )
 _OPTIONAL = (
-    (_STACK + "emb_layer_norm", ENCODER + "layernorm_embedding"),
-    (_STACK + "emb_out_layer_norm", ENCODER + "layer_norm"),
+    (_STACK + "emb_layer_norm", kinds.ENCODER + "layernorm_embedding"),
+    (_STACK + "emb_out_layer_norm", kinds.ENCODER + "layer_norm"),
 )
 _LAYER = ("self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm")
 
@@ -158,8 +151,8 @@ class TUPEImporter(Importer):
         released, vocabulary = open_released(path), read_vocabulary(path, vocab)
         reader = Reader(released.path, released.parameters, vocabulary)
         settings = _settings(released, reader)
-        reader.move_rows(_STACK + "embed_tokens.weight", EMBEDDING)
-        reader.move_rows("decoder.lm_head.bias", LM_HEAD + "bias")
+        reader.move_rows(_STACK + "embed_tokens.weight", kinds.EMBEDDING)
+        reader.move_rows("decoder.lm_head.bias", kinds.LM_HEAD + "bias")
         # a copy of the embedding, and a constant saved by an early version
         reader.drop("decoder.lm_head.weight", _STACK + "rp_bucket")
         _encoder(released, reader, settings)
@@ -193,7 +186,7 @@ def _reference(released: Released, order: Tensor) -> ForeignModel:
     )
 
 
-def _settings(released: Released, reader: Reader) -> Settings:
+def _settings(released: Released, reader: Reader) -> kinds.Settings:
     """The flags of the model."""
     relative = _RELATIVE in reader
     return {
@@ -207,7 +200,7 @@ def _settings(released: Released, reader: Reader) -> Settings:
     }
 
 
-def _encoder(released: Released, reader: Reader, settings: Settings) -> None:
+def _encoder(released: Released, reader: Reader, settings: kinds.Settings) -> None:
     """Move everything between the embedding and the head."""
     for theirs, ours in _OUTSIDE:
         reader.move_module(theirs, ours)
@@ -238,7 +231,7 @@ def _encoder(released: Released, reader: Reader, settings: Settings) -> None:
         settings["t5_num_buckets"] = number
         settings["t5_max_distance"] = released.flags["max_rel_pos"]
     for layer in range(settings["encoder_layers"]):
-        theirs, ours = f"{_STACK}layers.{layer}.", f"{ENCODER}layers.{layer}."
+        theirs, ours = f"{_STACK}layers.{layer}.", f"{kinds.ENCODER}layers.{layer}."
         for name in _LAYER:
             reader.move_module(theirs + name, ours + name)
         parts = [f"{ours}self_attn.{name}_proj" for name in "qkv"]
@@ -246,10 +239,10 @@ def _encoder(released: Released, reader: Reader, settings: Settings) -> None:
             reader.split(f"{theirs}self_attn.in_proj_{kind}", parts, kind)
 
 
-def _heads(reader: Reader, settings: Settings) -> List[str]:
+def _heads(reader: Reader, settings: kinds.Settings) -> List[str]:
     """Move the classification heads, which keep their names; returns the names."""
     names = _head_names(reader.rest)
-    for head in (CLASSIFICATION_HEADS + name for name in names):
+    for head in (kinds.CLASSIFICATION_HEADS + name for name in names):
         reader.move_module(head + ".out_proj", head + ".out_proj")
         if head + ".dense.weight" in reader:
             reader.move_module(head + ".dense", head + ".dense")
@@ -263,12 +256,12 @@ def _heads(reader: Reader, settings: Settings) -> List[str]:
 
 def _head_names(parameters: ForeignParameters) -> List[str]:
     """The names of the classification heads."""
-    start = len(CLASSIFICATION_HEADS)
-    names = [key[start:] for key in parameters if key.startswith(CLASSIFICATION_HEADS)]
+    start = len(kinds.CLASSIFICATION_HEADS)
+    names = [key[start:] for key in parameters if key.startswith(kinds.CLASSIFICATION_HEADS)]
     return list(dict.fromkeys(name.split(".")[0] for name in names))
 
 
-def _rescale(released: Released, parameters: Parameters, settings: Settings) -> bool:
+def _rescale(released: Released, parameters: kinds.Parameters, settings: kinds.Settings) -> bool:
     """Multiply all queries so that √(2D), by which attention divides here, has their effect.
 
     Their code divides by √(aD), where a is ``attn_scale_factor``.
@@ -279,7 +272,9 @@ def _rescale(released: Released, parameters: Parameters, settings: Settings) -> 
     factor = math.sqrt(2 / released.flags["attn_scale_factor"])
     if factor == 1:
         return False
-    layers = [f"{ENCODER}layers.{n}.self_attn.q_proj" for n in range(settings["encoder_layers"])]
+    layers = [
+        f"{kinds.ENCODER}layers.{n}.self_attn.q_proj" for n in range(settings["encoder_layers"])
+    ]
     for name in [*layers, _BIAS + "tupe.q_proj"]:
         for key in (name + ".weight", name + ".bias"):
             parameters[key] = parameters[key] * factor
