@@ -1,5 +1,6 @@
 """Known errors of fairseq's commands, and the lines that replace their tracebacks."""
 
+import json
 import os
 import re
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Type
@@ -85,6 +86,17 @@ _KNOWN = (
         Exception,
         r"Error merging override \w+\.(\w+)=null",
         "{flag}: required by the other flags; give it",
+    ),
+    _Known(
+        AssertionError,
+        r"please specify steps or phase_ratio",
+        "--phase-ratio: give it, or --warmup-steps, --hold-steps and --decay-steps",
+    ),
+    _Known(
+        json.JSONDecodeError,
+        r"^",
+        "--eval-bleu-args {eval_bleu_args}: is no JSON object, such as '{{\"beam\": 4}}'",
+        given="eval_bleu",
     ),
     _Known(
         RuntimeError,

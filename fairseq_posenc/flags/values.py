@@ -7,12 +7,12 @@ from typing import Any, Dict, Mapping
 
 from fairseq_posenc.basics.errors import UsageError, flag_of
 from fairseq_posenc.flags.options import option
-from fairseq_posenc.flags.settings import check_value, refuse_empty
+from fairseq_posenc.flags.settings import Bound, check_value, refuse_empty
 
 _POSITIVE, _NOT_NEGATIVE = {"at_least": 1}, {"at_least": 0}
 
 #: Ranges of fairseq's flags of data, optimisation and search, which fairseq does not check.
-RANGES: Dict[str, Mapping[str, float]] = {
+RANGES: Dict[str, Mapping[str, Bound]] = {
     **dict.fromkeys(("beam", "nbest", "tokens_per_sample"), _POSITIVE),
     **dict.fromkeys(("batch_size", "save_interval", "validate_interval"), _POSITIVE),
     **dict.fromkeys(("update_freq", "log_interval", "num_shards"), _POSITIVE),
@@ -23,9 +23,10 @@ RANGES: Dict[str, Mapping[str, float]] = {
     "temperature": {"above": 0},
     "label_smoothing": {"at_least": 0, "at_most": 1},
     "seed": {"at_least": 0, "at_most": 2**32 - 1},
+    "shard_id": {"at_least": 0, "below": "num_shards"},
 }
 #: The same of ``--task masked_lm`` and of ours that read masked tokens.
-_MASKING: Dict[str, Mapping[str, float]] = {
+_MASKING: Dict[str, Mapping[str, Bound]] = {
     "mask_prob": {"above": 0, "below": 1},
     **dict.fromkeys(("leave_unmasked_prob", "random_token_prob"), {"at_least": 0, "at_most": 1}),
 }
@@ -46,7 +47,7 @@ def check_values(args: Namespace) -> None:
             if isinstance(number, float) and math.isnan(number):
                 raise UsageError(f"{flag_of(name)} {number}: must be a number")
             if number is not None:
-                check_value(name, number, ranges.get(name, {}))
+                check_value(name, number, ranges.get(name, {}), args)
     left, drawn = option(args, "leave_unmasked_prob"), option(args, "random_token_prob")
     if masked and left and drawn and left + drawn > 1:
         raise UsageError(
