@@ -18,7 +18,6 @@
 
 set -euo pipefail
 SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../examples/common/steps.sh
 . "$SCRIPTS/../examples/common/steps.sh"
 parse "$@"
 
@@ -64,17 +63,10 @@ reason() {
 
 # Prints four cells: Python, PyTorch, NumPy and fairseq as found.
 versions() {
-    (cd "$1" && exec "$1/bin/python" - <<'PY')
-import platform
-from importlib.metadata import PackageNotFoundError, version
-
-for name in ("fairseq", "fairseq-fixed"):
-    try:
-        fairseq = f"{name} {version(name)}"
-    except PackageNotFoundError:
-        pass
-print(platform.python_version(), version("torch"), version("numpy"), fairseq, sep=" | ")
-PY
+    (cd "$1" && bin/python -V && bin/python -m pip list --format freeze) | awk -F '[= ]+' '
+        { found[$1] = $2 }
+        $1 ~ /^fairseq(-fixed)?$/ { fairseq = $1 " " $2 }
+        END { print found["Python"] " | " found["torch"] " | " found["numpy"] " | " fairseq }'
 }
 
 # Prints the BLEU, or what failed.

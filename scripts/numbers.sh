@@ -11,7 +11,6 @@
 
 set -euo pipefail
 SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../examples/common/steps.sh
 . "$SCRIPTS/../examples/common/steps.sh"
 parse "$@"
 cd "$REPO"

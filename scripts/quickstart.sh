@@ -18,7 +18,6 @@
 
 set -euo pipefail
 SCRIPTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=../examples/common/steps.sh
 . "$SCRIPTS/../examples/common/steps.sh"
 parse "$@"
 
@@ -54,20 +53,19 @@ quietly step corpus --settings "$(code_of "$TOY")" --outputs "$DATA"/{train,vali
     fairseq-posenc script "$TOY/corpus.py" "$DATA" --train "$PAIRS" --seed "$SEED"
 
 title "words and subwords"
-for lang in en de; do
-    files=()
-    for split in train valid test; do files+=("<$DATA/$split.$lang" ">$DATA/$split.tok.$lang"); done
-    quietly step "tokenize-$lang" -- \
-        fairseq-posenc tokenize moses --lang "$lang" --workers 2 "${files[@]}"
-done
+# A step for each language, for which LANG stands, from the texts SPLIT$2LANG to SPLIT$3LANG.
+on_texts() {
+    local lang split words
+    for lang in en de; do
+        words=("${@:4}")
+        for split in train valid test; do words+=("<$DATA/$split$2$lang" ">$DATA/$split$3$lang"); done
+        quietly step "$1-$lang" -- fairseq-posenc "${words[@]/#LANG/$lang}"
+    done
+}
+on_texts tokenize . .tok. tokenize moses --lang LANG --workers 2
 quietly step learn -- fairseq-posenc learn-subwords subword-nmt --operations 2000 ">$DATA/codes" \
     "<$DATA/train.tok."{en,de}
-for lang in en de; do
-    files=()
-    for split in train valid test; do files+=("<$DATA/$split.tok.$lang" ">$DATA/$split.bpe.$lang"); done
-    quietly step "split-$lang" -- \
-        fairseq-posenc apply-subwords subword-nmt --workers 2 "<$DATA/codes" "${files[@]}"
-done
+on_texts split .tok. .bpe. apply-subwords subword-nmt --workers 2 "<$DATA/codes"
 
 title "binary data"
 quietly step binary --inputs "$DATA"/{train,valid,test}.bpe.{en,de} \

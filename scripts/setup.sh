@@ -17,7 +17,6 @@
 # FAIRSEQ=fairseq==0.12.2
 
 set -euo pipefail
-# shellcheck source=../examples/common/steps.sh
 . "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/../examples/common/steps.sh"
 parse "$@"
 

@@ -3,10 +3,8 @@
 #
 #   prepare.sh TEXTS OUT [options]
 #
-# TEXTS holds train.txt, valid.txt and perhaps test.txt: one sentence or paragraph per
-# line, blank lines between documents. OUT/data-bin is then what train.sh takes, and what
-# examples/glue/prepare.sh needs to prepare its texts alike. If interrupted, run it
-# again to resume; a changed option repeats only the steps that depend on it.
+# TEXTS holds train.txt, valid.txt and perhaps test.txt: a sentence or paragraph a line, blank lines
+# between documents. OUT/data-bin is then what train.sh takes, and PRETRAINED of examples/glue/prepare.sh.
 #
 #   --wikitext            the texts are WikiText's: documents begin at " = Heading = "
 #   --keep-case           do not lower-case, as the TUPE paper does
@@ -23,10 +21,8 @@
 #   options of ../common/steps.sh --workers --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-# shellcheck source=../common/tokens.sh
 . "$COMMON/tokens.sh"
 
 if [[ -n $TOKENIZER ]]; then
@@ -47,7 +43,6 @@ fi
 SPOKEN=${OPTION_LANG:-en} SIZE=(--vocabulary-size "${VOCABULARY_SIZE:-32678}")
 [[ -z $BPE_OPERATIONS ]] || SIZE=(--operations "$BPE_OPERATIONS")
 [[ $SPOKEN =~ ^[a-z]{2,3}$ ]] || die "--lang $SPOKEN: expected a code such as en"
-check_tokenizer
 # A tokenizer lower-cases by itself, in the same way wherever it is used.
 READ=() BYTES=() KEPT=""
 ((KEEP_CASE)) || BYTES=(--lowercase)
@@ -55,20 +50,16 @@ if ((KEEP_CASE)) || [[ -n $TOKENIZER || $SUBWORDS == byte-bpe ]]; then KEPT=--ke
     READ=(--lowercase)
 fi
 ((!WIKITEXT)) || READ+=(--format wikitext)
-TEXTS=$(absolute "$TEXTS")
-find_texts "$TEXTS" SPLIT.txt
-begin "$TEXTS"
+begin "$TEXTS" SPLIT.txt
 
 documents "${READ[@]}"
 case $SUBWORDS in
     transformers) by_tokenizer bpe ;;
-    byte-bpe) by_learned "${SIZE[@]}" "${BYTES[@]}" ;;
-    sentencepiece) by_learned "${SIZE[@]}" ;;
+    byte-bpe) by_byte_bpe "${SIZE[@]}" "${BYTES[@]}" ;;
+    sentencepiece) by_subwords sentencepiece documents bpe "${SIZE[@]}" ;;
     subword-nmt)
         on_splits tokenize documents tokens -- fairseq-posenc tokenize moses --lang "$SPOKEN"
-        step learn-bpe -- fairseq-posenc learn-subwords subword-nmt "${SIZE[@]}" \
-            ">$OUT/bpe/codes" "<$OUT/tokens/train"
-        on_splits apply-bpe tokens bpe -- fairseq-posenc apply-subwords subword-nmt "<$OUT/bpe/codes" ;;
+        by_subwords subword-nmt tokens bpe "${SIZE[@]}" ;;
 esac
 on_splits fold bpe lines -- fairseq-posenc fold --max-tokens "$MAX_LINE" "${WORD_START[@]}"
 record "lang $SPOKEN" "keep-case $KEPT" "subwords $SUBWORDS"

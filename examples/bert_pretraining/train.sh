@@ -3,10 +3,8 @@
 #
 #   train.sh MODEL DATA [options] [-- flags for fairseq-train]
 #
-# MODEL is one of bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer shaw roberta,
-# DATA the data-bin folder that prepare.sh made. The hyper-parameters are those of a paper;
-# flags after -- override them. fairseq-train starts one process per GPU: do not use
-# torchrun. Run again with the same --save-dir, it resumes from checkpoint_last.pt.
+# MODEL is one of bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer shaw roberta, DATA the
+# data-bin folder of prepare.sh. Flags after -- override the hyper-parameters, which are a paper's.
 #
 #   --paper tupe|roformer|roberta|roberta-256|roberta-2k|roberta-8k  TUPE's Table 1; RoFormer's section
 #                         4.2; RoBERTa's Table 9, or a row of its Table 3 (default: roberta for the
@@ -28,10 +26,8 @@
 #   options of ../common/steps.sh --user-dir --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-# shellcheck source=../common/pretraining.sh
 . "$COMMON/pretraining.sh"
 
 KNOWN="bert_a bert_r tupe_a tupe_r tupe_a_tie_cls bert_ad roformer shaw roberta"

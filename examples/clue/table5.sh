@@ -7,7 +7,7 @@
 # and C3 as for examples/reading/prepare.sh; each CHECKPOINT is a row of the table, named after its
 # folder: runs/clue_pretraining/{roformer,roformer_v2,gau}/checkpoint_last.pt. Prepares the data in
 # OUT/data, fine-tunes every model on every task in OUT/runs (classification) and OUT/reading, and
-# ends with the table. Stopped and started again, it goes on with what is not done.
+# ends with the table.
 #
 #   --tasks "NAME ..."    of AFQMC CSL IFLYTEK TNEWS WSC CMNLI CMRC2018 CHID C3
 #                         (default: those in CLUE_DIR)
@@ -18,7 +18,6 @@
 #   options of ../common/steps.sh --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 declare -A READING=([CMRC2018]=cmrc [CHID]=chid [C3]=c3) # the names in their recipe

@@ -3,10 +3,8 @@
 #
 #   prepare.sh TEXTS OUT [options]
 #
-# TEXTS holds train.txt, valid.txt and perhaps test.txt, one document a line.
-# OUT/data-bin is then what train.sh takes, and what examples/clue/prepare.sh needs to
-# prepare its texts alike. If interrupted, run it again to resume; a changed
-# option repeats only what depends on it.
+# TEXTS holds train.txt, valid.txt and perhaps test.txt, one document a line. OUT/data-bin is then what
+# train.sh takes, and PRETRAINED of examples/clue/prepare.sh.
 #
 #   --blank-lines         blank lines separate the documents
 #   --lengths 512|diff    samples of 512 tokens, documents concatenated; or a sample is a document, or
@@ -23,10 +21,8 @@
 #   options of ../common/steps.sh --workers --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-# shellcheck source=../common/tokens.sh
 . "$COMMON/tokens.sh"
 
 SUBWORDS="" WORDS_BY=jieba LOWER=(--lowercase) KEPT="" READ=(--format lines)
@@ -36,10 +32,7 @@ SUBWORDS="" WORDS_BY=jieba LOWER=(--lowercase) KEPT="" READ=(--format lines)
 ((!SEGMENTED)) || WORDS_BY=spaces
 ((!KEEP_CASE)) || LOWER=() KEPT=--keep-case
 ((!BLANK_LINES)) || READ=()
-check_tokenizer
-TEXTS=$(absolute "$TEXTS")
-find_texts "$TEXTS" SPLIT.txt
-begin "$TEXTS"
+begin "$TEXTS" SPLIT.txt
 
 documents "${READ[@]}" --one-line
 SIZE=() FOLDER=pieces
@@ -47,12 +40,10 @@ if [[ -n $TOKENIZER ]]; then
     WORDS_BY=tokenizer
     by_tokenizer pieces
 else
-    HOW=${WORDS_BY/spaces/none} LEARN=(marked-pieces --operations "$BPE_OPERATIONS") FILE=$OUT/bpe/codes
-    [[ -z $SUBWORDS ]] || FILE=$OUT/bpe/words.txt
-    [[ -z $SUBWORDS ]] || LEARN=(marked-words --vocabulary-size "$SYMBOLS" --level "$LEVEL")
-    on_splits segment documents words -- fairseq-posenc tokenize "$HOW" "${LOWER[@]}"
-    step learn -- fairseq-posenc learn-subwords "${LEARN[@]}" ">$FILE" "<$OUT/words/train"
-    on_splits split words pieces -- fairseq-posenc apply-subwords "${LEARN[0]}" "<$FILE"
+    LEARN=(--operations "$BPE_OPERATIONS")
+    [[ -z $SUBWORDS ]] || LEARN=(--vocabulary-size "$SYMBOLS" --level "$LEVEL")
+    on_splits segment documents words -- fairseq-posenc tokenize "${WORDS_BY/spaces/none}" "${LOWER[@]}"
+    by_subwords "${SUBWORDS:-marked-pieces}" words pieces "${LEARN[@]}"
     SIZE=(--nwordssrc $((SYMBOLS + 4))) # and the special symbols
 fi
 # With <s> and </s> that makes 512. Samples of fixed length may span lines.

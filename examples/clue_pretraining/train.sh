@@ -3,10 +3,8 @@
 #
 #   train.sh MODEL DATA [options] [-- flags for fairseq-train]
 #
-# MODEL is one of roformer roformer_v2 gau, DATA the data-bin folder that prepare.sh made;
-# it also records whether samples are of fixed length. Whole words are masked. Flags
-# after -- override those of the paper. Run again with the same --save-dir, it resumes from
-# checkpoint_last.pt.
+# MODEL is one of roformer roformer_v2 gau, DATA the data-bin folder of prepare.sh, which also records
+# whether samples are of fixed length. Whole words are masked. Flags after -- override the paper's.
 #
 #   --save-dir DIR        checkpoints, train.log and at the end the model folder, model
 #                         (default: runs/clue_pretraining/MODEL)
@@ -19,7 +17,6 @@
 #   options of ../common/steps.sh --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 

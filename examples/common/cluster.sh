@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # Training on several GPUs or nodes; sourced after `parse`, which reads these options:
 #
-#   --gpus N              GPUs on this node (default: all visible ones)
+#   --gpus N              GPUs on this node, for each of which fairseq-train starts a process
+#                         (default: all visible ones)
 #   --cpu                 one process without GPU
 #   --nodes N             number of nodes (1)
 #   --node-rank NUMBER    number of this node, from 0 (0)

@@ -8,10 +8,8 @@ NAME=${NAME:-$(basename "$(dirname "$CHECKPOINT")")} EXAMPLES=1 FOLDERS=() AFTER
 
 # Others may be at work on other seeds: a script holds the folder of its first run, each step its own.
 alone_in_first_run() {
-    local rate batch seed
     need "$CHECKPOINT" "$CHECKPOINT: no such file"
-    read -r rate _ <<<"$LR" && read -r batch _ <<<"$BATCH" && read -r seed _ <<<"$SEEDS"
-    alone "$RUNS/lr$rate-batch$batch-seed$seed"
+    alone "$RUNS/lr${LR%% *}-batch${BATCH%% *}-seed${SEEDS%% *}"
 }
 
 # Fine-tune CHECKPOINT on DATA, of EXAMPLES, for all of BATCH, LR and SEEDS, with WARMUP percent of PASSES
@@ -19,7 +17,8 @@ alone_in_first_run() {
 tune_all() {
     local batch rate seed updates
     for batch in $BATCH; do
-        updates=$(((EXAMPLES + batch - 1) / batch * PASSES))
+        updates=$(((EXAMPLES + batch - 1) / batch))
+        updates=$((updates * PASSES))
         for rate in $LR; do
             for seed in $SEEDS; do
                 FOLDERS+=("$RUNS/lr$rate-batch$batch-seed$seed")

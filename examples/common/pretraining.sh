@@ -1,9 +1,7 @@
 # shellcheck shell=bash
 # What the train.sh of bert_pretraining and language_model share; sourced after `parse`.
 
-# shellcheck source=cluster.sh
 . "$COMMON/cluster.sh"
-# shellcheck source=tokens.sh
 . "$COMMON/tokens.sh"
 
 # Train in SAVE_DIR on DATA for UPDATES, in PASSES of an update, and write the model folder

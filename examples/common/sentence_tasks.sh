@@ -6,7 +6,6 @@
 #                         then the folder of an imported model
 #   options of steps.sh --workers --dry-run --help
 
-# shellcheck source=tokens.sh
 . "$COMMON/tokens.sh"
 
 # Work alone in OUT, with the texts split as those of the pre-training: sets SPLIT, a command that
@@ -16,7 +15,8 @@ use_pretrained() {
     local file needed=(dict.txt)
     [[ -n $TOKENIZER || ! -d $PRETRAINED/tokenizer ]] || TOKENIZER=$PRETRAINED/tokenizer
     check_tokenizer
-    [[ -n $TOKENIZER ]] || needed+=("$(subword_file "$(recorded subwords "$PRETRAINED/text")")" text)
+    file=$(subword_file "$(recorded subwords "$PRETRAINED/text")")
+    [[ -n $TOKENIZER ]] || needed+=("${file/#codes/bpe.codes}" text)
     for file in "${needed[@]}"; do
         need "$PRETRAINED/$file" "$PRETRAINED: no $file there; give the data-bin that examples/$1" \
             "made, or, with --tokenizer, the folder of an imported model"

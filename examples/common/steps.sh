@@ -37,7 +37,7 @@
 #   --workers N           worker processes (default: all cores)
 #   --user-dir DIR        the plug-in (default: fairseq_posenc of this checkout)
 #   --dry-run             print the commands without running them
-#   --help                this text
+#   --help                this text; a script that is run again goes on where it ended
 
 RECIPE=$(cd "$(dirname "$0")" && pwd)
 COMMON=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -35,11 +35,14 @@ find_texts() {
     done
 }
 
-# Work alone in OUT, unless making OUT/data-bin of folder $1 would be refused.
+# Work alone in OUT, unless making OUT/data-bin of $1 would be refused, with the texts of `find_texts "$@"`.
 begin() {
-    OUT=$(absolute "$OUT")
+    local from
+    from=$(absolute "$1") OUT=$(absolute "$OUT")
+    check_tokenizer
+    (($# == 1)) || find_texts "$from" "${@:2}"
     alone "$OUT"
-    step binarize --check --inputs "$1" ${TOKENIZER:+"$TOKENIZER"} --replaces "$OUT/data-bin" \
+    step binarize --check --inputs "$from" ${TOKENIZER:+"$TOKENIZER"} --replaces "$OUT/data-bin" \
         --known-by text --option OUT
 }
 
@@ -67,21 +70,21 @@ by_tokenizer() {
         fairseq-posenc tokenize "$TOKENIZER" --dictionary ">$OUT/bpe/dict.txt"
 }
 
-# Learn SUBWORDS, byte-bpe or sentencepiece, with these flags, and split the texts in OUT/documents, to
-# OUT/bpe. Byte-level BPE is kept and used as a tokenizer of transformers.
-by_learned() {
-    local model=$OUT/bpe/sentencepiece.model
-    if [[ $SUBWORDS == byte-bpe ]]; then
-        TOKENIZER=$OUT/bpe/tokenizer
-        step learn-bpe --outputs "$TOKENIZER"/tokenizer{,_config}.json -- \
-            fairseq-posenc learn-subwords byte-bpe "$@" "$TOKENIZER" "<$OUT/documents/train"
-        by_tokenizer bpe
-    else
-        step learn-sentencepiece -- \
-            fairseq-posenc learn-subwords sentencepiece "$@" ">$model" "<$OUT/documents/train"
-        on_splits apply-sentencepiece documents bpe -- \
-            fairseq-posenc apply-subwords sentencepiece "<$model"
-    fi
+# Learn subwords of kind $1 from the texts in OUT/$2, with the flags $4..., and split these to OUT/$3.
+by_subwords() {
+    local file
+    file=$OUT/bpe/$(subword_file "$1")
+    step "learn-$1" -- fairseq-posenc learn-subwords "$1" "${@:4}" ">$file" "<$OUT/$2/train"
+    on_splits "apply-$1" "$2" "$3" -- fairseq-posenc apply-subwords "$1" "<$file"
+}
+
+# The same with byte-level BPE and the flags $1..., from OUT/documents to OUT/bpe. It is kept and used as
+# a tokenizer of transformers.
+by_byte_bpe() {
+    TOKENIZER=$OUT/bpe/tokenizer
+    step learn-bpe --outputs "$TOKENIZER"/tokenizer{,_config}.json -- \
+        fairseq-posenc learn-subwords byte-bpe "$@" "$TOKENIZER" "<$OUT/documents/train"
+    by_tokenizer bpe
 }
 
 # Write these lines on how the texts were prepared, which training and fine-tuning need to know.
@@ -103,7 +106,7 @@ binarize() {
         copies=('&&' mkdir -p "$part/tokenizer" '&&' cp "${copies[@]}" "$part/tokenizer")
     else
         name=$(subword_file "$SUBWORDS")
-        kept+=("$OUT/bpe/${name#bpe.}") copies=('&&' cp "$OUT/bpe/${name#bpe.}" "$part/$name")
+        kept+=("$OUT/bpe/$name") copies=('&&' cp "$OUT/bpe/$name" "$part/${name/#codes/bpe.codes}")
     fi
     step binarize --inputs "${kept[@]}" "$OUT/text" --replaces "$OUT/data-bin" \
         --known-by text --option OUT --outputs "$OUT"/data-bin/{dict.txt,text} "${made[@]}" -- \
@@ -112,12 +115,12 @@ binarize() {
     log "data for train.sh: $OUT/data-bin"
 }
 
-# The name of the file of subwords of a kind, where it is no tokenizer.
+# The name of the file of subwords of a kind, where it is no tokenizer; in data-bin, codes is bpe.codes.
 subword_file() {
     case $1 in
         sentencepiece) printf sentencepiece.model ;;
         marked-words) printf words.txt ;;
-        *) printf bpe.codes ;;
+        *) printf codes ;;
     esac
 }
 

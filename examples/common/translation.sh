@@ -9,16 +9,15 @@
 
 SOURCE="" TARGET="" TOKENIZER=moses DASH_SPLITS="" SUBWORDS=subword-nmt VOCABULARY=joint
 SUBWORD_FILE="" TARGET_SUBWORD_FILE=""
+KNOWN="SOURCE TARGET TOKENIZER DASH_SPLITS SUBWORDS VOCABULARY SUBWORD_FILE TARGET_SUBWORD_FILE"
 
 text_settings() {
-    printf '%s\n' "SOURCE=$SOURCE" "TARGET=$TARGET" "TOKENIZER=$TOKENIZER" \
-        "DASH_SPLITS=$DASH_SPLITS" "SUBWORDS=$SUBWORDS" "VOCABULARY=$VOCABULARY" \
-        "SUBWORD_FILE=$SUBWORD_FILE" "TARGET_SUBWORD_FILE=$TARGET_SUBWORD_FILE"
+    local name
+    for name in $KNOWN; do printf '%s=%s\n' "$name" "${!name}"; done
 }
 
 read_settings() {
-    local file=$1/text.settings known name value lines=${TEXT_SETTINGS:-}
-    known=$'\n'$(text_settings)$'\n'
+    local file=$1/text.settings name value lines=${TEXT_SETTINGS:-}
     if [[ -f $file ]]; then
         lines=$(<"$file")
     elif ((!DRY_RUN)); then
@@ -28,7 +27,7 @@ read_settings() {
     fi
     while IFS='=' read -r name value; do
         [[ -n $name ]] || continue
-        [[ $known == *$'\n'"$name="* ]] || die "$file: $name: unknown setting; run prepare.sh again"
+        [[ " $KNOWN " == *" $name "* ]] || die "$file: $name: unknown setting; run prepare.sh again"
         printf -v "$name" '%s' "$value"
     done <<<"$lines"
 }

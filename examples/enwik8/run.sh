@@ -3,23 +3,20 @@
 #
 #   run.sh SOURCE OUT [options] [-- flags for fairseq-train]
 #
-# SOURCE is the file enwik8. Data go to OUT/data, runs to OUT/ENCODING-seedN, and the curves,
-# means over the seeds, to OUT/curves.png; it ends with a table of the bits per
-# character of all runs in OUT. The model is performer_lm_enwik8 with the paper's settings;
-# flags after -- override them. If interrupted, run it again to resume; several runs with
+# SOURCE is the file enwik8. Data go to OUT/data, runs to OUT/ENCODING-seedN, and the curves, means over
+# the seeds, to OUT/curves.png; it ends with a table of the bits per character of all runs in OUT. The
+# model is performer_lm_enwik8 with the paper's settings; flags after -- override them. Several runs with
 # different seeds can share OUT at the same time.
 #
 #   --kind enwik8|text8   kind of SOURCE: the bytes of any file, or letters and spaces (enwik8)
 #   --encodings "NAME ..."  models to train: without and with rotary (learned rotary)
-#   --seeds "N ..."       seeds (1 2)
 #   --length N            characters per sample (1024)
 #   --batch N             samples per update, over all GPUs (128)
 #   --updates N           number of updates (100000)
 #   --tokens-per-gpu N    maximum characters per GPU and pass (8192)
-#   options of ../language_model/compare.sh --gpus --cpu --user-dir --dry-run --help
+#   options of ../language_model/compare.sh --seeds --gpus --cpu --user-dir --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 

@@ -3,11 +3,10 @@
 #
 #   finetune.sh DATA CHECKPOINT OUT [options] [-- flags for fairseq-train]
 #
-# DATA is the folder of a TASK that prepare.sh made (glue/CoLA), CHECKPOINT the result of
-# pre-training. The shape and the position encoding of the model come from the checkpoint. Logs go to
-# OUT/NAME/TASK/lrRATE-batchN-seedSEED, and OUT/NAME/TASK/model is the model folder of the best
-# run; it ends with a table of all models and tasks in OUT. Stopped and started again, it continues
-# with the runs that are not done.
+# DATA is the folder of a TASK that prepare.sh made (glue/CoLA), CHECKPOINT the result of pre-training,
+# with which the shape and the position encoding of the model come. Logs go to
+# OUT/NAME/TASK/lrRATE-batchN-seedSEED, and OUT/NAME/TASK/model is the model folder of the best run; it
+# ends with a table of all models and tasks in OUT.
 #
 #   --name NAME           name of the model in the table (default: the folder of CHECKPOINT)
 #   --paper tupe|roformer|roberta|gau  the paper whose settings are used (tupe)
@@ -35,11 +34,9 @@
 # Epochs, batch, learning rates and scores of your own tasks are theirs.
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 
-# shellcheck source=../common/finetuning.sh
 . "$COMMON/finetuning.sh"
 
 #        table               warm-up, percent; Adam's epsilon, beta 2; weight decay, clip norm, seeds

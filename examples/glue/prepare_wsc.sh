@@ -5,16 +5,13 @@
 #
 # SOURCE holds train.jsonl and val.jsonl of SuperGLUE's WSC, which has the sentences of WNLI, or
 # train.tsv and dev.tsv with candidates of your own (see candidates.py --help). PRETRAINED is the
-# data-bin folder that the model was pre-trained on. OUT/WSC is then what finetune.sh takes. If
-# interrupted, run it again to resume. The other tasks are those of prepare.sh --tasks.
+# data-bin folder that the model was pre-trained on. OUT/WSC is then what finetune.sh takes.
 #
 #   options of ../common/sentence_tasks.sh
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-# shellcheck source=../common/sentence_tasks.sh
 . "$COMMON/sentence_tasks.sh"
 need "$SOURCE/" "$SOURCE: no such folder"
 use_pretrained bert_pretraining

@@ -15,7 +15,6 @@
 #   options of ../common/steps.sh --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 DATA=$(absolute "$DATA") MODELS=$(absolute "$MODELS") OUT=$(absolute "$OUT")

@@ -3,20 +3,17 @@
 #
 #   compare.sh DATA OUT [options] [-- flags for fairseq-train]
 #
-# DATA is the data-bin folder that prepare.sh made. Runs go to OUT/ENCODING-seedN: the
-# files of train.sh and score-SUBSET.log, the output of fairseq-eval-lm for the last checkpoint.
-# It ends with a table of all runs in OUT. If interrupted, run it again to resume; a run that was
-# started with other options is not resumed.
+# DATA is the data-bin folder of prepare.sh. Runs go to OUT/ENCODING-seedN: the files of train.sh and
+# score-SUBSET.log, the output of fairseq-eval-lm for the last checkpoint. It ends with a table of all
+# runs in OUT.
 #
 #   --encodings "NAME ..."  as for train.sh (learned t5 alibi shaw transformer_xl rotary)
 #   --seeds "N ..."       seeds (1 2)
 #   --subset NAME         subset to score, such as valid or test (valid)
-#   --length N            tokens per sample, in training and scoring (2048)
 #   --tokens-per-gpu N    maximum tokens per GPU and pass (16384)
-#   options of train.sh --size --updates --batch --adaptive --gpus --cpu --user-dir --dry-run --help
+#   options of train.sh --size --updates --length --batch --adaptive --gpus --cpu --user-dir --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 

@@ -11,8 +11,8 @@
 #   subwords    a folder with running text such as OpenWebText2 or the Pile, {train,valid}.jsonl
 #               (a document a line, {"text": "..."}) or {train,valid}.txt (blank lines between
 #               documents), perhaps test: split into subwords, with </s> after every line
-# Single files are split by position: 90 % train, 5 % valid, 5 % test. OUT/data-bin is
-# then what train.sh and compare.sh take. Run again, it repeats no finished step.
+# Single files are split by position: 90 % train, 5 % valid, 5 % test. OUT/data-bin is then what train.sh
+# and compare.sh take.
 #
 #   --subwords byte-bpe|sentencepiece  of the kind subwords: as in GPT-3, for which pip install
 #                         tokenizers, or pieces of SentencePiece (default: byte-bpe)
@@ -20,10 +20,8 @@
 #   options of ../common/steps.sh --workers --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-# shellcheck source=../common/tokens.sh
 . "$COMMON/tokens.sh"
 
 TOKENIZER=""
@@ -32,23 +30,24 @@ TOKENIZER=""
 [[ $KIND == subwords ]] ||
     useless "on $KIND; it is for the kind subwords" --subwords --vocabulary-size
 SUBWORDS=${SUBWORDS:-byte-bpe} SIZE=(--vocabulary-size "${VOCABULARY_SIZE:-50000}")
-SOURCE=$(absolute "$SOURCE") PART=$(part "$(absolute "$OUT")/data-bin")
+SOURCE=$(absolute "$SOURCE") NAMES=() PART=$(part "$(absolute "$OUT")/data-bin")
 # The checksums of Matt Mahoney's page, http://mattmahoney.net/dc/textdata.html
 declare -A MD5=([text8]=3bea1919949baf155f99411df5fada7e [enwik8]=a1fa5ffddb56f4953e226637dabbb36a)
 
 case $KIND in
-    wikitext) find_texts "$SOURCE" wiki.SPLIT.tokens SPLIT.txt ;;
-    subwords) find_texts "$SOURCE" SPLIT.jsonl SPLIT.txt ;;
+    wikitext) NAMES=(wiki.SPLIT.tokens SPLIT.txt) ;;
+    subwords) NAMES=(SPLIT.jsonl SPLIT.txt) ;;
     *)  need "$SOURCE" "$SOURCE: no such file; give the file $KIND"
         ((DRY_RUN)) || [[ $(md5sum <"$SOURCE") == "${MD5[$KIND]} "* ]] ||
             log "$SOURCE: differs from the published $KIND; results are not comparable with the literature" ;;
 esac
-begin "$SOURCE"
+begin "$SOURCE" "${NAMES[@]}"
 
 if [[ $KIND == subwords ]]; then
     documents --format running
-    [[ $SUBWORDS == byte-bpe ]] || SIZE+=(--byte-fallback)
-    by_learned "${SIZE[@]}"
+    if [[ $SUBWORDS == byte-bpe ]]; then by_byte_bpe "${SIZE[@]}"; else
+        by_subwords sentencepiece documents bpe "${SIZE[@]}" --byte-fallback
+    fi
     record "kind subwords" "keep-case --keep-case" "subwords $SUBWORDS"
     binarize bpe
     exit

@@ -4,10 +4,9 @@
 #   train.sh ENCODING DATA [options] [-- flags for fairseq-train]
 #
 # ENCODING is a value of --position-encoding (`fairseq-posenc list`), such as rotary, several joined
-# with +, or gau: gated units with rotary. DATA is the data-bin folder that prepare.sh made. The model is GPT-3's of 125 M
-# parameters (small) or of 1.3 B (medium), as in RoFormer 4.6 and 4.7; flags after -- override its
-# hyper-parameters. fairseq-train starts one process per GPU: do not use torchrun. Run again with
-# the same --save-dir, it resumes from checkpoint_last.pt.
+# with +, or gau: gated units with rotary. DATA is the data-bin folder of prepare.sh. The model is GPT-3's
+# of 125 M parameters (small) or of 1.3 B (medium), as in RoFormer 4.6 and 4.7; flags after -- override
+# its hyper-parameters.
 #
 #   --size small|medium   55k updates of 0.5 M tokens, or 8k of 1 M (small)
 #   --save-dir DIR        checkpoints, train.log and at the end the model folder, model
@@ -25,10 +24,8 @@
 #   options of ../common/steps.sh --user-dir --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-# shellcheck source=../common/pretraining.sh
 . "$COMMON/pretraining.sh"
 
 # RoFormer, Table 6: updates; GPT-3, Table 2.1: tokens in an update, learning rate. The last column

@@ -6,8 +6,7 @@
 # DATA is the folder cail that `examples/reading/prepare.sh cail` made, CHECKPOINT the result of
 # train.sh. The model is fine-tuned at each length and with each seed by examples/reading/finetune.sh,
 # and every run is scored at all lengths, also at those that it was not trained on, as far as the
-# model accepts them. Runs go to OUT/NAME-LENGTH/cail. Stopped and started again, it continues
-# with what is not done.
+# model accepts them. Runs go to OUT/NAME-LENGTH/cail.
 #
 #   --name NAME           name of the model in the tables (default: the folder of CHECKPOINT)
 #   --lengths "N ..."     lengths of fine-tuning, of the two cases together (512 1024)
@@ -15,7 +14,6 @@
 #   options of ../reading/finetune.sh --lr --seeds --epochs --batch --cpu --user-dir --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 DATA=$(absolute "$DATA") OUT=$(absolute "$OUT")

@@ -5,8 +5,7 @@
 #
 # MODEL is roformer, or one of the baselines of Table 3: wobert (learned positions), nezha (clipped
 # relative positions) and bert (learned positions, for data in characters). DATA is the data-bin folder
-# that prepare.sh made. Each stage starts from the weights of the one before. Run again with the same
-# --save-dir, it goes on in the stage that was interrupted, from its checkpoint_last.pt.
+# of prepare.sh. Each stage starts from the weights of the one before.
 #
 #   --stages "NxNxN ..."  stages: tokens in a sample, samples in an update, updates (512x256x200000
 #                         1536x256x12500 256x256x120000 128x512x80000 1536x256x10000 512x512x30000)
@@ -19,10 +18,8 @@
 #   options of ../common/steps.sh --user-dir --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-# shellcheck source=../common/tokens.sh
 . "$COMMON/tokens.sh"
 
 # RoFormer, Table 4: tokens in a sample, samples in an update, updates.

@@ -7,8 +7,7 @@
 # model with rotary are trained on short samples. Every system goes on from the same checkpoint for
 # equally many updates of equally many tokens at every length; masked language models are then
 # fine-tuned to tell whether headings belong to a long article (headings.py). It ends with
-# OUT/results.csv, OUT/lengths.png and a table: time a token, memory and quality by length. If
-# interrupted, run it again to resume. All numbers are at the top of this script.
+# OUT/results.csv, OUT/lengths.png and a table: time a token, memory and quality by length.
 #
 #   --systems "NAME ..."  of rotary yarn local bigbird favor memory, and linear ntk llama3, other
 #                         scalings of rotary; memory (Transformer-XL) is for language models alone
@@ -26,7 +25,6 @@
 #   options of ../common/steps.sh --user-dir --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 

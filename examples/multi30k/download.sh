@@ -12,10 +12,8 @@
 #   options of ../common/steps.sh --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-# shellcheck source=../common/digests.sh
 . "$COMMON/digests.sh"
 
 ADDRESS=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/

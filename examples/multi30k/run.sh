@@ -3,19 +3,16 @@
 #
 #   run.sh DATA OUT ARCH [options] [-- flags for fairseq-train]
 #
-# DATA holds {train,val,test_2016_flickr}.{en,de}; if the folder does not exist, they are
-# downloaded. ARCH is any architecture for translation, including fairseq's; all get
-# the same size, data order and budget. Results go to OUT/NAME. If interrupted, run it
-# again to resume. Several architectures can share OUT, even at the same time. The work
+# DATA holds {train,val,test_2016_flickr}.{en,de}; if the folder does not exist, they are downloaded.
+# ARCH is any architecture for translation, including fairseq's; all get the same size, data order and
+# budget. Results go to OUT/NAME. Several architectures can share OUT, even at the same time. The work
 # is done by ../translation/run.sh; these are its settings.
 #
-#   --epochs N            passes over the training data (12)
 #   --bpe-operations N    merges of the joint BPE (6000)
 #   --checksums FILE      for a download: sha256sum-style list that overrides all others
-#   options of ../translation/run.sh --name --seed --average --user-dir --dry-run --help
+#   options of ../translation/run.sh --name --seed --epochs --average --user-dir --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 

@@ -5,10 +5,8 @@
 #
 # DATA is the folder of a TASK that prepare.sh made (reading/squad), CHECKPOINT the result of
 # pre-training. Hyper-parameters are those of RoBERTa, Table 10 (squad, race; copa and qnli as GLUE), of
-# GAU, Table 6 (cmrc, c3, chid), or of RoFormer, section 4.3 (cail); the shape and the position encoding
-# of the model come from the checkpoint. Logs, and the answers to squad and cmrc in the published
-# formats, go to OUT/NAME/TASK; it ends with a table of all models and tasks in OUT. Stopped and started
-# again, it continues with the runs that are not done.
+# GAU, Table 6 (cmrc, c3, chid), or of RoFormer, section 4.3 (cail). Logs, and the answers to squad and
+# cmrc in the published formats, go to OUT/NAME/TASK; it ends with a table of all models and tasks in OUT.
 #
 #   --seeds "N ..."       seeds (default: 1 2 3 4 5; for the Chinese tasks 1 2 3)
 #   --batch N             questions (choices) or windows (spans) per update (default: the paper's)
@@ -19,10 +17,8 @@
 #   options of ../glue/finetune.sh --name --lr --epochs --epoch --cpu --user-dir --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-# shellcheck source=../common/finetuning.sh
 . "$COMMON/finetuning.sh"
 
 need "$DATA/task" "$DATA: is not the folder of a task; give one that prepare.sh made, such as reading/squad"

@@ -5,9 +5,7 @@
 #
 # TASK is squad (1.1 or 2.0) or cmrc, whose answers are spans of a passage, or race, c3, chid, copa,
 # qnli (which sentence answers?) or cail (CAIL2019-SCM), with choices. SOURCE is the folder with its
-# files as they were published (see README.md). PRETRAINED is the data-bin folder that the model was
-# pre-trained on: its dictionary, its subwords and its treatment of capitals are used here too.
-# OUT/TASK is then what finetune.sh takes. If interrupted, run it again to resume.
+# files as they were published (see README.md). PRETRAINED and OUT are as for ../glue/prepare.sh.
 #
 #   --train FILE          of squad and cmrc, a file with another name than the published
 #   --valid FILE          likewise
@@ -18,10 +16,8 @@
 #   options of ../common/sentence_tasks.sh
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-# shellcheck source=../common/sentence_tasks.sh
 . "$COMMON/sentence_tasks.sh"
 # Choices are read by READER; in a dry run, there are MOST of them.
 READER=(choices.py extract "$TASK") MOST=4 MADE_BY=bert_pretraining

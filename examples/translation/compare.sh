@@ -14,7 +14,6 @@
 #   --help                this text
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 pass OPTIONS --output --seed --samples --trials

@@ -27,9 +27,7 @@
 #   options of ../common/steps.sh --user-dir --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
-# shellcheck source=../common/translation.sh
 . "$COMMON/translation.sh"
 parse "$@"
 

@@ -4,8 +4,7 @@
 #   prepare.sh TEXTS OUT --source-lang LANG --target-lang LANG [options]
 #
 # TEXTS holds {train,valid,test}.LANG for both languages, plain or compressed (.gz, .xz, .bz2), one
-# sentence a line; test may be missing. OUT/data-bin is then what train.sh and evaluate.sh take. If
-# interrupted, run it again to resume; a changed option repeats only the steps that depend on it.
+# sentence a line; test may be missing. OUT/data-bin is then what train.sh and evaluate.sh take.
 #
 #   --source-lang LANG    ending of the source texts, also the language for Moses
 #   --target-lang LANG    the same of the target
@@ -35,9 +34,7 @@
 #   options of ../common/steps.sh --workers --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
-# shellcheck source=../common/translation.sh
 . "$COMMON/translation.sh"
 parse "$@"
 
@@ -52,17 +49,13 @@ pass LEARN --byte-fallback --character-coverage
     die "--bpe-operations $BPE_OPERATIONS: give it or --vocabulary-size"
 [[ -n $TOKENIZER ]] || TOKENIZER=$([[ $SUBWORDS == sentencepiece ]] && echo none || echo moses)
 [[ $TOKENIZER == moses ]] || useless "without Moses" --dash-splits
-SUBWORD_FILE=sentencepiece.model
-[[ $SUBWORDS != subword-nmt ]] || SUBWORD_FILE=bpe.codes
-if [[ $SUBWORDS == none ]]; then
-    SUBWORD_FILE=""
-elif [[ $VOCABULARY == separate ]]; then
+case $SUBWORDS in
+    sentencepiece) SUBWORD_FILE=sentencepiece.model ;;
+    subword-nmt) SUBWORD_FILE=bpe.codes ;;
+esac
+[[ $SUBWORDS == none || $VOCABULARY == joint ]] ||
     TARGET_SUBWORD_FILE=$TARGET.$SUBWORD_FILE SUBWORD_FILE=$SOURCE.$SUBWORD_FILE
-fi
-if ((SETTINGS)); then
-    text_settings
-    exit 0
-fi
+((!SETTINGS)) || { text_settings && exit; }
 
 TEXTS=$(absolute "$TEXTS") OUT=$(absolute "$OUT")
 need "$TEXTS/" "$TEXTS: no such folder"
@@ -90,9 +83,11 @@ done
 alone "$OUT"
 step binarize --check --inputs "$TEXTS" --replaces "$OUT/data-bin" --known-by text.settings --option OUT
 
-# A step on the two texts of a split, by a command of fairseq-posenc: on_pair NAME SPLIT COMMAND...
+# A step on the two texts of a split, by a command of fairseq-posenc: on_pair NAME SPLIT MADE COMMAND...
+# It makes MADE.LANG for both languages, unless MADE is empty.
 on_pair() {
-    step "$1" -- fairseq-posenc "${@:3}" "<${TEXT[$2.$SOURCE]}" "<${TEXT[$2.$TARGET]}" "${MADE[@]}"
+    step "$1" -- fairseq-posenc "${@:4}" "<${TEXT[$2.$SOURCE]}" "<${TEXT[$2.$TARGET]}" \
+        ${3:+">$3.$SOURCE" ">$3.$TARGET"}
 }
 # A step on all texts of a language, which writes those in a folder: on_texts NAME FOLDER LANG COMMAND...
 on_texts() {
@@ -105,11 +100,9 @@ on_texts() {
     step "$1-$3" -- fairseq-posenc "${@:4}" "${words[@]}"
 }
 
-MADE=()
-on_pair check-train train check-pairs
+on_pair check-train train "" check-pairs
 for split in "${HELD_OUT[@]}"; do
-    MADE=(">$OUT/held-out/$split."{"$SOURCE","$TARGET"})
-    on_pair "check-$split" "$split" check-pairs
+    on_pair "check-$split" "$split" "$OUT/held-out/$split" check-pairs
     for lang in "$SOURCE" "$TARGET"; do
         TEXT[$split.$lang]=$OUT/held-out/$split.$lang KEPT+=("$OUT/held-out/$split.$lang")
         COPIES+=('&&' cp "$OUT/held-out/$split.$lang" "$PART/reference.$split.$lang")
@@ -125,34 +118,34 @@ if [[ $TOKENIZER == moses ]]; then
     done
 fi
 
-# Learn subwords from the training texts of the languages $2... and write them to $1 in OUT/subwords.
+# Learn subwords from the texts $2... and write them to $1 in OUT/subwords.
 learn() {
-    local how=(--learn-from "$LEARN_FROM" --vocabulary-size "${VOCABULARY_SIZE:-8000}")
-    [[ -z $BPE_OPERATIONS ]] || how=(--learn-from "$LEARN_FROM" --operations "$BPE_OPERATIONS")
-    how+=(${SENTENCEPIECE_MODEL:+--type "$SENTENCEPIECE_MODEL"} "${LEARN[@]}" ">$OUT/subwords/$1")
-    for lang in "${@:2}"; do how+=("<${TEXT[train.$lang]}"); done
-    step "learn-$1" --watch "$OUT/subwords" -- fairseq-posenc learn-subwords "$SUBWORDS" "${how[@]}"
+    local size=(--vocabulary-size "${VOCABULARY_SIZE:-8000}")
+    [[ -z $BPE_OPERATIONS ]] || size=(--operations "$BPE_OPERATIONS")
+    step "learn-$1" --watch "$OUT/subwords" -- fairseq-posenc learn-subwords "$SUBWORDS" \
+        --learn-from "$LEARN_FROM" "${size[@]}" ${SENTENCEPIECE_MODEL:+--type "$SENTENCEPIECE_MODEL"} \
+        "${LEARN[@]}" ">$OUT/subwords/$1" "${@:2}"
     KEPT+=("$OUT/subwords/$1") COPIES+=('&&' cp "$OUT/subwords/$1" "$PART/$1")
 }
 if [[ $SUBWORDS != none ]]; then
-    LEARNED=("$SOURCE" "$TARGET")
-    [[ $VOCABULARY == joint ]] || LEARNED=("$SOURCE")
-    learn "$SUBWORD_FILE" "${LEARNED[@]}"
-    [[ $VOCABULARY == joint ]] || learn "$TARGET_SUBWORD_FILE" "$TARGET"
+    if [[ $VOCABULARY == joint ]]; then
+        learn "$SUBWORD_FILE" "<${TEXT[train.$SOURCE]}" "<${TEXT[train.$TARGET]}"
+    else
+        learn "$SUBWORD_FILE" "<${TEXT[train.$SOURCE]}"
+        learn "$TARGET_SUBWORD_FILE" "<${TEXT[train.$TARGET]}"
+    fi
     on_texts split "$OUT/subwords" "$SOURCE" apply-subwords "$SUBWORDS" "<$OUT/subwords/$SUBWORD_FILE"
     on_texts split "$OUT/subwords" "$TARGET" \
         apply-subwords "$SUBWORDS" "<$OUT/subwords/${TARGET_SUBWORD_FILE:-$SUBWORD_FILE}"
 fi
-MADE=()
 for split in "${HELD_OUT[@]}"; do
-    on_pair "lengths-$split" "$split" check-pairs --longest "$LONGEST"
+    on_pair "lengths-$split" "$split" "" check-pairs --longest "$LONGEST"
     FLAGS+=("--${split}pref" "${TEXT[$split.$SOURCE]%.*}")
     KEPT+=("${TEXT[$split.$SOURCE]}" "${TEXT[$split.$TARGET]}")
 done
 CLEAN=(clean --max-length "$MAX_LENGTH" --ratio "$RATIO")
 ((!NO_CLEANING)) || CLEAN=(check-pairs)
-MADE=(">$OUT/clean/train."{"$SOURCE","$TARGET"})
-on_pair clean train "${CLEAN[@]}"
+on_pair clean train "$OUT/clean/train" "${CLEAN[@]}"
 
 ((DRY_RUN)) || { text_settings >"$OUT/text.settings.part" && mv "$OUT/text.settings"{.part,}; }
 [[ $VOCABULARY == separate ]] || FLAGS+=(--joined-dictionary)

@@ -4,22 +4,19 @@
 #   run.sh TEXTS OUT ARCH --source-lang LANG --target-lang LANG [options] [-- flags for fairseq-train]
 #
 # The data go to OUT/data, where several runs share them, even at the same time; checkpoints, scores
-# and the model folder go to OUT/NAME. If interrupted, run it again to resume; more epochs go on with
-# a finished run. Without a GPU, the CPU is used.
+# and the model folder go to OUT/NAME. More epochs go on with a finished run. Without a GPU, the CPU is
+# used.
 #
 #   --name NAME           folder of this run (default: ARCH-seedSEED)
-#   --seed N              seed of fairseq-train (1)
 #   --epochs N            passes over the training data (12)
 #   --average N           number of last epoch checkpoints to average (5)
-#   options of train.sh --tokens-per-batch --tokens-per-gpu --gpus --fp32 --cpu --user-dir
+#   options of train.sh --seed --tokens-per-batch --tokens-per-gpu --gpus --fp32 --cpu --user-dir
 #   options of evaluate.sh --beam --lenpen --max-tokens --compound-split --bleu-tokenizer --comet --about
 #   options of prepare.sh
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-# shellcheck source=../common/cluster.sh
 . "$COMMON/cluster.sh"
 
 KEPT=10 # epoch checkpoints to keep, so that --average can be changed afterwards

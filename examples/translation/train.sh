@@ -3,10 +3,8 @@
 #
 #   train.sh ARCH DATA [options] [-- flags for fairseq-train]
 #
-# ARCH is any architecture for translation (roformer_base, transformer, ...), DATA the
-# data-bin folder that prepare.sh made. fairseq-train starts one process per GPU: do
-# not use torchrun. Run again with the same --save-dir, it resumes from
-# checkpoint_last.pt. The defaults are those of Vaswani et al.'s base model.
+# ARCH is any architecture for translation (roformer_base, transformer, ...), DATA the data-bin folder
+# of prepare.sh. The defaults are those of Vaswani et al.'s base model.
 #
 #   --save-dir DIR        checkpoints and train.log (default: RUNS/ARCH)
 #   --runs DIR            the folder RUNS (runs/translation)
@@ -24,12 +22,9 @@
 #   options of ../common/steps.sh --user-dir --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
-# shellcheck source=../common/translation.sh
 . "$COMMON/translation.sh"
 parse "$@"
-# shellcheck source=../common/cluster.sh
 . "$COMMON/cluster.sh"
 
 [[ -z $UPDATES || -z $EPOCHS ]] || die "--epochs $EPOCHS: give it or --updates"

@@ -11,7 +11,6 @@
 #   options of ../translation/evaluate.sh
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 exec "$RECIPE/../translation/evaluate.sh" --average-by updates --compound-split \

@@ -3,9 +3,8 @@
 #
 #   prepare.sh OUT [options]
 #
-# OUT/data-bin is then what train.sh and evaluate.sh take. If interrupted, run it
-# again to resume; a changed option repeats only the steps that depend on it. After
-# the extraction, the work is done by ../translation/prepare.sh; these are its settings.
+# OUT/data-bin is then what train.sh and evaluate.sh take. After the extraction, the work is done by
+# ../translation/prepare.sh; these are its settings.
 #
 #   --raw DIR             take the five archives from DIR instead of downloading them
 #   --checksums FILE      sha256sum-style list that overrides all others
@@ -15,10 +14,8 @@
 #   options of ../translation/prepare.sh --bpe-operations --max-length --ratio --workers --dry-run --help
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
-# shellcheck source=../common/digests.sh
 . "$COMMON/digests.sh"
 
 # name, address, published digest ("-": none known; README.md names the sources)

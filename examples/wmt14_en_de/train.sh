@@ -3,16 +3,13 @@
 #
 #   train.sh ARCH DATA [options] [-- flags for fairseq-train]
 #
-# ARCH is any architecture for translation (roformer_base, transformer, ...), DATA the
-# data-bin folder that prepare.sh made. fairseq-train starts one process per GPU: do
-# not use torchrun. Run again with the same --save-dir, it resumes from
-# checkpoint_last.pt. The work is done by ../translation/train.sh, which here has the defaults
+# ARCH is any architecture for translation (roformer_base, transformer, ...), DATA the data-bin folder
+# of prepare.sh. The work is done by ../translation/train.sh, which here has the defaults
 # --runs runs/wmt14_en_de --keep-epochs 5 --save-every 1250: evaluate.sh averages those.
 #
 #   options of ../translation/train.sh
 
 set -euo pipefail
-# shellcheck source=../common/steps.sh
 . "$(dirname "$0")/../common/steps.sh"
 parse "$@"
 exec "$RECIPE/../translation/train.sh" --runs runs/wmt14_en_de --keep-epochs 5 --save-every 1250 \
