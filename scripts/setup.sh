@@ -26,8 +26,7 @@ VENV_PYTHON=$VENV/bin/python LOG=$VENV/setup.log BUILD=$VENV/build-fairseq
 # The marker holds a hash of everything that determines what is installed, or "unfinished".
 MARKER=$VENV/.fairseq_posenc
 READY=$(cat "$0" "$REPO/pyproject.toml" "$REPO/constraints/v100.txt" <(echo "$REPO") | sha256sum)
-is_ready() { [[ -x $VENV_PYTHON && -f $MARKER && $(<"$MARKER") == "$READY" ]]; }
-if ((!DRY_RUN)) && is_ready; then
+if ((!DRY_RUN)) && [[ -x $VENV_PYTHON && -f $MARKER && $(<"$MARKER") == "$READY" ]]; then
     log "$VENV is ready"
     exit 0
 fi
@@ -160,16 +159,8 @@ choose_versions "$python"
 log "Python $python, device $DEVICE: $FAIRSEQ, $TORCH, $NUMPY, unless already installed"
 ((!DRY_RUN)) || exit 0
 
-mkdir -p "$VENV" || die "$VENV: cannot be created; give another folder"
-if command -v flock >/dev/null; then # of several that start at once, one installs
-    exec {LOCK}<>"$VENV/.lock"
-    flock --nonblock "$LOCK" || { log "$VENV: waiting for another process" && flock "$LOCK"; } || true
-    ! is_ready || exit 0
-fi
+alone "$VENV" --waits # of several that start at once, one installs
 trap stop_jobs EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
 if [[ ! -e $VENV_PYTHON ]]; then
     log "making $VENV"
     "$interpreter" -m venv "$VENV" ||

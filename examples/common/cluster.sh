@@ -25,6 +25,12 @@ visible_gpus() {
     python -c 'import torch; print(torch.cuda.device_count())' 2>/dev/null || echo 0
 }
 
+# The version of an installed package, if there is one of that name.
+release_of() {
+    python -c 'import sys; from importlib.metadata import version; print(version(*sys.argv[1:]))' "$1" \
+        2>/dev/null || true
+}
+
 cluster_flags() {
     local port
     if ((SLURM)); then
@@ -53,9 +59,7 @@ cluster_flags() {
         port=$(python -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
         INIT_METHOD=tcp://localhost:$port
     fi
-    # legacy_ddp accepts unused parameters, which models of official fairseq 0.12.2 have.
-    CLUSTER+=(--distributed-rank $((NODE_RANK * GPUS))
-        --distributed-init-method "$INIT_METHOD" --ddp-backend legacy_ddp)
+    CLUSTER+=(--distributed-rank $((NODE_RANK * GPUS)) --distributed-init-method "$INIT_METHOD")
     ((!CPU)) || CLUSTER+=(--distributed-no-spawn --distributed-backend gloo)
 }
 

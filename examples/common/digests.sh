@@ -8,6 +8,7 @@
 # precedence over it; RECORD, the list of what was accepted before, comes last. A file that none of
 # the three knows is refused: to accept it, list it.
 
+[[ -z ${CHECKSUMS:-} || -f $CHECKSUMS ]] || die "--checksums $CHECKSUMS: no such file"
 declare -A DIGESTS=([32]=md5 [40]=sha1 [56]=sha224 [64]=sha256 [96]=sha384 [128]=sha512)
 
 # Print "ALGORITHM:DIGEST" of file name $2 in the list $1, if it is there. Lists are those of

@@ -27,11 +27,8 @@
 #   --cpu                 without GPU or fp16
 #   options of ../common/steps.sh --user-dir --dry-run --help
 #
-# The papers: tupe has 10 epochs, 5 for MNLI, QQP and QNLI; accuracy, Matthews for CoLA, Pearson for
-# STS-B; median of five seeds. roformer: 3 epochs; F1 for MRPC and QQP, Spearman for STS-B; mean of
-# three seeds. roberta: Table 10, learning rates 1e-5, 2e-5 and 3e-5 with batches of 16 and 32, 10
-# epochs; the pre-training's Adam; median of five seeds. gau: for examples/clue, which sets it.
-# Epochs, batch, learning rates and scores of your own tasks are theirs.
+# README.md has the settings of the papers; gau is for examples/clue, which sets it. Epochs, batch,
+# learning rates and scores of your own tasks are theirs.
 
 set -euo pipefail
 . "$(dirname "$0")/../common/steps.sh"

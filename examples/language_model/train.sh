@@ -47,7 +47,8 @@ fi
 ((LIMIT >= LENGTH)) || die "--tokens-per-gpu $LIMIT: a sample has --length $LENGTH"
 CRITERION=(--criterion cross_entropy)
 if [[ -n $ADAPTIVE ]]; then
-    # adaptive_loss refuses fairseq's default back-end even with a single process
+    # An update uses the clusters of the words in its batch alone: adaptive_loss refuses pytorch_ddp,
+    # the default, even with a single process.
     CRITERION=(--criterion adaptive_loss --ddp-backend legacy_ddp
         --adaptive-input --adaptive-input-cutoff "$ADAPTIVE"
         --adaptive-softmax-cutoff "$ADAPTIVE" --tie-adaptive-weights --tie-adaptive-proj)

@@ -27,7 +27,6 @@ ARCHIVES=(
     "test_2016_flickr.de.gz md5:efd67d314d98489b716b145475101932"
 )
 
-[[ -z $CHECKSUMS || -f $CHECKSUMS ]] || die "--checksums $CHECKSUMS: no such file"
 DATA=$(absolute "$DATA") # a slash at its end would put the .part below in it
 ((!KEEP)) || [[ ! -e $DATA ]] || exit 0
 [[ ! -e $DATA ]] || die "$DATA: already exists; give a new folder"

@@ -29,6 +29,11 @@ parse "$@"
 
 [[ -z $UPDATES || -z $EPOCHS ]] || die "--epochs $EPOCHS: give it or --updates"
 cluster_flags
+# In release 0.12.2, fairseq's own encoder layers have parameters that no update uses. The default,
+# pytorch_ddp, stops at the second update then.
+if ((WORLD > 1)) && [[ $(release_of fairseq) == 0.12.2 && $(fairseq-posenc list) != *"  $ARCH "* ]]; then
+    CLUSTER+=(--ddp-backend legacy_ddp)
+fi
 read_settings "$DATA"
 SAVE_DIR=${SAVE_DIR:-$RUNS/$ARCH}
 

@@ -26,7 +26,6 @@ ARCHIVES=(
     "dev.tgz https://www.statmt.org/wmt14/ md5:88ba3fc60b2278d59277122e1c7dd6e7"
     "test-full.tgz https://www.statmt.org/wmt14/ md5:a8cd784e006feb32ac6f3d9ec7eb389a"
 )
-[[ -z $CHECKSUMS || -f $CHECKSUMS ]] || die "--checksums $CHECKSUMS: no such file"
 [[ -z $RAW || -d $RAW ]] || die "--raw $RAW: no such folder"
 OUT=$(absolute "$OUT") RECORD=$OUT/checksums.sha256 FROM=$(absolute "${RAW:-$OUT/raw}")
 for entry in "${ARCHIVES[@]}"; do

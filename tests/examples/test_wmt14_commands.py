@@ -15,6 +15,9 @@ from support.recipes import (
     commands,
     environment,
     flags_of,
+    trainings,
+    trainings_in,
+    write,
 )
 
 SBATCH = EXAMPLES / "train.sbatch"
@@ -147,6 +150,39 @@ def test_every_training_can_be_a_job(train, tmp_path):
     (command,) = commands(bash(SBATCH, train.parent.name, *given, cwd=tmp_path))
     assert command[0] == "srun" and str(train) in command
     assert command[-3:] == [*given] and "--slurm" in command
+
+
+@pytest.mark.parametrize(
+    "release, arch, backend",
+    [
+        ("0.12.2", "transformer", "legacy_ddp"),
+        ("0.12.2", "roformer_base", "absent"),
+        ("0.12.3.1", "transformer", "absent"),
+    ],
+)
+def test_legacy_ddp_is_for_layers_with_parameters_that_are_never_used(
+    release, arch, backend, tmp_path
+):
+    """The encoder layers of fairseq's own in 0.12.2; this plug-in takes their copies away."""
+    installed = tmp_path / "site" / f"fairseq-{release}.dist-info"
+    installed.mkdir(parents=True)
+    write(installed / "METADATA", ["Metadata-Version: 2.1", "Name: fairseq", f"Version: {release}"])
+    given = (arch, "data", "--dry-run", "--gpus", "8")
+    result = bash("train.sh", *given, cwd=tmp_path, PYTHONPATH=str(installed.parent))
+    (flags,) = trainings_in(commands(result))
+    assert flags["--distributed-world-size"] == "8"
+    assert flags.get("--ddp-backend", "absent") == backend
+
+
+@pytest.mark.parametrize(
+    "train",
+    ["bert_pretraining/train.sh tupe_r", "clue_pretraining/train.sh gau"]
+    + ["language_model/train.sh t5", "long_chinese/train.sh wobert --stages 64x8x9"],
+)
+def test_models_that_use_all_their_parameters_take_the_default_back_end(train, tmp_path):
+    script, *given = train.split()
+    found = trainings(EXAMPLES / script, *given, "data", "--gpus", "8", cwd=tmp_path)
+    assert found and not any("--ddp-backend" in flags for flags in found)
 
 
 def spooled(tmp_path):

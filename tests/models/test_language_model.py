@@ -112,6 +112,13 @@ def test_learned_lm_small_is_fairseqs_own_gpt3_small():
         torch.testing.assert_close(ours(tokens)[0], stock(tokens)[0], atol=1e-5, rtol=1e-5)
 
 
+@every_encoding
+def test_every_parameter_is_used_so_that_several_gpus_take_the_default_back_end(name):
+    model = tiny(name).train()
+    model(sentences(B, T))[0].sum().backward()
+    assert [key for key, p in model.named_parameters() if p.grad is None] == []
+
+
 ADAPTIVE = (
     "--adaptive-input --adaptive-input-cutoff 16,40 --adaptive-input-factor 2 --adaptive-softmax-"
     "cutoff 16,40 --adaptive-softmax-factor 2 --criterion adaptive_loss --ddp-backend legacy_ddp"

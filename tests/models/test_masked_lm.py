@@ -44,6 +44,15 @@ def test_the_others_differ_by_their_positions_only(bert_base, arch, added):
 
 
 @pytest.mark.parametrize("encoding", ENCODER_ENCODINGS)
+def test_every_parameter_is_used_so_that_several_gpus_take_the_default_back_end(encoding):
+    model, tokens = tiny(encoding).train(), texts(2, 9)
+    asked = torch.zeros_like(tokens, dtype=torch.bool)
+    asked[0, 3] = True
+    model(tokens, masked_tokens=asked)[0].sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize("encoding", ENCODER_ENCODINGS)
 def test_padding_changes_nothing_with_cls_untied_or_not(encoding):
     shared = any(e.shared for e in parse_encodings(encoding))
     untie = ["--untie-cls"] if shared else []
