@@ -6,12 +6,13 @@ Repairs of fairseq, PyTorch and NumPy have a table of their own in :mod:`fairseq
 from typing import Any, Tuple
 
 from fairseq import checkpoint_utils, hub_utils, models, options
+from fairseq.dataclass import initialize
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from hydra._internal import utils as hydra_utils
 
 from fairseq_posenc.checkpoints import restore, run_record
-from fairseq_posenc.command_line import report
+from fairseq_posenc.command_line import report, sections
 from fairseq_posenc.compat import Wrapper, wrap
 from fairseq_posenc.models import segments
 from fairseq_posenc.serving import pretrained
@@ -21,6 +22,7 @@ from fairseq_posenc.training.tasks import streams
 EXTENSIONS: Tuple[Tuple[Any, str, Wrapper], ...] = (
     (options, "parse_args_and_arch", report.parse_in_one_line),
     (hydra_utils, "_is_env_set", report.fail_in_one_line),
+    (initialize, "add_defaults", sections.checked),
     (models, "build_model", restore.complete_settings),
     (checkpoint_utils, "load_checkpoint_to_cpu", restore.read_with_clear_errors),
     (checkpoint_utils, "load_model_ensemble_and_task", restore.check_ensemble),

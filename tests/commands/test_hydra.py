@@ -1,7 +1,9 @@
 """The shipped configuration for fairseq-hydra-train."""
 
+import os
+
 import pytest
-from support.commands import ROOT, USER_DIR, generate, read, succeed, train
+from support.commands import ROOT, USER_DIR, Command, generate, read, succeed, train
 
 pytest_plugins = ["support.toy"]
 
@@ -15,6 +17,33 @@ def hydra_train(data, folder, *overrides):
     paths = [f"common.user_dir={USER_DIR[1]}", f"task.data={data}"]
     paths += [f"checkpoint.save_dir={folder / 'checkpoints'}", f"hydra.run.dir={folder}"]
     return succeed("hydra_train", *config, *paths, *QUICK, *overrides)
+
+
+def test_the_plug_in_is_found_in_the_current_folder_and_another_file_is_not(
+    toy, tmp_path, monkeypatch
+):
+    """Hydra takes any --config-name, as fairseq registers the one that it is given."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fairseq_posenc").symlink_to(ROOT / "fairseq_posenc")
+    config = ["--config-dir", ROOT / "examples" / "hydra", "--config-name"]
+    data = [f"task.data={toy.separate}", "checkpoint.no_save=true", *QUICK]
+    succeed("hydra_train", *config, "roformer", *data)
+    other = [*config, "roformr", "common.user_dir=fairseq_posenc", "hydra.run.dir=."]
+    message = Command("fairseq_cli.hydra_train", other).finish().message()
+    assert "task._name: missing; is --config-name the name of a file" in message
+
+
+def test_jobs_of_a_multirun_have_a_folder_each_beside_each_other(toy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = ["-m", "--config-dir", ROOT / "examples" / "hydra", "--config-name", "roformer"]
+    paths = [f"common.user_dir={USER_DIR[1]}", f"task.data={os.path.relpath(toy.separate)}"]
+    swept = ["model.position_encoding=learned,t5", "model.encoder_embed_dim=16"]
+    swept += ["checkpoint.save_dir=run/${model.position_encoding}"]
+    succeed("hydra_train", *config, *paths, *QUICK, *swept)
+    for encoding in ("learned", "t5"):
+        parameters, settings = read(tmp_path / "run" / encoding / "checkpoint_last.pt")
+        assert settings["position_encoding"] == encoding
+        assert ("encoder.embed_positions.weight" in parameters) == (encoding == "learned")
 
 
 def checkpoint_of(data, folder, *overrides):
